@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""`longhaul up` with training loops of other people's: `loops.py --build DIR line [--wan]`.
+"""`longhaul up` with training loops of other people's: `loops.py --build DIR line|pytorch [--wan]`.
 
-line   two regions train the example of worker/client/examples, which needs no more than the C
-       library, on data of its own; every fault of the drill, to commands too.
+line      two regions train the example of worker/client/examples, which needs no more than the C
+          library, on data of its own; every fault of the drill, to commands too.
+pytorch   deploy/examples/pytorch.yaml with a tiny model and fewer tokens: three regions lease
+          units, the losses of their languages fall, all end with the same model. Needs PyTorch.
 """
 import argparse
 import json
@@ -35,9 +37,16 @@ IN, OUT = 8, 4  # the example's
 class World(real.World):
     """A run's folder; its text is another's, its topology ours."""
 
-    def __init__(self, build, topology, **words):
+    def __init__(self, build):
         super().__init__(build, "loops", 1000, 1000, "{}")
-        self.write("t.yaml", topology.format(**words))
+
+    def up(self, *flags, **more):
+        process = subprocess.Popen(
+            [os.path.abspath(self.tool), "up", self.path("t.yaml"), "--dir", self.path("run"),
+             "--data", self.path("tokens"), "--json", self.path("summary.json"), *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+        self.ups.append(process)
+        return process
 
     def summary(self, up):
         said, _ = up.communicate(timeout=real.PATIENCE_S)
@@ -83,48 +92,108 @@ def check_line(world):
     print(f"the line was found: no parameter is off by more than {wrong:.4f}")
 
 
-def line(build, wan, budget):
-    model = "/nowhere"
-    world = World(build, LINE, budget=budget, model=model,
-                  program=os.path.join(os.path.abspath(build), "tests/external/external_example"))
-    failed = True
-    try:
-        write_line_model(world.path("model"))
-        world.write("t.yaml", LINE.format(
-            budget=budget, model=world.path("model"),
-            program=os.path.join(os.path.abspath(build), "tests/external/external_example")))
-        said, summary = world.summary(world.up("--with-faults", *([] if wan else ["--no-wan"])))
-        check(summary["ok"] and summary["replicas"]["compared"] == 3, "three holders agree")
-        check("data of their own" in summary["unjudged"] and not summary["heldout"],
-              "no language is judged, and that is said")
-        check("no language's loss is judged" in said and "no unit of data is claimed" in said, said)
+def check_commands(summary, workers):
+    commands = {c["name"]: c for c in summary["commands"]}
+    check(sorted(commands) == sorted(w + ".trainer" for w in workers), f"{commands}")
+    check(all(c["ended"] == "exit 0" for c in commands.values()), f"{commands}")
+    return commands
+
+
+def line(world, wan, budget):
+    write_line_model(world.path("model"))
+    world.write("t.yaml", LINE.format(
+        budget=budget or 300000, model=world.path("model"),
+        program=os.path.join(world.build, "tests", "external", "external_example")))
+    said, summary = world.summary(world.up("--with-faults", *([] if wan else ["--no-wan"])))
+    check(summary["ok"] and summary["replicas"]["compared"] == 3, "three holders agree")
+    check("data of their own" in summary["unjudged"] and not summary["heldout"],
+          "no language is judged, and that is said")
+    check("no language's loss is judged" in said and "no unit of data is claimed" in said, said)
+    check_drill(summary, wan)
+    commands = check_commands(summary, ("europe-0", "america-0"))
+    check(commands["europe-0.trainer"]["restarts"] >= 2, f"killed twice: {commands}")
+    tokens = sum(r["tokens"] for r in summary["regions"].values())
+    check(tokens >= (budget or 300000), f"{tokens} tokens were trained")
+    for worker in ("europe-0", "america-0"):
+        losses = re.findall(r"after the run ([0-9.]+)", world.log(worker))
+        check(losses and float(losses[-1]) < 0.01, f"{worker} ends with loss {losses}")
+    check_line(world)
+    killed = world.answer("events", "--kind", "kill", "--who", "trainer/")
+    check(len(killed) >= 2, f"the events tell of the kills: {killed}")
+
+
+def make_model(world):
+    import torch  # pylint: disable=import-outside-toplevel
+    from transformers import LlamaConfig, LlamaForCausalLM  # pylint: disable=import-outside-toplevel
+
+    torch.manual_seed(7)
+    LlamaForCausalLM(LlamaConfig(
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1,
+        max_position_embeddings=64)).save_pretrained(world.path("hf"))
+    subprocess.run([world.tool, "model", "import", world.path("hf"), "--out",
+                    world.path("model")], check=True, stdout=subprocess.DEVNULL)
+
+
+def same_models(world, workers):
+    """Every region's saved model is the run's, as `longhaul export` writes it."""
+    from safetensors.torch import load_file  # pylint: disable=import-outside-toplevel
+    import torch  # pylint: disable=import-outside-toplevel
+
+    subprocess.run([world.tool, "export", "--to", "safetensors", "--out", world.path("out"),
+                    "--like", world.path("hf"), "--dir", world.path("run")], check=True,
+                   stdout=subprocess.DEVNULL)
+    run = load_file(world.path("out", "model.safetensors"))
+    for worker in workers:
+        mine = load_file(world.path("run", worker + ".model", "model.safetensors"))
+        check(set(mine) == set(run), f"{worker} has other tensors: {set(mine) ^ set(run)}")
+        check(all(torch.equal(mine[n], run[n]) for n in run), f"{worker} saved another model")
+
+
+def pytorch(world, wan, budget, faults):
+    workers = ("asia-0", "europe-0", "america-0")
+    tree = os.path.dirname(os.path.dirname(real.HERE))
+    with open(os.path.join(tree, "deploy", "examples", "pytorch.yaml"), encoding="utf-8") as file:
+        world.write("t.yaml", file.read().replace("2_000_000", str(budget or 200000)))
+    os.symlink(os.path.join(tree, "worker"), world.path("worker"))
+    make_model(world)
+    environment = {**os.environ, "PYTHONPATH": os.path.join(tree, "worker", "python"),
+                   "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"],
+                   "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+                   "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
+                                                    "liblonghaul.so.1")}
+    flags = [*([] if wan else ["--no-wan"]), *(["--with-faults"] if faults else [])]
+    _, summary = world.summary(world.up(*flags, cwd=world.dir, env=environment))
+    check(summary["ok"] and "unjudged" not in summary, "the losses are judged")
+    for language, loss in summary["heldout"].items():
+        print(f"{language}: {loss['before']:.3f} -> {loss['after']:.3f}")
+        check(loss["after"] < loss["before"] - 1, f"{language} was learned: {loss}")
+    check(summary["data"]["credited_once"] and summary["data"]["credited"] > 0,
+          f"units are credited: {summary['data']}")
+    check_commands(summary, workers)
+    same_models(world, workers)
+    if faults:
         check_drill(summary, wan)
-        commands = {c["name"]: c for c in summary["commands"]}
-        check(sorted(commands) == ["america-0.trainer", "europe-0.trainer"], f"{commands}")
-        check(all(c["ended"] == "exit 0" for c in commands.values()), f"{commands}")
-        check(commands["europe-0.trainer"]["restarts"] >= 2, f"killed twice: {commands}")
-        tokens = sum(r["tokens"] for r in summary["regions"].values())
-        check(tokens >= budget, f"{tokens} tokens were trained of {budget}")
-        for worker in ("europe-0", "america-0"):
-            losses = re.findall(r"after the run ([0-9.]+)", world.log(worker))
-            check(losses and float(losses[-1]) < 0.01, f"{worker} ends with loss {losses}")
-        check_line(world)
-        killed = world.answer("events", "--kind", "kill", "--who", "trainer/")
-        check(len(killed) >= 2, f"the events tell of the kills: {killed}")
-        print(json.dumps(summary["faults"]))
-        failed = False
-    finally:
-        world.close(failed)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--wan", action="store_true")
-    parser.add_argument("--budget", type=int, default=300000)
-    parser.add_argument("what", choices=["line"])
+    parser.add_argument("--budget", type=int, default=0, help="tokens; 0: the play's own")
+    parser.add_argument("--faults", action="store_true", help="of pytorch; line has them always")
+    parser.add_argument("what", choices=["line", "pytorch"])
     flags = parser.parse_args()
-    line(flags.build, flags.wan, flags.budget)
+    world = World(flags.build)
+    failed = True
+    try:
+        if flags.what == "line":
+            line(world, flags.wan, flags.budget)
+        else:
+            pytorch(world, flags.wan, flags.budget, flags.faults)
+        failed = False
+    finally:
+        world.close(failed)
     print("ok")
 
 
