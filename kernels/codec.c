@@ -110,10 +110,10 @@ const char *lk_codec_force(const char *name)
 
 size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout)
 {
-    struct lk_cut cut;
+    struct lk_coding coding;
     struct lk_sizes sizes;
-    if (lk_cut_of(codec, &cut)) return 0;
-    lk_measure(&cut, layout, &sizes);
+    if (lk_coding_of(codec, &coding)) return 0;
+    lk_measure(&coding, layout, &sizes);
     return sizes.bytes_max;
 }
 
@@ -152,18 +152,18 @@ static lh_err check_finite(const struct lh_shard_layout *layout, float beta, con
 lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout, float beta,
                  const float *d, float *e, struct lh_buf *out, struct lk_payload_info *info)
 {
-    struct lk_cut cut;
+    struct lk_coding coding;
     struct lk_sizes sizes;
-    LH_TRY(lk_cut_of(codec, &cut));
+    LH_TRY(lk_coding_of(codec, &coding));
     if (!isfinite(beta)) return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
-    lk_measure(&cut, layout, &sizes);
+    lk_measure(&coding, layout, &sizes);
     if (sizes.chunks > UINT32_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has more than 2^32-1 chunks; use more shards",
                        layout->shard);
     LH_TRY(check_finite(layout, beta, d, e));
     uint8_t *at = lh_buf_grow(out, sizes.bytes_max);
     if (!at) return lh_buf_err(out);
-    size_t used = lk_write_payload(&cut, &sizes, layout, beta, d, e, at, info);
+    size_t used = lk_write_payload(&coding, &sizes, layout, beta, d, e, at, info);
     LH_ASSERT(used <= sizes.bytes_max);
     out->len -= sizes.bytes_max - used;
     return LH_OK;

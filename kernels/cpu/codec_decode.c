@@ -24,7 +24,7 @@ enum { RING = 2 };
 struct decoder {
     const struct lk_codec_ops *ops;
     const struct lh_shard_layout *layout;
-    struct lk_cut cut;
+    struct lk_coding coding;
     struct lh_cursor in;
     struct lk_unary unary; // this group's stream
     enum lk_use use;
@@ -56,7 +56,7 @@ static lh_err get_half(struct decoder *s, float *out)
 
 static lh_err get_levels(struct decoder *s, struct lk_levels *out)
 {
-    for (uint32_t i = 0; i < lk_value_halves(s->cut.value); i++)
+    for (uint32_t i = 0; i < lk_value_halves(s->coding.value); i++)
         LH_TRY(get_half(s, &out->level[i]));
     return LH_OK;
 }
@@ -64,7 +64,7 @@ static lh_err get_levels(struct decoder *s, struct lk_levels *out)
 // Codes of n values that stand apart from indices, without a check of what they are.
 static lh_err get_codes(struct decoder *s, uint32_t n, struct lh_span *out)
 {
-    size_t bits = (size_t)n * lk_code_bits(s->cut.value);
+    size_t bits = (size_t)n * lk_code_bits(s->coding.value);
     *out = lh_get(&s->in, (bits + 7) / 8);
     if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
     if (bits % 8 && out->data[bits / 8] >> (bits % 8))
@@ -120,7 +120,7 @@ static void use_the_rest(struct decoder *s)
 static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint16_t *code,
                         struct sparse *c)
 {
-    uint8_t value = s->cut.value;
+    uint8_t value = s->coding.value;
     uint16_t none = value == LK_VALUE_Q4 ? 8 : 128, lowest = 0, infinite = 0;
     if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8) {
 #pragma omp simd reduction(| : lowest)
@@ -138,7 +138,7 @@ static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint
 
 static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
 {
-    struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(s->cut.value)};
+    struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(s->coding.value)};
     struct sparse *now = &s->ring[s->turn % RING];
     struct lk_levels l = {.split = 0};
     uint16_t code[LH_CHUNK];
@@ -150,7 +150,7 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
         return bad(s, LH_ERR_MALFORMED, "an index is out of range or padding is not zero");
     now->at = c->at;
     now->k = c->k;
-    if (s->cut.value == LK_VALUE_FP32) {
+    if (s->coding.value == LK_VALUE_FP32) {
         LH_TRY(get_codes(s, c->k, &apart));
         s->ops->unpack(LK_VALUE_FP32, &l, apart.data, c->k, now->q);
         if (s->ops->key_max(now->q, c->k) >= LK_KEY_INFINITE)
@@ -196,11 +196,11 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     const float *q = unpacked;
     LH_TRY(get_levels(s, &l));
     LH_TRY(get_codes(s, c->len, &codes));
-    if (!levels_only(s->cut.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
-    if (s->cut.value == LK_VALUE_FP32 && (uintptr_t)codes.data % sizeof *q == 0)
+    if (!levels_only(s->coding.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
+    if (s->coding.value == LK_VALUE_FP32 && (uintptr_t)codes.data % sizeof *q == 0)
         q = (const float *)(const void *)codes.data; // as they are: a copy costs as much as a fold
     else
-        s->ops->unpack(s->cut.value, &l, codes.data, c->len, unpacked);
+        s->ops->unpack(s->coding.value, &l, codes.data, c->len, unpacked);
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
     case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;
@@ -217,7 +217,7 @@ static lh_err read_counts(struct decoder *s, struct lk_group *g, struct lh_curso
     for (uint32_t i = 0; i < g->chunks; i++) {
         struct lk_chunk *c = &g->chunk[i];
         const struct lh_extent *x = &s->layout->extent[c->extent];
-        if (c->at == x->offset) s->tensor_left = lk_carried(&s->cut, x->len);
+        if (c->at == x->offset) s->tensor_left = lk_carried(&s->coding, x->len);
         c->k = lh_get_u16(table);
         if (c->k > c->len || c->k > s->tensor_left)
             return bad(s, LH_ERR_MALFORMED, "a count in its group is too large");
@@ -225,7 +225,7 @@ static lh_err read_counts(struct decoder *s, struct lk_group *g, struct lh_curso
         if (c->at + c->len == x->offset + x->len && s->tensor_left)
             return bad(s, LH_ERR_MALFORMED, "a tensor that ends in its group lacks values");
     }
-    lk_group_measure(&s->cut, g);
+    lk_group_measure(&s->coding, g);
     return LH_OK;
 }
 
@@ -235,7 +235,7 @@ static lh_err find_unary(struct decoder *s, struct lk_group *g, struct lh_cursor
                          struct lh_cursor *after)
 {
     size_t bytes = lh_get_u16(table);
-    if (s->cut.index == LK_INDEX_TENSOR) LH_TRY(read_counts(s, g, table));
+    if (s->coding.index == LK_INDEX_TENSOR) LH_TRY(read_counts(s, g, table));
     *after = s->in;
     lh_get(after, g->record_bytes);
     struct lh_span stream = lh_get(after, bytes);
@@ -262,7 +262,7 @@ static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes
     s->ring = ring;
     struct lh_cursor table = lh_cursor(lh_get(&s->in, sizes->table_bytes));
     if (s->in.failed) return lh_fail(LH_ERR_MALFORMED, "payload ends in its table of groups");
-    struct lk_walk walk = lk_walk(&s->cut, s->layout);
+    struct lk_walk walk = lk_walk(&s->coding, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g)) LH_TRY(read_sparse_group(s, &g, &table));
     use_the_rest(s);
@@ -271,7 +271,7 @@ static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes
 
 static lh_err read_dense_groups(struct decoder *s)
 {
-    struct lk_walk walk = lk_walk(&s->cut, s->layout);
+    struct lk_walk walk = lk_walk(&s->coding, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g))
         for (uint32_t i = 0; i < g.chunks; i++, s->chunk++) LH_TRY(read_dense(s, &g.chunk[i]));
@@ -285,15 +285,15 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
     struct decoder s = {.ops = lk_codec_ops(), .layout = layout, .use = use, .scale = scale};
     s.to = to;
     s.below = below;
-    LH_TRY(lk_cut_of(codec, &s.cut));
+    LH_TRY(lk_coding_of(codec, &s.coding));
     struct lk_sizes sizes;
-    lk_measure(&s.cut, layout, &sizes);
+    lk_measure(&s.coding, layout, &sizes);
     if (payload.len > sizes.bytes_max)
         return lh_fail(LH_ERR_MALFORMED, "payload of %zu bytes; this shard's have at most %zu",
                        payload.len, sizes.bytes_max);
     s.in = lh_cursor(payload);
-    LH_TRY(lk_header_read(&s.in, &sizes, &s.cut));
-    if (s.cut.index == LK_INDEX_DENSE)
+    LH_TRY(lk_header_read(&s.in, &sizes, &s.coding));
+    if (s.coding.index == LK_INDEX_DENSE)
         LH_TRY(read_dense_groups(&s));
     else
         LH_TRY(read_sparse_groups(&s, &sizes));

@@ -30,7 +30,7 @@ struct list {
 
 struct encoder {
     const struct lk_codec_ops *ops;
-    const struct lk_cut *cut;
+    const struct lk_coding *coding;
     const struct lh_shard_layout *layout;
     float beta;
     const float *d;
@@ -78,7 +78,7 @@ static void choose_q2(struct encoder *s, const float *x, size_t n, struct lk_lev
 
 static void choose_levels(struct encoder *s, const float *x, size_t n, struct lk_levels *l)
 {
-    uint8_t value = s->cut->value;
+    uint8_t value = s->coding->value;
     if (value == LK_VALUE_SIGN)
         l->level[0] = put_half(s, s->ops->sums(x, n, 0).sum[1] / (double)n);
     else if (value == LK_VALUE_Q2)
@@ -91,13 +91,13 @@ static void choose_levels(struct encoder *s, const float *x, size_t n, struct lk
 static void add_squares(struct encoder *s, const struct lk_levels *l, const float *q, size_t n)
 {
     double centroid = (double)l->level[0];
-    s->sum_squares += s->cut->value == LK_VALUE_SIGN ? (double)n * (centroid * centroid)
-                                                     : s->ops->sum_squares(q, n);
+    s->sum_squares += s->coding->value == LK_VALUE_SIGN ? (double)n * (centroid * centroid)
+                                                        : s->ops->sum_squares(q, n);
 }
 
 static void put_dense(struct encoder *s, float *e, uint32_t n)
 {
-    uint8_t value = s->cut->value;
+    uint8_t value = s->coding->value;
     struct lk_levels l = {.split = 0};
     float q[LH_CHUNK];
     choose_levels(s, e, n, &l);
@@ -111,7 +111,7 @@ static void put_dense(struct encoder *s, float *e, uint32_t n)
 // `index`: the k values of the chunk that are carried.
 static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, const uint16_t *index)
 {
-    uint8_t value = s->cut->value;
+    uint8_t value = s->coding->value;
     struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(value)};
     struct lk_levels l = {.split = 0};
     uint16_t code[LH_CHUNK];
@@ -260,7 +260,7 @@ static bool list_fill(struct encoder *s, const struct lh_extent *x, uint32_t low
 static void open_tensor(struct encoder *s, const struct lh_extent *x)
 {
     struct search t = {
-        .x = s->e + x->offset, .n = x->len, .k = lk_carried(s->cut, x->len), .feedback = true};
+        .x = s->e + x->offset, .n = x->len, .k = lk_carried(s->coding, x->len), .feedback = true};
     uint32_t low = 0;
     double share = 1;
     s->list.ready = false;
@@ -323,7 +323,7 @@ static void count_group(struct encoder *s, struct lk_group *g)
         else
             count_chunk(s, c);
     }
-    lk_group_measure(s->cut, g);
+    lk_group_measure(s->coding, g);
 }
 
 // ---- chunks and groups
@@ -342,45 +342,45 @@ static void put_chunk(struct encoder *s, const struct lk_chunk *c)
 {
     float *e = s->e + c->at;
     add_feedback(s, c->at, c->len);
-    if (s->cut->index == LK_INDEX_RICE)
+    if (s->coding->index == LK_INDEX_RICE)
         put_largest(s, e, c, &s->hint);
     else
         put_dense(s, e, c->len);
 }
 
-static uint8_t *put_table_entry(const struct lk_cut *cut, const struct lk_group *g,
+static uint8_t *put_table_entry(const struct lk_coding *coding, const struct lk_group *g,
                                 size_t unary_bytes, uint8_t *at)
 {
     put_le(at, (uint32_t)unary_bytes, LK_GROUP_LENGTH_BYTES);
     at += LK_GROUP_LENGTH_BYTES;
-    if (cut->index == LK_INDEX_TENSOR)
+    if (coding->index == LK_INDEX_TENSOR)
         for (uint32_t i = 0; i < g->chunks; i++, at += LK_COUNT_BYTES)
             put_le(at, g->chunk[i].k, LK_COUNT_BYTES);
     return at;
 }
 
-size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
+size_t lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
                         const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                         uint8_t *out, struct lk_payload_info *info)
 {
     uint8_t *table = out + LK_HEADER_BYTES;
     struct encoder s = {.ops = lk_codec_ops(),
-                        .cut = cut,
+                        .coding = coding,
                         .layout = layout,
                         .beta = beta,
                         .d = d,
                         .e = e,
                         .record = table + sizes->table_bytes};
-    lk_header_write(out, cut, sizes);
-    struct lk_walk walk = lk_walk(cut, layout);
+    lk_header_write(out, coding, sizes);
+    struct lk_walk walk = lk_walk(coding, layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g)) {
-        if (cut->index == LK_INDEX_TENSOR) count_group(&s, &g);
+        if (coding->index == LK_INDEX_TENSOR) count_group(&s, &g);
         s.unary = s.record + g.record_bytes;
         s.unary_bits = 0;
         memset(s.unary, 0, g.unary_max);
         for (uint32_t i = 0; i < g.chunks; i++) {
-            if (cut->index == LK_INDEX_TENSOR)
+            if (coding->index == LK_INDEX_TENSOR)
                 put_tensor_chunk(&s, &g.chunk[i], i);
             else
                 put_chunk(&s, &g.chunk[i]);
@@ -389,7 +389,7 @@ size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
         size_t unary_bytes = (s.unary_bits + 7) / 8;
         LH_ASSERT(unary_bytes <= g.unary_max && unary_bytes <= UINT16_MAX);
         s.record += unary_bytes;
-        if (g.table_bytes) table = put_table_entry(cut, &g, unary_bytes, table);
+        if (g.table_bytes) table = put_table_entry(coding, &g, unary_bytes, table);
     }
     list_free(&s.list);
     free(s.list.picked);

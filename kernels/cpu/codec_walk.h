@@ -7,7 +7,7 @@
 // e = beta*e + d (d may be NULL) chunk by chunk, then choose, write, and take what is written out
 // of e. `out` has sizes->bytes_max bytes. Everything must be known to stay finite. Returns the
 // bytes used.
-size_t lk_write_payload(const struct lk_cut *cut, const struct lk_sizes *sizes,
+size_t lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
                         const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                         uint8_t *out, struct lk_payload_info *info);
 

@@ -38,7 +38,7 @@ static uint8_t rice_bits_of(uint32_t k, uint32_t len)
     return rice_bits((double)k / len);
 }
 
-lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
+lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out)
 {
     if (!known(codec))
         return lh_fail(LH_ERR_UNSUPPORTED, "codec with index code %u and value code %u is unknown",
@@ -47,7 +47,7 @@ lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
     if (!dense && !(codec->density > 0 && codec->density <= 1))
         return lh_fail(LH_ERR_INVALID, "density %g of codec %s is not in (0, 1]",
                        (double)codec->density, lk_codec_name(codec));
-    *out = (struct lk_cut){
+    *out = (struct lk_coding){
         .index = codec->index,
         .value = codec->value,
         .rice_bits = codec->index == LK_INDEX_RICE ? rice_bits((double)codec->density) : 0,
@@ -56,12 +56,12 @@ lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out)
     return LH_OK;
 }
 
-uint64_t lk_carried(const struct lk_cut *cut, uint64_t len)
+uint64_t lk_carried(const struct lk_coding *coding, uint64_t len)
 {
-    if (cut->index == LK_INDEX_DENSE) return len;
+    if (coding->index == LK_INDEX_DENSE) return len;
     // A product of 24 + 13 bits is exact; that of a tensor above 2^29 values rounds, alike on every
     // machine, and may not exceed its length.
-    uint64_t k = lk_round_even((double)cut->density * (double)len);
+    uint64_t k = lk_round_even((double)coding->density * (double)len);
     return k < 1 ? 1 : k > len ? len : k;
 }
 
@@ -77,17 +77,17 @@ uint32_t lk_value_halves(uint8_t value)
     return halves[value];
 }
 
-static size_t record_bytes(const struct lk_cut *cut, const struct lk_chunk *chunk)
+static size_t record_bytes(const struct lk_coding *coding, const struct lk_chunk *chunk)
 {
-    size_t k = chunk->k, bits = k * (chunk->rice_bits + lk_value_bits(cut->value));
+    size_t k = chunk->k, bits = k * (chunk->rice_bits + lk_value_bits(coding->value));
     if (k == 0) return 0;
-    size_t values = cut->value == LK_VALUE_FP32 ? 4 * k : 0;
-    return 2 * (size_t)lk_value_halves(cut->value) + (bits + 7) / 8 + values;
+    size_t values = coding->value == LK_VALUE_FP32 ? 4 * k : 0;
+    return 2 * (size_t)lk_value_halves(coding->value) + (bits + 7) / 8 + values;
 }
 
-struct lk_walk lk_walk(const struct lk_cut *cut, const struct lh_shard_layout *layout)
+struct lk_walk lk_walk(const struct lk_coding *coding, const struct lh_shard_layout *layout)
 {
-    return (struct lk_walk){.cut = cut, .layout = layout};
+    return (struct lk_walk){.coding = coding, .layout = layout};
 }
 
 static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
@@ -99,8 +99,9 @@ static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
             out->at = x->offset + w->in_extent;
             out->extent = w->extent;
             out->len = left < LH_CHUNK ? (uint32_t)left : LH_CHUNK;
-            out->rice_bits = w->cut->rice_bits;
-            out->k = w->cut->index == LK_INDEX_TENSOR ? 0 : (uint32_t)lk_carried(w->cut, out->len);
+            out->rice_bits = w->coding->rice_bits;
+            out->k =
+                w->coding->index == LK_INDEX_TENSOR ? 0 : (uint32_t)lk_carried(w->coding, out->len);
             w->in_extent += out->len;
             return true;
         }
@@ -110,19 +111,19 @@ static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
     return false;
 }
 
-void lk_group_measure(const struct lk_cut *cut, struct lk_group *g)
+void lk_group_measure(const struct lk_coding *coding, struct lk_group *g)
 {
     size_t unary_bits = 0;
     g->values = 0;
     g->record_bytes = 0;
     for (uint32_t i = 0; i < g->chunks; i++) {
         struct lk_chunk *c = &g->chunk[i];
-        if (cut->index == LK_INDEX_TENSOR) c->rice_bits = rice_bits_of(c->k, c->len);
+        if (coding->index == LK_INDEX_TENSOR) c->rice_bits = rice_bits_of(c->k, c->len);
         g->values += c->k;
-        g->record_bytes += record_bytes(cut, c);
+        g->record_bytes += record_bytes(coding, c);
         if (c->k) unary_bits += c->k + ((c->len - c->k) >> c->rice_bits);
     }
-    g->unary_max = cut->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;
+    g->unary_max = coding->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;
 }
 
 bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
@@ -130,32 +131,32 @@ bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
     struct lk_chunk *c = g->chunk;
     for (g->chunks = 0; g->chunks < LK_GROUP_CHUNKS && next_chunk(w, c); g->chunks++, c++)
         LH_ASSERT(c->at + c->len <= w->layout->values);
-    lk_group_measure(w->cut, g);
-    g->table_bytes = w->cut->index == LK_INDEX_DENSE ? 0 : LK_GROUP_LENGTH_BYTES;
-    if (w->cut->index == LK_INDEX_TENSOR) g->table_bytes += g->chunks * LK_COUNT_BYTES;
+    lk_group_measure(w->coding, g);
+    g->table_bytes = w->coding->index == LK_INDEX_DENSE ? 0 : LK_GROUP_LENGTH_BYTES;
+    if (w->coding->index == LK_INDEX_TENSOR) g->table_bytes += g->chunks * LK_COUNT_BYTES;
     return g->chunks > 0;
 }
 
 // How a tensor's values spread over its chunks is not known beforehand. As b follows from k/len,
 // the indices of a chunk take at most 13 bits a carried value and at most 9/8 a value of the chunk
 // (by trying every k and len); then each record and each stream is filled to a byte.
-static void measure_tensors(const struct lk_cut *cut, const struct lh_shard_layout *layout,
+static void measure_tensors(const struct lk_coding *coding, const struct lh_shard_layout *layout,
                             struct lk_sizes *out)
 {
     for (uint32_t i = 0; i < layout->extents; i++)
-        if (layout->extent[i].len) out->values += lk_carried(cut, layout->extent[i].len);
+        if (layout->extent[i].len) out->values += lk_carried(coding, layout->extent[i].len);
     uint64_t most = layout->values + layout->values / 8 + 1, bits = 13 * out->values;
     if (bits > most) bits = most;
-    bits += out->values * lk_code_bits(cut->value);
+    bits += out->values * lk_code_bits(coding->value);
     out->bytes_max += (bits + 7) / 8 + out->groups;
-    out->bytes_max += out->chunks * (2u * lk_value_halves(cut->value) + 1);
+    out->bytes_max += out->chunks * (2u * lk_value_halves(coding->value) + 1);
 }
 
-void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
+void lk_measure(const struct lk_coding *coding, const struct lh_shard_layout *layout,
                 struct lk_sizes *out)
 {
     *out = (struct lk_sizes){.bytes_max = LK_HEADER_BYTES};
-    struct lk_walk walk = lk_walk(cut, layout);
+    struct lk_walk walk = lk_walk(coding, layout);
     struct lk_group g;
     for (; lk_walk_next(&walk, &g); out->groups++) {
         out->chunks += g.chunks;
@@ -163,7 +164,7 @@ void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
         out->table_bytes += g.table_bytes;
         out->bytes_max += g.record_bytes + g.unary_max + g.table_bytes;
     }
-    if (cut->index == LK_INDEX_TENSOR) measure_tensors(cut, layout, out);
+    if (coding->index == LK_INDEX_TENSOR) measure_tensors(coding, layout, out);
 }
 
 static void put_le(uint8_t *out, uint64_t v, size_t n)
@@ -171,19 +172,19 @@ static void put_le(uint8_t *out, uint64_t v, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-void lk_header_write(uint8_t *out, const struct lk_cut *cut, const struct lk_sizes *sizes)
+void lk_header_write(uint8_t *out, const struct lk_coding *coding, const struct lk_sizes *sizes)
 {
     out[0] = LK_PAYLOAD_VERSION;
-    out[1] = cut->index;
-    out[2] = cut->value;
-    out[3] = cut->rice_bits;
+    out[1] = coding->index;
+    out[2] = coding->value;
+    out[3] = coding->rice_bits;
     put_le(out + 4, 0, 4);
-    put_le(out + 8, lk_float_bits(cut->density), 4);
+    put_le(out + 8, lk_float_bits(coding->density), 4);
     put_le(out + 12, sizes->chunks, 4);
     put_le(out + 16, sizes->values, 8);
 }
 
-lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct lk_cut *cut)
+lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct lk_coding *coding)
 {
     uint8_t version = lh_get_u8(in), index = lh_get_u8(in), value = lh_get_u8(in);
     uint8_t rice_bits = lh_get_u8(in);
@@ -194,11 +195,13 @@ lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct
         return lh_fail(LH_ERR_MALFORMED, "payload version %u, this build reads %u", version,
                        LK_PAYLOAD_VERSION);
     if (flags) return lh_fail(LH_ERR_MALFORMED, "payload has unknown flags 0x%x", flags);
-    if (index != cut->index || value != cut->value || density != lk_float_bits(cut->density))
+    if (index != coding->index || value != coding->value ||
+        density != lk_float_bits(coding->density))
         return lh_fail(LH_ERR_MALFORMED,
                        "payload is of codec %u/%u and density bits 0x%08x, its frame of %u/%u and "
                        "0x%08x",
-                       index, value, density, cut->index, cut->value, lk_float_bits(cut->density));
+                       index, value, density, coding->index, coding->value,
+                       lk_float_bits(coding->density));
     if (rice_bits > (index == LK_INDEX_RICE ? LK_RICE_BITS_MAX : 0))
         return lh_fail(LH_ERR_MALFORMED, "payload's Rice parameter %u is out of range", rice_bits);
     if (chunks != sizes->chunks || values != sizes->values)
@@ -206,6 +209,6 @@ lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct
                        "payload has %u chunks and %llu values, the shard takes %llu and %llu",
                        chunks, (unsigned long long)values, (unsigned long long)sizes->chunks,
                        (unsigned long long)sizes->values);
-    cut->rice_bits = rice_bits;
+    coding->rice_bits = rice_bits;
     return LH_OK;
 }

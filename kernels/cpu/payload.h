@@ -16,7 +16,7 @@ enum {
 };
 
 // How the chunks of one payload are coded.
-struct lk_cut {
+struct lk_coding {
     uint8_t index, value;
     uint8_t rice_bits; // b of topk; 0 for dense; threshold: by chunk, here 0
     float density;     // 1 for dense
@@ -40,7 +40,7 @@ struct lk_group {
 
 // The chunks of a layout in order, a group at a time.
 struct lk_walk {
-    const struct lk_cut *cut;
+    const struct lk_coding *coding;
     const struct lh_shard_layout *layout;
     uint32_t extent; // the next chunk's extent
     uint64_t in_extent;
@@ -53,27 +53,27 @@ struct lk_sizes {
 };
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
-LH_MUST lh_err lk_cut_of(const struct lk_codec *codec, struct lk_cut *out);
+LH_MUST lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out);
 // k = max(1, round(p*len)), ties to even; len for dense. `len` is a chunk's or, for threshold
 // codecs, an extent's.
-uint64_t lk_carried(const struct lk_cut *cut, uint64_t len);
+uint64_t lk_carried(const struct lk_coding *coding, uint64_t len);
 // Bits of a code that shares a field with its index; fp32 values stand apart, as bytes.
 uint32_t lk_value_bits(uint8_t value);
 // fp16 numbers that a record begins with: centroids or a scale.
 uint32_t lk_value_halves(uint8_t value);
 
-struct lk_walk lk_walk(const struct lk_cut *cut, const struct lh_shard_layout *layout);
+struct lk_walk lk_walk(const struct lk_coding *coding, const struct lh_shard_layout *layout);
 // The next group; false: no chunk is left. With threshold codecs each k is 0: whoever knows them
 // sets them and calls lk_group_measure.
 bool lk_walk_next(struct lk_walk *walk, struct lk_group *group);
 // Fills in what follows from the chunks' k.
-void lk_group_measure(const struct lk_cut *cut, struct lk_group *group);
-void lk_measure(const struct lk_cut *cut, const struct lh_shard_layout *layout,
+void lk_group_measure(const struct lk_coding *coding, struct lk_group *group);
+void lk_measure(const struct lk_coding *coding, const struct lh_shard_layout *layout,
                 struct lk_sizes *out);
 
-void lk_header_write(uint8_t *out, const struct lk_cut *cut, const struct lk_sizes *sizes);
-// Reads and checks a header against the codec and layout; `cut` gets the payload's own b.
+void lk_header_write(uint8_t *out, const struct lk_coding *coding, const struct lk_sizes *sizes);
+// Reads and checks a header against the codec and layout; `coding` gets the payload's own b.
 LH_MUST lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes,
-                              struct lk_cut *cut);
+                              struct lk_coding *coding);
 
 #endif

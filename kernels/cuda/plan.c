@@ -13,9 +13,10 @@ LH_STATIC_ASSERT((int)LK_GPU_CHUNK == LH_CHUNK, "the plugin's chunk");
 LH_STATIC_ASSERT((int)LK_GPU_GROUP == LK_GROUP_CHUNKS, "the plugin's group");
 LH_STATIC_ASSERT((int)LK_GPU_HEADER_BYTES == LK_HEADER_BYTES, "the plugin's header");
 
-static struct lk_gpu_codec codec_of(const struct lk_cut *cut)
+static struct lk_gpu_codec codec_of(const struct lk_coding *coding)
 {
-    return (struct lk_gpu_codec){cut->index, cut->value, cut->rice_bits, 0, cut->density};
+    return (struct lk_gpu_codec){coding->index, coding->value, coding->rice_bits, 0,
+                                 coding->density};
 }
 
 void lk_gpu_plan_free(struct lk_gpu_plan *p)
@@ -36,7 +37,7 @@ static lh_err allocate(struct lk_gpu_plan *p, uint64_t chunks, uint64_t tensors)
     return p->chunk && p->tensor && p->carried && p->record_at ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-static void add_tensors(struct lk_gpu_plan *p, const struct lk_cut *cut,
+static void add_tensors(struct lk_gpu_plan *p, const struct lk_coding *coding,
                         const struct lh_shard_layout *layout)
 {
     uint64_t chunk = 0;
@@ -45,18 +46,18 @@ static void add_tensors(struct lk_gpu_plan *p, const struct lk_cut *cut,
         uint64_t chunks = (x->len + LH_CHUNK - 1) / LH_CHUNK;
         if (!x->len) continue;
         p->tensor[p->tensors++] =
-            (struct lk_gpu_tensor){x->offset, x->len, lk_carried(cut, x->len), chunk, chunks};
+            (struct lk_gpu_tensor){x->offset, x->len, lk_carried(coding, x->len), chunk, chunks};
         chunk += chunks;
     }
 }
 
 // `record`: bytes of the records before it, without what stands between groups.
-static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_cut *cut, const struct lk_chunk *c,
-                          uint64_t record)
+static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_coding *coding,
+                          const struct lk_chunk *c, uint64_t record)
 {
     uint64_t n = p->chunks++;
     struct lk_group alone = {.chunk[0] = *c, .chunks = 1};
-    lk_group_measure(cut, &alone);
+    lk_group_measure(coding, &alone);
     p->chunk[n] = (struct lk_gpu_chunk){c->at, c->len, 0};
     p->carried[n] = c->k;
     p->record_at[n] = record;
@@ -69,31 +70,32 @@ static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_cut *cut, const
 lh_err lk_gpu_plan_create(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                           struct lk_gpu_plan *out)
 {
-    struct lk_cut cut;
+    struct lk_coding coding;
     struct lk_sizes sizes;
     *out = (struct lk_gpu_plan){.chunks = 0};
-    LH_TRY(lk_cut_of(codec, &cut));
-    lk_measure(&cut, layout, &sizes);
+    LH_TRY(lk_coding_of(codec, &coding));
+    lk_measure(&coding, layout, &sizes);
     lh_err err = allocate(out, sizes.chunks, layout->extents);
     if (err) {
         lk_gpu_plan_free(out);
         return err;
     }
-    out->codec = codec_of(&cut);
+    out->codec = codec_of(&coding);
     out->values = layout->values;
     out->bytes_max = sizes.bytes_max;
-    lk_header_write(out->header, &cut, &sizes);
-    add_tensors(out, &cut, layout);
-    struct lk_walk walk = lk_walk(&cut, layout);
+    lk_header_write(out->header, &coding, &sizes);
+    add_tensors(out, &coding, layout);
+    struct lk_walk walk = lk_walk(&coding, layout);
     struct lk_group g;
-    uint64_t record = cut.index == LK_INDEX_DENSE ? LK_HEADER_BYTES : 0, tensor = 0;
+    uint64_t record = coding.index == LK_INDEX_DENSE ? LK_HEADER_BYTES : 0, tensor = 0;
     while (lk_walk_next(&walk, &g))
-        for (uint32_t i = 0; i < g.chunks; i++) record = add_chunk(out, &cut, &g.chunk[i], record);
+        for (uint32_t i = 0; i < g.chunks; i++)
+            record = add_chunk(out, &coding, &g.chunk[i], record);
     for (uint64_t c = 0; c < out->chunks; c++) {
         while (c >= out->tensor[tensor].chunk + out->tensor[tensor].chunks) tensor++;
         out->chunk[c].tensor = (uint32_t)tensor;
     }
-    if (cut.index == LK_INDEX_TENSOR) { // a chunk may carry all that it has
+    if (coding.index == LK_INDEX_TENSOR) { // a chunk may carry all that it has
         out->carried_max = LH_CHUNK;
         out->unary_words = LH_CHUNK / 32;
     }
@@ -103,9 +105,9 @@ lh_err lk_gpu_plan_create(const struct lk_codec *codec, const struct lh_shard_la
 struct lk_gpu_record lk_gpu_record_of(const struct lk_codec *codec, struct lh_span payload,
                                       const uint8_t *device_payload, float scale)
 {
-    struct lk_cut cut;
-    lh_err err = lk_cut_of(codec, &cut);
+    struct lk_coding coding;
+    lh_err err = lk_coding_of(codec, &coding);
     LH_ASSERT(err == LH_OK && payload.len >= LK_HEADER_BYTES);
-    cut.rice_bits = payload.data[3];
-    return (struct lk_gpu_record){device_payload, codec_of(&cut), scale};
+    coding.rice_bits = payload.data[3];
+    return (struct lk_gpu_record){device_payload, codec_of(&coding), scale};
 }

@@ -24,7 +24,7 @@ enum {
 };
 #define LK_GPU_FINE UINT64_MAX // lk_gpu_result.bad: every value is finite
 
-// How a payload is coded: struct lk_cut of kernels/cpu/payload.h.
+// How a payload is coded: struct lk_coding of kernels/cpu/payload.h.
 struct lk_gpu_codec {
     uint8_t index, value, rice_bits, reserved;
     float density;
