@@ -1,4 +1,4 @@
-// What workers measure of their training and of their ways to servers, and what the coordinator
+// Workers measure their training and their ways to servers; these tests show what the coordinator
 // makes of it (worker/push/path.c, server/coordinator/balance/measure.c).
 #include <jansson.h>
 #include <math.h>

@@ -24,7 +24,7 @@ struct wk_sender {
     int64_t sent_ns; // when the frame's first byte was given to this call; 0: not all of it was
 };
 
-// What transfers show of the way to the server (push/path.c).
+// The way to the server as transfers show it (push/path.c).
 struct wk_path {
     struct lh_estimate push_s, up, down; // up, down: bytes a second
 };

@@ -68,7 +68,7 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_buf_free(&out);
 }
 
-// What was not measured is a dash.
+// A figure that was not measured is a dash.
 static void links_are_what_workers_measured(void **state)
 {
     (void)state;
