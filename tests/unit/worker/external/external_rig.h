@@ -213,7 +213,7 @@ static inline void say_kind(struct rig *r, uint64_t from, uint16_t kind)
     say(r, from, &m);
 }
 
-// Of two tensors the second is sharded: `begin` and `count` of its `rows` values.
+// Greets with two tensors, the second one sharded: `begin` and `count` of its `rows` values.
 static inline void greet_with(struct rig *r, uint64_t from, uint32_t rank, const uint8_t *life,
                               uint64_t begin, uint64_t count, uint64_t rows)
 {

@@ -1,4 +1,4 @@
-// Which cuts of a life count, what its end loses, and how it leaves.
+// Cuts of a life that count, what its end loses, and how it leaves.
 #include "tests/unit/worker/external/external_rig.h"
 
 // ---------------------------------------------------------------- cuts
