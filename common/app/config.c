@@ -15,7 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/nearest.h"
 
-enum { KEY_SIZE = 256 };
+enum { KEY_BYTES = 256 };
 
 struct value {
     char *text;       // NULL: required and not given
@@ -168,11 +168,11 @@ static LH_MUST lh_err walk(struct lh_config *c, const char *name, const char *pr
                            const struct lh_yaml *map)
 {
     for (const struct lh_yaml *at = map->child; at; at = at->next) {
-        char key[KEY_SIZE], where[KEY_SIZE], list[LH_CONFIG_TEXT_MAX];
+        char key[KEY_BYTES], where[KEY_BYTES], list[LH_CONFIG_TEXT_MAX];
         snprintf(where, sizeof where, "%.200s:%u", name, at->line);
         int n = snprintf(key, sizeof key, "%s%s%s", prefix, prefix[0] ? "." : "", at->key);
         if (n >= (int)sizeof key)
-            return lh_fail(LH_ERR_CONFIG, "%s: a key longer than %d bytes", where, KEY_SIZE - 1);
+            return lh_fail(LH_ERR_CONFIG, "%s: a key longer than %d bytes", where, KEY_BYTES - 1);
         const struct lh_config_row *row = row_of(c->table, key);
         if (at->kind == LH_YAML_SCALAR) {
             LH_TRY(set_key(c, key, at->text, where, name));
@@ -212,7 +212,7 @@ lh_err lh_config_text(struct lh_config *c, const char *name, struct lh_span yaml
 
 lh_err lh_config_set(struct lh_config *c, const char *assignment)
 {
-    char key[KEY_SIZE];
+    char key[KEY_BYTES];
     const char *equals = strchr(assignment, '=');
     if (!equals || (size_t)(equals - assignment) >= sizeof key)
         return lh_fail(LH_ERR_CONFIG, "--set %.80s: expected key=value", assignment);
@@ -226,7 +226,7 @@ lh_err lh_config_environment(struct lh_config *c, const char *(*get)(const char 
     for (unsigned i = 0; i < c->table->rows; i++) {
         const struct lh_config_row *row = &c->table->row[i];
         const char *text = row->env ? get(row->env) : NULL;
-        char source[KEY_SIZE];
+        char source[KEY_BYTES];
         if (!text) continue;
         snprintf(source, sizeof source, "$%s", row->env);
         LH_TRY(set_row(c, row, text, source, NULL));

@@ -27,7 +27,7 @@
 
 #include "common/base/check.h"
 
-enum { FILE_MODE = 0640, DIR_MODE = 0750, ZEROS = 256 * 1024, SLICE = 1 << 30 };
+enum { FILE_MODE = 0640, DIR_MODE = 0750, ZERO_BYTES = 256 * 1024, SLICE = 1 << 30 };
 enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20, LEND = 16 << 20 };
 
 struct lh_file {
@@ -211,9 +211,9 @@ static lh_err file_size(struct lh_file *f, uint64_t *out)
 // For file systems without fallocate: real zeros do the same, slower.
 static lh_err grow_by_writing(struct lh_file *f, uint64_t from, uint64_t to)
 {
-    static const uint8_t zeros[ZEROS];
+    static const uint8_t zeros[ZERO_BYTES];
     while (from < to) {
-        size_t n = to - from < ZEROS ? (size_t)(to - from) : ZEROS;
+        size_t n = to - from < ZERO_BYTES ? (size_t)(to - from) : ZERO_BYTES;
         LH_TRY(file_write(f, from, lh_span(zeros, n)));
         from += n;
     }

@@ -21,11 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 4096, TEXT_MAX = 2048, EVENTS_MAX = 64, EVENT_SIZE = 48 };
+enum { LINE_MAX_BYTES = 4096, TEXT_BYTES_MAX = 2048, EVENTS_MAX = 64, EVENT_BYTES = 48 };
 
 // Lines of one event in the current second, and how many were left out.
 struct rate {
-    char event[EVENT_SIZE];
+    char event[EVENT_BYTES];
     int64_t window_ns;
     unsigned written;
     uint64_t left_out;
@@ -139,11 +139,11 @@ static void emit(struct lh_log *log, enum lh_level level, const char *event, con
 static struct rate *rate_of(struct lh_log *log, const char *event)
 {
     for (unsigned i = 0; i < log->rates; i++)
-        if (!strncmp(log->rate[i].event, event, EVENT_SIZE - 1)) return &log->rate[i];
+        if (!strncmp(log->rate[i].event, event, EVENT_BYTES - 1)) return &log->rate[i];
     if (log->rates == EVENTS_MAX) return &log->rate[EVENTS_MAX - 1];
     struct rate *rate = &log->rate[log->rates++];
     bool shared = log->rates == EVENTS_MAX;
-    snprintf(rate->event, EVENT_SIZE, "%s", shared ? "log.other" : event);
+    snprintf(rate->event, EVENT_BYTES, "%s", shared ? "log.other" : event);
     rate->window_ns = lh_now(log->env);
     return rate;
 }
@@ -212,7 +212,7 @@ __attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool 
                                                        enum lh_level level, const char *event,
                                                        const char *format, va_list args)
 {
-    char text[TEXT_MAX];
+    char text[TEXT_BYTES_MAX];
     pthread_mutex_lock(&log->lock);
     if (!limited || rate_allows(log, event)) {
         vsnprintf(text, sizeof text, format, args);

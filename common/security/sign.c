@@ -19,8 +19,8 @@ enum {
     SEED_DIGITS = 2 * crypto_sign_SEEDBYTES,
     PUBLIC_DIGITS = 2 * LH_SIGN_PUBLIC_BYTES,
     WORD_LEN = sizeof WORD - 1,
-    MESSAGE = sizeof LABEL - 1 + LH_HASH_BYTES,
-    PATH_SIZE = 1024,
+    MESSAGE_BYTES = sizeof LABEL - 1 + LH_HASH_BYTES,
+    PATH_BYTES = 1024,
 };
 
 struct lh_signer {
@@ -37,7 +37,7 @@ static lh_err start(void)
 
 static lh_err write_public(const char *path, const char *name, const struct lh_public *key)
 {
-    char public_path[PATH_SIZE], line[PUBLIC_DIGITS + 256];
+    char public_path[PATH_BYTES], line[PUBLIC_DIGITS + 256];
     int n = snprintf(public_path, sizeof public_path, "%s.pub", path);
     if (n < 0 || (size_t)n >= sizeof public_path)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %.100s...", path);
@@ -109,7 +109,7 @@ struct lh_public lh_signer_public(const struct lh_signer *s)
 
 // ---------------------------------------------------------------- signatures
 
-static void message_of(const struct lh_span *parts, size_t count, uint8_t out[MESSAGE])
+static void message_of(const struct lh_span *parts, size_t count, uint8_t out[MESSAGE_BYTES])
 {
     struct lh_hash h = lh_hash_of((struct lh_span){0}, parts, count);
     memcpy(out, LABEL, sizeof LABEL - 1);
@@ -119,7 +119,7 @@ static void message_of(const struct lh_span *parts, size_t count, uint8_t out[ME
 void lh_sign(const struct lh_signer *s, const struct lh_span *parts, size_t count,
              uint8_t out[LH_SIGN_BYTES])
 {
-    uint8_t message[MESSAGE];
+    uint8_t message[MESSAGE_BYTES];
     message_of(parts, count, message);
     crypto_sign_detached(out, NULL, message, sizeof message, s->secret);
 }
@@ -127,7 +127,7 @@ void lh_sign(const struct lh_signer *s, const struct lh_span *parts, size_t coun
 bool lh_sign_holds(const struct lh_public *key, const struct lh_span *parts, size_t count,
                    const uint8_t signature[LH_SIGN_BYTES])
 {
-    uint8_t message[MESSAGE];
+    uint8_t message[MESSAGE_BYTES];
     message_of(parts, count, message);
     return crypto_sign_verify_detached(signature, message, sizeof message, key->b) == 0;
 }

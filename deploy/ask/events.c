@@ -10,7 +10,7 @@
 #include "common/base/check.h"
 #include "deploy/tool/files.h"
 
-enum { EVENTS_MAX = 1 << 20, WHO_SIZE = 160 };
+enum { EVENTS_MAX = 1 << 20, WHO_BYTES = 160 };
 
 const struct dp_event_kind dp_event_kinds[] = {
     {"join", "a worker joined, or came back; a rank of one"},
@@ -140,7 +140,7 @@ static json_t *json_event(const char *line)
 
 // A process as its lines show it; a file holds the lines of one, over its lives.
 struct life {
-    char who[WHO_SIZE];
+    char who[WHO_BYTES];
     double up_s;
     bool ended; // it said so
 };
@@ -346,7 +346,7 @@ void dp_events_put(const json_t *rows, struct lh_buf *out)
     json_array_foreach(rows, i, event)
     {
         size_t n = strlen(word(event, "who"));
-        if (n > width) width = n < WHO_SIZE ? n : WHO_SIZE;
+        if (n > width) width = n < WHO_BYTES ? n : WHO_BYTES;
     }
     json_array_foreach(rows, i, event)
     {

@@ -11,7 +11,7 @@
 #include "deploy/tool/cli.h"
 #include "deploy/tool/files.h"
 
-enum { PAGE_BYTES_MAX = 1 << 16, WORD_SIZE = 32 };
+enum { PAGE_BYTES_MAX = 1 << 16, WORD_BYTES = 32 };
 
 // Runs a command with its standard output in a file.
 static LH_MUST lh_err run_into(int file, const struct dp_command *c, int argc, char **argv)
@@ -29,7 +29,7 @@ static LH_MUST lh_err run_into(int file, const struct dp_command *c, int argc, c
 // The table of a command, or of one of its words (NULL: none).
 static LH_MUST lh_err load_page(const struct dp_command *c, const char *word, json_t **out)
 {
-    char name[WORD_SIZE], verb[WORD_SIZE], flag[] = "--help=json", text[PAGE_BYTES_MAX];
+    char name[WORD_BYTES], verb[WORD_BYTES], flag[] = "--help=json", text[PAGE_BYTES_MAX];
     char *argv[4] = {name, word ? verb : flag, word ? flag : NULL, NULL};
     snprintf(name, sizeof name, "%s", c->name);
     snprintf(verb, sizeof verb, "%s", word ? word : "");
@@ -51,7 +51,7 @@ static LH_MUST lh_err load_words(const struct dp_command *c, json_t *page)
     json_object_set_new(page, "words", words);
     json_object_set_new(page, "own", own);
     for (const char *at = c->words ? c->words : ""; *at;) {
-        char word[WORD_SIZE];
+        char word[WORD_BYTES];
         size_t len = strcspn(at, " ");
         LH_ASSERT(len < sizeof word);
         memcpy(word, at, len);

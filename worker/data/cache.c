@@ -16,7 +16,7 @@
 
 #include "common/base/buf.h"
 
-enum { HEAD = 16, TAIL = 4, VERSION = 1, PATH_BYTES = 4096 };
+enum { HEAD_BYTES = 16, TAIL_BYTES = 4, VERSION = 1, PATH_BYTES = 4096 };
 static const uint32_t MAGIC = 0x4355484c; // "LHUC"
 static const char SUFFIX[] = ".unit", FRESH[] = ".fresh";
 
@@ -112,39 +112,41 @@ static bool transfer(int fd, bool out, void *bytes, size_t n, off_t at)
 
 static uint32_t sum_of(const uint8_t *head, const void *bytes, size_t n)
 {
-    return lh_crc32c(lh_crc32c(0, head, HEAD), bytes, n);
+    return lh_crc32c(lh_crc32c(0, head, HEAD_BYTES), bytes, n);
 }
 
-static void make_head(uint8_t out[HEAD], uint64_t n)
+static void make_head(uint8_t out[HEAD_BYTES], uint64_t n)
 {
-    struct lh_buf b = lh_buf(HEAD);
+    struct lh_buf b = lh_buf(HEAD_BYTES);
     lh_put_u32(&b, MAGIC);
     lh_put_u32(&b, VERSION);
     lh_put_u64(&b, n);
-    if (b.len == HEAD) memcpy(out, b.data, HEAD);
+    if (b.len == HEAD_BYTES) memcpy(out, b.data, HEAD_BYTES);
     lh_buf_free(&b);
 }
 
 static bool read_entry(int fd, void *out, size_t n)
 {
-    uint8_t head[HEAD], want[HEAD] = {0}, tail[TAIL];
+    uint8_t head[HEAD_BYTES], want[HEAD_BYTES] = {0}, tail[TAIL_BYTES];
     make_head(want, n);
-    if (!transfer(fd, false, head, HEAD, 0) || memcmp(head, want, HEAD) != 0) return false;
-    if (!transfer(fd, false, out, n, HEAD) || !transfer(fd, false, tail, TAIL, (off_t)(HEAD + n)))
+    if (!transfer(fd, false, head, HEAD_BYTES, 0) || memcmp(head, want, HEAD_BYTES) != 0)
         return false;
-    struct lh_cursor c = lh_cursor(lh_span(tail, TAIL));
+    if (!transfer(fd, false, out, n, HEAD_BYTES) ||
+        !transfer(fd, false, tail, TAIL_BYTES, (off_t)(HEAD_BYTES + n)))
+        return false;
+    struct lh_cursor c = lh_cursor(lh_span(tail, TAIL_BYTES));
     return lh_get_u32(&c) == sum_of(head, out, n);
 }
 
 static bool write_entry(int fd, const void *bytes, size_t n)
 {
-    uint8_t head[HEAD] = {0}, tail[TAIL] = {0};
+    uint8_t head[HEAD_BYTES] = {0}, tail[TAIL_BYTES] = {0};
     make_head(head, n);
     uint32_t sum = sum_of(head, bytes, n);
-    for (int i = 0; i < TAIL; i++) tail[i] = (uint8_t)(sum >> 8 * i);
-    return transfer(fd, true, head, HEAD, 0) &&
-           transfer(fd, true, (void *)(uintptr_t)bytes, n, HEAD) &&
-           transfer(fd, true, tail, TAIL, (off_t)(HEAD + n));
+    for (int i = 0; i < TAIL_BYTES; i++) tail[i] = (uint8_t)(sum >> 8 * i);
+    return transfer(fd, true, head, HEAD_BYTES, 0) &&
+           transfer(fd, true, (void *)(uintptr_t)bytes, n, HEAD_BYTES) &&
+           transfer(fd, true, tail, TAIL_BYTES, (off_t)(HEAD_BYTES + n));
 }
 
 // ---------------------------------------------------------------- life
@@ -250,7 +252,7 @@ bool wk_cache_get(struct wk_cache *c, const char *name, void *out, size_t n)
 bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_t n)
 {
     char path[PATH_BYTES], fresh[PATH_BYTES], suffix[32];
-    uint64_t size = HEAD + n + TAIL;
+    uint64_t size = HEAD_BYTES + n + TAIL_BYTES;
     pthread_mutex_lock(&c->lock);
     snprintf(suffix, sizeof suffix, "%s%u", FRESH, ++c->writes);
     bool room = make_room(c, size);

@@ -23,7 +23,7 @@
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/security/certs.h"
 
-enum { PEM_MAX = 64 << 10, PATH = LH_CERTS_PATH_BYTES };
+enum { PEM_MAX = 64 << 10, PATH_BYTES = LH_CERTS_PATH_BYTES };
 
 struct texts { // PEM, ended by a zero that `len` counts
     struct lh_buf ca, cert, key;
@@ -31,7 +31,7 @@ struct texts { // PEM, ended by a zero that `len` counts
 
 struct lh_grpc_certs {
     struct lh_env *env;
-    char ca[PATH], cert[PATH], key[PATH];
+    char ca[PATH_BYTES], cert[PATH_BYTES], key[PATH_BYTES];
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
     int64_t not_before, not_after; // our own certificate's; the loop's
     pthread_mutex_t lock;
@@ -225,9 +225,9 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
     if (!c) return LH_ERR_NO_MEMORY;
     pthread_mutex_init(&c->lock, NULL);
     c->env = conf->env;
-    bool fits = snprintf(c->ca, PATH, "%s", conf->ca) < PATH &&
-                snprintf(c->cert, PATH, "%s", conf->cert) < PATH &&
-                snprintf(c->key, PATH, "%s", conf->key) < PATH &&
+    bool fits = snprintf(c->ca, PATH_BYTES, "%s", conf->ca) < PATH_BYTES &&
+                snprintf(c->cert, PATH_BYTES, "%s", conf->cert) < PATH_BYTES &&
+                snprintf(c->key, PATH_BYTES, "%s", conf->key) < PATH_BYTES &&
                 snprintf(c->run, sizeof c->run, "%s", conf->run) < LH_NAME_BYTES &&
                 snprintf(c->domain, sizeof c->domain, "%s", conf->domain) < LH_NAME_BYTES;
     bool changed;
