@@ -77,7 +77,7 @@ static void a_life_goes_on_with_a_cut_that_was_not_committed(void **state)
     float delta[1000], view0[1000];
     join_both(r);
     for (int i = 0; i < 1000; i++) view0[i] = 13;
-    assert_int_equal(wk_external_renew(r->x, 0, view0), LH_OK);
+    assert_int_equal(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = view0}), LH_OK);
     wk_external_want(r->x, 0, 5);
     rank_cuts(r, 0, 0, 1, 5, 1);
     rank_cuts(r, 0, 1, 1, 5, 1);
@@ -91,7 +91,8 @@ static void a_life_goes_on_with_a_cut_that_was_not_committed(void **state)
     wk_external_committed(r->x, 0, 1);
     for (int i = 0; i < 1000; i++) view0[i] = 9;
     uint64_t published = wk_channel_part(&r->channel, 0)->published;
-    assert_int_equal(wk_external_renew(r->x, 0, view0), LH_OK); // the slot is that already
+    assert_int_equal(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = view0}),
+                     LH_OK); // the slot is that already
     assert_int_equal(wk_channel_part(&r->channel, 0)->published, published);
 }
 
@@ -172,7 +173,7 @@ static void a_damaged_correction_ends_the_life(void **state)
     struct rig *r = *state;
     float view0[1000] = {0};
     join_both(r);
-    assert_int_equal(wk_external_renew(r->x, 0, view0), LH_OK);
+    assert_int_equal(wk_external_renew(r->x, 0, &(struct wk_external_view){.theta = view0}), LH_OK);
     wk_channel_part(&r->channel, 0)->entry[1].count = 1 << 30;
     die_and_return(r, NULL);
     assert_int_equal(r->resumes, 0);
