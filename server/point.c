@@ -12,6 +12,20 @@ enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answe
     return lh_hash_equal(&p->chain, log->chain) ? PS_POINT_OURS : PS_POINT_OTHER;
 }
 
+void ps_chains_add(struct ps_chains *c, uint64_t version, const struct lh_hash *chain)
+{
+    if (!c->last || version != c->last + 1) c->first = version;
+    c->last = version;
+    if (c->last - c->first >= PS_CHAINS) c->first = c->last - PS_CHAINS + 1;
+    c->at[version % PS_CHAINS] = *chain;
+}
+
+const struct lh_hash *ps_chains_at(const struct ps_chains *c, uint64_t version)
+{
+    if (!c->last || version < c->first || version > c->last) return NULL;
+    return &c->at[version % PS_CHAINS];
+}
+
 lh_err ps_shard_stand(const struct ps_shard *s, const struct lh_point *p, enum ps_stand *out)
 {
     const struct lh_ledger *l = &s->replica.ledger;

@@ -18,13 +18,25 @@ enum ps_stand {
     PS_POINT_AHEAD,   // it is above the log's end, in the log's epoch
     PS_POINT_OURS,    // the log has it
     PS_POINT_OTHER,   // the log has another record there: they are two histories of one epoch
-    PS_POINT_CUT,     // its record is not in the log any more: nobody can tell
+    PS_POINT_CUT,     // its record is not in the log any more: the log can't tell
 };
 
 struct ps_log_answer {           // a log's answer to the question whether it has a point
     uint64_t epoch, version;     // the log's end
     const struct lh_hash *chain; // the log's chain at the point's version; NULL: no record is there
 };
+
+// The chains of the last records that this process folded or found in the log, also where the log
+// was trimmed since. Zero-initialised: none.
+enum { PS_CHAINS = 1024 };
+struct ps_chains {
+    uint64_t first, last; // versions; first > last, or last 0: none
+    struct lh_hash at[PS_CHAINS];
+};
+
+// The record of this version; one that does not follow the last one takes the place of all.
+void ps_chains_add(struct ps_chains *c, uint64_t version, const struct lh_hash *chain);
+const struct lh_hash *ps_chains_at(const struct ps_chains *c, uint64_t version); // NULL: not known
 
 // Pure.
 enum ps_stand ps_point_stand(const struct lh_point *p, const struct ps_log_answer *log);

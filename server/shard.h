@@ -86,6 +86,7 @@ struct ps_shard {
     struct lh_plan *plan;
     struct lh_move wish;
     struct ps_insync insync;
+    struct ps_chains chains;
     struct ps_asked asked; // copies that workers say they hold, of which the coordinator asks
     // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
     struct ps_owner_stream *owner_stream;

@@ -2,8 +2,9 @@
 //
 // All that a standby in sync holds in this epoch it has from the server that has the shard. Where
 // it holds more, or other records, this directory is an older copy of that server's, which may have
-// gone on by itself and have as many by now. A record that was trimmed away here shows nothing
-// where the standby has confirmed it, or a later one, to this process.
+// gone on by itself and have as many by now. A record that was trimmed away shows nothing where
+// this process knows its chain still, or the standby has confirmed it, or a later one, to this
+// process.
 //
 // A worker may say anything, so its word counts for nothing here. The standby that the coordinator
 // has noted is the run's own server.
@@ -20,6 +21,9 @@ lh_err ps_older_copy_shown(const struct ps_shard *s, uint64_t standby, const str
     const struct ps_insync *n = &s->insync;
     enum ps_stand stand;
     LH_TRY(ps_shard_stand(s, held, &stand));
+    const struct lh_hash *chain = ps_chains_at(&s->chains, held->version);
+    if (stand == PS_POINT_CUT && chain)
+        stand = lh_hash_equal(chain, &held->chain) ? PS_POINT_OURS : PS_POINT_OTHER;
     bool heard = standby == n->standby && n->confirmed >= held->version;
     bool another = stand == PS_POINT_AHEAD || stand == PS_POINT_OTHER;
     *shown = held->version && (another || (stand == PS_POINT_CUT && !heard));

@@ -124,6 +124,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     if (r->version <= shard->replica.ledger.version) {
         if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
             shard->index_count = 0;
+        ps_chains_add(&shard->chains, r->version, &r->chain);
         return ps_shard_indexed(shard, r->version, place);
     }
     if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);

@@ -47,6 +47,7 @@ lh_err ps_fold_record(struct ps_shard *s, const struct lh_record *r, struct lh_s
     if (conf->folded) conf->folded(conf->folded_arg, s->id, r);
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(conf->env) - start;
+    ps_chains_add(&s->chains, r->version, &s->replica.ledger.chain);
     return ps_shard_indexed(s, r->version, place);
 }
 
@@ -65,11 +66,13 @@ lh_err ps_fold_anew(struct ps_shard *s)
     ps_snapshot_part(s, true);
     lk_replica_free(&s->replica);
     s->replica = first;
+    s->chains.last = 0;
     return LH_OK;
 }
 
 lh_err ps_fold_load(struct ps_shard *s, struct lh_span state)
 {
     ps_snapshot_part(s, false);
+    s->chains.last = 0;
     return lk_replica_load(&s->replica, state);
 }

@@ -135,6 +135,61 @@ static void a_standby_that_says_no_more_is_struck_out(void **state)
     assert_int_equal(insync(r)->state, PS_ALONE);
 }
 
+static bool not_told(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                     struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_INSYNC;
+}
+
+// An owner that can't be told for a while who is in sync trims its log beyond what that one holds:
+// it knows the chain there still, and is no older copy (seed 12995 of all,standby). What another
+// history has there shows one.
+static void trims_beyond_its_standby(struct rig *r, bool another)
+{
+    r->replicated = true;
+    r->segment_bytes = 4096;
+    start_coordinator(r);
+    start_server(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    log_more(r, 1, OLD);
+    assert_int_not_equal(row(r)->standby, 0);
+    uint64_t held = row(r)->standing[0].head.version;
+    rig_kill_standby(r, false);
+    rig_kill_server(r, false);
+    if (another) row(r)->standing[0].head.chain.b[0] ^= 1;
+    lh_fabric_fates(r->fabric, not_told, NULL);
+    start_server(r);
+    for (int i = 0; i < 5000 && r->server->phase != PS_SERVING; i++) rig_run(r, LH_MS);
+    assert_true(r->server->phase == PS_SERVING && !insync(r)->known);
+    for (uint64_t v = OLD + 1; v <= FAR; v++) {
+        rig_greet(r, 0, v << 32, 0, 1);
+        rig_run(r, 20 * LH_MS);
+    }
+    struct lh_hash chain;
+    assert_int_equal(ps_shard_chain(r->server->shard[0], held, &chain), LH_ERR_NOT_FOUND);
+    assert_false(insync(r)->known);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(r->fatal_count, another);
+    assert_int_equal(r->server->phase == PS_SERVING, !another);
+}
+
+static void a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy(void **state)
+{
+    trims_beyond_its_standby(*state, false);
+}
+
+static void but_one_of_another_history_is(void **state)
+{
+    trims_beyond_its_standby(*state, true);
+}
+
 // It follows while its owner knows who is in sync, and is no point of the owner's log.
 static void a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up(void **state)
 {
@@ -229,6 +284,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_report_between_the_question_and_the_strike_out_counts),
         RIG_TEST(a_standby_that_says_no_more_is_struck_out),
+        RIG_TEST(a_log_that_was_trimmed_beyond_its_standby_is_no_older_copy),
+        RIG_TEST(but_one_of_another_history_is),
         RIG_TEST(a_standby_that_its_owner_overtook_stops_it_and_gives_nothing_up),
         RIG_TEST(while_nobody_knows_who_is_in_sync_a_standby_of_another_history_waits),
         RIG_TEST(a_directory_that_knows_of_no_standby_strikes_out_whom_the_coordinator_names),

@@ -86,6 +86,12 @@ class Lasting:
             self.end(key)
 
 
+def last_words(node):
+    """The last lines of its log, but for those about connections that it refuses while it ends."""
+    lines = [line for line in node.tail(40).splitlines() if "net.refused" not in line]
+    return "\n".join(lines[-3:])
+
+
 class Faulty(Cluster):
     """A cluster whose processes are killed and stopped, and whose disks are filled (`disks`)."""
 
@@ -195,7 +201,7 @@ class Faulty(Cluster):
             if self.replaced(node):
                 continue
             check(node.process.returncode > 0 and node.name in self.no_room and
-                  WITHOUT_ROOM in node.tail(3),
+                  WITHOUT_ROOM in last_words(node),
                   f"{node.name} ended by itself with {node.process.returncode}:\n{node.tail()}")
             if not self.faults.on(("full", node.name)):
                 self.ended[node.kind] = self.ended.get(node.kind, 0) + 1

@@ -6,7 +6,7 @@ one pool, and a shard's history is the branch that leads to what its last owner 
 """
 import os
 
-from faults import Faulty
+from faults import Faulty, last_words
 from standby import WHOLE
 
 TAKEN = ("was taken over by its standby, or moved to it", "another server has it")
@@ -47,7 +47,7 @@ class Pairs(Faulty):
             super().up(node)
 
     def replaced(self, node):
-        if node.kind != "server" or not any(text in node.tail(3) for text in TAKEN):
+        if node.kind != "server" or not any(text in last_words(node) for text in TAKEN):
             return False
         node.settings["role"] = "standby"
         self.replacements += 1

@@ -82,6 +82,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
     }
     bool fenced = taken_over(n, err), old = old_copy(n, err, text);
     n->stands_by |= fenced;
+    if (fenced) sim_operator_refused(n);
     n->emptied |= old;
     if (fenced || old || disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);

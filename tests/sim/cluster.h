@@ -96,7 +96,8 @@ struct sim_node {
     // Its settings give up what a server held that is gone for good (rebuild.below_stable): an
     // operator's word, until it serves again.
     bool gives_up;
-    bool zombie;         // it has another one's directory, and does not reach the coordinator
+    bool refused; // it stopped for that is not its shard, with the operator's word (operator.c)
+    bool zombie;  // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // bytes that its disk holds; 0: no bound
     bool cut_off;
     uint64_t deaths;
@@ -311,7 +312,8 @@ void sim_tighten(struct sim *s);
 void sim_operator_start(struct sim *s);
 // A former owner that goes on: its setting is what it was before, for the next start.
 void sim_operator_sees(struct sim_node *n);
-void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
+void sim_operator_refused(struct sim_node *n); // the shard is another server's, it says
+void sim_disk_limit(struct sim_node *n);       // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
 void sim_place_far(struct sim *s); // chooses the nodes with long paths, the coordinator never
 // A server's disk may be lost while a worker's is there that has a copy of the stable point: the

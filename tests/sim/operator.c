@@ -53,6 +53,16 @@ static void give_up(struct sim *s, uint32_t shard, struct sim_node *n, const cha
     sim_saw_loss(n, SIM_LOSS_DISK, NULL);
     n->gives_up = true;
     sim_node_die(n, false);
+    if (n->refused) lh_fake_disk_wipe(n->env);
+    n->refused = false;
+}
+
+// Its log needs no epoch of its own, so the word was not taken: it says to come with an empty
+// directory, and comes if they are still gone when the operator looks again.
+void sim_operator_refused(struct sim_node *n)
+{
+    n->refused |= n->gives_up;
+    n->gives_up = false;
 }
 
 // The server that says that it waits for the shard's standby; NULL: none does.

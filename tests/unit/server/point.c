@@ -79,11 +79,34 @@ static void a_message_gives_a_point(void **state)
     }
 }
 
+// The last ones are known; a record that does not follow takes the place of all before it.
+static void chains_are_known_of_the_last_records(void **state)
+{
+    (void)state;
+    struct ps_chains c = {0};
+    assert_null(ps_chains_at(&c, 0));
+    for (uint64_t v = 5; v < 5 + 2 * PS_CHAINS; v++) {
+        struct lh_hash chain = {{(uint8_t)v, (uint8_t)(v >> 8)}};
+        ps_chains_add(&c, v, &chain);
+        uint64_t first = v - 4 > PS_CHAINS ? v - PS_CHAINS + 1 : 5;
+        assert_null(ps_chains_at(&c, first - 1));
+        assert_null(ps_chains_at(&c, v + 1));
+        assert_int_equal(ps_chains_at(&c, first)->b[0], (uint8_t)first);
+        assert_int_equal(ps_chains_at(&c, first)->b[1], (uint8_t)(first >> 8));
+        assert_memory_equal(ps_chains_at(&c, v)->b, chain.b, LH_HASH_BYTES);
+    }
+    ps_chains_add(&c, 7, hash(A));
+    assert_memory_equal(ps_chains_at(&c, 7)->b, hash(A)->b, LH_HASH_BYTES);
+    assert_null(ps_chains_at(&c, 6));
+    assert_null(ps_chains_at(&c, 8));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_case_has_its_answer),
         cmocka_unit_test(a_message_gives_a_point),
+        cmocka_unit_test(chains_are_known_of_the_last_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
