@@ -56,7 +56,7 @@ void lk_view_delta(float beta, const float *residual, const float *base, const f
 }
 
 enum { WORD = 64 * LK_VIEW_LINE }; // values of a word of `changed`
-enum { SPARSE = 12 };              // of its lines; from more on reading all of them is faster
+enum { SPARSE = 12 };              // lines of a word; reading all of them is as fast as more
 
 // The compiler knows how many values a whole line has.
 static inline uint64_t make_line(const float *theta, float kappa, const float *residual,
