@@ -38,6 +38,17 @@ struct dp_entry { // what a child needs to enter its region
     const struct dp_node *node;
 };
 
+// What is known of a command beside a worker.
+struct dp_trainer {
+    struct dp_words *words; // as it was started; owned
+    bool end_said;
+    bool came;      // this process has greeted its worker
+    bool late;      // it never did, and the worker has ended: nobody is left to greet
+    pid_t pid;      // the process that `came` and the next two are about
+    int64_t worker; // process of the worker when it began, and how many trainers that had heard
+    uint64_t lives;
+};
+
 // One process of the run.
 struct dp_node {
     enum dp_kind kind;
@@ -55,8 +66,7 @@ struct dp_node {
     struct dp_counts total; // over all lives
     struct dp_point *point; // workers: loss over seconds
     size_t points, point_cap;
-    struct dp_words *words; // trainers: the command as it was started; owned
-    bool end_said;
+    struct dp_trainer trainer; // Filled for trainers alone.
 };
 
 struct dp_fault {

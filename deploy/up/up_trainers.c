@@ -56,8 +56,8 @@ lh_err dp_trainers_list(struct dp_up *up)
 void dp_trainers_free(struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
-        free(up->node[i].words);
-        up->node[i].words = NULL;
+        free(up->node[i].trainer.words);
+        up->node[i].trainer.words = NULL;
     }
 }
 
@@ -68,9 +68,9 @@ static LH_MUST lh_err fill(const struct dp_up *up, struct dp_node *node, const c
     const struct dp_region *region = &up->t->region[node->region];
     const struct dp_placeholder list[] =
         DP_COMMAND_PLACEHOLDERS(worker, region->name, up->dir, up->data);
-    node->words = malloc(sizeof *node->words);
-    if (!node->words) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the command");
-    return dp_words_fill(region->command, list, node->words);
+    node->trainer.words = malloc(sizeof *node->trainer.words);
+    if (!node->trainer.words) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the command");
+    return dp_words_fill(region->command, list, node->trainer.words);
 }
 
 static LH_MUST lh_err start(struct dp_up *up, struct dp_node *node, const struct dp_node *worker)
@@ -84,7 +84,8 @@ static LH_MUST lh_err start(struct dp_up *up, struct dp_node *node, const struct
     enum { OWN = sizeof own / sizeof own[0] };
     _Static_assert(OWN + DP_WORDS_MAX < DP_ARGS_MAX, "a whole command has room");
     memcpy(proc->argv, own, sizeof own);
-    memcpy(proc->argv + OWN, node->words->at, (node->words->count + 1) * sizeof *proc->argv);
+    const struct dp_words *words = node->trainer.words;
+    memcpy(proc->argv + OWN, words->at, (words->count + 1) * sizeof *proc->argv);
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
     proc->tended = true;
@@ -157,18 +158,47 @@ static void say_ends(struct dp_up *up, struct dp_view *v)
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         char how[64];
-        if (!is_trainer(node) || !node->proc || node->end_said || !over(node)) continue;
-        node->end_said = true;
+        if (!is_trainer(node) || !node->proc || node->trainer.end_said || !over(node)) continue;
+        node->trainer.end_said = true;
         dp_proc_ending(node->proc, how, sizeof how);
         dp_view_say(v, up, "%s ended with %s", node->name, how);
     }
+}
+
+// A worker counts the trainers that greeted it. One whose worker has ended before it could greet
+// waits in vain, and is not waited for.
+static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+{
+    struct dp_trainer *t = &node->trainer;
+    const struct dp_node *worker = worker_of(up, node);
+    const struct dp_status *s = &worker->status;
+    if (t->pid != node->proc->pid) { // a new process; the status was read before it began
+        t->pid = node->proc->pid;
+        t->came = false;
+        t->worker = s->pid;
+        t->lives = s->trainer_lives;
+    }
+    t->came |= s->trainer_lives > (s->pid == t->worker ? t->lives : 0);
+    if (worker->proc->state != DP_PROC_ENDED || over(node)) return;
+    dp_proc_last(node->proc);
+    if (t->came || t->late) return;
+    t->late = true;
+    dp_view_say(v, up, "%s came too late: its worker has ended", node->name);
+    dp_proc_stop(node->proc, SIGTERM);
+}
+
+static void look_at_all(struct dp_up *up, struct dp_view *v)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (is_trainer(&up->node[i]) && up->node[i].proc) look_for_late(up, &up->node[i], v);
+    say_ends(up, v);
 }
 
 lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
 {
     if (!up->t->trainers) return LH_OK;
     LH_TRY(start_missing(up, v));
-    say_ends(up, v);
+    look_at_all(up, v);
     if (up->ender || dp_watch_done(up)) return LH_OK;
     if (nobody_trains(up)) return end_run(up, v, "every command has ended");
     if (!up->t->run->own_data || dp_watch_progress(up) < 1) return LH_OK;
@@ -177,7 +207,7 @@ lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
 
 bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)
 {
-    say_ends(up, v);
+    look_at_all(up, v);
     if (dp_trainers_ended(up)) return true;
     int64_t now = dp_now_ns();
     if (!up->leave_ns) {
@@ -207,6 +237,8 @@ void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size)
 {
     if (!trainer->proc)
         snprintf(out, size, "not started");
+    else if (trainer->trainer.late)
+        snprintf(out, size, "too late: the run had ended");
     else if (!over(trainer))
         snprintf(out, size, "running");
     else
@@ -217,7 +249,9 @@ bool dp_trainers_good(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_proc *proc = is_trainer(&up->node[i]) ? up->node[i].proc : NULL;
-        if (proc && (proc->state != DP_PROC_ENDED || proc->last_status)) return false;
+        if (proc && !up->node[i].trainer.late &&
+            (proc->state != DP_PROC_ENDED || proc->last_status))
+            return false;
     }
     return true;
 }

@@ -27,9 +27,9 @@ void dp_trainers_free(struct dp_up *up);
 struct dp_node *dp_trainer_of(struct dp_up *up, const struct dp_node *worker);
 // Kills the command itself with -9, not what tends it.
 void dp_trainer_kill(const struct dp_node *trainer);
-// "exit 0", "signal 9 (Killed)", "not started", "running".
+// "exit 0", "signal 9 (Killed)", "not started", "running", "too late: ...".
 void dp_trainer_ending(const struct dp_node *trainer, char *out, size_t size);
-// Whether every command's last end was one without an error.
+// Whether every command's last end was one without an error; one that came too late is let off.
 bool dp_trainers_good(const struct dp_up *up);
 
 #endif

@@ -3,7 +3,7 @@
 
 Writes what it found into command.json beside the worker's status and ends when that says done. It
 keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once; `deaf`
-and its child ignore SIGTERM.
+and its child ignore SIGTERM; `lost` never ends.
 """
 import json
 import os
@@ -28,7 +28,7 @@ with open(os.path.join(folder, "command.tmp"), "w", encoding="utf-8") as file:
 os.replace(os.path.join(folder, "command.tmp"), os.path.join(folder, "command.json"))
 print("training", flush=True)
 state = ""
-while state != "done":
+while state != "done" or how == "lost":
     time.sleep(0.05)  # polls; the worker's state decides
     with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
         state = json.load(file)["state"]

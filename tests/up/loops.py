@@ -124,10 +124,10 @@ def line(world, wan, budget):
 
 def make_model(world):
     import torch  # pylint: disable=import-outside-toplevel
-    from transformers import LlamaConfig, LlamaForCausalLM  # pylint: disable=import-outside-toplevel
+    import transformers  # pylint: disable=import-outside-toplevel
 
     torch.manual_seed(7)
-    LlamaForCausalLM(LlamaConfig(
+    transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
         num_attention_heads=2, num_key_value_heads=1,
         max_position_embeddings=64)).save_pretrained(world.path("hf"))

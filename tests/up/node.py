@@ -2,7 +2,8 @@
 """A node that pretends: reads its settings, writes status.json, ends on SIGTERM.
 
 Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
-of a node that ends with 6 at once. Credited tokens are summed from the workers' status files, so
+of a node that ends with 6 at once; NODE_LEAVE, the name of a worker that ends when it is done.
+Credited tokens are summed from the workers' status files, so
 the pretended coordinator needs no network.
 """
 import glob
@@ -63,6 +64,8 @@ while not stopping:
         write({"role": "worker", "region": settings["node.region"],
                "state": "done" if done else "training", "step": tokens // 16, "loss": 3.0,
                "tokens": tokens, "shards": [{"shard": 0, "version": 1, "digest": "d"}]})
+        if done and os.environ.get("NODE_LEAVE") == name:
+            sys.exit(0)
     elif settings["role"] == "coordinator":
         write({"role": "coordinator", "phase": "end" if done else "run",
                "credited_tokens": credited(), "budget_tokens": budget, "units": 9, "credited": 4})

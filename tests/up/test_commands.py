@@ -103,6 +103,14 @@ class Commands(Launcher):
         again.communicate(timeout=PATIENCE_S)
         self.assertEqual(self.found("eu-0"), {})
 
+    def test_one_that_comes_too_late_is_not_waited_for(self):
+        up = self.up(["lost"], NODE_SPEED="20000", NODE_LEAVE="eu-0",
+                     regions="eu: {}, us: {command: ''}")
+        said, _ = up.communicate(timeout=PATIENCE_S)  # less than a command gets that had come
+        self.assertEqual(up.returncode, 3, said)
+        self.assertIn("eu-0.trainer came too late", said)
+        self.assertEqual(self.nodes_left(), [])
+
     def test_the_plan_shows_them(self):
         said, _ = self.up(["a b"], "--plan").communicate(timeout=PATIENCE_S)
         self.assertIn(f"eu           {sys.executable} {self.path('command.py')} 'a b'\n", said)

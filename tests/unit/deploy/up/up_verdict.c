@@ -194,6 +194,9 @@ static void commands(void **state)
     struct dp_up *up = commanded_run(0);
     up->node[6].proc = NULL; // the run had ended
     assert_true(judge(up).commands);
+    up = commanded_run(15); // it was asked to end, since it came when all was over
+    up->node[6].trainer.late = true;
+    assert_true(judge(up).commands);
     up = commanded_run(0);
     up->faults = 4; // those of a drill without commands
     assert_false(judge(up).drill);
