@@ -9,7 +9,7 @@ until T, and receives one unit at a time; residency holds in it too. So nobody c
 the oracle says, and with whole units not even that.
 
 Each instance is one seed. Beside the policy: itself with every link taken for the mean one (alike),
-itself as if units arrived at once (blind), the plain rule and a static split.
+itself as if units arrived at once (blind), the weighted rule and a static split.
 Needs scipy (bench/balancer/requirements.txt); about 5 minutes.
 """
 import argparse
@@ -23,7 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import report  # noqa: E402
 
-KINDS = ("finish", "alike", "blind", "plain", "static")
+KINDS = ("finish", "alike", "blind", "weighted", "static")
 RATIOS = ((0.2, 4), (1, 4), (4, 10))  # transfer by training; the fastest link by the slowest
 PRECISION = 1e-4  # of the oracle's T
 PIECE = 10  # seeds of one call

@@ -255,7 +255,7 @@ SECTIONS = (
         "units as it likes (a linear programme with residency in it). `ratio`: the time that a "
         "mean unit needs over a mean link by that of its training; at 4 links differ tenfold. "
         "`alike`: the same policy with every link taken for the mean one; `blind`: as if units "
-        "arrived at once; `plain`: 0.6 utilisation + 0.4 network; `static`: shares by speed at "
+        "arrived at once; `weighted`: 0.6 utilisation + 0.4 network; `static`: shares by speed at "
         "the start. Ends in brackets: the least and the most of the seeds. "
         "[balancer.py](../balancer.py), [its instances](../balancer)",
         targets=(

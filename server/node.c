@@ -97,6 +97,17 @@ static LH_MUST lh_err load_units(struct ps_node *n)
     return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
 }
 
+static struct ps_co_balance_conf balance_of(int rule)
+{
+    static const struct ps_co_balance_conf of[] = {
+        [PS_RULE_FINISH] = {true, PS_BALANCE_FINISH},
+        [PS_RULE_WEIGHTED] = {true, PS_BALANCE_WEIGHTED},
+        [PS_RULE_STATIC] = {true, PS_BALANCE_STATIC},
+        [PS_RULE_LEVEL] = {false, PS_BALANCE_FINISH},
+    };
+    return of[rule];
+}
+
 static LH_MUST lh_err start_coordinator(struct ps_node *n)
 {
     struct lh_program *p = n->program;
@@ -118,6 +129,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,
         .take_over_max_ns = s->coordinator.take_over_max_ms * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
+        .balance = balance_of(s->coordinator.balance),
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
         .epochs = (uint32_t)s->coordinator.epochs,
         .seed = (uint64_t)s->coordinator.seed,

@@ -6,6 +6,7 @@
 
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
+enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_STATIC, PS_RULE_LEVEL };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
 struct ps_settings {
@@ -43,6 +44,7 @@ struct ps_settings {
     struct { // role coordinator
         int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
         int64_t ride_out_s;
+        int balance; // enum ps_balance_rule
         int64_t budget_tokens, epochs, seed;
         const char *units;
         const char *plan_h;

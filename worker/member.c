@@ -210,6 +210,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
     if (m->local_steps) w->local_steps = m->local_steps;
+    w->window = m->window;
     take_stable(w, m->n_stable, m->stable); // a first greeting knows it
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
@@ -285,7 +286,9 @@ static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseReques
     m->n_holding = w->queued;
     for (uint32_t i = 0; out && i < w->queued; i++) {
         out[i] = w->queue[i].unit;
-        if (wk_units_begun(w, &w->queue[i])) m->begun[m->n_begun++] = w->queue[i].unit;
+        if (!wk_units_begun(w, &w->queue[i])) continue;
+        m->begun[m->n_begun++] = w->queue[i].unit;
+        m->begun_tokens += w->queue[i].tokens - w->queue[i].done;
     }
     bool idle = w->conf.beside && w->beside.state == WK_BESIDE_AWAY;
     for (uint32_t i = 0; out && i < w->resume_count && !idle; i++)

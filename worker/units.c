@@ -119,6 +119,22 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
     wk_units_announce(w);
 }
 
+// Without this a worker would train on to the end of what another one was faster with. A unit of
+// the step under way stays until that is over.
+void wk_units_drop_credited(struct wk_worker *w)
+{
+    struct wk_trainer *t = w->conf.trainer;
+    uint32_t kept = 0;
+    if (w->conf.beside || w->stepping) return;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        const struct wk_queued *q = &w->queue[i];
+        bool over = lh_ledger_credited(&w->shard[q->unit % w->shards].replica.ledger, q->unit);
+        if (over && q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
+        if (!over) w->queue[kept++] = *q;
+    }
+    w->queued = kept;
+}
+
 // ---------------------------------------------------------------- recall
 
 // A trainer beside the worker is gone: what it began, others may train from its start.
@@ -197,7 +213,8 @@ bool wk_units_drained(const struct wk_worker *w)
 uint32_t wk_units_wanted(const struct wk_worker *w)
 {
     const struct wk_beside *b = &w->beside;
-    if (!w->conf.beside) return w->conf.queue_units;
+    uint32_t most = w->window && w->window < w->conf.queue_units ? w->window : w->conf.queue_units;
+    if (!w->conf.beside) return most;
     if (b->state != WK_BESIDE_THERE || !b->leases || b->ending) return 0;
     uint32_t n = w->conf.beside->ranks * w->conf.beside->ahead;
     for (uint32_t i = 0; i < w->queued; i++) n += wk_units_handed(w, w->queue[i].unit);

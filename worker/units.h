@@ -9,8 +9,12 @@ void wk_units_take(struct wk_worker *w, size_t count, const uint64_t *units);
 // Units that the coordinator recalls leave the queue, all but those that are begun, and are listed
 // in w->returned for the next request.
 void wk_units_give_back(struct wk_worker *w, size_t count, const uint64_t *units);
-// How many units are to be here, in work and ahead. 0: nobody trains on any.
+// How many units are to be here, in work and ahead, as far as the coordinator lets it. 0: nobody
+// trains on any.
 uint32_t wk_units_wanted(const struct wk_worker *w);
+// Units that others had credited leave the queue: what they hold is trained, and a claim of theirs
+// would credit nothing.
+void wk_units_drop_credited(struct wk_worker *w);
 // The whole queue leaves; how far its units were trained is remembered in w->resume.
 void wk_units_park(struct wk_worker *w);
 // Tells the trainer which of the queue's first units come soon.

@@ -199,6 +199,7 @@ struct wk_worker {
     uint32_t epochs;                       // member.c: data epochs of the run; 0: not told yet
     struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came
     uint32_t queued;
+    uint32_t window;                   // the coordinator lets it have so many; 0: as configured
     uint32_t asked;                    // units that the last request wanted in all
     uint64_t returned[LH_RECALLS_MAX]; // given back; the coordinator has not confirmed it yet
     uint32_t returned_count;

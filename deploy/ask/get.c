@@ -60,6 +60,14 @@ static const struct dp_column plan[] = {
     {"HELD", "held_tokens", 10},      {"TRAINS", "trains_tokens", 12},
     {"ENDS S", "ends_s", 9},          {NULL, NULL, 0},
 };
+// HERE S: when the worker would end the unit; THERE S: when those who hold it, or its home, would
+// end all that is left to them.
+static const struct dp_column decisions[] = {
+    {"REASON", "reason", -8},  {"UNIT", "unit", 8},     {"UNITS", "units", 6},
+    {"HOME", "home", -12},     {"FROM", "from", -16},   {"TO", "worker", -16},
+    {"REGION", "region", -12}, {"HERE S", "here_s", 8}, {"THERE S", "there_s", 8},
+    {NULL, NULL, 0},
+};
 static const struct dp_column totals[] = {
     {"UNITS", "units", 9},
     {"FREE", "free", 9},
@@ -204,6 +212,23 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
         dp_table_put(out, columns, rows);
     json_decref(rows);
     return err ? err : lh_buf_err(out);
+}
+
+void dp_get_decisions(const json_t *status, struct lh_buf *out)
+{
+    const json_t *b = json_object_get(status, "balancer"), *pin;
+    const char *rule = json_string_value(json_object_get(b, "rule"));
+    size_t i;
+    if (!rule) return;
+    dp_put(out, "\nrule %.20s%s, %lld units run twice now\n", rule,
+           json_is_true(json_object_get(b, "frozen")) ? ", frozen" : "",
+           (long long)json_integer_value(json_object_get(b, "twice")));
+    json_array_foreach(json_object_get(b, "pinned"), i, pin)
+        dp_put(out, "unit %lld is kept for %.63s\n",
+               (long long)json_integer_value(json_object_get(pin, "unit")),
+               json_string_value(json_object_get(pin, "region")));
+    dp_put(out, "\n");
+    dp_table_put(out, decisions, json_object_get(b, "decisions"));
 }
 
 lh_err dp_get_leases(const json_t *status, const json_t *rows, bool json, struct lh_buf *out)

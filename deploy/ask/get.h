@@ -11,6 +11,9 @@
 // Appends one part ("members", "workers", "shards", "regions", "links", "plan") of a coordinator's
 // status, as a table for people or as JSON. LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
+// Appends the balancer's rule, what operators told it, and its last decisions, each with its reason
+// and figures. Nothing is appended where an older coordinator tells none of it.
+void dp_get_decisions(const json_t *status, struct lh_buf *out);
 // A row for each region of a coordinator's status: sums over its workers. A new reference.
 json_t *dp_get_regions(const json_t *status);
 // A row for each server, standby and worker: role, state, for how long it has been silent, how long

@@ -15,7 +15,7 @@ struct request {
     struct dp_admin admin;
     const char *part, *format;
     struct dp_lease_filter filter;
-    bool totals, json;
+    bool totals, json, wide;
 };
 
 // Nothing was found: is it because there is nothing of that name?
@@ -50,6 +50,8 @@ static LH_MUST lh_err get(struct request *q)
     if (!err)
         err = !strcmp(q->part, "leases") ? get_leases(q, status, &text)
                                          : dp_get_show(q->part, status, q->json, &text);
+    if (!err && q->wide) dp_get_decisions(status, &text);
+    if (!err) err = lh_buf_err(&text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     json_decref(status);
     lh_buf_free(&text);
@@ -88,7 +90,7 @@ static LH_MUST lh_err run(int argc, char **argv)
          "leases: only units that this worker holds or held"},
         {"--totals", DP_SWITCH, &q.totals, NULL, "leases: no line for each unit"},
         DP_ADMIN_FLAGS(q.admin),
-        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+        {"-o", DP_TEXT, &q.format, "table|wide|json", "form of the output; wide: of plan"},
     };
     const struct dp_usage usage = {
         "longhaul get members|workers|shards|regions|links|plan|leases "
@@ -106,7 +108,9 @@ static LH_MUST lh_err run(int argc, char **argv)
         "A link: what a worker measured of its way to a server by its own pushes and snapshots;\n"
         "PUSH MS is from a push's first byte to its decision, a rate is that of one transfer.\n"
         "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
-        "them by measured speed and residency; leases do not follow it yet.",
+        "them by measured speed and residency, which leases follow with coordinator.balance: "
+        "finish;\n"
+        "-o wide says what the balancer decided last, why, and by which figures.\n",
         flags, LH_COUNT(flags)};
     bool help, known = false;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
@@ -115,8 +119,9 @@ static LH_MUST lh_err run(int argc, char **argv)
         known |= !strcmp(rest.at[0], parts[i]);
     if (!known || (!q.admin.coordinator && !q.admin.dir))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    LH_TRY(dp_table_form(q.format, &q.json));
     q.part = rest.at[0];
+    q.wide = !strcmp(q.part, "plan") && !strcmp(q.format, "wide");
+    if (!q.wide) LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(check_filters(&q));
     return get(&q);
 }

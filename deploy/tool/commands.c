@@ -4,6 +4,8 @@
 
 const struct dp_command dp_commands[] = {
     {"up", dp_cmd_up, "Run a whole topology on this machine, to its verdict", NULL, false},
+    {"balancer", dp_cmd_balancer, "Tell the balancer by hand who gets which units of data",
+     "freeze thaw pin unpin move", false},
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key",
      "init issue ls key signer", true},
     {"config", dp_cmd_config, "Check a configuration file, explain its settings", "check explain",

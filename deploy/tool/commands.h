@@ -12,6 +12,7 @@ int dp_cmd_data(int argc, char **argv);
 int dp_cmd_describe(int argc, char **argv);
 int dp_cmd_drain(int argc, char **argv);
 int dp_cmd_move(int argc, char **argv);
+int dp_cmd_balancer(int argc, char **argv);
 int dp_cmd_eval(int argc, char **argv);
 int dp_cmd_export(int argc, char **argv);
 int dp_cmd_events(int argc, char **argv);

@@ -16,7 +16,7 @@ static const uint32_t TAIL_WINDOW = 2;
 
 static const char *const REASONS[] = {"nothing", "home",   "planned", "stolen",
                                       "shared",  "scored", "twice"};
-static const char *const KINDS[] = {"finish", "plain", "static", "blind"};
+static const char *const KINDS[] = {"finish", "weighted", "static", "blind"};
 
 const char *ps_balance_reason_name(enum ps_balance_reason reason)
 {
@@ -172,7 +172,8 @@ static void begin(struct try *t, double end_s)
     const struct ps_balance *b = t->b;
     memset(t->out->tokens, 0, sizeof t->out->tokens);
     for (uint32_t r = 0; r < b->regions; r++) {
-        double all = takes(b, r) ? end_s * b->region[r].tokens_per_s.mean : 0;
+        double until = fmax(end_s - b->region[r].exchange_s, 0);
+        double all = takes(b, r) ? until * b->region[r].tokens_per_s.mean : 0;
         t->room[r] = fmax(all - b->region[r].held_tokens, 0);
         t->path[r] = fmax(end_s - b->region[r].arriving_s, 0);
         for (uint32_t k = 0; k < b->regions; k++) {
@@ -227,7 +228,7 @@ static double late_enough(const struct try *t)
         if (!takes(b, r)) continue;
         slow = fmin(slow, b->region[r].tokens_per_s.mean);
         sum += b->region[r].held_tokens;
-        latest = fmax(latest, b->region[r].arriving_s);
+        latest = fmax(latest, fmax(b->region[r].arriving_s, b->region[r].exchange_s));
     }
     for (uint32_t p = 0; p < b->pools; p++) {
         double worst = 0;
@@ -245,7 +246,7 @@ static void tell_finishes(const struct ps_balance *b, struct ps_balance_plan *ou
     for (uint32_t r = 0; r < b->regions; r++) {
         double tokens = b->region[r].held_tokens;
         for (uint32_t p = 0; p < b->pools; p++) tokens += out->tokens[p][r];
-        out->finish_s[r] = seconds_of(b, r, tokens);
+        out->finish_s[r] = seconds_of(b, r, tokens) + (tokens > 0 ? b->region[r].exchange_s : 0);
         if (takes(b, r)) out->end_s = fmax(out->end_s, out->finish_s[r]);
     }
 }
@@ -273,7 +274,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
     for (uint32_t p = 0; p < b->pools; p++)
         for (uint32_t r = 0; r < b->regions; r++) weigh(&t, p, r, mean);
     memset(out, 0, sizeof *out);
-    if (b->conf.kind == PS_BALANCE_STATIC || b->conf.kind == PS_BALANCE_PLAIN) {
+    if (b->conf.kind == PS_BALANCE_STATIC || b->conf.kind == PS_BALANCE_WEIGHTED) {
         split(b, out);
     } else {
         double low = 0, high = late_enough(&t);
@@ -311,7 +312,7 @@ static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
     const struct ps_balance_pool *p = &b->pool[pool];
     double path = ps_balance_arrival(b, p->home, r, unit_of(p, p->bytes));
     double here = fmax(b->region[r].arriving_s + path, seconds_of(b, r, b->region[r].held_tokens));
-    return here + seconds_of(b, r, unit_of(p, p->tokens));
+    return here + seconds_of(b, r, unit_of(p, p->tokens)) + b->region[r].exchange_s;
 }
 
 // When the pool's home would end all that is left to it, if this region took nothing of it: at
@@ -323,7 +324,8 @@ static double ends_there(const struct ps_balance *b, const struct ps_balance_pla
     double tokens = plan->tokens[pool][r];
     for (uint32_t p = 0; p < b->pools; p++) tokens += plan->tokens[p][from->home];
     tokens = fmax(tokens, unit_of(from, from->tokens));
-    return seconds_of(b, from->home, b->region[from->home].held_tokens + tokens);
+    return seconds_of(b, from->home, b->region[from->home].held_tokens + tokens) +
+           b->region[from->home].exchange_s;
 }
 
 static double hysteresis(const struct ps_balance *b, uint32_t a, uint32_t c)
@@ -485,7 +487,7 @@ struct ps_balance_choice ps_balance_next(const struct ps_balance *b,
     if (!takes(b, region)) return (struct ps_balance_choice){0};
     switch (b->conf.kind) {
     case PS_BALANCE_STATIC: return by_shares(b, plan, region);
-    case PS_BALANCE_PLAIN: return by_score(b, region);
+    case PS_BALANCE_WEIGHTED: return by_score(b, region);
     default: return by_finish(b, plan, region);
     }
 }
@@ -500,7 +502,7 @@ struct ps_balance_choice ps_balance_twice(const struct ps_balance *b, uint32_t r
     for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
     c.here_s = fmax(b->region[region].arriving_s + transfer_s,
                     seconds_of(b, region, b->region[region].held_tokens)) +
-               seconds_of(b, region, tokens);
+               seconds_of(b, region, tokens) + b->region[region].exchange_s;
     bool end = left < TWICE * (left + b->done_tokens), may = allowed >> region & 1;
     bool finish = b->conf.kind == PS_BALANCE_FINISH || b->conf.kind == PS_BALANCE_BLIND;
     if (finish && end && may && takes(b, region) && from != region &&

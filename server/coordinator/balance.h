@@ -13,9 +13,10 @@
 //    as early as they can together, by tokens/s and by the time that units need to arrive. A region
 //    takes a foreign unit while the plan gives it some, its path is not busy, and the unit ends
 //    there earlier than its home would end all that is left to it, by a hysteresis.
+//    A region has ended when its last push is decided: that takes exchange_s more.
 // 3. PS_BALANCE_BLIND: the same as if units arrived at once. PS_BALANCE_STATIC: shares by tokens/s
-//    at the start, which the caller keeps. PS_BALANCE_PLAIN: own units first, then of the pool with
-//    the lowest 0.6 * utilisation + 0.4 * network.
+//    at the start, which the caller keeps. PS_BALANCE_WEIGHTED: own units first, then of the pool
+//    with the lowest 0.6 * utilisation + 0.4 * network.
 // 4. A link has a cap of bytes and a price. The cap is hard; the price is seconds a gigabyte that
 //    choices add to the time of a transfer, and so is the affinity of languages.
 // 5. In the last tenth of the run a region holds two units ready; in the last twentieth a unit that
@@ -37,7 +38,7 @@ enum { PS_BALANCE_REGIONS_MAX = 64, PS_BALANCE_POOLS_MAX = 2 * PS_BALANCE_REGION
 
 enum ps_balance_kind {
     PS_BALANCE_FINISH,
-    PS_BALANCE_PLAIN,
+    PS_BALANCE_WEIGHTED,
     PS_BALANCE_STATIC,
     PS_BALANCE_BLIND,
 };
@@ -56,6 +57,7 @@ struct ps_balance_region {
     uint32_t workers;                    // live ones; 0: it takes nothing
     double held_tokens;                  // leased to it, not trained, and in no pool
     double arriving_s;                   // what is on its way to it needs so long
+    double exchange_s;                   // from its last step until its last push is decided
     uint64_t own_tokens, foreign_tokens; // trained, or held, by home
     uint64_t languages;                  // a bit for each language of its own units
 };

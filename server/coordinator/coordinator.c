@@ -13,7 +13,11 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
+#include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
+#include "server/coordinator/balance/override.h"
+#include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/owners/epochs.h"
@@ -34,9 +38,19 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These read their rows at a start, and again after a commit that failed, in this order: rows of
 // leases and of members go by the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members, ps_co_load_leases, ps_co_load_drains, ps_co_load_trips,
-    ps_co_load_points,  ps_co_load_epochs, ps_co_load_insync, ps_co_load_moves,
-    ps_co_load_plan,    ps_co_load_live,   ps_co_load_status, NULL,
+    ps_co_load_members,
+    ps_co_load_overrides,
+    ps_co_load_leases,
+    ps_co_load_drains,
+    ps_co_load_trips,
+    ps_co_load_points,
+    ps_co_load_epochs,
+    ps_co_load_insync,
+    ps_co_load_moves,
+    ps_co_load_plan,
+    ps_co_load_live,
+    ps_co_load_status,
+    NULL,
 };
 
 static void on_timer(void *arg)
@@ -84,7 +98,10 @@ static lh_err make_units(struct ps_coordinator *c)
     c->begun = calloc(c->units + 1, sizeof *c->begun);
     c->wanted_by = calloc(c->units + 1, sizeof *c->wanted_by);
     if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by) return LH_ERR_NO_MEMORY;
-    return ps_co_make_order(c);
+    LH_TRY(ps_co_make_order(c));
+    LH_TRY(ps_co_balancer_make(c));
+    LH_TRY(ps_co_decided_make(c));
+    return LH_OK;
 }
 
 // From here on there is one that is durable.
@@ -108,6 +125,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
         err = LH_ERR_NO_MEMORY;
         goto fail;
     }
+    LH_TRY_TO(fail, err, ps_co_stock_make(c)); // asks which units are credited
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     c->status.durable = c->status.made = lh_buf(PS_CO_STATUS_BYTES);
@@ -160,6 +178,9 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->begun);
     free(c->wanted_by);
     free(c->order);
+    ps_co_stock_free(c);
+    ps_co_balancer_free(c);
+    free(c->decided);
     free(c);
 }
 

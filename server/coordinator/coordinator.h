@@ -15,6 +15,7 @@
 #include "common/format/plan.h"
 #include "common/format/units.h"
 #include "common/net/rpc.h"
+#include "server/coordinator/balance.h"
 
 struct lh_manifest;
 struct ps_coordinator;
@@ -37,6 +38,10 @@ struct ps_co_conf {
     uint64_t budget_tokens; // 0: every unit of every epoch
     uint32_t epochs;        // data epochs (order.h); 0: one
     uint64_t seed;          // the order of units in later epochs follows from it
+    struct ps_co_balance_conf {
+        bool follows;              // leases follow the balancer's policy; false: balance/level.c
+        enum ps_balance_kind kind; // the policy
+    } balance;
     uint32_t h_base;
     bool dylu;
     uint32_t (*fixed_h)(void *arg, const char *region); // 0: says nothing; may be NULL

@@ -83,6 +83,13 @@ const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit)
     return lh_units_at(c->conf.units, unit);
 }
 
+const char *ps_co_pinned(const struct ps_coordinator *c, uint64_t unit)
+{
+    for (uint32_t i = 0; i < c->pins; i++)
+        if (c->pin[i].unit == unit) return c->pin[i].region;
+    return NULL;
+}
+
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
 {
     uint32_t shards = c->conf.manifest->shards;
@@ -113,9 +120,5 @@ uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from)
 
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
-    struct ps_co_span span = ps_co_under_way(c);
-    uint64_t sum = ps_co_tokens_below(c, span.from);
-    for (uint64_t u = span.from; u < span.to; u++)
-        if (ps_co_credited(c, u)) sum += ps_co_unit(c, u)->tokens;
-    return sum;
+    return c->stock.credited_tokens;
 }

@@ -20,8 +20,10 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/store.h"
 
+struct ps_co_balancer;
 struct ps_co_claim;
 struct ps_co_commit;
+struct ps_co_decisions;
 
 enum {
     PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
@@ -35,9 +37,24 @@ struct ps_co_path { // a worker's way to a server, as it measured it
     struct lh_estimate push_s, up, down; // up, down: bytes a second
 };
 
+enum { CO_FREE = 0 }; // a unit that nobody holds; any other value is the holder's index + 1
+enum ps_co_begun { CO_WAITS, CO_BEGUN, CO_CLAIMED, CO_BEGUN_COUNT }; // as its holder said last
+
+struct ps_co_held { // balance/stock.c: units that are leased to a worker and not credited
+    uint32_t head;  // the first of the list, + 1
+    uint64_t units, tokens[CO_BEGUN_COUNT];
+    uint64_t away_tokens; // the part of those that wait which is recalled for others
+};
+struct ps_co_wanted { // balance/stock.c: units that are recalled for a worker, or kept for it
+    uint32_t head;
+    uint64_t units, kept_units, kept_tokens; // kept: nobody holds them any more
+    uint64_t coming_tokens;                  // tokens of those that others hold still
+};
+
 struct ps_co_measured { // balance/measure.c: all as the worker said last
     double tokens_spread;
     struct lh_estimate batch_s;
+    uint64_t begun_tokens;   // tokens of begun units that are not trained; 0: not known
     double utilisation;      // share of the time in which a step ran; 0: not known
     struct ps_co_path *path; // LH_PATHS_MAX of them; NULL: none was ever told
     uint32_t paths;
@@ -61,9 +78,11 @@ struct ps_co_worker { // member.c, where nothing else is said
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_measured measured;
+    struct ps_co_held held;
+    struct ps_co_wanted wanted;
     bool gives; // it gives leases back that it has not begun, where it is asked to
-    // grant.c: tokens of its leases that are not trained, and the ones among them that may be
-    // recalled for another worker. Valid within level() alone.
+    // balance/level.c: tokens of its leases that are not trained, and the ones among them that may
+    // be recalled for another worker. Valid within one request alone.
     uint64_t left_tokens, spare_tokens;
     struct lh_point *final;    // manifest->shards of them, when done
     struct ps_co_claim *claim; // stable.c: as many; NULL: it said nothing yet
@@ -120,6 +139,37 @@ struct ps_co_shard {
     bool unwanted;       // the move's target is asked to refuse it
 };
 
+enum { PS_CO_STOCK_LEVELS = 4, PS_CO_SECONDS_MAX = 64, PS_CO_PINS_MAX = 256 };
+
+struct ps_co_pool { // balance/stock.c: units of one home that may leave it, or that may not
+    uint32_t home;
+    bool leaves;
+    uint64_t first, end; // slots
+    uint64_t free_units, free_tokens;
+    uint64_t leased_units[CO_BEGUN_COUNT], leased_tokens[CO_BEGUN_COUNT]; // not credited
+};
+struct ps_co_stock {   // balance/stock.c
+    const char **home; // regions that are the home of units
+    uint32_t homes, pools;
+    struct ps_co_pool *pool; // 2 * home, + 1: those that may leave
+    uint32_t *pool_of;       // [units of the data]
+    uint32_t *slot, *at;     // [units]: a unit's slot; the unit of a slot
+    uint32_t *place;         // [units]: places in the order of the run; NULL: as numbered
+    uint64_t *bits[PS_CO_STOCK_LEVELS], words[PS_CO_STOCK_LEVELS]; // free units, by slot
+    uint32_t levels;
+    uint32_t *held[2], *wanted[2]; // [units]: the next one + 1, the one before + 1
+    uint64_t free_units, leased_units, credited_units;
+    uint64_t credited_tokens, committed_tokens; // committed: credited or leased
+};
+struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and who runs it so
+    uint64_t unit;
+    uint32_t worker;
+};
+struct ps_co_pin { // balance/override.c: a unit that an operator keeps for a region
+    uint64_t unit;
+    char region[LH_NAME_BYTES];
+};
+
 struct ps_co_status {      // status.c: bytes of status.json. Empty: there are none
     struct lh_buf durable; // the newest state whose changes are durable
     struct lh_buf made;    // the next state, durable when made_change is
@@ -136,13 +186,21 @@ struct ps_coordinator {
     uint64_t units;                    // units of the run: of the data, for each epoch
     uint64_t leased_end, epoch_tokens; // no unit from there on is leased; tokens of one epoch
     uint32_t *order; // order.c: the units of the run as they are leased; NULL: as numbered
-    // Per unit of the run (grant.c): CO_FREE or the holder's index + 1; the wall time of the lease,
-    // shown to people only, 0: not known; enum ps_co_begun.
+    // Per unit of the run (balance/lease.c): CO_FREE or the holder's index + 1; the wall time of
+    // the lease, shown to people only, 0: not known; enum ps_co_begun.
     uint32_t *lease, *leased_s;
     uint8_t *begun;
     // Per unit: the index + 1 of the worker that it is recalled for, from its holder, or, where it
     // is free, kept for; 0: nobody's.
     uint32_t *wanted_by;
+    struct ps_co_stock stock;
+    struct ps_co_second_lease second[PS_CO_SECONDS_MAX];
+    uint32_t seconds;
+    struct ps_co_pin pin[PS_CO_PINS_MAX]; // balance/override.c
+    uint32_t pins;
+    bool frozen;                     // balance/override.c: units stay with their regions
+    struct ps_co_balancer *balancer; // balance/assign.c
+    struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c
     struct lh_service service;
@@ -183,6 +241,8 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0:
 const struct lh_point *ps_co_held(const struct ps_co_shard *s);
 // The data of this unit of the run.
 const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit);
+// The region that an operator keeps the unit for; NULL: none.
+const char *ps_co_pinned(const struct ps_coordinator *c, uint64_t unit);
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 // Whole epochs of the run: all units below `from` are credited, none from `to` on is credited or
 // leased. What looks at leases and credits looks between them, so that a run of many epochs costs

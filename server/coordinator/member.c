@@ -10,6 +10,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/grant.h"
@@ -262,6 +263,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.units = leased->unit;
         out.n_recalled = leased->recalls;
         out.recalled = leased->recalled;
+        out.window = leased->window;
         out.epochs = c->epochs;
         bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
         out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;

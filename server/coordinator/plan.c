@@ -13,7 +13,7 @@
 
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/grant.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
 
@@ -161,18 +161,8 @@ static bool everybody_here(const struct ps_coordinator *c)
 static bool budget_met(const struct ps_coordinator *c)
 {
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
-    struct ps_co_span span = ps_co_under_way(c);
-    uint64_t sum = ps_co_tokens_below(c, span.from);
-    bool free_left = span.to < c->units;
-    for (uint64_t u = span.from; u < span.to; u++) {
-        if (ps_co_credited(c, u))
-            sum += ps_co_unit(c, u)->tokens;
-        else if (c->lease[u] != CO_FREE)
-            return false;
-        else
-            free_left = true;
-    }
-    return sum >= budget || !free_left;
+    const struct ps_co_stock *s = &c->stock;
+    return !s->leased_units && (s->credited_tokens >= budget || !s->free_units);
 }
 
 static bool all_drained(const struct ps_coordinator *c)

@@ -12,6 +12,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/insync.h"
@@ -25,6 +26,32 @@
 enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
 
 // ---------------------------------------------------------------- an owner's report
+
+// Counts the units of this shard whose credit differs from what it is to be, out or in again.
+static void count_changed(struct ps_coordinator *c, uint32_t shard, const uint8_t *bits, size_t n,
+                          const uint8_t *old, size_t was,
+                          void (*count)(struct ps_coordinator *c, uint64_t unit))
+{
+    uint64_t shards = c->conf.manifest->shards;
+    for (size_t i = 0; i < n || i < was; i++) {
+        uint8_t differ = (uint8_t)((i < n ? bits[i] : 0) ^ (i < was ? old[i] : 0));
+        for (uint64_t u = 8 * i * shards + shard; differ; u += shards, differ >>= 1)
+            if (differ & 1 && u < c->units) count(c, u);
+    }
+}
+
+// Takes the bits, which are packed.
+static void replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t *bits, size_t n)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    uint8_t *old = s->credit;
+    size_t was = s->credit_bytes;
+    count_changed(c, shard, bits, n, old, was, ps_co_stock_out);
+    s->credit = bits;
+    s->credit_bytes = n;
+    count_changed(c, shard, bits, n, old, was, ps_co_stock_in);
+    free(old);
+}
 
 // The shard's credits, however its server said them.
 static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
@@ -42,9 +69,7 @@ static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardRep
         lh_credit_pack(r->credited.data, r->credited.len, shard, shards, credit);
     for (size_t i = 0; i < s->credit_bytes && i < bytes; i++)
         if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
-    free(s->credit);
-    s->credit = credit;
-    s->credit_bytes = bytes;
+    replace_credits(c, shard, credit, bytes);
     s->credit_open = lh_credit_first_open(credit, bytes, shard, shards);
     s->credit_end = lh_credit_end(credit, bytes, shard, shards);
     return LH_OK;

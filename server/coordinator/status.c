@@ -24,6 +24,7 @@
 #include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/forecast.h"
@@ -202,6 +203,20 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
                      "taken_over", s->owner != 0);
 }
 
+// {"rule", "frozen", "pinned": [{"unit", "region"}], "twice": units that run twice now,
+// "decisions": the last ones (balance/decided.h)}
+static json_t *balancer_status(const struct ps_coordinator *c)
+{
+    json_t *pinned = json_array();
+    for (uint32_t i = 0; i < c->pins; i++)
+        json_array_append_new(pinned, json_pack("{s:I s:s}", "unit", (json_int_t)c->pin[i].unit,
+                                                "region", c->pin[i].region));
+    const char *rule =
+        c->conf.balance.follows ? ps_balance_kind_name(c->conf.balance.kind) : "level";
+    return json_pack("{s:s s:b s:o s:i s:o}", "rule", rule, "frozen", c->frozen, "pinned", pinned,
+                     "twice", (int)c->seconds, "decisions", ps_co_decisions(c));
+}
+
 bool ps_coordinator_over(const struct ps_coordinator *c)
 {
     return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
@@ -227,15 +242,17 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
     json_t *root = json_pack(
-        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:i s:i s:I s:I s:I s:I s:I s:o s:o s:o s:o s:o}",
-        "role", "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase),
-        "draining", c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
+        "{s:s s:s s:s s:b s:b s:o s:I s:I s:I s:i s:i s:I s:I s:I s:I s:I s:o s:o s:o s:o}", "role",
+        "coordinator", "address", c->address, "phase", lh_phase_name(c->plan.phase), "draining",
+        c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
         (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
         "units", (json_int_t)c->units, "data_epoch", (int)ps_co_data_epoch(c), "data_epochs",
         (int)c->epochs, "credited", (json_int_t)credited, "leased", (json_int_t)leased, "begun",
         (json_int_t)begun, "recalled", (json_int_t)recalled, "plan", (json_int_t)c->plan.number,
         "workers", workers, "shards", shards, "servers", servers_status(c), "forecast",
-        ps_co_forecast(c), "links", ps_co_links(c));
+        ps_co_forecast(c));
+    json_object_set_new(root, "links", ps_co_links(c));
+    json_object_set_new(root, "balancer", balancer_status(c));
     return lh_json_give(root, out);
 }
 

@@ -7,61 +7,13 @@
 #include "server/coordinator/forecast.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/grant.h"
-#include "tests/cores/rig.h"
+#include "tests/cores/words.h"
 #include "tests/sim/synthetic.h"
 #include "worker/worker.h"
 
-enum { TOKENS = 64, SLOTS = 1024 };
+enum { TOKENS = WORDS_TOKENS, SLOTS = WORDS_SLOTS };
 
 // ---------------------------------------------------------------- by hand
-
-struct words { // what a worker by hand says
-    uint32_t want, ahead;
-    double units_per_s;
-    uint64_t holding[SLOTS], begun[8], returned[8], claimed[SLOTS];
-    size_t holds, begins, returns, claims;
-};
-
-struct heard {
-    uint64_t unit[SLOTS], recalled[SLOTS];
-    size_t units, recalls;
-};
-
-static struct heard say(struct rig *r, uint32_t w, const struct words *s)
-{
-    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
-    ProtobufCMessage *answer;
-    m.worker = lh_worker_id(&r->w[w].self);
-    m.incarnation = UINT64_C(1) << 32;
-    m.want = s->want;
-    m.ahead = s->ahead;
-    m.tokens_per_s = s->units_per_s * TOKENS;
-    m.holding = (uint64_t *)(uintptr_t)s->holding; // all of these: only read
-    m.n_holding = s->holds;
-    m.begun = (uint64_t *)(uintptr_t)s->begun;
-    m.n_begun = s->begins;
-    m.returned = (uint64_t *)(uintptr_t)s->returned;
-    m.n_returned = s->returns;
-    m.claimed = (uint64_t *)(uintptr_t)s->claimed;
-    m.n_claimed = s->claims;
-    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
-                             &longhaul__v1__lease_reply__descriptor, &answer),
-                     LH_OK);
-    Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
-    struct heard out = {.units = a->n_units, .recalls = a->n_recalled};
-    assert_true(out.units <= SLOTS && out.recalls <= SLOTS);
-    if (out.units) memcpy(out.unit, a->units, out.units * sizeof *out.unit);
-    if (out.recalls) memcpy(out.recalled, a->recalled, out.recalls * sizeof *out.recalled);
-    rig_free_message(answer);
-    return out;
-}
-
-static bool is_in(const uint64_t *list, size_t n, uint64_t unit)
-{
-    for (size_t i = 0; i < n; i++)
-        if (list[i] == unit) return true;
-    return false;
-}
 
 static void start_coordinator(struct rig *r, int64_t ride_out_ns)
 {
@@ -70,17 +22,9 @@ static void start_coordinator(struct rig *r, int64_t ride_out_ns)
     r->coordinator->conf.worker_timeout_ns = 15 * LH_SECOND;
 }
 
-// A run of so many units of two regions, worker 0's and worker 1's, that has begun.
 static struct rig *begun(uint32_t units)
 {
-    struct rig *r = rig_new(1);
-    lh_units_free(&r->units);
-    setup_units(&r->units, units, TOKENS, RIG_WORKERS);
-    start_coordinator(r, 300 * LH_SECOND);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
-    rig_run(r, 5 * LH_SECOND);
-    return r;
+    return begun_run(units, 300 * LH_SECOND);
 }
 
 static void a_worker_gets_what_it_trains_in_that_time(void **state)

@@ -144,6 +144,7 @@ static lh_err start_coordinator(struct sim_node *n)
     conf.ride_out_ns = s->ride_out_ns;
     conf.epochs = s->epochs;
     conf.seed = s->conf.seed;
+    conf.balance = s->balance;
     conf.dylu = true;
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
@@ -242,6 +243,7 @@ void sim_note_durable(struct sim *s)
 void sim_node_bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
+    sim_balance_count(n);
     for (uint32_t i = 0; n->server && i < n->shards; i++)
         n->sim->met.rebuilt += n->server->shard[i]->lost.worker != 0;
     if (n->server) n->sim->met.full += n->server->count.full;
@@ -425,6 +427,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     LH_ASSERT(s->initial);
     for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
     setup_units(&s->units, SIM_UNITS / s->epochs, SIM_UNIT_TOKENS, SIM_WORKERS);
+    sim_choose_balance(s);
     lh_fabric_fates(s->fabric, sim_watched_fate, s);
     lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
@@ -448,6 +451,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint32_t i = 0; i < s->nodes; i++)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
     if (conf->faults.move || conf->faults.standby) sim_operator_start(s);
+    sim_balance_start(s);
 }
 
 static void teardown(struct sim *s)
@@ -555,6 +559,9 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->answers += one->answers;
     all->recalls += one->recalls;
     all->returns += one->returns;
+    all->planned += one->planned;
+    all->stolen += one->stolen;
+    all->run_twice += one->run_twice;
     all->silences += one->silences;
     all->given_up += one->given_up;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;

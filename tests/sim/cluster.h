@@ -168,7 +168,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     APART(standby)                                                                                 \
     APART(rot)                                                                                     \
     APART(move)                                                                                    \
-    APART(slow)
+    APART(slow)                                                                                    \
+    OWN_APART(balance)
 
 struct sim_faults {
 #define FIELD(name) bool name;
@@ -214,6 +215,9 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t acknowledged, exempt[SIM_LOSSES];
     uint64_t balanced, mass_losses;
     uint64_t answers;
+    // Units that the balancer gave to another region by its plan, that it recalled for another
+    // worker, and that it let run twice.
+    uint64_t planned, stolen, run_twice;
     uint64_t recalls, returns; // answers that recalled leases, and answers that took some back
     uint64_t silences;
     int64_t silence_ns;
@@ -239,9 +243,10 @@ struct sim {
     struct lh_units units;
     struct lh_keyring *keys;
     struct lk_codec codec;
-    int64_t ride_out_ns; // leased ahead by the coordinator, in all its lives
-    uint32_t epochs;     // data epochs, of SIM_UNITS / epochs units each
-    bool epochs_named;   // the workers' settings say so many, and not 0
+    int64_t ride_out_ns;               // leased ahead by the coordinator, in all its lives
+    uint32_t epochs;                   // data epochs, of SIM_UNITS / epochs units each
+    bool epochs_named;                 // the workers' settings say so many, and not 0
+    struct ps_co_balance_conf balance; // the coordinator's rule, in all its lives
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
@@ -280,8 +285,12 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 // ---- between the files
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // the node that serves it, or did last
-bool sim_absent(const struct sim_node *n);                 // a server's place that is left empty
-bool sim_has(const struct sim_node *n, uint32_t shard);    // is it a server of this shard?
+void sim_choose_balance(struct sim *s);                    // balance.c; when there are units
+void sim_balance_start(struct sim *s);
+void sim_judge_stock(struct sim *s);              // the coordinator's sums are those of its units
+void sim_balance_count(const struct sim_node *n); // before the coordinator ends
+bool sim_absent(const struct sim_node *n);        // a server's place that is left empty
+bool sim_has(const struct sim_node *n, uint32_t shard); // is it a server of this shard?
 void sim_fail(struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_trace(const struct sim *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void sim_node_start(struct sim_node *n);

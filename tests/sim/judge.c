@@ -365,6 +365,7 @@ static void look_at_outbox(struct sim *s, const struct wk_shard *ws)
 void sim_look(struct sim *s)
 {
     sim_read_store(s);
+    sim_judge_stock(s);
     for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);

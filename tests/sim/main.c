@@ -134,6 +134,13 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
                (unsigned long long)met.recalls, (unsigned long long)met.returns);
     bool once = seeds >= 100 && conf.faults.epochs && !met.happened[SIM_FAULT_epochs];
     if (once) printf("sim: no run had several epochs in all these seeds\n");
+    if (conf.faults.balance)
+        printf("%llu units went to another region by the plan, %llu were recalled for one that "
+               "ended them earlier, %llu ran twice\n",
+               (unsigned long long)met.planned, (unsigned long long)met.stolen,
+               (unsigned long long)met.run_twice);
+    bool still = seeds >= 100 && conf.faults.balance && !(met.stolen && met.run_twice);
+    if (still) printf("sim: no unit was recalled, or none ran twice, in all these seeds\n");
     bool kept = seeds >= 100 && conf.faults.ahead && !met.returns;
     if (kept) printf("sim: no lease was given back in all these seeds\n");
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
@@ -151,7 +158,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
-    return failed || blind || idle || unused || stayed || kept || once || vacant || roomy ? 1 : 0;
+    bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still;
+    return failed || none ? 1 : 0;
 }
 
 // Every run crashes at another operation; one that never comes so far would prove nothing.

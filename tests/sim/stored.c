@@ -87,6 +87,9 @@ static void take_row(struct sim_stored *s, const struct row *r)
     if (!strncmp(r->key, "lease/", 6)) {
         uint64_t unit = tail_number(r->key, 10);
         if (unit < SIM_STORED_UNITS) s->lease[unit] = r->removed ? 0 : lh_get_u64(&c);
+    } else if (!strncmp(r->key, "second/", 7)) {
+        uint64_t unit = tail_number(r->key, 10);
+        if (unit < SIM_STORED_UNITS) s->second[unit] = r->removed ? 0 : lh_get_u64(&c);
     } else if (!strcmp(r->key, "plan") && r->value.len <= sizeof s->plan) {
         s->plan_bytes = r->value.len;
         memcpy(s->plan, r->value.data, r->value.len);
@@ -137,6 +140,7 @@ static void begin_again(struct sim_stored *s)
     s->seen = empty;
     lh_buf_clear(&s->seen);
     memset(s->lease, 0, sizeof s->lease);
+    memset(s->second, 0, sizeof s->second);
 }
 
 void sim_stored_read(struct sim_stored *s, struct lh_span file)
@@ -230,8 +234,11 @@ const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
                              const Longhaul__V1__LeaseReply *m)
 {
     if (m->unknown) return NULL;
-    for (size_t i = 0; i < m->n_units; i++)
-        if (m->units[i] >= SIM_STORED_UNITS || s->lease[m->units[i]] != worker) return "a lease";
+    for (size_t i = 0; i < m->n_units; i++) {
+        uint64_t u = m->units[i];
+        if (u >= SIM_STORED_UNITS || (s->lease[u] != worker && s->second[u] != worker))
+            return "a lease";
+    }
     for (size_t i = 0; i < m->n_stable; i++) {
         const Longhaul__V1__Point *p = m->stable[i];
         if (p->shard >= SIM_STORED_SHARDS || !same_point(&s->shard[p->shard].stable, p))

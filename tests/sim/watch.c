@@ -20,6 +20,10 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
     struct sim_training *t = &n->sim->training[n->index];
     for (uint32_t p = 0; p < in->pieces; p++) {
         const struct wk_piece *piece = &in->piece[p];
+        const struct lh_unit *unit = lh_units_at(&n->sim->units, piece->unit);
+        if (!unit->may_leave && strcmp(unit->home, n->self.region) != 0)
+            sim_fail(n->sim, "%s trains unit %llu, which may not leave %s", n->name,
+                     (unsigned long long)piece->unit, unit->home);
         for (uint64_t at = piece->offset; at < piece->offset + piece->tokens; at += SIM_SEQUENCE) {
             uint16_t bit = (uint16_t)(1u << at / SIM_SEQUENCE);
             if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;

@@ -28,6 +28,7 @@ static uint64_t plan_step(struct wk_worker *w)
     uint64_t want = t->ops->step_tokens(t), sequence = t->ops->sequence_tokens(t), sum = 0;
     uint64_t taken[LH_WINDOW_MAX] = {0};
     uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
+    if (w->window && w->window < most) most = w->window;
     w->in.pieces = 0;
     w->in.piece = w->piece;
     while (sum < want && w->in.pieces < WK_PIECES_MAX) {
@@ -224,7 +225,8 @@ void wk_round_boundary(struct wk_worker *w)
         return;
     }
     bool may = w->started && w->phase == LH_PHASE_RUN && w->local_steps;
-    if (w->queued < w->conf.queue_units && may && !w->leased_out) wk_lease_soon(w);
+    wk_units_drop_credited(w);
+    if (w->queued < wk_units_wanted(w) && may && !w->leased_out) wk_lease_soon(w);
     bool stuck = must_wait(w);
     if (!may || stuck || !plan_step(w)) {
         if (wk_units_drained(w) && !w->told_drained)

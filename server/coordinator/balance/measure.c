@@ -48,6 +48,7 @@ void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
                     const Longhaul__V1__LeaseRequest *m)
 {
     w->measured.tokens_spread = m->speed ? number(m->speed->spread) : 0;
+    w->measured.begun_tokens = m->begun_tokens;
     w->measured.batch_s = estimate_of(m->batch_s);
     w->measured.utilisation = fmin(number(m->utilisation), 1);
     take_paths(c, w, m);

@@ -17,6 +17,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/override.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/move.h"
@@ -267,12 +268,14 @@ void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *me
     struct ps_coordinator *c = self;
     const Longhaul__V1__MoveRequest *m = (const Longhaul__V1__MoveRequest *)message;
     Longhaul__V1__MoveReply out = LONGHAUL__V1__MOVE_REPLY__INIT;
-    lh_err err = ps_co_move(c, m->server, &out.shards);
+    bool by_hand = ps_co_is_override(m);
+    lh_err err = by_hand ? ps_co_override(c, m, &out.units) : ps_co_move(c, m->server, &out.shards);
     if (err) {
         ps_co_refuse(c, rq, err);
         return;
     }
-    ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards, m->server,
-              lh_request_peer(rq)->name);
+    if (!by_hand)
+        ps_co_say(c, LH_INFO, "move.asked", "%u shards to %.64s, asked by %s", out.shards,
+                  m->server, lh_request_peer(rq)->name);
     ps_co_answer(c, rq, &out.base);
 }

@@ -277,7 +277,7 @@ static void test_static_shares_stand(void **state)
 static void test_the_plain_rule(void **state)
 {
     (void)state;
-    b->conf.kind = PS_BALANCE_PLAIN;
+    b->conf.kind = PS_BALANCE_WEIGHTED;
     b->pools = 2;
     b->pool[1] = b->pool[0];
     b->pool[1].home = AMERICA;

@@ -1,0 +1,107 @@
+// longhaul balancer: what an operator tells the balancer by hand.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "longhaul/v1/member.pb-c.h"
+
+struct request {
+    struct dp_admin admin;
+    const char *what, *to;
+    uint64_t unit;
+    uint32_t units; // units that the order concerns, as the coordinator says
+};
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+{
+    struct request *q = arg;
+    q->units = ((const Longhaul__V1__MoveReply *)m)->units;
+    return LH_OK;
+}
+
+static LH_MUST lh_err ask(struct request *q)
+{
+    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
+    m.balancer = (char *)(uintptr_t)q->what; // not changed
+    m.unit = q->unit;
+    m.to = (char *)(uintptr_t)(q->to ? q->to : "");
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err)
+        err = dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
+                           take_answer, q);
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static void tell(const struct request *q)
+{
+    if (!strcmp(q->what, "freeze"))
+        printf("frozen: each region gets free units of its own alone\n");
+    else if (!strcmp(q->what, "thaw"))
+        printf("units go to other regions again\n");
+    else if (!strcmp(q->what, "unpin"))
+        printf("unit %" PRIu64 " goes to whom the balancer gives it\n", q->unit);
+    else
+        printf("unit %" PRIu64 " %s %s\n", q->unit,
+               !strcmp(q->what, "pin") ? "is kept for" : "is asked back for", q->to);
+}
+
+// The words behind the command: a unit, and for pin and move a region or a worker.
+static LH_MUST lh_err take_words(struct request *q, const struct dp_texts *rest)
+{
+    static const struct {
+        const char *name;
+        size_t words;
+    } orders[] = {{"freeze", 0}, {"thaw", 0}, {"pin", 2}, {"unpin", 1}, {"move", 2}};
+    size_t i = 0;
+    while (rest->count && i < LH_COUNT(orders) && strcmp(orders[i].name, rest->at[0]) != 0) i++;
+    if (!rest->count || i == LH_COUNT(orders) || rest->count != 1 + orders[i].words)
+        return lh_fail(LH_ERR_INVALID, "want freeze, thaw, pin UNIT REGION, unpin UNIT or move "
+                                       "UNIT WORKER; longhaul balancer --help");
+    q->what = rest->at[0];
+    if (rest->count > 1) LH_TRY(dp_number("UNIT", rest->at[1], 0, LH_UNITS_MAX - 1, &q->unit));
+    if (rest->count > 2) q->to = rest->at[2];
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(int argc, char **argv)
+{
+    struct request q = {0};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {DP_ADMIN_FLAGS(q.admin)};
+    const struct dp_usage usage = {
+        "longhaul balancer freeze|thaw|pin|unpin|move [UNIT [REGION|WORKER]] --dir RUNDIR | "
+        "--coordinator HOST:PORT [flags]",
+        "Tells a running coordinator who gets which units, over what the balancer would do:\n"
+        "freeze               each region gets free units of its own alone; nothing is recalled\n"
+        "thaw                 the balancer decides again\n"
+        "pin UNIT REGION      the unit is for that region; a reserved one is asked back for it\n"
+        "unpin UNIT           takes that back\n"
+        "move UNIT WORKER     the unit is asked back from its holder, for that worker\n"
+        "A unit that may not leave its region stays there, and one that is begun stays with its\n"
+        "holder. freeze and pin hold over restarts of the coordinator; a move does not.\n"
+        "Which unit is where: longhaul get leases. Why: longhaul get plan -o wide.\n"
+        "\n"
+        "Exit codes: 0 done; 2 wrong line, or that can't be; 3 no such unit, region or worker;\n"
+        "4 no coordinator answers; 7 this certificate may not.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(take_words(&q, &rest));
+    if (!q.admin.coordinator && !q.admin.dir)
+        return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(ask(&q));
+    tell(&q);
+    return LH_OK;
+}
+
+int dp_cmd_balancer(int argc, char **argv)
+{
+    lh_err err = run(argc, argv);
+    return err ? (int)dp_complain("balancer", err) : DP_OK;
+}

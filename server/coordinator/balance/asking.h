@@ -1,0 +1,58 @@
+// Asking: one lease request while it is answered. grant.c makes it; level.c and assign.c fill the
+// answer by their rules.
+#ifndef PS_CO_ASKING_H
+#define PS_CO_ASKING_H
+
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/lease.h"
+
+enum {
+    // Whatever it asks for; and all that a worker of before leases ahead can hold.
+    PS_CO_WANT_MAX = LH_WINDOW_MAX + LH_READ_AHEAD_MAX,
+    // Leased to one worker: what it holds, and twice what it may have claimed (WK_CLAIMS_HELD_MAX).
+    PS_CO_HELD_MAX = LH_LEASES_MAX + 2 * 4096,
+};
+
+struct ps_co_leased { // what a worker is told
+    uint64_t unit[LH_LEASES_MAX], recalled[LH_RECALLS_MAX];
+    size_t units, recalls;
+    uint32_t window; // units that it is to have in work and read ahead; 0: as many as it asked for
+};
+
+struct ps_co_asking {
+    struct ps_coordinator *c;
+    uint32_t w; // its index in c->worker
+    const Longhaul__V1__LeaseRequest *m;
+    struct ps_co_leased *out;
+    bool open;            // units are leased now, to this worker
+    bool ahead;           // beyond what it asks for, too; and they are recalled
+    size_t want;          // units that it asks for, as far as it gets them at once
+    size_t held;          // units that are leased to it, claimed ones too
+    uint64_t tokens;      // tokens of those units that it has not claimed
+    uint64_t sum, budget; // committed tokens of the run, and where they end
+    double need;          // tokens that it trains in the time to ride out
+    uint64_t left;        // level.c: tokens that are left for it; 0: not counted yet
+};
+
+static inline bool ps_co_is_free(const struct ps_co_asking *a, uint64_t unit)
+{
+    return ps_co_may_lease_anew(a->c, unit) && !ps_co_wanted_elsewhere(a->c, unit, a->w);
+}
+
+static inline void ps_co_recall(struct ps_co_asking *a, uint64_t unit)
+{
+    if (a->out->recalls < LH_RECALLS_MAX) a->out->recalled[a->out->recalls++] = unit;
+}
+
+static inline LH_MUST lh_err ps_co_take(struct ps_co_asking *a, uint64_t unit)
+{
+    uint64_t tokens = ps_co_unit(a->c, unit)->tokens;
+    LH_TRY(ps_co_lease_set(a->c, unit, a->w));
+    a->sum += tokens;
+    a->tokens += tokens;
+    a->held++;
+    a->out->unit[a->out->units++] = unit;
+    return LH_OK;
+}
+
+#endif

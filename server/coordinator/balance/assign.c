@@ -1,0 +1,373 @@
+// Assign: which unit a worker gets next, by the balancer's policy (coordinator.balance: finish,
+// weighted, static).
+//
+// 1. What the policy is told (view.c): pools are what nobody has begun, free or reserved; a region
+//    is its live workers together, with their measured speed and the time that their pushes take.
+//    Units lie in every region, so nothing is told of transfers.
+// 2. The policy names a pool. Of it the worker gets the first unit that is free; where none is, one
+//    that another worker reserved and has not begun is recalled for it: from the one that would end
+//    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
+// 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
+//    never less than it trains until it can have asked again. Beyond them it reserves units of its
+//    own region, and those that the plan gives it, as far as it trains until the planned end and
+//    within the time to ride out.
+// 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
+//    region has begun, if it ends earlier here. Both leases are in the store.
+// 5. While an operator has frozen the balancer a worker gets free units of its own region alone.
+// 6. Every choice is a decision (decided.h), with its figures.
+//
+// Time of a request: pools and workers for each unit that it gets; a recall looks at what one
+// worker holds, a second run at what all hold.
+#include "server/coordinator/balance/assign.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/override.h"
+#include "server/coordinator/balance/stock.h"
+#include "server/coordinator/balance/view.h"
+
+static const double HYSTERESIS = 0.1;
+static const double ASK_S = 1;    // between two requests of a worker
+static const double QUIET_S = 5;  // a worker that was silent for longer is behind by that much
+static const double WINDOW_S = 3; // a window holds so many seconds of training at least
+
+struct assigning {
+    struct ps_co_asking *a;
+    struct ps_co_balancer *x;
+    uint32_t region;
+    uint32_t window;
+    double limit; // tokens that it may have reserved in all
+    uint64_t coming_units;
+    double coming_tokens;
+};
+
+lh_err ps_co_balancer_make(struct ps_coordinator *c)
+{
+    c->balancer = calloc(1, sizeof *c->balancer);
+    if (!c->balancer) return LH_ERR_NO_MEMORY;
+    c->balancer->b.conf =
+        (struct ps_balance_conf){.kind = c->conf.balance.kind, .hysteresis = HYSTERESIS};
+    return LH_OK;
+}
+
+void ps_co_balancer_free(struct ps_coordinator *c)
+{
+    free(c->balancer);
+    c->balancer = NULL;
+}
+
+bool ps_co_assigns(const struct ps_co_asking *a)
+{
+    const struct ps_co_worker *w = &a->c->worker[a->w];
+    return a->c->conf.balance.follows && a->ahead && w->tokens_per_s > 0 && ps_co_view_fits(a->c);
+}
+
+// ---------------------------------------------------------------- a worker's own time
+
+// Seconds until the worker ends what it has, and until its last push is decided.
+static double ends_s(const struct ps_coordinator *c, uint32_t worker, double more_tokens)
+{
+    const struct ps_co_worker *w = &c->worker[worker];
+    double speed = w->tokens_per_s > 0 ? w->tokens_per_s : 1;
+    double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens + more_tokens;
+    double quiet = (double)(c->listener.ns - w->seen_ns) / LH_SECOND - QUIET_S;
+    return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
+}
+
+// When the worker would end one more unit, which it has to wait for.
+static double here_s(const struct ps_coordinator *c, uint32_t worker, double tokens, double wait_s)
+{
+    const struct ps_co_worker *w = &c->worker[worker];
+    double trains = tokens / w->tokens_per_s + ps_co_exchange_s(w);
+    return fmax(ends_s(c, worker, 0) - ps_co_exchange_s(w), wait_s) + trains;
+}
+
+static double hysteresis(const struct ps_coordinator *c, uint32_t a, uint32_t b)
+{
+    const struct ps_co_worker *w = &c->worker[a], *v = &c->worker[b];
+    struct lh_estimate x = {w->tokens_per_s, w->measured.tokens_spread};
+    struct lh_estimate y = {v->tokens_per_s, v->measured.tokens_spread};
+    return HYSTERESIS * (1 + fmax(lh_estimate_doubt(x), lh_estimate_doubt(y)));
+}
+
+static double trip_s(const struct ps_co_worker *w)
+{
+    return (double)w->trip.mean_ns / LH_SECOND;
+}
+
+// ---------------------------------------------------------------- a free unit
+
+static bool may_have(const struct ps_co_asking *a, uint64_t unit)
+{
+    return ps_co_is_free(a, unit) && ps_co_may_train(a->c, unit, a->w);
+}
+
+// The first unit of the pool that is free for the worker; c->units: none.
+static uint64_t free_unit(const struct assigning *s, uint32_t pool)
+{
+    const struct ps_coordinator *c = s->a->c;
+    uint64_t slot = ps_co_stock_next(c, pool, 0);
+    while (slot != PS_CO_NO_SLOT && !may_have(s->a, ps_co_stock_unit(c, slot)))
+        slot = ps_co_stock_next(c, pool, slot + 1);
+    return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
+}
+
+// ---------------------------------------------------------------- a reserved unit
+
+static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t pool)
+{
+    const struct ps_coordinator *c = a->c;
+    return ps_co_stock_pool(c, u) == pool && c->begun[u] == CO_WAITS && !c->wanted_by[u] &&
+           ps_co_may_lease(c, u) && ps_co_may_train(c, u, a->w);
+}
+
+// The last unit of the pool that this worker holds and has not begun; c->units: none.
+static uint64_t last_of(const struct ps_co_asking *a, uint32_t pool, uint32_t holder)
+{
+    const struct ps_coordinator *c = a->c;
+    uint64_t best = c->units, place = 0;
+    for (uint32_t at = c->worker[holder].held.head; at; at = ps_co_stock_behind(c, at)) {
+        if (!may_recall(a, at - 1, pool)) continue;
+        uint64_t its = ps_co_stock_place(c, at - 1);
+        if (best != c->units && its < place) continue;
+        place = its;
+        best = at - 1;
+    }
+    return best;
+}
+
+static bool may_give(const struct ps_coordinator *c, uint32_t v)
+{
+    const struct ps_co_worker *w = &c->worker[v];
+    return w->live && w->gives && !ps_co_draining(c, w) && w->held.tokens[CO_WAITS] > 0;
+}
+
+// Whether a mean unit of the pool ends earlier at this worker than its holder ends all that it has.
+static bool gains(const struct assigning *s, uint32_t v, double tokens,
+                  struct ps_balance_choice *to)
+{
+    const struct ps_coordinator *c = s->a->c;
+    const struct ps_co_worker *w = &c->worker[s->a->w];
+    double wait = ASK_S + trip_s(&c->worker[v]) + trip_s(w);
+    to->here_s = here_s(c, s->a->w, tokens, wait);
+    to->there_s = ends_s(c, v, 0);
+    return to->here_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
+}
+
+// Recalls one unit of the pool for the worker, from the one that ends last. *from: its index;
+// false: nobody has one to give that ends earlier here.
+static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, uint64_t *unit,
+                       uint32_t *from)
+{
+    struct ps_coordinator *c = s->a->c;
+    const struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
+    double tokens = p->units > 0 ? p->tokens / p->units : 0, latest = -1;
+    struct ps_balance_choice best = *choice;
+    *unit = c->units;
+    for (uint32_t v = 0; v < c->workers; v++) {
+        struct ps_balance_choice its = *choice;
+        if (v == s->a->w || !may_give(c, v) || !gains(s, v, tokens, &its)) continue;
+        if (its.there_s <= latest) continue;
+        uint64_t u = last_of(s->a, choice->pool, v);
+        if (u == c->units) continue;
+        latest = its.there_s;
+        best = its;
+        *unit = u;
+        *from = v;
+    }
+    if (*unit == c->units) return false;
+    best.reason = PS_BALANCE_STOLEN;
+    *choice = best;
+    ps_co_lease_want(c, *unit, s->a->w + 1);
+    return true;
+}
+
+// ---------------------------------------------------------------- how many
+
+static uint32_t window_of(const struct assigning *s)
+{
+    const struct ps_co_asking *a = s->a;
+    const struct ps_co_worker *w = &a->c->worker[a->w];
+    struct ps_balance *b = &s->x->b;
+    double units = 0, tokens = 0;
+    for (uint32_t p = 0; p < b->pools; p++) {
+        units += b->pool[p].units;
+        tokens += b->pool[p].tokens;
+    }
+    b->conf.window = (uint32_t)a->want;
+    uint32_t window = ps_balance_window(b);
+    double seconds = fmax(WINDOW_S, 2 * w->measured.batch_s.mean);
+    double least = tokens > 0 ? ceil(w->tokens_per_s * seconds * units / tokens) + 1 : 1;
+    bool tail =
+        window < a->want && w->measured.batch_s.mean > 0; // an older worker keeps its window
+    if (!tail) return (uint32_t)a->want;
+    return least < window ? window : least < (double)a->want ? (uint32_t)least : (uint32_t)a->want;
+}
+
+static bool wants_more(const struct assigning *s, bool reserve)
+{
+    const struct ps_co_asking *a = s->a;
+    size_t n = a->out->units + s->coming_units;
+    if (a->held >= PS_CO_HELD_MAX || a->sum >= a->budget || n >= LH_LEASES_MAX) return false;
+    if (n < s->window) return true;
+    return reserve && s->window == a->want && n < a->m->ahead &&
+           (double)a->tokens + s->coming_tokens < s->limit;
+}
+
+static bool is_reserved(const struct assigning *s)
+{
+    return s->a->out->units + s->coming_units >= s->window;
+}
+
+// ---------------------------------------------------------------- one after the other
+
+static void taken(struct assigning *s, const struct ps_balance_choice *choice, uint64_t tokens)
+{
+    struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
+    p->units = fmax(p->units - 1, 0);
+    p->tokens = fmax(p->tokens - (double)tokens, 0);
+    s->x->b.region[s->region].held_tokens += (double)tokens;
+    double *planned = &s->x->mine.tokens[choice->pool][s->region];
+    double *share = &s->x->plan.tokens[choice->pool][s->region];
+    *planned = fmax(*planned - (double)tokens, 0);
+    if (s->x->b.conf.kind == PS_BALANCE_STATIC) *share = fmax(*share - (double)tokens, 0);
+}
+
+static struct ps_balance_choice choose(const struct assigning *s)
+{
+    struct ps_balance *b = &s->x->b;
+    if (!s->a->c->frozen) return ps_balance_next(b, &s->x->mine, s->region);
+    for (uint32_t p = 0; p < b->pools; p++)
+        if (b->pool[p].home == s->region && b->pool[p].units >= 1)
+            return (struct ps_balance_choice){PS_BALANCE_HOME, p, s->region, 0, 0};
+    return (struct ps_balance_choice){0};
+}
+
+// One unit of the chosen pool; where there is none to have, the pool is passed over.
+static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
+{
+    struct ps_coordinator *c = s->a->c;
+    uint64_t unit = free_unit(s, choice->pool);
+    uint32_t from = PS_CO_NOBODY;
+    bool free_one = unit < c->units;
+    bool recalls = !c->frozen && s->x->b.conf.kind != PS_BALANCE_STATIC;
+    if (!free_one && (!recalls || !recall_one(s, choice, &unit, &from))) {
+        s->x->b.pool[choice->pool].units = 0;
+        return LH_OK;
+    }
+    uint64_t tokens = ps_co_unit(c, unit)->tokens;
+    if (free_one) {
+        LH_TRY(ps_co_take(s->a, unit));
+    } else {
+        s->coming_units++;
+        s->coming_tokens += (double)tokens;
+    }
+    taken(s, choice, tokens);
+    ps_co_decide(c, s->a->w, from, unit, choice);
+    return LH_OK;
+}
+
+// Takes what came back for this worker, or was moved to it by hand.
+static lh_err take_kept(struct assigning *s)
+{
+    size_t n;
+    uint32_t *list = ps_co_stock_wanted(s->a->c, s->a->w, &n);
+    lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    for (size_t i = 0; !err && i < n; i++) {
+        bool room = s->a->held < PS_CO_HELD_MAX && s->a->out->units < LH_LEASES_MAX;
+        if (room && s->a->sum < s->a->budget && may_have(s->a, list[i]))
+            err = ps_co_take(s->a, list[i]);
+    }
+    free(list);
+    return err;
+}
+
+// Takes what an operator keeps for this region: nobody else does, whatever the policy says.
+static lh_err take_pinned(struct assigning *s)
+{
+    const struct ps_coordinator *c = s->a->c;
+    for (uint32_t i = 0; i < c->pins; i++) {
+        uint64_t u = c->pin[i].unit;
+        if (!wants_more(s, false) || !may_have(s->a, u)) continue;
+        struct ps_balance_choice choice = {PS_BALANCE_HOME, ps_co_stock_pool(c, u), s->region, 0,
+                                           0};
+        uint64_t tokens = ps_co_unit(c, u)->tokens;
+        LH_TRY(ps_co_take(s->a, u));
+        taken(s, &choice, tokens);
+    }
+    return LH_OK;
+}
+
+static lh_err take_all(struct assigning *s)
+{
+    for (;;) {
+        if (!wants_more(s, true)) return LH_OK;
+        struct ps_balance_choice choice = choose(s);
+        bool may_reserve = choice.reason == PS_BALANCE_HOME || choice.reason == PS_BALANCE_PLANNED;
+        if (!choice.reason || (is_reserved(s) && !may_reserve)) return LH_OK;
+        LH_TRY(take_of(s, &choice));
+    }
+}
+
+// ---------------------------------------------------------------- a second run
+
+static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
+{
+    const struct ps_coordinator *c = a->c;
+    return c->begun[u] == CO_BEGUN && ps_co_may_lease(c, u) && !ps_co_second(c, u) &&
+           ps_co_may_train(c, u, a->w);
+}
+
+static lh_err run_twice(struct assigning *s)
+{
+    struct ps_coordinator *c = s->a->c;
+    struct ps_balance_choice best = {0};
+    uint64_t unit = 0;
+    uint32_t from = 0;
+    for (uint32_t v = 0; v < c->workers; v++) {
+        uint32_t region = s->x->region_of[v];
+        if (v == s->a->w || region == s->region || !c->worker[v].held.tokens[CO_BEGUN]) continue;
+        double there = ends_s(c, v, 0);
+        for (uint32_t at = c->worker[v].held.head; at; at = ps_co_stock_behind(c, at)) {
+            if (!may_run_twice(s->a, at - 1)) continue;
+            struct ps_balance_choice it =
+                ps_balance_twice(&s->x->b, s->region, region, UINT64_MAX,
+                                 (double)ps_co_unit(c, at - 1)->tokens, 0, there);
+            if (!it.reason || it.there_s - it.here_s <= best.there_s - best.here_s) continue;
+            best = it;
+            unit = at - 1;
+            from = v;
+        }
+    }
+    if (!best.reason) return LH_OK;
+    LH_TRY(ps_co_lease_second(c, unit, s->a->w));
+    if (!ps_co_second(c, unit)) return LH_OK; // too many run twice already
+    s->a->tokens += ps_co_unit(c, unit)->tokens;
+    s->a->out->unit[s->a->out->units++] = unit;
+    ps_co_decide(c, s->a->w, from, unit, &best);
+    return LH_OK;
+}
+
+lh_err ps_co_assign(struct ps_co_asking *a)
+{
+    struct ps_coordinator *c = a->c;
+    const struct ps_co_worker *w = &c->worker[a->w];
+    struct assigning s = {.a = a, .x = c->balancer};
+    ps_co_view(c);
+    ps_co_view_of(c, a->w, a->out->unit, a->out->units);
+    s.region = s.x->region_of[a->w];
+    s.coming_units = w->wanted.units - w->wanted.kept_units;
+    s.coming_tokens = (double)w->wanted.coming_tokens;
+    s.window = window_of(&s);
+    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0));
+    a->out->window = s.window < a->want ? s.window : 0;
+    LH_TRY(take_kept(&s));
+    LH_TRY(take_pinned(&s));
+    LH_TRY(take_all(&s));
+    bool idle = !a->out->units && !s.coming_units && !c->frozen;
+    if (idle && s.x->b.conf.kind == PS_BALANCE_STATIC)
+        s.x->planned = false; // splits what is left over
+    return idle && a->sum < a->budget ? run_twice(&s) : LH_OK;
+}

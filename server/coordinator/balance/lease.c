@@ -1,0 +1,225 @@
+// Leases: their rows in the store, and who may have which unit. Which one a worker gets next:
+// level.c and assign.c.
+//
+// Store: lease/<unit 10> = worker u64, wall time u64; second/<unit 10> = worker u64, of a unit that
+// runs twice. Invariants: 1. A unit has one holder, and one other at most that runs it too. 2.
+// Where the holder gives it back or is given up, the other is the holder. 3. What is recalled and
+// what is begun is in memory alone: it is said and asked for anew.
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+#include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/stock.h"
+#include "server/coordinator/commit.h"
+
+// ---------------------------------------------------------------- what is stored
+
+static void key_of(char out[32], const char *kind, uint64_t unit)
+{
+    snprintf(out, 32, "%s%010" PRIu64, kind, unit);
+}
+
+lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    char key[32];
+    key_of(key, "lease/", unit);
+    ps_co_stock_out(c, unit);
+    c->lease[unit] = worker + 1;
+    if (unit >= c->leased_end) c->leased_end = unit + 1;
+    c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
+    c->begun[unit] = CO_WAITS;
+    c->wanted_by[unit] = 0;
+    ps_co_stock_in(c, unit);
+    struct lh_buf b = lh_buf(16);
+    lh_put_u64(&b, c->worker[worker].id);
+    lh_put_u64(&b, c->leased_s[unit]);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+static lh_err end_lease(struct ps_coordinator *c, uint64_t unit)
+{
+    char key[32];
+    key_of(key, "lease/", unit);
+    ps_co_stock_out(c, unit);
+    c->lease[unit] = CO_FREE;
+    ps_co_stock_in(c, unit);
+    return ps_co_remove(c, key);
+}
+
+void ps_co_lease_mark(struct ps_coordinator *c, uint64_t unit, enum ps_co_begun begun)
+{
+    if (c->begun[unit] == begun) return;
+    ps_co_stock_out(c, unit);
+    c->begun[unit] = (uint8_t)begun;
+    ps_co_stock_in(c, unit);
+}
+
+void ps_co_lease_want(struct ps_coordinator *c, uint64_t unit, uint32_t by)
+{
+    if (c->wanted_by[unit] == by) return;
+    ps_co_stock_out(c, unit);
+    c->wanted_by[unit] = by;
+    ps_co_stock_in(c, unit);
+}
+
+// ---------------------------------------------------------------- second leases
+
+static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
+{
+    uint32_t i = 0;
+    while (i < c->seconds && c->second[i].unit != unit) i++;
+    return i;
+}
+
+uint32_t ps_co_second(const struct ps_coordinator *c, uint64_t unit)
+{
+    uint32_t i = second_at(c, unit);
+    return i < c->seconds ? c->second[i].worker + 1 : 0;
+}
+
+lh_err ps_co_lease_second(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    char key[32];
+    if (c->seconds == PS_CO_SECONDS_MAX) return LH_OK; // others end first
+    key_of(key, "second/", unit);
+    c->second[c->seconds++] = (struct ps_co_second_lease){unit, worker};
+    struct lh_buf b = lh_buf(16);
+    lh_put_u64(&b, c->worker[worker].id);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+    return err;
+}
+
+lh_err ps_co_lease_end_second(struct ps_coordinator *c, uint64_t unit)
+{
+    char key[32];
+    uint32_t i = second_at(c, unit);
+    if (i == c->seconds) return LH_OK;
+    c->second[i] = c->second[--c->seconds];
+    key_of(key, "second/", unit);
+    return ps_co_remove(c, key);
+}
+
+lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit)
+{
+    uint32_t other = ps_co_second(c, unit);
+    if (!other) return end_lease(c, unit);
+    LH_TRY(ps_co_lease_end_second(c, unit));
+    LH_TRY(ps_co_lease_set(c, unit, other - 1));
+    ps_co_lease_mark(c, unit, CO_BEGUN);
+    return LH_OK;
+}
+
+lh_err ps_co_lease_settle(struct ps_coordinator *c)
+{
+    for (uint32_t i = c->seconds; i-- > 0;)
+        if (ps_co_credited(c, c->second[i].unit))
+            LH_TRY(ps_co_lease_end_second(c, c->second[i].unit));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- all of them
+
+static void load_lease(void *arg, const char *key, struct lh_span value)
+{
+    struct ps_coordinator *c = arg;
+    uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
+    struct lh_cursor at = lh_cursor(value);
+    uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
+    if (unit >= c->units || w >= c->workers || at.failed) return;
+    c->lease[unit] = w + 1;
+    if (unit >= c->leased_end) c->leased_end = unit + 1;
+    uint64_t since = lh_get_u64(&at); // older stores do not say
+    c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
+}
+
+static void load_second(void *arg, const char *key, struct lh_span value)
+{
+    struct ps_coordinator *c = arg;
+    uint64_t unit = strtoull(key + strlen("second/"), NULL, 10);
+    struct lh_cursor at = lh_cursor(value);
+    uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
+    bool known = unit < c->units && w < c->workers && !at.failed;
+    if (known && c->seconds < PS_CO_SECONDS_MAX)
+        c->second[c->seconds++] = (struct ps_co_second_lease){unit, w};
+}
+
+lh_err ps_co_load_leases(struct ps_coordinator *c)
+{
+    uint64_t n = c->units;
+    memset(c->lease, 0, n * sizeof *c->lease);
+    memset(c->leased_s, 0, n * sizeof *c->leased_s);
+    memset(c->begun, 0, n * sizeof *c->begun);
+    memset(c->wanted_by, 0, n * sizeof *c->wanted_by);
+    c->seconds = 0;
+    c->leased_end = 0;
+    ps_store_each(c->store, "lease/", load_lease, c);
+    ps_store_each(c->store, "second/", load_second, c);
+    ps_co_stock_fill(c);
+    return LH_OK;
+}
+
+lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
+{
+    for (uint32_t i = c->seconds; i-- > 0;)
+        if (c->second[i].worker == worker) LH_TRY(ps_co_lease_end_second(c, c->second[i].unit));
+    for (uint32_t at = c->worker[worker].held.head, next; at; at = next) {
+        next = ps_co_stock_behind(c, at);
+        LH_TRY(ps_co_lease_end(c, at - 1));
+    }
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- what may be leased
+
+bool ps_co_may_lease(const struct ps_coordinator *c, uint64_t unit)
+{
+    bool known = c->shard[unit % c->conf.manifest->shards].reported || LH_BUG("lease_unheard");
+    return known && !ps_co_credited(c, unit);
+}
+
+static bool is_old(const struct ps_coordinator *c, const struct ps_co_shard *s)
+{
+    return lh_listener_rests(&c->listener) && s->heard_after != c->listener.pauses;
+}
+
+bool ps_co_may_lease_anew(const struct ps_coordinator *c, uint64_t unit)
+{
+    const struct ps_co_shard *s = &c->shard[unit % c->conf.manifest->shards];
+    return !is_old(c, s) && c->lease[unit] == CO_FREE && ps_co_may_lease(c, unit);
+}
+
+bool ps_co_all_known(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        if (is_old(c, &c->shard[i]) || (!c->shard[i].reported && !LH_BUG("lease_unheard")))
+            return false;
+    return true;
+}
+
+bool ps_co_wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint32_t but)
+{
+    uint32_t by = c->wanted_by[unit];
+    if (!by || by == but + 1 || by > c->workers) return false;
+    const struct ps_co_worker *w = &c->worker[by - 1];
+    return w->live && !ps_co_draining(c, w);
+}
+
+bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    return strcmp(ps_co_unit(c, unit)->home, c->worker[worker].region) == 0;
+}
+
+bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    const char *pinned = ps_co_pinned(c, unit);
+    if (pinned && strcmp(pinned, c->worker[worker].region) != 0) return false;
+    return ps_co_unit(c, unit)->may_leave || ps_co_is_home(c, unit, worker);
+}

@@ -1,0 +1,276 @@
+// Level: leases for whoever asks (coordinator.balance: level).
+//
+// 1. A worker gets as many units as it asks for, its region's own first, then what may leave
+//    another's, one data epoch after the other.
+// 2. Beyond those it gets as many tokens as it trains in conf.ride_out_ns, and half of what is left
+//    for it at most. So free units last to the end of the run, and nobody takes what another needs.
+// 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
+//    longest, as many as let both end together. Only units that are not begun.
+// 4. While an operator has frozen the balancer a worker gets units of its own region alone, and
+//    nothing is recalled.
+//
+// Time of a request: the units that it gets, times the pools; where it finds nothing free, the
+// units that are leased. While a shard has not reported, all that are free may be looked at.
+#include "server/coordinator/balance/level.h"
+
+#include <stdlib.h>
+
+#include "server/coordinator/balance/stock.h"
+
+// ---------------------------------------------------------------- what is free
+
+// Free units of one kind, in the run's order: the worker's home, or what may leave others.
+struct walk {
+    const struct ps_co_asking *a;
+    uint32_t pools;
+    struct walked {
+        uint32_t pool;
+        uint64_t slot; // the next one to look at; PS_CO_NO_SLOT: it is over
+    } at[];
+};
+
+static struct walk *walk_new(const struct ps_co_asking *a, bool home)
+{
+    const struct ps_co_stock *s = &a->c->stock;
+    struct walk *k = calloc(1, sizeof *k + s->pools * sizeof *k->at);
+    uint32_t own = ps_co_stock_home(a->c, a->c->worker[a->w].region);
+    if (!k) return NULL;
+    k->a = a;
+    for (uint32_t p = 0; p < s->pools; p++) {
+        bool mine = s->pool[p].home == own;
+        if (home != mine || (!mine && !s->pool[p].leaves)) continue;
+        k->at[k->pools++] = (struct walked){p, ps_co_stock_next(a->c, p, 0)};
+    }
+    return k;
+}
+
+static bool may_have_it(const struct walk *k, uint64_t unit)
+{
+    return ps_co_is_free(k->a, unit) && ps_co_may_train(k->a->c, unit, k->a->w);
+}
+
+// The first of them before this place that is free for the worker; c->units: none is.
+static uint64_t walk_next(struct walk *k, uint64_t before)
+{
+    const struct ps_coordinator *c = k->a->c;
+    uint64_t best = c->units, place = before;
+    struct walked *of = NULL;
+    for (struct walked *at = k->at; at < k->at + k->pools; at++) {
+        while (at->slot != PS_CO_NO_SLOT && !may_have_it(k, ps_co_stock_unit(c, at->slot)))
+            at->slot = ps_co_stock_next(c, at->pool, at->slot + 1);
+        if (at->slot == PS_CO_NO_SLOT) continue;
+        uint64_t its = ps_co_stock_place(c, ps_co_stock_unit(c, at->slot));
+        if (its >= place) continue;
+        place = its;
+        best = ps_co_stock_unit(c, at->slot);
+        of = at;
+    }
+    if (of) of->slot = ps_co_stock_next(c, of->pool, of->slot + 1);
+    return best;
+}
+
+// Tokens of units that are kept for others, and that this worker could train.
+static uint64_t kept_for_others(const struct ps_co_asking *a)
+{
+    const struct ps_coordinator *c = a->c;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        if (i == a->w || !c->worker[i].wanted.kept_tokens) continue;
+        for (uint32_t at = c->worker[i].wanted.head; at; at = ps_co_stock_wanted_behind(c, at))
+            if (c->lease[at - 1] == CO_FREE && ps_co_wanted_elsewhere(c, at - 1, a->w) &&
+                ps_co_may_train(c, at - 1, a->w))
+                sum += ps_co_unit(c, at - 1)->tokens;
+    }
+    return sum;
+}
+
+static uint64_t free_tokens(const struct ps_co_asking *a)
+{
+    const struct ps_coordinator *c = a->c;
+    uint32_t own = ps_co_stock_home(c, c->worker[a->w].region);
+    uint64_t sum = 0;
+    for (uint32_t p = 0; p < c->stock.pools; p++)
+        if (c->stock.pool[p].home == own || c->stock.pool[p].leaves)
+            sum += c->stock.pool[p].free_tokens;
+    return sum - kept_for_others(a);
+}
+
+// The same where not every shard's credits are known: counted as far as it can matter.
+static uint64_t known_tokens(const struct ps_co_asking *a)
+{
+    const struct ps_coordinator *c = a->c;
+    uint64_t sum = 0, enough = (uint64_t)(a->need < 1e18 ? 2 * a->need : 2e18);
+    for (int home = 1; home >= 0; home--) {
+        struct walk *k = walk_new(a, home);
+        for (uint64_t u; k && sum < enough && (u = walk_next(k, c->units)) < c->units;)
+            sum += ps_co_unit(c, u)->tokens;
+        free(k);
+    }
+    return sum;
+}
+
+static void count_left(struct ps_co_asking *a)
+{
+    uint64_t known = ps_co_all_known(a->c) ? free_tokens(a) : known_tokens(a);
+    uint64_t rest = a->budget - a->sum; // the loop that asks is below the budget
+    a->left = a->tokens + (known < rest ? known : rest);
+}
+
+// ---------------------------------------------------------------- taking
+
+static bool wants_more(const struct ps_co_asking *a)
+{
+    size_t n = a->out->units;
+    if (a->held >= PS_CO_HELD_MAX || a->sum >= a->budget) return false;
+    if (n < a->want) return true;
+    return a->ahead && n < LH_LEASES_MAX && n < a->m->ahead && (double)a->tokens < a->need;
+}
+
+static bool may_have(struct ps_co_asking *a, uint64_t tokens)
+{
+    if (a->out->units < a->want) return true;
+    if (!a->left) count_left(a);
+    return 2 * (a->tokens + tokens) <= a->left;
+}
+
+// The next units of one kind up to this place. *over: the worker gets no more, of no kind.
+static lh_err lease_walk(struct ps_co_asking *a, struct walk *k, uint64_t before, bool *over)
+{
+    for (;;) {
+        *over = !wants_more(a);
+        if (*over) return LH_OK;
+        uint64_t u = walk_next(k, before);
+        if (u == a->c->units) return LH_OK;
+        *over = !may_have(a, ps_co_unit(a->c, u)->tokens);
+        if (*over) return LH_OK;
+        LH_TRY(ps_co_take(a, u));
+    }
+}
+
+static lh_err lease_epochs(struct ps_co_asking *a, struct walk *const walk[2], bool *over)
+{
+    const struct ps_coordinator *c = a->c;
+    uint64_t count = c->conf.units->count;
+    uint32_t first = (uint32_t)(ps_co_under_way(c).from / count);
+    *over = false;
+    for (uint32_t e = first; e < c->epochs && !*over; e++)
+        for (int kind = 0; kind < (c->frozen ? 1 : 2) && !*over; kind++)
+            LH_TRY(lease_walk(a, walk[kind], (e + 1) * count, over));
+    return LH_OK;
+}
+
+static lh_err take_kept(struct ps_co_asking *a)
+{
+    size_t n;
+    uint32_t *list = ps_co_stock_wanted(a->c, a->w, &n);
+    lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    for (size_t i = 0; !err && i < n && wants_more(a); i++)
+        if (ps_co_is_free(a, list[i])) err = ps_co_take(a, list[i]);
+    free(list);
+    return err;
+}
+
+// The next units for a worker: those that were recalled for it, then one data epoch after the
+// other. *none: nothing more is free for it.
+static lh_err lease_free(struct ps_co_asking *a, bool *none)
+{
+    bool over = false;
+    *none = false;
+    if (a->ahead) LH_TRY(take_kept(a));
+    struct walk *walk[2] = {walk_new(a, true), walk_new(a, false)};
+    lh_err err = walk[0] && walk[1] ? lease_epochs(a, walk, &over)
+                                    : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    free(walk[0]);
+    free(walk[1]);
+    *none = !over || a->sum >= a->budget;
+    return err;
+}
+
+// ---------------------------------------------------------------- levelling
+
+static void count_unit(const struct ps_co_asking *a, uint64_t u)
+{
+    struct ps_coordinator *c = a->c;
+    if (!ps_co_may_lease(c, u) || c->begun[u] == CO_CLAIMED) return;
+    uint64_t tokens = ps_co_unit(c, u)->tokens;
+    uint32_t holder = c->lease[u] - 1;
+    bool moves = ps_co_wanted_elsewhere(c, u, holder);
+    struct ps_co_worker *w = &c->worker[moves ? c->wanted_by[u] - 1 : holder];
+    w->left_tokens += tokens;
+    if (!moves && w->gives && c->begun[u] == CO_WAITS && ps_co_may_train(c, u, a->w))
+        w->spare_tokens += tokens;
+}
+
+// Counts what every worker has left; units on their way to this one are its own.
+static void count_all(const struct ps_co_asking *a)
+{
+    struct ps_coordinator *c = a->c;
+    for (uint32_t i = 0; i < c->workers; i++)
+        c->worker[i].left_tokens = c->worker[i].spare_tokens = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        for (uint32_t at = c->worker[i].held.head; at; at = ps_co_stock_behind(c, at))
+            count_unit(a, at - 1);
+}
+
+static double seconds_of(const struct ps_co_worker *w)
+{
+    return (double)w->left_tokens / (w->tokens_per_s > 0 ? w->tokens_per_s : 1);
+}
+
+// The one that will be busy longest, of those that have something to give; NULL: none.
+static struct ps_co_worker *busiest(const struct ps_co_asking *a)
+{
+    struct ps_co_worker *out = NULL;
+    for (uint32_t i = 0; i < a->c->workers; i++) {
+        struct ps_co_worker *v = &a->c->worker[i];
+        if (i == a->w || !v->live || ps_co_draining(a->c, v) || !v->spare_tokens) continue;
+        if (!out || seconds_of(v) > seconds_of(out)) out = v;
+    }
+    return out;
+}
+
+static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder, bool home)
+{
+    const struct ps_coordinator *c = a->c;
+    return ps_co_may_lease(c, u) && c->begun[u] == CO_WAITS &&
+           !ps_co_wanted_elsewhere(c, u, holder) && ps_co_is_home(c, u, a->w) == home &&
+           ps_co_may_train(c, u, a->w);
+}
+
+// Recalls what lets the busiest worker and this one end together. The last units go first: those
+// that are not read ahead. One of its own region is its own before another's is.
+static lh_err level(struct ps_co_asking *a)
+{
+    struct ps_coordinator *c = a->c;
+    count_all(a);
+    struct ps_co_worker *w = &c->worker[a->w], *from = busiest(a);
+    if (!from) return LH_OK;
+    double slow = from->tokens_per_s > 0 ? from->tokens_per_s : 1;
+    double own = w->tokens_per_s > 0 ? w->tokens_per_s : slow;
+    double all = (double)from->left_tokens + (double)w->left_tokens;
+    double most = (double)from->left_tokens - all * (slow / (slow + own)), moved = 0;
+    uint32_t holder = (uint32_t)(from - c->worker);
+    size_t free_places = a->ahead ? LH_RECALLS_MAX : a->want - a->out->units, n;
+    uint32_t *list = ps_co_stock_held(c, holder, &n);
+    if (!list) return lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    for (int home = 1; home >= 0; home--)
+        for (size_t i = n; i-- && free_places;) {
+            double tokens = (double)ps_co_unit(c, list[i])->tokens;
+            if (!may_recall(a, list[i], holder, home) || moved + tokens > most) continue;
+            ps_co_lease_want(c, list[i], a->w + 1);
+            moved += tokens;
+            free_places--;
+        }
+    free(list);
+    return LH_OK;
+}
+
+lh_err ps_co_level(struct ps_co_asking *a)
+{
+    bool none = false;
+    LH_TRY(lease_free(a, &none));
+    bool fits = a->ahead || a->out->units < a->want;
+    bool dry = (double)a->tokens < a->need || !a->tokens;
+    bool may = a->c->conf.ride_out_ns && !a->c->frozen;
+    return none && dry && fits && may ? level(a) : LH_OK;
+}

@@ -1,0 +1,163 @@
+// View: what the policy is told. Regions are the homes of units and the regions of workers; pools
+// are those of the stock. What it is for: assign.c.
+//
+// Where a budget ends the run before its units do, every pool counts by the share of its tokens
+// that the budget leaves.
+#include "server/coordinator/balance/view.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "server/coordinator/balance/stock.h"
+
+static const int64_t PLAN_NS = LH_SECOND; // ten times that with more than FEW regions
+enum { FEW = 16 };
+
+// ---------------------------------------------------------------- regions
+
+// The region's index, made where it is new; PS_BALANCE_REGIONS_MAX: there are too many.
+static uint32_t region_of(struct ps_co_balancer *x, const char *name)
+{
+    uint32_t r = 0;
+    while (r < x->b.regions && strcmp(x->name[r], name) != 0) r++;
+    if (r == PS_BALANCE_REGIONS_MAX) return r;
+    if (r == x->b.regions) x->name[x->b.regions++] = name;
+    return r;
+}
+
+bool ps_co_view_fits(const struct ps_coordinator *c)
+{
+    uint32_t more = 0;
+    for (uint32_t i = 0; i < c->workers && c->stock.homes + more <= PS_BALANCE_REGIONS_MAX; i++)
+        more += ps_co_stock_home(c, c->worker[i].region) == c->stock.homes;
+    return c->stock.homes + more <= PS_BALANCE_REGIONS_MAX;
+}
+
+// Tokens of begun units that are not trained, as the worker said last.
+static uint64_t begun_left(const struct ps_co_worker *w)
+{
+    uint64_t all = w->held.tokens[CO_BEGUN], said = w->measured.begun_tokens;
+    return said && said < all ? said : all;
+}
+
+double ps_co_view_left(const struct ps_co_worker *w)
+{
+    uint64_t waits = w->held.tokens[CO_WAITS], away = w->held.away_tokens;
+    return (double)begun_left(w) + (double)(waits > away ? waits - away : 0);
+}
+
+static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        uint32_t r = x->region_of[i] = region_of(x, w->region);
+        if (r == PS_BALANCE_REGIONS_MAX) continue;
+        struct ps_balance_region *g = &x->b.region[r];
+        g->held_tokens += (double)begun_left(w);
+        if (!w->live || ps_co_draining(c, w)) continue;
+        g->workers++;
+        g->tokens_per_s.mean += w->tokens_per_s;
+        g->tokens_per_s.spread += w->measured.tokens_spread;
+        g->exchange_s = fmax(g->exchange_s, ps_co_exchange_s(w));
+    }
+}
+
+// ---------------------------------------------------------------- pools
+
+// The share of the pools' tokens that the budget leaves.
+static double left_by_budget(const struct ps_coordinator *c, const struct ps_balance *b)
+{
+    double budget = (double)c->conf.budget_tokens, done = b->done_tokens, left = 0;
+    for (uint32_t r = 0; r < b->regions; r++) done += b->region[r].held_tokens;
+    for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
+    if (!c->conf.budget_tokens || left <= 0) return 1;
+    return budget > done ? fmin((budget - done) / left, 1) : 0;
+}
+
+static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
+{
+    x->b.done_tokens = (double)c->stock.credited_tokens;
+    x->b.pools = c->stock.pools;
+    for (uint32_t p = 0; p < x->b.pools; p++) {
+        const struct ps_co_pool *from = &c->stock.pool[p];
+        struct ps_balance_pool *to = &x->b.pool[p];
+        to->home = from->home;
+        to->allowed = from->leaves ? UINT64_MAX : UINT64_C(1) << from->home;
+        to->units = (double)(from->free_units + from->leased_units[CO_WAITS]);
+        to->tokens = (double)(from->free_tokens + from->leased_tokens[CO_WAITS]);
+        to->bytes = 0;
+        x->b.done_tokens += (double)from->leased_tokens[CO_CLAIMED];
+    }
+}
+
+// ---------------------------------------------------------------- the plan
+
+// A mark of who is there, and whether each one's speed is known.
+static uint64_t mark_of(const struct ps_coordinator *c)
+{
+    uint64_t mark = 14695981039346656037u; // FNV-1a
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        uint64_t state = w->live + 2u * (w->tokens_per_s > 0) + 4u * ps_co_draining(c, w);
+        mark = (mark ^ (state + 8 * (uint64_t)i)) * 1099511628211u;
+    }
+    return mark;
+}
+
+static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
+{
+    uint64_t mark = mark_of(c);
+    int64_t every = x->b.regions > FEW ? 10 * PLAN_NS : PLAN_NS;
+    bool fixed = x->b.conf.kind == PS_BALANCE_STATIC;
+    bool due = !x->planned || mark != x->planned_live ||
+               (!fixed && c->listener.ns - x->planned_ns >= every);
+    if (!due) return;
+    struct ps_balance_pool all[PS_BALANCE_POOLS_MAX];
+    double share = left_by_budget(c, &x->b);
+    memcpy(all, x->b.pool, sizeof all);
+    for (uint32_t p = 0; p < x->b.pools; p++) {
+        x->b.pool[p].tokens *= share;
+        x->b.pool[p].units *= share;
+    }
+    ps_balance_plan(&x->b, &x->plan);
+    memcpy(x->b.pool, all, sizeof all);
+    x->planned = true;
+    x->planned_ns = c->listener.ns;
+    x->planned_live = mark;
+}
+
+void ps_co_view(struct ps_coordinator *c)
+{
+    struct ps_co_balancer *x = c->balancer;
+    x->b.regions = 0;
+    memset(x->b.region, 0, sizeof x->b.region);
+    for (uint32_t h = 0; h < c->stock.homes; h++) (void)region_of(x, c->stock.home[h]);
+    look_at_workers(c, x);
+    for (uint32_t i = 0; i < x->b.regions; i++)
+        for (uint32_t k = 0; k < x->b.regions; k++) x->b.link[i][k].cap_bytes = -1;
+    look_at_pools(c, x);
+    plan(c, x);
+}
+
+void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *unit, size_t units)
+{
+    struct ps_co_balancer *x = c->balancer;
+    struct ps_balance *b = &x->b;
+    uint32_t r = x->region_of[worker];
+    double speed = b->region[r].tokens_per_s.mean;
+    bool fixed = b->conf.kind == PS_BALANCE_STATIC;
+    x->mine = x->plan;
+    for (uint32_t p = 0; p < b->pools && speed > 0 && !fixed; p++)
+        if (b->pool[p].home != r)
+            x->mine.tokens[p][r] *= fmin(c->worker[worker].tokens_per_s / speed, 1);
+    for (size_t i = 0; i < units; i++) {
+        if (c->begun[unit[i]] != CO_WAITS || c->lease[unit[i]] != worker + 1) continue;
+        struct ps_balance_pool *p = &b->pool[ps_co_stock_pool(c, unit[i])];
+        double tokens = (double)ps_co_unit(c, unit[i])->tokens;
+        p->units = fmax(p->units - 1, 0);
+        p->tokens = fmax(p->tokens - tokens, 0);
+        b->region[r].held_tokens += tokens;
+        double *mine = &x->mine.tokens[ps_co_stock_pool(c, unit[i])][r];
+        if (!fixed) *mine = fmax(*mine - tokens, 0);
+    }
+}

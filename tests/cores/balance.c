@@ -1,0 +1,309 @@
+// Leases by the balancer's policy (server/coordinator/balance/assign.c), and what operators tell it
+// (override.c). The policy by itself: tests/unit/server/coordinator/balance.c.
+#include <jansson.h>
+#include <string.h>
+
+#include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/override.h"
+#include "tests/cores/words.h"
+
+// A run whose leases follow the policy.
+static struct rig *balanced(uint32_t units, enum ps_balance_kind kind)
+{
+    struct rig *r = begun_run(units, 300 * LH_SECOND);
+    r->coordinator->conf.balance = (struct ps_co_balance_conf){true, kind};
+    ps_co_balancer_free(r->coordinator);
+    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
+    return r;
+}
+
+// Worker w tells its speed, and gets one unit.
+static void introduce(struct rig *r, uint32_t w, double units_per_s)
+{
+    struct words s = {.want = 1, .ahead = 1, .units_per_s = units_per_s};
+    assert_int_equal(say(r, w, &s).units, 1);
+}
+
+static uint64_t count_home(const struct rig *r, const struct heard *h, uint32_t w)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < h->units; i++)
+        n += !strcmp(r->units.unit[h->unit[i]].home, r->w[w].self.region);
+    return n;
+}
+
+static void each_reserves_what_it_trains_until_all_end(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(400, PS_BALANCE_FINISH);
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
+    struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    introduce(r, 1, 1);
+    introduce(r, 0, 3);
+    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    struct heard f = say(r, 0, &fast), s = say(r, 1, &slow);
+    assert_in_range(f.units, 285, 301); // all end after 100 s
+    assert_int_equal(count_home(r, &f, 0), 200);
+    assert_in_range(s.units, 98, 102);
+    assert_int_equal(count_home(r, &s, 1), s.units);
+    assert_true(ps_co_decided_count(r->coordinator, PS_BALANCE_PLANNED) >= 85);
+    rig_free(r);
+}
+
+static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
+    struct words fast = {.want = 8, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct heard has = say(r, 1, &slow);
+    assert_int_equal(has.units, 40); // nobody else told its speed
+    slow.begun[slow.begins++] = has.unit[0];
+    say(r, 1, &slow);
+    struct heard f = say(r, 0, &fast);
+    assert_int_equal(f.units, 0);
+    struct heard asked = say(r, 1, &slow);
+    assert_in_range(asked.recalls, 8, 39); // its window, and what is of its own region
+    assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN), asked.recalls);
+    assert_false(is_in(asked.recalled, asked.recalls, has.unit[0]));
+    memcpy(slow.returned, asked.recalled, asked.recalls * sizeof *asked.recalled);
+    slow.returns = asked.recalls;
+    say(r, 1, &slow);
+    f = say(r, 0, &fast);
+    assert_int_equal(f.units, asked.recalls);
+    for (size_t i = 0; i < f.units; i++) assert_true(is_in(slow.returned, slow.returns, f.unit[i]));
+    json_t *rows = ps_co_decisions(r->coordinator);
+    const json_t *row = json_array_get(rows, 0);
+    assert_string_equal(json_string_value(json_object_get(row, "reason")), "stolen");
+    assert_string_equal(json_string_value(json_object_get(row, "from")), r->w[1].self.name);
+    assert_true(json_real_value(json_object_get(row, "here_s")) <
+                json_real_value(json_object_get(row, "there_s")));
+    json_decref(rows);
+    rig_free(r);
+}
+
+static void what_would_end_as_late_stays(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words a = {.want = 20, .ahead = LH_LEASES_MAX, .units_per_s = 0.5}, b = a;
+    introduce(r, 0, 0.5);
+    introduce(r, 1, 0.5);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard has = say(r, 0, &a), its = say(r, 1, &b);
+    assert_int_equal(has.units + its.units, 40);
+    memcpy(a.claimed, has.unit, has.units * sizeof *has.unit); // it has trained all of it
+    a.claims = has.units;
+    memcpy(b.claimed, its.unit, (its.units - 2) * sizeof *its.unit);
+    b.claims = its.units - 2;
+    struct words mute = b; // the first word of each: what they have claimed
+    mute.want = mute.ahead = 1;
+    say(r, 1, &mute);
+    say(r, 0, &a);
+    uint64_t before = ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN);
+    assert_true(before >= 1); // 4 s of work; one of two units would end after 1 + 2 s
+    struct heard last = say(r, 1, &b);
+    assert_int_equal(last.recalls, 1);
+    assert_int_equal(last.units, 1);
+    b.claims = its.units - 1; // 2 s of work: it would end here as late
+    b.claimed[b.claims - 1] = last.unit[0];
+    say(r, 0, &a);
+    last = say(r, 1, &b);
+    assert_int_equal(last.recalls, 1);
+    assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN), before);
+    rig_free(r);
+}
+
+// Both have claimed all of 40 units but a few.
+struct late {
+    struct words a, b;
+    uint64_t left; // the last one that worker 1 has, begun
+};
+
+static struct late nearly_over(struct rig *r, uint32_t left)
+{
+    struct late l = {.a = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 0.1, .batch_s = 1}};
+    l.b = l.a;
+    introduce(r, 0, 0.1);
+    introduce(r, 1, 0.1);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard has = say(r, 0, &l.a), its = say(r, 1, &l.b);
+    assert_int_equal(has.units, 20);
+    assert_int_equal(its.units, 20);
+    memcpy(l.a.claimed, has.unit, sizeof has.unit);
+    memcpy(l.b.claimed, its.unit, sizeof its.unit);
+    l.a.claims = 20;
+    l.b.claims = 20 - left;
+    l.left = its.unit[19];
+    l.b.begun[l.b.begins++] = l.left;
+    return l;
+}
+
+static void the_window_is_two_in_the_last_tenth(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct late l = nearly_over(r, 3);
+    say(r, 0, &l.a);
+    assert_int_equal(say(r, 1, &l.b).window, 2);
+    l.b.batch_s = 0; // a worker of before
+    assert_int_equal(say(r, 1, &l.b).window, 0);
+    rig_free(r);
+}
+
+static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct late l = nearly_over(r, 1);
+    say(r, 1, &l.b);
+    l.a.units_per_s = 1; // it has become fast
+    struct heard h = say(r, 0, &l.a);
+    assert_int_equal(h.units, 1);
+    assert_int_equal(h.unit[0], l.left);
+    assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_TWICE), 1);
+    assert_int_equal(say(r, 1, &l.b).units, 1); // its holder goes on
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    rig_run(r, 3 * LH_SECOND);
+    l.a.holding[l.a.holds++] = l.left;
+    h = say(r, 0, &l.a);
+    assert_int_equal(h.recalls, 0);
+    assert_true(is_in(h.unit, h.units, l.left));
+    uint32_t holder = r->coordinator->lease[l.left] - 1;
+    assert_string_equal(r->coordinator->worker[holder].name, r->w[1].self.name);
+    assert_int_equal(ps_co_free_leases(r->coordinator, holder), LH_OK); // it is lost
+    holder = r->coordinator->lease[l.left] - 1;
+    assert_string_equal(r->coordinator->worker[holder].name, r->w[0].self.name);
+    assert_int_equal(r->coordinator->seconds, 0);
+    rig_free(r);
+}
+
+static void static_shares_stay_where_they_are(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_STATIC);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    struct heard has = say(r, 0, &w), its = say(r, 1, &v);
+    assert_in_range(has.units, 19, 21);
+    assert_in_range(its.units, 19, 21);
+    memcpy(w.claimed, has.unit, sizeof has.unit);
+    w.claims = has.units;
+    for (int i = 0; i < 3; i++) assert_in_range(say(r, 0, &w).units, 0, 1);
+    assert_int_equal(say(r, 1, &v).recalls, 0); // the one that has ended waits
+    rig_free(r);
+}
+
+static void a_worker_of_before_is_served_as_before(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words old = {.want = 40, .units_per_s = 0.1};
+    assert_int_equal(say(r, 1, &old).units, 40);
+    assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_HOME), 0);
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- by hand
+
+static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *to)
+{
+    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
+    m.balancer = (char *)(uintptr_t)what; // not changed
+    m.unit = unit;
+    m.to = (char *)(uintptr_t)to;
+    assert_true(ps_co_is_override(&m));
+    uint32_t units;
+    return ps_co_override(r->coordinator, &m, &units);
+}
+
+static void while_frozen_units_stay_in_their_regions(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+        r->coordinator->conf.balance.follows = follows;
+        assert_int_equal(order(r, "freeze", 0, ""), LH_OK);
+        assert_int_equal(say(r, 0, &w).units, 20);
+        rig_settle(r);
+        rig_kill_coordinator(r);
+        rig_start_coordinator(r);
+        r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+        r->coordinator->conf.balance.follows = follows;
+        rig_run(r, 3 * LH_SECOND);
+        assert_int_equal(say(r, 0, &w).units, 20); // it holds over a restart
+        assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
+        assert_int_equal(say(r, 0, &w).units, 40);
+        rig_free(r);
+    }
+}
+
+static void a_pinned_unit_is_for_its_region(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+    const char *there = r->w[1].self.region;
+    assert_int_equal(order(r, "pin", 2, there), LH_OK); // worker 0's home
+    assert_int_equal(order(r, "pin", 40, there), LH_ERR_NOT_FOUND);
+    assert_int_equal(order(r, "pin", 4, "atlantis"), LH_ERR_NOT_FOUND);
+    r->units.unit[6].may_leave = false;
+    assert_int_equal(order(r, "pin", 6, there), LH_ERR_INVALID);
+    struct heard h = say(r, 0, &w);
+    assert_int_equal(h.units, 39);
+    assert_false(is_in(h.unit, h.units, 2));
+    h = say(r, 1, &v);
+    assert_true(is_in(h.unit, h.units, 2));
+    assert_int_equal(order(r, "unpin", 2, ""), LH_OK);
+    assert_int_equal(order(r, "unpin", 2, ""), LH_ERR_NOT_FOUND);
+    rig_free(r);
+}
+
+static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+    struct heard has = say(r, 0, &w);
+    assert_int_equal(has.units, 40);
+    w.begun[w.begins++] = 5;
+    say(r, 0, &w);
+    assert_int_equal(order(r, "move", 5, r->w[1].self.name), LH_ERR_INVALID); // it is begun
+    assert_int_equal(order(r, "move", 7, "nobody"), LH_ERR_NOT_FOUND);
+    assert_int_equal(order(r, "move", 7, r->w[0].self.name), LH_ERR_INVALID); // it is there
+    assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
+    assert_int_equal(order(r, "freeze", 0, ""), LH_OK); // what is asked by hand goes on
+    struct heard asked = say(r, 0, &w);
+    assert_int_equal(asked.recalls, 1);
+    assert_int_equal(asked.recalled[0], 7);
+    w.returned[w.returns++] = 7;
+    say(r, 0, &w);
+    struct heard got = say(r, 1, &v);
+    assert_int_equal(got.units, 1);
+    assert_int_equal(got.unit[0], 7);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
+        cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
+        cmocka_unit_test(what_would_end_as_late_stays),
+        cmocka_unit_test(the_window_is_two_in_the_last_tenth),
+        cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
+        cmocka_unit_test(static_shares_stay_where_they_are),
+        cmocka_unit_test(a_worker_of_before_is_served_as_before),
+        cmocka_unit_test(while_frozen_units_stay_in_their_regions),
+        cmocka_unit_test(a_pinned_unit_is_for_its_region),
+        cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,57 @@
+// Lease requests by hand. See words.h.
+#include "tests/cores/words.h"
+
+#include <string.h>
+
+struct heard say(struct rig *r, uint32_t w, const struct words *s)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__Estimate batch = LONGHAUL__V1__ESTIMATE__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = s->want;
+    m.ahead = s->ahead;
+    m.tokens_per_s = s->units_per_s * WORDS_TOKENS;
+    batch.mean = s->batch_s;
+    if (s->batch_s > 0) m.batch_s = &batch;
+    m.holding = (uint64_t *)(uintptr_t)s->holding; // all of these: only read
+    m.n_holding = s->holds;
+    m.begun = (uint64_t *)(uintptr_t)s->begun;
+    m.n_begun = s->begins;
+    m.returned = (uint64_t *)(uintptr_t)s->returned;
+    m.n_returned = s->returns;
+    m.claimed = (uint64_t *)(uintptr_t)s->claimed;
+    m.n_claimed = s->claims;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    Longhaul__V1__LeaseReply *a = (Longhaul__V1__LeaseReply *)answer;
+    struct heard out = {.units = a->n_units, .recalls = a->n_recalled, .window = a->window};
+    assert_true(out.units <= WORDS_SLOTS && out.recalls <= WORDS_SLOTS);
+    if (out.units) memcpy(out.unit, a->units, out.units * sizeof *out.unit);
+    if (out.recalls) memcpy(out.recalled, a->recalled, out.recalls * sizeof *out.recalled);
+    rig_free_message(answer);
+    return out;
+}
+
+bool is_in(const uint64_t *list, size_t n, uint64_t unit)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == unit) return true;
+    return false;
+}
+
+struct rig *begun_run(uint32_t units, int64_t ride_out_ns)
+{
+    struct rig *r = rig_new(1);
+    lh_units_free(&r->units);
+    setup_units(&r->units, units, WORDS_TOKENS, RIG_WORKERS);
+    rig_start_coordinator(r);
+    r->coordinator->conf.ride_out_ns = ride_out_ns;
+    r->coordinator->conf.worker_timeout_ns = 15 * LH_SECOND;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    rig_run(r, 5 * LH_SECOND);
+    return r;
+}

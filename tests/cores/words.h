@@ -1,0 +1,29 @@
+// Lease requests by hand: what a worker says, and what it hears.
+#ifndef TESTS_CORES_WORDS_H
+#define TESTS_CORES_WORDS_H
+
+#include "tests/cores/rig.h"
+
+enum { WORDS_TOKENS = 64, WORDS_SLOTS = 1024 }; // tokens of a unit; units of a list
+
+struct words { // what a worker by hand says
+    uint32_t want, ahead;
+    double units_per_s, batch_s;
+    uint64_t holding[WORDS_SLOTS], begun[8], returned[WORDS_SLOTS], claimed[WORDS_SLOTS];
+    size_t holds, begins, returns, claims;
+};
+
+struct heard {
+    uint64_t unit[WORDS_SLOTS], recalled[WORDS_SLOTS];
+    size_t units, recalls;
+    uint32_t window;
+};
+
+// Worker w of the rig asks, under its first incarnation.
+struct heard say(struct rig *r, uint32_t w, const struct words *s);
+bool is_in(const uint64_t *list, size_t n, uint64_t unit);
+// A run of so many units of two regions, worker 0's and worker 1's, that has begun. Workers hold
+// leases for so long.
+struct rig *begun_run(uint32_t units, int64_t ride_out_ns);
+
+#endif
