@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Units go by estimated finish: three regions over loopback, one eight times slower than the others.
+
+The balancer takes units from the slow region and says why; links are measured; an operator freezes
+it, thaws it and pins a unit over a kill of the coordinator. In the end every unit is credited once.
+"""
+import argparse
+import json
+import re
+import sys
+
+from loopback import check_credit, check_replicas, kill_and_see
+from world import REGIONS, World, check, until
+
+SLOW, FAST = 600, 5000  # tokens/s
+
+
+def of_balancer(coordinator):
+    return coordinator.status().get("balancer", {})
+
+
+def decided(coordinator, *reasons):
+    return [d for d in of_balancer(coordinator).get("decisions", []) if d["reason"] in reasons]
+
+
+def measured(world, coordinator):
+    rows = json.loads(world.tool("get", "links", *world.admin(coordinator), "-o", "json"))
+    return len(rows) == 6 and all(r.get("rtt_ms") is not None and r.get("push_ms") is not None
+                                  for r in rows)
+
+
+def last_reserved(world, coordinator, region):
+    """The unit of that region that is begun last of all: it can still be asked back."""
+    rows = json.loads(world.tool("get", "leases", *world.admin(coordinator), "-o",
+                                 "json"))["leases"]
+    return max(r["unit"] for r in rows if r["home"] == region and r["state"] != "credited")
+
+
+def by_hand(world, coordinator, workers):
+    flags = world.admin(coordinator)
+    code, _, complaint = world.try_tool("balancer", "pin", "9999", "europe", *flags)
+    check(code == 3 and "9999" in complaint, f"no such unit: {code}, {complaint}")
+    code, _, complaint = world.try_tool("balancer", "pin", "1", "mars", *flags)
+    check(code == 3 and "mars" in complaint, f"no such region: {code}, {complaint}")
+    unit = last_reserved(world, coordinator, "asia")
+    world.tool("balancer", "freeze", *flags)
+    world.tool("balancer", "pin", str(unit), "america", *flags)
+    kill_and_see(coordinator, workers)
+    until("what was ordered holds over the kill", lambda: of_balancer(coordinator).get("frozen")
+          and of_balancer(coordinator)["pinned"] == [{"unit": unit, "region": "america"}])
+    wide = world.tool("get", "plan", "-o", "wide", *world.admin(coordinator))
+    check("rule finish, frozen" in wide and f"unit {unit} is kept for america" in wide, wide)
+    world.tool("balancer", "thaw", *world.admin(coordinator))
+    until("it decides again", lambda: not of_balancer(coordinator).get("frozen", True))
+    return unit
+
+
+def run(world):
+    coordinator = world.coordinator(**{"coordinator.balance": "finish"}).start().listening()
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
+    workers = [world.worker(region, coordinator, **{
+        "trainer.tokens_per_s": SLOW if region == "asia" else FAST}).start() for region in REGIONS]
+    until("a unit of the slow region goes to another",
+          lambda: any(d["home"] == "asia" and d["region"] != "asia"
+                      for d in decided(coordinator, "stolen", "planned", "twice")))
+    check(re.search(r"balance\.\w+ unit \d+ of asia goes to (europe|america)-0",
+                    coordinator.text()), "its log has no event of that")
+    until("links are measured", lambda: measured(world, coordinator))
+    unit = by_hand(world, coordinator, workers)
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    check_replicas(servers, workers)
+    check_credit(world, coordinator, servers)
+    check(of_balancer(coordinator)["pinned"] == [{"unit": unit, "region": "america"}], "pins")
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=90, keep=given.keep) as world:
+        run(world)
+        left = [node.name for node in world.nodes if node.alive()]
+        check(not left, f"still running: {left}")
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
