@@ -228,6 +228,29 @@ static void the_worker_dies_at_any_moment(void **state_)
     end();
 }
 
+// What its status says, and leases go by, is of what was trained since it came.
+static void a_life_that_outlived_its_worker_counts_from_there_on(void **state_)
+{
+    (void)state_;
+    begin(13, 2);
+    cuts(300);
+    double speed = play->l->worker->tokens_per_s;
+    assert_true(speed > 0);
+    life_kill(play->l);
+    rig_boot_worker(play->l->rig, 1);
+    start_worker(play);
+    until_state(WK_BESIDE_THERE);
+    const struct wk_worker *w = play->l->worker;
+    uint64_t before = wk_external_tokens(w->external);
+    life_run(play->l, 1500 * LH_MS);
+    uint64_t since = wk_external_tokens(w->external) - before;
+    assert_true(before > 2 * since);
+    assert_in_range(w->count.tokens, 1, 2 * since);
+    assert_true(w->tokens_per_s > 0 && w->tokens_per_s < 1.2 * speed);
+    check();
+    end();
+}
+
 // At the n-th file operation from now: all that a cut does on the disk lies among them.
 static void the_worker_dies_at_every_step_of_a_commit(void **state_)
 {
@@ -416,6 +439,7 @@ int main(void)
         cmocka_unit_test(corrections_take_it_to_the_view),
         cmocka_unit_test(the_trainer_dies_at_any_point),
         cmocka_unit_test(the_worker_dies_at_any_moment),
+        cmocka_unit_test(a_life_that_outlived_its_worker_counts_from_there_on),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
         cmocka_unit_test(both_die),
         cmocka_unit_test(the_worker_looks_late),
