@@ -22,7 +22,7 @@ LEFT_OUT = (
     "worker/data/loader.c", "worker/data/mix.c", "worker/train/model.c", "worker/train/noise.c",
     "worker/train/passes.c", "worker/ranks/rank.c", "worker/ranks/reduce*.c",
     "worker/train/schedule.c", "worker/data/source_file.c", "worker/train/stats.c",
-    "worker/train/trainer_*.c", "worker/train/transformer.c",
+    "worker/train/trainer_*.c", "worker/train/transformer.c", "worker/train/update.c",
 )
 # Unit tests beside those of the file's own name, and cores that look at it first.
 UNITS = {
