@@ -227,6 +227,28 @@ static void a_row_that_is_too_short_is_refused(void **state)
     }
 }
 
+static lh_err comes_back(struct rig *r, uint64_t process, struct lh_point head)
+{
+    return ps_co_check_history(r->coordinator, 0, process, &head);
+}
+
+// A process that the coordinator does not know yet has what is stable, and what was reported.
+static void a_server_comes_back_with_all_that_is_known(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    shard(r)->stable = point(2, 10, 1); // and nothing was reported in this life
+    assert_int_equal(comes_back(r, 5, point(2, 9, 0)), LH_ERR_FENCED);
+    assert_int_equal(comes_back(r, 5, point(2, 10, 2)), LH_ERR_FENCED);
+    assert_int_equal(comes_back(r, 5, point(2, 10, 1)), LH_OK);
+    assert_int_equal(comes_back(r, 5, point(3, 4, 3)), LH_OK); // what was lost is another matter
+    shard(r)->head = point(2, 20, 1);
+    shard(r)->process = 4;
+    assert_int_equal(comes_back(r, 5, point(2, 19, 0)), LH_ERR_FENCED);
+    assert_int_equal(comes_back(r, 5, point(2, 20, 1)), LH_OK);
+    assert_int_equal(comes_back(r, 4, point(2, 19, 0)), LH_OK); // a word that was overtaken
+}
+
 int main(void)
 {
 #define WITH_RIG(test) RIG_TEST(test)
@@ -241,6 +263,7 @@ int main(void)
         WITH_RIG(an_epoch_that_is_only_told_of_is_taken_up),
         WITH_RIG(a_request_without_versions_or_of_no_shard_is_refused),
         WITH_RIG(a_row_that_is_too_short_is_refused),
+        WITH_RIG(a_server_comes_back_with_all_that_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

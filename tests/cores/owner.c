@@ -216,6 +216,27 @@ static void a_server_that_settles_is_not_fenced_by_what_it_asked_before(void **s
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
+// The one that has the shard alone is given nothing that it has not.
+static void an_operator_s_word_changes_what_is_otherwise(void **state)
+{
+    struct rig *r = *state;
+    begin(r, SERVER);
+    rig_settle(r);
+    assert_int_equal(shard(r)->owner, X);
+    assert_int_equal(shard(r)->standby, Z);
+    assert_int_equal(ps_co_give_up_owner(r->coordinator, 0, X, SERVER), LH_OK);
+    assert_int_equal(shard(r)->standby, 0); // what it alone held is given up
+    rig_settle(r);
+    uint64_t changes = shard(r)->changes;
+    assert_int_equal(ps_co_give_up_owner(r->coordinator, 0, X, SERVER), LH_OK);
+    assert_int_equal(shard(r)->changes, changes);
+    assert_int_equal(ps_co_give_up_owner(r->coordinator, 0, Y, OTHER), LH_OK);
+    assert_int_equal(shard(r)->owner, Y);
+    assert_int_equal(shard(r)->changes, changes + 1);
+    again(r);
+    assert_int_equal(shard(r)->owner, Y);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +247,7 @@ int main(void)
         RIG_TEST(a_server_with_another_directory_is_the_owner_again),
         RIG_TEST(nobody_else_is_nor_while_it_lives),
         RIG_TEST(of_an_owner_that_is_not_known_nobody_is),
+        RIG_TEST(an_operator_s_word_changes_what_is_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
