@@ -48,12 +48,10 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
                        "log") | {"worker/external/external.c": "external"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
-# beside the worker, the state machine of a region's ranks, and the balancer's policy, which decides
-# nothing yet but what is forecast.
+# beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
 ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
-             "server/coordinator/balance.c": (("cores.ahead",),),
              "server/coordinator/forecast.c": (("cores.ahead",), ("cores.status",))}
 TARGETS = {"region.seeds": "region"}
 CORES = {
