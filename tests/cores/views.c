@@ -122,7 +122,7 @@ static void a_view_is_made_while_training_goes_on(void **state)
     const float *next = s->view.slot[(number + 1) % 2];
     float made[LIFE_VALUES];
     expect_view(s, next);
-    memcpy(made, next, sizeof made);
+    memcpy(made, next, s->layout->values * sizeof *made);
     int64_t at = s->view.next.at_ns;
     until_renewed(l);
     assert_true(s->view.next.at_ns == at); // it was not made again
