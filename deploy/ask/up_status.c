@@ -78,6 +78,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .tokens_per_s = number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
+        .trainer_over = json_is_true(json_object_get(json_object_get(o, "trainer"), "over")),
         .counts = {.steps = count(o, "step"),
                    .tokens = count(o, "tokens"),
                    .rounds = count(o, "rounds"),

@@ -4,7 +4,7 @@
 //                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
 //                 shard], "payload_up_bytes", "payload_down_bytes", "plain_up_bytes",
 //                 "wire_up_bytes", "wire_down_bytes", "accepted", "damped", "returned",
-//                 "stall_s", "lost_units", "trainer": {"lives", ...},
+//                 "stall_s", "lost_units", "trainer": {"lives", "over", ...},
 //                 "digests": [{"shard", "version", "digest"}]}
 //   server       {"role": "server", "name", "pid", "address", "shards": [{"shard", "version",
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
@@ -53,6 +53,7 @@ struct dp_status {
     int64_t pid;
     double loss, tokens_per_s;
     int64_t h;
+    bool trainer_over;      // its loop has ended, and its last cut is committed
     uint64_t trainer_lives; // Lives of the trainer beside this process of a worker.
     uint64_t behind[DP_SHARDS_MAX];
     unsigned behind_count;

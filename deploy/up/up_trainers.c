@@ -131,12 +131,18 @@ bool dp_trainers_ended(const struct dp_up *up)
     return true;
 }
 
-// Every worker has a command, and every command has ended by itself.
-static bool nobody_trains(const struct dp_up *up)
+// Every worker has a command whose loop is over: it waits for the end of the run, or is gone.
+static bool nobody_trains(struct dp_up *up)
 {
     if (up->t->trainers < up->t->workers) return false;
-    for (unsigned i = 0; i < up->nodes; i++)
-        if (is_trainer(&up->node[i]) && !(up->node[i].proc && over(&up->node[i]))) return false;
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *node = &up->node[i];
+        if (!is_trainer(node)) continue;
+        const struct dp_node *worker = worker_of(up, node);
+        bool waits =
+            worker->proc && worker->proc->pid == worker->status.pid && worker->status.trainer_over;
+        if (!node->proc || !(waits || over(node))) return false;
+    }
     return true;
 }
 
@@ -200,7 +206,7 @@ lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
     LH_TRY(start_missing(up, v));
     look_at_all(up, v);
     if (up->ender || dp_watch_done(up)) return LH_OK;
-    if (nobody_trains(up)) return end_run(up, v, "every command has ended");
+    if (nobody_trains(up)) return end_run(up, v, "the loop of every command is over");
     if (!up->t->run->own_data || dp_watch_progress(up) < 1) return LH_OK;
     return end_run(up, v, "the budget is trained");
 }

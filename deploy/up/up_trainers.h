@@ -7,7 +7,7 @@
 //
 // Where the commands have data of their own (`data.own`) no unit says when the run is over: `up`
 // ends it, as `longhaul drain run --end` does, when the workers have trained the budget. It does so
-// too when every command has ended by itself.
+// too when the loop of every command is over by itself.
 #ifndef DP_UP_TRAINERS_H
 #define DP_UP_TRAINERS_H
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""`longhaul up` with training loops of other people's: `loops.py --build DIR line|pytorch [--wan]`.
+"""`longhaul up` with training loops of other people's: `loops.py --build DIR line|alone|pytorch [--wan]`.
 
 line      two regions train the example of worker/client/examples, which needs no more than the C
           library, on data of its own; every fault of the drill, to commands too.
+alone     the same loops end by themselves, and the run with them; nothing is started afterwards.
 pytorch   deploy/examples/pytorch.yaml with a tiny model and fewer tokens: three regions lease
           units, the losses of their languages fall, all end with the same model. Needs PyTorch.
 """
@@ -122,6 +123,22 @@ def line(world, wan, budget):
     check(len(killed) >= 2, f"the events tell of the kills: {killed}")
 
 
+def alone(world, _wan, budget):
+    """Loops that end by themselves end the run, though the budget is far."""
+    write_line_model(world.path("model"))
+    program = os.path.join(world.build, "tests", "external", "external_example")
+    text = LINE.format(budget=budget or 10**9, model=world.path("model"), program=program)
+    world.write("t.yaml", text.replace("1000000 5", "400 2").replace('"1000000", "5"', '"400"'))
+    said, summary = world.summary(world.up("--no-wan"))
+    check("the loop of every command is over: the run is to end" in said, said)
+    commands = check_commands(summary, ("europe-0", "america-0"))
+    check(all(c["restarts"] == 0 for c in commands.values()), f"{commands}")
+    check(summary["ok"] and summary["replicas"]["compared"] == 3, "three holders agree")
+    said, summary = world.summary(world.up("--no-wan"))  # it has ended: nothing is started again
+    check(all(c["ended"] == "not started" for c in summary["commands"]), f"{summary['commands']}")
+    check(summary["ok"], said)
+
+
 def make_model(world):
     import torch  # pylint: disable=import-outside-toplevel
     import transformers  # pylint: disable=import-outside-toplevel
@@ -182,15 +199,15 @@ def main():
     parser.add_argument("--wan", action="store_true")
     parser.add_argument("--budget", type=int, default=0, help="tokens; 0: the play's own")
     parser.add_argument("--faults", action="store_true", help="of pytorch; line has them always")
-    parser.add_argument("what", choices=["line", "pytorch"])
+    parser.add_argument("what", choices=["line", "alone", "pytorch"])
     flags = parser.parse_args()
     world = World(flags.build)
     failed = True
     try:
-        if flags.what == "line":
-            line(world, flags.wan, flags.budget)
-        else:
+        if flags.what == "pytorch":
             pytorch(world, flags.wan, flags.budget, flags.faults)
+        else:
+            {"line": line, "alone": alone}[flags.what](world, flags.wan, flags.budget)
         failed = False
     finally:
         world.close(failed)

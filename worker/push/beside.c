@@ -436,8 +436,8 @@ json_t *wk_beside_status(const struct wk_worker *w)
 {
     static const char *const name[] = {"away", "there", "settles"};
     const struct wk_beside *b = &w->beside;
-    return json_pack("{s:s s:s s:i s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
-                     name[b->state], "ranks", (int)w->conf.beside->ranks, "lives",
+    return json_pack("{s:s s:s s:b s:i s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
+                     name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks, "lives",
                      (json_int_t)b->lives, "lost_tokens", (json_int_t)b->lost_tokens, "cuts",
                      (json_int_t)b->cuts, "absorbed", (json_int_t)b->absorbed, "delta_s",
                      (double)b->delta_ns / 1e9, "renew_s", (double)b->renew_ns / 1e9);
