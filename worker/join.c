@@ -20,7 +20,7 @@ struct wk_joined { // one of them
     struct wk_peer *peer;
 };
 
-// What names the ranks of this worker, to themselves alone.
+// A name for the ranks of this worker, which they alone use.
 static LH_MUST lh_err name_of(const struct wk_settings *s, char out[WK_SHM_NAME_BYTES])
 {
     char place[LH_PATH_BYTES];

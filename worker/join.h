@@ -16,7 +16,7 @@ struct wk_join_conf {
     const struct wk_settings *settings; // borrows
     const struct lh_manifest *manifest; // borrows
     struct wk_shape shape;
-    // Of a rank that is not the worker: the run is over (LH_OK), or it can't take part. On the
+    // A rank that is not the worker hears: the run is over (LH_OK), or it can't take part. On the
     // loop.
     void (*ended)(void *arg, lh_err err, const char *text);
     void *arg;

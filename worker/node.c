@@ -85,7 +85,7 @@ static void set_budget(void *arg, uint32_t epochs)
     n->schedule.budget_tokens = budget ? budget : epochs * all;
 }
 
-// Where the coordinator says how many data epochs there are, one is assumed until then.
+// One data epoch is assumed until the coordinator says how many there are, where it does.
 static void make_schedule(struct wk_node *n)
 {
     n->schedule = (struct wk_schedule){

@@ -280,7 +280,7 @@ static LH_MUST lh_err read_region(struct dp_topology *t, struct lh_yaml *at, str
     return err;
 }
 
-// What goes with commands, and what does not.
+// Refuses what does not go with commands.
 static LH_MUST lh_err check_commands(const struct dp_topology *t)
 {
     const struct lh_yaml *top = t->parts->top;

@@ -38,7 +38,7 @@ struct dp_entry { // what a child needs to enter its region
     const struct dp_node *node;
 };
 
-// What is known of a command beside a worker.
+// A command beside a worker, as far as it is known.
 struct dp_trainer {
     struct dp_words *words; // as it was started; owned
     bool end_said;

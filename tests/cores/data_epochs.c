@@ -140,7 +140,7 @@ static void each_epoch_has_its_own_order(void **state)
     uint64_t unit[ALL];
     begin(r, 78);
     assert_int_equal(lease(r, 0, ALL, unit), ALL);
-    // What it was just given comes as it was taken.
+    // The units that it was just given come as they were taken.
     for (uint32_t e = 0; e < EPOCHS; e++) check_epoch(r, unit + e * UNITS, e);
 }
 

@@ -328,7 +328,7 @@ static void a_record_of_a_move_that_is_long_over_is_not_served(void **state)
     assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
 }
 
-// What is not covered (server/docs/promises.md): the target served in the reserved epoch, and the
+// Not covered (server/docs/promises.md): the target served in the reserved epoch, and the
 // coordinator did not hear of it. On a copy of its directory from before the record it follows the
 // former owner again, is told the record again and serves that epoch again, without what it had
 // acknowledged.

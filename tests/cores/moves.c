@@ -321,7 +321,7 @@ static void an_operators_word_is_for_all_shards_of_a_server(void **state)
     }
 }
 
-// Where none of them needs one it takes nothing from the server that has them: the word may have
+// The word takes nothing from the server that has them where none of them needs it: it may have
 // been left in the settings.
 static void a_word_that_is_not_needed_takes_no_shard(void **state)
 {

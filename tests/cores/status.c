@@ -1,4 +1,4 @@
-// What the coordinator tells operators: everybody who takes part is named, once, as what he is.
+// The coordinator names everybody who takes part to operators, once, as what he is.
 #include <jansson.h>
 #include <string.h>
 

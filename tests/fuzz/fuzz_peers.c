@@ -1,4 +1,4 @@
-// What a peer of a region takes from its leader: the messages of a stream (peers_wire.h), and,
+// A peer of a region takes from its leader: the messages of a stream (peers_wire.h), and,
 // where one is a STEP, the step in it (peers_step.h). A step that is accepted encodes to the same
 // bytes.
 #include <string.h>

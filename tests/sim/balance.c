@@ -94,7 +94,7 @@ void sim_balance_count(const struct sim_node *n)
 
 // ---------------------------------------------------------------- the judge
 
-// What the coordinator's stock has counted, counted anew over all units.
+// The counts of the coordinator's stock, counted anew over all units.
 struct counted {
     uint64_t free_units, leased_units, credited_units, credited_tokens, committed_tokens;
     uint64_t held[LH_WORKERS_MAX];

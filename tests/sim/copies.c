@@ -136,7 +136,7 @@ static bool counted_on(const struct sim_node *n)
     return is;
 }
 
-// What an owner said of its standby before it died may be on its way to the coordinator still,
+// An owner's last word of its standby may be on its way to the coordinator still when it died,
 // which then counts on a directory of that name.
 void sim_owner_ends(const struct sim_node *n)
 {

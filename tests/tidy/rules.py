@@ -223,7 +223,7 @@ def fragment(tree: Tree) -> Iterator[Finding]:
                 begins = number == 1 or not lines[number - 2].strip().startswith("//")
                 if begins and _OPENER.match(words[2:].lstrip()):
                     yield Finding(path, number, "fragment",
-                                  f"a comment that opens without its subject: {words}", False)
+                                  f"a comment that opens without its subject: {words}")
             elif comment and _FRAGMENT.match(comment.group(1)):
                 yield Finding(path, number, "fragment",
                               f"a trailing comment that begins as a fragment: {comment.group(1)}")

@@ -152,7 +152,7 @@ class Rules(unittest.TestCase):
                             ("// a\n\n// Its rest.\n", 0), ("// What it is.\n", 1)):
             for path in ("server/a.c", "tests/a.c", "kernels/cuda/a.cu"):
                 said = list(rules.fragment({path: text}))
-                self.assertEqual([finding.fatal for finding in said], [False] * found, text)
+                self.assertEqual([finding.fatal for finding in said], [True] * found, text)
 
     def test_the_coordinator_answers_and_stores_in_one_file(self):
         for call in ("lh_reply(rq, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",

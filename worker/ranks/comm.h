@@ -78,7 +78,7 @@ struct wk_comm { // first in an implementation's struct
 
 // Starts the thread. The implementation has set `ops`; on failure the rest is as if it never was.
 LH_MUST lh_err wk_comm_start(struct wk_comm *c);
-// What the operations work on, before the first of them.
+// Names the arrays that the operations work on, before the first of them.
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told);
 // Ends the thread, whose communicator was aborted or never made, and frees `c`. NULL is allowed.
 void wk_comm_destroy(struct wk_comm *c);

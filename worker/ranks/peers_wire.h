@@ -30,7 +30,7 @@ LH_MUST lh_err wk_wire_open(const char *name, uint32_t rank, uint32_t ranks,
 void wk_wire_close(struct wk_wire *c); // NULL is allowed
 // To a rank that is not connected: dropped.
 void wk_wire_send(struct wk_wire *c, uint32_t rank, struct lh_span bytes);
-// What to wait for; their number. Then, when something is there or time passed, what came.
+// Lists what to wait for; their number. Then, when something is there or time passed, what came.
 nfds_t wk_wire_polls(struct wk_wire *c, struct pollfd p[WK_WIRE_POLLS]);
 void wk_wire_look(struct wk_wire *c);
 bool wk_wire_connected(const struct wk_wire *c, uint32_t rank);

@@ -17,7 +17,7 @@ struct wk_reduce_peers_conf {
 // that. close() leaves the trainer's arrays alone from then on: it comes before they are freed.
 LH_MUST lh_err wk_reduce_peers_create(const struct wk_reduce_peers_conf *conf,
                                       struct wk_reduce **out);
-// What the region is and was, for status.json.
+// Says what the region is and was, for status.json.
 void wk_reduce_peers_status(struct wk_reduce *r, struct wk_peers_status *out);
 
 #endif

@@ -17,7 +17,7 @@ static bool has(const uint8_t *bits, uint64_t i)
     return bits[i / 8] >> (i % 8) & 1;
 }
 
-// What the packed bits are of, one by one.
+// Compares the packed bits with those that they are made of, one by one.
 static void compare(const uint8_t *bits, size_t bytes, uint32_t shard, uint32_t shards)
 {
     uint8_t packed[MOST + 1];

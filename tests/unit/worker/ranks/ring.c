@@ -69,7 +69,7 @@ static void run_all(struct member *m, uint32_t ranks)
     for (uint32_t i = 0; i < ranks; i++) pthread_join(m[i].thread, NULL);
 }
 
-// Of very different sizes, so that the order of a sum shows.
+// Values of very different sizes, so that the order of a sum shows.
 static float value(uint32_t rank, uint64_t i)
 {
     uint32_t h = (rank + 1) * 2654435761u ^ (uint32_t)i * 40503u;

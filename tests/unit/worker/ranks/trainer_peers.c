@@ -231,7 +231,7 @@ static uint64_t failures(struct region *r)
     return is.failures;
 }
 
-// What a fold does to the parameters between two steps.
+// Changes the parameters between two steps, as a fold does.
 static void change(struct wk_trainer *t, size_t values)
 {
     float *x = copy_parameters(t, values);
