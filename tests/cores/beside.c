@@ -228,7 +228,7 @@ static void the_worker_dies_at_any_moment(void **state_)
     end();
 }
 
-// What its status says, and leases go by, is of what was trained since it came.
+// Its status, which leases go by, counts what was trained since it came.
 static void a_life_that_outlived_its_worker_counts_from_there_on(void **state_)
 {
     (void)state_;

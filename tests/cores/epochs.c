@@ -237,7 +237,7 @@ static void a_server_comes_back_with_all_that_is_known(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
-    shard(r)->stable = point(2, 10, 1); // and nothing was reported in this life
+    shard(r)->stable = point(2, 10, 1); // nothing was reported in this life
     assert_int_equal(comes_back(r, 5, point(2, 9, 0)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 10, 2)), LH_ERR_FENCED);
     assert_int_equal(comes_back(r, 5, point(2, 10, 1)), LH_OK);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Units go by estimated finish: three regions over loopback, one eight times slower than the others.
+"""Units go by estimated finish: three regions over loopback, one eight times slower.
 
 The balancer takes units from the slow region and says why; links are measured; an operator freezes
 it, thaws it and pins a unit over a kill of the coordinator. In the end every unit is credited once.

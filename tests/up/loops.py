@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""`longhaul up` with training loops of other people's: `loops.py --build DIR line|alone|pytorch [--wan]`.
+"""`longhaul up` with training loops of other people's.
+
+    loops.py --build DIR line|alone|pytorch [--wan]
 
 line      two regions train the example of worker/client/examples, which needs no more than the C
           library, on data of its own; every fault of the drill, to commands too.
