@@ -334,7 +334,7 @@ static void credits_of_the_largest_run_are_reported(void **state)
     for (uint32_t k = 0; k < 2; k++) { // the first half of the run is credited in whole
         struct lh_ledger *l = &r->server->shard[k]->replica.ledger;
         for (size_t i = 0; i < l->credit_bytes; i++)
-            l->credit[i] = i < l->credit_bytes / 2 ? (uint8_t)(0x55 << k) : 0;
+            l->credit[i] = (uint8_t)(i < l->credit_bytes / 2 ? 0x55 << k : 0);
     }
     rig_run(r, LH_SECOND); // the same version with other credits: an epoch lost some
     span = ps_co_under_way(r->coordinator);
