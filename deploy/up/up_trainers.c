@@ -44,9 +44,11 @@ lh_err dp_trainers_list(struct dp_up *up)
         const struct dp_node *worker = &up->node[i];
         if (worker->kind != DP_WORKER || !up->t->region[worker->region].command) continue;
         struct dp_node *node = &up->node[up->nodes++];
+        char name[sizeof node->name] = "";
+        snprintf(name, sizeof name, "%.50s.trainer", worker->name);
         *node =
             (struct dp_node){.kind = DP_TRAINER, .region = worker->region, .index = worker->index};
-        snprintf(node->name, sizeof node->name, "%.50s.trainer", worker->name);
+        memcpy(node->name, name, sizeof node->name);
         memcpy(node->dir, worker->dir, sizeof node->dir);
         memcpy(node->config, worker->config, sizeof node->config);
     }

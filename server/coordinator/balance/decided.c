@@ -40,7 +40,7 @@ static void say(struct ps_coordinator *c, const struct decision *d)
         [PS_BALANCE_TWICE] = "balance.twice",
     };
     const struct ps_co_worker *w = &c->worker[d->worker];
-    char from[2 * LH_NAME_BYTES + 16] = "", there[64] = "";
+    char from[2 * LH_NAME_BYTES + 32] = "", there[96] = "";
     if (d->reason == PS_BALANCE_HOME || d->reason == PS_BALANCE_NOTHING) return;
     if (d->from != PS_CO_NOBODY)
         snprintf(from, sizeof from, ", which %s of %s holds,", c->worker[d->from].name,
