@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/comm_nccl.h"
 #include "worker/ranks/comm_tcp.h"
 #include "worker/ranks/peer.h"
 #include "worker/ranks/rank.h"
@@ -44,6 +45,24 @@ static LH_MUST lh_err shm_conf(const struct wk_join_conf *c, struct wk_shm_conf 
     return name_of(s, out->name);
 }
 
+static LH_MUST lh_err open_comm(const struct wk_join_conf *c, struct wk_comm **out)
+{
+    const struct wk_settings *s = c->settings;
+    char log_file[LH_PATH_BYTES];
+    if (s->ranks.reduce == WK_REDUCE_TCP) return wk_comm_tcp_create(c->env, out);
+    LH_TRY(lh_path(log_file, sizeof log_file, s->node.dir, "nccl.log"));
+    const struct wk_comm_nccl_conf conf = {
+        .log = c->log,
+        .library = s->nccl.library,
+        .plugin = s->gpu.plugin,
+        .interface = s->nccl.interface,
+        .log_file = log_file,
+        .rank = (uint32_t)s->ranks.rank,
+        .device = (int)s->gpu.device,
+    };
+    return wk_comm_nccl_create(&conf, out);
+}
+
 static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_conf *out)
 {
     const struct wk_settings *s = c->settings;
@@ -57,7 +76,7 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .gather_ns = gather_ns,
     };
     LH_TRY(name_of(s, out->name));
-    return wk_comm_tcp_create(c->env, &out->comm);
+    return open_comm(c, &out->comm);
 }
 
 lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
@@ -82,10 +101,10 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
     if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
     wk_reduce_peers_status(reduce, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
-    return json_pack("{s:s s:i s:I s:I s:s s:f s:s}", "reduce", wk_reduce_word(s), "members",
-                     __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
-                     "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",
-                     is.bytes_per_s, "digest", digest);
+    return json_pack("{s:s s:i s:I s:I s:s s:f s:s}", "reduce", wk_reduce_word(s->ranks.reduce),
+                     "members", __builtin_popcountll(is.members | 1), "epochs",
+                     (json_int_t)is.epochs, "failures", (json_int_t)is.failures, "last_failure",
+                     is.cause, "bytes_per_s", is.bytes_per_s, "digest", digest);
 }
 
 // ---------------------------------------------------------------- another rank

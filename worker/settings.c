@@ -34,6 +34,14 @@ static const struct lh_config_row rows[] = {
         "File of the CUDA plugin; empty: $LONGHAUL_CUDA_PLUGIN, beside the program, or where the "
         "system looks (`longhaul gpu` says what is found)"),
 
+    LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
+        "Which GPU ranks.reduce nccl uses; auto: the rank's number, modulo the GPUs there are"),
+    LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
+        "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
+    LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
+        "Network interface of NCCL's own connections, which are neither encrypted nor "
+        "authenticated; $NCCL_SOCKET_IFNAME goes first"),
+
     LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic|external",
         "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
         "external: a process of your own, linked with liblonghaul.so"),
@@ -113,10 +121,11 @@ static const struct lh_config_row rows[] = {
         "Processes on this host that share the work of every step, the worker included"),
     LH_CONFIG_ROW_INT(T, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
         "Which of them this process is: 0 is the worker, the others only compute for it"),
-    LH_CONFIG_ROW_ENUM(T, "ranks.reduce", ranks.reduce, "shm", "shm|tcp",
+    LH_CONFIG_ROW_ENUM(T, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
         "How their gradients come together. shm: the worker alone holds parameters, the others see "
         "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
-        "summed over TCP on this host, to the same bits as shm"),
+        "summed over TCP on this host, to the same bits as shm. nccl: the same by NCCL, each rank "
+        "on a GPU of its own; the CPU still trains, and no GPU was seen to run it"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket; empty: run, region and name of the node"),
     LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
@@ -143,10 +152,10 @@ const char *wk_codec_name(const struct wk_settings *s)
     return lk_codec_word((size_t)s->codec.name);
 }
 
-const char *wk_reduce_word(const struct wk_settings *s)
+const char *wk_reduce_word(int kind)
 {
-    static const char *const word[] = {"shm", "tcp"};
-    return word[s->ranks.reduce];
+    static const char *const word[] = {"shm", "tcp", "nccl"};
+    return word[kind];
 }
 
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)

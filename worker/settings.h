@@ -5,7 +5,7 @@
 #include "common/app/node.h"
 
 // The words of ranks.reduce, in their order.
-enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP };
+enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP, WK_REDUCE_NCCL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {
@@ -21,7 +21,12 @@ struct wk_settings {
     int backend; // enum wk_backend_kind
     struct {
         const char *plugin; // "": where the loader looks
+        int64_t device;     // -1: by rank
     } gpu;
+
+    struct {
+        const char *library, *interface;
+    } nccl;
 
     struct {
         int kind; // enum wk_trainer_kind
@@ -64,8 +69,8 @@ struct wk_settings {
 
 extern const struct lh_config_table wk_settings_table;
 
-const char *wk_codec_name(const struct wk_settings *s);  // "topk-sign"
-const char *wk_reduce_word(const struct wk_settings *s); // "tcp"
+const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
+const char *wk_reduce_word(int kind);                   // "tcp"
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';

@@ -37,6 +37,11 @@ static void lk_versions(struct lk_gpu_versions *out)
     (void)cudaRuntimeGetVersion(&out->runtime);
 }
 
+static int lk_use(int index)
+{
+    return (int)cudaSetDevice(index);
+}
+
 static int lk_device(int index, struct lk_gpu_device *out)
 {
     struct cudaDeviceProp is;
@@ -302,7 +307,7 @@ static const struct lk_gpu_backend lk_backend = {
     LK_GPU_ABI,  sizeof lk_backend, "cuda",
     lk_devices,  lk_error_text,     &lk_memory,
     &lk_streams, &lk_kernels,       &lk_gpu_transfer_table,
-    lk_versions, lk_device,
+    lk_versions, lk_device,         lk_use,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 2, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 3, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -187,6 +187,7 @@ struct lk_gpu_backend {
     const struct lk_gpu_transfer *transfer;
     void (*versions)(struct lk_gpu_versions *out);
     int (*device)(int index, struct lk_gpu_device *out); // makes a context on that device
+    int (*use)(int index); // the calling thread's calls are that device's from now on; first: 0
 };
 
 // The one name that the plugin shows. NULL: it does not speak this ABI.

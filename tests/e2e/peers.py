@@ -4,8 +4,10 @@
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
 the others train on within seconds, and it takes part again when it is started. Then the worker is
 killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
-answers nothing, is done without. In the end all ranks hold the worker's parameters to the bit, the
-replicas are the servers', every unit is credited once, and no process is left.
+answers nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
+fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that is
+refused or never made, an abort that hangs. In the end all ranks hold the worker's parameters to the
+bit, the replicas are the servers', every unit is credited once, and no process is left.
 """
 import argparse
 import json
@@ -14,7 +16,7 @@ import signal
 import sys
 import time
 
-from loopback import check_credit, check_learned, check_replicas, steps
+from loopback import check_credit, check_learned, check_replicas, check_weights, steps
 from world import Node, World, check, until
 
 GOES_ON_S = 5
@@ -61,7 +63,7 @@ def kill_a_rank(region):
     region.goes_on(f"the kill of {last.name}")
     took = time.monotonic() - begun
     check(took < GOES_ON_S, f"the others trained on after {took:.1f} s only")
-    until("the worker says who", lambda: region.worker.says("rank.lost", "rank 2"))
+    until("the worker says who", lambda: region.worker.says("rank.lost"))
     last.start()
     region.together()
     region.goes_on("the rank is back", last)
@@ -94,6 +96,60 @@ def stop_a_rank(region):
     print(f"a rank stands still: the others train on after {took:.1f} s")
 
 
+def fault(world, node, word):
+    """The made-up NCCL of this process does this at the next occasion."""
+    path = world.path("faults", f"fault-{node.process.pid}")
+    with open(path + ".tmp", "w", encoding="utf-8") as out:
+        out.write(word)
+    os.rename(path + ".tmp", path)
+    return lambda: not os.path.exists(path)
+
+
+def fails(world, region, node, word, why):
+    before = region.worker.text().count("region.failed")
+    until(f"{node.name} meets {word}", fault(world, node, word))
+    until(f"the worker hears of {word}",
+          lambda: region.worker.text().count("region.failed") > before)
+    last = [line for line in region.worker.text().splitlines() if "region.failed" in line][-1]
+    check(any(w in last for w in why), f"after {word}: {last}")
+    region.together()
+    region.goes_on(word)
+    region.goes_on(word, region.ranks[1])
+    print(f"{word} at {node.name}: {last.partition('region.failed')[2].strip()}")
+
+
+def fail_on_demand(world, region):
+    worker, rank, last = region.worker, region.ranks[1], region.ranks[-1]
+    remote = ["remote process exited"]
+    fails(world, region, rank, "error", remote)
+    fails(world, region, worker, "call", [": made-up NCCL error"])
+    fails(world, region, last, "hang", ["takes longer than"])
+    refused = fault(world, last, "init")
+    fails(world, region, worker, "error", remote)
+    check(refused(), "the next communicator was not refused")
+    check(worker.says("region.failed", "unhandled system error"), worker.tail())
+    never = fault(world, rank, "never")
+    fails(world, region, worker, "error", remote)
+    check(never(), "the next communicator was made")
+    check(worker.says("region.failed", "making a communicator takes longer"), worker.tail())
+    hangs = fault(world, last, "abort")
+    before = last.process.pid
+    until("the worker meets an error", fault(world, worker, "error"))
+    check(last.end(60) != 0 and hangs(), f"{last.name} ended as if it were in order")
+    check(last.says("abort hangs; this process ends to be started again"), last.tail())
+    region.goes_on("a rank is gone")
+    last.start()
+    region.together()
+    check(last.process.pid != before, "it is another process")
+    print("an abort that hangs: the process ends, and comes back")
+
+
+def check_nccl(region):
+    for rank in region.ranks:
+        check(rank.says("nccl.open", "NCCL 2.28.9 of", "a made-up device", "NCCL_SOCKET_IFNAME=lo",
+                        "NCCL_RAS_ENABLE=0"), rank.tail())
+
+
 def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
@@ -111,6 +167,9 @@ def run(world, ranks, more, kills):
     region.together()
     for rank in region.ranks[1:]:
         region.goes_on("the start", rank)
+    if more["ranks.reduce"] == "nccl":
+        check_nccl(region)
+        fail_on_demand(world, region)
     if kills:
         kill_a_rank(region)
         kill_the_worker(region)
@@ -123,7 +182,9 @@ def run(world, ranks, more, kills):
     check_equal(region)
     check_replicas(servers, [region.worker, other])
     check_credit(world, coordinator, servers)
-    check_learned(world, region.worker)
+    check_weights(world, [region.worker, other])
+    if kills and more["ranks.reduce"] == "tcp":  # the long runs unlearn one text with the other
+        check_learned(world, region.worker)
     for node in [coordinator, *servers]:
         check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
 
@@ -132,11 +193,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True)
     parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--nccl", help="the made-up NCCL, and its devices")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    with World(flags.build, units=240, keep=flags.keep) as world:
-        run(world, flags.ranks, {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s"}, True)
+    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s"}
+    if flags.nccl:
+        more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
+    with World(flags.build, units=800 if flags.nccl else 240, keep=flags.keep) as world:
+        os.mkdir(world.path("faults"))
+        os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
+        run(world, flags.ranks, more, flags.ranks > 2)
     return 0
 
 

@@ -106,6 +106,7 @@ static void *run(void *arg)
     do rest(c);
     while (serve(c));
     pthread_mutex_unlock(&c->lock);
+    ring(c->gone);
     return NULL;
 }
 
@@ -113,6 +114,7 @@ static void close_bells(struct wk_comm *c)
 {
     if (c->bell >= 0) close(c->bell);
     if (c->wake >= 0) close(c->wake);
+    if (c->gone >= 0) close(c->gone);
 }
 
 lh_err wk_comm_start(struct wk_comm *c)
@@ -120,7 +122,8 @@ lh_err wk_comm_start(struct wk_comm *c)
     c->told = -1;
     c->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int failed = c->bell < 0 || c->wake < 0 ? errno : 0;
+    c->gone = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int failed = c->bell < 0 || c->wake < 0 || c->gone < 0 ? errno : 0;
     pthread_mutex_init(&c->lock, NULL);
     if (!failed) failed = pthread_create(&c->thread, NULL, run, c);
     if (!failed) return LH_OK;
@@ -151,6 +154,8 @@ void wk_comm_destroy(struct wk_comm *c)
     atomic_store(&c->stop, true);
     ring(c->bell);
     order(c, WK_COMM_QUIT);
+    struct pollfd p = {c->gone, POLLIN, 0};
+    if (poll(&p, 1, WK_COMM_LEAVE_MS) < 1) return;
     pthread_join(c->thread, NULL);
     pthread_mutex_destroy(&c->lock);
     close_bells(c);

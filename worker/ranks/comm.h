@@ -16,7 +16,7 @@
 #include "common/env/env.h"
 #include "worker/ranks/region.h"
 
-enum { WK_COMM_TEXT = 256, WK_COMM_PARTS = 4 };
+enum { WK_COMM_TEXT = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
 
 struct wk_comm_part { // memory that rank 0 gives to all
     void *data;
@@ -62,6 +62,7 @@ struct wk_comm { // first in an implementation's struct
     atomic_bool stop; // everything shall be left
     int bell;         // an eventfd, readable while `stop` is raised
     int wake;         // an eventfd: there is an order
+    int gone;         // an eventfd: the thread ends
     int told;         // an eventfd of the region's: rung when an operation is over; -1: none
     pthread_t thread;
     pthread_mutex_t lock; // guards what follows
@@ -80,7 +81,8 @@ struct wk_comm { // first in an implementation's struct
 LH_MUST lh_err wk_comm_start(struct wk_comm *c);
 // Names the arrays that the operations work on, before the first of them.
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told);
-// Ends the thread, whose communicator was aborted or never made, and frees `c`. NULL is allowed.
+// Ends the thread, whatever it does, and frees `c`. One that does not end within WK_COMM_LEAVE_MS,
+// because an abort hangs, keeps its memory: the process ends. NULL is allowed.
 void wk_comm_destroy(struct wk_comm *c);
 // The table for struct wk_region_conf; its argument is the communicator.
 extern const struct wk_region_comm_ops wk_comm_region;

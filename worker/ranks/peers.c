@@ -225,6 +225,13 @@ static void *run(void *arg)
 
 // ---------------------------------------------------------------- start, stop
 
+static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
+{
+    return ns < least_s * LH_SECOND  ? least_s * LH_SECOND
+           : ns > most_s * LH_SECOND ? most_s * LH_SECOND
+                                     : ns;
+}
+
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
@@ -232,7 +239,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
                                                    step_of, digest_state, digest_parameters};
     static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
-    int64_t silence = p->conf.patience_ns > 2 * LH_SECOND ? p->conf.patience_ns : 2 * LH_SECOND;
+    int64_t patience = p->conf.patience_ns;
     return (struct wk_region_conf){
         .rank = p->conf.rank,
         .ranks = p->conf.ranks,
@@ -242,8 +249,8 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .gather_ns = p->conf.gather_ns,
         .hello_ns = 200 * LH_MS,
         .beat_ns = 500 * LH_MS,
-        .silence_ns = silence > 15 * LH_SECOND ? 15 * LH_SECOND : silence,
-        .init_ns = 60 * LH_SECOND,
+        .silence_ns = within(patience, 2, 15),
+        .init_ns = within(2 * patience, 10, 60),
         .compute_ns = p->conf.patience_ns,
         .op_ns = 10 * LH_SECOND,
         .op_factor = 20,

@@ -13,10 +13,11 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     *own = (struct wk_part){0, step->sequences};
 }
 
-static void bind(struct wk_reduce *r, const struct wk_reduce_state *state)
+static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
 {
     (void)r;
     (void)state;
+    return LH_OK;
 }
 
 static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,

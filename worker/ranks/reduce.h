@@ -75,7 +75,7 @@ struct wk_reduce_ops {
     // Gives memory for the parameters that all ranks see, zeros; NULL: any memory does.
     float *(*parameters)(struct wk_reduce *r);
     // Once, before the first step. Borrows the arrays until close().
-    void (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);
+    lh_err (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);
     // Compute lane. `own` is the caller's part; it may be empty.
     void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
     // Compute lane; blocks until every rank that was dealt to has given or is lost. `missing` is

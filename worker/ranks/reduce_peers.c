@@ -13,8 +13,8 @@ struct leader {
     struct wk_reduce base; // first
     struct wk_reduce_peers_conf conf;
     struct wk_reduce_state state;
-    struct wk_peers *peers; // NULL: `err` says why not
-    lh_err err;
+    struct wk_peers *peers; // NULL: not bound yet
+    lh_err err;             // once the region is over here, with its text
     char text[WK_PEERS_TEXT];
     uint64_t seen;          // the members that watch() knows of
     _Atomic uint64_t after; // digest of the parameters that the last step left; 0: there was none
@@ -34,14 +34,13 @@ static float *parameters(struct wk_reduce *r)
     return NULL; // they may lie anywhere
 }
 
-static void bind(struct wk_reduce *r, const struct wk_reduce_state *state)
+static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
 {
     struct leader *l = leader_of(r);
     struct wk_peers_conf conf = l->conf.peers;
     l->state = conf.state = *state;
     l->conf.peers.comm = NULL; // the peers' now
-    l->err = wk_peers_start(&conf, &l->peers);
-    if (l->err) snprintf(l->text, sizeof l->text, "%s", lh_err_text(l->err));
+    return wk_peers_start(&conf, &l->peers);
 }
 
 static uint64_t digest(const struct leader *l)

@@ -13,8 +13,8 @@ struct wk_reduce_peers_conf {
     struct lh_hash manifest;    // the model's
 };
 
-// The region's thread starts with bind(), which logs why it can't; the first step then fails with
-// that. close() leaves the trainer's arrays alone from then on: it comes before they are freed.
+// The region's thread starts with bind(); LH_ERR_BUSY: another process leads under this name.
+// close() leaves the trainer's arrays alone from then on: it comes before they are freed.
 LH_MUST lh_err wk_reduce_peers_create(const struct wk_reduce_peers_conf *conf,
                                       struct wk_reduce **out);
 // Says what the region is and was, for status.json.

@@ -176,10 +176,11 @@ static float *parameters(struct wk_reduce *r)
     return at(leader_of(r)->g, parameters_at(&leader_of(r)->conf));
 }
 
-static void bind(struct wk_reduce *r, const struct wk_reduce_state *state)
+static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
 {
     (void)r;
     (void)state;
+    return LH_OK;
 }
 
 static bool is_free(const struct seat *s)

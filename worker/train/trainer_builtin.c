@@ -357,8 +357,8 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
     b->passes.batch = c->batch;
     const struct wk_reduce_state state = {b->value, b->m, b->v, b->gradient, values, &b->steps};
-    c->reduce->ops->bind(c->reduce, &state);
-    return wk_transformer_create(&t, &b->passes.transformer);
+    LH_TRY(wk_transformer_create(&t, &b->passes.transformer));
+    return c->reduce->ops->bind(c->reduce, &state);
 }
 
 lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out)

@@ -1,6 +1,7 @@
 // The built-in trainer of a region of peers: real processes with parameters of their own, over TCP,
 // make the same training as one process at the same global batch, also when one of them is killed;
-// and the same bits as ranks that share memory.
+// and the same bits as ranks that share memory. With NCCL and a plugin in LH_TEST_NCCL (the tests'
+// own: tests/nccl) in place of TCP.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -9,6 +10,7 @@
 
 #include "common/env/env.h"
 #include "tests/unit/worker/train/trainer_case.h"
+#include "worker/ranks/comm_nccl.h"
 #include "worker/ranks/comm_tcp.h"
 #include "worker/ranks/peer.h"
 #include "worker/ranks/rank.h"
@@ -53,6 +55,20 @@ static _Noreturn void run_until(struct checked *c)
     _exit(c->result);
 }
 
+// In buckets that are no divisor of the model.
+static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
+{
+    const char *file = getenv("LH_TEST_NCCL");
+    const struct wk_comm_nccl_conf conf = {.library = file,
+                                           .plugin = file,
+                                           .interface = "lo",
+                                           .log_file = "",
+                                           .rank = rank,
+                                           .device = -1,
+                                           .bucket_bytes = 4 * 5003};
+    return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(env, out);
+}
+
 static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uint32_t rank)
 {
     struct wk_peers_conf conf = {.env = env,
@@ -61,7 +77,7 @@ static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uin
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
     snprintf(conf.name, sizeof conf.name, "%s", name);
-    if (wk_comm_tcp_create(env, &conf.comm)) _exit(6);
+    if (open_comm(env, rank, &conf.comm)) _exit(6);
     return conf;
 }
 

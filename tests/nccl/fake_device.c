@@ -1,0 +1,260 @@
+// A CUDA plugin whose devices are made up: memory is the host's, a stream is a thread that does
+// what was queued, late. Copies and collectives alone; there are no kernels.
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/plugin.h"
+#include "tests/nccl/fake.h"
+
+enum { DEVICES = 8, LATE_US = 300 };
+
+struct work {
+    struct work *next;
+    void (*run)(void *arg);
+    void *arg;
+};
+
+struct fake_stream {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    struct work *first, **last;
+    bool running, quit;
+    unsigned seed;
+};
+
+struct event {
+    pthread_mutex_t lock;
+    unsigned recorded, reached;
+};
+
+struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+struct mark {
+    struct event *event;
+    unsigned number;
+};
+
+// ---------------------------------------------------------------- streams
+
+static void *run_stream(void *arg)
+{
+    struct fake_stream *s = arg;
+    pthread_mutex_lock(&s->lock);
+    while (!s->quit || s->first) {
+        struct work *w = s->first;
+        if (!w) {
+            pthread_cond_wait(&s->change, &s->lock);
+            continue;
+        }
+        s->first = w->next;
+        if (!s->first) s->last = &s->first;
+        s->running = true;
+        s->seed = s->seed * 1103515245u + 12345u;
+        useconds_t late = s->seed >> 16 & 1 ? s->seed >> 8 & (LATE_US - 1) : 0;
+        pthread_mutex_unlock(&s->lock);
+        if (late) usleep(late); // the host must not count on it that work is done at once
+        w->run(w->arg);
+        free(w);
+        pthread_mutex_lock(&s->lock);
+        s->running = false;
+        pthread_cond_broadcast(&s->change);
+    }
+    pthread_mutex_unlock(&s->lock);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->change);
+    free(s);
+    return NULL;
+}
+
+void fake_stream_queue(struct fake_stream *s, void (*run)(void *arg), void *arg)
+{
+    struct work *w = malloc(sizeof *w);
+    if (!w) abort();
+    *w = (struct work){NULL, run, arg};
+    pthread_mutex_lock(&s->lock);
+    *s->last = w;
+    s->last = &w->next;
+    pthread_cond_broadcast(&s->change);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static int stream_create(lk_gpu_stream *out)
+{
+    struct fake_stream *s = calloc(1, sizeof *s);
+    if (!s) return 2;
+    s->last = &s->first;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->change, NULL);
+    if (pthread_create(&s->thread, NULL, run_stream, s)) abort();
+    *out = s;
+    return 0;
+}
+
+// As CUDA's: what is queued still runs.
+static void stream_destroy(lk_gpu_stream stream)
+{
+    struct fake_stream *s = stream;
+    pthread_t thread = s->thread;
+    pthread_mutex_lock(&s->lock);
+    s->quit = true;
+    pthread_cond_broadcast(&s->change);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(thread, NULL);
+}
+
+static int stream_wait(lk_gpu_stream stream)
+{
+    struct fake_stream *s = stream;
+    pthread_mutex_lock(&s->lock);
+    while (s->first || s->running) pthread_cond_wait(&s->change, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    return 0;
+}
+
+// ---------------------------------------------------------------- events
+
+static int event_create(lk_gpu_event *out)
+{
+    struct event *e = calloc(1, sizeof *e);
+    if (!e) return 2;
+    pthread_mutex_init(&e->lock, NULL);
+    *out = e;
+    return 0;
+}
+
+static void event_destroy(lk_gpu_event event)
+{
+    pthread_mutex_destroy(&((struct event *)event)->lock);
+    free(event);
+}
+
+static void reach(void *arg)
+{
+    struct mark *m = arg;
+    pthread_mutex_lock(&m->event->lock);
+    m->event->reached = m->number;
+    pthread_mutex_unlock(&m->event->lock);
+    free(m);
+}
+
+static int event_record(lk_gpu_event event, lk_gpu_stream stream)
+{
+    struct event *e = event;
+    struct mark *m = malloc(sizeof *m);
+    if (!m) return 2;
+    pthread_mutex_lock(&e->lock);
+    *m = (struct mark){e, ++e->recorded};
+    pthread_mutex_unlock(&e->lock);
+    fake_stream_queue(stream, reach, m);
+    return 0;
+}
+
+static int event_follow(lk_gpu_stream stream, lk_gpu_event event)
+{
+    (void)stream;
+    (void)event;
+    return 3; // nobody who uses this device needs it
+}
+
+static int event_done(lk_gpu_event event, int *done)
+{
+    struct event *e = event;
+    pthread_mutex_lock(&e->lock);
+    *done = e->reached == e->recorded;
+    pthread_mutex_unlock(&e->lock);
+    return 0;
+}
+
+// ---------------------------------------------------------------- memory
+
+static int alloc(void **out, size_t bytes)
+{
+    *out = malloc(bytes);
+    if (!*out) return 2;
+    memset(*out, 0xff, bytes); // NaNs
+    return 0;
+}
+
+static void release(void *memory)
+{
+    free(memory);
+}
+
+static void run_copy(void *arg)
+{
+    struct copy *c = arg;
+    memcpy(c->to, c->from, c->bytes);
+    free(c);
+}
+
+static int copy(void *to, const void *from, size_t bytes, lk_gpu_stream stream)
+{
+    struct copy *c = malloc(sizeof *c);
+    if (!c) return 2;
+    *c = (struct copy){to, from, bytes};
+    fake_stream_queue(stream, run_copy, c);
+    return 0;
+}
+
+// ---------------------------------------------------------------- the table
+
+static int devices(int *count)
+{
+    *count = DEVICES;
+    return 0;
+}
+
+static const char *error_text(int err)
+{
+    return err == 2 ? "out of memory" : "not made up";
+}
+
+static void versions(struct lk_gpu_versions *out)
+{
+    *out = (struct lk_gpu_versions){13000, 13000};
+}
+
+static int device(int index, struct lk_gpu_device *out)
+{
+    if (index < 0 || index >= DEVICES) return 3;
+    *out = (struct lk_gpu_device){.bytes = 1 << 30, .free_bytes = 1 << 30, .major = 9};
+    snprintf(out->name, sizeof out->name, "a made-up device");
+    snprintf(out->bus, sizeof out->bus, "0000:%02x:00.0", (unsigned)index);
+    return 0;
+}
+
+static int use(int index)
+{
+    return index < 0 || index >= DEVICES ? 3 : 0;
+}
+
+__attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)
+{
+    static const struct lk_gpu_memory memory = {alloc, release, alloc, release, copy, copy, copy};
+    static const struct lk_gpu_streams streams = {
+        stream_create, stream_destroy, stream_wait,  event_create,
+        event_destroy, event_record,   event_follow, event_done,
+    };
+    static const struct lk_gpu_backend table = {
+        .abi = LK_GPU_ABI,
+        .bytes = sizeof table,
+        .name = "made-up",
+        .devices = devices,
+        .error_text = error_text,
+        .memory = &memory,
+        .streams = &streams,
+        .versions = versions,
+        .device = device,
+        .use = use,
+    };
+    return abi == LK_GPU_ABI ? &table : NULL;
+}

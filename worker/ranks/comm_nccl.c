@@ -1,0 +1,286 @@
+// Collectives by NCCL. See comm_nccl.h.
+//
+// Everything of an epoch (communicator, stream, buffers) is made by init() and freed by end(), so
+// that nothing which an aborted operation might still write to is used again. Calls of NCCL's and
+// of the device only queue: every wait looks at the communicator's error and at `stop` each
+// millisecond.
+#include "worker/ranks/comm_nccl.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/loader.h"
+#include "worker/ranks/nccl.h"
+
+enum { SLOTS = 2, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
+
+struct slot { // a bucket on its way
+    void *device, *pinned;
+    lk_gpu_event event;
+    void *to; // The result's place on the host; NULL: none.
+    size_t bytes;
+    bool busy;
+};
+
+struct device_comm {
+    struct wk_comm base; // first
+    struct wk_nccl nccl;
+    struct lk_gpu gpu;
+    int device;
+    size_t bucket_bytes;
+    wk_nccl_comm comm; // NULL: none
+    lk_gpu_stream stream;
+    struct slot slot[SLOTS];
+};
+
+static struct device_comm *comm_of(struct wk_comm *c)
+{
+    return (struct device_comm *)c;
+}
+
+// ---------------------------------------------------------------- errors, waits
+
+// A failure of the device is one for good: nothing of CUDA's works in this process any more.
+static LH_MUST lh_err device_err(const struct device_comm *d, int err, const char *what)
+{
+    if (!err) return LH_OK;
+    return lh_fail(LH_ERR_IO, "GPU %d: %s: %s", d->device, what, d->gpu.backend->error_text(err));
+}
+
+static LH_MUST lh_err nccl_err(const struct device_comm *d, int result, const char *what)
+{
+    if (!result) return LH_OK;
+    return lh_fail(LH_ERR_UNAVAILABLE, "NCCL: %s: %s", what, d->nccl.api.error_text(result));
+}
+
+static LH_MUST lh_err pause_for(struct device_comm *d)
+{
+    struct pollfd p = {d->base.bell, POLLIN, 0};
+    poll(&p, 1, LOOK_MS);
+    return wk_comm_stopped(&d->base) ? wk_comm_leaves() : LH_OK;
+}
+
+// A call of NCCL's goes on by itself until it is settled.
+static LH_MUST lh_err settle(struct device_comm *d, int result, const char *what)
+{
+    while (result == WK_NCCL_IN_PROGRESS) {
+        LH_TRY(pause_for(d));
+        int asked = d->nccl.api.async_error(d->comm, &result);
+        if (asked) result = asked;
+    }
+    return nccl_err(d, result, what);
+}
+
+static LH_MUST lh_err look(struct device_comm *d)
+{
+    int is = WK_NCCL_OK, asked = d->nccl.api.async_error(d->comm, &is);
+    if (is == WK_NCCL_IN_PROGRESS) is = WK_NCCL_OK;
+    return nccl_err(d, asked ? asked : is, "the communicator");
+}
+
+// Waits until the slot's bucket is over, and takes what it gave.
+static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
+{
+    const struct lk_gpu_streams *streams = d->gpu.backend->streams;
+    int done = 0;
+    if (!s->busy) return LH_OK;
+    for (;;) {
+        LH_TRY(device_err(d, streams->event_done(s->event, &done), "a bucket"));
+        if (done) break;
+        LH_TRY(look(d));
+        LH_TRY(pause_for(d));
+    }
+    if (s->to) memcpy(s->to, s->pinned, s->bytes);
+    s->busy = false;
+    return LH_OK;
+}
+
+static LH_MUST lh_err finish_all(struct device_comm *d)
+{
+    for (int i = 0; i < SLOTS; i++) LH_TRY(finish(d, &d->slot[i]));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- buckets
+
+static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, const void *from, size_t bytes)
+{
+    LH_TRY(finish(d, s));
+    s->bytes = bytes;
+    if (!from) return LH_OK;
+    memcpy(s->pinned, from, bytes);
+    return device_err(d, d->gpu.backend->memory->copy_in(s->device, s->pinned, bytes, d->stream),
+                      "a copy to it");
+}
+
+static LH_MUST lh_err fetch(struct device_comm *d, struct slot *s, void *to)
+{
+    const struct lk_gpu_backend *b = d->gpu.backend;
+    s->to = to;
+    s->busy = true;
+    if (to)
+        LH_TRY(device_err(d, b->memory->copy_out(s->pinned, s->device, s->bytes, d->stream),
+                          "a copy from it"));
+    return device_err(d, b->streams->event_record(s->event, d->stream), "an event");
+}
+
+// From the end on: a backward pass finishes the last layers' gradients first.
+static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums)
+{
+    struct device_comm *d = comm_of(c);
+    size_t most = d->bucket_bytes / sizeof *sum;
+    for (uint64_t end = sums, n = 0; end; n++) {
+        size_t count = end < most ? (size_t)end : most;
+        struct slot *s = &d->slot[n % SLOTS];
+        float *at = sum + (end -= count);
+        LH_TRY(begin(d, s, at, count * sizeof *sum));
+        LH_TRY(settle(d,
+                      d->nccl.api.all_reduce(s->device, s->device, count, WK_NCCL_FP32, WK_NCCL_SUM,
+                                             d->comm, d->stream),
+                      "AllReduce"));
+        LH_TRY(fetch(d, s, at));
+    }
+    return finish_all(d);
+}
+
+static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_part *part)
+{
+    bool root = d->base.rank == 0;
+    for (size_t at = 0, n = 0; at < part->bytes; n++) {
+        size_t bytes = part->bytes - at;
+        struct slot *s = &d->slot[n % SLOTS];
+        uint8_t *here = (uint8_t *)part->data + at;
+        if (bytes > d->bucket_bytes) bytes = d->bucket_bytes;
+        LH_TRY(begin(d, s, root ? here : NULL, bytes));
+        LH_TRY(settle(d,
+                      d->nccl.api.broadcast(s->device, s->device, bytes, WK_NCCL_UINT8, 0, d->comm,
+                                            d->stream),
+                      "Broadcast"));
+        LH_TRY(fetch(d, s, root ? NULL : here));
+        at += bytes;
+    }
+    return finish_all(d);
+}
+
+static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts)
+{
+    for (uint32_t i = 0; i < parts; i++) LH_TRY(share_part(comm_of(c), &part[i]));
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- a communicator
+
+static uint32_t version(struct wk_comm *c)
+{
+    return (uint32_t)comm_of(c)->nccl.version;
+}
+
+static lh_err unique_id(struct wk_comm *c, struct wk_nccl_id *out)
+{
+    return nccl_err(comm_of(c), comm_of(c)->nccl.api.unique_id(out), "an id for a communicator");
+}
+
+static LH_MUST lh_err make_buffers(struct device_comm *d)
+{
+    const struct lk_gpu_backend *b = d->gpu.backend;
+    LH_TRY(device_err(d, b->use(d->device), "it can't be used"));
+    LH_TRY(device_err(d, b->streams->create(&d->stream), "a stream"));
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *s = &d->slot[i];
+        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->bucket_bytes), "memory for a bucket"));
+        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->bucket_bytes),
+                          "pinned memory for a bucket"));
+        LH_TRY(device_err(d, b->streams->event_create(&s->event), "an event"));
+    }
+    return LH_OK;
+}
+
+static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank)
+{
+    struct device_comm *d = comm_of(c);
+    struct wk_nccl_config config = WK_NCCL_CONFIG;
+    LH_TRY(make_buffers(d));
+    int result = d->nccl.api.init(&d->comm, (int)ranks, *id, (int)rank, &config);
+    return settle(d, result, "a communicator");
+}
+
+static lh_err idle(struct wk_comm *c)
+{
+    return look(comm_of(c));
+}
+
+// Aborts whatever there is: destroying in order would wait for ranks that may be gone.
+static void end(struct wk_comm *c)
+{
+    struct device_comm *d = comm_of(c);
+    const struct lk_gpu_backend *b = d->gpu.backend;
+    if (d->comm) (void)d->nccl.api.abort(d->comm); // whatever it says, there is no other way
+    d->comm = NULL;
+    if (d->stream) b->streams->destroy(d->stream);
+    d->stream = NULL;
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *s = &d->slot[i];
+        if (s->event) b->streams->event_destroy(s->event);
+        if (s->pinned) b->memory->pinned_release(s->pinned);
+        if (s->device) b->memory->release(s->device);
+        *s = (struct slot){.device = NULL};
+    }
+}
+
+static void destroy(struct wk_comm *c)
+{
+    lk_gpu_close(&comm_of(c)->gpu);
+    free(c);
+}
+
+// ---------------------------------------------------------------- opening
+
+static LH_MUST lh_err open_libraries(const struct wk_comm_nccl_conf *conf, struct device_comm *d)
+{
+    static const char help[] = "set ranks.reduce to shm or tcp, or make it right";
+    wk_nccl_defaults(conf->interface, conf->log_file);
+    lh_err err = wk_nccl_open(conf->library, &d->nccl);
+    if (!err) err = lk_gpu_open(conf->plugin, &d->gpu);
+    if (err) return lh_fail(err, "ranks.reduce nccl: %s; %s", lh_err_text(err), help);
+    d->device = conf->device >= 0 ? conf->device : (int)conf->rank % d->gpu.devices;
+    if (d->device < d->gpu.devices) return LH_OK;
+    return lh_fail(LH_ERR_UNSUPPORTED, "ranks.reduce nccl: GPU %d of rank %u: there are %d; %s",
+                   d->device, conf->rank, d->gpu.devices, help);
+}
+
+static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm *d)
+{
+    struct lh_buf environment = lh_buf(ENVIRONMENT_BYTES);
+    struct lk_gpu_device is = {.name = "unknown"};
+    char number[32];
+    wk_nccl_environment(&environment);
+    if (d->gpu.backend->device(d->device, &is)) snprintf(is.name, sizeof is.name, "unknown");
+    lh_logf(conf->log, LH_INFO, "nccl.open", "NCCL %s of %s, rank %u on GPU %d (%s, %s); %.*s",
+            wk_nccl_version_text(d->nccl.version, number), d->nccl.path, conf->rank, d->device,
+            is.name, is.bus, (int)environment.len, (const char *)environment.data);
+    lh_buf_free(&environment);
+}
+
+lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
+{
+    static const struct wk_comm_ops ops = {"nccl", version, unique_id, init,   share,
+                                           reduce, idle,    end,       destroy};
+    struct device_comm *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");
+    d->base.ops = &ops;
+    d->bucket_bytes = conf->bucket_bytes ? conf->bucket_bytes : WK_COMM_BUCKET_BYTES;
+    lh_err err = open_libraries(conf, d);
+    if (!err) tell(conf, d);
+    if (!err) err = wk_comm_start(&d->base);
+    if (!err) {
+        *out = &d->base;
+        return LH_OK;
+    }
+    lk_gpu_close(&d->gpu);
+    free(d);
+    return err;
+}
