@@ -85,6 +85,11 @@ static const struct lh_config_row region_rows[] = {
         "Workers in this region"),
     LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
         "Processes that share each worker's steps, the worker included; of a command: its own"),
+    LH_CONFIG_ROW_INT(T, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
+        "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. No "
+        "GPU was seen to run it, and the CPU still trains"),
+    LH_CONFIG_ROW_ENUM(T, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
+        "ranks.reduce of these ranks; auto: nccl with gpus, else shm"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
     LH_CONFIG_ROW_STRING(T, "command", command_text, "",
@@ -301,6 +306,27 @@ static LH_MUST lh_err check_commands(const struct dp_topology *t)
 
 // ---------------------------------------------------------------- sections
 
+// Ranks by GPUs, and how their gradients come together.
+static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_yaml *at,
+                                   struct dp_region *r)
+{
+    if (r->gpus && r->ranks > 1 && r->ranks != r->gpus)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
+                       t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
+    if (r->command && (r->gpus || r->reduce != DP_REDUCE_AUTO))
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: gpus and reduce are the built-in trainer's; a command has ranks",
+                       t->parts->name, at->line, at->key);
+    if (r->gpus) r->ranks = r->gpus;
+    if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : WK_REDUCE_SHM;
+    if (r->reduce != WK_REDUCE_NCCL && r->gpus)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: gpus are used by reduce: nccl alone; with another one say ranks",
+                       t->parts->name, at->line, at->key);
+    return LH_OK;
+}
+
 static LH_MUST lh_err read_regions(struct dp_topology *t)
 {
     LH_TRY(need(t, t->parts->regions, "regions", LH_YAML_MAP, DP_REGIONS_MAX));
@@ -309,6 +335,7 @@ static LH_MUST lh_err read_regions(struct dp_topology *t)
         LH_TRY(name_check(t, at->line, at->key));
         LH_TRY(read_region(t, at, read));
         t->regions++;
+        LH_TRY(settle_ranks(t, at, read));
         t->workers += (unsigned)read->workers;
         t->trainers += read->command ? (unsigned)read->workers : 0;
         if (t->workers > DP_WORKERS_MAX)

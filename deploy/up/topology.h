@@ -11,6 +11,7 @@
 //     - {name: s0, region: europe, shards: [0]}
 //   regions:
 //     asia: {speed: 4, workers: 1, ranks: 2} # 2 processes share each step's work
+//     oceania: {gpus: 8}           # 8 ranks, a GPU each; gradients by NCCL
 //     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
 //     america: {command: ""}       # the built-in trainer
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
@@ -33,7 +34,8 @@ enum {
     DP_SERVERS_MAX = 32,
     DP_WORKERS_MAX = 64,
     DP_RANKS_MAX = 64,
-    DP_LINKS_MAX = 496
+    DP_LINKS_MAX = 496,
+    DP_REDUCE_AUTO = 3 // behind the words of ranks.reduce
 };
 
 struct dp_link_shape {
@@ -60,6 +62,8 @@ struct dp_region {
     const char *name;
     double speed;           // relative to the others
     int64_t workers, ranks; // ranks: processes of each of its workers
+    int64_t gpus;           // Each of its workers has as many ranks; 0: none is asked for.
+    int reduce;             // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, else shm
     int64_t h;              // local steps per round; 0: by speed (DyLU)
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves

@@ -459,6 +459,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     } else if (region->ranks > 1) {
         LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
         LH_TRY(own(c, "ranks.rank", "%u", node->rank));
+        LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
         LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
     }
     double speed = up->plan.region[node->region].tokens_per_s;

@@ -129,15 +129,22 @@ static double largest_server(const struct dp_topology *t)
     return (double)most / t->shards;
 }
 
+// fp32 copies that the ranks beside a worker hold: a gradient each, or, as peers, parameters and
+// two moments as well.
+static double copies_of(const struct dp_region *r)
+{
+    return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? 1.0 : 4.0);
+}
+
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
 {
     const struct wk_settings *w = t->worker_base;
-    double fastest = 0, speed = 0, ranks = 1, tokens_round = 0, values = (double)parameters;
+    double fastest = 0, speed = 0, copies = 0, tokens_round = 0, values = (double)parameters;
     uint64_t step = (uint64_t)(w->trainer.batch * w->trainer.accumulate * t->run->model.context);
     *out = (struct dp_plan){.parameters = parameters};
     for (unsigned i = 0; i < t->regions; i++) {
         fastest = fmax(fastest, t->region[i].speed);
-        ranks = fmax(ranks, 1.0 + dp_region_helpers(&t->region[i]));
+        copies = fmax(copies, copies_of(&t->region[i]));
         speed += t->region[i].speed * (double)t->region[i].workers;
     }
     for (unsigned i = 0; i < t->regions; i++) {
@@ -162,8 +169,8 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
     }
     // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
-    // two moments, base, residual, delta in the cut, one snapshot; a gradient more per further
-    // rank. Both keep the outer optimizer's state.
+    // two moments, base, residual, delta in the cut, one snapshot; what its further ranks hold.
+    // Both keep the outer optimizer's state.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
     out->log_bytes = out->rounds * t->workers * out->payload_bytes;
@@ -174,7 +181,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
     out->server_memory_bytes = 2 * outer * share;
     out->worker_disk_bytes = 6 * values * 4;
-    out->worker_memory_bytes = (6 + outer + ranks) * values * 4;
+    out->worker_memory_bytes = (7 + outer + copies) * values * 4;
 }
 
 // ---------------------------------------------------------------- print
@@ -186,6 +193,16 @@ const char *dp_bytes_text(double n, char out[16])
     for (; n >= 999.5 && i < 5; i++) n /= 1000;
     snprintf(out, 16, n < 9.95 && i ? "%.1f %s" : "%.0f %s", n, unit[i]);
     return out;
+}
+
+static void print_ranks(const struct dp_topology *t, FILE *out)
+{
+    for (unsigned i = 0; i < t->regions; i++) {
+        const struct dp_region *r = &t->region[i];
+        if (!dp_region_helpers(r)) continue;
+        fprintf(out, "%-12s %lld ranks a worker, %s%s\n", r->name, (long long)r->ranks,
+                wk_reduce_word(r->reduce), r->gpus ? ", a GPU each" : "");
+    }
 }
 
 static void print_links(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
@@ -205,6 +222,7 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
                 dp_bytes_text(r->up_bytes_round * (day > 0 ? day : 1), a),
                 dp_bytes_text(r->down_bytes_round * (day > 0 ? day : 1), b));
     }
+    print_ranks(t, out);
     if (t->links) fprintf(out, "\n%-26s %10s %12s %22s\n", "link", "rtt", "rate", "one push takes");
     for (unsigned i = 0; i < t->links; i++) {
         const struct dp_link *link = &t->link[i];

@@ -2,7 +2,7 @@
 """`longhaul up` with the real programs: stopped and resumed, drilled, operated from
 outside, or with several processes a worker.
 
-    tests/up/real.py --build DIR resume|drill|operator|ranks [--wan]
+    tests/up/real.py --build DIR resume|drill|operator|ranks|peers [--wan]
 
 A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
@@ -344,10 +344,31 @@ def ranks(world, _wan):
     check(not os.path.exists(shared_memory(world)), "and no shared memory")
 
 
+def peers(world, _wan):
+    """Ranks that are peers: one is killed, then the worker; both come back, and nothing is left."""
+    up = world.up("--no-wan")
+    members = lambda: world.status("asia-0").get("region_ranks", {}).get("members")
+    third = lambda: world.status("asia-0.1").get("step", 0)
+    until("three peers share asia's steps", up, lambda: members() == 3)
+    check(world.status("asia-0")["region_ranks"]["reduce"] == "tcp", "over TCP")
+    for node in ("asia-0.2", "asia-0"):
+        pid, steps = world.status(node)["pid"], third()
+        os.kill(pid, signal.SIGKILL)
+        until(f"{node} comes again", up, lambda: world.status(node).get("pid", pid) != pid)
+        until("the three are together", up, lambda: members() == 3)
+        until("and go on", up, lambda: third() > steps)
+    up.send_signal(signal.SIGINT)
+    said, _ = up.communicate(timeout=PATIENCE_S)
+    check(up.returncode == 8, f"a stopped run ends with 8, not {up.returncode}:\n{said}")
+    check(not world.left(), f"processes are left: {world.left()}")
+
+
 # play, tokens of its budget, tokens a second of its fastest region
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
          # ten minutes, if they were let
-         "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000)}
+         "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000),
+         "peers": (peers, 1800000, 3000)}
+ASIA = {"ranks": "{speed: 4, ranks: 3}", "peers": "{speed: 4, ranks: 3, reduce: tcp}"}
 
 
 def main():
@@ -357,9 +378,9 @@ def main():
     parser.add_argument("what", choices=PLAYS)
     flags = parser.parse_args()
     play, budget, speed = PLAYS[flags.what]
-    asia = "{speed: 4, ranks: 3}" if flags.what == "ranks" else "{speed: 4}"
     noisy = f"warmup: 0, noise_threshold: 1e-9, noise_hold: {HOLD}, noise_cap: 1"  # always noisy
-    world = World(flags.build, flags.what, budget, speed, asia,
+    world = World(flags.build, flags.what, budget, speed,
+                  ASIA.get(flags.what, "{speed: 4}"),
                   noisy if flags.what == "ranks" else "noise_threshold: off")
     failed = True
     try:

@@ -59,6 +59,23 @@ static void defaults_and_default_links(void **state)
     dp_topology_free(t);
 }
 
+// A rank a GPU; how their gradients come together follows from that, unless it is said.
+static void gpus_have_ranks(void **state)
+{
+    (void)state;
+    struct dp_topology *t;
+    const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
+                                   "  ap: {ranks: 2, reduce: tcp}\n  af: {gpus: 4, ranks: 4}\n";
+    assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
+    assert_int_equal(t->region[0].ranks, 8);
+    assert_int_equal(t->region[0].reduce, WK_REDUCE_NCCL);
+    assert_int_equal(t->region[1].reduce, WK_REDUCE_SHM);
+    assert_int_equal(t->region[2].reduce, WK_REDUCE_TCP);
+    assert_int_equal(t->region[3].ranks, 4);
+    assert_int_equal(t->helpers, 2 * 7 + 2 + 1 + 3);
+    dp_topology_free(t);
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -80,6 +97,9 @@ static void refusals(void **state)
                                               "config explain --kind topology` lists all)"},
         {TOP "regions: {eu: {speed: -1}}\n", "f:4: speed: \"-1\" is not valid"},
         {TOP "regions: {eu: {workers: 40}, us: {workers: 40}}\n", "more than 64 workers"},
+        {TOP "regions: {eu: {gpus: 8, ranks: 4}}\n", "f:4: eu: 8 gpus and 4 ranks: each GPU has"},
+        {TOP "regions: {eu: {gpus: 8, reduce: tcp}}\n", "gpus are used by reduce: nccl alone"},
+        {TOP "regions: {eu: {ranks: 2, reduce: mpi}}\n", "f:4: reduce: \"mpi\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
          "f:9: no region ue; did you mean eu?"},
         {TOP REGIONS "servers:\n  - {name: eu, region: eu, shards: [0]}\n",
@@ -163,11 +183,9 @@ static void explain_tells_of_every_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),
-        cmocka_unit_test(defaults_and_default_links),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(commands),
-        cmocka_unit_test(explain_tells_of_every_table),
+        cmocka_unit_test(the_example),     cmocka_unit_test(defaults_and_default_links),
+        cmocka_unit_test(gpus_have_ranks), cmocka_unit_test(refusals),
+        cmocka_unit_test(commands),        cmocka_unit_test(explain_tells_of_every_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -275,6 +275,7 @@ static void ranks_belong_to_their_worker(void **state)
     assert_int_equal(s->ranks.count, 3);
     assert_int_equal(s->ranks.rank, 2);
     assert_int_equal(w->ranks.rank, 0);
+    assert_int_equal(s->ranks.reduce, WK_REDUCE_SHM);
     assert_string_equal(s->ranks.name, w->ranks.name);
     assert_string_equal(s->node.name, "us-1");
     assert_string_equal(s->node.tls_cert, w->node.tls_cert);
@@ -282,6 +283,27 @@ static void ranks_belong_to_their_worker(void **state)
     assert_true(strcmp(s->node.dir, w->node.dir) != 0);
     lh_config_destroy(c);
     lh_config_destroy(of);
+    run_dir[strlen(run_dir) - 2] = 0;
+    close_up(up);
+}
+
+static void gpus_are_reduced_by_nccl(void **state)
+{
+    (void)state;
+    char other[1024];
+    snprintf(other, sizeof other, "%.*s  us: {gpus: 2}\n",
+             (int)(strstr(text, "  us: {workers: 2}") - text), text);
+    struct dp_up *up = open_up(other);
+    snprintf(run_dir + strlen(run_dir), 3, "-4");
+    all(up);
+    const struct dp_node *node = &up->node[up->nodes - 1];
+    assert_int_equal(node->kind, DP_RANK);
+    struct lh_config *c = settings_of(node);
+    const struct wk_settings *s = lh_config_settings(c);
+    assert_int_equal(s->ranks.count, 2);
+    assert_int_equal(s->ranks.reduce, WK_REDUCE_NCCL);
+    assert_int_equal(s->gpu.device, -1);
+    lh_config_destroy(c);
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
 }
@@ -445,6 +467,7 @@ int main(void)
         cmocka_unit_test(another_topology_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
+        cmocka_unit_test(gpus_are_reduced_by_nccl),
         cmocka_unit_test(totals_are_kept),
         cmocka_unit_test(totals_of_an_older_up_are_read),
         cmocka_unit_test(an_imported_model_is_where_a_run_begins),

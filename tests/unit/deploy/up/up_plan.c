@@ -250,6 +250,38 @@ static void an_outer_optimizer_takes_memory(void **state)
     near(outer.worker_memory_bytes - plain.worker_memory_bytes, 8e6, 1e-12);
 }
 
+// fp32 copies: a gradient a rank in shared memory, all that a peer holds.
+static void ranks_take_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asia;
+        double copies;
+        const char *says;
+    } row[] = {{"{ranks: 3}", 2, "asia         3 ranks a worker, shm\n"},
+               {"{ranks: 3, reduce: tcp}", 8, "asia         3 ranks a worker, tcp\n"},
+               {"{gpus: 8}", 28, "asia         8 ranks a worker, nccl, a GPU each\n"}};
+    struct dp_plan alone, plan;
+    struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");
+    dp_plan_make(t, 1000000, &alone);
+    dp_topology_free(t);
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        char rest[128], said[8192];
+        FILE *file = tmpfile();
+        assert_non_null(file);
+        snprintf(rest, sizeof rest, "budget_tokens: 1000\nregions: {asia: %s}\n", row[i].asia);
+        t = parse(rest);
+        dp_plan_make(t, 1000000, &plan);
+        dp_plan_print(t, &plan, file);
+        rewind(file);
+        said[fread(said, 1, sizeof said - 1, file)] = 0;
+        near(plan.worker_memory_bytes - alone.worker_memory_bytes, row[i].copies * 4e6, 1e-12);
+        if (!strstr(said, row[i].says)) fail_msg("\"%s\" is not in:\n%s", row[i].says, said);
+        fclose(file);
+        dp_topology_free(t);
+    }
+}
+
 static void what_is_printed(void **state)
 {
     (void)state;
@@ -288,6 +320,7 @@ int main(void)
         cmocka_unit_test(h_by_speed_and_dense_codecs),
         cmocka_unit_test(density_is_clamped),
         cmocka_unit_test(what_is_printed),
+        cmocka_unit_test(ranks_take_memory),
         cmocka_unit_test(an_outer_optimizer_takes_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
