@@ -41,7 +41,7 @@ static void wrong_plugins(void **state)
     snprintf(sizes, sizeof sizes, "its table has %zu bytes, this program's %zu",
              sizeof(struct lk_gpu_backend) - sizeof(void *), sizeof(struct lk_gpu_backend));
     refused("abi", "does not speak ABI 3");
-    refused("renamed", "speaks ABI 3, this program 2");
+    refused("renamed", "speaks ABI 4, this program 3");
     refused("short", sizes);
     refused("driver", "no NVIDIA driver");
     refused("none", "the driver sees no device");
