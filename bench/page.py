@@ -274,6 +274,14 @@ SECTIONS = (
             Target("recovery.server.worst_s", "value", "at most", 5, unit="s"),
         )),
     Section(
+        "boundary", "A cut and a renewal of the built-in trainer",
+        "What training waits for, beside a memcpy of the parameters on the same processors, by "
+        "turns; `in_place` is both as they were while worker and trainer shared one array. View "
+        "and delta are made beside training.",
+        targets=tuple(Target(f"boundary.{name}.{size}.ms", "ratio", "at most", limit)
+                      for size in ("10m", "100m")
+                      for name, limit in (("cut", 1.5), ("renew", 2), ("sparse", 2)))),
+    Section(
         "pause", "A checkpoint of 1 GB beside the folding",
         "The longest that any one function kept the server's loop, in seconds in which a "
         "checkpoint was made and in those between them, where it is the fold of a push; beside a "
