@@ -9,14 +9,14 @@
 #include <unistd.h>
 
 #include "common/env/env.h"
-#include "tests/unit/worker/train/trainer_case.h"
+#include "tests/unit/worker/ranks/compare_step.h"
 #include "worker/ranks/comm_nccl.h"
 #include "worker/ranks/comm_tcp.h"
 #include "worker/ranks/peer.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/reduce_peers.h"
 
-enum { RANKS = 3, ACCUMULATE = 2, STEPS = 12, KILLED_AT = 5, CHANGED_AT = 3 };
+enum { RANKS = 3, STEPS = 12, KILLED_AT = 5, CHANGED_AT = 3 };
 
 struct region {
     char name[WK_PEERS_NAME_BYTES];
@@ -187,56 +187,6 @@ static void kill_rank(struct region *r, uint32_t rank)
     kill(r->pid[rank], SIGKILL);
     assert_int_equal(waitpid(r->pid[rank], NULL, 0), r->pid[rank]);
     r->pid[rank] = 0;
-}
-
-// Norm of the difference over the norm.
-static double apart(size_t n, const float *a, const float *b)
-{
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < n; i++) {
-        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
-        norm += (double)b[i] * (double)b[i];
-    }
-    return sqrt(difference / norm);
-}
-
-// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
-static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
-{
-    return apart(values, (const float *)(const void *)(a->data + 96),
-                 (const float *)(const void *)(b->data + 96));
-}
-
-// One step of both from the same state, so that each step is compared on its own.
-static void compare_a_step(struct wk_trainer *ranks, struct wk_trainer *one, uint64_t number,
-                           size_t values)
-{
-    struct lh_buf a = lh_buf(1 << 24), b = lh_buf(1 << 24);
-    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
-    assert_int_equal(one->ops->load(one, lh_buf_span(&a)), LH_OK);
-    share_parameters(ranks, one, values);
-    struct wk_step_out x = take_step(ranks, number), y = take_step(one, number);
-    assert_true(fabs(x.loss / y.loss - 1) < 1e-6);
-    assert_true(fabs(x.grad_norm / y.grad_norm - 1) < 1e-6);
-    float *x_is = copy_parameters(ranks, values), *y_is = copy_parameters(one, values);
-    assert_true(apart(values, x_is, y_is) < 1e-6);
-    free(x_is);
-    free(y_is);
-    lh_buf_clear(&a);
-    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
-    assert_int_equal(one->ops->save(one, &b), LH_OK);
-    assert_true(moments_apart(&a, &b, values) < 1e-6);
-    lh_buf_free(&a);
-    lh_buf_free(&b);
-}
-
-static struct wk_builtin_conf conf_with(struct fixture *f, struct wk_reduce *reduce)
-{
-    struct wk_builtin_conf c = conf_of(f);
-    c.accumulate = ACCUMULATE;
-    c.clip = 0;
-    c.reduce = reduce;
-    return c;
 }
 
 static uint64_t failures(struct region *r)

@@ -1,0 +1,62 @@
+// A region's trainer beside a trainer of one process: each step from the same state, compared on
+// its own.
+#ifndef TEST_COMPARE_STEP_H
+#define TEST_COMPARE_STEP_H
+
+#include <math.h>
+
+#include "tests/unit/worker/train/trainer_case.h"
+
+enum { ACCUMULATE = 2 };
+
+// Norm of the difference over the norm.
+static double apart(size_t n, const float *a, const float *b)
+{
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        norm += (double)b[i] * (double)b[i];
+    }
+    return sqrt(difference / norm);
+}
+
+// Optimizer states as saved: a header of 96 bytes, then first moments: sums of gradients.
+static double moments_apart(const struct lh_buf *a, const struct lh_buf *b, size_t values)
+{
+    return apart(values, (const float *)(const void *)(a->data + 96),
+                 (const float *)(const void *)(b->data + 96));
+}
+
+// One step of both from the same state, so that each step is compared on its own.
+static void compare_a_step(struct wk_trainer *ranks, struct wk_trainer *one, uint64_t number,
+                           size_t values)
+{
+    struct lh_buf a = lh_buf(1 << 24), b = lh_buf(1 << 24);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->load(one, lh_buf_span(&a)), LH_OK);
+    share_parameters(ranks, one, values);
+    struct wk_step_out x = take_step(ranks, number), y = take_step(one, number);
+    assert_true(fabs(x.loss / y.loss - 1) < 1e-6);
+    assert_true(fabs(x.grad_norm / y.grad_norm - 1) < 1e-6);
+    float *many_have = copy_parameters(ranks, values), *one_has = copy_parameters(one, values);
+    assert_true(apart(values, many_have, one_has) < 1e-6);
+    free(many_have);
+    free(one_has);
+    lh_buf_clear(&a);
+    assert_int_equal(ranks->ops->save(ranks, &a), LH_OK);
+    assert_int_equal(one->ops->save(one, &b), LH_OK);
+    assert_true(moments_apart(&a, &b, values) < 1e-6);
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+}
+
+static struct wk_builtin_conf conf_with(struct fixture *f, struct wk_reduce *reduce)
+{
+    struct wk_builtin_conf c = conf_of(f);
+    c.accumulate = ACCUMULATE;
+    c.clip = 0;
+    c.reduce = reduce;
+    return c;
+}
+
+#endif
