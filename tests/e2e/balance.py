@@ -4,13 +4,12 @@
 The balancer takes units from the slow region and says why; links are measured; an operator freezes
 it, thaws it and pins a unit over a kill of the coordinator. In the end every unit is credited once.
 """
-import argparse
 import json
 import re
 import sys
 
-from loopback import check_credit, check_replicas, kill_and_see
-from world import REGIONS, World, check, until
+from loopback import check_credit, check_replicas, end_all, end_workers, kill_and_see, play
+from world import REGIONS, check, until
 
 SLOW, FAST = 600, 5000  # tokens/s
 
@@ -67,28 +66,12 @@ def run(world):
                     coordinator.text()), "its log has no event of that")
     until("links are measured", lambda: measured(world, coordinator))
     unit = by_hand(world, coordinator, workers)
-    for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
-    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    end_workers(coordinator, workers)
     check_replicas(servers, workers)
     check_credit(world, coordinator, servers)
     check(of_balancer(coordinator)["pinned"] == [{"unit": unit, "region": "america"}], "pins")
-    for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=90, keep=given.keep) as world:
-        run(world)
-        left = [node.name for node in world.nodes if node.alive()]
-        check(not left, f"still running: {left}")
-    print("ok")
-    return 0
+    end_all([coordinator, *servers])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, run, 90))

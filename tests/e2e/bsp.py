@@ -4,12 +4,11 @@
 In the middle a server and a worker are killed with -9. In the end nobody has been a round ahead,
 and all that loopback.py looks at holds.
 """
-import argparse
 import sys
 
-from loopback import (check_credit, check_learned, check_replicas, check_weights, kill_and_see,
-                      trained_on)
-from world import World, check, until
+from loopback import (check_credit, check_learned, check_replicas, check_weights, end_all,
+                      end_workers, kill_and_see, play, trained_on)
+from world import check, until
 
 SPEED = {"asia": 8000, "europe": 4000, "america": 2000}  # tokens/s; the slowest is the pace of all
 BSP = {"update.mode": "bsp"}
@@ -27,9 +26,7 @@ def run(world):
     kill_and_see(workers[2], workers)
     check(coordinator.status().get("phase", "running") == "running",
           "the run ended before the last kill: the drill proves nothing")
-    for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
-    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    end_workers(coordinator, workers)
     pushes = {w.name: [s["step"] for s in w.last("shards")] for w in workers}
     print("pushes of each shard:", pushes)
     every = [n for shards in pushes.values() for n in shards]
@@ -38,20 +35,8 @@ def run(world):
     check_credit(world, coordinator, servers)
     check_weights(world, workers)
     check_learned(world, workers[0])
-    for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=120, keep=given.keep) as world:
-        run(world)
-    print("ok")
-    return 0
+    end_all([coordinator, *servers])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, run, 120))

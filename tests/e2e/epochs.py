@@ -5,12 +5,12 @@ A worker and the coordinator are killed with -9 in the second epoch, a worker in
 end every unit of every epoch is credited once, and the status says so on the way. A worker that
 expects another number of epochs ends with a sentence that names both.
 """
-import argparse
 import json
 import sys
 
-from loopback import check_credit, check_replicas, kill_and_see, trained_on
-from world import REGIONS, World, check, until
+from loopback import (check_credit, check_replicas, end_all, end_workers, kill_and_see, play,
+                      trained_on)
+from world import REGIONS, check, until
 
 EPOCHS = 3
 
@@ -66,28 +66,12 @@ def run(world):
     in_epoch(world, coordinator, 2, 0)
     kill_and_see(workers[1], workers)
     check(coordinator.status().get("phase", "running") == "running", "the run ended before that")
-    for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
-    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    end_workers(coordinator, workers)
     check_replicas(servers, workers)
     check_credit(world, coordinator, servers, EPOCHS)
     check(coordinator.status()["data_epoch"] == EPOCHS - 1, "it is not in the last epoch")
-    for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
-
-
-def main():
-    flags = argparse.ArgumentParser(description=__doc__)
-    flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
-    given = flags.parse_args()
-    with World(given.build, units=90, keep=given.keep) as world:
-        run(world)
-        left = [node.name for node in world.nodes if node.alive()]
-        check(not left, f"still running: {left}")
-    print("ok")
-    return 0
+    end_all([coordinator, *servers])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play(__doc__, run, 90))

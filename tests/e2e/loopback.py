@@ -120,6 +120,37 @@ def check_learned(world, worker):
         check(after[language] < before[language] - 0.5, f"{language} was not learned")
 
 
+def end_all(nodes):
+    """Every node ends in good order when it is asked to."""
+    for node in nodes:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+
+
+def end_workers(coordinator, workers):
+    """Waits until the run is over for every worker, and the coordinator knows."""
+    for worker in workers:
+        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+
+
+def play(doc, run_it, units):
+    """The program of a test: runs run_it(world) in a world of its own, and nothing is left."""
+    flags = argparse.ArgumentParser(description=doc)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    with World(given.build, units=units, keep=given.keep) as world:
+        run_it(world)
+        nothing_left(world)
+    print("ok")
+    return 0
+
+
+def nothing_left(world):
+    left = [node.name for node in world.nodes if node.alive()]
+    check(not left, f"still running: {left}")
+
+
 def run(world, kills):
     coordinator = world.coordinator().start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
@@ -147,8 +178,7 @@ def run(world, kills):
     check_credit(world, coordinator, servers)
     check_weights(world, workers)
     check_learned(world, workers[0])
-    for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+    end_all([coordinator, *servers])
     tokens = sum(u["tokens"] for u in world.units)
     print(f"{tokens} tokens in {took:.1f} s")
 
@@ -175,11 +205,10 @@ def main():
     flags.add_argument("--no-kills", action="store_true")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
-    for play, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24)):
+    for run_it, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24)):
         with World(given.build, units=units, keep=given.keep) as world:
-            play(world)
-            left = [node.name for node in world.nodes if node.alive()]
-            check(not left, f"still running: {left}")
+            run_it(world)
+            nothing_left(world)
     print("ok")
     return 0
 
