@@ -162,14 +162,10 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
     struct rig *r = *state;
     begin_run(r);
     fill(r);
-    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
-    m.fresh = true;
-    m.attempt = 2;
+    rig_join_request(r, 2, &wire, &m);
     for (uint32_t w = 0; w < 2; w++) // one that is known, and one that is not
         assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
                                  &longhaul__v1__join_reply__descriptor, &answer),

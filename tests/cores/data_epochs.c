@@ -13,14 +13,10 @@ enum { UNITS = 8, EPOCHS = 3, ALL = UNITS * EPOCHS, STEP_MS = 50 };
 
 static lh_err ask_to_join(struct rig *r, uint32_t epochs, bool any, uint32_t *told)
 {
-    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
-    m.fresh = true;
-    m.attempt = 5;
+    rig_join_request(r, 5, &wire, &m);
     m.epochs = epochs;
     m.any_epochs = any;
     lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,

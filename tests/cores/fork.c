@@ -117,10 +117,9 @@ static void a_report_between_the_question_and_the_strike_out_counts(void **state
     the_standby_takes_over(r);
 }
 
-// An owner that compared the standby's last words may strike it out.
-static void a_standby_that_says_no_more_is_struck_out(void **state)
+// A standby in sync that holds OLD pushes of the owner's log.
+static void begin_in_sync(struct rig *r)
 {
-    struct rig *r = *state;
     r->replicated = true;
     start_coordinator(r);
     start_server(r);
@@ -129,6 +128,13 @@ static void a_standby_that_says_no_more_is_struck_out(void **state)
     rig_run(r, 3 * LH_SECOND);
     log_more(r, 1, OLD);
     assert_int_not_equal(row(r)->standby, 0);
+}
+
+// An owner that compared the standby's last words may strike it out.
+static void a_standby_that_says_no_more_is_struck_out(void **state)
+{
+    struct rig *r = *state;
+    begin_in_sync(r);
     rig_kill_standby(r, false);
     log_more(r, OLD + 1, OLD + 1);
     assert_int_equal(row(r)->standby, 0);
@@ -150,15 +156,8 @@ static bool not_told(void *arg, const char *from, const char *to, enum lh_rpc rp
 // history has there shows one.
 static void trims_beyond_its_standby(struct rig *r, bool another)
 {
-    r->replicated = true;
     r->segment_bytes = 4096;
-    start_coordinator(r);
-    start_server(r);
-    rig_run(r, 3 * LH_SECOND);
-    assert_int_equal(rig_start_standby(r), LH_OK);
-    rig_run(r, 3 * LH_SECOND);
-    log_more(r, 1, OLD);
-    assert_int_not_equal(row(r)->standby, 0);
+    begin_in_sync(r);
     uint64_t held = row(r)->standing[0].head.version;
     rig_kill_standby(r, false);
     rig_kill_server(r, false);

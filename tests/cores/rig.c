@@ -324,16 +324,24 @@ void rig_free_message(void *message)
     if (message) protobuf_c_message_free_unpacked(message, NULL);
 }
 
+void rig_join_request(struct rig *r, uint64_t attempt, Longhaul__V1__Wire *wire,
+                      Longhaul__V1__JoinRequest *out)
+{
+    *out = (Longhaul__V1__JoinRequest)LONGHAUL__V1__JOIN_REQUEST__INIT;
+    *wire = lh_head_wire();
+    out->wire = wire;
+    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &out->job, &out->manifest);
+    out->units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
+    out->fresh = true;
+    out->attempt = attempt;
+}
+
 Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over)
 {
-    Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
-    m.fresh = true;
-    m.attempt = attempt;
+    rig_join_request(r, attempt, &wire, &m);
     m.over = over;
     assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
                              &longhaul__v1__join_reply__descriptor, &answer),
