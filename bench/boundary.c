@@ -155,9 +155,8 @@ static void measure(struct bench_report *r, uint64_t values)
 {
     struct world w;
     struct figures f = {.copy = {.n = 0}}, warm = f;
-    char name[64], size[24];
-    snprintf(size, sizeof size, values % 1000000 ? "%llu" : "%llum",
-             (unsigned long long)(values % 1000000 ? values : values / 1000000));
+    char name[64], size[BENCH_SIZE_BYTES];
+    bench_size(values, size);
     open_world(&w, values);
     measure_round(&w, &warm);
     for (int i = 0; i < REPEATS; i++) measure_round(&w, &f);

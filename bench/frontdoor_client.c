@@ -268,9 +268,8 @@ static void measure(struct bench_report *r, uint64_t values, uint32_t threads, b
 {
     struct world w = {.values = values, .threads = threads};
     struct figures f = {.copy = {.n = 0}};
-    char name[64], size[24];
-    snprintf(size, sizeof size, values % 1000000 ? "%llu" : "%llum",
-             (unsigned long long)(values % 1000000 ? values : values / 1000000));
+    char name[64], size[BENCH_SIZE_BYTES];
+    bench_size(values, size);
     open_world(&w);
     if (idle) measure_idle(&w, r);
     struct figures warm = f;

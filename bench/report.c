@@ -69,6 +69,13 @@ void bench_condition(struct bench_report *r, const char *name, const char *forma
     va_end(args);
 }
 
+void bench_size(uint64_t values, char out[BENCH_SIZE_BYTES])
+{
+    bool millions = values % 1000000 == 0;
+    snprintf(out, BENCH_SIZE_BYTES, millions ? "%llum" : "%llu",
+             (unsigned long long)(millions ? values / 1000000 : values));
+}
+
 double bench_now_s(void)
 {
     struct timespec t;

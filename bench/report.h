@@ -47,7 +47,9 @@ struct bench_report bench_start_with(const char *bench, int argc, char **argv,
                                      struct bench_flag *flag);
 void bench_condition(struct bench_report *r, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-double bench_now_s(void); // a clock that only goes on
+enum { BENCH_SIZE_BYTES = 24 };
+void bench_size(uint64_t values, char out[BENCH_SIZE_BYTES]); // "10m"; others in whole: "1500"
+double bench_now_s(void);                                     // a clock that only goes on
 void bench_sample(struct bench_samples *s, double value);
 double bench_median(const struct bench_samples *s);
 // `against` NULL: no ceiling and no peer.
