@@ -28,6 +28,19 @@ struct ps_held {
     int64_t heard_ns; // when the call began, or its last bytes came
 };
 
+void ps_held_tell(struct ps_rebuild *b)
+{
+    struct ps_server *s = b->shard->server;
+    if (b->told_of == b->standby) return;
+    b->told_of = b->standby;
+    lh_logf(s->conf.log, LH_WARN, "standby.awaited",
+            "shard %u waits: only standby %016" PRIx64 " is known to hold all that was "
+            "acknowledged. Start that server on the directory of that name (standby.begun in its "
+            "log). If that directory is gone for good, start this server with "
+            "rebuild.below_stable: true: what that standby alone held is lost",
+            b->shard->id, b->standby);
+}
+
 void ps_held_end(struct ps_rebuild *b)
 {
     struct ps_held *h = b->held;

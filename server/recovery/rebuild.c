@@ -449,20 +449,6 @@ static void gather(struct ps_rebuild *b)
     }
 }
 
-// A take-over needs a moment only. After that the standby's server has to come, or an operator.
-static void tell_awaited(struct ps_rebuild *b)
-{
-    struct ps_server *s = b->shard->server;
-    if (b->told_of == b->standby || !waited(b)) return;
-    b->told_of = b->standby;
-    lh_logf(s->conf.log, LH_WARN, "standby.awaited",
-            "shard %u waits: only standby %016" PRIx64 " is known to hold all that was "
-            "acknowledged. Start that server on the directory of that name (standby.begun in its "
-            "log). If that directory is gone for good, start this server with "
-            "rebuild.below_stable: true: what that standby alone held is lost",
-            b->shard->id, b->standby);
-}
-
 // While a standby is in sync it holds what was acknowledged, and this log, of which something is
 // missing, does not: the standby takes the shards over. Where it can't, for it is not in sync for
 // another one of them, its state is what goes on here (server/docs/0000-protocol.md#rule-21).
@@ -471,7 +457,7 @@ static bool waits_for_standby(struct ps_rebuild *b)
 {
     if (!b->standby || b->from == b->standby || b->shard->server->conf.below_stable) return false;
     if (b->held_at[0]) ps_held_fetch(b);
-    tell_awaited(b);
+    if (waited(b)) ps_held_tell(b);
     later(b);
     return true;
 }

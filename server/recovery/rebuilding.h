@@ -77,6 +77,9 @@ void ps_rebuild_took(struct ps_rebuild *b, uint64_t standby);
 // it is here. A standby that brings nothing for the grace time is asked anew.
 void ps_held_fetch(struct ps_rebuild *b);
 void ps_held_end(struct ps_rebuild *b); // gives up what is being fetched
+// Says, once a standby, that the shard waits for it. A take-over needs a moment only; after that
+// the standby's server has to come, or an operator.
+void ps_held_tell(struct ps_rebuild *b);
 // ---- restore.c
 // A state is being received. One whose follower fell silent (its host is gone, and nothing says so)
 // is given up.

@@ -381,16 +381,6 @@ static void choose_shape(struct sim *s)
     if (drawn) sim_happened(s, shards);
 }
 
-// The run has the same units, of one epoch of the data or of several.
-static void choose_epochs(struct sim *s)
-{
-    static const uint32_t epochs[] = {1, 2, 3, 4};
-    uint64_t drawn = s->conf.faults.epochs ? sim_draw(s, SIM_FAULT_epochs, LH_COUNT(epochs)) : 0;
-    s->epochs = epochs[drawn];
-    s->epochs_named = drawn && sim_draw(s, SIM_FAULT_epochs, 2);
-    if (drawn) sim_happened(s, epochs);
-}
-
 // For how long the coordinator leases ahead. A run lasts some seconds without faults.
 static void choose_ride_out(struct sim *s)
 {
@@ -410,7 +400,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_streams(s);
     choose_shape(s);
     choose_ride_out(s);
-    choose_epochs(s);
+    sim_choose_epochs(s);
     s->fabric = lh_fabric_create();
     lh_err err =
         lh_manifest_build(&s->manifest, s->shards < 3 ? 3 : 5, names, shapes, s->shards, NULL);

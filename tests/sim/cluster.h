@@ -286,6 +286,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
 bool sim_standbys(const struct sim *s);                    // does every server have one?
 struct sim_node *sim_owner(struct sim *s, uint32_t shard); // the node that serves it, or did last
 void sim_choose_balance(struct sim *s);                    // balance.c; when there are units
+void sim_choose_epochs(struct sim *s);                     // faults.c; before there are units
 void sim_balance_start(struct sim *s);
 void sim_judge_stock(struct sim *s);              // the coordinator's sums are those of its units
 void sim_balance_count(const struct sim_node *n); // before the coordinator ends

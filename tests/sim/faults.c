@@ -8,6 +8,18 @@
 #include "server/coordinator/owners/move.h"
 #include "tests/sim/cluster.h"
 
+// ---------------------------------------------------------------- the data
+
+// The run has the same units, of one epoch of the data or of several.
+void sim_choose_epochs(struct sim *s)
+{
+    static const uint32_t epochs[] = {1, 2, 3, 4};
+    uint64_t drawn = s->conf.faults.epochs ? sim_draw(s, SIM_FAULT_epochs, LH_COUNT(epochs)) : 0;
+    s->epochs = epochs[drawn];
+    s->epochs_named = drawn && sim_draw(s, SIM_FAULT_epochs, 2);
+    if (drawn) sim_happened(s, epochs);
+}
+
 // ---------------------------------------------------------------- the network
 
 // The longer one of two far nodes' ways counts.
