@@ -383,6 +383,26 @@ class Parameters(Case):
         longhaul.save_initial(whole, self.path("whole"))
         self.assertEqual(parameters.read_manifest(self.path("whole/model.json"))["model"], {})
 
+    def test_the_base_is_the_frozen_parameters_and_their_types(self):
+        model = model_of((2, 2), (2, 2))
+        model[0].requires_grad_(False)
+        before = parameters.digest_of_frozen(model)
+        with torch.no_grad():
+            model[1].weight.add_(1)  # training goes on
+        self.assertEqual(parameters.digest_of_frozen(model), before)
+        with torch.no_grad():
+            model[0].weight.zero_()
+            model[0].bias.zero_()
+        kinds = {parameters.digest_of_frozen(model.to(kind))
+                 for kind in (torch.float16, torch.bfloat16)}
+        self.assertEqual(len(kinds), 2)  # the same bytes
+
+    def test_a_model_that_is_shared_out_begins_no_run(self):
+        shared = mock.Mock(placements=("Shard(0)",), requires_grad=True)
+        model = mock.Mock(named_parameters=lambda **_: [("w", shared)])
+        with self.assertRaisesRegex(errors.UnsupportedError, r"w is shared out .* fully_shard"):
+            longhaul.save_initial(model, self.path("out"))
+
     def test_what_cannot_be_trained_is_refused_by_name(self):
         client = Fake()
         half = torch.nn.Parameter(torch.zeros(2, dtype=torch.float16))
