@@ -176,6 +176,19 @@ static void a_view_of_another_residual_is_not_given(void **state)
     life_end(l);
 }
 
+// A rebuilt shard may be at the same version again, in a later epoch and with other parameters.
+static void a_view_of_an_earlier_epoch_is_not_given(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 1);
+    look_on(l);
+    struct wk_shard *s = until_made(l);
+    s->replica.ledger.epoch++;
+    s->replica.theta[0] += 8;
+    until_renewed(l); // renew() above compares with theta
+    life_end(l);
+}
+
 // ---------------------------------------------------------------- a cut that is given up
 
 static void a_cut_that_finds_no_room_changes_nothing(void **state)
@@ -211,6 +224,7 @@ int main(void)
         cmocka_unit_test(a_view_is_made_while_training_goes_on),
         cmocka_unit_test(a_view_of_an_older_replica_is_not_given),
         cmocka_unit_test(a_view_of_another_residual_is_not_given),
+        cmocka_unit_test(a_view_of_an_earlier_epoch_is_not_given),
         cmocka_unit_test(a_cut_that_finds_no_room_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,11 +20,14 @@ static bool has(const uint8_t *bits, uint64_t i)
 // Compares the packed bits with those that they are made of, one by one.
 static void compare(const uint8_t *bits, size_t bytes, uint32_t shard, uint32_t shards)
 {
-    uint8_t packed[MOST + 1];
+    uint8_t packed[MOST + 2];
     size_t n = lh_credit_packed_bytes(bytes, shards);
     uint64_t open = shard, end = 0;
-    assert_true(n <= sizeof packed);
+    assert_true(n < sizeof packed);
+    assert_true(n * shards >= bytes); // every bit has a place
+    packed[n] = 0xa5;
     lh_credit_pack(bits, bytes, shard, shards, packed);
+    assert_int_equal(packed[n], 0xa5);
     for (uint64_t unit = shard; unit < 8 * n * shards; unit += shards) {
         bool credited = unit < 8 * bytes && has(bits, unit);
         assert_int_equal(has(packed, unit / shards), credited);
