@@ -61,7 +61,7 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     struct heard has = say(r, 1, &slow);
     assert_int_equal(has.units, 40); // nobody else told its speed
     slow.begun[slow.begins++] = has.unit[0];
-    slow.begun[slow.begins++] = has.unit[39]; // who looks at the last first must pass it over
+    slow.begun[slow.begins++] = has.unit[39]; // it would be the first to go
     say(r, 1, &slow);
     struct heard f = say(r, 0, &fast);
     assert_int_equal(f.units, 0);
@@ -116,6 +116,34 @@ static void what_would_end_as_late_stays(void **state)
     assert_int_equal(last.recalls, 1);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN), before);
     rig_free(r);
+}
+
+// One unit of the other's two would end here after 1 + 2 s, there after 3.2 s or, where it is
+// slower, 4 s: 6 % earlier is not worth a recall, a quarter is.
+static void a_little_earlier_is_not_early_enough(void **state)
+{
+    (void)state;
+    static const double speed[] = {0.625, 0.5};
+    for (int slower = 0; slower < 2; slower++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        struct words a = {.want = 20, .ahead = LH_LEASES_MAX, .units_per_s = 0.5}, b = a;
+        b.units_per_s = speed[slower];
+        introduce(r, 0, a.units_per_s);
+        introduce(r, 1, b.units_per_s);
+        rig_run(r, 2 * LH_SECOND);
+        struct heard has = say(r, 0, &a), its = say(r, 1, &b);
+        assert_int_equal(has.units + its.units, 40);
+        memcpy(a.claimed, has.unit, has.units * sizeof *has.unit);
+        a.claims = has.units;
+        memcpy(b.claimed, its.unit, (its.units - 2) * sizeof *its.unit);
+        b.claims = its.units - 2;
+        b.want = b.ahead = 1;
+        say(r, 1, &b);
+        uint64_t before = ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN);
+        say(r, 0, &a);
+        assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN) - before, slower);
+        rig_free(r);
+    }
 }
 
 // Both have claimed all of 40 units but a few.
@@ -258,6 +286,12 @@ static void a_pinned_unit_is_for_its_region(void **state)
     assert_int_equal(order(r, "pin", 4, "atlantis"), LH_ERR_NOT_FOUND);
     r->units.unit[6].may_leave = false;
     assert_int_equal(order(r, "pin", 6, there), LH_ERR_INVALID);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r); // a pin holds over a restart
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    r->coordinator->conf.balance = (struct ps_co_balance_conf){true, PS_BALANCE_FINISH};
+    rig_run(r, 3 * LH_SECOND);
     struct heard h = say(r, 0, &w);
     assert_int_equal(h.units, 39);
     assert_false(is_in(h.unit, h.units, 2));
@@ -299,6 +333,7 @@ int main(void)
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
         cmocka_unit_test(what_would_end_as_late_stays),
+        cmocka_unit_test(a_little_earlier_is_not_early_enough),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
         cmocka_unit_test(static_shares_stay_where_they_are),

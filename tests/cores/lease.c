@@ -1,6 +1,5 @@
 // Leases: what a worker was told, the coordinator still knows after a power cut; units go to one
 // worker at a time; stable points are told to all (server/docs/0000-protocol.md#rule-13, #rule-19).
-#include <stdio.h>
 #include <string.h>
 
 #include "common/net/head.h"
@@ -340,6 +339,66 @@ static void an_answer_to_a_full_queue_is_not_taken_for_the_last(void **state)
     life_end(l);
 }
 
+static unsigned withdrawn; // units whose announcement was taken back
+
+static void announce(struct wk_trainer *t, uint64_t unit, bool coming)
+{
+    (void)t;
+    (void)unit;
+    withdrawn += !coming;
+}
+
+static bool is_queued(const struct wk_worker *w, uint64_t unit)
+{
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].unit == unit) return true;
+    return false;
+}
+
+static void note_credited(struct lh_ledger *l, uint64_t unit)
+{
+    size_t bytes = (size_t)(unit / 8) + 1;
+    if (bytes > l->credit_bytes) {
+        uint8_t *more = calloc(bytes, 1);
+        assert_non_null(more);
+        if (l->credit_bytes) memcpy(more, l->credit, l->credit_bytes);
+        free(l->credit);
+        l->credit = more;
+        l->credit_bytes = bytes;
+    }
+    l->credit[unit / 8] |= (uint8_t)(1u << unit % 8);
+}
+
+// The replica says that another worker had these credited.
+static void units_that_another_had_credited_leave_the_queue(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(7, 2);
+    struct wk_worker *w = l->worker;
+    struct wk_trainer_ops ops = *w->conf.trainer->ops;
+    const struct wk_trainer_ops *own = w->conf.trainer->ops;
+    ops.announce = announce;
+    w->conf.trainer->ops = &ops;
+    w->conf.queue_units = 12;
+    for (int i = 0; i < 60000 && !(w->stepping && w->queued > 8); i++) life_run(l, LH_MS);
+    assert_true(w->stepping && w->queued > 8);
+    uint64_t over[3], last = w->queue[w->queued - 2].unit;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t at = i < 2 ? 4 + i : w->queued - 1;
+        over[i] = w->queue[at].unit;
+        w->queue[at].announced = true;
+        note_credited(&w->shard[over[i] % 2].replica.ledger, over[i]);
+    }
+    withdrawn = 0;
+    uint64_t steps = w->count.steps;
+    for (int i = 0; i < 1000 && w->count.steps < steps + 2; i++) life_run(l, LH_MS);
+    for (uint32_t i = 0; i < 3; i++) assert_false(is_queued(w, over[i]));
+    assert_true(is_queued(w, last));
+    assert_int_equal(withdrawn, 3);
+    w->conf.trainer->ops = own;
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +413,7 @@ int main(void)
         cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
         cmocka_unit_test(a_stable_point_is_told_and_survives_a_power_cut),
         cmocka_unit_test(an_answer_to_a_full_queue_is_not_taken_for_the_last),
+        cmocka_unit_test(units_that_another_had_credited_leave_the_queue),
         cmocka_unit_test(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
