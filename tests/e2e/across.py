@@ -127,7 +127,7 @@ class Fleet:
 
     def sit_down(self):
         """The texts, and the examples as the page finds them, smaller."""
-        make_text(self.path("desk", "text"), UNITS * UNIT_TOKENS + 100, related=True)
+        make_text(self.path("desk", "text"), UNITS * UNIT_TOKENS + 100)
         folder = self.path("desk", "deploy", "examples", "across")
         shutil.copytree(os.path.join(TREE, "deploy", "examples", "across"), folder)
         for name, (old, new) in SMALLER.items():

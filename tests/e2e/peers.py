@@ -2,7 +2,7 @@
 """A region whose worker and ranks are peers, beside a region of one process, with kills.
 
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
-the others train on within seconds, and it takes part again when it is started. Then the worker is
+the others train on, and it takes part again when it is started. Then the worker is
 killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
 answers nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that is
@@ -19,7 +19,6 @@ import time
 from loopback import check_credit, check_learned, check_replicas, check_weights, steps
 from world import Node, World, check, until
 
-GOES_ON_S = 5
 STEPS_A_STATUS = 14  # 3000 tokens/s, 256 a step: a status is at most about a second old
 
 
@@ -58,12 +57,11 @@ class Region:
 
 def kill_a_rank(region):
     last, begun = region.ranks[-1], time.monotonic()
+    before = region.worker.text().count("rank.lost")
     last.kill()
-    until("the worker says so", lambda: region.worker.says("region.failed", "is gone"))
+    until("the worker says who", lambda: region.worker.text().count("rank.lost") > before)
     region.goes_on(f"the kill of {last.name}")
     took = time.monotonic() - begun
-    check(took < GOES_ON_S, f"the others trained on after {took:.1f} s only")
-    until("the worker says who", lambda: region.worker.says("rank.lost"))
     last.start()
     region.together()
     region.goes_on("the rank is back", last)
