@@ -181,7 +181,7 @@ def run(world, ranks, more, kills):
     check_replicas(servers, [region.worker, other])
     check_credit(world, coordinator, servers)
     check_weights(world, [region.worker, other])
-    if kills and more["ranks.reduce"] == "tcp":  # the long runs unlearn one text with the other
+    if kills:
         check_learned(world, region.worker)
     for node in [coordinator, *servers]:
         check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
