@@ -189,15 +189,21 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
 
 // ---------------------------------------------------------------- end
 
-// Statuses come about once a second: gives them the time to tell the last version, and the
-// coordinator to hear from the servers what is credited; where a run that had ended is started
-// again, its workers are done before it has.
-static void settle(struct dp_up *up)
+static bool settled(const struct dp_up *up)
 {
     unsigned compared;
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (!dp_watch_own(&up->node[i])) return false;
+    return dp_replicas_equal(up, &compared) && dp_credited_once(up);
+}
+
+// Statuses come about once a second: gives them the time to tell the last version, and the
+// coordinator to hear from the servers what is credited; where a run that had ended is started
+// again, its workers are done before it has, and all wrote the like in their former lives.
+static void settle(struct dp_up *up)
+{
     int64_t until = dp_now_ns() + SETTLE_S * LH_SECOND;
-    while (!(dp_replicas_equal(up, &compared) && dp_credited_once(up)) && dp_now_ns() < until &&
-           !asked_to_end()) {
+    while (!settled(up) && dp_now_ns() < until && !asked_to_end()) {
         lh_err err = dp_procs_tick(&up->procs, dp_now_ns());
         if (err) return;
         dp_watch_poll(up);

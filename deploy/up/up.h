@@ -152,6 +152,9 @@ void dp_dir_forget_ranks(const struct dp_up *up);
 // ---- up_watch.c
 void dp_watch_poll(struct dp_up *up);       // reads every status.json
 bool dp_watch_done(const struct dp_up *up); // every worker says so
+// The node's status is of the process of now, or the last one of a process that has ended: not what
+// an earlier `up` left in the folder.
+bool dp_watch_own(const struct dp_node *node);
 // Tokens of the run: those that are credited, or with data.own those that are trained.
 double dp_watch_tokens(const struct dp_up *up);
 // Mass of the run: these tokens of the budget, 0 to 1.

@@ -63,15 +63,18 @@ void dp_watch_poll(struct dp_up *up)
     up->polled_s = now_s;
 }
 
+bool dp_watch_own(const struct dp_node *node)
+{
+    return node->proc &&
+           (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
+}
+
 bool dp_watch_done(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         if (node->kind != DP_WORKER) continue;
-        // Not a status that an earlier process left in the folder.
-        bool own = node->proc &&
-                   (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
-        if (!own || strcmp(node->status.state, "done") != 0) return false;
+        if (!dp_watch_own(node) || strcmp(node->status.state, "done") != 0) return false;
     }
     return up->nodes > 0;
 }

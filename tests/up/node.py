@@ -2,9 +2,10 @@
 """A node that pretends: reads its settings, writes status.json, ends on SIGTERM.
 
 Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
-of a node that ends with 6 at once; NODE_LEAVE, the name of a worker that ends when it is done.
-Credited tokens are summed from the workers' status files, so
-the pretended coordinator needs no network.
+of a node that ends with 6 at once; NODE_LEAVE, the name of a worker that ends when it is done;
+NODE_LATE, the seconds after which the coordinator has heard from the servers: half of them it
+says nothing, then that nothing is credited. Credited tokens are summed from the workers' status
+files, so the pretended coordinator needs no network.
 """
 import glob
 import json
@@ -27,6 +28,7 @@ if os.environ.get("NODE_CRASH") == name:
 run = os.path.dirname(folder)
 worker = os.path.basename(sys.argv[0]) == "longhaul-worker"
 budget = 100000
+begun, late = time.monotonic(), float(os.environ.get("NODE_LATE", 0))
 stopping = False
 
 
@@ -55,6 +57,12 @@ def credited():
     return min(budget, sum(s.get("tokens", 0) for s in found if s.get("role") == "worker"))
 
 
+def coordinate(phase):
+    heard = time.monotonic() - begun >= late
+    write({"role": "coordinator", "phase": phase, "credited_tokens": credited() if heard else 0,
+           "budget_tokens": budget, "units": 9, "credited": 4 if heard else 0})
+
+
 signal.signal(signal.SIGTERM, stop)
 tokens = load(os.path.join(folder, "status.json")).get("tokens", 0)
 while not stopping:
@@ -66,10 +74,11 @@ while not stopping:
                "tokens": tokens, "shards": [{"shard": 0, "version": 1, "digest": "d"}]})
         if done and os.environ.get("NODE_LEAVE") == name:
             sys.exit(0)
-    elif settings["role"] == "coordinator":
-        write({"role": "coordinator", "phase": "end" if done else "run",
-               "credited_tokens": credited(), "budget_tokens": budget, "units": 9, "credited": 4})
-    else:
+    elif settings["role"] == "coordinator" and time.monotonic() - begun >= late / 2:
+        coordinate("end" if done else "run")
+    elif settings["role"] != "coordinator":
         write({"role": "server", "shards": [{"shard": 0, "version": 1, "digest": "d",
                                              "credited": 4, "parameters": 1}]})
     time.sleep(0.05)
+if settings.get("role") == "coordinator":
+    coordinate("end" if credited() >= budget else "run")

@@ -78,6 +78,13 @@ class Up(Launcher):
         self.assertFalse(os.path.exists(self.path("run", "summary.json")))
         self.assertEqual(self.nodes_left(), [])
 
+    def test_an_ended_run_is_judged_by_what_its_new_processes_say(self):
+        for late in ("0", "1.5"):  # the second finds the first's statuses, which would do
+            up = self.start(NODE_SPEED="200000", NODE_LATE=late)
+            said, _ = up.communicate(timeout=PATIENCE_S)
+            self.assertEqual(up.returncode, 3, said)
+            self.assertEqual(self.status("coordinator")["credited"], 4)
+
     def test_what_is_missing_has_its_code(self):
         for flags, code, says in (
                 (("--data", self.path("nowhere")), 3, "longhaul data prepare"),
