@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
-# Installs what is missing, then runs the stages below one after the other, but e2e, which mostly
-# waits, beside asan. Each has a line `ok|FAILED stage (seconds, tests)` and a log in build/logs; a
+# Installs what is missing, then runs the stages below one after the other; those that mostly wait,
+# e2e and links, beside asan and ubsan. Each has a line `ok|FAILED stage (seconds, tests)` and a log in build/logs; a
 # failing one's tail is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
@@ -62,8 +62,8 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang e2e asan ubsan tsan coverage fuzz arm sim bugs links oracle)
-BESIDE='e2e asan' # the first of them mostly waits, so it runs beside the second
+ALL=(deps gcc tree clang e2e asan links ubsan tsan coverage fuzz arm sim bugs oracle)
+declare -A BESIDE=([e2e]=asan [links]=ubsan) # a stage that mostly waits, and the one it runs beside
 QUICK=(deps gcc tree sim)
 
 # ---- their parts
@@ -185,7 +185,7 @@ rm -f "$logs"/*.sum
 beside='' # the process of a stage that runs beside the next one
 for i in "${!chosen[@]}"; do
     stage=${chosen[i]}
-    if [ "$stage ${chosen[i + 1]:-}" = "$BESIDE" ]; then
+    if [ "${BESIDE[$stage]:-none}" = "${chosen[i + 1]:-}" ]; then
         run_stage "$stage" >"$logs/beside.log" &
         beside=$!
         continue
