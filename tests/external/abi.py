@@ -2,7 +2,7 @@
 """What liblonghaul.so shows and needs: abi.py LIBRARY.
 
 It shows the functions of longhaul.h under their version and nothing else; it needs the C library
-alone; the header and the linker's script name the same functions.
+alone, of glibc 2.28 or newer; the header and the linker's script name the same functions.
 """
 import os
 import re
@@ -11,6 +11,7 @@ import sys
 
 CLIENT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "worker", "client")
 VERSION = "LONGHAUL_1.0"
+GLIBC = (2, 28)  # the newest symbols that it may want
 
 
 def run(*command: str) -> str:
@@ -37,8 +38,12 @@ def main() -> int:
     if not declared or not declared == scripted == shown:
         wrong.append(f"header, script and library differ: {declared ^ scripted | scripted ^ shown}")
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", library))
-    if needed != ["libc.so.6"]:
+    if needed != ["libdl.so.2", "libc.so.6"]:  # both are the C library's
         wrong.append(f"needs {needed}")
+    versions = re.findall(r"@GLIBC_([\d.]+)", run("nm", "-D", "--undefined-only", library))
+    newer = [v for v in versions if tuple(map(int, v.split("."))) > GLIBC]
+    if newer or not versions:
+        wrong.append(f"wants symbols of glibc {newer}")
     unwanted = re.findall(r"\b(abort|exit|_exit|pthread_create|__assert_fail|printf|fprintf)@",
                           run("nm", "-D", "--undefined-only", library))
     if unwanted:

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The package's wheel: wheel.py LIBRARY PACKAGE. It is built, installed alone into an empty
-environment, and found to have its own library; nothing is fetched for it."""
+environment, and found to have its own library; nothing is fetched for it. auditwheel agrees with
+the wheel's name on the oldest glibc."""
 import os
 import re
 import shutil
@@ -9,13 +10,21 @@ import sys
 import tempfile
 import zipfile
 
-GLIBC = (2, 34)  # what the library's symbols need at most, on the machine that builds it
+GLIBC = (2, 28)  # what the library's symbols need at most, whatever machine builds it
 
 
 def newest_symbol(library):
     said = subprocess.run(["objdump", "-T", library], capture_output=True, text=True, check=True)
     found = [tuple(map(int, v.split("."))) for v in re.findall(r"GLIBC_([0-9.]+)", said.stdout)]
     return max(found)
+
+
+def audited(wheel):
+    """The tag that auditwheel gives."""
+    said = subprocess.run([sys.executable, "-m", "auditwheel", "show", wheel], text=True,
+                          capture_output=True, check=True).stdout
+    print(said)
+    return re.search(r'platform tag:\s*"(\w+)"', " ".join(said.split())).group(1)
 
 
 def main():
@@ -32,7 +41,10 @@ def main():
                        env={**os.environ, "LONGHAUL_LIBRARY": library})
         wheels = [n for n in os.listdir(folder) if n.endswith(".whl")]
         print(wheels)
-        if len(wheels) != 1 or not re.match(r"longhaul-[\d.]+-py3-none-linux_", wheels[0]):
+        named = re.match(r"longhaul-[\d.]+-py3-none-(manylinux_2_(\d+)_\w+)\.whl", wheels[0])
+        if len(wheels) != 1 or not named or int(named[2]) > GLIBC[1]:
+            return 1
+        if audited(os.path.join(folder, wheels[0])) != named[1]:
             return 1
         names = zipfile.ZipFile(os.path.join(folder, wheels[0])).namelist()
         if not {"longhaul/liblonghaul.so.1", "longhaul/py.typed"} <= set(names):

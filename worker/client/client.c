@@ -34,12 +34,18 @@ static int may_describe(struct longhaul *c)
 
 // ---------------------------------------------------------------- before a connection
 
+// The digits are read by hand: a newer glibc's headers make strtoul() a symbol of 2.38.
 static uint32_t number_of(const char *name, uint32_t otherwise)
 {
     const char *text = getenv(name);
-    char *end;
-    unsigned long v = text && *text ? strtoul(text, &end, 10) : otherwise;
-    return text && *text && (*end || v > WK_CHANNEL_RANKS_MAX) ? otherwise : (uint32_t)v;
+    uint32_t v = 0;
+    if (!text || !*text) return otherwise;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9') return otherwise;
+        v = 10 * v + (uint32_t)(*text - '0');
+        if (v > WK_CHANNEL_RANKS_MAX) return otherwise;
+    }
+    return v;
 }
 
 int longhaul_open(struct longhaul **out)

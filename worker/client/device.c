@@ -6,6 +6,19 @@
 
 #include "worker/client/handle.h"
 
+// glibc 2.34 moved these from libdl into libc, under a new version. The old version is there in
+// every glibc; with it the library runs where glibc is 2.28 (docs: worker/python/README.md).
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+#ifdef __x86_64__
+#define OLD "GLIBC_2.2.5"
+#else
+#define OLD "GLIBC_2.17"
+#endif
+__asm__(".symver dlopen,dlopen@" OLD);
+__asm__(".symver dlsym,dlsym@" OLD);
+__asm__(".symver dlclose,dlclose@" OLD);
+#endif
+
 static void *open_library(void)
 {
     static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
