@@ -59,7 +59,8 @@ enum {
     // Incoming pushes of one worker, and its follow streams: one of each, and those of connections
     // whose end is not known yet.
     LH_STREAMS_A_SHARD = 4,
-    LH_FOLLOWERS_MAX = 256, // open follow streams of one shard
+    // Open follow streams of one shard: each worker's, standbys', and some whose end is not known.
+    LH_FOLLOWERS_MAX = 1152,
     // Incarnations that a worker may raise on a shard, each a record for all followers:
     // LH_FENCES_MAX at once, and one more every LH_FENCE_MS. A life without its directory takes
     // one, a lost history another.
@@ -98,6 +99,7 @@ enum { LH_REPORT_WIRE_BYTES = 56 };
 LH_STATIC_ASSERT(LH_UNITS_MAX / 8 + LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_REPORT_WIRE_BYTES) <=
                      LH_SMALL_BYTES,
                  "a report of all shards fits a message: their packed credits are a bit a unit");
+LH_STATIC_ASSERT(LH_FOLLOWERS_MAX > LH_WORKERS_MAX, "every worker of a run can follow a shard");
 LH_STATIC_ASSERT(LH_GROUP_BYTES >= LH_PART_BYTES, "a group holds at least one full message");
 
 #endif

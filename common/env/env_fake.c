@@ -13,9 +13,12 @@
 #include "common/base/check.h"
 #include "common/env/env_fake_files.h"
 
+enum { SLOT_BITS = 24 }; // of a timer's name: so many events at a time
+
 struct event {
     int64_t at, due; // they differ where its node stood still
     uint64_t sequence;
+    uint32_t slot;            // of lh_fake_world.place
     struct lh_fake_env *node; // NULL: of the world
     uint64_t life;
     lh_fn fn, lost;
@@ -25,7 +28,10 @@ struct event {
 struct lh_fake_world {
     struct event *heap;
     size_t events, cap;
+    size_t *place;       // [cap] where in the heap the event with this slot is
+    uint32_t *free_slot; // [cap] slots of no event, from `events` on
     int64_t now;
+    bool struck; // some node was, by a crash, and has not been told
     uint64_t sequence, handled, random;
     struct lh_fake_env **node;
     size_t nodes;
@@ -66,13 +72,23 @@ static bool before(const struct event *a, const struct event *b)
     return a->due != b->due ? a->due < b->due : a->sequence < b->sequence;
 }
 
+static void set(struct lh_fake_world *w, size_t i, struct event e)
+{
+    w->heap[i] = e;
+    w->place[e.slot] = i;
+}
+
+static void swap(struct lh_fake_world *w, size_t i, size_t k)
+{
+    struct event t = w->heap[i];
+    set(w, i, w->heap[k]);
+    set(w, k, t);
+}
+
 static void sift_up(struct lh_fake_world *w, size_t i)
 {
-    for (; i && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2) {
-        struct event t = w->heap[i];
-        w->heap[i] = w->heap[(i - 1) / 2];
-        w->heap[(i - 1) / 2] = t;
-    }
+    for (; i && before(&w->heap[i], &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        swap(w, i, (i - 1) / 2);
 }
 
 static void sift_down(struct lh_fake_world *w, size_t i)
@@ -82,9 +98,7 @@ static void sift_down(struct lh_fake_world *w, size_t i)
         for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < w->events; k++)
             if (before(&w->heap[k], &w->heap[least])) least = k;
         if (least == i) return;
-        struct event t = w->heap[i];
-        w->heap[i] = w->heap[least];
-        w->heap[least] = t;
+        swap(w, i, least);
         i = least;
     }
 }
@@ -92,31 +106,46 @@ static void sift_down(struct lh_fake_world *w, size_t i)
 static struct event take(struct lh_fake_world *w, size_t i)
 {
     struct event e = w->heap[i];
-    w->heap[i] = w->heap[--w->events];
+    w->free_slot[--w->events] = e.slot;
     if (i < w->events) {
+        set(w, i, w->heap[w->events]);
         sift_up(w, i);
         sift_down(w, i);
     }
     return e;
 }
 
-static void put(struct lh_fake_world *w, struct event e)
+static void grow(struct lh_fake_world *w)
 {
-    if (w->events == w->cap) {
-        w->cap = w->cap ? 2 * w->cap : 256;
-        w->heap = realloc(w->heap, w->cap * sizeof *w->heap);
-        LH_ASSERT(w->heap);
+    size_t cap = w->cap ? 2 * w->cap : 256;
+    LH_ASSERT(cap <= 1u << SLOT_BITS);
+    w->heap = realloc(w->heap, cap * sizeof *w->heap);
+    w->place = realloc(w->place, cap * sizeof *w->place);
+    w->free_slot = realloc(w->free_slot, cap * sizeof *w->free_slot);
+    LH_ASSERT(w->heap && w->place && w->free_slot);
+    for (; w->cap < cap; w->cap++) {
+        w->free_slot[w->cap] = (uint32_t)w->cap;
+        w->place[w->cap] = 0;
     }
-    w->heap[w->events] = e;
-    sift_up(w, w->events++);
 }
 
+static uint32_t put(struct lh_fake_world *w, struct event e)
+{
+    if (w->events == w->cap) grow(w);
+    e.slot = w->free_slot[w->events];
+    set(w, w->events, e);
+    sift_up(w, w->events++);
+    return e.slot;
+}
+
+// Gives the timer's name: its sequence number, and the slot by which it is found.
 static uint64_t add(struct lh_fake_world *w, int64_t delay, struct lh_fake_env *node, lh_fn fn,
                     lh_fn lost, void *arg)
 {
     int64_t at = w->now + (delay > 0 ? delay : 0);
-    put(w, (struct event){at, at, ++w->sequence, node, node ? node->life : 0, fn, lost, arg});
-    return w->sequence;
+    uint64_t life = node ? node->life : 0;
+    uint32_t slot = put(w, (struct event){at, at, ++w->sequence, 0, node, life, fn, lost, arg});
+    return w->sequence << SLOT_BITS | slot;
 }
 
 void lh_fake_at(struct lh_fake_world *w, int64_t delay_ns, lh_fn fn, void *arg)
@@ -139,6 +168,16 @@ static bool stands_still(const struct event *e)
     return n && n->alive && e->life == n->life && n->still_until > e->at;
 }
 
+static void bury_struck(struct lh_fake_world *w)
+{
+    w->struck = false;
+    for (size_t i = 0; i < w->nodes; i++)
+        if (w->node[i]->struck) {
+            w->node[i]->struck = false;
+            w->node[i]->on_death(w->node[i]->arg);
+        }
+}
+
 bool lh_fake_run(struct lh_fake_world *w, int64_t until_ns)
 {
     while (w->events && w->heap[0].at <= until_ns) {
@@ -155,11 +194,7 @@ bool lh_fake_run(struct lh_fake_world *w, int64_t until_ns)
             continue;
         }
         e.fn(e.arg);
-        for (size_t i = 0; i < w->nodes; i++)
-            if (w->node[i]->struck) {
-                w->node[i]->struck = false;
-                w->node[i]->on_death(w->node[i]->arg);
-            }
+        if (w->struck) bury_struck(w);
     }
     if (w->now < until_ns && w->events) w->now = until_ns;
     return w->events > 0;
@@ -201,11 +236,10 @@ static void fake_post(struct lh_env *env, lh_fn fn, void *arg)
 static void fake_cancel(struct lh_env *env, uint64_t timer)
 {
     struct lh_fake_world *w = ((struct lh_fake_env *)env)->world;
-    for (size_t i = 0; timer && i < w->events; i++)
-        if (w->heap[i].sequence == timer) {
-            take(w, i);
-            return;
-        }
+    uint64_t slot = timer & ((1u << SLOT_BITS) - 1);
+    if (slot >= w->cap) return;
+    size_t i = w->place[slot]; // of the slot's last event, where it is over
+    if (i < w->events && w->heap[i].sequence == timer >> SLOT_BITS) take(w, i);
 }
 
 static void do_job(struct lh_fake_env *e, enum lh_lane lane, lh_job job, lh_fn done, void *arg)
@@ -286,6 +320,8 @@ void lh_fake_world_destroy(struct lh_fake_world *w)
     }
     free(w->node);
     free(w->heap);
+    free(w->place);
+    free(w->free_slot);
     free(w);
 }
 
@@ -428,7 +464,7 @@ bool lh_fake_step(struct lh_fake_env *e)
     if (e->still_in >= 0 && e->still_in-- == 0) stand_still(e, e->still_ns);
     if (e->crash_in < 0 || e->crash_in-- > 0) return true;
     lh_fake_kill(&e->env, e->crash_power);
-    e->struck = true;
+    e->struck = e->world->struck = true;
     return false;
 }
 

@@ -230,6 +230,21 @@ static void static_shares_stay_where_they_are(void **state)
     rig_free(r);
 }
 
+// What a static split reserves never comes back: nobody does before all speeds are known, and what
+// it has by then is a part of its share.
+static void a_static_split_waits_for_all_speeds(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_STATIC);
+    struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
+    for (int i = 0; i < 3; i++) assert_int_equal(say(r, 1, &slow).units, 4);
+    struct heard f = say(r, 0, &fast), s = say(r, 1, &slow);
+    assert_in_range(f.units, 29, 31);
+    assert_in_range(s.units, 9, 11);
+    rig_free(r);
+}
+
 static void a_worker_of_before_is_served_as_before(void **state)
 {
     (void)state;
@@ -337,6 +352,7 @@ int main(void)
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
         cmocka_unit_test(static_shares_stay_where_they_are),
+        cmocka_unit_test(a_static_split_waits_for_all_speeds),
         cmocka_unit_test(a_worker_of_before_is_served_as_before),
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
         cmocka_unit_test(a_pinned_unit_is_for_its_region),

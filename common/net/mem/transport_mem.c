@@ -130,6 +130,12 @@ void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg)
     f->tap_arg = arg;
 }
 
+void lh_fabric_pace(struct lh_fabric *f, lh_pace_fn fn, void *arg)
+{
+    f->pace = fn;
+    f->pace_arg = arg;
+}
+
 lh_err lh_transport_mem_create(struct lh_fabric *f, struct lh_env *env, const struct lh_peer *self,
                                bool fake, struct lh_transport **out)
 {

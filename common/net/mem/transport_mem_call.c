@@ -137,6 +137,14 @@ static void send_event(struct lh_env *env, bool fake, int64_t delay, struct mem_
         lh_post(env, arrive, e);
 }
 
+// What ends a call comes after the messages that are on their way.
+static int64_t delay_of(const struct mem_half *h, enum what what)
+{
+    int64_t behind = h->clear_ns ? h->clear_ns - lh_now(h->far_env) : 0;
+    bool waits = what != TAKEN && behind > h->fate.delay_ns;
+    return waits ? behind : h->fate.delay_ns;
+}
+
 static void tell_far(struct mem_half *h, enum what what, struct stored *message, lh_err status,
                      const char *text)
 {
@@ -148,7 +156,7 @@ static void tell_far(struct mem_half *h, enum what what, struct stored *message,
     if (!h->far || (deaf && what == MESSAGE))
         free_stored(message);
     else
-        send_event(h->far_env, h->fake, h->fate.delay_ns, h->far, what, message, status, text);
+        send_event(h->far_env, h->fake, delay_of(h, what), h->far, what, message, status, text);
 }
 
 // An event that can't arrive any more, or has done its work.
@@ -368,6 +376,15 @@ static void flip_a_bit(struct stored *s)
     s->at = 0;
 }
 
+static void pace(struct mem_half *h, const struct lh_out *m)
+{
+    const struct lh_fabric *f = h->t->fabric;
+    if (!f->pace || !h->far) return;
+    int64_t takes = f->pace(f->pace_arg, h->t->self.name, h->far_name, h->rpc, m->head.len, m->n);
+    int64_t arrives = lh_now(h->t->env) + h->fate.delay_ns + takes;
+    if (arrives > h->clear_ns) h->clear_ns = arrives;
+}
+
 lh_err lh_mem_send(struct lh_call *call, const struct lh_out *m)
 {
     struct mem_half *h = (struct mem_half *)call;
@@ -380,6 +397,7 @@ lh_err lh_mem_send(struct lh_call *call, const struct lh_out *m)
     if (h->fate.corrupt && !h->server && m->n) flip_a_bit(message);
     const struct lh_fabric *f = h->t->fabric;
     if (h->server && f->tap) f->tap(f->tap_arg, &h->t->base, h->far_name, h->rpc, m->head);
+    pace(h, m);
     tell_far(h, MESSAGE, message, LH_OK, NULL);
     if (h->server) return LH_OK;
     if (h->fate.again_ns > 0) {

@@ -27,6 +27,8 @@ struct lh_fabric {
     void *fate_arg;
     lh_tap_fn tap;
     void *tap_arg;
+    lh_pace_fn pace;
+    void *pace_arg;
 };
 
 struct mem_transport {
@@ -70,6 +72,7 @@ struct mem_half {
     int waiting; // messages that were sent and that the far side has not taken yet
     uint64_t deadline;
     struct lh_fate fate;
+    int64_t clear_ns; // when the last message that was paced arrives; nothing overtakes it
     enum lh_rpc rpc;
     struct stored *tape, **tape_end; // client: what was sent, when it is to arrive again
     struct lh_peer peer;

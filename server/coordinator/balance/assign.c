@@ -11,6 +11,7 @@
 //    never less than it trains until it can have asked again. Beyond them it reserves units of its
 //    own region, and those that the plan gives it, as far as it trains until the planned end and
 //    within the time to ride out.
+//    A static split reserves nothing before the speeds of all live workers are known.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
 // 5. While an operator has frozen the balancer a worker gets free units of its own region alone.
@@ -38,7 +39,8 @@ struct assigning {
     struct ps_co_balancer *x;
     uint32_t region;
     uint32_t window;
-    double limit; // tokens that it may have reserved in all
+    double limit;  // tokens that it may have reserved in all
+    bool too_soon; // a static split waits for the speeds of all: nothing it reserves comes back
     uint64_t coming_units;
     double coming_tokens;
 };
@@ -206,13 +208,22 @@ static uint32_t window_of(const struct assigning *s)
     return least < window ? window : least < (double)a->want ? (uint32_t)least : (uint32_t)a->want;
 }
 
+static bool all_measured(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (w->live && !ps_co_draining(c, w) && w->tokens_per_s <= 0) return false;
+    }
+    return true;
+}
+
 static bool wants_more(const struct assigning *s, bool reserve)
 {
     const struct ps_co_asking *a = s->a;
     size_t n = a->out->units + s->coming_units;
     if (a->held >= PS_CO_HELD_MAX || a->sum >= a->budget || n >= LH_LEASES_MAX) return false;
     if (n < s->window) return true;
-    return reserve && s->window == a->want && n < a->m->ahead &&
+    return reserve && !s->too_soon && s->window == a->want && n < a->m->ahead &&
            (double)a->tokens + s->coming_tokens < s->limit;
 }
 
@@ -361,6 +372,7 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.coming_units = w->wanted.units - w->wanted.kept_units;
     s.coming_tokens = (double)w->wanted.coming_tokens;
     s.window = window_of(&s);
+    s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
     s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0));
     a->out->window = s.window < a->want ? s.window : 0;
     LH_TRY(take_kept(&s));
