@@ -1,0 +1,32 @@
+// A cluster of the real cores under the virtual clock: one coordinator, a server for each shard,
+// a worker for each region, all started as the programs start them, with their defaults. Nothing is
+// judged here but that each unit is credited; what the protocol promises is tests/sim's matter.
+#ifndef BENCH_SIM_CLUSTER_H
+#define BENCH_SIM_CLUSTER_H
+
+#include "bench/sim/scene.h"
+
+enum { RUN_REASONS = PS_BALANCE_TWICE + 1 };
+
+struct run_figures {
+    double makespan_s;               // from the run's begin to the last unit's credit
+    double began_s;                  // virtual time until all had joined and had the model
+    uint64_t units, credited;        // credited: as the coordinator knows
+    uint64_t claimed_again;          // claims of units that were credited already
+    double trained, busy_s;          // tokens, and seconds in steps, of all workers until the end
+    uint64_t admitted, refused;      // pushes, of all shards
+    double staleness, staleness_p95; // others' pushes since a push's base, as a part of all regions
+    double up, down;                 // bytes of all regions' links
+    double snapshots;      // of `down`: states, which a region needs once, and after a loss
+    double ready_s;        // of makespan_s: until every region trained
+    double trained_before; // tokens of all regions until then
+    double lost;           // messages that lost a packet, as a part of all
+    uint64_t decided[RUN_REASONS], failures, given_up;
+    uint64_t events;
+    double wall_s;
+};
+
+// False: it did not come to its end; `why` says what happened.
+bool run_scene(const struct scene *scene, struct run_figures *out, char why[256]);
+
+#endif

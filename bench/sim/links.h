@@ -1,0 +1,32 @@
+// Links: how long a message takes from a region to a server or the coordinator, and back.
+//
+// A region's link has a round trip, and a rate each way for all its calls together: what is sent
+// waits for what was sent before. A server's port is such a queue, too. A message of which a packet
+// is lost comes a round trip later; congestion control is not modelled. A push's payload counts
+// `stands_for` times, so that a small model takes a large one's time; heads count once.
+#ifndef BENCH_SIM_LINKS_H
+#define BENCH_SIM_LINKS_H
+
+#include "bench/sim/scene.h"
+#include "common/env/env_fake.h"
+#include "common/net/mem/transport_mem.h"
+
+struct link_way { // one direction
+    double bytes;
+    int64_t free_ns; // when the last message is through
+};
+
+struct links {
+    const struct scene *scene;
+    struct lh_fake_world *world;
+    uint64_t chance;
+    struct link_way up[LH_WORKERS_MAX], down[LH_WORKERS_MAX];
+    struct link_way in[SCENE_SHARDS_MAX], out[SCENE_SHARDS_MAX]; // ports of servers
+    double snapshots; // bytes of states, which a region needs once
+    uint64_t messages, lost;
+};
+
+void links_begin(struct links *l, const struct scene *scene, struct lh_fake_world *world,
+                 struct lh_fabric *fabric); // before its nodes, which are named workerN, serverN
+
+#endif

@@ -1,0 +1,56 @@
+// A scene: how many regions train how fast over which links, and what befalls them. One region is
+// one worker. Everything follows from the flags and the seed.
+#ifndef BENCH_SIM_SCENE_H
+#define BENCH_SIM_SCENE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/limits.h"
+#include "server/coordinator/balance.h"
+
+enum { SCENE_SPEEDS_MAX = 16, SCENE_SHARDS_MAX = 16 };
+
+struct scene_range { // drawn log-uniformly, for each region
+    double low, high;
+};
+
+struct scene_flags {
+    uint64_t seed;
+    uint32_t workers, shards, units; // units: of each worker's share
+    uint32_t values, stands_for;     // parameters; a byte of a push's payload counts as so many
+    bool follows;                    // the balancer's policy leases; false: `level`
+    enum ps_balance_kind kind;
+    double speed[SCENE_SPEEDS_MAX]; // relative, in turn
+    uint32_t speeds;
+    struct scene_range rtt_ms, mbit;
+    double loss;                      // of packets
+    double port_mbit;                 // of each server; 0: without bound
+    double slow_share, slow_at;       // of the regions; at this part of the least makespan
+    double slow_to;                   // of a region's speed
+    double fail_every_s, fail_down_s; // a region is killed so often, and started again after
+    uint32_t h_base;
+    double limit_s; // virtual seconds after which the run counts as stuck
+};
+
+struct scene_region {
+    double tokens_per_s, slow_at_s, slow_to; // slow_at_s < 0: it never is
+    double rtt_s, bytes_per_s;
+};
+
+struct scene {
+    struct scene_flags flags;
+    struct scene_region region[LH_WORKERS_MAX];
+    double tokens;  // of the run
+    double bound_s; // in which all regions together could train them, if nobody ever waited
+};
+
+enum { SCENE_UNIT_TOKENS = 8192, SCENE_STEP_TOKENS = 1024, SCENE_SEQUENCE_TOKENS = 128 };
+
+// Reads the flags; a wrong one ends the program with a usage line.
+struct scene_flags scene_read(int argc, char **argv);
+void scene_draw(struct scene *s, const struct scene_flags *flags);
+double scene_speed(const struct scene_region *r, double at_s); // tokens per second
+const char *scene_rule(const struct scene_flags *f);           // as coordinator.balance names it
+
+#endif
