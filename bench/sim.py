@@ -58,21 +58,11 @@ def one(words):
     return case
 
 
-def figure(out, name, unit, samples, against=None, against_value=0.0):
-    out.row(name, unit, samples, against, against_value)
-
-
-def steady(case):
-    """Tokens/s of all regions from when each of them trained, beside the sum of their speeds."""
-    seconds = case["makespan_s"] - case["ready_s"]
-    return (case["trained"] - case["trained_before"]) / seconds
-
-
 def tell_scale(out, workers, cases):
     name = f"sim.scale.{workers}"
     speeds = [case["tokens"] / case["bound_s"] for case in cases]
-    figure(out, f"{name}.tokens_per_s", "1/s", [case["tokens"] / case["makespan_s"] for case in cases],
-           "the sum of all speeds", speeds)
+    out.row(f"{name}.tokens_per_s", "1/s", [case["tokens"] / case["makespan_s"] for case in cases],
+            "the sum of all speeds", speeds)
     out.row(f"{name}.ready_s", "s", [case["ready_s"] for case in cases])
     out.row(f"{name}.utilisation", "1", [case["busy_s"] / case["makespan_s"] / workers
                                          for case in cases])
@@ -144,7 +134,7 @@ def main():
     flags.add_argument("--seeds", type=int, default=5, help="of `scale`, below 256 regions")
     flags.add_argument("--rule-seeds", type=int, default=20, help="of `rules` and `goodput`")
     flags.add_argument("--units", type=int, help="of each region, in every part")
-    flags.add_argument("--restart-s", type=float, default=5, help="until a killed region runs again")
+    flags.add_argument("--restart-s", type=float, default=5, help="until a killed one runs again")
     flags = flags.parse_args()
     out = report.Report("sim", flags.json, flags.join)
     out.condition("simulated", "virtual clock, modelled trainer and links; a region is one worker")

@@ -16,10 +16,10 @@ struct run_figures {
     double trained, busy_s;          // tokens, and seconds in steps, of all workers until the end
     uint64_t admitted, refused;      // pushes, of all shards
     double staleness, staleness_p95; // others' pushes since a push's base, as a part of all regions
-    double up, down;                 // bytes of all regions' links
-    double snapshots;      // of `down`: states, which a region needs once, and after a loss
-    double ready_s;        // of makespan_s: until every region trained
-    double trained_before; // tokens of all regions until then
+    double up, down;                 // bytes on all regions' links
+    double snapshots;      // states, which a region needs once and after a loss: a part of `down`
+    double ready_s;        // makespan_s until every region trained
+    double trained_before; // tokens that all regions had trained by then
     double lost;           // messages that lost a packet, as a part of all
     uint64_t decided[RUN_REASONS], failures, given_up;
     uint64_t events;

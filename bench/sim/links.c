@@ -25,7 +25,7 @@ static double payload_of(const struct scene_flags *f, enum lh_rpc rpc, size_t bu
 static int number_of(const char *name, const char *kind)
 {
     size_t n = strlen(kind);
-    return strncmp(name, kind, n) == 0 ? atoi(name + n) : -1;
+    return strncmp(name, kind, n) == 0 ? (int)strtol(name + n, NULL, 10) : -1;
 }
 
 static const struct scene_region *region_of(const struct links *l, const char *from, const char *to)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double BASE_TOKENS_PER_S = 1024; // of a region with speed 1
+static const double BASE_TOKENS_PER_S = 1024; // a region with speed 1
 
 // ---------------------------------------------------------------- flags
 

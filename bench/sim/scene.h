@@ -24,10 +24,10 @@ struct scene_flags {
     double speed[SCENE_SPEEDS_MAX]; // relative, in turn
     uint32_t speeds;
     struct scene_range rtt_ms, mbit;
-    double loss;                      // of packets
-    double port_mbit;                 // of each server; 0: without bound
-    double slow_share, slow_at;       // of the regions; at this part of the least makespan
-    double slow_to;                   // of a region's speed
+    double loss;                      // share of packets that are lost
+    double port_mbit;                 // a server's port; 0: without bound
+    double slow_share, slow_at;       // share of the regions; when, as a part of bound_s
+    double slow_to;                   // the part of its speed that a region has then
     double fail_every_s, fail_down_s; // a region is killed so often, and started again after
     uint32_t h_base;
     double limit_s; // virtual seconds after which the run counts as stuck
@@ -41,8 +41,8 @@ struct scene_region {
 struct scene {
     struct scene_flags flags;
     struct scene_region region[LH_WORKERS_MAX];
-    double tokens;  // of the run
-    double bound_s; // in which all regions together could train them, if nobody ever waited
+    double tokens;  // all that the run trains
+    double bound_s; // all speeds together train them so long, if nobody ever waits
 };
 
 enum { SCENE_UNIT_TOKENS = 8192, SCENE_STEP_TOKENS = 1024, SCENE_SEQUENCE_TOKENS = 128 };

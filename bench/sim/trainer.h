@@ -6,7 +6,7 @@
 #include "common/env/env.h"
 #include "worker/train/trainer.h"
 
-// What a region trained, in all lives of its worker.
+// The work of a region, in all lives of its worker.
 struct modelled_work {
     uint64_t tokens;
     int64_t busy_ns;

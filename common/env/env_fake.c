@@ -13,12 +13,12 @@
 #include "common/base/check.h"
 #include "common/env/env_fake_files.h"
 
-enum { SLOT_BITS = 24 }; // of a timer's name: so many events at a time
+enum { SLOT_BITS = 24 }; // a timer's name has so many for its slot: the most events at a time
 
 struct event {
     int64_t at, due; // they differ where its node stood still
     uint64_t sequence;
-    uint32_t slot;            // of lh_fake_world.place
+    uint32_t slot;            // its index in lh_fake_world.place
     struct lh_fake_env *node; // NULL: of the world
     uint64_t life;
     lh_fn fn, lost;
@@ -238,7 +238,7 @@ static void fake_cancel(struct lh_env *env, uint64_t timer)
     struct lh_fake_world *w = ((struct lh_fake_env *)env)->world;
     uint64_t slot = timer & ((1u << SLOT_BITS) - 1);
     if (slot >= w->cap) return;
-    size_t i = w->place[slot]; // of the slot's last event, where it is over
+    size_t i = w->place[slot]; // the last place of this slot, where it is over
     if (i < w->events && w->heap[i].sequence == timer >> SLOT_BITS) take(w, i);
 }
 

@@ -230,8 +230,7 @@ static void static_shares_stay_where_they_are(void **state)
     rig_free(r);
 }
 
-// What a static split reserves never comes back: nobody does before all speeds are known, and what
-// it has by then is a part of its share.
+// Reservations of a static split never come back, so there are none before all speeds are known.
 static void a_static_split_waits_for_all_speeds(void **state)
 {
     (void)state;

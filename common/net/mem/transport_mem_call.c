@@ -137,7 +137,7 @@ static void send_event(struct lh_env *env, bool fake, int64_t delay, struct mem_
         lh_post(env, arrive, e);
 }
 
-// What ends a call comes after the messages that are on their way.
+// The end of a call comes after the messages that are on their way.
 static int64_t delay_of(const struct mem_half *h, enum what what)
 {
     int64_t behind = h->clear_ns ? h->clear_ns - lh_now(h->far_env) : 0;
