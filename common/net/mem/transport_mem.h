@@ -37,8 +37,9 @@ typedef void (*lh_tap_fn)(void *arg, const struct lh_transport *from, const char
 void lh_fabric_tap(struct lh_fabric *f, lh_tap_fn fn, void *arg); // before its nodes
 
 // How long a message of one call takes beyond the call's delay: the rate of its path, what waits
-// before it, what is lost on the way. Messages of one call and direction stay in their order. With
-// fake envs alone.
+// before it, what is lost on the way. Messages of one call and direction stay in their order, and
+// a sender hears of each that has left after that long. (Without it it hears when the other side
+// read one: so many messages a round trip at most.) With fake envs alone.
 typedef int64_t (*lh_pace_fn)(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                               size_t head_bytes, size_t bulk_bytes);
 void lh_fabric_pace(struct lh_fabric *f, lh_pace_fn fn, void *arg); // before its nodes

@@ -87,6 +87,8 @@ static struct said { // what the server of a call heard, and when
     int64_t at[8];
     uint32_t messages;
     int64_t half_closed;
+    int64_t left[8]; // when the client heard that one had left
+    uint32_t leaves;
 } said;
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -108,6 +110,7 @@ static void on_sent(void *self, struct lh_call *call)
 {
     (void)self;
     (void)call;
+    said.left[said.leaves++] = lh_fake_now(said.world);
 }
 
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
@@ -186,6 +189,9 @@ static void paced_messages_keep_their_order(void **state)
     assert_int_equal(said.messages, 3);
     for (int i = 0; i < 3; i++) assert_int_equal(said.at[i], 5100);
     assert_int_equal(said.half_closed, 5100);
+    static const int64_t left[] = {40, 40, 5000};
+    assert_int_equal(said.leaves, 3);
+    assert_memory_equal(said.left, left, sizeof left);
     link->transport_ops->hangup(link);
     lh_transport_mem_kill(w, false);
     lh_transport_mem_kill(s, false);
