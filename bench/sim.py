@@ -36,7 +36,9 @@ SCENES = {  # 6 regions each
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
-FAILURES = {"60s": 60, "15s": 15}
+FAILURES = {"60s": 60, "15s": 15}  # seconds between two kills
+FAIL_WORKERS, FAIL_UNITS = 4, 160
+RESTART = ("round.json", "round.10m.kill-worker.back_s")  # measured with real processes
 
 
 def play(program, **flags):
@@ -107,12 +109,20 @@ def rules(out, program, seeds, units):
         out.rows[-1].update(min=min(shorter), max=max(shorter), n=len(shorter))
 
 
+def restart_s():
+    """How long a killed worker was away on a real machine."""
+    file, name = RESTART
+    with open(os.path.join(HERE, "results", file), encoding="utf-8") as result:
+        return next(row["value"] for row in json.load(result)["rows"] if row["name"] == name)
+
+
 def goodput(out, program, seeds, units, down_s):
+    out.condition("restart", f"{down_s:.2f} s, {RESTART[1]} of {RESTART[0]}; then it joins again")
     for name, every in FAILURES.items():
         for rule in ("level", "finish"):
             pairs = []
             for seed in range(1, seeds + 1):
-                same = {"workers": RULE_WORKERS, "units": units, "rule": rule, "seed": seed}
+                same = {"workers": FAIL_WORKERS, "units": units, "rule": rule, "seed": seed}
                 calm = play(program, **same)
                 pairs.append((calm, play(program, fail=f"{every},{down_s}", **same)))
             out.row(f"sim.goodput.{name}.{rule}", "1",
@@ -134,7 +144,6 @@ def main():
     flags.add_argument("--seeds", type=int, default=5, help="of `scale`, below 256 regions")
     flags.add_argument("--rule-seeds", type=int, default=20, help="of `rules` and `goodput`")
     flags.add_argument("--units", type=int, help="of each region, in every part")
-    flags.add_argument("--restart-s", type=float, default=5, help="until a killed one runs again")
     flags = flags.parse_args()
     out = report.Report("sim", flags.json, flags.join)
     out.condition("simulated", "virtual clock, modelled trainer and links; a region is one worker")
@@ -146,7 +155,7 @@ def main():
     if "rules" in parts:
         rules(out, program, flags.rule_seeds, flags.units or RULE_UNITS)
     if "goodput" in parts:
-        goodput(out, program, flags.rule_seeds, flags.units or 4 * RULE_UNITS, flags.restart_s)
+        goodput(out, program, flags.rule_seeds, flags.units or FAIL_UNITS, restart_s())
     out.finish()
 
 
