@@ -14,6 +14,7 @@
 // 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -242,6 +243,23 @@ lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
     return ps_store_remove(c->store, key);
 }
 
+// ---------------------------------------------------------------- rows that can't be read
+
+static const char TOO_SHORT[] = "is too short";
+
+// The file's checksums hold, so no disk did it. What a row says was answered to somebody: going on
+// without it would grant a number twice, or forget an operator's word.
+lh_err ps_co_bad_row(const struct ps_coordinator *c, const char *key, const char *why)
+{
+    return lh_fail(
+        LH_ERR_CORRUPT,
+        "%s/store: row %s %s. The file is whole: start the version and the settings that "
+        "wrote it, or restore the file from a copy, of any age (an old copy may call a "
+        "standby in sync that no longer was: let the servers that have the shards "
+        "report before one that stands by is started)",
+        c->conf.dir, key, why);
+}
+
 // ---------------------------------------------------------------- rows of which each shard has one
 
 lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard, struct lh_buf *row)
@@ -263,9 +281,50 @@ lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co_read_ro
         bool there = ps_store_get(c->store, key, &row);
         struct lh_cursor at = lh_cursor(row);
         LH_TRY(read(&c->shard[i], there ? &at : NULL));
-        if (at.failed) return lh_fail(LH_ERR_CORRUPT, "%s of the store can't be read", key);
+        if (at.failed) return ps_co_bad_row(c, key, TOO_SHORT);
     }
     return LH_OK;
+}
+
+// ---------------------------------------------------------------- rows that have names
+
+struct walk {
+    struct ps_coordinator *c;
+    size_t prefix_bytes;
+    ps_co_read_named *read;
+    lh_err err; // the first row's that can't be read
+};
+
+static void read_next(void *arg, const char *key, struct lh_span value)
+{
+    struct walk *w = arg;
+    if (w->err) return;
+    struct lh_cursor at = lh_cursor(value);
+    const char *why = w->read(w->c, key + w->prefix_bytes, &at);
+    if (at.failed) why = TOO_SHORT;
+    if (why) w->err = ps_co_bad_row(w->c, key, why);
+}
+
+lh_err ps_co_load_named(struct ps_coordinator *c, const char *prefix, ps_co_read_named *read)
+{
+    struct walk w = {c, strlen(prefix), read, LH_OK};
+    ps_store_each(c->store, prefix, read_next, &w);
+    return w.err;
+}
+
+bool ps_co_row_number(const char *name, int base, uint64_t *out)
+{
+    char *end;
+    if (!isxdigit((unsigned char)name[0])) return false; // strtoull() would take blanks and signs
+    *out = strtoull(name, &end, base);
+    return !*end;
+}
+
+const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit)
+{
+    if (ps_co_row_number(name, 10, unit) && *unit < c->units) return NULL;
+    return "is of a unit that the run does not have: coordinator.epochs and data.units can't "
+           "become smaller";
 }
 
 // ---------------------------------------------------------------- what is said

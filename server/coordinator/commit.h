@@ -24,6 +24,19 @@ LH_MUST lh_err ps_co_remove(struct ps_coordinator *c, const char *key);
 // A shard's row of this kind, which ends with a slash; `row` is freed.
 LH_MUST lh_err ps_co_put_row(struct ps_coordinator *c, const char *kind, uint32_t shard,
                              struct lh_buf *row);
+// Refuses a row that can't be read: which file and row, why, and the way out. LH_ERR_CORRUPT.
+LH_MUST lh_err ps_co_bad_row(const struct ps_coordinator *c, const char *key, const char *why);
+// Reads one row into memory; `name` is its key without the prefix. Gives why it can't be, in words
+// that go on from "row KEY", or NULL. A row that is too short needs no word: the cursor has failed.
+typedef const char *ps_co_read_named(struct ps_coordinator *c, const char *name,
+                                     struct lh_cursor *at);
+// Reads all rows whose keys begin with `prefix`. LH_ERR_CORRUPT: the first that can't be read.
+LH_MUST lh_err ps_co_load_named(struct ps_coordinator *c, const char *prefix,
+                                ps_co_read_named *read);
+// Reads a number that is all of a row's name. False: it is none.
+bool ps_co_row_number(const char *name, int base, uint64_t *out);
+// Reads a unit of the run that is all of a row's name. Gives why it can't be, as above.
+const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit);
 // Reads one row into the shard. `at` NULL: the shard has no row, and is as without one.
 typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);
 // Reads the rows of the model's shards. LH_ERR_CORRUPT where one is too short.

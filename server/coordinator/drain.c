@@ -44,32 +44,41 @@ static void worker_key(char out[32], const struct ps_co_worker *w)
     snprintf(out, 32, "drain/worker/%016" PRIx64, w->id);
 }
 
-static void load_worker(void *arg, const char *key, struct lh_span value)
+static const char *read_worker(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    (void)value;
-    struct ps_coordinator *c = arg;
-    uint64_t id = strtoull(key + strlen("drain/worker/"), NULL, 16);
-    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].asked |= c->worker[i].id == id;
+    uint64_t id;
+    (void)at;
+    uint32_t index = ps_co_row_number(name, 16, &id) ? ps_co_worker_index(c, id) : c->workers;
+    if (index == c->workers) return "is of a worker that never joined";
+    c->worker[index].asked = true;
+    return NULL;
 }
 
-static void load_region(void *arg, const char *key, struct lh_span value)
+static const char *read_region(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    (void)value;
-    struct ps_coordinator *c = arg;
-    const char *region = key + strlen("drain/region/");
-    if (c->drained_regions == PS_DRAINED_REGIONS_MAX || strlen(region) >= LH_NAME_BYTES) return;
-    memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
+    (void)at;
+    if (strlen(name) >= LH_NAME_BYTES) return "is of a region with too long a name";
+    if (c->drained_regions == PS_DRAINED_REGIONS_MAX) return "is of one region more than may drain";
+    memcpy(c->drained_region[c->drained_regions++], name, strlen(name) + 1);
+    return NULL;
+}
+
+static const char *read_run(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+{
+    if (name[0]) return "is of nothing that drains";
+    c->draining = true;
+    c->ending = lh_get_u8(at) == 1;
+    return NULL;
 }
 
 lh_err ps_co_load_drains(struct ps_coordinator *c)
 {
-    struct lh_span run;
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].asked = false;
     c->drained_regions = 0;
-    ps_store_each(c->store, "drain/worker/", load_worker, c);
-    ps_store_each(c->store, "drain/region/", load_region, c);
-    c->draining = ps_store_get(c->store, "drain/run", &run);
-    c->ending = c->draining && run.len == 1 && run.data[0] == 1;
+    c->draining = c->ending = false;
+    LH_TRY(ps_co_load_named(c, "drain/worker/", read_worker));
+    LH_TRY(ps_co_load_named(c, "drain/region/", read_region));
+    LH_TRY(ps_co_load_named(c, "drain/run", read_run));
     // Leases that went to others may be back with whom they were: that one is given up once more.
     for (uint32_t i = 0; i < c->workers; i++)
         if (c->worker[i].left) c->worker[i].left_ns = ps_co_now(c);

@@ -38,30 +38,29 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
 }
 
 // Reads a row. A worker that is known already keeps all that the store does not have.
-static void load_worker(void *arg, const char *key, struct lh_span value)
+static const char *read_worker(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    (void)key;
-    struct ps_coordinator *c = arg;
-    struct lh_cursor at = lh_cursor(value);
-    uint64_t id = lh_get_u64(&at);
+    uint64_t id = lh_get_u64(at), named;
     uint32_t index = ps_co_worker_index(c, id);
-    if (index == LH_WORKERS_MAX) return;
+    if (!ps_co_row_number(name, 16, &named) || named != id) return "is another worker's";
+    if (index == LH_WORKERS_MAX) return "is of one worker more than a run may have";
     struct ps_co_worker w = {.id = id, .seen_ns = ps_co_now(c), .live = true};
     if (index < c->workers) w = c->worker[index];
     w.stored = true;
-    w.granted = lh_get_u32(&at);
-    lh_get_str(&at, w.region, sizeof w.region);
-    lh_get_str(&at, w.name, sizeof w.name);
-    for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(&at);
-    if (at.failed) return;
+    w.granted = lh_get_u32(at);
+    lh_get_str(at, w.region, sizeof w.region);
+    lh_get_str(at, w.name, sizeof w.name);
+    for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(at);
+    if (at->failed) return NULL; // ps_co_load_named() says what that means
     c->worker[index] = w;
     if (index == c->workers) c->workers++;
+    return NULL;
 }
 
 lh_err ps_co_load_members(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) c->worker[i].stored = false;
-    ps_store_each(c->store, "worker/", load_worker, c);
+    LH_TRY(ps_co_load_named(c, "worker/", read_worker));
     while (c->workers && !c->worker[c->workers - 1].stored) { // the last ones that joined
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);

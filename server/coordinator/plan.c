@@ -46,7 +46,10 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
         c->plan.effective_step_max = c->conf.plan.effective_step_max;
     }
     free(stored);
-    return err;
+    if (!err || err == LH_ERR_NO_MEMORY) return err;
+    char why[128];
+    snprintf(why, sizeof why, "can't be read: %s", lh_err_text(err));
+    return ps_co_bad_row(c, "plan", why);
 }
 
 static bool in_plan(const struct ps_coordinator *c, uint64_t worker)

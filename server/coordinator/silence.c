@@ -161,6 +161,7 @@ lh_err ps_co_load_trips(struct ps_coordinator *c)
         if (ps_store_get(c->store, key, &row)) {
             struct lh_cursor at = lh_cursor(row);
             w->stored_trip = get_trip(&at);
+            if (at.failed) return ps_co_bad_row(c, key, "is too short");
         }
         if (!w->trip.mean_ns) w->trip = w->stored_trip;
     }

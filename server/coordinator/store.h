@@ -8,6 +8,9 @@
 // it, or no commit is whole, the file was damaged, and the start is refused. The file is rewritten
 // when it has grown to four times what it holds; DIR/store.lock is held meanwhile and always.
 //
+// Rows that a reader can't make out although the file is whole (of another version, or of a run
+// with more units) refuse the start, too (ps_co_bad_row in commit.h).
+//
 // A commit has three parts: begin() and end() on the loop, write() between them wherever blocking
 // hurts nobody. What is put and removed meanwhile belongs to the next one. A commit that failed is
 // taken back with all that came after it: the pairs are again those of the last durable commit, so

@@ -150,7 +150,7 @@ struct setup rig_common(struct rig *r, const struct rig_node *n)
                           .arg = r};
 }
 
-void rig_start_coordinator(struct rig *r)
+lh_err rig_try_coordinator(struct rig *r)
 {
     boot(r, &r->c);
     struct setup all = rig_common(r, &r->c);
@@ -161,7 +161,12 @@ void rig_start_coordinator(struct rig *r)
     conf.epochs = r->epochs;
     conf.seed = r->order;
     if (r->replicated) conf.take_over_ns = 1500 * LH_MS;
-    assert_int_equal(ps_coordinator_start(&conf, &r->coordinator), LH_OK);
+    return ps_coordinator_start(&conf, &r->coordinator);
+}
+
+void rig_start_coordinator(struct rig *r)
+{
+    assert_int_equal(rig_try_coordinator(r), LH_OK);
 }
 
 static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)

@@ -64,6 +64,7 @@ int rig_set_up(void **state);
 int rig_tear_down(void **state);
 
 void rig_start_coordinator(struct rig *r);
+LH_MUST lh_err rig_try_coordinator(struct rig *r); // the same, where the start may be refused
 // `alone`: without a coordinator. Checkpoints every five versions.
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it

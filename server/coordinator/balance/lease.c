@@ -127,28 +127,38 @@ lh_err ps_co_lease_settle(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- all of them
 
-static void load_lease(void *arg, const char *key, struct lh_span value)
+// Reads whose unit it is: the unit from the name, its holder from the row.
+static const char *read_holder(struct ps_coordinator *c, const char *name, struct lh_cursor *at,
+                               uint64_t *unit, uint32_t *holder)
 {
-    struct ps_coordinator *c = arg;
-    uint64_t unit = strtoull(key + strlen("lease/"), NULL, 10);
-    struct lh_cursor at = lh_cursor(value);
-    uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
-    if (unit >= c->units || w >= c->workers || at.failed) return;
-    c->lease[unit] = w + 1;
-    if (unit >= c->leased_end) c->leased_end = unit + 1;
-    uint64_t since = lh_get_u64(&at); // older stores do not say
-    c->leased_s[unit] = at.failed ? 0 : (uint32_t)since;
+    const char *why = ps_co_row_unit(c, name, unit);
+    *holder = ps_co_worker_index(c, lh_get_u64(at));
+    if (why) return why;
+    return *holder < c->workers ? NULL : "is of a worker that never joined";
 }
 
-static void load_second(void *arg, const char *key, struct lh_span value)
+static const char *read_lease(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    struct ps_coordinator *c = arg;
-    uint64_t unit = strtoull(key + strlen("second/"), NULL, 10);
-    struct lh_cursor at = lh_cursor(value);
-    uint32_t w = ps_co_worker_index(c, lh_get_u64(&at));
-    bool known = unit < c->units && w < c->workers && !at.failed;
-    if (known && c->seconds < PS_CO_SECONDS_MAX)
-        c->second[c->seconds++] = (struct ps_co_second_lease){unit, w};
+    uint64_t unit;
+    uint32_t w;
+    const char *why = read_holder(c, name, at, &unit, &w);
+    uint64_t since = lh_left(at) ? lh_get_u64(at) : 0; // older stores do not say
+    if (why || at->failed) return why;
+    c->lease[unit] = w + 1;
+    if (unit >= c->leased_end) c->leased_end = unit + 1;
+    c->leased_s[unit] = (uint32_t)since;
+    return NULL;
+}
+
+static const char *read_second(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+{
+    uint64_t unit;
+    uint32_t w;
+    const char *why = read_holder(c, name, at, &unit, &w);
+    if (why || at->failed) return why;
+    if (c->seconds == PS_CO_SECONDS_MAX) return "is of one unit more than may run twice";
+    c->second[c->seconds++] = (struct ps_co_second_lease){unit, w};
+    return NULL;
 }
 
 lh_err ps_co_load_leases(struct ps_coordinator *c)
@@ -160,8 +170,8 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
     memset(c->wanted_by, 0, n * sizeof *c->wanted_by);
     c->seconds = 0;
     c->leased_end = 0;
-    ps_store_each(c->store, "lease/", load_lease, c);
-    ps_store_each(c->store, "second/", load_second, c);
+    LH_TRY(ps_co_load_named(c, "lease/", read_lease));
+    LH_TRY(ps_co_load_named(c, "second/", read_second));
     ps_co_stock_fill(c);
     return LH_OK;
 }

@@ -29,13 +29,15 @@ bool ps_co_is_override(const Longhaul__V1__MoveRequest *m)
 
 // ---------------------------------------------------------------- what is stored
 
-static void load_pin(void *arg, const char *key, struct lh_span value)
+static const char *read_pin(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    struct ps_coordinator *c = arg;
-    struct ps_co_pin p = {.unit = strtoull(key + strlen("pin/"), NULL, 10)};
-    struct lh_cursor at = lh_cursor(value);
-    lh_get_str(&at, p.region, sizeof p.region);
-    if (!at.failed && p.unit < c->units && c->pins < PS_CO_PINS_MAX) c->pin[c->pins++] = p;
+    struct ps_co_pin p = {0};
+    const char *why = ps_co_row_unit(c, name, &p.unit);
+    lh_get_str(at, p.region, sizeof p.region);
+    if (why || at->failed) return why;
+    if (c->pins == PS_CO_PINS_MAX) return "is of one unit more than may be pinned";
+    c->pin[c->pins++] = p;
+    return NULL;
 }
 
 lh_err ps_co_load_overrides(struct ps_coordinator *c)
@@ -43,8 +45,7 @@ lh_err ps_co_load_overrides(struct ps_coordinator *c)
     struct lh_span row;
     c->pins = 0;
     c->frozen = ps_store_get(c->store, FROZEN, &row);
-    ps_store_each(c->store, "pin/", load_pin, c);
-    return LH_OK;
+    return ps_co_load_named(c, "pin/", read_pin);
 }
 
 static lh_err freeze(struct ps_coordinator *c, bool frozen)

@@ -1,0 +1,229 @@
+// Rows of the coordinator's store that can't be read though the file is whole: the start is refused
+// with the file, the row and the way out, and nothing that was answered is forgotten in silence
+// (server/docs/0000-protocol.md#rule-26, server/coordinator/commit.c).
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/commit.h"
+#include "tests/cores/rig.h"
+
+enum { UNITS = 8 }; // of the data; see rig_new()
+
+static struct rig *one_there(uint32_t epochs)
+{
+    struct rig *r = rig_new(1);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1); // expects one epoch
+    rig_kill_coordinator(r);
+    r->epochs = epochs;
+    rig_start_coordinator(r);
+    return r;
+}
+
+static uint64_t worker(const struct rig *r)
+{
+    return lh_worker_id(&r->w[0].self);
+}
+
+static void put(struct rig *r, const char *key, struct lh_span value)
+{
+    assert_int_equal(ps_co_put(r->coordinator, key, value), LH_OK);
+    rig_settle(r);
+}
+
+static void put_number(struct rig *r, const char *key, uint64_t number)
+{
+    struct lh_buf b = lh_buf(16);
+    lh_put_u64(&b, number);
+    put(r, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
+static void refused(struct rig *r, const char *key, const char *why)
+{
+    char word[256];
+    rig_kill_coordinator(r);
+    assert_int_equal(rig_try_coordinator(r), LH_ERR_CORRUPT);
+    const char *text = lh_err_text(LH_ERR_CORRUPT);
+    snprintf(word, sizeof word, "%s/store: row %s %s", r->c.dir, key, why);
+    if (!strstr(text, word)) fail_msg("\"%s\" does not say \"%s\"", text, word);
+    if (!strstr(text, "or restore the file from a copy")) fail_msg("no way out: %s", text);
+    rig_free(r);
+}
+
+static const char NEVER_JOINED[] = "is of a worker that never joined",
+                  NO_UNIT[] = "is of a unit that the run does not have: coordinator.epochs";
+
+// ---------------------------------------------------------------- rows that are cut short
+
+static void one_that_is_too_short_is_refused(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"lease/0000000001", "second/0000000001", "pin/0000000001",
+                                       "stable/0000",      "epoch/0000",        "insync/0000"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct rig *r = one_there(1);
+        put(r, keys[i], lh_span("\5\5a", 3)); // no number, nor a name of 5 bytes or more
+        refused(r, keys[i], "is too short");
+    }
+}
+
+static void a_member_that_is_too_short_is_refused(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put_number(r, "worker/00000000000000aa", 0xaa); // its numbers and its name are missing
+    refused(r, "worker/00000000000000aa", "is too short");
+}
+
+static void the_silence_of_a_member_is_not_measured_by_half_a_trip(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    char key[48];
+    snprintf(key, sizeof key, "trip/w/%016" PRIx64, worker(r));
+    put_number(r, key, 5);
+    refused(r, key, "is too short");
+}
+
+static void a_wish_to_drain_the_run_says_whether_it_ends(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put(r, "drain/run", lh_span(NULL, 0));
+    refused(r, "drain/run", "is too short");
+}
+
+static void a_plan_that_is_none_is_refused(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put(r, "plan", lh_span("plan", 4));
+    refused(r, "plan", "can't be read: ");
+}
+
+// ---------------------------------------------------------------- rows of what is not there
+
+static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"lease", "second"};
+    static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"}; // of 0 to 7
+    for (size_t k = 0; k < 2; k++) {
+        char key[48];
+        struct rig *r;
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            r = one_there(1);
+            snprintf(key, sizeof key, "%s/%s", kinds[k], units[u]);
+            put_number(r, key, worker(r));
+            refused(r, key, NO_UNIT);
+        }
+        r = one_there(1);
+        snprintf(key, sizeof key, "%s/0000000001", kinds[k]);
+        put_number(r, key, worker(r) + 1);
+        refused(r, key, NEVER_JOINED);
+    }
+}
+
+static void a_pin_is_of_a_unit_of_the_run(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    struct lh_buf b = lh_buf(64);
+    lh_put_str(&b, "asia");
+    put(r, "pin/0000000008", lh_buf_span(&b));
+    lh_buf_free(&b);
+    refused(r, "pin/0000000008", NO_UNIT);
+}
+
+static void a_drain_is_of_a_member(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put(r, "drain/worker/00000000000000aa", lh_span("", 1));
+    refused(r, "drain/worker/00000000000000aa", NEVER_JOINED);
+}
+
+static void a_members_row_has_its_name(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put_number(r, "worker/00000000000000aa", 0xab);
+    refused(r, "worker/00000000000000aa", "is another worker's");
+}
+
+// Fewer epochs than the run began with: what was leased of the others is not forgotten.
+static void a_run_keeps_its_epochs(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(2);
+    put_number(r, "lease/0000000009", worker(r));
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->lease[9], 1);
+    r->epochs = 1;
+    refused(r, "lease/0000000009", NO_UNIT);
+}
+
+// ---------------------------------------------------------------- one row too many
+
+static void put_many(struct rig *r, const char *kind, int digits, uint32_t count,
+                     struct lh_span value)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char key[48];
+        snprintf(key, sizeof key, "%s%0*u", kind, digits, i);
+        put(r, key, value);
+    }
+}
+
+static void one_too_many_is_refused(void **state)
+{
+    (void)state;
+    struct lh_buf region = lh_buf(64), id = lh_buf(16);
+    lh_put_str(&region, "asia");
+    struct rig *r = one_there(PS_CO_PINS_MAX / UNITS + 1);
+    put_many(r, "pin/", 10, PS_CO_PINS_MAX + 1, lh_buf_span(&region));
+    refused(r, "pin/0000000256", "is of one unit more than may be pinned");
+
+    r = one_there(PS_CO_SECONDS_MAX / UNITS + 1);
+    lh_put_u64(&id, worker(r));
+    put_many(r, "second/", 10, PS_CO_SECONDS_MAX + 1, lh_buf_span(&id));
+    refused(r, "second/0000000064", "is of one unit more than may run twice");
+
+    r = one_there(1);
+    put_many(r, "drain/region/", 4, PS_DRAINED_REGIONS_MAX + 1, lh_span("", 1));
+    refused(r, "drain/region/0064", "is of one region more than may drain");
+    lh_buf_free(&region);
+    lh_buf_free(&id);
+}
+
+static void a_region_has_a_name_that_fits(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    char key[32 + LH_NAME_BYTES] = "drain/region/";
+    memset(key + strlen(key), 'a', LH_NAME_BYTES);
+    put(r, key, lh_span("", 1));
+    refused(r, key, "is of a region with too long a name");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_that_is_too_short_is_refused),
+        cmocka_unit_test(a_member_that_is_too_short_is_refused),
+        cmocka_unit_test(the_silence_of_a_member_is_not_measured_by_half_a_trip),
+        cmocka_unit_test(a_wish_to_drain_the_run_says_whether_it_ends),
+        cmocka_unit_test(a_plan_that_is_none_is_refused),
+        cmocka_unit_test(a_lease_is_of_a_unit_and_a_worker_of_the_run),
+        cmocka_unit_test(a_pin_is_of_a_unit_of_the_run),
+        cmocka_unit_test(a_drain_is_of_a_member),
+        cmocka_unit_test(a_members_row_has_its_name),
+        cmocka_unit_test(a_run_keeps_its_epochs),
+        cmocka_unit_test(one_too_many_is_refused),
+        cmocka_unit_test(a_region_has_a_name_that_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
