@@ -126,7 +126,8 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     if (i == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "the run has %d workers already", LH_WORKERS_MAX);
     struct ps_co_worker *w = &c->worker[i];
-    if (i == c->workers) {
+    bool unknown = i == c->workers;
+    if (unknown) {
         *w = (struct ps_co_worker){.id = id};
         memcpy(w->region, peer->region, sizeof w->region);
         memcpy(w->name, peer->name, sizeof w->name);
@@ -136,7 +137,7 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     uint32_t has = (uint32_t)(m->incarnation >> 32);
     bool fresh = m->fresh || has == 0, again = fresh && attempted(w, m->attempt);
     *taken = fresh && !again && !replaces(w, m);
-    if (*taken) return LH_OK;
+    if (*taken) return unknown ? store_worker(c, w) : LH_OK; // operators may name it
     if (again) {
         // the same fresh start again: the same number
     } else if (fresh) { // its directory is gone: what it held is up for grabs
@@ -289,7 +290,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_coordinator *c = self;
     const Longhaul__V1__LeaseRequest *m = (const Longhaul__V1__LeaseRequest *)message;
     uint32_t i = ps_co_worker_index(c, lh_worker_id(lh_request_peer(rq)));
-    if (i == c->workers || (uint32_t)(m->incarnation >> 32) != c->worker[i].granted) {
+    uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: it has not joined
+    if (!granted || (uint32_t)(m->incarnation >> 32) != granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.unknown = true;
         ps_co_answer(c, rq, &out.base);

@@ -73,6 +73,8 @@ static bool is_head(const struct ps_co_shard *s, const struct lh_point *p)
     return p->version == s->head.version && lh_point_named(&s->head.chain);
 }
 
+// Below the head nothing here contradicts a worker. Only a server of before the question leaves it
+// at that: any other is asked first (take).
 static bool is_of_history(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return !is_head(s, p) || lh_hash_equal(&p->chain, &s->head.chain);

@@ -1,5 +1,6 @@
 // Joins of several lives of one worker: each number is granted once, and a word of a life that is
 // over changes nothing for the one that is there (server/docs/0000-protocol.md#rule-8).
+#include "server/coordinator/drain.h"
 #include "tests/cores/rig.h"
 
 static void granted(struct rig *r, uint64_t attempt, uint32_t over, uint32_t number)
@@ -100,6 +101,27 @@ static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
     }
 }
 
+// A worker that learns which number it replaces holds nothing yet, but an operator may name it: the
+// store has a row of it, or the next start could not make out whom that word is about.
+static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    rig_start_coordinator(r);
+    taken(r, 11, 5, 0);
+    assert_false(in_force(r, 0));
+    m.worker = r->w[0].self.name;
+    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->workers, 1);
+    assert_true(ps_co_leaving(r->coordinator, &r->coordinator->worker[0]));
+    granted(r, 22, 1, 1);
+    assert_true(in_force(r, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +130,7 @@ int main(void)
         RIG_TEST(a_late_join_that_comes_first_is_replaced),
         RIG_TEST(a_repeated_join_gets_the_same_number),
         RIG_TEST(an_older_worker_is_granted_the_next_number),
+        RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

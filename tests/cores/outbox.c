@@ -298,6 +298,8 @@ static void one_that_is_damaged_after_the_start_raises_the_incarnation(void **st
 
 // A disk that reads nothing any more is no matter of single files: the start says so, and puts none
 // aside.
+static const struct lh_files_ops *whole_files;
+
 static lh_err reads_nothing(struct lh_file *f, uint64_t at, void *out, size_t n, size_t *got)
 {
     (void)f;
@@ -308,17 +310,25 @@ static lh_err reads_nothing(struct lh_file *f, uint64_t at, void *out, size_t n,
     return lh_fail(LH_ERR_IO, "cannot read: input/output error");
 }
 
-static void a_disk_that_reads_nothing_ends_the_start(void **state)
+static lh_err opens_no_push(struct lh_env *env, const char *path, unsigned flags,
+                            struct lh_file **out)
 {
-    (void)state;
+    if (strstr(path, "/outbox/")) return lh_fail(LH_ERR_IO, "%s: too many open files", path);
+    return whole_files->open(env, path, flags, out);
+}
+
+static void ends_the_start(struct lh_files_ops fails, const char *word)
+{
     struct life l = {0};
     begin(rig_new(8), &l);
     struct lh_env *env = l.rig->w[1].env;
     const struct lh_env_ops *ops = env->ops;
     struct lh_env_ops broken = *ops;
-    struct lh_files_ops files = *ops->files;
     size_t pushes = l.shard->outbox.entries;
-    files.read = reads_nothing;
+    struct lh_files_ops files = *ops->files;
+    whole_files = ops->files;
+    if (fails.open) files.open = fails.open;
+    if (fails.read) files.read = fails.read;
     broken.files = &files;
     end(&l);
     rig_boot_worker(l.rig, 1);
@@ -326,7 +336,7 @@ static void a_disk_that_reads_nothing_ends_the_start(void **state)
     struct rig_life core = {0};
     struct wk_conf conf = rig_life_conf(l.rig, &core, 50);
     assert_int_equal(wk_worker_start(&conf, &core.worker), LH_ERR_IO);
-    assert_non_null(strstr(lh_err_text(LH_ERR_IO), "input/output error"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_IO), word));
     env->ops = ops;
     rig_life_end(l.rig, &core, false);
     rig_boot_worker(l.rig, 1);
@@ -334,6 +344,20 @@ static void a_disk_that_reads_nothing_ends_the_start(void **state)
     assert_int_equal(l.shard->outbox.entries, pushes);
     assert_int_equal(l.worker->count.lost, 0);
     stop(&l);
+}
+
+static void a_disk_that_reads_nothing_ends_the_start(void **state)
+{
+    (void)state;
+    ends_the_start((struct lh_files_ops){.read = reads_nothing}, "input/output error");
+}
+
+// Nor is a push lost for which this process has no descriptor: its file may be whole.
+static void nor_is_one_given_up_that_cant_be_opened(void **state)
+{
+    (void)state;
+    ends_the_start((struct lh_files_ops){.open = opens_no_push},
+                   "too many open files. The push in it may be whole: see to the rights");
 }
 
 int main(void)
@@ -349,6 +373,7 @@ int main(void)
         cmocka_unit_test(one_that_is_damaged_before_the_start_raises_the_incarnation),
         cmocka_unit_test(one_that_is_damaged_after_the_start_raises_the_incarnation),
         cmocka_unit_test(a_disk_that_reads_nothing_ends_the_start),
+        cmocka_unit_test(nor_is_one_given_up_that_cant_be_opened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,14 +112,19 @@ static lh_err try_to_read(const struct wk_outbox *o, const char *path, bool *ope
 // A file's frame, as far as its checksum tells. What the disk fails at is tried once more. A file
 // that opens and can't be read then is damaged, it alone: whatever is done about it writes to the
 // disk, so that one which does nothing any more ends the worker there. One that can't be opened may
-// be whole: this process may lack rights or descriptors.
+// be whole, and is not given up: this process may lack rights or descriptors.
 static lh_err read_frame(const struct wk_outbox *o, const char *path, struct lh_blob **out)
 {
     bool opened = false;
     lh_err err = try_to_read(o, path, &opened, out);
     opened = false;
     if (err == LH_ERR_IO) err = try_to_read(o, path, &opened, out);
-    return err == LH_ERR_IO && opened ? lh_fail(LH_ERR_CORRUPT, "%s", lh_err_text(err)) : err;
+    if (err != LH_ERR_IO) return err;
+    if (opened) return lh_fail(LH_ERR_CORRUPT, "%s", lh_err_text(err));
+    return lh_fail(LH_ERR_IO,
+                   "%s. The push in it may be whole: see to the rights of that file, to this "
+                   "process's limit of open files, and to the disk, and start again",
+                   lh_err_text(err));
 }
 
 static bool unreadable(lh_err err) // the file is at fault, not the disk that it lies on
