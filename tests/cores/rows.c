@@ -8,7 +8,7 @@
 #include "server/coordinator/commit.h"
 #include "tests/cores/rig.h"
 
-enum { UNITS = 8 }; // of the data; see rig_new()
+enum { UNITS = 8 }; // the data has so many (rig_new)
 
 static struct rig *one_there(uint32_t epochs)
 {
@@ -109,7 +109,7 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"lease", "second"};
-    static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"}; // of 0 to 7
+    static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"}; // the run has 0 to 7
     for (size_t k = 0; k < 2; k++) {
         char key[48];
         struct rig *r;
