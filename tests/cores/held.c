@@ -331,8 +331,8 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
 
 // A server in the standby's place, with its certificate and without the job key.
 struct giver {
-    struct lh_blob *state;
-    uint64_t total; // bytes that it announces
+    struct lh_blob *state; // NULL: it says nothing
+    uint64_t total;        // bytes that it announces
     unsigned asked;
 };
 
@@ -342,6 +342,7 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
     (void)msg;
     g->asked++;
+    if (!g->state) return;
     head.total = g->total;
     assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
     lh_call_finish(call, LH_OK, "");
@@ -360,21 +361,55 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     return LH_OK;
 }
 
+static void take_its_place(struct rig *r, struct lh_service *service)
+{
+    char bound[32];
+    rig_kill_standby(r, false);
+    rig_boot_standby(r);
+    struct lh_transport *t = r->t.transport;
+    assert_int_equal(t->ops->listen(t, r->t.address, service, bound, sizeof bound), LH_OK);
+}
+
+static void name_it(struct rig *r)
+{
+    row(r, 0)->held_by = row(r, 0)->standby;
+    snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->t.address);
+}
+
+// It is asked anew, and that the owner hung up itself is no word of a peer's, nor an end that
+// anything is decided from.
+static void one_that_says_nothing_is_asked_anew(void **state)
+{
+    struct rig *r = *state;
+    struct giver g = {0};
+    struct lh_service service = {&g, on_call};
+    begin_apart(r);
+    take_its_place(r, &service);
+    struct lh_log *log = rig_log_lines(r);
+    start(r);
+    r->server->conf.log = log;
+    for (int i = 0; i < 10; i++) {
+        rig_run(r, LH_SECOND);
+        name_it(r);
+    }
+    assert_true(g.asked > 2);
+    assert_int_equal(rig_said(r, "standby.awaited"), 1);
+    assert_int_equal(rig_said(r, "held.broken"), 0);
+    r->server->conf.log = NULL;
+    lh_log_close(log);
+}
+
 static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **state)
 {
     struct rig *r = *state;
     struct giver g = {0};
     struct lh_service service = {&g, on_call};
     struct lh_buf bytes = lh_buf(1 << 20);
-    char bound[32];
     begin_apart(r);
     assert_int_equal(lk_replica_save(&r->standby->shard[0]->replica, &bytes), LH_OK);
     g.state = lh_blob_copy(lh_buf_span(&bytes));
     lh_buf_free(&bytes);
-    rig_kill_standby(r, false);
-    rig_boot_standby(r);
-    struct lh_transport *t = r->t.transport;
-    assert_int_equal(t->ops->listen(t, r->t.address, &service, bound, sizeof bound), LH_OK);
+    take_its_place(r, &service);
     start(r);
     const uint64_t totals[] = {g.state->len, UINT64_C(1) << 40};
     for (int k = 0; k < 2; k++) {
@@ -382,8 +417,7 @@ static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **st
         g.asked = 0;
         for (int i = 0; i < 10; i++) {
             rig_run(r, LH_SECOND);
-            row(r, 0)->held_by = row(r, 0)->standby;
-            snprintf(row(r, 0)->held_at, sizeof row(r, 0)->held_at, "%s", r->t.address);
+            name_it(r);
         }
         assert_true(g.asked > 0);
         assert_false(r->server->phase == PS_SERVING);
@@ -407,6 +441,7 @@ int main(void)
         HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds),
         HELD(nor_does_it_where_its_standby_takes_over),
         HELD(nothing_is_fetched_from_a_damaged_log),
+        HELD(one_that_says_nothing_is_asked_anew),
         HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

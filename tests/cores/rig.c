@@ -504,6 +504,24 @@ void rig_damage_tail(const struct rig_node *n)
     lh_fake_kill(n->env, false);
 }
 
+struct lh_log *rig_log_lines(struct rig *r)
+{
+    struct lh_log *log;
+    assert_int_equal(lh_log_open(&log, r->t.env, "rig", LH_INFO, false, "log"), LH_OK);
+    return log;
+}
+
+unsigned rig_said(struct rig *r, const char *event)
+{
+    struct lh_buf text = lh_buf(1 << 20);
+    unsigned n = 0;
+    assert_int_equal(lh_file_load(r->t.env, "log", &text), LH_OK);
+    lh_put_u8(&text, 0);
+    for (const char *at = (const char *)text.data; (at = strstr(at, event)); at++) n++;
+    lh_buf_free(&text);
+    return n;
+}
+
 static void on_worker_fatal(void *arg, lh_err err, const char *text)
 {
     (void)arg;

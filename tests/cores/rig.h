@@ -86,6 +86,9 @@ void rig_dial_standby(struct rig *r, uint32_t w);
 // The settings for a core that a test starts by itself.
 struct setup rig_common(struct rig *r, const struct rig_node *n);
 void rig_run(struct rig *r, int64_t ns); // lets so much time pass
+// A log on the disk of the standby's node, which is up; and how often it names this event.
+struct lh_log *rig_log_lines(struct rig *r);
+unsigned rig_said(struct rig *r, const char *event);
 
 // Asks and waits for the answer. *answer: free it with rig_free_message(); NULL after an error.
 LH_MUST lh_err rig_ask(struct rig *r, struct lh_link *link, enum lh_rpc rpc,

@@ -109,7 +109,8 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
 {
     (void)state;
     static const char *const kinds[] = {"lease", "second"};
-    static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"}; // the run has 0 to 7
+    // The run has units 0 to 7.
+    static const char *const units[] = {"0000000008", "", "x", "-1", " 1", "1x"};
     for (size_t k = 0; k < 2; k++) {
         char key[48];
         struct rig *r;

@@ -75,37 +75,25 @@ static void the_plan_of_a_run_that_is_over_keeps_its_workers(void **state)
     assert_int_equal(plan->live, RIG_WORKERS);
 }
 
-static unsigned said(struct rig *r, const char *event)
-{
-    struct lh_buf text = lh_buf(1 << 20);
-    unsigned n = 0;
-    assert_int_equal(lh_file_load(r->t.env, "log", &text), LH_OK);
-    lh_put_u8(&text, 0);
-    for (const char *at = (const char *)text.data; (at = strstr(at, event)); at++) n++;
-    lh_buf_free(&text);
-    return n;
-}
-
 // Workers end with the run; that is no loss that anybody has to hear of.
 static void a_worker_that_is_gone_after_the_end_is_not_lost(void **state)
 {
     struct rig *r = *state;
-    struct lh_log *log; // on the disk of the standby's node
     rig_start_coordinator(r);
     lh_fake_boot(r->t.env);
-    assert_int_equal(lh_log_open(&log, r->t.env, "coordinator", LH_INFO, false, "log"), LH_OK);
+    struct lh_log *log = rig_log_lines(r);
     r->coordinator->conf.log = log;
     int64_t silent = r->coordinator->conf.worker_timeout_ns + 2 * LH_SECOND;
     (void)rig_join(r, 0, 7, 0);
     rig_run(r, silent);
-    assert_int_equal(said(r, "worker.lost"), 1);
+    assert_int_equal(rig_said(r, "worker.lost"), 1);
     (void)rig_join(r, 0, 7, 0);
     rig_run(r, LH_SECOND);
     assert_true(r->coordinator->worker[0].live);
     r->coordinator->plan.phase = LH_PHASE_END;
     rig_run(r, silent);
     assert_false(r->coordinator->worker[0].live);
-    assert_int_equal(said(r, "worker.lost"), 1);
+    assert_int_equal(rig_said(r, "worker.lost"), 1);
     r->coordinator->conf.log = NULL;
     lh_log_close(log);
 }

@@ -438,6 +438,71 @@ static void a_name_that_found_no_room_is_not_taken(void **state)
     assert_int_not_equal(r->standby->standby.identity, was);
 }
 
+// ---------------------------------------------------------------- one in sync
+
+static const struct lh_transport_ops *inner;
+static struct lh_transport_ops dials; // the standby's, whose links fail where a test says so
+static struct lh_transport_ops fails;
+static int confirms_lost;
+static unsigned follows;
+
+static lh_err open_call(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
+                        const struct lh_call_ops *ops, void *self, struct lh_call **out)
+{
+    follows += rpc == LH_RPC_FOLLOW;
+    if (rpc != LH_RPC_CONFIRM || !confirms_lost)
+        return inner->open(link, rpc, deadline_ns, ops, self, out);
+    confirms_lost--;
+    return lh_fail(LH_ERR_UNAVAILABLE, "no call can be opened now");
+}
+
+static lh_err dial(struct lh_transport *t, const char *address, enum lh_role role,
+                   enum lh_line line, struct lh_link **out)
+{
+    LH_TRY(inner->dial(t, address, role, line, out));
+    (*out)->transport_ops = &fails;
+    return LH_OK;
+}
+
+// The standby follows over links of this test.
+static void begin_followed(struct rig *r)
+{
+    confirms_lost = 0;
+    follows = 0;
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    inner = r->t.transport->ops;
+    dials = fails = *inner;
+    dials.dial = dial;
+    fails.open = open_call;
+    r->t.transport->ops = &dials; // it has dialed nobody but the coordinator
+    for (uint64_t i = 1; i <= OLD; i++) {
+        rig_run(r, 2 * LH_SECOND);
+        rig_hello(r, 0, i << 32, 0, 1);
+    }
+    rig_run(r, LH_SECOND);
+    assert_true(follows > 0);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+}
+
+// It says it again with the next mark of its log.
+static void a_confirm_that_could_not_be_sent_is_sent_again(void **state)
+{
+    struct rig *r = *state;
+    begin_followed(r);
+    uint64_t changes = r->coordinator->shard[0].changes;
+    confirms_lost = 1;
+    rig_greet(r, 0, (uint64_t)(OLD + 1) << 32, 0, 1);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(confirms_lost, 0);
+    assert_int_equal(rig_fenced(r, r->server, 0), OLD + 1);
+    assert_int_equal(r->server->shard[0]->insync.state, PS_IN_SYNC);
+    assert_int_equal(r->coordinator->shard[0].changes, changes); // nor was it struck out meanwhile
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +519,7 @@ int main(void)
         RIG_TEST(a_torn_tail_is_told_of_by_a_later_start),
         RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
         RIG_TEST(a_name_that_found_no_room_is_not_taken),
+        RIG_TEST(a_confirm_that_could_not_be_sent_is_sent_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

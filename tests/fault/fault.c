@@ -5,6 +5,7 @@
 
 static struct {
     long alloc, files, more; // calls until it fails; below 0: never
+    size_t least, most;      // bytes of the allocation that fails; most 0: none does for its size
     lh_err err;
     bool inside, struck; // inside: in a call of the inner files
     struct lh_env *inner;
@@ -14,7 +15,15 @@ void fault_alloc(long n)
 {
     fault.alloc = n;
     fault.files = -1;
+    fault.most = 0;
     fault.struck = false;
+}
+
+void fault_alloc_of(size_t least, size_t most)
+{
+    fault_alloc(-1);
+    fault.least = least;
+    fault.most = most;
 }
 
 void fault_files(long n, long more, lh_err err)
@@ -23,12 +32,14 @@ void fault_files(long n, long more, lh_err err)
     fault.more = more;
     fault.err = err;
     fault.alloc = -1;
+    fault.most = 0;
     fault.struck = false;
 }
 
 bool fault_over(void)
 {
     fault.alloc = fault.files = -1;
+    fault.most = 0;
     return fault.struck;
 }
 
@@ -41,26 +52,29 @@ void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t count, size_t n);
 void *__wrap_realloc(void *old, size_t n);
 
-static bool no_memory(void)
+static bool no_memory(size_t n)
 {
-    if (fault.inside || fault.alloc < 0 || fault.alloc--) return false;
+    if (fault.inside) return false;
+    bool of_size = fault.most && fault.least <= n && n <= fault.most;
+    if (!of_size && (fault.alloc < 0 || fault.alloc--)) return false;
+    fault.most = 0;
     fault.struck = true;
     return true;
 }
 
 void *__wrap_malloc(size_t n)
 {
-    return no_memory() ? NULL : __real_malloc(n);
+    return no_memory(n) ? NULL : __real_malloc(n);
 }
 
 void *__wrap_calloc(size_t count, size_t n)
 {
-    return no_memory() ? NULL : __real_calloc(count, n);
+    return no_memory(count * n) ? NULL : __real_calloc(count, n);
 }
 
 void *__wrap_realloc(void *old, size_t n)
 {
-    return no_memory() ? NULL : __real_realloc(old, n);
+    return no_memory(n) ? NULL : __real_realloc(old, n);
 }
 
 // ---------------------------------------------------------------- files

@@ -14,6 +14,7 @@ struct lh_env *fault_env(struct lh_env *inner);
 // From now the n-th call (from 0) fails, and the `more` after it; err is what a call of the files
 // says. Each replaces what was asked for before.
 void fault_alloc(long n);
+void fault_alloc_of(size_t least, size_t most); // the next one of so many bytes fails
 void fault_files(long n, long more, lh_err err);
 // Nothing fails any more. Whether something did since it was asked for.
 bool fault_over(void);

@@ -1,0 +1,115 @@
+// Cores whose memory fails where they keep what a peer sent: the peer hears so, or the process ends
+// with that word. Nobody waits for an answer that never comes, and no part of a state is left out.
+#include <string.h>
+
+#include "kernels/state/replica.h"
+#include "tests/cores/rig.h"
+#include "tests/fault/fault.h"
+
+enum { VALUES = 50000, FRAME = 4 * VALUES, PART = 3 * VALUES };
+
+// ---------------------------------------------------------------- a push
+
+static void begin_push(struct rig *r, struct rig_call *h)
+{
+    uint8_t digest[LH_DIGEST_BYTES] = {1};
+    Longhaul__V1__PushHead head = LONGHAUL__V1__PUSH_HEAD__INIT;
+    struct lh_blob *b = lh_blob_new(FRAME);
+    assert_non_null(b);
+    memset(b->data, 0, FRAME);
+    *h = (struct rig_call){0};
+    rig_call_open(r, 0, LH_RPC_PUSH, &rig_call_ops, h);
+    head.worker = lh_worker_id(&r->w[0].self);
+    head.process = r->server->process;
+    head.frame_bytes = FRAME;
+    head.digest = (ProtobufCBinaryData){LH_DIGEST_BYTES, digest};
+    assert_int_equal(lh_rpc_send_bulk(h->call, &head.base, b, 0, PART), LH_OK);
+    lh_blob_release(b);
+}
+
+// It would wait for memory of its frame with what it brought, and there is none for that either.
+static void a_push_that_cant_even_wait_is_told_so(void **state)
+{
+    struct rig *r = *state;
+    struct rig_call h;
+    rig_enlarge(r, VALUES);
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_push_memory *memory = &r->server->push_memory;
+    memory->frames += memory->bytes_max; // others' frames
+    begin_push(r, &h);
+    fault_alloc_of(PART, FRAME);
+    rig_run(r, LH_SECOND);
+    assert_true(fault_over());
+    assert_true(h.over);
+    assert_int_equal(h.status, LH_ERR_BUSY);
+    assert_null(memory->first);
+    memory->frames -= memory->bytes_max;
+    assert_int_equal(r->fatal_count, 0);
+}
+
+// ---------------------------------------------------------------- a state
+
+struct joining {
+    struct rig *r;
+    lh_err ended;
+};
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    struct joining *j = arg;
+    (void)text;
+    j->ended = err;
+}
+
+// The memory that the one piece of this state is opened in fails: the worker's alone is of that
+// size.
+static bool asks(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate)
+{
+    struct joining *j = arg;
+    (void)from;
+    (void)to;
+    (void)fate;
+    if (rpc != LH_RPC_SNAPSHOT) return true;
+    struct lh_buf bytes = lh_buf(1 << 20);
+    assert_int_equal(lk_replica_save(&j->r->server->shard[0]->replica, &bytes), LH_OK);
+    fault_alloc_of(bytes.len + 1, bytes.len + 1);
+    lh_buf_free(&bytes);
+    return true;
+}
+
+static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **state)
+{
+    struct rig *r = *state;
+    struct joining j = {.r = r};
+    struct rig_life l = {0};
+    rig_enlarge(r, VALUES);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    conf.fatal = on_fatal;
+    conf.fatal_arg = &j;
+    lh_fabric_fates(r->fabric, asks, &j);
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 100 && !j.ended; i++) rig_run(r, 100 * LH_MS);
+    assert_true(fault_over());
+    assert_int_equal(j.ended, LH_ERR_NO_MEMORY);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    rig_life_end(r, &l, false);
+    rig_boot_worker(r, 1); // its next life has it
+    l = (struct rig_life){0};
+    conf = rig_life_conf(r, &l, 50);
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 100 && !l.worker->count.snapshots; i++) rig_run(r, 100 * LH_MS);
+    assert_int_equal(l.worker->count.snapshots, 1);
+    rig_life_end(r, &l, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(a_push_that_cant_even_wait_is_told_so),
+        RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
