@@ -88,6 +88,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     struct ps_held *h = self;
     if (h->call != call) return;
     struct ps_server *s = h->rebuild->shard->server;
+    size_t had = h->bytes.len;
     lh_err err = take_message(h, msg);
     if (err) {
         lh_log_peer(s->conf.log, LH_WARN, "held.refused", "shard %u of standby %016" PRIx64 ": %s",
@@ -95,7 +96,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
         ps_held_end(h->rebuild);
         return;
     }
-    h->heard_ns = lh_now(s->conf.env);
+    if (h->bytes.len > had) h->heard_ns = lh_now(s->conf.env); // an empty message is no progress
     lh_call_read(call);
 }
 

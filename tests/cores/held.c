@@ -333,8 +333,21 @@ static void nothing_is_fetched_from_a_damaged_log(void **state)
 struct giver {
     struct lh_blob *state; // NULL: it says nothing
     uint64_t total;        // bytes that it announces
-    unsigned asked;
+    unsigned asked, words;
+    bool says_nothing; // empty messages, one after the other
 };
+
+static void say_nothing(void *self, struct lh_call *call)
+{
+    struct giver *g = self;
+    Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
+    struct lh_blob *none = lh_blob_new(0);
+    assert_non_null(none);
+    head.total = 1000;
+    g->words++;
+    assert_int_equal(lh_rpc_send_bulk(call, &head.base, none, 0, 0), LH_OK);
+    lh_blob_release(none);
+}
 
 static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
@@ -342,13 +355,20 @@ static void give(void *self, struct lh_call *call, const struct lh_msg *msg)
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
     (void)msg;
     g->asked++;
+    if (g->says_nothing) say_nothing(self, call);
     if (!g->state) return;
     head.total = g->total;
     assert_int_equal(lh_rpc_send_bulk(call, &head.base, g->state, 0, g->state->len), LH_OK);
     lh_call_finish(call, LH_OK, "");
 }
 
-static const struct lh_call_ops give_ops = {give, rig_on_nothing, rig_on_nothing, rig_on_gone};
+static void go_on(void *self, struct lh_call *call)
+{
+    struct giver *g = self;
+    if (g->says_nothing) say_nothing(self, call);
+}
+
+static const struct lh_call_ops give_ops = {give, rig_on_nothing, go_on, rig_on_gone};
 
 static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
                       const struct lh_call_ops **ops, void **call_self)
@@ -378,11 +398,9 @@ static void name_it(struct rig *r)
 
 // It is asked anew, and that the owner hung up itself is no word of a peer's, nor an end that
 // anything is decided from.
-static void one_that_says_nothing_is_asked_anew(void **state)
+static void is_asked_anew(struct rig *r, struct giver *g)
 {
-    struct rig *r = *state;
-    struct giver g = {0};
-    struct lh_service service = {&g, on_call};
+    struct lh_service service = {g, on_call};
     begin_apart(r);
     take_its_place(r, &service);
     struct lh_log *log = rig_log_lines(r);
@@ -392,11 +410,39 @@ static void one_that_says_nothing_is_asked_anew(void **state)
         rig_run(r, LH_SECOND);
         name_it(r);
     }
-    assert_true(g.asked > 2);
+    assert_true(g->asked > 2);
     assert_int_equal(rig_said(r, "standby.awaited"), 1);
-    assert_int_equal(rig_said(r, "held.broken"), 0);
+    assert_int_equal(rig_said(r, "held."), 0); // neither broken nor refused
     r->server->conf.log = NULL;
     lh_log_close(log);
+}
+
+static void one_that_says_nothing_is_asked_anew(void **state)
+{
+    struct giver g = {0};
+    is_asked_anew(*state, &g);
+}
+
+static bool takes_its_time(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                           struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    if (rpc == LH_RPC_SNAPSHOT) fate->delay_ns = 10 * LH_MS;
+    return true;
+}
+
+// An empty message is no progress (server/docs/0000-protocol.md#rule-29).
+static void so_is_one_that_says_it_all_the_time(void **state)
+{
+    struct rig *r = *state;
+    r->unsealed = true;
+    lh_fabric_fates(r->fabric, takes_its_time, NULL);
+    struct giver g = {.says_nothing = true};
+    is_asked_anew(r, &g);
+    assert_true(g.words > 10 * g.asked);
+    lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
 static void an_unsealed_state_is_not_taken_however_large_it_says_it_is(void **state)
@@ -442,6 +488,7 @@ int main(void)
         HELD(nor_does_it_where_its_standby_takes_over),
         HELD(nothing_is_fetched_from_a_damaged_log),
         HELD(one_that_says_nothing_is_asked_anew),
+        HELD(so_is_one_that_says_it_all_the_time),
         HELD(an_unsealed_state_is_not_taken_however_large_it_says_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

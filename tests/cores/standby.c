@@ -503,6 +503,33 @@ static void a_confirm_that_could_not_be_sent_is_sent_again(void **state)
     assert_int_equal(r->coordinator->shard[0].changes, changes); // nor was it struck out meanwhile
 }
 
+// A standby asks for the records after what it folded while a checkpoint of that is being written.
+static bool follows_beside_a_checkpoint(struct rig *r, uint64_t *next)
+{
+    struct ps_server *t = r->standby;
+    struct ps_shard *s = t->shard[0];
+    for (int i = 0; i < 60000; i++) {
+        if (s->checkpointer && !t->committing && !t->group && !t->queue) break;
+        if (i % 1000 == 0 && !s->checkpointer) rig_greet(r, 0, (*next)++ << 32, 0, 1);
+        rig_run(r, LH_MS);
+    }
+    unsigned before = follows;
+    lh_fabric_sever(r->fabric, r->s.self.name, r->t.self.name);
+    while (s->checkpointer && follows == before) rig_run(r, LH_MS);
+    return s->checkpointer && follows > before;
+}
+
+static void a_checkpoint_under_way_keeps_no_standby_from_following(void **state)
+{
+    struct rig *r = *state;
+    uint64_t next = OLD + 1;
+    bool seen = false;
+    begin_followed(r);
+    lh_fake_slow(r->t.env, 10 * LH_SECOND); // a checkpoint takes long, each another time
+    for (int i = 0; i < 20 && !seen; i++) seen = follows_beside_a_checkpoint(r, &next);
+    assert_true(seen);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -520,6 +547,7 @@ int main(void)
         RIG_TEST(a_damaged_file_of_a_standby_costs_its_state_once),
         RIG_TEST(a_name_that_found_no_room_is_not_taken),
         RIG_TEST(a_confirm_that_could_not_be_sent_is_sent_again),
+        RIG_TEST(a_checkpoint_under_way_keeps_no_standby_from_following),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,7 +46,9 @@ NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coor
 # What the n-th allocation and the n-th file operation meet: the test in tests/fault.
 FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
-                       "log") | {"worker/external/external.c": "external"}
+                       "log") | {"worker/external/external.c": "external",
+                                 "server/push/receive.c": "cores",
+                                 "worker/replica/snapshot.c": "cores"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
@@ -55,7 +57,8 @@ ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "server/coordinator/forecast.c": (("cores.ahead",), ("cores.status",))}
 TARGETS = {"region.seeds": "region"}
 CORES = {
-    "server/recovery/owner_stream.c": ("copy",), "server/recovery/standby.c": ("copy",),
+    "server/recovery/owner_stream.c": ("copy", "standby"), "server/recovery/held.c": ("held",),
+    "server/recovery/standby.c": ("copy",),
     "server/push/insync.c": ("copy", "owner"), "server/recovery/move.c": ("move",),
     "server/coordinator/owners/move.c": ("move",),
     "server/coordinator/owners/insync.c": ("owner", "copy", "move"),
