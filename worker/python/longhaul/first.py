@@ -1,0 +1,116 @@
+"""A first run on one machine, from the two wheels and PyTorch alone: three regions, two servers.
+
+    python3 -m longhaul.first FOLDER [--tokens N]
+
+Writes into FOLDER a loop (train.py), what the servers begin with (model), a topology (run.yaml),
+texts (this Python's own modules, another third for each region) and their units (data), and says
+which command starts it all. Change train.py, model and text for your own.
+"""
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import typing
+
+from .initial import save_initial
+
+REGIONS = ("asia", "europe", "america")
+LEAST, MOST = 100_000, 300_000  # bytes of text a region
+
+_TOPOLOGY = """# Three regions train one model with train.py, each on texts of its own.
+run: first
+budget_tokens: {tokens}
+model: {{import: {model}, context: 64}}
+command: {command}
+coordinator: {{region: europe}}
+servers:
+  - {{name: shard-0, region: europe, shards: [0]}}
+  - {{name: shard-1, region: america, shards: [1]}}
+regions: {{asia: {{}}, europe: {{}}, america: {{}}}}
+link: {{rtt_ms: 150, mbit: 100}} # between regions; with --no-wan there is no link
+server:
+  coordinator: {{h_base: 8}} # steps between two pushes of a shard
+"""
+
+
+def tool() -> str:
+    """The program `longhaul`: of this Python's environment, else of the PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "longhaul")
+    found = beside if os.access(beside, os.X_OK) else shutil.which("longhaul")
+    if not found:
+        raise SystemExit("longhaul.first: there is no program `longhaul` beside this Python or in "
+                         "PATH: install the wheel longhaul_programs")
+    return found
+
+
+def texts() -> dict[str, bytes]:
+    """A text for each region, and the end of them for `heldout`."""
+    paths = sorted(glob.glob(os.path.join(sysconfig.get_path("stdlib"), "*.py")))
+    made, kept = {}, b""
+    for i, region in enumerate(REGIONS):
+        text = b""
+        for path in paths[i::len(REGIONS)]:
+            with open(path, "rb") as file:
+                text += file.read()
+        if len(text) < LEAST:
+            raise SystemExit(f"longhaul.first: the modules of this Python are {len(text)} bytes of "
+                             f"text for {region}, and {LEAST} are wanted")
+        made[region] = text[:min(MOST, len(text) - 10_000)]
+        kept += text[-10_000:]
+    return {**made, "heldout": kept}
+
+
+def _write(path: str, content: bytes) -> None:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def make(folder: str, tokens: int) -> str:
+    """Everything in the folder, which is made; gives the command that starts the run."""
+    try:
+        import numpy  # noqa: F401  pylint: disable=import-outside-toplevel,unused-import
+        import torch  # pylint: disable=import-outside-toplevel
+    except ImportError as missing:
+        raise SystemExit(f"longhaul.first: {missing}: pip install torch numpy") from None
+    from . import first_loop  # pylint: disable=import-outside-toplevel
+
+    folder = os.path.abspath(folder)
+    program = tool()
+    os.makedirs(folder)
+    for region, text in texts().items():
+        place = ("heldout", "modules.txt") if region == "heldout" else (region, region, "a.txt")
+        _write(os.path.join(folder, "text", *place), text)
+    subprocess.run([program, "data", "prepare", "--text", os.path.join(folder, "text"), "--out",
+                    os.path.join(folder, "data"), "--unit-tokens", "2048"], check=True)
+    torch.manual_seed(1)
+    save_initial(first_loop.Model(), os.path.join(folder, "model"), shards=2)
+    shutil.copyfile(first_loop.__file__, os.path.join(folder, "train.py"))
+    command = [sys.executable, os.path.join(folder, "train.py"), "{data}/units.json",
+               "{dir}/{worker}.pt"]
+    _write(os.path.join(folder, "run.yaml"), _TOPOLOGY.format(
+        tokens=tokens, model=json.dumps(os.path.join(folder, "model")),
+        command=json.dumps(command)).encode())
+    return (f"{program} up {folder}/run.yaml --data {folder}/data --dir {folder}/run --no-wan")
+
+
+def main(words: typing.Sequence[str] | None = None) -> None:
+    flags = argparse.ArgumentParser(prog="python3 -m longhaul.first", description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("folder", help="is made")
+    flags.add_argument("--tokens", type=int, default=300_000, help="at which the run ends (300000)")
+    given = flags.parse_args(words)
+    if os.path.exists(given.folder):
+        raise SystemExit(f"longhaul.first: {given.folder} is there already: name another folder")
+    print("Now start it (without --no-wan, as root: emulated links of 150 ms):\n\n    " +
+          make(given.folder, given.tokens))
+
+
+if __name__ == "__main__":
+    main()
