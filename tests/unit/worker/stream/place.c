@@ -1,0 +1,100 @@
+// Addresses: what is one and what is not, their bytes, listening at them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/stream/place.h"
+
+static void check_text(const struct wk_place *p, const char *text)
+{
+    char is[WK_PLACE_TEXT];
+    wk_place_text(p, is);
+    assert_string_equal(is, text);
+}
+
+static void addresses(void **state)
+{
+    struct wk_place p;
+    (void)state;
+    assert_int_equal(wk_place_find("10.1.2.3:4711", &p), LH_OK);
+    check_text(&p, "10.1.2.3:4711");
+    assert_false(wk_place_is_loopback(&p));
+    assert_int_equal(wk_place_find("[fd00::7]:65535", &p), LH_OK);
+    check_text(&p, "[fd00::7]:65535");
+    assert_false(wk_place_is_loopback(&p));
+    assert_int_equal(wk_place_find("[::1]:1", &p), LH_OK);
+    assert_true(wk_place_is_loopback(&p));
+    assert_int_equal(wk_place_numeric("127.0.0.9", &p), LH_OK);
+    assert_true(wk_place_is_loopback(&p));
+    check_text(&p, "127.0.0.9:0");
+    p = wk_place_loopback(80);
+    check_text(&p, "127.0.0.1:80");
+}
+
+static void what_is_none(void **state)
+{
+    static const char *const none[] = {"", ":", ":80", "10.1.2.3", "10.1.2.3:", "[]:80"};
+    struct wk_place p;
+    char longer[400];
+    (void)state;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        assert_int_equal(wk_place_find(none[i], &p), LH_ERR_CONFIG);
+    memset(longer, 'a', sizeof longer);
+    memcpy(longer + sizeof longer - 4, ":80", 4);
+    assert_int_equal(wk_place_find(longer, &p), LH_ERR_CONFIG);
+    assert_int_equal(wk_place_find("10.1.2.3:http", &p), LH_ERR_UNAVAILABLE);
+    assert_int_equal(wk_place_numeric("localhost", &p), LH_ERR_CONFIG);
+    assert_int_equal(wk_place_numeric("10.1.2.3:80", &p), LH_ERR_CONFIG);
+}
+
+static void bytes(void **state)
+{
+    static const char *const all[] = {"10.1.2.3:4711", "[fd00::7]:258"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        uint8_t room[WK_HOST_BYTES + 2];
+        struct lh_buf b = lh_buf_over(room, sizeof room);
+        struct wk_place p;
+        assert_int_equal(wk_place_find(all[i], &p), LH_OK);
+        wk_place_put(&b, &p);
+        assert_int_equal(b.len, sizeof room);
+        struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+        struct wk_place back = wk_place_get(&c);
+        assert_false(c.failed);
+        check_text(&back, all[i]);
+        c = lh_cursor(lh_span(room, sizeof room - 1));
+        (void)wk_place_get(&c);
+        assert_true(c.failed);
+    }
+}
+
+static void listening(void **state)
+{
+    struct wk_place p = wk_place_loopback(0), again, elsewhere;
+    int fd, second;
+    (void)state;
+    assert_int_equal(wk_place_listen(&p, 4, &fd), LH_OK);
+    assert_true(p.port > 0);
+    again = p;
+    assert_int_equal(wk_place_listen(&again, 4, &second), LH_ERR_BUSY);
+    assert_int_equal(second, -1);
+    assert_int_equal(wk_place_numeric("192.0.2.1", &elsewhere), LH_OK); // kept for documents
+    assert_true(wk_place_listen(&elsewhere, 4, &second) != LH_OK);
+    close(fd);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(addresses),
+        cmocka_unit_test(what_is_none),
+        cmocka_unit_test(bytes),
+        cmocka_unit_test(listening),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

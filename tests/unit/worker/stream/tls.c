@@ -1,0 +1,250 @@
+// ctest: ranks_tls
+// TLS between the processes of a region: whom it accepts, bytes both ways while neither end waits,
+// new keys, and what garbage does.
+#include "tests/unit/worker/stream/region_certs.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "worker/stream/stream.h"
+
+enum { BYTES = 3 << 20, MANY = 1000000 };
+
+struct pair {
+    struct wk_tls *tls[2];
+    struct wk_stream end[2]; // 0 came to 1
+    lh_err err[2];           // The handshake ended with it.
+    char text[2][256];
+};
+
+static void open_pair(struct pair *p, const struct wk_tls_conf *from, const struct wk_tls_conf *to)
+{
+    int fd[2];
+    *p = (struct pair){.err = {LH_ERR_BEHIND, LH_ERR_BEHIND}};
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd), 0);
+    assert_int_equal(wk_tls_open(to, &p->tls[1]), LH_OK);
+    assert_int_equal(wk_stream_accept(fd[1], p->tls[1], &p->end[1]), LH_OK);
+    p->end[0] = (struct wk_stream){.fd = fd[0]};
+    if (!from) return;
+    assert_int_equal(wk_tls_open(from, &p->tls[0]), LH_OK);
+    p->end[0].shakes = true;
+    assert_int_equal(wk_tls_begin(p->tls[0], fd[0], false, &p->end[0].tls), LH_OK);
+}
+
+static void close_pair(struct pair *p)
+{
+    for (int i = 0; i < 2; i++) {
+        wk_stream_close(&p->end[i]);
+        wk_tls_close(p->tls[i]);
+    }
+}
+
+// One end's handshake, until it ends well or hangs up.
+static void shake_one(struct pair *p, int i)
+{
+    if (p->err[i] != LH_ERR_BEHIND) return;
+    p->err[i] = wk_stream_ready(&p->end[i]);
+    if (!p->err[i] || p->err[i] == LH_ERR_BEHIND) return;
+    snprintf(p->text[i], sizeof p->text[i], "%s", lh_err_text(p->err[i]));
+    wk_stream_close(&p->end[i]);
+}
+
+static void shake(struct pair *p)
+{
+    for (int i = 0; i < MANY; i++) {
+        if (p->err[0] != LH_ERR_BEHIND && p->err[1] != LH_ERR_BEHIND) return;
+        shake_one(p, 0);
+        shake_one(p, 1);
+    }
+    fail_msg("the handshake never ends");
+}
+
+// Sends `bytes` from one end to the other, both looked at by turns.
+static void carry(struct pair *p, int from, const uint8_t *bytes, size_t count)
+{
+    uint8_t *back = malloc(count);
+    size_t sent = 0, come = 0;
+    assert_non_null(back);
+    while (come < count) {
+        ssize_t n =
+            sent < count ? wk_stream_send(&p->end[from], bytes + sent, count - sent, false) : 0;
+        assert_true(n >= 0 || errno == EAGAIN);
+        if (n > 0) sent += (size_t)n;
+        n = wk_stream_recv(&p->end[!from], back + come, count - come);
+        assert_true(n > 0 || (n < 0 && errno == EAGAIN));
+        if (n > 0) come += (size_t)n;
+    }
+    assert_memory_equal(back, bytes, count);
+    free(back);
+}
+
+static uint8_t *noise(void)
+{
+    uint8_t *bytes = malloc(BYTES);
+    uint32_t x = 1;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < BYTES; i++) {
+        x = x * 1664525u + 1013904223u;
+        bytes[i] = (uint8_t)(x >> 24);
+    }
+    return bytes;
+}
+
+static void bytes_both_ways(void **state)
+{
+    struct certs c;
+    struct pair p;
+    uint8_t *bytes = noise();
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf a = issue_rank(&c), b = issue_rank(&c);
+    a.rekey_records = 3; // a new key every 48 KiB
+    open_pair(&p, &a, &b);
+    shake(&p);
+    assert_int_equal(p.err[0], LH_OK);
+    assert_int_equal(p.err[1], LH_OK);
+    carry(&p, 0, bytes, BYTES);
+    carry(&p, 1, bytes, BYTES);
+    carry(&p, 0, bytes, 1);
+    wk_stream_close(&p.end[0]);
+    uint8_t byte;
+    assert_int_equal(wk_stream_recv(&p.end[1], &byte, 1), 0);
+    close_pair(&p);
+    close_certs(&c);
+    free(bytes);
+}
+
+static void one_certificate_for_all(void **state)
+{
+    struct certs c;
+    struct pair p;
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf a = issue_rank(&c);
+    open_pair(&p, &a, &a);
+    shake(&p);
+    assert_int_equal(p.err[0] | p.err[1], LH_OK);
+    close_pair(&p);
+    close_certs(&c);
+}
+
+// A stranger whose settings are as its certificate comes to a rank: the rank says who it is.
+static void check_refused(const struct wk_tls_conf *rank, struct wk_tls_conf who, const char *text)
+{
+    struct pair p;
+    open_pair(&p, &who, rank);
+    shake(&p);
+    assert_int_equal(p.err[1], LH_ERR_UNAUTHENTICATED);
+    if (!strstr(p.text[1], text)) fail_msg("\"%s\" without \"%s\"", p.text[1], text);
+    assert_int_equal(p.end[1].fd, -1);
+    close_pair(&p);
+}
+
+static void strangers_come(void **state)
+{
+    struct certs c;
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf rank = issue_rank(&c);
+    struct wk_tls_conf region = issue_by(&c, c.dir, LH_W, "r1", "europe", 1);
+    struct wk_tls_conf run = issue_by(&c, c.dir, LH_W, "r2", "asia", 1);
+    struct wk_tls_conf ca = issue_by(&c, c.other, LH_W, "r1", "asia", 1);
+    region.region = "europe";
+    run.run = "r2";
+    ca.ca = rank.ca; // It does not mind the rank's.
+    check_refused(&rank, region, "/r1/worker/europe/n1, but");
+    check_refused(&rank, run, "/r2/worker/asia/n2, but");
+    check_refused(&rank, ca, "the peer's certificate");
+    close_certs(&c);
+}
+
+// The other way: who comes refuses what it finds.
+static void a_stranger_leads(void **state)
+{
+    struct certs c;
+    struct pair p;
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf rank = issue_rank(&c);
+    struct wk_tls_conf region = issue_by(&c, c.dir, LH_W, "r1", "europe", 1);
+    struct wk_tls_conf ca = issue_by(&c, c.other, LH_W, "r1", "asia", 1);
+    region.region = "europe";
+    open_pair(&p, &rank, &region);
+    shake(&p);
+    assert_int_equal(p.err[0], LH_ERR_UNAUTHENTICATED);
+    assert_non_null(strstr(p.text[0], "/worker/europe/n1, but the ranks of a region are workers"));
+    close_pair(&p);
+    open_pair(&p, &rank, &ca);
+    shake(&p);
+    assert_int_equal(p.err[0], LH_ERR_UNAUTHENTICATED);
+    close_pair(&p);
+    close_certs(&c);
+}
+
+// A certificate that no peer would accept is refused at the start.
+static void the_own_certificate(void **state)
+{
+    struct certs c;
+    struct wk_tls *t;
+    (void)state;
+    open_certs(&c);
+    const struct wk_tls_conf bad[] = {
+        issue_by(&c, c.dir, LH_W, "r1", "europe", 1), issue_by(&c, c.dir, LH_W, "r2", "asia", 1),
+        issue_by(&c, c.dir, LH_S, "r1", "asia", 1),   issue_by(&c, c.dir, LH_C, "r1", "asia", 1),
+        issue_by(&c, c.dir, LH_A, "r1", "asia", 1),   issue_by(&c, c.dir, LH_W, "r1", "asia", 0)};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(wk_tls_open(&bad[i], &t), LH_ERR_UNAUTHENTICATED);
+        assert_null(t);
+    }
+    struct wk_tls_conf a = issue_rank(&c), b = issue_rank(&c), mixed = a;
+    mixed.key = b.key;
+    assert_int_equal(wk_tls_open(&mixed, &t), LH_ERR_CONFIG);
+    mixed = a;
+    mixed.key = "/nowhere/key";
+    assert_int_equal(wk_tls_open(&mixed, &t), LH_ERR_CONFIG);
+    mixed = a;
+    mixed.ca = "/nowhere/ca";
+    assert_int_equal(wk_tls_open(&mixed, &t), LH_ERR_CONFIG);
+    close_certs(&c);
+}
+
+static void garbage(void **state)
+{
+    static const char *const said[] = {"GET / HTTP/1.1\r\n\r\n", "REPW\1\1\0\0",
+                                       "\x16\x03\x01\x00\xff\x01"};
+    struct certs c;
+    struct pair p;
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf rank = issue_rank(&c);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        open_pair(&p, NULL, &rank);
+        assert_true(write(p.end[0].fd, said[i], i == 2 ? 6 : strlen(said[i])) > 0);
+        wk_stream_close(&p.end[0]);
+        p.err[0] = LH_OK;
+        shake(&p);
+        assert_true(p.err[1] == LH_ERR_UNAUTHENTICATED || p.err[1] == LH_ERR_UNAVAILABLE);
+        close_pair(&p);
+    }
+    // Bytes that are changed behind the handshake end the connection.
+    uint8_t byte;
+    open_pair(&p, &rank, &rank);
+    shake(&p);
+    assert_true(write(p.end[0].fd, "what is this?", 13) == 13);
+    assert_true(wk_stream_recv(&p.end[1], &byte, 1) < 0 && errno != EAGAIN);
+    close_pair(&p);
+    close_certs(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_both_ways),     cmocka_unit_test(one_certificate_for_all),
+        cmocka_unit_test(strangers_come),      cmocka_unit_test(a_stranger_leads),
+        cmocka_unit_test(the_own_certificate), cmocka_unit_test(garbage),
+    };
+    signal(SIGPIPE, SIG_IGN); // as the programs do
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
