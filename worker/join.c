@@ -45,11 +45,26 @@ static LH_MUST lh_err shm_conf(const struct wk_join_conf *c, struct wk_shm_conf 
     return name_of(s, out->name);
 }
 
+static struct wk_tls_conf tls_conf(const struct wk_join_conf *c)
+{
+    const struct lh_node *node = &c->settings->node;
+    return (struct wk_tls_conf){
+        .env = c->env,
+        .ca = node->tls_ca,
+        .cert = node->tls_cert,
+        .key = node->tls_key,
+        .domain = node->domain,
+        .run = node->run,
+        .region = node->region,
+    };
+}
+
 static LH_MUST lh_err open_comm(const struct wk_join_conf *c, struct wk_comm **out)
 {
     const struct wk_settings *s = c->settings;
     char log_file[LH_PATH_BYTES];
-    if (s->ranks.reduce == WK_REDUCE_TCP) return wk_comm_tcp_create(c->env, out);
+    const struct wk_comm_tcp_conf tcp = {c->env, c->log, s->ranks.address, tls_conf(c)};
+    if (s->ranks.reduce == WK_REDUCE_TCP) return wk_comm_tcp_create(&tcp, out);
     LH_TRY(lh_path(log_file, sizeof log_file, s->node.dir, "nccl.log"));
     const struct wk_comm_nccl_conf conf = {
         .log = c->log,
@@ -74,6 +89,8 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .ranks = (uint32_t)s->ranks.count,
         .patience_ns = s->ranks.patience_ms * LH_MS,
         .gather_ns = gather_ns,
+        .address = wk_ranks_leader(s),
+        .tls = tls_conf(c),
     };
     LH_TRY(name_of(s, out->name));
     return open_comm(c, &out->comm);

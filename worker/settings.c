@@ -1,9 +1,12 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
+#include <string.h>
+
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "kernels/codec.h"
+#include "worker/stream/place.h"
 
 #define T struct wk_settings
 
@@ -118,16 +121,27 @@ static const struct lh_config_row rows[] = {
         "Part of the time that evaluations may take; what is due waits for it"),
 
     LH_CONFIG_ROW_INT(T, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
-        "Processes on this host that share the work of every step, the worker included"),
+        "Processes that share the work of every step, the worker included; on one host, or with "
+        "ranks.listen on several"),
     LH_CONFIG_ROW_INT(T, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
         "Which of them this process is: 0 is the worker, the others only compute for it"),
     LH_CONFIG_ROW_ENUM(T, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
         "How their gradients come together. shm: the worker alone holds parameters, the others see "
         "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
-        "summed over TCP on this host, to the same bits as shm. nccl: the same by NCCL, each rank "
-        "on a GPU of its own; the CPU still trains, and no GPU was seen to run it"),
+        "summed over TCP, to the same bits as shm. nccl: the same by NCCL, each rank on a GPU of "
+        "its own; the CPU still trains, and no GPU was seen to run it"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
-        "What names their shared memory or socket; empty: run, region and name of the node"),
+        "What names their shared memory or socket, the same for all of a worker; empty: run, "
+        "region and name of the node"),
+    LH_CONFIG_ROW_STRING(T, "ranks.listen", ranks.listen, "",
+        "Rank 0 with ranks on other hosts: its address for them, host:port, under mutual TLS with "
+        "the certificates of tls.*; not with ranks.reduce shm. Empty: all ranks are on this host"),
+    LH_CONFIG_ROW_STRING(T, "ranks.leader", ranks.leader, "",
+        "Any other rank: where rank 0 listens (its ranks.listen), host:port; a name is looked up "
+        "at the start"),
+    LH_CONFIG_ROW_STRING(T, "ranks.address", ranks.address, "",
+        "With either, and ranks.reduce tcp: this host's address in numbers, at which the other "
+        "ranks reach it to sum gradients, at any port, under mutual TLS"),
     LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
 
@@ -208,6 +222,57 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
+static lh_err check_one_host(const struct wk_settings *s)
+{
+    const struct {
+        const char *name, *value;
+    } hosts[] = {{"ranks.listen", s->ranks.listen},
+                 {"ranks.leader", s->ranks.leader},
+                 {"ranks.address", s->ranks.address}};
+    bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
+    for (size_t i = 0; i < LH_COUNT(hosts); i++)
+        if (hosts[i].value[0] && (shm || one))
+            return lh_fail(LH_ERR_CONFIG, "%s is set, but %s", hosts[i].name,
+                           one ? "ranks.count is 1: there are no other ranks"
+                               : "ranks.reduce shm is memory of one host: take tcp or nccl");
+    return LH_OK;
+}
+
+// Ranks on several hosts.
+static lh_err check_hosts(const struct wk_settings *s)
+{
+    bool leads = s->ranks.rank == 0, tcp = s->ranks.reduce == WK_REDUCE_TCP;
+    const char *key = leads ? "ranks.listen" : "ranks.leader", *at = wk_ranks_leader(s);
+    const char *other = leads ? s->ranks.leader : s->ranks.listen;
+    struct wk_place place;
+    LH_TRY(check_one_host(s));
+    if (other[0])
+        return lh_fail(LH_ERR_CONFIG, "%s is set, but ranks.rank is %lld: %s",
+                       leads ? "ranks.leader" : "ranks.listen", (long long)s->ranks.rank,
+                       leads ? "rank 0 listens itself, at ranks.listen"
+                             : "only rank 0 listens, the others are given ranks.leader");
+    if (!at[0] && s->ranks.address[0])
+        return lh_fail(LH_ERR_CONFIG,
+                       "ranks.address is set, but %s is not: with ranks on one host "
+                       "leave both",
+                       key);
+    if (!at[0]) return LH_OK;
+    LH_TRY(lh_address_check(key, at, false));
+    if (!tcp && s->ranks.address[0])
+        return lh_fail(LH_ERR_CONFIG, "ranks.address is of ranks.reduce tcp; NCCL's own "
+                                      "connections are bound by nccl.interface");
+    bool here = !strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5);
+    if (!tcp && !here && !strcmp(s->nccl.interface, "lo"))
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s is %.100s, but nccl.interface is lo, where no other host "
+                       "is: name the network interface that NCCL shall take",
+                       key, at);
+    if (!tcp) return LH_OK;
+    LH_TRY(lh_setting_needed("ranks.address", s->ranks.address, key));
+    lh_err err = wk_place_numeric(s->ranks.address, &place);
+    return err ? lh_fail(err, "ranks.address: %s", lh_err_text(err)) : LH_OK;
+}
+
 static lh_err check(const void *settings)
 {
     const struct wk_settings *s = settings;
@@ -221,6 +286,7 @@ static lh_err check(const void *settings)
         return lh_fail(
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
+    LH_TRY(check_hosts(s));
     LH_TRY(check_trainer(s));
     if (s->retry_base_ms > s->retry_max_ms)
         return lh_fail(LH_ERR_CONFIG,

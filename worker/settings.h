@@ -53,6 +53,7 @@ struct wk_settings {
         int64_t count, rank;
         int reduce; // enum wk_reduce_kind
         const char *name;
+        const char *listen, *leader, *address; // "": all ranks are on one host
         int64_t patience_ms;
     } ranks;
 
@@ -71,6 +72,11 @@ extern const struct lh_config_table wk_settings_table;
 
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
+// The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
+static inline const char *wk_ranks_leader(const struct wk_settings *s)
+{
+    return s->ranks.rank ? s->ranks.leader : s->ranks.listen;
+}
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';

@@ -6,13 +6,19 @@ the others train on, and it takes part again when it is started. Then the worker
 killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
 answers nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that is
-refused or never made, an abort that hangs. In the end all ranks hold the worker's parameters to the
-bit, the replicas are the servers', every unit is credited once, and no process is left.
+refused or never made, an abort that hangs. With --hosts each rank has an address of its own and a
+files of its own, and all talk under mutual TLS: as on several hosts; strangers come
+to the leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks
+hold the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
+and no process is left.
 """
 import argparse
 import json
 import os
+import shutil
 import signal
+import socket
+import ssl
 import sys
 import time
 
@@ -25,7 +31,7 @@ STEPS_A_STATUS = 14  # 3000 tokens/s, 256 a step: a status is at most about a se
 class Region:
     """asia: a worker and its ranks."""
 
-    def __init__(self, world, coordinator, ranks, more):
+    def __init__(self, world, coordinator, ranks, more, hosts=False):
         self.worker = world.worker("asia", coordinator, **{
             "ranks.count": ranks, "ranks.name": world.dir, "trainer.tokens_per_s": 3000, **more})
         self.ranks = [self.worker]
@@ -33,6 +39,32 @@ class Region:
             name = f"asia-0.{rank}"
             settings = {**self.worker.settings, "dir": world.path(name), "ranks.rank": rank}
             self.ranks.append(Node(world, "worker", "asia", name, settings))
+        self.leader = ("127.0.0.2", free_port("127.0.0.2")) if hosts else None
+        if hosts:
+            self.spread(world)
+
+    def spread(self, world):
+        """Each rank as on a host of its own: an address, a certificate, and only the files that
+        would be there."""
+        for rank, node in enumerate(self.ranks):
+            at = "%s:%d" % self.leader
+            node.settings["ranks.leader" if rank else "ranks.listen"] = at
+            if node.settings["ranks.reduce"] == "tcp":
+                node.settings["ranks.address"] = f"127.0.0.{2 + rank}"
+            if not rank:
+                continue
+            world.certificate("worker", "asia", node.name)
+            host = world.path(f"host-{rank}")
+            os.mkdir(host)
+            mine = {"tls.ca": world.path("ca", "ca.pem"),
+                    "tls.cert": world.path("certs", node.name + ".pem"),
+                    "tls.key": world.path("certs", node.name + ".key"),
+                    "model.manifest": world.path("model.json")}
+            for key, path in mine.items():
+                node.settings[key] = shutil.copy(path, host)
+            for key in ("data.units", "data.dir"):
+                node.settings[key] = os.path.join(host, "not-here")
+            node.settings["node.name"] = node.name
 
     def start(self):
         for rank in self.ranks:
@@ -53,6 +85,58 @@ class Region:
         until(f"it trains on after {what}",
               lambda: done()[1] > (since if done()[0] == pid else 0) + STEPS_A_STATUS)
         return time.monotonic() - begun
+
+
+def free_port(host):
+    with socket.socket() as s:
+        s.bind((host, 0))
+        return s.getsockname()[1]
+
+
+def knock(region, ca, pem):
+    """Comes to the leader under TLS with this certificate, and sees that nobody talks to it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.load_cert_chain(pem, pem.replace(".pem", ".key"))
+    try:
+        with socket.create_connection(region.leader) as plain:
+            with context.wrap_socket(plain) as s:
+                s.sendall(b"REPW\x01\x01\0\0" + region.worker.settings["ranks.name"].encode())
+                check(not s.recv(1), f"the leader talks to {pem} of {ca}")
+    except OSError:
+        pass  # It hung up in the midst of it.
+
+
+def refused(world, region, role, where, name, ca="ca", words=None):
+    """Until the leader says why: it says a few a second of what others cause."""
+    folder = "certs" if ca == "ca" else ca + "-certs"
+    world.tool("certs", "issue", "--dir", world.path(ca), "--run", world.run, "--role", role,
+               "--region", where, "--name", name, "--out", world.path(folder))
+    def said():
+        knock(region, ca, world.path(folder, name + ".pem"))
+        return region.worker.says("region.refused", words or f"/{where}/{name}, but")
+    until(f"the leader refuses {name} of {ca}", said)
+
+
+def strangers(world, region):
+    """Nobody else is heard at the leader's address, and it goes on."""
+    refused(world, region, "worker", "europe", "europe-7")
+    refused(world, region, "server", "asia", "server-7")
+    world.tool("certs", "init", "--dir", world.path("others"), "--domain", "e2e.test")
+    refused(world, region, "worker", "asia", "asia-7", "others", "the peer's certificate: ")
+    before = region.worker.text().count("region.refused")
+    silent = [socket.create_connection(region.leader) for _ in range(40)]
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"REPW\x01\x01\0\0" * 64, os.urandom(5000)):
+        with socket.create_connection(region.leader) as s:
+            s.sendall(garbage)
+    until("the leader turns them away",
+          lambda: region.worker.text().count("region.refused") > before)
+    region.goes_on("strangers came")
+    kill_a_rank(region)  # It comes back while the silent ones still take places.
+    for s in silent:
+        s.close()
+    print("40 that say nothing, garbage, and certificates of another region and role: refused")
 
 
 def kill_a_rank(region):
@@ -157,10 +241,10 @@ def check_equal(region):
     print(f"{len(region.ranks)} ranks end with the same parameters; {json.dumps(mine)}")
 
 
-def run(world, ranks, more, kills):
+def run(world, ranks, more, kills, hosts):
     coordinator = world.coordinator(workers=2).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
-    region = Region(world, coordinator, ranks, more).start()
+    region = Region(world, coordinator, ranks, more, hosts).start()
     other = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 3000}).start()
     region.together()
     for rank in region.ranks[1:]:
@@ -168,8 +252,11 @@ def run(world, ranks, more, kills):
     if more["ranks.reduce"] == "nccl":
         check_nccl(region)
         fail_on_demand(world, region)
-    if kills:
+    if hosts:
+        strangers(world, region)
+    elif kills:
         kill_a_rank(region)
+    if kills:
         kill_the_worker(region)
         stop_a_rank(region)
         check(coordinator.status().get("phase", "running") == "running",
@@ -192,16 +279,18 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--nccl", help="the made-up NCCL, and its devices")
+    parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s"}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
-    with World(flags.build, units=800 if flags.nccl else 240, keep=flags.keep) as world:
+    units = 800 if flags.nccl else 600 if flags.hosts else 240
+    with World(flags.build, units=units, keep=flags.keep) as world:
         os.mkdir(world.path("faults"))
         os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
-        run(world, flags.ranks, more, flags.ranks > 2)
+        run(world, flags.ranks, more, flags.ranks > 2, flags.hosts)
     return 0
 
 

@@ -6,7 +6,7 @@
 // one of them and leaves, and the thread then frees what there was. An implementation whose call
 // never returns keeps aborted() false: the state machine ends the process then.
 //
-// Implementations: comm_tcp.c (sockets of one host), comm_nccl.c (NCCL and a device).
+// Implementations: comm_tcp.c (sockets), comm_nccl.c (NCCL and a device).
 #ifndef WK_COMM_H
 #define WK_COMM_H
 

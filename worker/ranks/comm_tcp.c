@@ -1,40 +1,42 @@
 // Collectives over TCP: how the ranks of a communicator find each other. See comm_tcp.h.
 //
-// Every rank listens. The others come to rank 0, whose port is in the communicator's id, and say
-// theirs; when all have come, each hears all ports and connects to the rank after it. Little
-// endian:
+// Every rank listens. The others come to rank 0, whose place is in the communicator's id, greet it
+// (greeting.h) and say theirs; when all have come, each hears all places and connects to the rank
+// after it. A place is a port, and with hosts the address before it (place.h). Little endian:
 //
-//   id         0 u32 magic "WTCP"   4 u16 port of rank 0   6 zeros   32 secret, 32
-//   greeting   0 u32 magic          4 u8 kind (1 comes to rank 0, 2 is the rank before in the ring)
-//              5 u8 rank            6 u16 its port         8 secret, 32
-//   ports      u16 a rank
+//   id         0 u32 magic "WTCP"   4 u16 port of rank 0   6 its address, 16 (zeros on one host)
+//              22 zeros   32 secret, 32
+//   places     a rank: with hosts its address, 16; u16 port
 //
-// Whoever greets without the secret is turned away, and whoever greets not at all after
-// GREETING_MS.
+// Whoever greets without the secret is turned away, and whoever greets not at all after a while
+// (door.h). With hosts everything is under TLS.
 #include "worker/ranks/comm_tcp.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/greeting.h"
 #include "worker/ranks/ring.h"
+#include "worker/stream/door.h"
 
-enum { GREETING_MS = 1000, GREETING_BYTES = 40, SECRET_AT = 32, COMES = 1, BEFORE = 2 };
+enum { GREETING_MS = 1000, LOOK_MS = 100, SECRET_AT = 32 };
+enum { PORT_BYTES = 2, PLACE_BYTES = WK_HOST_BYTES + PORT_BYTES };
 static const uint32_t magic = 0x50435457;
 
 struct tcp {
     struct wk_comm base; // first
     struct lh_env *env;
-    int listener, after, before; // -1: none
-    int come[WK_RANKS_MAX];      // rank 0: connections of those who said their ports
-    uint16_t port[WK_RANKS_MAX];
+    struct lh_log *log;
+    struct wk_tls *tls; // NULL: on one host
+    struct wk_place own;
+    struct wk_door door;
+    struct wk_stream after, before;
+    struct wk_stream come[WK_RANKS_MAX]; // rank 0: connections of those who said their places
+    struct wk_place place[WK_RANKS_MAX];
     uint32_t ranks, rank;
     struct lh_hash secret;
     struct wk_ring ring;
@@ -54,30 +56,19 @@ static uint32_t version(struct wk_comm *c)
 
 // ---------------------------------------------------------------- sockets
 
-static void shut(int *fd)
+static void refused(void *arg, const char *why)
 {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
+    lh_log_peer(((struct tcp *)arg)->log, LH_INFO, "ring.refused", "%s", why);
 }
 
-static struct sockaddr_in loopback(uint16_t port)
+static LH_MUST lh_err listen_here(struct tcp *t)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return a;
-}
-
-static LH_MUST lh_err listen_here(struct tcp *t, uint16_t *port)
-{
-    struct sockaddr_in a = loopback(0);
-    socklen_t size = sizeof a;
-    shut(&t->listener);
-    t->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    bool fine = t->listener >= 0 && !bind(t->listener, (struct sockaddr *)&a, sizeof a) &&
-                !listen(t->listener, WK_RANKS_MAX) &&
-                !getsockname(t->listener, (struct sockaddr *)&a, &size);
-    if (!fine) return lh_fail_errno(errno, "a port for the ranks of this host");
-    *port = ntohs(a.sin_port);
+    struct wk_door_conf conf = {.tls = t->tls, .refused = refused, .arg = t};
+    conf.greeting_bytes = t->tls ? WK_RING_GREETING_HOSTS_BYTES : WK_RING_GREETING_BYTES;
+    wk_door_close(&t->door);
+    t->own.port = 0;
+    LH_TRY(wk_place_listen(&t->own, WK_RANKS_MAX, &conf.listener));
+    wk_door_open(&t->door, &conf);
     return LH_OK;
 }
 
@@ -90,11 +81,11 @@ static LH_MUST lh_err wait_for(struct tcp *t, int fd, short events, int ms)
     return n ? LH_OK : lh_fail(LH_ERR_DEADLINE, "a rank says nothing for %d ms", ms);
 }
 
-static LH_MUST lh_err send_all(struct tcp *t, int fd, struct lh_span bytes)
+static LH_MUST lh_err send_all(struct tcp *t, struct wk_stream *s, struct lh_span bytes)
 {
     for (size_t at = 0; at < bytes.len;) {
-        LH_TRY(wait_for(t, fd, POLLOUT, GREETING_MS));
-        ssize_t n = send(fd, bytes.data + at, bytes.len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        LH_TRY(wait_for(t, s->fd, POLLOUT, GREETING_MS));
+        ssize_t n = wk_stream_send(s, bytes.data + at, bytes.len - at, false);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return lh_fail(LH_ERR_UNAVAILABLE, "a rank is gone: %s", strerror(errno));
         if (n > 0) at += (size_t)n;
@@ -102,86 +93,69 @@ static LH_MUST lh_err send_all(struct tcp *t, int fd, struct lh_span bytes)
     return LH_OK;
 }
 
-static LH_MUST lh_err read_all(struct tcp *t, int fd, uint8_t *to, size_t bytes, int ms)
+static LH_MUST lh_err read_all(struct tcp *t, struct wk_stream *s, uint8_t *to, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
-        LH_TRY(wait_for(t, fd, POLLIN, ms));
-        ssize_t n = recv(fd, to + at, bytes - at, MSG_DONTWAIT);
+        ssize_t n = wk_stream_recv(s, to + at, bytes - at);
         if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return lh_fail(LH_ERR_UNAVAILABLE, "a rank is gone%s%s", n ? ": " : "",
                            n ? strerror(errno) : "");
         if (n > 0) at += (size_t)n;
+        if (n < 0) LH_TRY(wait_for(t, s->fd, POLLIN, -1));
     }
     return LH_OK;
 }
 
-static LH_MUST lh_err connect_to(struct tcp *t, uint16_t port, int *out)
+static LH_MUST lh_err connect_to(struct tcp *t, const struct wk_place *to, struct wk_stream *out)
 {
-    struct sockaddr_in a = loopback(port);
-    int one = 1, failed = 0;
-    socklen_t size = sizeof failed;
-    *out = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (*out < 0) return lh_fail_errno(errno, "a socket");
-    setsockopt(*out, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (connect(*out, (struct sockaddr *)&a, sizeof a)) failed = errno;
-    lh_err err = LH_OK;
-    if (failed == EINPROGRESS) {
-        err = wait_for(t, *out, POLLOUT, -1);
-        getsockopt(*out, SOL_SOCKET, SO_ERROR, &failed, &size);
-    }
-    if (!err && failed)
-        err = lh_fail(LH_ERR_UNAVAILABLE, "a rank at port %u: %s", port, strerror(failed));
-    return err;
+    struct sockaddr_storage a;
+    socklen_t size = wk_place_sockaddr(to, &a);
+    return wk_stream_connect((struct sockaddr *)&a, size, t->tls, out);
+}
+
+// "a rank at 10.0.0.7:4711: ", before what failed.
+static LH_MUST lh_err failed_at(const struct wk_place *p, lh_err err)
+{
+    char text[WK_PLACE_TEXT];
+    if (!err || err == LH_ERR_BEHIND || err == LH_ERR_CANCELLED) return err;
+    wk_place_text(p, text);
+    return lh_fail(err, "a rank at %s: %s", text, lh_err_text(err));
 }
 
 // ---------------------------------------------------------------- greetings
 
-struct greeting {
-    uint8_t kind, rank;
-    uint16_t port;
-};
-
-static LH_MUST lh_err greet(struct tcp *t, int fd, uint8_t kind, uint16_t port)
+static LH_MUST lh_err greet(struct tcp *t, struct wk_stream *s, enum wk_ring_greeting_kind kind)
 {
-    uint8_t bytes[GREETING_BYTES];
+    uint8_t bytes[WK_RING_GREETING_HOSTS_BYTES];
     struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
-    lh_put_u32(&b, magic);
-    lh_put_u8(&b, kind);
-    lh_put_u8(&b, (uint8_t)t->rank);
-    lh_put_u16(&b, port);
-    lh_put(&b, t->secret.b, sizeof t->secret.b);
-    return send_all(t, fd, lh_buf_span(&b));
+    struct wk_ring_greeting g = {
+        .kind = kind, .rank = (uint8_t)t->rank, .hosts = t->tls != NULL, .place = t->own};
+    g.secret = t->secret;
+    if (kind == WK_RING_BEFORE) g.place.port = 0;
+    wk_ring_greeting_put(&b, &g);
+    return send_all(t, s, lh_buf_span(&b));
 }
 
-static LH_MUST lh_err read_greeting(struct tcp *t, int fd, struct greeting *out)
+// The next rank that has come; false: none has now.
+static bool let_in(struct tcp *t, struct wk_ring_greeting *out, struct wk_guest *guest)
 {
-    uint8_t bytes[GREETING_BYTES];
-    struct lh_hash secret;
-    LH_TRY(read_all(t, fd, bytes, sizeof bytes, GREETING_MS));
-    struct lh_cursor c = lh_cursor(lh_span(bytes, sizeof bytes));
-    uint32_t is = lh_get_u32(&c);
-    out->kind = lh_get_u8(&c);
-    out->rank = lh_get_u8(&c);
-    out->port = lh_get_u16(&c);
-    lh_get_into(&c, secret.b, sizeof secret.b);
-    bool known = is == magic && lh_hash_equal(&secret, &t->secret) && out->rank < t->ranks;
-    return known ? LH_OK : lh_fail(LH_ERR_UNAUTHENTICATED, "no rank of this communicator");
-}
-
-// The next rank that comes. Strangers are turned away meanwhile.
-static LH_MUST lh_err let_in(struct tcp *t, struct greeting *out, int *fd)
-{
-    for (;;) {
-        int one = 1;
-        LH_TRY(wait_for(t, t->listener, POLLIN, -1));
-        *fd = accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (*fd < 0) continue;
-        setsockopt(*fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-        lh_err err = read_greeting(t, *fd, out);
-        if (!err) return LH_OK;
-        shut(fd);
-        if (wk_comm_stopped(&t->base)) return err;
+    while (wk_door_next(&t->door, lh_now(t->env), guest)) {
+        lh_err err =
+            wk_ring_greeting_get(lh_span(guest->greeting, guest->come), t->tls != NULL, out);
+        bool known = !err && lh_hash_equal(&out->secret, &t->secret) && out->rank < t->ranks;
+        if (known) return true;
+        wk_door_refuse(&t->door, guest, "no rank of this communicator");
     }
+    return false;
+}
+
+// Waits for who comes, and for a connection that is being made; -1: none is.
+static LH_MUST lh_err wait_at_door(struct tcp *t, int fd, short events)
+{
+    struct pollfd p[WK_DOOR_POLLS + 2] = {{t->base.bell, POLLIN, 0}, {fd, events, 0}};
+    nfds_t n = 2 + wk_door_polls(&t->door, p + 2);
+    poll(p, n, LOOK_MS);
+    return wk_comm_stopped(&t->base) ? wk_comm_leaves() : LH_OK;
 }
 
 // ---------------------------------------------------------------- a communicator
@@ -190,95 +164,133 @@ static lh_err unique_id(struct wk_comm *c, struct wk_nccl_id *out)
 {
     struct tcp *t = tcp_of(c);
     struct lh_buf b = lh_buf_over(out->bytes, sizeof out->bytes);
-    uint16_t port;
-    LH_TRY(listen_here(t, &port));
+    LH_TRY(listen_here(t));
     lh_random(t->env, t->secret.b, sizeof t->secret.b);
     lh_put_u32(&b, magic);
-    lh_put_u16(&b, port);
+    lh_put_u16(&b, t->own.port);
+    if (t->tls) lh_put(&b, t->own.host, sizeof t->own.host);
     lh_put_zeros(&b, SECRET_AT - b.len);
     lh_put(&b, t->secret.b, sizeof t->secret.b);
     lh_put_zeros(&b, sizeof out->bytes - b.len);
     return lh_buf_err(&b);
 }
 
-// Rank 0: all others come and hear all ports.
-static LH_MUST lh_err gather_ports(struct tcp *t)
+static void put_place(const struct tcp *t, struct lh_buf *b, const struct wk_place *p)
 {
-    uint8_t ports[WK_RANKS_MAX * sizeof(uint16_t)];
-    struct lh_buf b = lh_buf_over(ports, sizeof ports);
+    if (t->tls)
+        wk_place_put(b, p);
+    else
+        lh_put_u16(b, p->port);
+}
+
+// Rank 0: all others come and hear all places.
+static LH_MUST lh_err gather_places(struct tcp *t)
+{
+    uint8_t places[WK_RANKS_MAX * PLACE_BYTES];
+    struct lh_buf b = lh_buf_over(places, sizeof places);
+    struct wk_guest guest;
+    struct wk_ring_greeting g;
     for (uint32_t count = 1; count < t->ranks;) {
-        struct greeting g;
-        int fd;
-        LH_TRY(let_in(t, &g, &fd));
-        if (g.kind != COMES || !g.rank || t->come[g.rank] >= 0) {
-            shut(&fd);
+        if (!let_in(t, &g, &guest)) {
+            LH_TRY(wait_at_door(t, -1, 0));
             continue;
         }
-        t->come[g.rank] = fd;
-        t->port[g.rank] = g.port;
+        if (g.kind != WK_RING_COMES || !g.rank || t->come[g.rank].fd >= 0) {
+            wk_door_refuse(&t->door, &guest, "a rank that comes twice");
+            continue;
+        }
+        t->come[g.rank] = guest.stream;
+        t->place[g.rank] = g.place;
         count++;
     }
-    for (uint32_t rank = 0; rank < t->ranks; rank++) lh_put_u16(&b, t->port[rank]);
+    for (uint32_t rank = 0; rank < t->ranks; rank++) put_place(t, &b, &t->place[rank]);
     for (uint32_t rank = 1; rank < t->ranks; rank++)
-        LH_TRY(send_all(t, t->come[rank], lh_buf_span(&b)));
+        LH_TRY(send_all(t, &t->come[rank], lh_buf_span(&b)));
     return LH_OK;
 }
 
-static LH_MUST lh_err hear_ports(struct tcp *t, uint16_t leader)
+static LH_MUST lh_err go_to_leader(struct tcp *t)
 {
-    uint8_t ports[WK_RANKS_MAX * sizeof(uint16_t)];
-    uint16_t own;
-    LH_TRY(listen_here(t, &own));
-    LH_TRY(connect_to(t, leader, &t->come[0]));
-    LH_TRY(greet(t, t->come[0], COMES, own));
-    LH_TRY(read_all(t, t->come[0], ports, t->ranks * sizeof(uint16_t), -1));
-    struct lh_cursor c = lh_cursor(lh_span(ports, t->ranks * sizeof(uint16_t)));
-    for (uint32_t rank = 0; rank < t->ranks; rank++) t->port[rank] = lh_get_u16(&c);
+    struct wk_stream *s = &t->come[0];
+    lh_err err;
+    LH_TRY(connect_to(t, &t->place[0], s));
+    while ((err = wk_stream_ready(s)) == LH_ERR_BEHIND)
+        LH_TRY(wait_for(t, s->fd, wk_stream_events(s), -1));
+    if (!err) err = greet(t, s, WK_RING_COMES);
+    return err;
+}
+
+static LH_MUST lh_err hear_places(struct tcp *t)
+{
+    uint8_t places[WK_RANKS_MAX * PLACE_BYTES];
+    size_t bytes = (size_t)t->ranks * (t->tls ? PLACE_BYTES : PORT_BYTES);
+    LH_TRY(listen_here(t));
+    LH_TRY(failed_at(&t->place[0], go_to_leader(t)));
+    LH_TRY(read_all(t, &t->come[0], places, bytes));
+    struct lh_cursor c = lh_cursor(lh_span(places, bytes));
+    for (uint32_t rank = 0; rank < t->ranks; rank++)
+        t->place[rank] = t->tls ? wk_place_get(&c) : wk_place_loopback(lh_get_u16(&c));
     return LH_OK;
 }
 
-static LH_MUST lh_err close_ring(struct tcp *t)
+// One rank's connections wait for each other's doors all around the ring, so both are made beside
+// each other.
+static LH_MUST lh_err join_ring(struct tcp *t)
 {
     uint32_t before = (t->rank + t->ranks - 1) % t->ranks;
-    LH_TRY(connect_to(t, t->port[(t->rank + 1) % t->ranks], &t->after));
-    LH_TRY(greet(t, t->after, BEFORE, 0));
+    const struct wk_place *next = &t->place[(t->rank + 1) % t->ranks];
+    bool greeted = false;
+    struct wk_guest guest;
+    struct wk_ring_greeting g;
+    LH_TRY(failed_at(next, connect_to(t, next, &t->after)));
     for (;;) {
-        struct greeting g;
-        LH_TRY(let_in(t, &g, &t->before));
-        if (g.kind == BEFORE && g.rank == before) return LH_OK;
-        shut(&t->before);
+        lh_err err = greeted ? LH_OK : wk_stream_ready(&t->after);
+        if (!err && !greeted) {
+            err = greet(t, &t->after, WK_RING_BEFORE);
+            greeted = !err;
+        }
+        if (err && err != LH_ERR_BEHIND) return failed_at(next, err);
+        while (let_in(t, &g, &guest))
+            if (g.kind == WK_RING_BEFORE && g.rank == before && t->before.fd < 0)
+                t->before = guest.stream;
+            else
+                wk_door_refuse(&t->door, &guest, "not the rank before in the ring");
+        if (greeted && t->before.fd >= 0) return LH_OK;
+        LH_TRY(wait_at_door(t, greeted ? -1 : t->after.fd, wk_stream_events(&t->after)));
     }
 }
 
 static void close_all(struct tcp *t, bool ring)
 {
-    shut(&t->listener);
-    for (uint32_t rank = 0; rank < WK_RANKS_MAX; rank++) shut(&t->come[rank]);
+    wk_door_close(&t->door);
+    for (uint32_t rank = 0; rank < WK_RANKS_MAX; rank++) wk_stream_close(&t->come[rank]);
     if (!ring) return;
-    shut(&t->after);
-    shut(&t->before);
+    wk_stream_close(&t->after);
+    wk_stream_close(&t->before);
 }
 
 static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank)
 {
     struct tcp *t = tcp_of(c);
     struct lh_cursor at = lh_cursor(lh_span(id->bytes, sizeof id->bytes));
+    struct wk_place leader = wk_place_loopback(0);
     uint32_t is = lh_get_u32(&at);
-    uint16_t port = lh_get_u16(&at);
-    (void)lh_get(&at, SECRET_AT - sizeof is - sizeof port);
+    leader.port = lh_get_u16(&at);
+    if (t->tls) lh_get_into(&at, leader.host, sizeof leader.host);
+    at = lh_cursor(lh_span(id->bytes + SECRET_AT, sizeof id->bytes - SECRET_AT));
     lh_get_into(&at, t->secret.b, sizeof t->secret.b);
     if (is != magic)
         return lh_fail(LH_ERR_CONFIG, "the leader's ranks.reduce is not tcp, but this rank's is");
     t->ranks = ranks;
     t->rank = rank;
-    t->port[0] = port;
+    t->place[0] = leader;
     if (rank)
-        LH_TRY(hear_ports(t, port));
+        LH_TRY(hear_places(t));
     else
-        LH_TRY(gather_ports(t));
-    LH_TRY(close_ring(t));
+        LH_TRY(gather_places(t));
+    LH_TRY(join_ring(t));
     close_all(t, false);
-    t->ring = (struct wk_ring){t->before, t->after, ranks, rank, c->bell, 0, t->scratch};
+    t->ring = (struct wk_ring){&t->before, &t->after, ranks, rank, c->bell, 0, t->scratch};
     return LH_OK;
 }
 
@@ -299,29 +311,48 @@ static void end(struct wk_comm *c)
     close_all(tcp_of(c), true);
 }
 
-static void destroy(struct wk_comm *c)
+static void free_tcp(struct tcp *t)
 {
-    free(tcp_of(c)->scratch);
-    free(c);
+    wk_tls_close(t->tls);
+    free(t->scratch);
+    free(t);
 }
 
-lh_err wk_comm_tcp_create(struct lh_env *env, struct wk_comm **out)
+static void destroy(struct wk_comm *c)
+{
+    free_tcp(tcp_of(c));
+}
+
+static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *conf)
 {
     static const struct wk_comm_ops ops = {"tcp",  version, unique_id, init,   share,
                                            reduce, NULL,    end,       destroy};
-    struct tcp *t = calloc(1, sizeof *t);
-    uint8_t *scratch = malloc(WK_RING_SEGMENT_BYTES);
-    lh_err err = LH_ERR_NO_MEMORY;
-    *out = NULL;
-    if (t && scratch) {
-        *t = (struct tcp){.base = {.ops = &ops}, .env = env, .scratch = scratch};
-        t->listener = t->after = t->before = -1;
-        for (uint32_t rank = 0; rank < WK_RANKS_MAX; rank++) t->come[rank] = -1;
-        err = wk_comm_start(&t->base);
-        if (!err) *out = &t->base;
+    t->base.ops = &ops;
+    t->env = conf->env;
+    t->log = conf->log;
+    t->own = wk_place_loopback(0);
+    t->door.conf.listener = -1;
+    t->after = t->before = wk_stream_none();
+    for (int i = 0; i < WK_DOOR_GUESTS; i++) t->door.guest[i].stream = wk_stream_none();
+    for (uint32_t rank = 0; rank < WK_RANKS_MAX; rank++) t->come[rank] = wk_stream_none();
+    t->scratch = malloc(WK_RING_SEGMENT_BYTES);
+    if (!t->scratch) return lh_fail(LH_ERR_NO_MEMORY, "a ring of ranks");
+    if (conf->address[0]) {
+        LH_TRY(wk_place_numeric(conf->address, &t->own));
+        LH_TRY(wk_tls_open(&conf->tls, &t->tls));
     }
-    if (!err) return LH_OK;
-    free(scratch);
-    free(t);
+    return wk_comm_start(&t->base);
+}
+
+lh_err wk_comm_tcp_create(const struct wk_comm_tcp_conf *conf, struct wk_comm **out)
+{
+    struct tcp *t = calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t) return lh_fail(LH_ERR_NO_MEMORY, "a ring of ranks");
+    lh_err err = open_tcp(t, conf);
+    if (err)
+        free_tcp(t);
+    else
+        *out = &t->base;
     return err;
 }

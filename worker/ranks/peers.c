@@ -181,6 +181,11 @@ static void lost(void *arg, uint32_t rank)
     wk_region_lost(p->region, rank, lh_now(p->conf.env));
 }
 
+static void refused(void *arg, const char *why)
+{
+    lh_log_peer(((struct wk_peers *)arg)->conf.log, LH_WARN, "region.refused", "%s", why);
+}
+
 // ---------------------------------------------------------------- the thread
 
 static void take_wish(struct wk_peers *p)
@@ -217,7 +222,7 @@ static void *run(void *arg)
         polls[n++] = (struct pollfd){p->bell, POLLIN, 0};
         poll(polls, n, TICK_MS);
         if (polls[n - 1].revents && read(p->bell, &count, sizeof count) < 0) continue;
-        wk_wire_look(p->channel);
+        wk_wire_look(p->channel, lh_now(p->conf.env));
     }
     if (over && !p->conf.rank) wk_region_over(p->region);
     return NULL;
@@ -283,7 +288,12 @@ static void free_peers(struct wk_peers *p)
 static LH_MUST lh_err make(struct wk_peers *p)
 {
     const struct wk_reduce_state *s = &p->conf.state;
-    const struct wk_wire_hooks hooks = {message, lost, p};
+    const struct wk_wire_conf wire = {.name = p->conf.name,
+                                      .rank = p->conf.rank,
+                                      .ranks = p->conf.ranks,
+                                      .address = p->conf.address,
+                                      .tls = p->conf.tls,
+                                      .hooks = {message, lost, refused, p}};
     const struct wk_comm_arrays arrays = {
         .part = {{s->value, s->values * sizeof(float)},
                  {s->m, s->values * sizeof(float)},
@@ -298,7 +308,7 @@ static LH_MUST lh_err make(struct wk_peers *p)
     wk_comm_bind(p->conf.comm, &arrays, p->bell);
     const struct wk_region_conf region = region_conf(p);
     LH_TRY(wk_region_create(&region, lh_now(p->conf.env), &p->region));
-    LH_TRY(wk_wire_open(p->conf.name, p->conf.rank, p->conf.ranks, &hooks, &p->channel));
+    LH_TRY(wk_wire_open(&wire, &p->channel));
     int failed = pthread_create(&p->thread, NULL, run, p);
     return failed ? lh_fail_errno(failed, "the region's thread") : LH_OK;
 }

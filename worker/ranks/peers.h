@@ -10,6 +10,7 @@
 #include "common/env/log.h"
 #include "worker/ranks/comm.h"
 #include "worker/ranks/reduce.h"
+#include "worker/stream/tls.h"
 
 enum { WK_PEERS_NAME_BYTES = 64, WK_PEERS_TEXT = 320 };
 
@@ -17,6 +18,10 @@ struct wk_peers_conf {
     struct lh_env *env; // clock and chance
     struct lh_log *log;
     char name[WK_PEERS_NAME_BYTES]; // the region's processes find each other by it
+    // The address at which rank 0 listens, "host:port", and the certificates. Empty: all ranks are
+    // on this host.
+    const char *address;
+    struct wk_tls_conf tls;
     uint32_t rank, ranks;
     int64_t patience_ns; // How long a rank may take for its part of a step.
     // How long a leader waits for ranks that are not there, before it goes on without them.

@@ -1,106 +1,139 @@
 // The channel between a region's processes. See peers_wire.h.
 //
 // Invariants: 1. a place of `link` is a rank's, the leader's of each other rank and a member's of
-// rank 0; a connection that has not greeted yet waits in `guest`; 2. a rank that connects anew
-// takes the place of its connection before, which is told as lost first.
+// rank 0; a connection that has not greeted yet waits at the door (door.h); 2. a rank that connects
+// anew takes the place of its connection before, which is told as lost first.
 #include "worker/ranks/peers_wire.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/greeting.h"
 
-enum { VERSION = 1, GREETING_BYTES = 8, LENGTH_BYTES = 4, GUESTS = 8, READ_BYTES = 256 << 10 };
+enum { LENGTH_BYTES = 4, READ_BYTES = 256 << 10 };
 enum { MESSAGE_MAX = WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_MAX };
-static const uint32_t magic = 0x52455057;
+enum { RETRY_MS = 500, VANISHED_S = 20, SAY_AGAIN_S = 30, TEXT_BYTES = 320 }; // over TCP
 
 struct link {
-    int fd; // -1: none
+    struct wk_stream stream;
+    bool stands; // greeted; a member's may be on its way
     struct lh_buf in, out;
 };
 
 struct wk_wire {
-    struct sockaddr_un name;
-    socklen_t name_bytes;
+    char name[WK_REGION_NAME_BYTES];
     uint32_t rank, ranks;
     struct wk_wire_hooks hooks;
-    int listener; // -1: none
+    struct wk_tls *tls; // NULL: a Unix socket
+    struct wk_place place;
+    struct sockaddr_storage leader;
+    socklen_t leader_bytes;
+    int64_t again_ns, until_ns; // a member: its next attempt; the end of this one
+    char said[TEXT_BYTES];      // a member: why the last attempt failed, as it was told
+    int64_t said_ns;
+    struct wk_door door; // the leader's; no listener: none
     struct link link[WK_RANKS_MAX];
-    int guest[GUESTS]; // -1: none
 };
 
 static struct link no_link(void)
 {
-    return (struct link){-1, lh_buf(LENGTH_BYTES + MESSAGE_MAX + READ_BYTES),
+    return (struct link){wk_stream_none(), false, lh_buf(LENGTH_BYTES + MESSAGE_MAX + READ_BYTES),
                          lh_buf(2 * (LENGTH_BYTES + MESSAGE_MAX))};
 }
 
-static void shut(int *fd)
+static void free_link(struct link *l)
 {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
+    wk_stream_close(&l->stream);
+    lh_buf_free(&l->in);
+    lh_buf_free(&l->out);
+    *l = no_link();
 }
 
 static void drop(struct wk_wire *c, uint32_t rank)
 {
     struct link *l = &c->link[rank];
-    if (l->fd < 0) return;
-    shut(&l->fd);
-    lh_buf_free(&l->in);
-    lh_buf_free(&l->out);
-    *l = no_link();
-    c->hooks.lost(c->hooks.arg, rank);
+    bool stood = l->stands;
+    free_link(l);
+    if (stood) c->hooks.lost(c->hooks.arg, rank);
 }
 
-static bool is_ours(int fd)
+static void say_refused(void *arg, const char *why)
 {
-    struct ucred peer;
-    socklen_t size = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+    const struct wk_wire *c = arg;
+    if (c->hooks.refused) c->hooks.refused(c->hooks.arg, why);
 }
 
 // ---------------------------------------------------------------- open, close
 
-static int new_socket(void)
+static LH_MUST lh_err listen_as(struct wk_wire *c, int *out)
 {
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
-static LH_MUST lh_err listen_as(struct wk_wire *c, const char *name)
-{
-    c->listener = new_socket();
-    if (c->listener < 0) return lh_fail_errno(errno, "a socket");
-    if (!bind(c->listener, (struct sockaddr *)&c->name, c->name_bytes))
-        return listen(c->listener, WK_RANKS_MAX) ? lh_fail_errno(errno, "ranks of %s", name)
-                                                 : LH_OK;
-    if (errno != EADDRINUSE) return lh_fail_errno(errno, "ranks of %s", name);
+    if (c->tls) return wk_place_listen(&c->place, WK_RANKS_MAX, out);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return lh_fail_errno(errno, "a socket");
+    bool fine =
+        !bind(fd, (struct sockaddr *)&c->leader, c->leader_bytes) && !listen(fd, WK_RANKS_MAX);
+    int failed = errno;
+    *out = fd;
+    if (fine) return LH_OK;
+    close(fd);
+    if (failed != EADDRINUSE) return lh_fail_errno(failed, "ranks of %s", c->name);
     return lh_fail(
         LH_ERR_BUSY,
-        "another process leads the ranks of %s; each worker needs a ranks.name of its own", name);
+        "another process leads the ranks of %s; each worker needs a ranks.name of its own",
+        c->name);
 }
 
-lh_err wk_wire_open(const char *name, uint32_t rank, uint32_t ranks,
-                    const struct wk_wire_hooks *hooks, struct wk_wire **out)
+static LH_MUST lh_err open_door(struct wk_wire *c)
+{
+    struct wk_door_conf conf = {
+        .tls = c->tls, .same_user = !c->tls, .refused = say_refused, .arg = c};
+    conf.greeting_bytes = c->tls ? WK_CHANNEL_GREETING_HOSTS_BYTES : WK_CHANNEL_GREETING_BYTES;
+    LH_TRY(listen_as(c, &conf.listener));
+    wk_door_open(&c->door, &conf);
+    return LH_OK;
+}
+
+// A socket whose name begins behind a zero: it is no file.
+static void name_socket(struct wk_wire *c)
+{
+    struct sockaddr_un *a = (struct sockaddr_un *)(void *)&c->leader;
+    a->sun_family = AF_UNIX;
+    int n = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "%s", c->name);
+    LH_ASSERT(n > 0 && (size_t)n < sizeof a->sun_path - 1);
+    c->leader_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+static LH_MUST lh_err begin(struct wk_wire *c, const struct wk_wire_conf *conf)
+{
+    if (conf->address && conf->address[0]) {
+        LH_TRY(wk_place_find(conf->address, &c->place));
+        LH_TRY(wk_tls_open(&conf->tls, &c->tls));
+        c->leader_bytes = wk_place_sockaddr(&c->place, &c->leader);
+    } else {
+        name_socket(c);
+    }
+    return c->rank ? LH_OK : open_door(c);
+}
+
+lh_err wk_wire_open(const struct wk_wire_conf *conf, struct wk_wire **out)
 {
     struct wk_wire *c = calloc(1, sizeof *c);
     *out = c;
     if (!c) return lh_fail(LH_ERR_NO_MEMORY, "the ranks' channel");
-    c->rank = rank;
-    c->ranks = ranks;
-    c->hooks = *hooks;
-    c->listener = -1;
+    int n = snprintf(c->name, sizeof c->name, "%s", conf->name);
+    LH_ASSERT(n > 0 && (size_t)n < sizeof c->name);
+    c->rank = conf->rank;
+    c->ranks = conf->ranks;
+    c->hooks = conf->hooks;
     for (uint32_t i = 0; i < WK_RANKS_MAX; i++) c->link[i] = no_link();
-    for (int i = 0; i < GUESTS; i++) c->guest[i] = -1;
-    c->name.sun_family = AF_UNIX; // the name begins behind a zero: it is no file
-    int n = snprintf(c->name.sun_path + 1, sizeof c->name.sun_path - 1, "%s", name);
-    LH_ASSERT(n > 0 && (size_t)n < sizeof c->name.sun_path - 1);
-    c->name_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-    lh_err err = rank ? LH_OK : listen_as(c, name);
+    const struct wk_door_conf none = {.listener = -1, .greeting_bytes = WK_CHANNEL_GREETING_BYTES};
+    wk_door_open(&c->door, &none);
+    lh_err err = begin(c, conf);
     if (!err) return LH_OK;
     wk_wire_close(c);
     *out = NULL;
@@ -110,19 +143,20 @@ lh_err wk_wire_open(const char *name, uint32_t rank, uint32_t ranks,
 void wk_wire_close(struct wk_wire *c)
 {
     if (!c) return;
-    shut(&c->listener);
-    for (int i = 0; i < GUESTS; i++) shut(&c->guest[i]);
-    for (uint32_t i = 0; i < WK_RANKS_MAX; i++) {
-        shut(&c->link[i].fd);
-        lh_buf_free(&c->link[i].in);
-        lh_buf_free(&c->link[i].out);
-    }
+    wk_door_close(&c->door);
+    for (uint32_t i = 0; i < WK_RANKS_MAX; i++) free_link(&c->link[i]);
+    wk_tls_close(c->tls);
     free(c);
 }
 
 bool wk_wire_connected(const struct wk_wire *c, uint32_t rank)
 {
-    return rank < WK_RANKS_MAX && c->link[rank].fd >= 0;
+    return rank < WK_RANKS_MAX && c->link[rank].stands;
+}
+
+uint16_t wk_wire_port(const struct wk_wire *c)
+{
+    return c->place.port;
 }
 
 // ---------------------------------------------------------------- sending
@@ -139,11 +173,11 @@ static void flush(struct wk_wire *c, uint32_t rank)
     struct link *l = &c->link[rank];
     size_t at = 0;
     while (at < l->out.len) {
-        ssize_t n = send(l->fd, l->out.data + at, l->out.len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = wk_stream_send(&l->stream, l->out.data + at, l->out.len - at, false);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n < 0) { // hear() finds its end: no hook is called under somebody who sends
-            shutdown(l->fd, SHUT_RDWR);
+            shutdown(l->stream.fd, SHUT_RDWR);
             at = l->out.len;
             break;
         }
@@ -156,66 +190,99 @@ void wk_wire_send(struct wk_wire *c, uint32_t rank, struct lh_span bytes)
 {
     LH_ASSERT(rank < WK_RANKS_MAX && bytes.len <= MESSAGE_MAX);
     struct link *l = &c->link[rank];
-    if (l->fd < 0) return;
+    if (!l->stands) return;
     lh_put_u32(&l->out, (uint32_t)bytes.len);
     lh_put(&l->out, bytes.data, bytes.len);
     if (lh_buf_err(&l->out)) // it reads nothing, or there is no memory: as if it were gone
-        shutdown(l->fd, SHUT_RDWR);
+        shutdown(l->stream.fd, SHUT_RDWR);
     else
         flush(c, rank);
 }
 
 // ---------------------------------------------------------------- connections
 
-// A member's, where it has none. Nobody there: another time.
-static void connect_now(struct wk_wire *c)
+static void greet(struct wk_wire *c)
 {
     struct link *l = &c->link[0];
-    int fd = new_socket();
-    if (fd < 0) return;
-    if (connect(fd, (struct sockaddr *)&c->name, c->name_bytes) || !is_ours(fd)) {
-        close(fd);
-        return;
-    }
-    l->fd = fd;
-    lh_put_u32(&l->out, magic);
-    lh_put_u8(&l->out, VERSION);
-    lh_put_u8(&l->out, (uint8_t)c->rank);
-    lh_put_u16(&l->out, 0);
+    struct wk_channel_greeting g = {.rank = (uint8_t)c->rank, .hosts = c->tls != NULL};
+    memcpy(g.name, c->name, sizeof g.name);
+    l->stands = true;
+    wk_channel_greeting_put(&l->out, &g);
     flush(c, 0);
 }
 
-static void let_in(struct wk_wire *c)
+// Tells why the leader can't be reached: when that is news, and now and then.
+static void say_unreached(struct wk_wire *c, lh_err err, int64_t now)
 {
-    for (;;) {
-        int fd = accept4(c->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), at = 0;
-        if (fd < 0) return;
-        while (at < GUESTS && c->guest[at] >= 0) at++;
-        if (at == GUESTS) shut(&c->guest[at = 0]); // The first that said nothing goes.
-        if (is_ours(fd))
-            c->guest[at] = fd;
-        else
-            close(fd);
-    }
+    char text[WK_PLACE_TEXT], why[TEXT_BYTES];
+    if (!c->tls) return; // The leader of this host is not there yet, or again.
+    wk_place_text(&c->place, text);
+    snprintf(why, sizeof why, "the leader at %s: %.240s", text, lh_err_text(err));
+    bool news = strcmp(why, c->said) != 0;
+    if (!news && now - c->said_ns < SAY_AGAIN_S * LH_SECOND) return;
+    snprintf(c->said, sizeof c->said, "%s", why);
+    c->said_ns = now;
+    say_refused(c, why);
 }
 
-static void hear_greeting(struct wk_wire *c, int *guest)
+static LH_MUST lh_err begin_to_reach(struct wk_wire *c, int64_t now)
 {
-    uint8_t bytes[GREETING_BYTES];
-    ssize_t n = recv(*guest, bytes, sizeof bytes, MSG_DONTWAIT | MSG_PEEK);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n > 0 && n < GREETING_BYTES) return; // the rest comes, or its end does
-    struct lh_cursor at = lh_cursor(lh_span(bytes, n > 0 ? (size_t)n : 0));
-    uint32_t is = lh_get_u32(&at);
-    uint8_t version = lh_get_u8(&at), rank = lh_get_u8(&at);
-    bool known = !at.failed && is == magic && version == VERSION && rank && rank < c->ranks;
-    if (!known || recv(*guest, bytes, sizeof bytes, MSG_DONTWAIT) != GREETING_BYTES) {
-        shut(guest);
+    struct link *l = &c->link[0];
+    c->again_ns = now + (c->tls ? RETRY_MS * LH_MS : 0);
+    c->until_ns = now + WK_DOOR_PATIENCE_S * LH_SECOND;
+    LH_TRY(wk_stream_connect((struct sockaddr *)&c->leader, c->leader_bytes, c->tls, &l->stream));
+    if (c->tls) wk_stream_watch(&l->stream, VANISHED_S);
+    if (c->tls || wk_stream_is_ours(l->stream.fd)) return LH_OK;
+    return lh_fail(LH_ERR_DENIED, "the leader is another user's process");
+}
+
+// A member's, where it has none. Nobody there: another time.
+static void reach_leader(struct wk_wire *c, int64_t now)
+{
+    struct link *l = &c->link[0];
+    lh_err err = LH_OK;
+    if (l->stream.fd < 0) {
+        if (now < c->again_ns) return;
+        err = begin_to_reach(c, now);
+    }
+    if (!err) err = wk_stream_ready(&l->stream);
+    if (err == LH_ERR_BEHIND && now > c->until_ns)
+        err = lh_fail(LH_ERR_DEADLINE, "no answer within %d s", WK_DOOR_PATIENCE_S);
+    if (err == LH_ERR_BEHIND) return;
+    if (!err) {
+        greet(c);
         return;
     }
-    drop(c, rank);
-    c->link[rank].fd = *guest;
-    *guest = -1;
+    wk_stream_close(&l->stream);
+    say_unreached(c, err, now);
+}
+
+// The rank of who greeted; 0: nobody of this region.
+static uint32_t rank_of(const struct wk_wire *c, const struct wk_guest *guest)
+{
+    struct wk_channel_greeting g;
+    bool hosts = c->tls != NULL;
+    if (wk_channel_greeting_get(lh_span(guest->greeting, guest->come), hosts, &g)) return 0;
+    bool known = g.rank < c->ranks && (!hosts || !memcmp(g.name, c->name, sizeof g.name));
+    return known ? g.rank : 0;
+}
+
+static void let_in(struct wk_wire *c, int64_t now)
+{
+    struct wk_guest guest;
+    while (wk_door_next(&c->door, now, &guest)) {
+        uint32_t rank = rank_of(c, &guest);
+        if (!rank) {
+            wk_door_refuse(&c->door, &guest,
+                           "it is no rank of this worker: its ranks.count, or "
+                           "its ranks.name, is another one");
+            continue;
+        }
+        drop(c, rank);
+        c->link[rank].stream = guest.stream;
+        c->link[rank].stands = true;
+        if (c->tls) wk_stream_watch(&c->link[rank].stream, VANISHED_S);
+    }
 }
 
 // ---------------------------------------------------------------- receiving
@@ -256,7 +323,7 @@ static void hear(struct wk_wire *c, uint32_t rank)
     size_t come = 0;
     ssize_t n = 1;
     while (come < READ_BYTES) {
-        n = recv(l->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        n = wk_stream_recv(&l->stream, bytes, sizeof bytes);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
         lh_put(&l->in, bytes, (size_t)n);
@@ -269,24 +336,22 @@ static void hear(struct wk_wire *c, uint32_t rank)
 
 nfds_t wk_wire_polls(struct wk_wire *c, struct pollfd p[WK_WIRE_POLLS])
 {
-    nfds_t n = 0;
-    if (c->listener >= 0) p[n++] = (struct pollfd){c->listener, POLLIN, 0};
+    nfds_t n = wk_door_polls(&c->door, p);
     for (uint32_t rank = 0; rank < c->ranks; rank++) {
         const struct link *l = &c->link[rank];
         short events = l->out.len ? POLLIN | POLLOUT : POLLIN;
-        if (l->fd >= 0) p[n++] = (struct pollfd){l->fd, events, 0};
+        if (!l->stands) events = wk_stream_events(&l->stream);
+        if (l->stream.fd >= 0) p[n++] = (struct pollfd){l->stream.fd, events, 0};
     }
     return n;
 }
 
-void wk_wire_look(struct wk_wire *c)
+void wk_wire_look(struct wk_wire *c, int64_t now_ns)
 {
-    if (c->rank && c->link[0].fd < 0) connect_now(c);
-    if (c->listener >= 0) let_in(c);
-    for (int i = 0; i < GUESTS; i++)
-        if (c->guest[i] >= 0) hear_greeting(c, &c->guest[i]);
+    if (c->rank && !c->link[0].stands) reach_leader(c, now_ns);
+    let_in(c, now_ns);
     for (uint32_t rank = 0; rank < c->ranks; rank++) {
-        if (c->link[rank].fd >= 0) hear(c, rank);
-        if (c->link[rank].fd >= 0 && c->link[rank].out.len) flush(c, rank);
+        if (c->link[rank].stands) hear(c, rank);
+        if (c->link[rank].stands && c->link[rank].out.len) flush(c, rank);
     }
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
@@ -95,8 +94,8 @@ static LH_MUST lh_err send_some(struct operation *o)
         bool head = t->done < WK_RING_HEAD_BYTES;
         size_t at = head ? t->done : t->done - WK_RING_HEAD_BYTES;
         const uint8_t *from = head ? t->head + at : body + at;
-        ssize_t n = send(o->ring->after, from, (head ? WK_RING_HEAD_BYTES : bytes) - at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT | (head && bytes ? MSG_MORE : 0));
+        ssize_t n = wk_stream_send(o->ring->after, from, (head ? WK_RING_HEAD_BYTES : bytes) - at,
+                                   head && bytes);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
         if (n < 0) return lost(o->ring, "after", errno);
         t->done += (size_t)n;
@@ -154,7 +153,7 @@ static LH_MUST lh_err receive_some(struct operation *o)
             head ? t->head + t->done
                  : (t->kind == PARTIAL ? o->ring->scratch : body) + t->done - WK_RING_HEAD_BYTES;
         size_t left = WK_RING_HEAD_BYTES + bytes - t->done;
-        ssize_t n = recv(o->ring->before, to, left, MSG_DONTWAIT);
+        ssize_t n = wk_stream_recv(o->ring->before, to, left);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
         if (n <= 0) return lost(o->ring, "before", n < 0 ? errno : 0);
         t->done += (size_t)n;
@@ -182,8 +181,8 @@ static bool over(const struct operation *o)
 static LH_MUST lh_err wait_for(const struct operation *o)
 {
     struct pollfd p[] = {{o->ring->bell, POLLIN, 0},
-                         {expects(o) ? o->ring->before : -1, POLLIN, 0},
-                         {o->ring->after, sends(o) ? POLLOUT : 0, 0}};
+                         {expects(o) ? o->ring->before->fd : -1, POLLIN, 0},
+                         {o->ring->after->fd, sends(o) ? POLLOUT : 0, 0}};
     if (poll(p, LH_COUNT(p), -1) < 0) return LH_OK;
     if (p[0].revents) return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
     if (p[2].revents & (POLLERR | POLLHUP)) return lost(o->ring, "after", 0);

@@ -20,11 +20,13 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "worker/stream/stream.h"
 
 enum { WK_RING_HEAD_BYTES = 16, WK_RING_SEGMENT_BYTES = 256 << 10 };
 
 struct wk_ring {
-    int before, after; // connected sockets that do not block; both ends of a ring of two differ
+    // Connections that stand; both ends of a ring of two differ. Borrows.
+    struct wk_stream *before, *after;
     uint32_t ranks, rank;
     int bell;            // readable: leave, with LH_ERR_CANCELLED
     uint32_t operations; // How many ended well.

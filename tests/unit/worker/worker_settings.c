@@ -117,6 +117,46 @@ static void settings_that_would_do_nothing(void **state)
     }
 }
 
+static void ranks_on_several_hosts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[6], *says;
+    } row[] = {
+        {{"reduce=tcp", "listen=0.0.0.0:4600", "address=10.0.0.2"}, NULL},
+        {{"reduce=tcp", "rank=1", "leader=asia:4600", "address=fd00::7"}, NULL},
+        {{"reduce=nccl", "listen=127.0.0.2:4600"}, NULL},
+        {{"reduce=nccl", "listen=10.0.0.2:4600"}, "but nccl.interface is lo"},
+        {{"listen=10.0.0.2:4600"}, "ranks.reduce shm is memory of one host"},
+        {{"leader=10.0.0.2:4600", "rank=1"}, "ranks.leader is set, but ranks.reduce shm"},
+        {{"count=1", "reduce=tcp", "listen=10.0.0.2:4600"}, "ranks.count is 1"},
+        {{"reduce=tcp", "leader=10.0.0.2:4600"}, "rank 0 listens itself"},
+        {{"reduce=tcp", "rank=1", "listen=10.0.0.2:4600"}, "only rank 0 listens"},
+        {{"reduce=tcp", "address=10.0.0.2"}, "but ranks.listen is not"},
+        {{"reduce=tcp", "rank=1", "address=10.0.0.2"}, "but ranks.leader is not"},
+        {{"reduce=tcp", "listen=10.0.0.2:4600"}, "ranks.address is missing: ranks.listen"},
+        {{"reduce=tcp", "rank=1", "leader=a:1"}, "ranks.address is missing: ranks.leader"},
+        {{"reduce=tcp", "listen=10.0.0.2", "address=10.0.0.2"}, "ranks.listen: \"10.0.0.2\""},
+        {{"reduce=tcp", "listen=a:0", "address=10.0.0.2"}, "ranks.listen: \"a:0\""},
+        {{"reduce=tcp", "listen=a:1", "address=asia"}, "ranks.address: \"asia\": no address in"},
+        {{"reduce=nccl", "listen=127.0.0.2:1", "address=127.0.0.2"}, "nccl.interface"},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_config *c = load("ranks.count=2");
+        for (size_t k = 0; k < 6 && row[i].set[k]; k++) {
+            char set[80] = "ranks.";
+            strncat(set, row[i].set[k], sizeof set - 7);
+            assert_int_equal(lh_config_set(c, set), LH_OK);
+        }
+        lh_err err = lh_config_finish(c);
+        if (err != (row[i].says ? LH_ERR_CONFIG : LH_OK))
+            fail_msg("row %zu: %d: %s", i, (int)err, lh_err_text(err));
+        if (row[i].says && !strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+        lh_config_destroy(c);
+    }
+}
+
 static struct wk_codec_plan plan_of(const char *a, const char *b)
 {
     struct lh_config *c = load(a);
@@ -177,6 +217,7 @@ int main(void)
         cmocka_unit_test(every_codec_word_is_its_name),
         cmocka_unit_test(refused_together),
         cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(ranks_on_several_hosts),
         cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
     };

@@ -21,6 +21,7 @@ enum { RANKS = 5, SEGMENT = WK_RING_SEGMENT_BYTES / 4, SIZE = 3 * SEGMENT + 1001
 
 struct member {
     struct wk_ring ring;
+    struct wk_stream before, after;
     float *x;
     uint64_t n;
     bool share;
@@ -38,16 +39,19 @@ static void open_ring(struct member *m, uint32_t ranks)
     for (uint32_t i = 0; i < ranks; i++) {
         int pair[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
-        m[i].ring.after = pair[0];
-        m[(i + 1) % ranks].ring.before = pair[1];
+        struct member *next = &m[(i + 1) % ranks];
+        m[i].after = (struct wk_stream){.fd = pair[0]};
+        next->before = (struct wk_stream){.fd = pair[1]};
+        m[i].ring.after = &m[i].after;
+        next->ring.before = &next->before;
     }
 }
 
 static void close_ring(struct member *m, uint32_t ranks)
 {
     for (uint32_t i = 0; i < ranks; i++) {
-        if (m[i].ring.after >= 0) close(m[i].ring.after);
-        if (m[i].ring.before >= 0) close(m[i].ring.before);
+        wk_stream_close(&m[i].after);
+        wk_stream_close(&m[i].before);
         close(m[i].ring.bell);
         free(m[i].ring.scratch);
         free(m[i].x);
@@ -149,9 +153,8 @@ static void a_rank_that_goes(void **state)
     (void)state;
     open_ring(m, 3);
     fill(m, 3, SIZE);
-    close(m[1].ring.after);
-    close(m[1].ring.before);
-    m[1].ring.after = m[1].ring.before = -1;
+    wk_stream_close(&m[1].after);
+    wk_stream_close(&m[1].before);
     for (uint32_t i = 0; i < 3; i += 2)
         assert_int_equal(pthread_create(&m[i].thread, NULL, take_part, &m[i]), 0);
     for (uint32_t i = 0; i < 3; i += 2) pthread_join(m[i].thread, NULL);
@@ -187,7 +190,7 @@ static void nonsense(void **state)
         fill(m, 2, 10);
         memcpy(head, good, sizeof head);
         head[wrong[i]] ^= wrong[i] == 4 ? 3 : 1; // kind 2: a result, which the last rank never gets
-        assert_int_equal(write(m[0].ring.after, head, sizeof head), sizeof head);
+        assert_int_equal(write(m[0].after.fd, head, sizeof head), sizeof head);
         take_part(&m[1]);
         assert_int_equal(m[1].err, LH_ERR_MALFORMED);
         close_ring(m, 2);

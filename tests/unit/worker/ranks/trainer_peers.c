@@ -66,7 +66,8 @@ static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
                                            .rank = rank,
                                            .device = -1,
                                            .bucket_bytes = 4 * 5003};
-    return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(env, out);
+    const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
+    return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(&tcp, out);
 }
 
 static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uint32_t rank)
@@ -74,6 +75,7 @@ static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uin
     struct wk_peers_conf conf = {.env = env,
                                  .rank = rank,
                                  .ranks = RANKS,
+                                 .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
     snprintf(conf.name, sizeof conf.name, "%s", name);

@@ -1,0 +1,228 @@
+// A communicator over TCP and TLS, as between hosts: ranks in threads find each other while
+// strangers come, sum to the same bits as without TLS, leave, and begin anew.
+#include "tests/unit/worker/stream/region_certs.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "worker/ranks/comm_tcp.h"
+#include "worker/stream/place.h"
+
+enum { RANKS = 4, VALUES = 70001, MANY = 600000 };
+
+struct world {
+    struct certs certs;
+    struct wk_tls_conf tls;
+    struct wk_comm *comm[RANKS];
+    float *x[RANKS];
+};
+
+static float value(uint32_t rank, uint32_t i)
+{
+    return ldexpf((float)((i * 2654435761u + rank * 40503u) >> 8), (int)((i + rank) % 20) - 30);
+}
+
+static void fill(struct world *w)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        for (uint32_t i = 0; i < VALUES; i++) w->x[rank][i] = value(rank, i);
+}
+
+static void open_world(struct world *w, bool hosts)
+{
+    *w = (struct world){.comm = {NULL}};
+    open_certs(&w->certs);
+    w->tls = issue_rank(&w->certs);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        char address[32] = "";
+        if (hosts) snprintf(address, sizeof address, "127.0.0.%u", 1 + rank);
+        const struct wk_comm_tcp_conf conf = {w->certs.env, NULL, address, w->tls};
+        w->x[rank] = malloc(VALUES * sizeof(float));
+        assert_non_null(w->x[rank]);
+        assert_int_equal(wk_comm_tcp_create(&conf, &w->comm[rank]), LH_OK);
+        const struct wk_comm_arrays arrays = {.part = {{w->x[rank], VALUES * sizeof(float)}},
+                                              .parts = 1,
+                                              .sum = w->x[rank],
+                                              .sums = VALUES};
+        wk_comm_bind(w->comm[rank], &arrays, -1);
+    }
+}
+
+static void close_world(struct world *w)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        wk_comm_destroy(w->comm[rank]);
+        free(w->x[rank]);
+    }
+    close_certs(&w->certs);
+}
+
+static enum wk_region_progress wait_for(struct world *w, uint32_t rank)
+{
+    for (int i = 0; i < MANY; i++) {
+        enum wk_region_progress is = wk_comm_region.poll(w->comm[rank]);
+        if (is != WK_REGION_BUSY) return is;
+        usleep(100);
+    }
+    fail_msg("rank %u is never done", rank);
+    return WK_REGION_WRONG;
+}
+
+static void all_well(struct world *w)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        if (wait_for(w, rank) != WK_REGION_OK)
+            fail_msg("rank %u: %s", rank, wk_comm_region.why(w->comm[rank]));
+}
+
+static void abort_all(struct world *w)
+{
+    for (uint32_t rank = 0; rank < RANKS; rank++) wk_comm_region.abort(w->comm[rank]);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        for (int i = 0; !wk_comm_region.aborted(w->comm[rank]); i++) {
+            if (i > MANY) fail_msg("rank %u never leaves", rank);
+            usleep(100);
+        }
+}
+
+static void begin_all(struct world *w, struct wk_nccl_id *id)
+{
+    assert_int_equal(wk_comm_region.unique_id(w->comm[0], id), LH_OK);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        wk_comm_region.init(w->comm[rank], id, RANKS, rank);
+}
+
+static void sum_up(struct world *w, float *out)
+{
+    fill(w);
+    for (uint32_t rank = 0; rank < RANKS; rank++) wk_comm_region.reduce(w->comm[rank]);
+    all_well(w);
+    for (uint32_t rank = 1; rank < RANKS; rank++)
+        assert_memory_equal(w->x[rank], w->x[0], VALUES * sizeof(float));
+    memcpy(out, w->x[0], VALUES * sizeof(float));
+}
+
+// Strangers, some silent, some with nonsense: they come to the port that the id names.
+static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
+{
+    struct lh_cursor c = lh_cursor(lh_span(id->bytes + 4, 2));
+    struct wk_place p = wk_place_loopback(lh_get_u16(&c));
+    struct sockaddr_storage a;
+    socklen_t size = wk_place_sockaddr(&p, &a);
+    for (int i = 0; i < count; i++) {
+        fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_true(fd[i] >= 0);
+        assert_int_equal(connect(fd[i], (struct sockaddr *)&a, size), 0);
+        if (i % 3 == 0) assert_int_equal(write(fd[i], "PTCW\1\1\0\0nonsense", 16), 16);
+    }
+}
+
+static void same_sums_on_hosts(void **state)
+{
+    float *plain = malloc(VALUES * sizeof(float)), *sealed = malloc(VALUES * sizeof(float));
+    (void)state;
+    assert_non_null(plain);
+    assert_non_null(sealed);
+    for (int hosts = 0; hosts < 2; hosts++) {
+        struct world w;
+        struct wk_nccl_id id;
+        int fd[6];
+        open_world(&w, hosts);
+        assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
+        come_as_strangers(&id, fd, 6);
+        for (uint32_t rank = 0; rank < RANKS; rank++)
+            wk_comm_region.init(w.comm[rank], &id, RANKS, rank);
+        all_well(&w);
+        for (int i = 0; i < 6; i++) close(fd[i]);
+        sum_up(&w, hosts ? sealed : plain);
+        fill(&w);
+        for (uint32_t rank = 0; rank < RANKS; rank++)
+            wk_comm_region.share(w.comm[rank], WK_REGION_SHARE_ALL);
+        all_well(&w);
+        for (uint32_t i = 0; i < VALUES; i++) assert_true(w.x[RANKS - 1][i] == value(0, i));
+        close_world(&w);
+    }
+    assert_memory_equal(plain, sealed, VALUES * sizeof(float));
+    free(plain);
+    free(sealed);
+}
+
+// One rank leaves in the middle; the next communicator stands, with the same sums.
+static void leave_and_begin_anew(void **state)
+{
+    float *sum = malloc(VALUES * sizeof(float)), *again = malloc(VALUES * sizeof(float));
+    struct world w;
+    struct wk_nccl_id id;
+    (void)state;
+    assert_non_null(sum);
+    assert_non_null(again);
+    open_world(&w, true);
+    begin_all(&w, &id);
+    all_well(&w);
+    sum_up(&w, sum);
+    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) wk_comm_region.reduce(w.comm[rank]);
+    wk_comm_region.abort(w.comm[RANKS - 1]);
+    assert_int_equal(wait_for(&w, 0), WK_REGION_WRONG);
+    abort_all(&w);
+    assert_int_equal(wk_comm_region.unique_id(w.comm[0], &id), LH_OK);
+    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) // The last never comes.
+        wk_comm_region.init(w.comm[rank], &id, RANKS, rank);
+    abort_all(&w);
+    begin_all(&w, &id);
+    all_well(&w);
+    sum_up(&w, again);
+    assert_memory_equal(sum, again, VALUES * sizeof(float));
+    close_world(&w);
+    free(sum);
+    free(again);
+}
+
+// A rank that knows the secret, but has another region's certificate.
+static void the_secret_alone(void **state)
+{
+    struct world w;
+    struct wk_nccl_id id;
+    (void)state;
+    open_world(&w, true);
+    struct wk_tls_conf other = issue_by(&w.certs, w.certs.dir, LH_W, "r1", "europe", 1);
+    other.region = "europe";
+    const struct wk_comm_tcp_conf conf = {w.certs.env, NULL, "127.0.0.9", other};
+    wk_comm_destroy(w.comm[RANKS - 1]);
+    assert_int_equal(wk_comm_tcp_create(&conf, &w.comm[RANKS - 1]), LH_OK);
+    begin_all(&w, &id);
+    assert_int_equal(wait_for(&w, RANKS - 1), WK_REGION_WRONG);
+    const char *why = wk_comm_region.why(w.comm[RANKS - 1]);
+    if (!strstr(why, "workers of region europe")) fail_msg("%s", why);
+    assert_int_equal(wk_comm_region.poll(w.comm[0]), WK_REGION_BUSY);
+    abort_all(&w);
+    close_world(&w);
+}
+
+static void addresses(void **state)
+{
+    struct certs c;
+    struct wk_comm *comm;
+    (void)state;
+    open_certs(&c);
+    struct wk_tls_conf tls = issue_rank(&c);
+    const struct wk_comm_tcp_conf name = {c.env, NULL, "here.example", tls};
+    assert_int_equal(wk_comm_tcp_create(&name, &comm), LH_ERR_CONFIG);
+    tls.cert = "/nowhere/cert";
+    const struct wk_comm_tcp_conf none = {c.env, NULL, "127.0.0.1", tls};
+    assert_int_equal(wk_comm_tcp_create(&none, &comm), LH_ERR_NOT_FOUND);
+    assert_null(comm);
+    close_certs(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_sums_on_hosts),
+        cmocka_unit_test(leave_and_begin_anew),
+        cmocka_unit_test(the_secret_alone),
+        cmocka_unit_test(addresses),
+    };
+    signal(SIGPIPE, SIG_IGN); // as the programs do
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
