@@ -98,8 +98,8 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     LH_TRY_TO(fail, err,
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
     for (uint32_t i = 0; i < conf->shard_count; i++) LH_TRY_TO(fail, err, create_shard(s, i));
-    // Before the history is read: who looks for this server connects meanwhile, and its call waits
-    // for the loop, which answers nothing until the state is there and its digest right.
+    // The door opens before the history is read: peers connect meanwhile, and their calls wait for
+    // the loop, which answers nothing until the state is there and its digest right.
     s->service = (struct lh_service){s, ps_server_on_call};
     if (conf->listen[0]) // "": node.c opens the door, for a server with two roles
         LH_TRY_TO(fail, err,

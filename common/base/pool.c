@@ -115,7 +115,7 @@ struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len)
     return b;
 }
 
-// Small ones give way: a snapshot's many would take every place, and large ones are what costs.
+// Drops small ones first: a snapshot's many would fill every place, and large ones are what costs.
 static void make_place(struct lh_pool *p, size_t cap)
 {
     while (p->kept == KEPT_MAX || p->bytes > p->bytes_max) {

@@ -285,8 +285,8 @@ static lh_err sync_folder(const char *path, bool ours)
                    strerror(saved));
 }
 
-// Syncs the folder that `path` stands in. What was there already may be of a process that was
-// killed before it came to this; but who may not write there did not make it.
+// Syncs the folder that `path` stands in. A folder that was there already may be of a
+// process that was killed before it synced it; but where we may not write, it was not ours.
 static lh_err sync_parent(const char *path, bool made)
 {
     char parent[4096];

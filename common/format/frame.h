@@ -2,9 +2,9 @@
 //
 //   header (192 bytes) | claims (8 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
 //
-// Header and claims are the associated data of the seal: whoever changes a bit of them makes the
-// frame fail to open. What may change when a frame is sent again (session, map epoch, attempt)
-// travels outside. A frame is sealed once; a resend is the same bytes.
+// Header and claims are the associated data of the seal: a frame in which a bit of them was
+// changed can't be unsealed. What may change when a frame is sent again (session, attempt) travels
+// outside. A frame is sealed once; a resend is the same bytes.
 //
 //   at size field                                     at size field
 //    0   4  magic "LHF1"                               72   8  base version

@@ -8,8 +8,8 @@
 //   20   4  reason (enum lh_err) of a REFUSE
 //   24   4  scale, fp32: the one factor that the fold uses
 //   28   4  body bytes
-//   32  32  chain: h(v) = BLAKE2b(h(v-1), version, epoch, kind, reason, scale, identity of the
-//   body) 64      body
+//   32  32  chain: h(v) = BLAKE2b(h(v-1), version, epoch, kind, reason, scale, body's identity)
+//   64      body
 //
 // Bodies: ADMIT a whole frame (or its stub, flag 1), REFUSE a frame's stub, FENCE worker u64 and
 // incarnation (u64, u64), PLAN an encoded plan, DIGEST the 32-byte digest of the fold state before

@@ -52,8 +52,8 @@ bool lh_rpc_allowed(enum lh_rpc rpc, enum lh_role role); // the role table, defa
 
 enum { LH_CALL_SENDS_MAX = 4 };
 
-// A connection's TLS is one thread's work at either end: who wants more of a near server dials a
-// second line to it.
+// A connection's TLS is one thread's work at either end: a client that wants more of a near server
+// dials a second line to it.
 enum lh_line { LH_LINE_FIRST, LH_LINE_SECOND };
 
 struct lh_call;

@@ -1,7 +1,7 @@
 // Instances on the machine. See state.h for the files.
 //
 // Invariants:
-//  1. Who holds the lock of an instance may make and remove its files and namespaces; nobody else.
+//  1. Only the process that holds an instance's lock makes and removes its files and namespaces.
 //  2. A namespace is listed in `regions` before it is made, so that whatever crash there was, the
 //     next `up` or `down` finds it. Nothing that is not listed is ever removed.
 #include "deploy/wan/state.h"

@@ -60,8 +60,8 @@ static float put_half(struct encoder *s, double value)
     return lk_half_to_float(half);
 }
 
-// e = beta*e + d for n values from `at` on; nothing to do where that is e, as at a cut of a worker,
-// who has added up before.
+// e = beta*e + d for n values from `at` on; nothing to do where that is e, as at a worker's cut,
+// which has added up before.
 static void add_feedback(const struct encoder *s, uint64_t at, size_t n)
 {
     if (s->d || s->beta != 1) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);

@@ -1,4 +1,4 @@
-// A shard's encoding on the device, for who has the residual on the host: it crosses to the device,
+// A shard's encoding on the device where the residual is on the host: it crosses to the device,
 // is encoded there, and what is left of it comes back with the payload. The bytes are lk_encode's.
 #ifndef LK_CUDA_ENCODER_H
 #define LK_CUDA_ENCODER_H

@@ -26,8 +26,8 @@ void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES]);
 // table, no driver, no device. `out` can be closed either way, and says which file was tried. One
 // thread, at the start of a process.
 LH_MUST lh_err lk_gpu_open(const char *path, struct lk_gpu *out);
-// The same as far as the table, for who wants to know what driver and devices there are: a library
-// without a device is no failure, and devices is 0.
+// The same as far as the table, to know which driver and devices there are: a library without a
+// device is no failure, and devices is 0.
 LH_MUST lh_err lk_gpu_open_table(const char *path, struct lk_gpu *out);
 void lk_gpu_close(struct lk_gpu *gpu);
 

@@ -309,8 +309,8 @@ static lh_err open_range(const struct range *g)
                      lh_span(g->of->header, LK_CKPT_HEADER_BYTES), nonce, sealed, g->out);
 }
 
-// Its seal and, of the whole, the digest tell of all damage; its hash, a second for 1 GB, is for
-// who has no key, and for words about a seal that did not open.
+// The part's seal and the digest of the whole state tell of all damage. The part's hash, a second
+// for 1 GB, is checked where there is no key, and to say why a seal did not open.
 static void open_part(void *arg, size_t i)
 {
     struct range *g = (struct range *)arg + i;

@@ -99,8 +99,8 @@ static void release(struct ps_coordinator *c)
     while (m->first && m->first->change <= ps_store_durable(c->store)) let_out(c, take_first(m));
 }
 
-// All who wait hear this instead; held lines of the log are dropped: they tell of what did not
-// happen.
+// Answers all requests that wait with this error. Held lines of the log are dropped: they tell of
+// what did not happen.
 static void turn_away(struct ps_coordinator *c, lh_err err, const char *text)
 {
     while (c->commit->first) {

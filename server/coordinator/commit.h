@@ -10,7 +10,7 @@ struct lh_request;
 
 typedef lh_err ps_co_load_fn(struct ps_coordinator *c);
 
-// Borrows `load`: who reads rows, in their order; NULL ends it.
+// Borrows `load`: the functions that read rows, in their order; NULL ends it.
 LH_MUST lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load);
 // Reads all that has rows in the store, and leaves what has none as it is. After a commit that
 // failed memory is as the store is again, and what was concluded from the rest is concluded anew.

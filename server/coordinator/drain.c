@@ -1,8 +1,9 @@
 // Drain: an operator asks that the run, a region or a worker drains, or that the run ends here.
 //
-// Who drains finishes what is in flight and gets no new units; it stands still and follows on. A
-// wish is durable before it is answered and holds over restarts of both sides until it is undone.
-// Keys of the store: drain/run (u8: 1 = end), drain/region/NAME, drain/worker/ID (hex).
+// A worker that drains gets no new units and finishes what is in flight. Then it stands still, and
+// goes on following the log. A wish is durable before it is answered and holds over restarts of
+// both sides until it is undone. Keys of the store: drain/run (u8: 1 = end), drain/region/NAME,
+// drain/worker/ID (hex).
 //
 // 1. The whole run stands still with its plan as it is: the last pushes weigh as the others did.
 // 2. A worker that leaves by itself or with its region leaves the plan once it has drained: nobody

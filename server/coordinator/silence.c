@@ -64,7 +64,8 @@ int64_t ps_co_reported_within(const struct ps_coordinator *c)
     return most;
 }
 
-// After a pause of this process everybody has the time to be heard: who has the longest path too.
+// After a pause of this process every member gets the time to be heard, the one with the longest
+// path too.
 int64_t ps_co_rest(const struct ps_coordinator *c)
 {
     int64_t most = REST;

@@ -12,8 +12,8 @@
 //
 // `unit` is one of the run, in `data_epoch` (from 0): epoch * units of the data + unit of the data.
 // `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
-// way), or asked back from its holder, as that said last. `holder` of a credited unit: who held it
-// last. `token` is the holder's granted incarnation: what it says under an older one is not heard.
+// way), or asked back from its holder, as that said last. `holder` of a credited unit: the last
+// one. `token` is the holder's granted incarnation: what it says under an older one is not heard.
 // A lease is renewed by every word of its holder, about once a second; `expires_s` is what is left
 // if it falls silent. A page is what is true now; over several pages a unit may move on in between.
 #include <jansson.h>

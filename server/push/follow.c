@@ -7,8 +7,8 @@
 // payload of a frame that the follower declared to hold is left out. A follower that names another
 // history or a version that was trimmed away is told to take a snapshot (LH_ERR_NOT_FOUND).
 //
-// Who does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its call is
-// cancelled. A peer's oldest streams give way to its newer ones, and no peer has all snapshots.
+// A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its
+// call is cancelled. A peer's oldest streams end for its newer ones, and no peer has all snapshots.
 #include <stdlib.h>
 #include <string.h>
 

@@ -141,7 +141,7 @@ static void note_staleness(struct ps_shard *shard, uint64_t staleness)
     shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
 }
 
-// The disk is full: nothing of the group happened. Its pushes are told to come again.
+// The disk is full: nothing of the group happened. Its pushes are to be sent again.
 static void take_back(struct ps_server *s)
 {
     lh_err err = ps_head_take_back(s);

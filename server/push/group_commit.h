@@ -13,8 +13,8 @@ bool ps_due_digest(const struct ps_shard *s);
 bool ps_due_plan(const struct ps_shard *s);
 bool ps_due_move(const struct ps_server *s); // every shard's MOVE: they go together
 
-// ---- head.c: what is decided from. Nobody else changes it, and the log's next group gets no
-// record by another way but marks.
+// ---- head.c: the state that decisions look at. head.c alone changes it, and alone adds records to
+// the log's next group.
 LH_MUST lh_err ps_head_create(struct ps_shard *s);
 void ps_head_free(struct ps_shard *s);
 LH_MUST lh_err ps_head_settle(struct ps_shard *s); // the replica's state was replaced

@@ -5,8 +5,9 @@
 // catching  a standby is near: from here on answers wait for it too.
 // joining   it holds all that was ever answered: the coordinator is asked to note it.
 // in sync   noted: it may take over.
-// leaving   it was waited for too long: the coordinator is asked to strike it out; at a start of
-//           which nobody else can tell whether its log is the last, after standby.wait_ms.
+// leaving   it was waited for too long: the coordinator is asked to strike it out. After a start
+//           where nobody else can tell whether this log is the last, that is after
+//           standby.wait_ms.
 //
 // Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
 // but the standby hears of anything, that the standby does not hold durably. So a start that
@@ -146,8 +147,9 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_server *server = s->server;
     n->ask = NULL;
     if (server->phase == PS_STOPPED) return;
-    // Its standby has taken it over, or an operator gave it away. Or a later epoch is being opened
-    // here, which was not known when this was sent: then who asks for that one hears whose it is.
+    // The standby has taken the shard over, or an operator gave it away. Or a later epoch is being
+    // opened here, which was not known when this was sent: then the answer to that request says
+    // whose the shard is.
     if (err == LH_ERR_FENCED && server->phase == PS_SERVING) {
         ps_fatal(server, err);
         return;

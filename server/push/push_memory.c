@@ -8,8 +8,9 @@
 // Large frames come in one after another: sent at once they would all be there at the end, nothing
 // to unseal or to write before that, no memory for more after it, and the link idle. So the next
 // one is let in a trip before the one that arrives has nearly all of its bytes: the trip is the
-// time that its own first bytes took, so that a long link is never idle between two. Who has sent
-// nothing after LH_TURN_MS, or not nearly all so long after that, holds nobody up for longer.
+// time that its own first bytes took, so that a long link is never idle between two. A push
+// that has sent nothing after LH_TURN_MS, or not nearly all of it in as much time after that, loses
+// its turn.
 //
 // What they took is kept for the next ones where they arrive fast. Over a slow link it goes back to
 // the system at once: the next frame's memory then comes to be with its bytes, when the last one's

@@ -5,8 +5,9 @@
 // into the frame's blob. A stream that breaks leaves its part behind, one per worker and shard, and
 // the next attempt asks how much is there (probe). A complete frame is queued for the next group.
 //
-// Nobody keeps others out: who brings no full part for LH_PUSH_SILENT_MS is told to come again, a
-// worker's oldest streams give way to its newer ones, and parts to streams.
+// Nobody keeps others out: a worker that brings no full part for LH_PUSH_SILENT_MS is told to send
+// its push again later. A worker's oldest streams end for its newer ones. Parts that were left
+// behind are dropped where a stream needs their memory.
 #include <stdlib.h>
 #include <string.h>
 
@@ -350,7 +351,7 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
 
-// A part that nobody has come back for yet gives way: its next attempt starts anew.
+// Drops a part that no worker has come back for yet: its next attempt starts anew.
 static bool drop_a_part(struct ps_server *s)
 {
     struct ps_push *oldest = NULL;

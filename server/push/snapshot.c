@@ -6,7 +6,7 @@
 // them while anybody may still read them, a transport too, the replica goes on with a copy, for
 // which there is memory since then. What an outer optimizer holds beside them is copied a message
 // at a time, and as a whole when it is about to change; when there is no memory for that, those who
-// wait are told to come again. Who asks for it in ranges is given each on a call of its own.
+// wait are told to ask again later. Each range of a state is sent on a call of its own.
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,8 +221,8 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
     return LH_OK;
 }
 
-// With nobody's eyes on them they stay the replica's, else whoever reads them gets them, and the
-// replica a copy.
+// Parameters that nobody reads stay the replica's. Otherwise the readers keep them, and the replica
+// goes on with a copy.
 static void part_lent(struct ps_shard *s, bool gone)
 {
     struct ps_lent *l = &s->lent;

@@ -50,8 +50,8 @@ void ps_snapshot_tell(struct ps_giving *g, struct Longhaul__V1__PartHead *head,
 LH_MUST lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end);
 void ps_snapshot_end(struct ps_giving *g);                            // all zeros: it has not begun
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r); // it is about to be folded
-// The replica's state is about to change or to go: who still reads it keeps it as it was. With
-// `gone` the replica has no parameters afterwards, if somebody does.
+// The replica's state is about to change or to go: those who still read it keep it as it was. With
+// `gone` the replica has no parameters afterwards, if anybody still reads them.
 void ps_snapshot_part(struct ps_shard *s, bool gone);
 void ps_snapshot_free(struct ps_shard *s); // before the shard's replica goes
 // A state that comes to this server: refused where its sender (`who`) did not seal it and should.

@@ -100,7 +100,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_call_read(call);
 }
 
-// The ledger is read before what is held here gives way to the state; *of: which state it is.
+// Reads the ledger before the state replaces what is held here; *of: which state it is.
 static lh_err check_state(const struct ps_held *h, struct lh_point *of)
 {
     const struct lh_ledger *have = &h->rebuild->shard->replica.ledger;
@@ -163,7 +163,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct ps_rebuild *b = h->rebuild;
     struct ps_server *s = b->shard->server;
     bool whole = !status && h->begun && !(h->sealed && lh_state_seal_next(&h->seal));
-    // Nobody who was replaced meanwhile is gone on from.
+    // A standby that was replaced meanwhile is not the one to go on from.
     lh_err err = whole && h->standby == b->standby && !b->ready ? take_state(h) : status;
     if (err)
         lh_log_peer(s->conf.log, LH_WARN, "held.broken", "shard %u of standby %016" PRIx64 ": %s",

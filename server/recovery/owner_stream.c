@@ -94,7 +94,7 @@ static void record_done(struct ps_item *i, enum ps_outcome outcome)
         return;
     }
     c->queued -= i->body.len + 1;
-    bool lost = outcome == PS_TAKEN_BACK; // it comes again from what was folded, later
+    bool lost = outcome == PS_TAKEN_BACK; // the owner sends it again, later
     if (lost && c->call) restart(c);
 }
 
@@ -270,7 +270,7 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
     return lh_rpc_send(c->call, &m.base);
 }
 
-// The ledger says which state came. It is read before what is held here gives way to it.
+// The state's ledger says which state came. It is read before the state replaces what is held here.
 static lh_err check_whole(const struct ps_owner_stream *c)
 {
     const struct lh_ledger *have = &c->shard->replica.ledger;

@@ -80,8 +80,8 @@ static bool better(const struct ps_rebuild *b, const struct lh_point *p,
     return p->version > best->version && counts(b, p) && enough(b, p);
 }
 
-// The best state there is; *worker 0: our own. False: none that is enough. Who had a turn and let
-// it pass is asked again when nobody is left who had fewer (server/docs/0000-protocol.md#rule-29).
+// The best state there is; *worker 0: our own. False: none that is enough. A worker that let its
+// turn pass is asked again when all others have had as many (server/docs/0000-protocol.md#rule-29).
 static bool choose(const struct ps_rebuild *b, struct lh_point *best, uint64_t *worker)
 {
     static const struct lh_point nothing;

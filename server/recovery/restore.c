@@ -1,9 +1,9 @@
 // Restore: what followers hold of a shard that lost its history, and bring
 // (server/docs/0000-protocol.md#rule-13, #rule-17; which of it counts, rebuild.c says).
 //
-// Patience has a bound that bytes renew, not words (server/docs/0000-protocol.md#rule-29): who was
-// told to bring its state and brings no full part of it for the grace time, or breaks its transfer
-// off BROKEN_MAX times, had its turn. It is asked again when all others had theirs.
+// Patience has a bound that bytes renew, not words (server/docs/0000-protocol.md#rule-29): a worker
+// that was told to bring its state has had its turn when it brings no full part for the grace time,
+// or breaks its transfer off BROKEN_MAX times. It is asked again when all others have had theirs.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +206,8 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     return LH_OK;
 }
 
-// The ledger says which point it is of. It is read before what is held here gives way to it.
+// The state's ledger says which point it is of. It is read before the state replaces what is held
+// here.
 static lh_err check_state(const struct ps_restore *r)
 {
     const struct ps_rebuild *b = r->rebuild;

@@ -132,7 +132,7 @@ static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
     return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
 }
 
-// A checkpoint found no room: what is not promised gives way to the next full one.
+// A checkpoint found no room: what is not promised is removed, so that the next full one fits.
 static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
 {
     struct ps_server *s = shard->server;

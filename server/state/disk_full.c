@@ -1,12 +1,12 @@
 // Disk full: what a server does while its disk is full (deploy/docs/full-disk.md#a-server).
 //
 // Only the log's next segment and a checkpoint take room. A segment leaves what a checkpoint needs
-// (invariant 1), so a full disk is met by the log first: nothing of that group happened, its pushes
-// come again, and a checkpoint is made, which lets the log be trimmed. Where that has no room
-// either, what is not promised gives way: logs and checkpoints that were set aside (quarantine.c),
-// then older checkpoints of weights. Where no checkpoint is due or can be made, the next group
-// squeezes in: it gets a segment of its own size; and where not even that fits, a record of our own
-// does, in the few blocks that invariant 1 keeps for it, for it makes a checkpoint due.
+// (invariant 1), so the log is the first to find the disk full. Nothing of that group happened, its
+// pushes are sent again, and a checkpoint is made, which lets the log be trimmed. Where the
+// checkpoint has no room either, what is not promised is removed: logs and checkpoints that were
+// set aside (quarantine.c), then older checkpoints of weights. Where no checkpoint is due or can be
+// made, the next group gets a segment of its own size. Where not even that fits, a record of our
+// own is written into the few blocks that invariant 1 keeps for it: it makes a checkpoint due.
 //
 // Invariants: 1. a whole segment leaves a full checkpoint of any shard, and RECORDS_BYTES. 2. A
 // small one leaves as much, unless it is that record's. 3. Two checkpoints and the log from the

@@ -359,7 +359,7 @@ void wk_loader_announce(struct wk_loader *l, uint64_t unit)
     pthread_mutex_lock(&l->lock);
     struct slot *s = find(l, unit);
     if (s && s->state == READY) {
-        s->read = false; // it comes again: keep it
+        s->read = false; // it is wanted once more: keep it
         s->used = ++l->uses;
     } else if (!s) {
         forget_wanted(l, unit);

@@ -50,7 +50,7 @@ enum wk_channel_phase { WK_CHANNEL_RUN = 1, WK_CHANNEL_DRAIN, WK_CHANNEL_END, WK
 // Written by the worker.
 struct wk_channel_worker {
     _Atomic uint32_t bell;     //  0  rises with every change below; trainers sleep on it (futex)
-    _Atomic uint32_t phase;    //  4  enum wk_channel_phase; OVER: this life is, come again
+    _Atomic uint32_t phase;    //  4  enum wk_channel_phase; OVER: begin another life
     _Atomic uint64_t credited; //  8  tokens of the run: the clock of all schedules
     _Atomic uint64_t run_on;   // 16  steps that are trained without a living worker, at most
     uint64_t zero[5];
@@ -205,7 +205,7 @@ enum wk_channel_refusal {
     WK_CHANNEL_OTHER_VERSION = 1, // the abi differs
     WK_CHANNEL_OTHER_MODEL,       // the run's parameters are others
     WK_CHANNEL_BUSY,              // somebody else is this worker's trainer
-    WK_CHANNEL_AGAIN,             // this life is over: come again without the memory
+    WK_CHANNEL_AGAIN,             // this life is over: greet again, without the memory
     WK_CHANNEL_BAD,               // a message or a memory that makes no sense
     WK_CHANNEL_REFUSALS,
 };

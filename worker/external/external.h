@@ -144,7 +144,7 @@ uint64_t wk_external_lease_unit(const struct wk_external *x, uint32_t rank, uint
 int64_t wk_external_spent_ns(const struct wk_external *x); // boundaries, cuts, renewals of rank 0
 void wk_external_credited(struct wk_external *x, uint64_t tokens); // the run's clock
 void wk_external_drain(struct wk_external *x); // no further steps, after those two ahead
-// It does not end yet after all: a life that drains is over, and comes again.
+// The run does not end yet after all: a life that drains is over, and the next one begins.
 void wk_external_undrain(struct wk_external *x);
 // The run is over and every wanted cut is committed: the final parameters go to the trainer.
 void wk_external_end(struct wk_external *x);

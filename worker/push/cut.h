@@ -4,15 +4,17 @@
 
 #include "worker/worker.h"
 
+// True: the shard has a state, no push of it is on its way or not folded, and its disk is not full.
 bool wk_may_cut(const struct wk_shard *s);
 // How many of the finished units may be claimed now, the first ones: those that every other shard's
 // committed cuts hold, so that what is credited is missing in no shard's pushes
 // (server/docs/0000-protocol.md#rule-19).
-// `upto`: the own cut holds so many steps of the process.
+// `upto`: the steps of the process that this shard's own cut holds.
 uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto);
 // Takes the progress since the last cut, at a boundary. The push is made on the disk lane; the
 // event `changed` tells that it is committed.
-// With a trainer beside the worker: of its whole cut, or of the residual alone where there is none.
+// With a trainer beside the worker the push holds the progress of that one's whole cut; where there
+// is none, the residual alone.
 LH_MUST lh_err wk_cut(struct wk_shard *s);
 // The whole cut of a trainer beside the worker goes into the residual, and nothing is pushed: where
 // it holds no progress, where the run is over, and where that trainer is gone and a push is still

@@ -1,7 +1,8 @@
 // The outbox: durable copies of a worker's pushes that are not yet under a stable point
 // (server/docs/0000-protocol.md#rule-1, #rule-7, #rule-9, #rule-12). One file per frame: DIR/<shard
 // 4 hex>-<incarnation 16 hex>-<step 16 hex>, the sealed bytes and their CRC-32C; DIR/<shard 4
-// hex>.tmp is one that is not finished, or never was, and the next one's.
+// hex>.tmp is a file that is being written, or was when a process died; the next push overwrites
+// it.
 //
 // Invariants: 1. An entry is synced before the slot names its step, and the slot before it is sent.
 // 2. At most one entry of a shard is undecided: the newest. 3. A refused entry's file is durably

@@ -34,7 +34,7 @@ struct wk_peers_conf {
 };
 
 enum wk_peers_what {
-    WK_PEERS_NOTHING, // never given to who waits
+    WK_PEERS_NOTHING, // never given to a caller that waits
     WK_PEERS_COMPUTE, // compute part `part` of `parts`, then wk_peers_computed()
     WK_PEERS_STEPPED, // leader: the gradient is whole, and the step is counted
     WK_PEERS_ENDED,   // the region is over here: `err`, `text`

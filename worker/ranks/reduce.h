@@ -10,7 +10,7 @@
 //
 // A step, on the leader's compute lane:
 //
-//   deal(step, &part);                           the sequences are dealt among who is there
+//   deal(step, &part);                           the sequences are dealt among the ranks there are
 //   do {
 //       ... the gradient of `part` ...
 //       gather(gradient, &share, &part);         adds what the others computed, in rank's order
@@ -84,11 +84,11 @@ struct wk_reduce_ops {
     lh_err (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing);
     void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step is taken
-    // Loop thread, about once a second: looks who is there, logs who came and went. Their number,
-    // the leader included.
+    // Loop thread, about once a second: looks which ranks are there, and logs those that came and
+    // went. Returns their number, the leader included.
     uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);
-    // Loop thread: who waits in deal() or gather(), or will, comes back soon; no step is trained
-    // any more.
+    // Loop thread: a call of deal() or gather() that waits, or is made later, returns soon; no step
+    // is trained any more.
     void (*leave)(struct wk_reduce *r);
     // Loop thread, the compute lane at rest, before the trainer's arrays are freed. `done`: the run
     // is over, the other ranks may end.

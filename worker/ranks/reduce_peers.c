@@ -92,7 +92,7 @@ static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *s
         wk_figures_get(gradient + l->state.values, l->parts, sum);
         return LH_OK;
     }
-    // The communicator broke: the step begins anew, with who is left.
+    // The communicator broke: the step begins anew, with the ranks that are left.
     memset(gradient, 0, (l->state.values + WK_FIGURES) * sizeof *gradient);
     *sum = (struct wk_gathered){0};
     return LH_OK;

@@ -5,7 +5,8 @@
 // Rank 0, the leader, is the region's worker. What it holds is the truth: it counts the steps, and
 // whoever differs from it gets its state when a communicator is made. A communicator lives for one
 // epoch. Whatever goes wrong in it ends it for all: everybody aborts, and the leader makes a new
-// one with who is there. The step that was under way is then trained again, from its start.
+// one with the ranks that are there. The step that was under way is then trained again, from its
+// start.
 //
 //   WAIT -> INIT -> SHARE -> STANDS -> (SHARE ->) COMPUTE -> REDUCE -> STANDS ...
 //   and from anywhere: ABORTS -> WAIT, or END

@@ -2,7 +2,7 @@
 // #section-7; server/docs/0000-protocol.md#rule-14 to #rule-16); a snapshot when there is no other
 // way (snapshot.c).
 //
-// The stream is parsed wherever its messages were cut. A record whose payload was left out is
+// A record may begin and end anywhere in a message. One whose payload was left out is
 // filled from the outbox: only what the follow request declared as held can be left out.
 #include "worker/replica/follow.h"
 

@@ -1,5 +1,5 @@
-// Snapshot: a shard's whole state, for who has none or one of another history (DESIGN.md#section-7;
-// server/docs/0000-protocol.md#rule-14, #rule-16).
+// Snapshot: a shard's whole state, for a worker that has none, or one of another history
+// (DESIGN.md#section-7; server/docs/0000-protocol.md#rule-14, #rule-16).
 //
 // 1. A large one comes in two ranges, each on a call and a connection of its own: one connection's
 //    TLS is one thread's work at either end (bench/notes/2026-11-23-push.md#a-snapshot). After a

@@ -221,8 +221,7 @@ static void arrive(void *arg)
         pump(h);
         break;
     case TAKEN:
-        if (h->waiting)
-            h->waiting--; // a call that comes again is taken more often than it was sent
+        if (h->waiting) h->waiting--; // a repeated call is taken more often than it was sent
         if (h->told) h->ops->on_sent(h->self, &h->call);
         if (h->t) pump(h);
         break;
@@ -423,7 +422,7 @@ void lh_mem_read(struct lh_call *call)
     }
 }
 
-// ---- a call that comes again: messages of a client that is long gone
+// ---- a call that the network repeats: messages of a client that is long gone
 static void ghost_arrive(void *arg)
 {
     struct mem_half *h = arg;

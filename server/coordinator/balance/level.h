@@ -1,4 +1,4 @@
-// Level: who asks gets what is free; who finds nothing free gets a part of what another holds.
+// Level: a worker that asks gets what is free, or else a part of what another one holds.
 #ifndef PS_CO_LEVEL_H
 #define PS_CO_LEVEL_H
 

@@ -92,7 +92,7 @@ static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
 
 // ---------------------------------------------------------------- the plan
 
-// A mark of who is there, and whether each one's speed is known.
+// A mark of which workers are there, and whether each one's speed is known.
 static uint64_t mark_of(const struct ps_coordinator *c)
 {
     uint64_t mark = 14695981039346656037u; // FNV-1a
