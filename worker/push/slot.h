@@ -1,22 +1,32 @@
 // The slot: a worker's commit point for one shard (server/docs/0000-protocol.md#rule-9, #rule-10),
 // and the residual snapshot.
 //
-// Two files, DIR/slot-<shard>-a and -b, written in turn, each whole:
-//   magic "LHSL" u32, version u16 (2), flags u16 (1: synced), generation u64, boot id 16,
-//   incarnation u64 u64, gone u64 u64, next step u64, decided step u64, decided was admitted u8, 0
-//   u8 u16, claims u32, values u64, places u32, epoch of decided u32, tokens u64, claims u64 each,
-//   places (unit u64, tokens of it u64) each, CRC-32C of the residual u32, CRC-32C of all before
-//   u32, then the residual, fp32
-// Version 3 is version 2 with the last cut of a trainer beside the worker, name of its life 16 and
-// number u64, before the claims; it is written only where there is one.
-// Version 1 is read too: it has one place, unit u64 (~0: none) and offset u64, where version 2 has
-// the number of places and the tokens, which are 0 then. The epoch is 0 where it is not known: of
-// version 1, of those who wrote version 2 before it had the field (they read past it), or above
-// 2^32 - 1. Who knows no version 3 takes such a slot for lost: the residual starts at its snapshot.
-// The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it;
-// after a power cut (another boot id) it does not count, unless it says that it was synced. The two
-// flips after a start or a synced flip reach the disk too, and so does what a start reads: a power
-// cut brings no synced slot back after a later one was committed.
+// Two files, DIR/slot-<shard>-a and -b, written in turn, each whole; integers little endian:
+//
+//    at size field                                   at size field
+//     0   4  magic "LHSL"                            80   1  that push was admitted
+//     4   2  version (2; 3: see below)               81   3  0
+//     6   2  flags (1: synced)                       84   4  claims
+//     8   8  generation                              88   8  values of the residual
+//    16  16  boot id                                 96   4  places
+//    32  16  incarnation: number, random            100   4  epoch of the decision, or 0
+//    48  16  gone: incarnation, step                104   8  tokens that came back
+//    64   8  next step                              112      claims, 8 bytes each
+//    72   8  decided step                                    places: unit 8, tokens of it 8
+//
+//   then CRC-32C of the residual u32, CRC-32C of all before u32, and the residual, fp32
+//
+// Version 3 has 24 bytes more at 112, before the claims: the last cut of a trainer beside the
+// worker, its life's name 16 and its number 8. It is written only where there is such a cut; a
+// build that does not know it takes the slot for lost, and the residual starts at its snapshot.
+// Version 1 is read too: at 96 and 104 it has its one place, unit (~0: none) and tokens. The
+// epoch is 0 where it is not known: in version 1, in slots of builds that wrote version 2 before it
+// had the field (they read past it), and above 2^32 - 1.
+//
+// The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it.
+// After a power cut (another boot id) it does not count, unless it says that it was synced. The two
+// flips after a start or a synced flip reach the disk too, and so does what a start reads: so a
+// power cut brings no synced slot back after a later one was committed.
 //
 // The snapshot, DIR/residual-<shard>, has the same layout, is synced every few rounds, and is what
 // a residual is rebuilt from when the slot is lost (server/docs/0000-protocol.md#rule-11).
