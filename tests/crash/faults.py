@@ -119,6 +119,7 @@ class Faulty(Cluster):
             to = os.path.join(folder, "history")
             os.mkdir(to)
             shim = os.path.join(self.world.build, "tests", "crash", "libcrash_keep.so")
+            check(os.path.exists(shim), f"{shim} is missing: build the target crash_keep")
             node.before = ["env", f"LD_PRELOAD={os.path.abspath(shim)}", f"LONGHAUL_HISTORY={to}",
                            "ASAN_OPTIONS=" + os.environ.get("ASAN_OPTIONS", "") +
                            ":verify_asan_link_order=0"]
