@@ -9,6 +9,7 @@ unless --script names it), and an operator ends the run. lora.py and jax_loop.py
 run begins with themselves.
 """
 import argparse
+import contextlib
 import glob
 import json
 import math
@@ -44,11 +45,12 @@ class Trainer:
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
         # Neither torchrun nor gloo may need a name of this host that resolves.
+        self.ranked = ranks > 1
         ranked = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
                   "--nproc-per-node", str(ranks)]
         settings = world.path(worker.name + ".yaml")
         self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
-                     *(ranked if ranks > 1 else []),
+                     *(ranked if self.ranked else []),
                      os.path.join(package, "examples", script),
                      *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
@@ -64,9 +66,30 @@ class Trainer:
                 start_new_session=True)
         return self
 
+    def ranks(self):
+        """The processes that torchrun started."""
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children",
+                  encoding="ascii") as file:
+            return [int(pid) for pid in file.read().split()]
+
     def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(20)
+        """Of several ranks the last one alone: torchrun ends the others, and itself."""
+        if not self.ranked:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        else:
+            os.kill(self.ranks()[-1], signal.SIGKILL)
+        check(self.process.wait(120) != 0, f"the trainer of {self.worker.name} does not mind a "
+              "kill")
+
+    def end_all(self):
+        """However the test ends, nothing is left."""
+        if self.process and self.process.poll() is None:
+            ranks = self.ranks() if self.ranked else []
+            os.killpg(self.process.pid, signal.SIGKILL)
+            for pid in ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self.process.wait(20)
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
@@ -183,7 +206,7 @@ def check_losses(trainers, ratio):
 
 def play(world, given, trainers):
     make_model(world, given)
-    regions = REGIONS[:1] if given.trainer else REGIONS
+    regions = REGIONS[:1] if given.trainer else REGIONS[:given.regions]
     coordinator = world.coordinator(len(regions), **{"coordinator.h_base": 4}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{
@@ -203,8 +226,8 @@ def play(world, given, trainers):
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     else:
         trainers[0].kill()
-        workers[1].kill()
-        workers[1].start()
+        workers[-1].kill()
+        workers[-1].start()
         trainers[0].start()
         until("they train on", lambda: all(t.trains(3) for t in trainers), 120)
     for t in trainers:
@@ -226,7 +249,8 @@ def main():
     flags.add_argument("--package", required=True, help="the folder of the package")
     flags.add_argument("--model", choices=MODELS, default="llama")
     flags.add_argument("--trainer", action="store_true")
-    flags.add_argument("--ranks", type=int, default=1, help="torchrun's, with --trainer")
+    flags.add_argument("--ranks", type=int, default=1, help="torchrun's")
+    flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
     flags.add_argument("--units", type=int, default=360)
     given = flags.parse_args()
@@ -240,8 +264,7 @@ def main():
             raise
         finally:
             for t in trainers:
-                if t.process and t.process.poll() is None:
-                    t.kill()
+                t.end_all()
     print("ok")
     return 0
 

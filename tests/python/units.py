@@ -9,6 +9,7 @@ import os
 import struct
 import sys
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -29,7 +30,7 @@ from longhaul.hf import LonghaulCallback  # noqa: E402
 class Fake:
     """A client of one life after the other, whose boundaries do as the test says."""
 
-    ranks = 1
+    rank, ranks = 0, 1
 
     def __init__(self, leases=(), dues=()):
         self.leases, self.dues = list(leases), list(dues)
@@ -55,7 +56,10 @@ class Fake:
     def lease(self):
         if not self.leases:
             raise errors.DrainedError("none")
-        return self.leases.pop(0)
+        lease = self.leases.pop(0)
+        if lease == "over":
+            raise errors.RestartError("over")
+        return lease
 
     def trained(self, unit, upto):
         if not self.room:
@@ -205,8 +209,92 @@ class Loader(Case):
             self.train(Fake([longhaul.Unit(0, 0, 8)]), path, batch_size=1, sequence_length=4)
         ranked = Fake()
         ranked.ranks = 2
-        with self.assertRaisesRegex(errors.UnsupportedError, "2 ranks"):
+        with self.assertRaisesRegex(errors.UnsupportedError, "2 ranks.*init_process_group"):
             longhaul.LeasedDataLoader(self.run_of(ranked), path, batch_size=1, sequence_length=4)
+
+
+class Ranks(Case):
+    """Loaders of several ranks, each in a thread; what all of them found goes through a barrier."""
+
+    def train(self, clients, path, **options):
+        """The batches of each rank. A rank that comes to fewer steps than others breaks the
+        barrier."""
+        ranks, found, batches = len(clients), {}, [[] for _ in clients]
+        barrier = threading.Barrier(ranks, timeout=60)
+
+        def of_all(mine, count):
+            self.assertEqual(count, ranks)
+            found[threading.current_thread().name] = mine
+            barrier.wait()
+            all_of_them = [found[str(r)] for r in range(ranks)]
+            barrier.wait()
+            return all_of_them
+
+        def loop(rank, client):
+            client.rank, client.ranks = rank, ranks
+            model = model_of((2, 2))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            try:
+                with longhaul.AsyncDiLoCo(client, model, optimizer) as run:
+                    for batch in longhaul.LeasedDataLoader(run, path, **options):
+                        batches[rank].append(batch)
+                        barrier.wait()  # the gradients' all-reduce
+                        optimizer.step()
+            except BaseException:
+                barrier.abort()
+                raise
+
+        with mock.patch("longhaul.data._of_all", of_all), \
+                mock.patch("longhaul.data._check_group"):
+            threads = [threading.Thread(target=loop, args=(r, c), name=str(r))
+                       for r, c in enumerate(clients)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        self.assertFalse(barrier.broken)
+        return batches
+
+    def test_units_are_shared_out_and_noted_by_the_rank_that_leased_them(self):
+        path = self.units(32, 16, 16, 8)
+        clients = [Fake([longhaul.Unit(0, 0, 32), longhaul.Unit(3, 4, 8)]),
+                   Fake([longhaul.Unit(1, 0, 16), longhaul.Unit(2, 0, 16)])]
+        batches = self.train(clients, path, batch_size=2, sequence_length=4, window=3)
+        seen = [v for mine in batches for b in mine for v in b.flatten().tolist()]
+        self.assertEqual(sorted(set(seen)), [*range(32), *range(100, 116), *range(200, 216),
+                                             *range(304, 308)])
+        self.assertEqual(len(seen), 68 + 4)  # the seventeenth sequence was left for both ranks
+        self.assertEqual(len(batches[0]), len(batches[1]))
+        self.assertTrue(all(set(map(tuple, a.tolist())).isdisjoint(map(tuple, b.tolist()))
+                            for a, b in list(zip(*batches))[:-1]))
+        for client, noted in zip(clients, ({0: 32, 3: 8}, {1: 16, 2: 16})):
+            self.assertEqual({unit: upto for _, unit, upto in client.of("trained")}, noted)
+        tokens = [sum(d[2] for d in c.of("boundary")) for c in clients]
+        self.assertEqual(sum(tokens), 32 + 16 + 16 + 4)
+        self.assertTrue(all(tokens))
+
+    def test_one_sequence_for_two_ranks_counts_once(self):
+        clients = [Fake(), Fake([longhaul.Unit(0, 0, 6)])]
+        batches = self.train(clients, self.units(6), batch_size=1, sequence_length=4)
+        self.assertEqual([[b.tolist() for b in mine] for mine in batches],
+                         [[[[0, 1, 2, 3]], [[4, 5]]]] * 2)
+        self.assertEqual([sum(d[2] for d in c.of("boundary")) for c in clients], [6, 0])
+        self.assertEqual([c.of("trained")[-1:] for c in clients], [[], [("trained", 0, 6)]])
+
+    def test_a_rank_without_units_waits_with_the_others(self):
+        leases = [None, longhaul.Unit(0, 0, 4), None]
+        batches = self.train([Fake(leases), Fake([None, None])], self.units(4), batch_size=1,
+                             sequence_length=4)
+        self.assertEqual([len(mine) for mine in batches], [1, 1])
+
+    def test_a_life_that_is_over_for_one_is_over_for_all(self):
+        path = self.units(8)
+        clients = [Fake(["over", longhaul.Unit(0, 4, 8)], ["over"]),
+                   Fake([longhaul.Unit(0, 0, 8)], [0, "over"])]
+        batches = self.train(clients, path, batch_size=1, sequence_length=4)
+        self.assertEqual([b.tolist() for b in batches[0]], [[[4, 5, 6, 7]]])
+        self.assertEqual([len(c.of("start")) for c in clients], [2, 2])
+        self.assertEqual([c.of("trained") for c in clients], [[("trained", 0, 8)], []])
 
 
 class Boundaries(Case):

@@ -40,7 +40,41 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
 class _Work(typing.NamedTuple):
     unit: int
     tokens: array.array
-    at: int  # trained up to here
+    at: int    # trained up to here
+    rank: int  # the unit is leased to this rank, which notes what was trained
+
+
+def _check_group(ranks: int) -> None:
+    if ranks == 1:
+        return
+    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
+    if size != ranks:
+        raise errors.UnsupportedError(
+            f"{ranks} ranks of this host share the units that it is leased, and their process "
+            f"group has {size}: call torch.distributed.init_process_group() first; ranks on "
+            "several hosts can't yet", errors.UnsupportedError.code)
+
+
+class _Found(typing.NamedTuple):
+    """What a rank found when it asked for leases."""
+
+    leases: list[_client.Unit]
+    drained: bool
+    over: bool      # its life is over
+    restarts: int   # the lives that it had
+
+
+def _of_all(mine: _Found, ranks: int) -> list[_Found]:
+    """What each rank found, in the ranks' order, on each of them."""
+    if ranks == 1:
+        return [mine]
+    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+
+    found: list[typing.Any] = [None] * ranks
+    dist.all_gather_object(found, mine)
+    return found
 
 
 class LeasedDataLoader:
@@ -55,6 +89,12 @@ class LeasedDataLoader:
     no place in a checkpoint: a loop that starts again is leased them from where its last committed
     cut stood. state_dict() holds the draws and the epoch.
 
+    Under torchrun each rank of the host makes one, after init_process_group() and with the same
+    arguments. The ranks pool the units that they are leased, draw the same sequences, `batch_size`
+    for each of them, and each gets another part of these; all see the end at the same step. Where
+    fewer sequences are left than there are ranks, some ranks get one that another has too; its
+    tokens count once.
+
     A run of several data epochs (coordinator.epochs) leases each unit once an epoch, in another
     order from the second one on. `epoch` is the latest, from 0, that a batch held units of; at its
     beginning some of the earlier one's are still to come, as other regions have theirs.
@@ -66,11 +106,8 @@ class LeasedDataLoader:
                  folder: str | None = None, window: int = 8, seed: int = 0):
         if batch_size < 1 or sequence_length < 2 or window < 1:
             raise ValueError("batch_size and window are at least 1, sequence_length at least 2")
-        if run.client.ranks > 1:
-            raise errors.UnsupportedError(
-                f"{run.client.ranks} ranks lease units at different times, and their all-reduce "
-                "would wait for ever at the end: take a loader of your own, whose tokens are "
-                "counted", errors.UnsupportedError.code)
+        _check_group(run.client.ranks)
+        self._rank, self._ranks = run.client.rank, run.client.ranks
         self._run, self._folder = run, folder or os.path.dirname(os.path.abspath(units))
         self._batch, self._length, self._window = batch_size, sequence_length, window
         self._draw = random.Random(seed)
@@ -95,6 +132,13 @@ class LeasedDataLoader:
         tokens, self._tokens = self._tokens, 0
         return tokens
 
+    def _restart(self) -> None:
+        """Boundaries until one begins another life; a rank may hear of the end before others do."""
+        before = self._run.restarts
+        self._run.idle(0)
+        while self._run.restarts == before and not self._run.finished:
+            self._run.idle()
+
     @property
     def epoch(self) -> int:
         """The latest data epoch, from 0, that a batch held units of."""
@@ -112,26 +156,46 @@ class LeasedDataLoader:
 
     # ---- units
 
-    def _load(self, lease: _client.Unit) -> _Work:
+    def _load(self, lease: _client.Unit, rank: int) -> _Work:
         row = self._units[lease.unit % len(self._units)]
         if lease.tokens != row["tokens"]:
             raise errors.ModelError(
                 f"unit {lease.unit} has {lease.tokens} tokens in the run and {row['tokens']} in "
                 "units.json: it is another run's", errors.ModelError.code)
         path = os.path.join(self._folder, row["file"])
-        return _Work(lease.unit, read_tokens(path, row["from"], row["tokens"]), lease.first)
+        return _Work(lease.unit, read_tokens(path, row["from"], row["tokens"]), lease.first, rank)
+
+    def _ask(self, most: int) -> _Found:
+        """At most so many leases; never raises what the other ranks have to hear of."""
+        leases: list[_client.Unit] = []
+        drained = over = False
+        try:
+            while len(leases) < most:
+                lease = self._run.client.lease()
+                if lease is None:
+                    break
+                leases.append(lease)
+        except errors.DrainedError:
+            drained = True
+        except errors.RestartError:
+            over = True
+        return _Found(leases, drained, over, self._run.restarts)
 
     def _fill(self) -> None:
+        """Asks until the window is full; every rank of the host, at the same time."""
         while len(self._work) < self._window and not self._drained:
-            try:
-                lease = self._run.client.lease()
-            except errors.DrainedError:
-                self._drained = True
+            wanted = self._window - len(self._work)
+            found = _of_all(self._ask(-(-wanted // self._ranks)), self._ranks)
+            if any(f.over for f in found):
+                raise errors.RestartError("this life is over", errors.RestartError.code)
+            if len({f.restarts for f in found}) > 1:
+                raise errors.StateError("the ranks of this host are in different lives: start all "
+                                        "of them again", errors.StateError.code)
+            self._work += [self._load(lease, rank) for rank, f in enumerate(found)
+                           for lease in f.leases if lease.first < lease.tokens]
+            self._drained = all(f.drained for f in found)
+            if not any(f.leases for f in found):
                 return
-            if lease is None:
-                return
-            if lease.first < lease.tokens:
-                self._work.append(self._load(lease))
 
     # ---- batches
 
@@ -141,18 +205,24 @@ class LeasedDataLoader:
         self._work[index] = w._replace(at=w.at + len(tokens))
         if self._work[index].at == len(w.tokens):
             del self._work[index]
-        self._given[w.unit] = w.at + len(tokens)
+        if w.rank == self._rank:
+            self._given[w.unit] = w.at + len(tokens)
         self._epoch = max(self._epoch, w.unit // len(self._units))
-        self._tokens += len(tokens)
         return tokens
+
+    def _share(self, taken: list[array.array]) -> list[array.array]:
+        """This rank's part of a step's sequences. Their tokens are counted."""
+        mine = taken[self._rank::self._ranks]
+        self._tokens += sum(map(len, mine))
+        return mine or taken[self._rank % len(taken):][:1]
 
     def _whole(self) -> list[int]:
         return [i for i, w in enumerate(self._work) if len(w.tokens) - w.at >= self._length]
 
     def _next(self) -> list[array.array]:
-        """The next batch's sequences; empty: there is nothing now."""
+        """The sequences of the next step, of all ranks; empty: there is nothing now."""
         taken: list[array.array] = []
-        while len(taken) < self._batch:
+        while len(taken) < self._batch * self._ranks:
             self._fill()
             whole = self._whole()
             if not whole:
@@ -169,10 +239,10 @@ class LeasedDataLoader:
             try:
                 taken = self._next()
             except errors.RestartError:
-                self._run.idle(0)  # its boundary begins another life
+                self._restart()
                 continue
             if taken:
-                yield torch.tensor([list(s) for s in taken], dtype=torch.long)
+                yield torch.tensor([list(s) for s in self._share(taken)], dtype=torch.long)
             elif self._drained:
                 return
             else:
