@@ -52,7 +52,8 @@ class Trainer:
         self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
                      *(ranked if self.ranked else []),
                      os.path.join(package, "examples", script),
-                     *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out]
+                     *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
+                     *(["--keep", self.out + ".optimizer"] if script == "loop.py" else [])]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
@@ -238,6 +239,9 @@ def play(world, given, trainers):
     if not given.trainer:
         check_credit(world, coordinator, servers)
     check_final(world, given, workers, trainers)
+    if script == "loop.py":
+        check("the optimizer goes on from" in trainers[0].text(),
+              "the killed trainer's optimizer began anew")
     check_losses(trainers, 0.97 if script == "lora.py" else 0.9)
     for node in [coordinator, *servers]:
         check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")

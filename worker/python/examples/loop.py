@@ -22,11 +22,13 @@ def main() -> None:
     flags.add_argument("--rate", type=float, default=1e-3)
     flags.add_argument("--batch", type=int, default=4)
     flags.add_argument("--length", type=int, default=64)
+    flags.add_argument("--keep", help="file of the optimizer's state, for a loop that starts again")
     given = flags.parse_args()
 
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=given.rate)
-    with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer) as run:
+    with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer,
+                              keep=given.keep, keep_every=1) as run:
         batches = longhaul.LeasedDataLoader(run, given.units, batch_size=given.batch,
                                             sequence_length=given.length)
         for batch in batches:

@@ -7,6 +7,7 @@ import typing
 
 from . import client as _client
 from . import errors, parameters
+from .kept import KeptState
 
 if typing.TYPE_CHECKING:
     import torch
@@ -38,13 +39,17 @@ class AsyncDiLoCo:
         model's order.
     :param tokens_per_step: tokens of each step, for loops that call neither :meth:`trained` nor a
         :class:`LeasedDataLoader`.
+    :param keep: a file that gets the optimizer's state with every `keep_every`-th cut; a loop that
+        starts again goes on with it. None: the optimizer of such a loop warms up. A write of it,
+        8 bytes a parameter with Adam, is waited for.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps.
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
                  inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
-                 tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True):
+                 tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
+                 keep: str | None = None, keep_every: int = 16):
         self.client = client
         self.model = model
         self.optimizer = inner_optimizer
@@ -57,6 +62,11 @@ class AsyncDiLoCo:
         self._tokens = 0       # trained since the last boundary
         self._hook = hook
         self._handle: typing.Any = None
+        self._kept: KeptState | None = None
+        if keep is not None:
+            if inner_optimizer is None:
+                raise ValueError("keep wants the optimizer whose state it is")
+            self._kept = KeptState(keep, client, inner_optimizer, keep_every)
         self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
@@ -66,6 +76,8 @@ class AsyncDiLoCo:
     def __enter__(self) -> "AsyncDiLoCo":
         self._described = self._describe()
         self._begin()
+        if self._kept:
+            self._kept.restore()
         if self._hook:
             self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
         return self
@@ -140,6 +152,8 @@ class AsyncDiLoCo:
             self.client.renew()
         if due & _client.Due.CUT:
             self.client.cut()
+            if self._kept:
+                self._kept.cut()
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",
                          self.client.state().away_steps)
