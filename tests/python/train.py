@@ -192,7 +192,7 @@ def check_other_base(world, given, trainer):
     line = [other if word == world.path("hf") else word for word in trainer.line]
     ended = subprocess.run(line, env=trainer.env, stdin=subprocess.DEVNULL, capture_output=True,
                            text=True, timeout=120, check=False)
-    check(ended.returncode and "frozen parameters are others" in ended.stderr,
+    check(ended.returncode and "parameters or buffers are others" in ended.stderr,
           f"another base was not refused: {ended.returncode}, {ended.stderr[-2000:]}")
 
 

@@ -465,7 +465,7 @@ class Parameters(Case):
         for change in (lambda p: p.add_(1), lambda p: p.view(-1)[:1].neg_()):
             with torch.no_grad():
                 change(model[0].weight)
-            with self.assertRaisesRegex(errors.ModelError, "frozen parameters are others"):
+            with self.assertRaisesRegex(errors.ModelError, "parameters or buffers are others"):
                 parameters.of_run(model, manifest)
         whole = model_of((2, 2))
         longhaul.save_initial(whole, self.path("whole"))

@@ -14,14 +14,21 @@ from . import errors
 if typing.TYPE_CHECKING:
     import torch
 
-def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Parameter"]:
-    """Parameters by name, without what DistributedDataParallel (module.) puts before all names and
-    torch.compile (_orig_mod.) into them. `ties`: tied ones under each of their names."""
-    named = {n.replace("_orig_mod.", ""): p
-             for n, p in model.named_parameters(remove_duplicate=not ties)}
+_Value = typing.TypeVar("_Value")
+
+
+def _bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """By name, without what DistributedDataParallel (module.) puts before all names and
+    torch.compile (_orig_mod.) into them."""
+    named = {n.replace("_orig_mod.", ""): value for n, value in pairs}
     while named and all(n.startswith("module.") for n in named):
-        named = {n[len("module."):]: p for n, p in named.items()}
+        named = {n[len("module."):]: value for n, value in named.items()}
     return named
+
+
+def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Parameter"]:
+    """Parameters by name. `ties`: tied ones under each of their names."""
+    return _bare(model.named_parameters(remove_duplicate=not ties))
 
 
 def shapes_of(manifest: dict[str, typing.Any]) -> dict[str, tuple[int, ...]]:
@@ -66,24 +73,41 @@ def of_run(model: "torch.nn.Module",
     base = document.get("model", {}).get("base")
     if base is not None and base != digest_of_frozen(model):
         raise errors.ModelError(
-            f"the model's frozen parameters are others than those that {manifest} was made with: "
-            "every region loads the same base, of the same type", errors.ModelError.code)
+            f"the model's frozen parameters or buffers are others than those that {manifest} was "
+            "made with: every region loads the same base, of the same type", errors.ModelError.code)
     return [(n, named[n]) for n in wanted]
 
 
 def digest_of_frozen(model: "torch.nn.Module") -> str:
-    """BLAKE2b-256 over the parameters that are not trained, by name: a line of name, type and
-    shape, then the values as they lie in memory. About a second a gigabyte."""
+    """BLAKE2b-256 over all that a checkpoint of the model holds and that is not trained, by name: a
+    line of name, type and shape, then the values as they lie in memory. About a second a gigabyte.
+
+    Beside frozen parameters these are persistent buffers, and what quantised layers keep beside
+    their integers (scales, code books): two bases with the same integers and other scales differ.
+    """
     import torch  # pylint: disable=import-outside-toplevel
 
     digest = hashlib.blake2b(digest_size=32)
-    for name, p in sorted(_names(model, ties=True).items()):
-        if p.requires_grad:
+    trained = {n for n, p in _names(model, ties=True).items() if p.requires_grad}
+    for name, value in sorted(_bare(model.state_dict(keep_vars=True).items()).items()):
+        if name in trained or not isinstance(value, torch.Tensor):
             continue
-        whole = p.full_tensor() if hasattr(p, "full_tensor") else p
-        digest.update(f"{name} {whole.dtype} {tuple(whole.shape)}\n".encode())
-        digest.update(whole.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        for part, plain in _plain(name, value):
+            digest.update(f"{part} {plain.dtype} {tuple(plain.shape)}\n".encode())
+            digest.update(plain.cpu().contiguous().view(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _plain(name: str, value: "torch.Tensor") -> typing.Iterator[tuple[str, "torch.Tensor"]]:
+    """The tensors that a tensor is made of: its own values, or those of a quantised one's parts."""
+    value = value.detach()
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    if not hasattr(value, "__tensor_flatten__"):
+        yield name, value
+        return
+    for part in value.__tensor_flatten__()[0]:
+        yield from _plain(f"{name}.{part}", getattr(value, part))
 
 
 def _some(names: typing.Sequence[str], most: int = 5) -> str:
