@@ -90,10 +90,12 @@ class Build(build_py):
     """Installs the build beside the package's file, and brings the libraries."""
 
     def run(self):
-        super().run()
         stage = os.path.join(os.path.abspath(self.build_lib), "..", "stage")
-        said_by("cmake", "--install", build_folder(), "--prefix", stage)
         to = os.path.join(self.build_lib, "longhaul_programs")
+        for earlier in (stage, to):  # libraries of another build may have other names
+            shutil.rmtree(earlier, ignore_errors=True)
+        super().run()
+        said_by("cmake", "--install", build_folder(), "--prefix", stage)
         libraries = {}
         os.makedirs(os.path.join(to, "bin"), exist_ok=True)
         os.makedirs(os.path.join(to, "lib", "longhaul"), exist_ok=True)
