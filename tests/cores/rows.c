@@ -200,6 +200,28 @@ static void one_too_many_is_refused(void **state)
     lh_buf_free(&id);
 }
 
+static void a_run_has_so_many_members(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    char key[48];
+    for (uint64_t id = 1; id <= LH_WORKERS_MAX; id++) { // one has joined
+        struct lh_buf b = lh_buf(1024);
+        lh_put_u64(&b, id);
+        lh_put_u32(&b, 1);
+        lh_put_str(&b, "asia");
+        lh_put_str(&b, "w");
+        for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, 0);
+        snprintf(key, sizeof key, "worker/%016" PRIx64, id);
+        assert_int_equal(ps_co_put(r->coordinator, key, lh_buf_span(&b)), LH_OK);
+        lh_buf_free(&b);
+    }
+    rig_settle(r);
+    assert_true(worker(r) > LH_WORKERS_MAX); // its row is the last one
+    snprintf(key, sizeof key, "worker/%016" PRIx64, worker(r));
+    refused(r, key, "is of one worker more than a run may have");
+}
+
 static void a_region_has_a_name_that_fits(void **state)
 {
     (void)state;
@@ -224,6 +246,7 @@ int main(void)
         cmocka_unit_test(a_members_row_has_its_name),
         cmocka_unit_test(a_run_keeps_its_epochs),
         cmocka_unit_test(one_too_many_is_refused),
+        cmocka_unit_test(a_run_has_so_many_members),
         cmocka_unit_test(a_region_has_a_name_that_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -301,7 +301,7 @@ static void long_copies_give_way(void **state)
     work(*state, LH_LANE_DISK, note_nice, done, &disk);
     lh_env_real_run(*state);
     assert_int_equal(disk.least, ours);
-    if (ours < 19) assert_true(copy.least > ours);
+    if (ours < 10) assert_true(copy.least > ours); // copies have 10, whatever this test was given
     assert_int_equal(getpriority(PRIO_PROCESS, 0), ours);
 }
 
