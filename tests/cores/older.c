@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/recovery/rebuilding.h"
 #include "server/recovery/recover.h"
 #include "tests/cores/image.h"
 
@@ -537,11 +538,32 @@ static void so_it_does_where_the_owner_cut_its_log(void **state)
     overtakes(*state, true);
 }
 
+// ---------------------------------------------------------------- what its status says
+
+static void what_a_rebuild_gave_up_is_in_the_status(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    struct ps_rebuild b = {.shard = r->server->shard[0], .asked = true};
+    b.stable = (struct lh_point){.epoch = 1, .version = 3};
+    b.head = (struct lh_point){.epoch = 1, .version = 9};
+    const struct lh_point some = {.epoch = 2, .version = 5}, all = {.epoch = 2, .version = 9};
+    ps_rebuild_name_lost(&b, &some, 0);
+    assert_true(status_has(r, "\"rebuilt\":{\"from\":5,\"lost_to\":9}"));
+    ps_rebuild_name_lost(&b, &all, 0);
+    assert_true(status_has(r, "\"rebuilt\":{\"from\":9,\"lost_to\":0}"));
+    assert_null(r->server->shard[0]->rebuild);
+    r->server->shard[0]->rebuild = &b;
+    assert_true(status_has(r, "\"rebuilding\":{\"waits_for\":\"followers\",\"stable\":3,"));
+    r->server->shard[0]->rebuild = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_start_that_lost_nothing_goes_on_in_its_epoch),
         RIG_TEST(nothing_is_answered_before_the_coordinator_was_asked),
+        RIG_TEST(what_a_rebuild_gave_up_is_in_the_status),
         RIG_TEST(an_older_copy_is_not_served),
         RIG_TEST(the_newer_directory_is_served_after_it),
         RIG_TEST(nor_is_a_longer_log_of_another_history),

@@ -496,6 +496,29 @@ static void an_older_server_that_does_not_say_what_it_has_is_believed(void **sta
     assert_int_equal(row(r)->standby, 0);
 }
 
+static void operators_read_whether_a_standby_is_in_sync(void **state)
+{
+    struct rig *r = *state;
+    r->replicated = true;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    struct lh_log *log = rig_log_lines(r);
+    r->coordinator->conf.log = log;
+    rig_run(r, 2 * LH_SECOND);
+    rig_hello(r, 0, 1ull << 32, 0, 1);
+    rig_run(r, LH_SECOND);
+    assert_true(row(r)->standby != 0);
+    assert_int_equal(rig_said(r, "is also held by standby"), 1);
+    rig_kill_server(r, false);
+    rig_boot_server(r);
+    assert_int_equal(strike_out(r, standing(r)->head.version, true), LH_OK);
+    assert_int_equal(rig_said(r, "no standby is in sync"), 1);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
+}
+
 // A store that was put back from a copy calls a standby in sync that was struck out since. The
 // owner knows better, and says so.
 static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
@@ -578,6 +601,7 @@ int main(void)
         RIG_TEST(a_late_word_of_the_same_life_is_only_late),
         RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
         RIG_TEST(a_standby_is_struck_out_only_by_who_has_as_much),
+        RIG_TEST(operators_read_whether_a_standby_is_in_sync),
         RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby),
         RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners),
         RIG_TEST(an_older_server_that_does_not_say_what_it_has_is_believed),
