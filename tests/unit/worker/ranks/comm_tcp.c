@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/greeting.h"
 #include "worker/stream/place.h"
 
 enum { RANKS = 4, VALUES = 70001, MANY = 600000 };
@@ -103,7 +104,17 @@ static void sum_up(struct world *w, float *out)
     memcpy(out, w->x[0], VALUES * sizeof(float));
 }
 
-// Strangers, some silent, some with nonsense: they come to the port that the id names.
+static void greet_without_secret(int fd)
+{
+    uint8_t bytes[WK_RING_GREETING_BYTES];
+    struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
+    const struct wk_ring_greeting g = {.kind = WK_RING_COMES, .rank = 1, .place = {.port = 1}};
+    wk_ring_greeting_put(&b, &g);
+    assert_int_equal(write(fd, bytes, b.len), sizeof bytes);
+}
+
+// Strangers, some silent, some with nonsense, some as rank 1 without the secret: they come to the
+// port that the id names.
 static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
 {
     struct lh_cursor c = lh_cursor(lh_span(id->bytes + 4, 2));
@@ -115,6 +126,7 @@ static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
         assert_true(fd[i] >= 0);
         assert_int_equal(connect(fd[i], (struct sockaddr *)&a, size), 0);
         if (i % 3 == 0) assert_int_equal(write(fd[i], "PTCW\1\1\0\0nonsense", 16), 16);
+        if (i % 3 == 1) greet_without_secret(fd[i]);
     }
 }
 

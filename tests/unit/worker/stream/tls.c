@@ -238,12 +238,81 @@ static void garbage(void **state)
     close_certs(&c);
 }
 
+// The real env with a clock of the test's own.
+struct clocked {
+    struct lh_env env; // first
+    struct lh_env_ops ops;
+    int64_t now, wall_s;
+};
+
+static int64_t now_of(struct lh_env *env)
+{
+    return ((struct clocked *)env)->now;
+}
+
+static int64_t wall_of(struct lh_env *env)
+{
+    return ((struct clocked *)env)->wall_s;
+}
+
+// Somebody comes to a rank with these certificates: the rank's end of the handshake.
+static lh_err comes(struct wk_tls *tls, const struct wk_tls_conf *rank)
+{
+    struct pair p;
+    open_pair(&p, NULL, rank);
+    p.end[0].shakes = true;
+    assert_int_equal(wk_tls_begin(tls, p.end[0].fd, false, &p.end[0].tls), LH_OK);
+    shake(&p);
+    lh_err err = p.err[1];
+    close_pair(&p);
+    return err;
+}
+
+static void reissue(const struct certs *c, const char *region, int days)
+{
+    struct lh_peer p = {.role = LH_W, .domain = CERTS_DOMAIN, .run = "r1", .name = "n1"};
+    snprintf(p.region, sizeof p.region, "%s", region);
+    assert_int_equal(lh_certs_issue(c->dir, &p, days, c->dir, true), LH_OK);
+}
+
+// A certificate that expired is replaced in its files, which are read again after a while; files
+// that will not do change nothing.
+static void renewed_certificates(void **state)
+{
+    enum { AGAIN = WK_TLS_RELOAD_S + 1 };
+    struct certs c;
+    struct wk_tls *tls;
+    (void)state;
+    open_certs(&c);
+    struct clocked k = {.ops = *c.env->ops, .wall_s = c.env->ops->wall_s(c.env)};
+    k.ops.now_ns = now_of;
+    k.ops.wall_s = wall_of;
+    k.env.ops = &k.ops;
+    struct wk_tls_conf rank = issue_rank(&c), own = issue_rank(&c);
+    own.env = &k.env;
+    reissue(&c, "asia", 0); // It expired an hour ago.
+    k.wall_s -= 2 * 3600;   // This process does not know yet.
+    assert_int_equal(wk_tls_open(&own, &tls), LH_OK);
+    assert_int_equal(comes(tls, &rank), LH_ERR_UNAUTHENTICATED);
+    k.wall_s += 2 * 3600;
+    reissue(&c, "asia", 1);
+    assert_int_equal(comes(tls, &rank), LH_ERR_UNAUTHENTICATED); // not read again yet
+    k.now += AGAIN * LH_SECOND;
+    assert_int_equal(comes(tls, &rank), LH_OK);
+    reissue(&c, "europe", 1);
+    k.now += AGAIN * LH_SECOND;
+    assert_int_equal(comes(tls, &rank), LH_OK);
+    wk_tls_close(tls);
+    close_certs(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_both_ways),     cmocka_unit_test(one_certificate_for_all),
-        cmocka_unit_test(strangers_come),      cmocka_unit_test(a_stranger_leads),
-        cmocka_unit_test(the_own_certificate), cmocka_unit_test(garbage),
+        cmocka_unit_test(bytes_both_ways),      cmocka_unit_test(one_certificate_for_all),
+        cmocka_unit_test(strangers_come),       cmocka_unit_test(a_stranger_leads),
+        cmocka_unit_test(the_own_certificate),  cmocka_unit_test(garbage),
+        cmocka_unit_test(renewed_certificates),
     };
     signal(SIGPIPE, SIG_IGN); // as the programs do
     return cmocka_run_group_tests(tests, NULL, NULL);
