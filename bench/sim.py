@@ -23,16 +23,18 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import report  # noqa: E402
 
-SIZES = {4: 24, 8: 24, 16: 24, 32: 24, 64: 24, 128: 24, 256: 12, 512: 6, 1000: 3}  # units each
-PORT_MBIT = 100000
+SIZES = {4: 24, 8: 24, 16: 24, 32: 24, 64: 24, 128: 24, 256: 12, 512: 6, 1000: 4}  # units each
+PORT_MBIT = 100000  # of the server
 RULES = ("level", "finish", "weighted", "static")
-SCENES = {  # 6 regions each
+SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/s, but where said
     "equal": ("--speeds", "1"),
     "4-2-1": ("--speeds", "4,2,1"),
     "4-2-1-slowed": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25"),
     "equal-slowed": ("--speeds", "1", "--slow", "0.1,0.4,0.25"),
     "16-4-1": ("--speeds", "16,4,1"),
     "far": ("--speeds", "4,2,1", "--rtt-ms", "300,300", "--mbit", "100,100"),
+    "32-regions": ("--workers", "32", "--speeds", "4,2,1", "--slow", "0.1,0.4,0.25"),
+    "short": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--units", "8"),
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
@@ -147,6 +149,9 @@ def main():
     flags = flags.parse_args()
     out = report.Report("sim", flags.json, flags.join)
     out.condition("simulated", "virtual clock, modelled trainer and links; a region is one worker")
+    out.condition("model", "4,096 parameters that stand for 10 M, one shard; 64 of 4,096 values "
+                  "a push, signs; H 8, 8 s a round; a server's port of 100 Gbit/s in scale alone")
+    out.condition("links", "50 to 300 ms, 100 Mbit/s to 10 Gbit/s, drawn for each region")
     program = os.path.join(flags.build, "bench", "bench_sim")
     parts = flags.parts.split(",")
     if "scale" in parts:
