@@ -352,7 +352,7 @@ static void play(struct cluster *c)
             if (f->fail_every_s > 0)
                 lh_fake_at(c->world, (int64_t)(f->fail_every_s * LH_SECOND), one_fails, c);
         }
-        if (c->begins_ns && !c->out->ready_s) look_ready(c);
+        if (c->begins_ns && c->out->ready_s <= 0) look_ready(c);
         if (c->ends_ns && co->stock.credited_units == c->units.count) return;
         if ((double)now / LH_SECOND < f->limit_s) continue;
         fail(c, "%llu of %llu units are credited after %.0f s, phase %s",
