@@ -267,6 +267,22 @@ SECTIONS = (
             Target("balancer.violations", "value", "at most", 0),
         )),
     Section(
+        "sim", "Many regions, and the rules of leasing, simulated",
+        "The real cores under a virtual clock, a modelled trainer, modelled links: no process, no "
+        "network, no learning ([what is modelled](../sim)). `scale`: equal speeds; a pair's bytes "
+        "times regions x (regions - 1) is what servers send while each region pushes once: it "
+        "grows with the square. `rules`: makespan by the time in which all speeds together would "
+        "train the run, mean of the seeds. `goodput`: makespan without failures by that with a "
+        "region of four killed so often. [sim.py](../sim.py)",
+        targets=(
+            Target("sim.goodput.60s.level", "value", "at least", 0.95),
+            Target("sim.goodput.15s.level", "value", "at least", 0.80),
+            *(Target(f"sim.rules.{scene}.finish_by_level", "value", "at most", 1) for scene in (
+                "equal", "equal-slowed", "4-2-1", "4-2-1-slowed", "16-4-1", "far", "lossy",
+                "32-regions", "short"))),
+        bars=(Bars("sim-scale.svg", "tokens/s of all regions, as a share of the sum of speeds",
+                   "sim.scale.", "ratio", ""),)),
+    Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
         "process included; [recovery.py](../recovery.py).",
