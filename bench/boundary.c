@@ -2,7 +2,7 @@
 // parameters by as many threads, by turns. The same of the worker's own work, which training does
 // not wait for, and of the two kernels on one thread that a boundary waited for before.
 //
-//   boundary.cut.SIZE.ms         wk_trainer_ops.cut of all parameters
+//   boundary.cut.SIZE.ms         wk_trainer_ops.copy of all parameters
 //   boundary.renew.SIZE.ms       wk_trainer_ops.renew, all values
 //   boundary.sparse.SIZE.ms      the same, one value in 32: two regions' pushes of 64 of 4096
 //   boundary.view.SIZE.ms        the next view and which lines changed: while a step runs
@@ -54,7 +54,7 @@ static void copy(struct world *w)
 
 static void cut(struct world *w)
 {
-    w->trainer->ops->cut(w->trainer, 0, w->values, w->scratch);
+    w->trainer->ops->copy(w->trainer, 0, w->values, w->scratch);
 }
 
 static void renew(struct world *w)

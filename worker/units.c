@@ -67,8 +67,9 @@ void wk_units_park(struct wk_worker *w)
     }
     w->resume_count = kept;
     for (uint32_t i = 0; i < w->queued; i++)
-        if (w->queue[i].done && w->resume_count < WK_PLACES_MAX) // too many: from its start again
-            w->resume[w->resume_count++] = (struct wk_place){w->queue[i].unit, w->queue[i].done};
+        if (w->queue[i].done &&
+            w->resume_count < WK_POSITIONS_MAX) // too many: from its start again
+            w->resume[w->resume_count++] = (struct wk_position){w->queue[i].unit, w->queue[i].done};
     w->queued = 0;
 }
 
@@ -242,14 +243,14 @@ const struct wk_queued *wk_units_hand(struct wk_worker *w)
 }
 
 // Finds the entry that says how far the unit was trained; NULL: there is none, and no room.
-static uint64_t *trained_place(struct wk_worker *w, uint64_t unit)
+static uint64_t *trained_position(struct wk_worker *w, uint64_t unit)
 {
     for (uint32_t i = 0; i < w->queued; i++)
         if (w->queue[i].unit == unit) return &w->queue[i].done;
     for (uint32_t i = 0; i < w->resume_count; i++)
         if (w->resume[i].unit == unit) return &w->resume[i].tokens;
-    if (w->resume_count == WK_PLACES_MAX) return NULL;
-    w->resume[w->resume_count] = (struct wk_place){unit, 0};
+    if (w->resume_count == WK_POSITIONS_MAX) return NULL;
+    w->resume[w->resume_count] = (struct wk_position){unit, 0};
     return &w->resume[w->resume_count++].tokens;
 }
 
@@ -293,7 +294,7 @@ void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_
     }
     uint64_t *at;
     if (claimed(w, unit) || lh_ledger_credited(&w->shard[unit % w->shards].replica.ledger, unit) ||
-        !(at = trained_place(w, unit)) || upto <= *at || !note(w, unit, *at, steps))
+        !(at = trained_position(w, unit)) || upto <= *at || !note(w, unit, *at, steps))
         return;
     *at = upto;
     if (upto < lh_units_at(w->conf.units, unit)->tokens) return;
@@ -301,18 +302,18 @@ void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_
     wk_units_finished(w, unit, steps);
 }
 
-void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_place *place,
+void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_position *position,
                     uint32_t *count)
 {
     uint32_t kept = 0;
     for (size_t i = 0; i < w->beside.notes; i++) {
         const struct wk_note *n = &w->beside.note[i];
         for (uint32_t k = 0; k < *count && n->steps > steps; k++)
-            if (place[k].unit == n->unit && n->before < place[k].tokens)
-                place[k].tokens = n->before;
+            if (position[k].unit == n->unit && n->before < position[k].tokens)
+                position[k].tokens = n->before;
     }
     for (uint32_t k = 0; k < *count; k++)
-        if (place[k].tokens) place[kept++] = place[k];
+        if (position[k].tokens) position[kept++] = position[k];
     *count = kept;
 }
 
@@ -326,8 +327,9 @@ void wk_units_settled(struct wk_worker *w, uint64_t steps)
 
 static uint64_t trained_in(const struct wk_shard *s, uint64_t unit)
 {
-    for (uint32_t i = 0; i < s->slot.committed->place_count; i++)
-        if (s->slot.committed->place[i].unit == unit) return s->slot.committed->place[i].tokens;
+    for (uint32_t i = 0; i < s->slot.committed->position_count; i++)
+        if (s->slot.committed->position[i].unit == unit)
+            return s->slot.committed->position[i].tokens;
     return 0;
 }
 
@@ -337,8 +339,8 @@ void wk_units_resume(struct wk_worker *w)
 {
     const struct wk_slot *first = w->shard[0].slot.committed;
     w->resume_count = 0;
-    for (uint32_t i = 0; i < first->place_count; i++) {
-        struct wk_place least = first->place[i];
+    for (uint32_t i = 0; i < first->position_count; i++) {
+        struct wk_position least = first->position[i];
         for (uint32_t k = 1; k < w->shards; k++) {
             uint64_t tokens = trained_in(&w->shard[k], least.unit);
             if (tokens < least.tokens) least.tokens = tokens;

@@ -25,8 +25,8 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 // A trainer beside the worker trained the unit up to here, when the process had made so many steps.
 // Nothing happens where it does not hold the unit, or where that is known already.
 void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_t steps);
-// Takes out of places what was trained after so many steps.
-void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_place *place,
+// Takes out of positions what was trained after so many steps.
+void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_position *position,
                     uint32_t *count);
 // Every later cut of any shard holds so many steps: what was trained by then is no news any more.
 void wk_units_settled(struct wk_worker *w, uint64_t steps);

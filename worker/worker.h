@@ -205,7 +205,7 @@ struct wk_worker {
     uint32_t returned_count;
     // How far units were trained that are not in the queue: those of an earlier life that every
     // shard's pushes hold, and those that were begun when the worker was told to stand still.
-    struct wk_place resume[WK_PLACES_MAX];
+    struct wk_position resume[WK_POSITIONS_MAX];
     uint32_t resume_count;
     // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
     bool stepping;

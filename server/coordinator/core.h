@@ -154,7 +154,7 @@ struct ps_co_stock {   // balance/stock.c
     struct ps_co_pool *pool; // 2 * home, + 1: those that may leave
     uint32_t *pool_of;       // [units of the data]
     uint32_t *slot, *at;     // [units]: a unit's slot; the unit of a slot
-    uint32_t *place;         // [units]: places in the order of the run; NULL: as numbered
+    uint32_t *turn;          // [units]: turns in the order of the run; NULL: as numbered
     uint64_t *bits[PS_CO_STOCK_LEVELS], words[PS_CO_STOCK_LEVELS]; // free units, by slot
     uint32_t levels;
     uint32_t *held[2], *wanted[2]; // [units]: the next one + 1, the one before + 1

@@ -48,9 +48,9 @@ lh_err ps_co_make_order(struct ps_coordinator *c)
     return LH_OK;
 }
 
-uint64_t ps_co_nth(const struct ps_coordinator *c, uint64_t place)
+uint64_t ps_co_nth(const struct ps_coordinator *c, uint64_t turn)
 {
-    return c->order ? c->order[place] : place;
+    return c->order ? c->order[turn] : turn;
 }
 
 uint32_t ps_co_data_epoch(const struct ps_coordinator *c)

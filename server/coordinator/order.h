@@ -9,8 +9,8 @@
 void ps_co_shuffle(uint64_t seed, uint32_t epoch, uint32_t *order, uint32_t count);
 // Fills c->order, once c->epochs and c->units are known.
 LH_MUST lh_err ps_co_make_order(struct ps_coordinator *c);
-// The unit of the run that comes at this place, from 0 to c->units - 1.
-uint64_t ps_co_nth(const struct ps_coordinator *c, uint64_t place);
+// The unit of the run that has this turn, from 0 to c->units - 1.
+uint64_t ps_co_nth(const struct ps_coordinator *c, uint64_t turn);
 // The lowest data epoch that is not credited in whole; all are: the last one.
 uint32_t ps_co_data_epoch(const struct ps_coordinator *c);
 

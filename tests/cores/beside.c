@@ -103,8 +103,8 @@ static void begin(uint64_t seed, uint32_t shards)
     life_rest(l);
     for (uint32_t k = 0; k < shards; k++) { // what the built-in one trained
         const struct wk_slot *slot = l->worker->shard[k].slot.committed;
-        for (uint32_t i = 0; i < slot->place_count; i++)
-            play->held[k][slot->place[i].unit] = slot->place[i].tokens;
+        for (uint32_t i = 0; i < slot->position_count; i++)
+            play->held[k][slot->position[i].unit] = slot->position[i].tokens;
     }
     for (uint64_t u = 0; u < l->rig->units.count; u++)
         if (lh_ledger_credited(&l->worker->shard[u % shards].replica.ledger, u))

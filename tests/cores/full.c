@@ -36,7 +36,7 @@ static bool same(const struct wk_shard *s, const struct memory *before)
     struct memory now;
     look(s, &now);
     now.slot.claim = before->slot.claim;
-    now.slot.place = before->slot.place;
+    now.slot.position = before->slot.position;
     return memcmp(&now, before, sizeof now) == 0;
 }
 

@@ -54,12 +54,12 @@ static void renew(struct wk_trainer *t, const struct wk_renewal *r)
     look.sparse |= changed < r->values;
 }
 
-static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
     const struct wk_shard *s = shard_at(first);
     assert_false(s->worker->stepping);
     assert_ptr_equal(slot, s->view.slot[(s->view.number + 1) % 2]);
-    look.own->cut(t, first, values, slot);
+    look.own->copy(t, first, values, slot);
     look.cuts++;
 }
 
@@ -71,7 +71,7 @@ static void look_on(struct life *l)
     look.l = l;
     noting = *look.own;
     noting.renew = renew;
-    noting.cut = cut;
+    noting.copy = copy;
     l->core.trainer->ops = &noting;
 }
 

@@ -16,9 +16,9 @@ struct exact {
     float *value;
 };
 
-static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    wk_host_cut(((struct exact *)t)->value, first, values, slot);
+    wk_host_copy(((struct exact *)t)->value, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
@@ -81,7 +81,7 @@ static void destroy(struct wk_trainer *t)
 // In place of the one in the archive, whose file the linker then does not take.
 lh_err wk_synthetic_create(const struct wk_synthetic_conf *conf, struct wk_trainer **out)
 {
-    static const struct wk_trainer_ops ops = {.cut = cut,
+    static const struct wk_trainer_ops ops = {.copy = copy,
                                               .renew = renew,
                                               .step_tokens = step_tokens,
                                               .sequence_tokens = sequence_tokens,

@@ -33,7 +33,7 @@ static void load_slot(struct fuzz_disk *disk)
 
     lh_err err = wk_slot_load(&slots, &slot, residual, &state);
     LH_ASSERT(err == LH_OK && slot.claim_count <= WK_CLAIMS_HELD_MAX &&
-              slot.place_count <= WK_PLACES_MAX);
+              slot.position_count <= WK_POSITIONS_MAX);
     LH_ASSERT(!slot.claim_count || state != WK_SLOT_ABSENT);
     if (state == WK_SLOT_INTACT && slots.generation < UINT64_MAX) { // written again, it reads same
         struct wk_slots fresh = {.env = disk->env, .dir = "slots", .values = VALUES};
@@ -42,7 +42,7 @@ static void load_slot(struct fuzz_disk *disk)
         if (!err) err = wk_slot_load(&fresh, &again, residual, &state);
         LH_ASSERT(err == LH_OK && state == WK_SLOT_INTACT && again.next == slot.next);
         LH_ASSERT(again.cut == slot.cut && !memcmp(again.life, slot.life, sizeof slot.life));
-        LH_ASSERT(again.place_count == slot.place_count && again.tokens == slot.tokens);
+        LH_ASSERT(again.position_count == slot.position_count && again.tokens == slot.tokens);
         wk_slot_free(&again);
     }
     wk_slot_free(&slot);

@@ -297,7 +297,7 @@ static void logs(struct out *o, struct lh_span fence)
 static void slots(struct out *o, struct lh_span frame)
 {
     uint64_t claim[] = {4, 6};
-    struct wk_place place[] = {{5, 1024}, {7, 96}};
+    struct wk_position position[] = {{5, 1024}, {7, 96}};
     float residual[3] = {0.5f, -1, 2};
     struct wk_slots s = {.env = o->disk.env, .dir = "s", .values = 3};
     struct wk_slot slot = {.incarnation = {1ull << 32, 5},
@@ -306,9 +306,9 @@ static void slots(struct out *o, struct lh_span frame)
                            .decided_admitted = true,
                            .tokens = 640,
                            .claim = claim,
-                           .place = place,
+                           .position = position,
                            .claim_count = 2,
-                           .place_count = 2};
+                           .position_count = 2};
     struct lh_buf b = lh_buf(4096), entry = lh_buf(4096);
     lh_err err = o->disk.env->ops->files->make_dir(o->disk.env, "s");
     if (!err) err = wk_slot_flip(&s, &slot, residual, true);

@@ -16,9 +16,9 @@ struct synthetic {
     float quantum;
 };
 
-static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    wk_host_cut(((struct synthetic *)t)->values, first, values, slot);
+    wk_host_copy(((struct synthetic *)t)->values, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
@@ -84,7 +84,7 @@ static void destroy(struct wk_trainer *t)
     free(s);
 }
 
-static const struct wk_trainer_ops ops = {cut,  renew, step_tokens, sequence_tokens, step,
+static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tokens, step,
                                           NULL, save,  load,        destroy};
 
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)

@@ -29,8 +29,8 @@ struct wk_committed { // what the shard's pointers to const point to
 static lh_err lists_open(struct wk_slot *slot)
 {
     slot->claim = calloc(WK_CLAIMS_HELD_MAX, sizeof *slot->claim);
-    slot->place = calloc(WK_PLACES_MAX, sizeof *slot->place);
-    if (slot->claim && slot->place) return LH_OK;
+    slot->position = calloc(WK_POSITIONS_MAX, sizeof *slot->position);
+    if (slot->claim && slot->position) return LH_OK;
     wk_slot_free(slot);
     return LH_ERR_NO_MEMORY;
 }
@@ -39,12 +39,13 @@ static lh_err lists_open(struct wk_slot *slot)
 static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
 {
     uint64_t *claim = to->claim;
-    struct wk_place *place = to->place;
+    struct wk_position *position = to->position;
     *to = *from;
     to->claim = claim;
-    to->place = place;
+    to->position = position;
     if (from->claim_count) memcpy(claim, from->claim, from->claim_count * sizeof *claim);
-    if (from->place_count) memcpy(place, from->place, from->place_count * sizeof *place);
+    if (from->position_count)
+        memcpy(position, from->position, from->position_count * sizeof *position);
 }
 
 lh_err wk_committed_open(struct wk_shard *s)
@@ -147,7 +148,7 @@ lh_err wk_change_snapshot(const struct wk_change *c)
 {
     struct wk_shard *s = c->shard;
     struct wk_slot slot = c->slot;
-    slot.claim_count = slot.place_count = 0;
+    slot.claim_count = slot.position_count = 0;
     return wk_snapshot_write(&s->slot.files, &slot, s->slot.spare);
 }
 

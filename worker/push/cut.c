@@ -103,30 +103,30 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     lh_random(w->conf.env, f->nonce, LH_SEAL_NONCE_BYTES);
 }
 
-static void add_place(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
+static void add_position(struct wk_slot *slot, uint64_t unit, uint64_t tokens)
 {
     if (tokens &&
-        slot->place_count < WK_PLACES_MAX) // one that finds no room is trained from its start
-        slot->place[slot->place_count++] = (struct wk_place){unit, tokens};
+        slot->position_count < WK_POSITIONS_MAX) // one that finds no room is trained from its start
+        slot->position[slot->position_count++] = (struct wk_position){unit, tokens};
 }
 
 // How far each unit was trained that no frame claims yet: those of the queue, those whose claim
 // waits, and those of an earlier life that were not leased again yet; as of the step `at`. The
 // frame that is being cut claims the first so many of its shard.
-static void fill_places(const struct wk_shard *s, uint32_t claimed, uint64_t at,
-                        struct wk_slot *slot)
+static void fill_positions(const struct wk_shard *s, uint32_t claimed, uint64_t at,
+                           struct wk_slot *slot)
 {
     const struct wk_worker *w = s->worker;
-    slot->place_count = 0;
-    for (uint32_t i = 0; i < w->queued; i++) add_place(slot, w->queue[i].unit, w->queue[i].done);
+    slot->position_count = 0;
+    for (uint32_t i = 0; i < w->queued; i++) add_position(slot, w->queue[i].unit, w->queue[i].done);
     for (uint32_t k = 0; k < w->shards; k++)
         for (uint32_t i = k == s->id ? claimed : 0; i < w->shard[k].finished.count; i++) {
             uint64_t unit = w->shard[k].finished.unit[i];
-            add_place(slot, unit, lh_units_at(w->conf.units, unit)->tokens);
+            add_position(slot, unit, lh_units_at(w->conf.units, unit)->tokens);
         }
     for (uint32_t i = 0; i < w->resume_count; i++)
-        add_place(slot, w->resume[i].unit, w->resume[i].tokens);
-    wk_units_as_of(w, at, slot->place, &slot->place_count);
+        add_position(slot, w->resume[i].unit, w->resume[i].tokens);
+    wk_units_as_of(w, at, slot->position, &slot->position_count);
 }
 
 static void name_cut(struct wk_slot *slot, const struct wk_whole *whole)
@@ -145,7 +145,7 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
     memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
     slot->tokens = 0;
-    fill_places(s, c->head.claims - c->returned, c->at, slot);
+    fill_positions(s, c->head.claims - c->returned, c->at, slot);
     name_cut(slot, &c->whole);
     c->change.moves = true;
     return LH_OK;
@@ -437,7 +437,7 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
     if (w->conf.beside) return LH_OK;
-    wk_view_cut(s);
+    wk_view_copy(s);
     return show_delta(s);
 }
 
@@ -465,8 +465,8 @@ static lh_err absorb(struct wk_shard *s, struct wk_change *change)
 {
     struct wk_slot *slot = &change->slot;
     slot->tokens += s->whole.tokens;
-    slot->place_count = 0;
-    fill_places(s, 0, s->whole.at, slot);
+    slot->position_count = 0;
+    fill_positions(s, 0, s->whole.at, slot);
     name_cut(slot, &s->whole);
     change->moves = true;
     return wk_commit(change, false);

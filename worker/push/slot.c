@@ -19,17 +19,17 @@ struct header {
     uint32_t residual_crc;
 };
 
-static size_t head_bytes(uint32_t claims, uint32_t places)
+static size_t head_bytes(uint32_t claims, uint32_t positions)
 {
-    return FIXED + CUT + 8u * claims + 16u * places + 8u; // an upper bound
+    return FIXED + CUT + 8u * claims + 16u * positions + 8u; // an upper bound
 }
 
 void wk_slot_free(struct wk_slot *slot)
 {
     free(slot->claim);
-    free(slot->place);
+    free(slot->position);
     slot->claim = NULL;
-    slot->place = NULL;
+    slot->position = NULL;
 }
 
 static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uint64_t generation,
@@ -51,7 +51,7 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     lh_put_u16(b, 0);
     lh_put_u32(b, slot->claim_count);
     lh_put_u64(b, s->values);
-    lh_put_u32(b, slot->place_count);
+    lh_put_u32(b, slot->position_count);
     lh_put_u32(b, slot->decided_epoch <= UINT32_MAX ? (uint32_t)slot->decided_epoch : 0);
     lh_put_u64(b, slot->tokens);
     if (slot->cut) {
@@ -59,30 +59,30 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
         lh_put_u64(b, slot->cut);
     }
     for (uint32_t i = 0; i < slot->claim_count; i++) lh_put_u64(b, slot->claim[i]);
-    for (uint32_t i = 0; i < slot->place_count; i++) {
-        lh_put_u64(b, slot->place[i].unit);
-        lh_put_u64(b, slot->place[i].tokens);
+    for (uint32_t i = 0; i < slot->position_count; i++) {
+        lh_put_u64(b, slot->position[i].unit);
+        lh_put_u64(b, slot->position[i].tokens);
     }
     lh_put_u32(b, residual_crc);
     if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
 }
 
-// Claims and places, from where they stand in a header that is whole. `first` is the one place of
-// version 1.
-static lh_err read_lists(struct lh_span claims, struct lh_span places, const struct wk_place *first,
-                         struct wk_slot *out)
+// Claims and positions, from where they stand in a header that is whole. `first` is the one
+// position of version 1.
+static lh_err read_lists(struct lh_span claims, struct lh_span positions,
+                         const struct wk_position *first, struct wk_slot *out)
 {
     out->claim = calloc(out->claim_count + 1, sizeof *out->claim);
-    out->place = calloc(out->place_count + 1, sizeof *out->place);
-    if (!out->claim || !out->place) {
+    out->position = calloc(out->position_count + 1, sizeof *out->position);
+    if (!out->claim || !out->position) {
         wk_slot_free(out);
         return LH_ERR_NO_MEMORY;
     }
-    struct lh_cursor c = lh_cursor(claims), p = lh_cursor(places);
+    struct lh_cursor c = lh_cursor(claims), p = lh_cursor(positions);
     for (uint32_t i = 0; i < out->claim_count; i++) out->claim[i] = lh_get_u64(&c);
-    for (uint32_t i = 0; i < out->place_count; i++) {
-        out->place[i].unit = first ? first->unit : lh_get_u64(&p);
-        out->place[i].tokens = first ? first->tokens : lh_get_u64(&p);
+    for (uint32_t i = 0; i < out->position_count; i++) {
+        out->position[i].unit = first ? first->unit : lh_get_u64(&p);
+        out->position[i].tokens = first ? first->tokens : lh_get_u64(&p);
     }
     return LH_OK;
 }
@@ -108,8 +108,8 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     h->values = lh_get_u64(c);
     bool old = version == 1;
     uint64_t number = lh_get_u64(c), tokens = lh_get_u64(c);
-    struct wk_place first = {number, tokens};
-    out->place_count = old ? number != UINT64_MAX : (uint32_t)number;
+    struct wk_position first = {number, tokens};
+    out->position_count = old ? number != UINT64_MAX : (uint32_t)number;
     out->decided_epoch = old ? 0 : number >> 32;
     out->tokens = old ? 0 : tokens;
     if (version == BESIDE) {
@@ -118,15 +118,15 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     }
     if (c->failed || magic != MAGIC || version < 1 || version > BESIDE ||
         (version == BESIDE && !out->cut) || out->claim_count > WK_CLAIMS_HELD_MAX ||
-        out->place_count > WK_PLACES_MAX)
+        out->position_count > WK_POSITIONS_MAX)
         return lh_fail(LH_ERR_CORRUPT, "not a slot");
     struct lh_span claims = lh_get(c, 8u * out->claim_count);
-    struct lh_span places = lh_get(c, old ? 0 : 16u * out->place_count);
+    struct lh_span positions = lh_get(c, old ? 0 : 16u * out->position_count);
     h->residual_crc = lh_get_u32(c);
     size_t head = (size_t)(c->at - start);
     uint32_t crc = lh_get_u32(c);
     if (c->failed || crc != lh_crc32c(0, start, head)) return lh_fail(LH_ERR_CORRUPT, "not a slot");
-    return read_lists(claims, places, old ? &first : NULL, out);
+    return read_lists(claims, positions, old ? &first : NULL, out);
 }
 
 // Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes
@@ -148,7 +148,7 @@ static lh_err read_file(struct wk_slots *s, const char *path, struct lh_buf *fil
 
 static struct lh_buf file_buf(const struct wk_slots *s)
 {
-    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX) + s->values * sizeof(float));
+    return lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_POSITIONS_MAX) + s->values * sizeof(float));
 }
 
 static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const char *more, char *out)
@@ -294,7 +294,7 @@ static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span
 
 static lh_err flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual, bool sync)
 {
-    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_PLACES_MAX));
+    struct lh_buf b = lh_buf(head_bytes(WK_CLAIMS_HELD_MAX, WK_POSITIONS_MAX));
     uint64_t bytes = s->values * sizeof(float), generation = s->generation + 1;
     uint32_t crc = residual ? lh_crc32c(0, residual, bytes) : crc_of_zeros(bytes);
     bool durably = sync || s->settle;

@@ -8,18 +8,18 @@
 //     4   2  version (2; 3: see below)               81   3  0
 //     6   2  flags (1: synced)                       84   4  claims
 //     8   8  generation                              88   8  values of the residual
-//    16  16  boot id                                 96   4  places
+//    16  16  boot id                                 96   4  positions
 //    32  16  incarnation: number, random            100   4  epoch of the decision, or 0
 //    48  16  gone: incarnation, step                104   8  tokens that came back
 //    64   8  next step                              112      claims, 8 bytes each
-//    72   8  decided step                                    places: unit 8, tokens of it 8
+//    72   8  decided step                                    positions: unit 8, tokens of it 8
 //
 //   then CRC-32C of the residual u32, CRC-32C of all before u32, and the residual, fp32
 //
 // Version 3 has 24 bytes more at 112, before the claims: the last cut of a trainer beside the
 // worker, its life's name 16 and its number 8. It is written only where there is such a cut; a
 // build that does not know it takes the slot for lost, and the residual starts at its snapshot.
-// Version 1 is read too: at 96 and 104 it has its one place, unit (~0: none) and tokens. The
+// Version 1 is read too: at 96 and 104 it has its one position, unit (~0: none) and tokens. The
 // epoch is 0 where it is not known: in version 1, in slots of builds that wrote version 2 before it
 // had the field (they read past it), and above 2^32 - 1.
 //
@@ -36,9 +36,9 @@
 #include "common/env/env.h"
 #include "common/format/frame.h"
 
-enum { WK_CLAIMS_HELD_MAX = 4096, WK_PLACES_MAX = 512 };
+enum { WK_CLAIMS_HELD_MAX = 4096, WK_POSITIONS_MAX = 512 };
 
-struct wk_place { // how far a data unit was trained
+struct wk_position { // how far a unit of data was trained
     uint64_t unit;
     uint64_t tokens; // tokens that were trained, from its start
 };
@@ -59,9 +59,9 @@ struct wk_slot {
     // it (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
     uint8_t life[WK_SLOT_LIFE];
     uint64_t cut;
-    uint64_t *claim;        // claims that came back with refused frames
-    struct wk_place *place; // the units in work when the shard was cut last
-    uint32_t claim_count, place_count;
+    uint64_t *claim;              // claims that came back with refused frames
+    struct wk_position *position; // the units in work when the shard was cut last
+    uint32_t claim_count, position_count;
 };
 // Frees the lists of a slot that a load gave. A slot that is written borrows its lists.
 void wk_slot_free(struct wk_slot *slot);

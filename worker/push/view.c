@@ -125,11 +125,11 @@ static bool next_is_made(const struct wk_shard *s)
            next->of.version == l->version && next->of.epoch == l->epoch;
 }
 
-void wk_view_cut(struct wk_shard *s)
+void wk_view_copy(struct wk_shard *s)
 {
     struct wk_trainer *t = s->worker->conf.trainer;
     s->view.next.made = false;
-    t->ops->cut(t, s->layout->first, s->layout->values, other(s));
+    t->ops->copy(t, s->layout->first, s->layout->values, other(s));
 }
 
 struct delta {

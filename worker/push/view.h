@@ -11,7 +11,7 @@ bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view
 // Makes the next view where one is due, so that the boundary finds it. Call it during a step.
 void wk_view_prepare(struct wk_shard *s);
 // A cut: the trainer copies its parameters, at a boundary.
-void wk_view_cut(struct wk_shard *s);
+void wk_view_copy(struct wk_shard *s);
 // Fills out[values of the shard] with beta * residual + what that cut's progress is; `beta` 0: the
 // progress alone. Any thread, until the cut is over.
 void wk_view_delta(const struct wk_shard *s, float beta, float *out);

@@ -22,7 +22,7 @@ static void move_part(void *arg, size_t i)
                  left < PART ? left : PART);
 }
 
-void wk_host_cut(const float *value, uint64_t first, uint64_t values, float *slot)
+void wk_host_copy(const float *value, uint64_t first, uint64_t values, float *slot)
 {
     lh_parallel_copy(slot, value + first, values * sizeof *slot);
 }

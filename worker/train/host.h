@@ -6,8 +6,8 @@
 
 #include "worker/train/trainer.h"
 
-// wk_trainer_ops.cut of value[the manifest's values].
-void wk_host_cut(const float *value, uint64_t first, uint64_t values, float *slot);
+// wk_trainer_ops.copy of value[the manifest's values].
+void wk_host_copy(const float *value, uint64_t first, uint64_t values, float *slot);
 // wk_trainer_ops.renew of them.
 void wk_host_renew(float *value, const struct wk_renewal *r);
 

@@ -1,9 +1,9 @@
 // The trainer as the worker's round sees it: local steps, and two operations between them.
 //
 // The parameters are the trainer's alone, wherever they lie. At a boundary it copies them into a
-// slot (cut), or moves them to another view under the progress that they made (renew); the contract
-// is that of a trainer beside the worker (worker/docs/0001-boundary.md). So neither side touches an
-// array that the other one writes.
+// slot (copy), or moves them to another view under the progress that they made (renew); the
+// contract is that of a trainer beside the worker (worker/docs/0001-boundary.md). So neither side
+// touches an array that the other one writes.
 //
 // Implementations: trainer_builtin.c (transformer, AdamW, text), trainer_synthetic.c, and those of
 // tests; host.h has both operations for parameters in an array. step() runs on the compute lane,
@@ -64,7 +64,7 @@ struct wk_renewal {
 struct wk_trainer;
 struct wk_trainer_ops {
     // Copies parameters [first, first + values) into the slot.
-    void (*cut)(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot);
+    void (*copy)(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot);
     // Moves them: lk_view_move() says to which bits. Arrays are read in the call alone.
     void (*renew)(struct wk_trainer *t, const struct wk_renewal *r);
     uint64_t (*step_tokens)(const struct wk_trainer *t);

@@ -24,9 +24,9 @@ static struct synthetic *synthetic_of(const struct wk_trainer *t)
     return (struct synthetic *)t;
 }
 
-static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    wk_host_cut(synthetic_of(t)->value, first, values, slot);
+    wk_host_copy(synthetic_of(t)->value, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
@@ -103,7 +103,7 @@ static void destroy(struct wk_trainer *t)
 }
 
 static const struct wk_trainer_ops ops = {
-    .cut = cut,
+    .copy = copy,
     .renew = renew,
     .step_tokens = step_tokens,
     .sequence_tokens = sequence_tokens,

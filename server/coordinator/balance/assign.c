@@ -129,12 +129,12 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t pool)
 static uint64_t last_of(const struct ps_co_asking *a, uint32_t pool, uint32_t holder)
 {
     const struct ps_coordinator *c = a->c;
-    uint64_t best = c->units, place = 0;
+    uint64_t best = c->units, turn = 0;
     for (uint32_t at = c->worker[holder].held.head; at; at = ps_co_stock_behind(c, at)) {
         if (!may_recall(a, at - 1, pool)) continue;
-        uint64_t its = ps_co_stock_place(c, at - 1);
-        if (best != c->units && its < place) continue;
-        place = its;
+        uint64_t its = ps_co_stock_turn(c, at - 1);
+        if (best != c->units && its < turn) continue;
+        turn = its;
         best = at - 1;
     }
     return best;

@@ -49,19 +49,19 @@ static bool may_have_it(const struct walk *k, uint64_t unit)
     return ps_co_is_free(k->a, unit) && ps_co_may_train(k->a->c, unit, k->a->w);
 }
 
-// The first of them before this place that is free for the worker; c->units: none is.
+// The first of them before this turn that is free for the worker; c->units: none is.
 static uint64_t walk_next(struct walk *k, uint64_t before)
 {
     const struct ps_coordinator *c = k->a->c;
-    uint64_t best = c->units, place = before;
+    uint64_t best = c->units, turn = before;
     struct walked *of = NULL;
     for (struct walked *at = k->at; at < k->at + k->pools; at++) {
         while (at->slot != PS_CO_NO_SLOT && !may_have_it(k, ps_co_stock_unit(c, at->slot)))
             at->slot = ps_co_stock_next(c, at->pool, at->slot + 1);
         if (at->slot == PS_CO_NO_SLOT) continue;
-        uint64_t its = ps_co_stock_place(c, ps_co_stock_unit(c, at->slot));
-        if (its >= place) continue;
-        place = its;
+        uint64_t its = ps_co_stock_turn(c, ps_co_stock_unit(c, at->slot));
+        if (its >= turn) continue;
+        turn = its;
         best = ps_co_stock_unit(c, at->slot);
         of = at;
     }

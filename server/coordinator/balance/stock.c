@@ -61,10 +61,10 @@ static lh_err find_pools(struct ps_coordinator *c)
 static void place_units(struct ps_coordinator *c)
 {
     struct ps_co_stock *s = &c->stock;
-    for (uint64_t place = 0; place < c->units; place++) {
-        uint64_t u = ps_co_nth(c, place);
+    for (uint64_t turn = 0; turn < c->units; turn++) {
+        uint64_t u = ps_co_nth(c, turn);
         struct ps_co_pool *p = &s->pool[ps_co_stock_pool(c, u)];
-        if (s->place) s->place[u] = (uint32_t)place;
+        if (s->turn) s->turn[u] = (uint32_t)turn;
         s->slot[u] = (uint32_t)p->end;
         s->at[p->end++] = (uint32_t)u;
     }
@@ -89,13 +89,13 @@ lh_err ps_co_stock_make(struct ps_coordinator *c)
     s->pool_of = calloc(c->conf.units->count + 1, sizeof *s->pool_of);
     s->slot = calloc(n, sizeof *s->slot);
     s->at = calloc(n, sizeof *s->at);
-    s->place = c->order ? calloc(n, sizeof *s->place) : NULL;
+    s->turn = c->order ? calloc(n, sizeof *s->turn) : NULL;
     for (int i = 0; i < 2; i++) {
         s->held[i] = calloc(n, sizeof **s->held);
         s->wanted[i] = calloc(n, sizeof **s->wanted);
         if (!s->held[i] || !s->wanted[i]) return LH_ERR_NO_MEMORY;
     }
-    if (!s->pool_of || !s->slot || !s->at || (c->order && !s->place)) return LH_ERR_NO_MEMORY;
+    if (!s->pool_of || !s->slot || !s->at || (c->order && !s->turn)) return LH_ERR_NO_MEMORY;
     LH_TRY(find_pools(c));
     LH_TRY(make_bits(s, c->units));
     place_units(c);
@@ -116,7 +116,7 @@ void ps_co_stock_free(struct ps_coordinator *c)
     free(s->pool_of);
     free(s->slot);
     free(s->at);
-    free(s->place);
+    free(s->turn);
     *s = (struct ps_co_stock){0};
 }
 
@@ -272,9 +272,9 @@ uint32_t ps_co_stock_wanted_behind(const struct ps_coordinator *c, uint32_t at)
     return c->stock.wanted[0][at - 1];
 }
 
-uint64_t ps_co_stock_place(const struct ps_coordinator *c, uint64_t unit)
+uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit)
 {
-    return c->stock.place ? c->stock.place[unit] : unit;
+    return c->stock.turn ? c->stock.turn[unit] : unit;
 }
 
 uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit)
@@ -295,14 +295,14 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// As places first, which sort; then as units.
+// Turns first, which sort; then the units that have them.
 static uint32_t *listed(const struct ps_coordinator *c, uint32_t *const list[2], uint32_t head,
                         uint64_t units, size_t *count)
 {
     uint32_t *out = malloc((units + 1) * sizeof *out);
     *count = 0;
     for (uint32_t at = head; out && at; at = list[0][at - 1])
-        out[(*count)++] = (uint32_t)ps_co_stock_place(c, at - 1);
+        out[(*count)++] = (uint32_t)ps_co_stock_turn(c, at - 1);
     if (out) qsort(out, *count, sizeof *out, by_number);
     for (size_t i = 0; out && i < *count; i++) out[i] = (uint32_t)ps_co_nth(c, out[i]);
     return out;

@@ -22,8 +22,8 @@ static inline uint64_t ps_co_stock_unit(const struct ps_coordinator *c, uint64_t
 {
     return c->stock.at[slot];
 }
-// The unit's place in the order of the run.
-uint64_t ps_co_stock_place(const struct ps_coordinator *c, uint64_t unit);
+// The unit's turn in the order of the run.
+uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit);
 uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit);
 // The home region's index in c->stock.home; c->stock.homes: no unit has that home.
 uint32_t ps_co_stock_home(const struct ps_coordinator *c, const char *region);

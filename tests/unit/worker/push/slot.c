@@ -19,7 +19,7 @@ struct machine {
     struct lh_env *env;
     float residual[VALUES], got[VALUES];
     uint64_t claim[3];
-    struct wk_place place[5];
+    struct wk_position position[5];
 };
 
 static int make_machine(void **state)
@@ -30,7 +30,7 @@ static int make_machine(void **state)
     m->env = lh_fake_node(m->world, NULL, NULL);
     lh_fake_boot(m->env);
     memcpy(m->claim, (uint64_t[]){3, 99, UINT64_MAX}, sizeof m->claim);
-    for (uint64_t i = 0; i < 5; i++) m->place[i] = (struct wk_place){100 + i, 1000 * i + 1};
+    for (uint64_t i = 0; i < 5; i++) m->position[i] = (struct wk_position){100 + i, 1000 * i + 1};
     *state = m;
     return 0;
 }
@@ -67,9 +67,9 @@ static struct wk_slot slot_of(struct machine *m, uint64_t n)
                             .decided_epoch = n * 900000001 % ((uint64_t)UINT32_MAX + 1),
                             .tokens = n + 40,
                             .claim = m->claim,
-                            .place = m->place,
+                            .position = m->position,
                             .claim_count = (uint32_t)(n % 4),
-                            .place_count = (uint32_t)(n % 6)};
+                            .position_count = (uint32_t)(n % 6)};
 }
 
 static lh_err flip(struct machine *m, struct wk_slots *s, uint64_t n, bool sync)
@@ -91,8 +91,8 @@ static void assert_slot(struct machine *m, const struct wk_slot *got, uint64_t n
     assert_int_equal(got->tokens, want.tokens);
     assert_int_equal(got->cut, want.cut);
     assert_memory_equal(got->life, want.life, sizeof want.life);
-    assert_int_equal(got->place_count, want.place_count);
-    assert_memory_equal(got->place, m->place, want.place_count * sizeof *m->place);
+    assert_int_equal(got->position_count, want.position_count);
+    assert_memory_equal(got->position, m->position, want.position_count * sizeof *m->position);
     assert_int_equal(got->claim_count, want.claim_count);
     assert_memory_equal(got->claim, m->claim, want.claim_count * sizeof *m->claim);
     assert_memory_equal(m->got, m->residual, sizeof m->got);
@@ -281,7 +281,8 @@ static void a_snapshot_survives_a_power_cut(void **state)
     assert_null(got.claim);
 }
 
-// Version 1 had one place, unit and offset, where now the number of places and the tokens stand.
+// Version 1 had one position, unit and offset, where now the number of positions and the tokens
+// stand.
 static void as_version_1(struct machine *m, const char *path, uint32_t claims, uint64_t unit)
 {
     struct lh_buf b = lh_buf(1 << 16), field = lh_buf(8);
@@ -306,7 +307,7 @@ static void version_1_is_read(void **state)
         struct wk_slots s = open_slots(m);
         struct wk_slot slot = slot_of(m, 3), got;
         enum wk_slot_state found;
-        slot.place_count = 0;
+        slot.position_count = 0;
         slot.tokens = 555; // the offset
         s.generation = 2 * n;
         assert_int_equal(wk_slot_flip(&s, &slot, m->residual, false), LH_OK);
@@ -320,8 +321,8 @@ static void version_1_is_read(void **state)
         assert_int_equal(got.claim_count, slot.claim_count);
         assert_memory_equal(got.claim, m->claim, slot.claim_count * sizeof *m->claim);
         assert_memory_equal(m->got, m->residual, sizeof m->got);
-        assert_int_equal(got.place_count, n == 1);
-        if (n == 1) assert_true(got.place[0].unit == 77 && got.place[0].tokens == 555);
+        assert_int_equal(got.position_count, n == 1);
+        if (n == 1) assert_true(got.position[0].unit == 77 && got.position[0].tokens == 555);
         wk_slot_free(&got);
     }
 }

@@ -13,7 +13,7 @@ static inline float *copy_parameters(struct wk_trainer *t, uint64_t values)
 {
     float *copy = malloc(values * sizeof *copy);
     LH_ASSERT(copy);
-    t->ops->cut(t, 0, values, copy);
+    t->ops->copy(t, 0, values, copy);
     return copy;
 }
 
