@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How far from the best possible does the balancer end? `bench/run.sh balancer [--json FILE]`.
 
-The real policy (server/coordinator/balance.c) hands out units under a virtual clock, by estimates
-that are noisy and late (bench/balancer/sim.c says how instances are made), beside an oracle that
-knows every speed, every link and every fall to come: the least T for which a linear programme has a
-solution. There units can be cut as fine as one likes, a region trains at most what its speed allows
+The real policy (server/coordinator/balance/balance.c) hands out units under a virtual clock, by
+estimates that are noisy and late (bench/balancer/sim.c says how instances are made), beside an
+oracle that knows every speed, every link and every fall to come: the least T for which a linear
+programme has a solution. There units can be cut as fine as one likes, a region trains at most what its speed allows
 until T, and receives one unit at a time; residency holds in it too. So nobody can reach less than
 the oracle says, and with whole units not even that.
 

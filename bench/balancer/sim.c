@@ -1,5 +1,6 @@
 // The balancer's policy under a virtual clock: made-up regions train made-up units, and the policy
-// of server/coordinator/balance.c says who takes which, by estimates that are noisy and late.
+// of server/coordinator/balance/balance.c says who takes which, by estimates that are noisy and
+// late.
 //
 //   bench_balancer_sim SEEDS FROM RATIO SPREAD
 //
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 
 enum { REGIONS = 6, UNITS = 1200, WINDOW = 4, QUEUE = 16, POOLS = 3 * REGIONS };
 static const double UNIT_S = 60; // a mean unit in a mean region

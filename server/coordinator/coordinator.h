@@ -15,7 +15,7 @@
 #include "common/format/plan.h"
 #include "common/format/units.h"
 #include "common/net/rpc.h"
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 
 struct lh_manifest;
 struct ps_coordinator;

@@ -1,9 +1,9 @@
 // Status: what the coordinator tells operators as JSON.
 //
 // Its state as a whole: an object of the members, the shards, the servers, the plan, when each
-// region will end (forecast.h), and what workers measured (balance/measure.h). For an answer it is
-// as memory is, since the answer is held until that is durable. status.json says nothing that a
-// commit could still take back: it is of the last durable state.
+// region will end (balance/forecast.h), and what workers measured (balance/measure.h). For an
+// answer it is as memory is, since the answer is held until that is durable. status.json says
+// nothing that a commit could still take back: it is of the last durable state.
 //
 // The lease of every unit of the run, a page at a time:
 // {"leases": [{"unit", "data_epoch", "language", "home", "tokens", "state":
@@ -27,7 +27,7 @@
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/forecast.h"
+#include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
 #include "server/coordinator/plan.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "server/coordinator/drain.h"
-#include "server/coordinator/forecast.h"
+#include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/grant.h"
 #include "tests/cores/words.h"

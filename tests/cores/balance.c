@@ -1,5 +1,5 @@
 // Leases by the balancer's policy (server/coordinator/balance/assign.c), and what operators tell it
-// (override.c). The policy by itself: tests/unit/server/coordinator/balance.c.
+// (override.c). The policy by itself: tests/unit/server/coordinator/balance/balance.c.
 #include <jansson.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// Assign: leases by the balancer's policy (server/coordinator/balance.h).
+// Assign: leases by the balancer's policy (server/coordinator/balance/balance.h).
 #ifndef PS_CO_ASSIGN_H
 #define PS_CO_ASSIGN_H
 

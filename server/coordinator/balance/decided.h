@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 #include "server/coordinator/core.h"
 
 #define PS_CO_NOBODY UINT32_MAX

@@ -2,7 +2,7 @@
 #ifndef PS_CO_VIEW_H
 #define PS_CO_VIEW_H
 
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 #include "server/coordinator/balance/measure.h"
 
 struct ps_co_balancer {

@@ -8,12 +8,12 @@
 //    that the budget leaves.
 //
 // O(units) a call, as the rest of a status is.
-#include "server/coordinator/forecast.h"
+#include "server/coordinator/balance/forecast.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 #include "server/coordinator/grant.h"
 
 enum { NO_REGION = PS_BALANCE_REGIONS_MAX, STAYS = 0, LEAVES = 1 };

@@ -1,5 +1,5 @@
-// The balancer's policy: each rule of server/coordinator/balance.h, with made-up regions.
-#include "server/coordinator/balance.h"
+// The balancer's policy: each rule of server/coordinator/balance/balance.h, with made-up regions.
+#include "server/coordinator/balance/balance.h"
 
 #include <math.h>
 #include <setjmp.h>

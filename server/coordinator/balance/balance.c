@@ -1,5 +1,5 @@
 // The balancer's policy. Rules, shapes and costs: balance.h.
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 
 #include <math.h>
 #include <string.h>
