@@ -4,9 +4,9 @@
 The real policy (server/coordinator/balance/balance.c) hands out units under a virtual clock, by
 estimates that are noisy and late (bench/balancer/sim.c says how instances are made), beside an
 oracle that knows every speed, every link and every fall to come: the least T for which a linear
-programme has a solution. There units can be cut as fine as one likes, a region trains at most what its speed allows
-until T, and receives one unit at a time; residency holds in it too. So nobody can reach less than
-the oracle says, and with whole units not even that.
+programme has a solution. There units can be cut as fine as one likes, a region trains at most
+what its speed allows until T, and receives one unit at a time; residency holds in it too. So nobody
+can reach less than the oracle says, and with whole units not even that.
 
 Each instance is one seed. Beside the policy: itself with every link taken for the mean one (alike),
 itself as if units arrived at once (blind), the weighted rule and a static split.
