@@ -41,9 +41,9 @@ static void renew(struct wk_trainer *t, const struct wk_renewal *r)
     assert_false(s->worker->stepping);
     assert_null(s->cut);
     expect_view(s, r->to);
-    look.own->cut(t, r->first, r->values, before);
+    look.own->copy(t, r->first, r->values, before);
     look.own->renew(t, r);
-    look.own->cut(t, r->first, r->values, after);
+    look.own->copy(t, r->first, r->values, after);
     uint64_t changed = 0;
     for (uint64_t i = 0; i < r->values; i++) {
         changed += r->to[i] != r->from[i];
