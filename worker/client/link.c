@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "worker/client/handle.h"
+#include "worker/external/message.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -51,44 +52,17 @@ static int send_message(struct longhaul *c, const struct wk_channel_message *m, 
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     size_t n = wk_channel_encode(m, bytes);
-    struct iovec io = {bytes, n};
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct msghdr h = {.msg_iov = &io, .msg_iovlen = 1};
     if (!n) return wk_client_fail(c, LONGHAUL_E_INVALID, "a description that is too long");
-    if (file >= 0) {
-        h.msg_control = control.bytes;
-        h.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *head = CMSG_FIRSTHDR(&h);
-        *head = (struct cmsghdr){CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS};
-        memcpy(CMSG_DATA(head), &file, sizeof file);
-    }
-    if (sendmsg(c->sock, &h, MSG_NOSIGNAL) >= 0) return LONGHAUL_OK;
+    if (wk_message_send(c->sock, bytes, n, file, true)) return LONGHAUL_OK;
     return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the worker went: %s", strerror(errno));
 }
 
-// A file that came with it is given in *file, or closed.
+// False: nothing came, or no message. The file that came with it is the caller's.
 static bool receive(int sock, struct wk_channel_message *m, int *file)
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE];
-    struct iovec io = {bytes, sizeof bytes};
-    union {
-        struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr h = {.msg_iov = &io,
-                       .msg_iovlen = 1,
-                       .msg_control = control.bytes,
-                       .msg_controllen = sizeof control.bytes};
-    *file = -1;
-    ssize_t n = recvmsg(sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n <= 0) return false;
-    struct cmsghdr *head = CMSG_FIRSTHDR(&h);
-    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
-        memcpy(file, CMSG_DATA(head), sizeof *file);
-    return wk_channel_decode(bytes, (size_t)n, m);
+    ssize_t n = wk_message_receive(sock, bytes, sizeof bytes, file);
+    return n > 0 && wk_channel_decode(bytes, (size_t)n, m);
 }
 
 void wk_link_ring(struct longhaul *c)

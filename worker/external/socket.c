@@ -28,6 +28,7 @@
 
 #include "common/base/check.h"
 #include "worker/external/external.h"
+#include "worker/external/message.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -218,24 +219,10 @@ static void keep_memory(struct world *w, struct connection *c, int file)
 static bool hear(struct world *w, struct connection *c)
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE + 1];
-    struct iovec io = {bytes, sizeof bytes};
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr h = {.msg_iov = &io,
-                       .msg_iovlen = 1,
-                       .msg_control = control.room,
-                       .msg_controllen = sizeof control.room};
-    ssize_t n = recvmsg(c->sock, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int file;
+    ssize_t n = wk_message_receive(c->sock, bytes, sizeof bytes, &file);
     if (n < 0) return errno == EAGAIN || errno == EINTR;
-    struct cmsghdr *head = CMSG_FIRSTHDR(&h);
-    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS &&
-        head->cmsg_len == CMSG_LEN(sizeof(int))) {
-        int file;
-        memcpy(&file, CMSG_DATA(head), sizeof file);
-        keep_memory(w, c, file);
-    }
+    if (file >= 0) keep_memory(w, c, file);
     if (n > 0) post(w, MESSAGE, c->number, bytes, (size_t)n);
     return n > 0;
 }
@@ -374,24 +361,13 @@ static void send_message(struct wk_external_io *io, uint64_t to, struct lh_span 
                          bool memory)
 {
     struct world *w = world_of(io);
-    struct iovec part = {(void *)(uintptr_t)message.data, message.len};
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(sizeof(int))];
-    } control = {.room = {0}};
-    struct msghdr h = {.msg_iov = &part, .msg_iovlen = 1};
-    if (memory) {
-        h.msg_control = control.room;
-        h.msg_controllen = sizeof control.room;
-        struct cmsghdr *head = CMSG_FIRSTHDR(&h);
-        *head = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-        memcpy(CMSG_DATA(head), &w->memory, sizeof(int));
-    }
     pthread_mutex_lock(&w->lock);
     struct connection *c = find(w, to);
     int sock = c ? c->sock : -1; // the loop alone closes it
     pthread_mutex_unlock(&w->lock);
-    if (sock >= 0 && sendmsg(sock, &h, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) shutdown(sock, SHUT_RDWR);
+    int file = memory ? w->memory : -1;
+    if (sock >= 0 && !wk_message_send(sock, message.data, message.len, file, false))
+        shutdown(sock, SHUT_RDWR);
 }
 
 static void drop(struct wk_external_io *io, uint64_t connection)

@@ -1,0 +1,120 @@
+// A packet on the boundary's socket: its bytes, the descriptor that comes with it, and no other.
+#include "worker/external/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct ends {
+    int a, b;
+};
+
+static struct ends connected(void)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    return (struct ends){pair[0], pair[1]};
+}
+
+static void disconnect(struct ends e)
+{
+    close(e.a);
+    close(e.b);
+}
+
+// The reading end of a pipe hears its end once nobody holds the writing end.
+static bool nobody_writes(int reader)
+{
+    char byte;
+    assert_int_equal(fcntl(reader, F_SETFL, O_NONBLOCK), 0);
+    return read(reader, &byte, 1) == 0;
+}
+
+static void test_a_descriptor_crosses(void **state)
+{
+    (void)state;
+    struct ends e = connected();
+    int pipe_ends[2], file;
+    char bytes[8], byte = 0;
+    assert_int_equal(pipe2(pipe_ends, O_CLOEXEC), 0);
+    assert_true(wk_message_send(e.a, "abc", 3, pipe_ends[1], true));
+    close(pipe_ends[1]);
+    assert_int_equal(wk_message_receive(e.b, bytes, sizeof bytes, &file), 3);
+    assert_memory_equal(bytes, "abc", 3);
+    assert_true(file >= 0);
+    assert_true(fcntl(file, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(write(file, "x", 1), 1);
+    assert_int_equal(read(pipe_ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(file);
+    close(pipe_ends[0]);
+    disconnect(e);
+}
+
+static void test_bytes_alone_bring_none(void **state)
+{
+    (void)state;
+    struct ends e = connected();
+    char bytes[8];
+    int file = 7;
+    assert_int_equal(wk_message_receive(e.b, bytes, sizeof bytes, &file), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(file, -1);
+    assert_true(wk_message_send(e.a, "abc", 3, -1, false));
+    file = 7;
+    assert_int_equal(wk_message_receive(e.b, bytes, sizeof bytes, &file), 3);
+    assert_int_equal(file, -1);
+    close(e.b);
+    assert_false(wk_message_send(e.a, "abc", 3, -1, false)); // a signal would end the test
+    close(e.a);
+}
+
+static void test_of_several_one_is_given_and_none_leaks(void **state)
+{
+    (void)state;
+    struct ends e = connected();
+    int first[2], second[2], file;
+    char bytes[8];
+    assert_int_equal(pipe2(first, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(second, O_CLOEXEC), 0);
+    struct iovec io = {bytes, 1};
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = {.bytes = {0}};
+    struct msghdr h = {.msg_iov = &io,
+                       .msg_iovlen = 1,
+                       .msg_control = control.bytes,
+                       .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&h);
+    *head = (struct cmsghdr){CMSG_LEN(2 * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(head), (int[]){first[1], second[1]}, 2 * sizeof(int));
+    assert_int_equal(sendmsg(e.a, &h, MSG_NOSIGNAL), 1);
+    close(first[1]);
+    close(second[1]);
+    assert_int_equal(wk_message_receive(e.b, bytes, sizeof bytes, &file), 1);
+    assert_true(file >= 0);
+    close(file);
+    assert_true(nobody_writes(first[0]));
+    assert_true(nobody_writes(second[0]));
+    close(first[0]);
+    close(second[0]);
+    disconnect(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_descriptor_crosses),
+        cmocka_unit_test(test_bytes_alone_bring_none),
+        cmocka_unit_test(test_of_several_one_is_given_and_none_leaks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
