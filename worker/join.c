@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "common/base/check.h"
-#include "worker/ranks/comm_nccl.h"
-#include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/comm/comm_nccl.h"
+#include "worker/ranks/comm/comm_tcp.h"
 #include "worker/ranks/peer.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/reduce_peers.h"

@@ -1,4 +1,4 @@
-// NCCL's names, over Unix sockets: what worker/ranks/nccl.h asks for, for tests without a GPU.
+// NCCL's names, over Unix sockets: what worker/ranks/comm/nccl.h asks for, for tests without a GPU.
 //
 // A communicator is a star: rank 0 takes what the others send, sums it in rank's order, and sends
 // the result. Operations run on their stream (fake.h), so they are queued, and late. As with the
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "tests/nccl/fake.h"
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 #define SHOWN __attribute__((visibility("default")))
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 static void refused(const char *path, const char *why)
 {

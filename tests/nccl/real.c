@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 static int complain(const char *what, int result)
 {

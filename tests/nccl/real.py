@@ -15,7 +15,7 @@ STAND_IN = {"cuda_runtime.h": "#include <stddef.h>\ntypedef struct CUstream_st *
 
 
 def check_signatures(folder):
-    """What worker/ranks/nccl.h says is what the library's own header says."""
+    """What worker/ranks/comm/nccl.h says is what the library's own header says."""
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(here))
     stand_in = os.path.join(folder, "stand_in")

@@ -1,9 +1,9 @@
-// Compiled and never run: what worker/ranks/nccl.h says of NCCL's binary interface, against the
-// nccl.h of the library itself (signatures.py). A call whose arguments differ, a number that does,
-// or a type of another size stops the compiler.
+// Compiled and never run: what worker/ranks/comm/nccl.h says of NCCL's binary interface, against
+// the nccl.h of the library itself (signatures.py). A call whose arguments differ, a number that
+// does, or a type of another size stops the compiler.
 #include <nccl.h>
 
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), #a " is " #b)
 #define SIZE(a, b)                                                                                 \

@@ -8,7 +8,7 @@
 #define WK_PEERS_H
 
 #include "common/env/log.h"
-#include "worker/ranks/comm.h"
+#include "worker/ranks/comm/comm.h"
 #include "worker/ranks/reduce.h"
 #include "worker/stream/tls.h"
 

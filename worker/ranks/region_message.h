@@ -3,7 +3,7 @@
 #ifndef WK_REGION_MESSAGE_H
 #define WK_REGION_MESSAGE_H
 
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 #include "worker/ranks/reduce.h"
 
 enum wk_region_kind {

@@ -10,8 +10,8 @@
 
 #include "common/env/env.h"
 #include "tests/unit/worker/ranks/compare_step.h"
-#include "worker/ranks/comm_nccl.h"
-#include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/comm/comm_nccl.h"
+#include "worker/ranks/comm/comm_tcp.h"
 #include "worker/ranks/peer.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/reduce_peers.h"

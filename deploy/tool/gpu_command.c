@@ -8,7 +8,7 @@
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
 #include "kernels/cuda/loader.h"
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 enum { OUTPUT_MAX = 1 << 20, MIB = 1 << 20 };
 

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker/ranks/ring.h"
+#include "worker/ranks/comm/ring.h"
 
 enum { RANKS = 5, SEGMENT = WK_RING_SEGMENT_BYTES / 4, SIZE = 3 * SEGMENT + 1001 };
 

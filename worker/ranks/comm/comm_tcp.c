@@ -10,7 +10,7 @@
 //
 // Whoever greets without the secret is turned away, and whoever greets not at all after a while
 // (door.h). With hosts everything is under TLS.
-#include "worker/ranks/comm_tcp.h"
+#include "worker/ranks/comm/comm_tcp.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 
 #include "common/base/check.h"
 #include "worker/ranks/greeting.h"
-#include "worker/ranks/ring.h"
+#include "worker/ranks/comm/ring.h"
 #include "worker/stream/door.h"
 
 enum { GREETING_MS = 1000, LOOK_MS = 100, SECRET_AT = 32 };

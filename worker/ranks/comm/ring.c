@@ -4,7 +4,7 @@
 // partial sum is made in the array itself, and is overwritten by the result only after it was sent:
 // the result is made of it; 3. whatever has come is read before one waits for room to send, so no
 // two neighbours wait for each other.
-#include "worker/ranks/ring.h"
+#include "worker/ranks/comm/ring.h"
 
 #include <errno.h>
 #include <poll.h>

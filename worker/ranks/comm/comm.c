@@ -2,7 +2,7 @@
 //
 // Invariants: 1. `order` is given only while it is NONE, but ABORT and QUIT, which replace what is
 // there; 2. `stop` is raised from abort() until the thread has freed everything.
-#include "worker/ranks/comm.h"
+#include "worker/ranks/comm/comm.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
 #define WK_COMM_TCP_H
 
 #include "common/env/log.h"
-#include "worker/ranks/comm.h"
+#include "worker/ranks/comm/comm.h"
 #include "worker/stream/tls.h"
 
 struct wk_comm_tcp_conf {

@@ -4,7 +4,7 @@
 // that nothing which an aborted operation might still write to is used again. Calls of NCCL's and
 // of the device only queue: every wait looks at the communicator's error and at `stop` each
 // millisecond.
-#include "worker/ranks/comm_nccl.h"
+#include "worker/ranks/comm/comm_nccl.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "common/base/check.h"
 #include "kernels/cuda/loader.h"
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 enum { SLOTS = 2, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
 

@@ -2,7 +2,7 @@
 //
 // Invariant: a library is used only when it has every call of the table and a version that the
 // table was written for; each call is looked for by name, never concluded from the version.
-#include "worker/ranks/nccl.h"
+#include "worker/ranks/comm/nccl.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

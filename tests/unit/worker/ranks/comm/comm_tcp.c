@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <sys/socket.h>
 
-#include "worker/ranks/comm_tcp.h"
 #include "worker/ranks/greeting.h"
+#include "worker/ranks/comm/comm_tcp.h"
 #include "worker/stream/place.h"
 
 enum { RANKS = 4, VALUES = 70001, MANY = 600000 };

@@ -4,7 +4,7 @@
 #define WK_COMM_NCCL_H
 
 #include "common/env/log.h"
-#include "worker/ranks/comm.h"
+#include "worker/ranks/comm/comm.h"
 
 enum { WK_COMM_BUCKET_BYTES = 32 << 20 };
 
