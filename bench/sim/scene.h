@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "common/base/limits.h"
-#include "server/coordinator/balance.h"
+#include "server/coordinator/balance/balance.h"
 
 enum { SCENE_SPEEDS_MAX = 16, SCENE_SHARDS_MAX = 16 };
 

@@ -21,9 +21,9 @@ struct modelled {
     struct modelled_work *work;
 };
 
-static void cut(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
+static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    wk_host_cut(((struct modelled *)t)->value, first, values, slot);
+    wk_host_copy(((struct modelled *)t)->value, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
@@ -90,7 +90,7 @@ static void destroy(struct wk_trainer *t)
     free(m);
 }
 
-static const struct wk_trainer_ops ops = {cut,  renew, step_tokens, sequence_tokens, step,
+static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tokens, step,
                                           NULL, save,  load,        destroy};
 
 struct wk_trainer *modelled_trainer(struct lh_env *env, uint64_t values,
