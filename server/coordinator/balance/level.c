@@ -133,7 +133,7 @@ static bool may_have(struct ps_co_asking *a, uint64_t tokens)
     return 2 * (a->tokens + tokens) <= a->left;
 }
 
-// The next units of one kind up to this place. *over: the worker gets no more, of no kind.
+// The next units of one kind up to this turn. *over: the worker gets no more, of no kind.
 static lh_err lease_walk(struct ps_co_asking *a, struct walk *k, uint64_t before, bool *over)
 {
     for (;;) {
