@@ -104,7 +104,7 @@ struct sim_node {
     int64_t far_ns; // what every message from or to it takes longer, one way
 };
 
-enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048 };
+enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048, SIM_LOST_MAX = 64 };
 
 struct sim_state {
     uint64_t epoch;
@@ -266,6 +266,8 @@ struct sim {
     uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
     struct lh_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
     uint32_t stables[SIM_SHARDS_MAX];
+    struct lh_point lost[SIM_SHARDS_MAX][SIM_LOST_MAX]; // copies on disks that workers lost
+    uint32_t losts[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on
     uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone
@@ -331,9 +333,11 @@ void sim_place_far(struct sim *s); // chooses the nodes with long paths, the coo
 bool sim_may_lose(struct sim_node *n);
 // Does a worker that runs hold a copy of the point that is registered as stable? False: not known.
 bool sim_stable_held(struct sim *s, uint32_t shard);
-// The same of all points that the coordinator may register next: what workers said, and what it
-// asked the shard's server about. A worker that lost its disk may have said one before.
+// The same of all points that the coordinator may register next: what workers said, what it asked
+// the shard's server about, and copies that were lost with a worker's disk: their word may still
+// come.
 bool sim_claims_held(struct sim *s, uint32_t shard);
+void sim_note_lost_copies(struct sim_node *n); // of a worker whose disk is lost next
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
 // Streams (streams.c): a fault's own random numbers, from the seed and its name; then the faults

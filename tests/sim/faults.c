@@ -153,6 +153,7 @@ static void lose_host(struct sim_node *n)
         if (!sim_absent(&n->sim->node[k]) &&
             (!n->sim->node[k].server || n->sim->node[k].server->phase != PS_SERVING))
             return;
+    sim_note_lost_copies(n);
     sim_node_die(n, true);
     lh_fake_disk_wipe(n->env);
     sim_saw_wipe(n);

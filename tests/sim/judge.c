@@ -313,10 +313,50 @@ bool sim_stable_held(struct sim *s, uint32_t shard)
     return on_a_disk(s, shard, &c->shard[shard].stable);
 }
 
+struct losing {
+    struct sim *s;
+    uint32_t shard;
+};
+
+static void is_lost(void *arg, const char *path, uint64_t epoch, uint64_t version,
+                    const struct lh_hash *chain)
+{
+    const struct losing *l = arg;
+    uint32_t at = l->s->losts[l->shard]++ % SIM_LOST_MAX; // the oldest give way
+    (void)path;
+    l->s->lost[l->shard][at] = (struct lh_point){epoch, version, *chain};
+}
+
+void sim_note_lost_copies(struct sim_node *n)
+{
+    for (uint32_t k = 0; n->worker && k < n->sim->shards; k++) {
+        struct losing l = {n->sim, k};
+        struct lk_checkpoint_conf conf = wk_durable_copy_conf(n->worker);
+        lh_fake_look(conf.env, true);
+        lh_err err = lk_checkpoint_list(&conf, &n->worker->shard[k].replica, is_lost, &l);
+        lh_fake_look(conf.env, false);
+        if (err) continue;
+    }
+}
+
+// The word of a copy that was lost since may still be on its way, to a coordinator that stands
+// still, say, and then makes its point the stable one.
+static bool lost_ones_held(struct sim *s, uint32_t shard)
+{
+    const struct lh_point *stable = &s->node[0].coordinator->shard[shard].stable;
+    for (uint32_t i = 0; i < s->losts[shard] && i < SIM_LOST_MAX; i++) {
+        const struct lh_point *p = &s->lost[shard][i];
+        bool above = p->epoch > stable->epoch ||
+                     (p->epoch == stable->epoch && p->version > stable->version);
+        if (above && !on_a_disk(s, shard, p)) return false;
+    }
+    return true;
+}
+
 bool sim_claims_held(struct sim *s, uint32_t shard)
 {
     const struct ps_coordinator *c = s->node[0].coordinator;
-    if (!c || c->stopped) return false;
+    if (!c || c->stopped || !lost_ones_held(s, shard)) return false;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
         if (claim && (!on_a_disk(s, shard, &claim->said) || !on_a_disk(s, shard, &claim->asked)))
