@@ -337,7 +337,7 @@ bool sim_stable_held(struct sim *s, uint32_t shard);
 // the shard's server about, and copies that were lost with a worker's disk: their word may still
 // come.
 bool sim_claims_held(struct sim *s, uint32_t shard);
-void sim_note_lost_copies(struct sim_node *n); // of a worker whose disk is lost next
+void sim_note_lost_copies(struct sim_node *n); // before a worker loses its disk
 bool sim_fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *fate);
 void sim_judge(struct sim *s);
 // Streams (streams.c): a fault's own random numbers, from the seed and its name; then the faults

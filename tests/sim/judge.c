@@ -346,8 +346,8 @@ static bool lost_ones_held(struct sim *s, uint32_t shard)
     const struct lh_point *stable = &s->node[0].coordinator->shard[shard].stable;
     for (uint32_t i = 0; i < s->losts[shard] && i < SIM_LOST_MAX; i++) {
         const struct lh_point *p = &s->lost[shard][i];
-        bool above = p->epoch > stable->epoch ||
-                     (p->epoch == stable->epoch && p->version > stable->version);
+        bool above =
+            p->epoch > stable->epoch || (p->epoch == stable->epoch && p->version > stable->version);
         if (above && !on_a_disk(s, shard, p)) return false;
     }
     return true;
