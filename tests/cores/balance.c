@@ -146,6 +146,24 @@ static void a_little_earlier_is_not_early_enough(void **state)
     }
 }
 
+// 8 of 40 units are begun by worker 1: of the 32 others it gets 12, for both to end after 20 s.
+static void what_is_begun_counts_for_its_region(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words b = {.want = 8, .ahead = 8, .units_per_s = 1};
+    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct heard has = say(r, 1, &b);
+    assert_int_equal(has.units, 8);
+    memcpy(b.begun, has.unit, sizeof b.begun);
+    b.begins = 8;
+    say(r, 1, &b);
+    introduce(r, 0, 1);
+    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    assert_in_range(say(r, 0, &a).units, 19, 21);
+    rig_free(r);
+}
+
 // Both have claimed all of 40 units but a few.
 struct late {
     struct words a, b;
@@ -227,6 +245,27 @@ static void static_shares_stay_where_they_are(void **state)
     w.claims = has.units;
     for (int i = 0; i < 3; i++) assert_in_range(say(r, 0, &w).units, 0, 1);
     assert_int_equal(say(r, 1, &v).recalls, 0); // the one that has ended waits
+    rig_free(r);
+}
+
+// What comes back to a static split is split anew once somebody has nothing to do.
+static void what_comes_back_to_a_static_split_is_split_anew(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_STATIC);
+    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    struct heard has = say(r, 0, &a), its = say(r, 1, &b);
+    assert_in_range(its.units, 19, 21);
+    memcpy(a.claimed, has.unit, sizeof has.unit);
+    a.claims = has.units;
+    memcpy(b.returned, its.unit, 10 * sizeof *its.unit);
+    b.returns = 10;
+    b.want = b.ahead = 1;
+    say(r, 1, &b);
+    say(r, 0, &a);
+    assert_true(say(r, 0, &a).units > 0);
     rig_free(r);
 }
 
@@ -348,9 +387,11 @@ int main(void)
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
         cmocka_unit_test(what_would_end_as_late_stays),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),
+        cmocka_unit_test(what_is_begun_counts_for_its_region),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
         cmocka_unit_test(static_shares_stay_where_they_are),
+        cmocka_unit_test(what_comes_back_to_a_static_split_is_split_anew),
         cmocka_unit_test(a_static_split_waits_for_all_speeds),
         cmocka_unit_test(a_worker_of_before_is_served_as_before),
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),

@@ -100,6 +100,37 @@ static void a_trip_that_was_made_up_gains_the_maximum_and_no_more(void **state)
     assert_given_up_at(r, TIMEOUT);
 }
 
+// Worker 0 joins under a number of before, and says this of its path.
+static lh_err join_late(struct rig *r, uint64_t incarnation, bool fresh, Longhaul__V1__Trip *trip)
+{
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
+    ProtobufCMessage *answer = NULL;
+    rig_join_request(r, 13, &wire, &m);
+    m.fresh = fresh;
+    m.incarnation = incarnation;
+    m.over = 1; // replaces number 0, which was replaced
+    m.trip = trip;
+    lh_err err = rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
+                         &answer);
+    if (answer) rig_free_message(answer);
+    return err;
+}
+
+static void a_join_that_was_replaced_says_nothing_of_the_path(void **state)
+{
+    struct rig *r = *state;
+    begin(r);
+    assert_int_equal(rig_join(r, 0, 12, 2).granted, 2);
+    struct lh_trip before = r->coordinator->worker[0].trip;
+    Longhaul__V1__Trip trip = LONGHAUL__V1__TRIP__INIT;
+    trip.mean_us = 2000 * MS;
+    (void)join_late(r, 0, true, &trip);
+    assert_memory_equal(&r->coordinator->worker[0].trip, &before, sizeof before);
+    assert_int_equal(join_late(r, UINT64_C(1) << 32, false, &trip), LH_ERR_FENCED);
+    assert_memory_equal(&r->coordinator->worker[0].trip, &before, sizeof before);
+}
+
 // The coordinator starts again while the worker connects, which takes it several round trips.
 static void a_start_knows_the_paths_of_before(void **state)
 {
@@ -290,6 +321,7 @@ int main(void)
         RIG_TEST(a_worker_far_away_is_given_up_as_much_later),
         RIG_TEST(one_that_says_nothing_of_its_path_has_the_setting_alone),
         RIG_TEST(a_trip_that_was_made_up_gains_the_maximum_and_no_more),
+        RIG_TEST(a_join_that_was_replaced_says_nothing_of_the_path),
         RIG_TEST(a_start_knows_the_paths_of_before),
         RIG_TEST(a_trip_that_wavers_costs_no_commit),
         RIG_TEST(a_region_at_two_seconds_keeps_its_leases_through_a_cut),
