@@ -6,7 +6,7 @@
 #include "tests/cores/rig.h"
 #include "tests/fault/fault.h"
 
-enum { VALUES = 50000, FRAME = 4 * VALUES, PART = 3 * VALUES };
+enum { VALUES = 50000, FRAME = 4 * VALUES, PART = 3 * VALUES, CLAIMS = 611 };
 
 // ---------------------------------------------------------------- a push
 
@@ -105,10 +105,38 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
     rig_life_end(r, &l, false);
 }
 
+// ---------------------------------------------------------------- a lease
+
+// The list of what a worker claims finds no memory: without it those units would be given again.
+static void a_lease_whose_claims_find_no_memory_is_asked_for_again(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    uint64_t claimed[CLAIMS] = {0};
+    ProtobufCMessage *answer = NULL;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    rig_run(r, 2 * LH_SECOND);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = 2;
+    m.claimed = claimed;
+    m.n_claimed = CLAIMS;
+    for (int fails = 1; fails >= 0; fails--) {
+        if (fails) fault_alloc_of((CLAIMS + 1) * sizeof *claimed, (CLAIMS + 1) * sizeof *claimed);
+        lh_err err = rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer);
+        assert_int_equal(err, fails ? LH_ERR_BUSY : LH_OK);
+        assert_true(!fails || fault_over());
+    }
+    rig_free_message(answer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_push_that_cant_even_wait_is_told_so),
+        RIG_TEST(a_lease_whose_claims_find_no_memory_is_asked_for_again),
         RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,6 +49,7 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
                        "log") | {"worker/external/external.c": "external",
                                  "server/push/receive.c": "cores",
+                                 "server/coordinator/grant.c": "cores",
                                  "worker/replica/snapshot.c": "cores"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
