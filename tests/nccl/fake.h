@@ -10,5 +10,7 @@ void fake_stream_queue(struct fake_stream *s, void (*work)(void *arg), void *arg
 // Takes the fault that this process has next, where it is one of the words `of` ("hang error"):
 // the file fault-PID in the folder that LH_FAKE_NCCL_FAULTS names holds its word.
 bool fake_fault(const char *of, char word[16]);
+// For tests that open this library: its streams, events and pieces of memory that are not freed.
+int fake_held(void);
 
 #endif

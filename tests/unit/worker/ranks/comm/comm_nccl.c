@@ -1,0 +1,108 @@
+// A communicator by NCCL, over the made-up NCCL and device of tests/nccl: two ranks of one process
+// get what rank 0 gives and the sums of both, in buckets, and free all that an epoch made.
+#include "worker/ranks/comm/comm_nccl.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+enum { RANKS = 2, VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // of no divisor of the values
+
+struct rank {
+    struct wk_comm *comm;
+    float x[VALUES];
+    int told;
+};
+
+static void open_rank(struct rank *k, uint32_t rank)
+{
+    const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
+                                           .plugin = NCCL_FAKE,
+                                           .interface = "lo",
+                                           .log_file = "",
+                                           .rank = rank,
+                                           .device = -1,
+                                           .bucket_bytes = BUCKET_BYTES};
+    assert_int_equal(wk_comm_nccl_create(&conf, &k->comm), LH_OK);
+    const struct wk_comm_arrays arrays = {
+        .part = {{k->x, sizeof k->x}}, .parts = 1, .sum = k->x, .sums = VALUES};
+    k->told = eventfd(0, EFD_CLOEXEC);
+    wk_comm_bind(k->comm, &arrays, k->told);
+}
+
+static void all_well(struct rank *k)
+{
+    eventfd_t count;
+    for (int i = 0; i < RANKS; i++) {
+        while (wk_comm_region.poll(k[i].comm) == WK_REGION_BUSY)
+            assert_int_equal(eventfd_read(k[i].told, &count), 0);
+        if (wk_comm_region.poll(k[i].comm) != WK_REGION_OK)
+            fail_msg("rank %d: %s", i, wk_comm_region.why(k[i].comm));
+    }
+}
+
+// How much of the made-up device nobody has freed.
+static int held(void)
+{
+    int (*ask)(void);
+    void *library = dlopen(NCCL_FAKE, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    void *symbol = dlsym(library, "fake_held");
+    assert_non_null(symbol);
+    memcpy(&ask, &symbol, sizeof ask);
+    int n = ask();
+    dlclose(library);
+    return n;
+}
+
+static void one_epoch(struct rank *k)
+{
+    struct wk_nccl_id id;
+    eventfd_t count;
+    assert_int_equal(wk_comm_region.unique_id(k[0].comm, &id), LH_OK);
+    for (uint32_t i = 0; i < RANKS; i++) wk_comm_region.init(k[i].comm, &id, RANKS, i);
+    all_well(k);
+    assert_true(held() > 0);
+    for (uint32_t v = 0; v < VALUES; v++) {
+        k[0].x[v] = (float)v;
+        k[1].x[v] = -1;
+    }
+    for (int i = 0; i < RANKS; i++) wk_comm_region.share(k[i].comm, WK_REGION_SHARE_ALL);
+    all_well(k);
+    for (int i = 0; i < RANKS; i++)
+        for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], (float)v, 0);
+    for (int i = 0; i < RANKS; i++) wk_comm_region.reduce(k[i].comm);
+    all_well(k);
+    for (int i = 0; i < RANKS; i++)
+        for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], 2 * (float)v, 0);
+    for (int i = 0; i < RANKS; i++) wk_comm_region.abort(k[i].comm);
+    for (int i = 0; i < RANKS; i++)
+        while (!wk_comm_region.aborted(k[i].comm))
+            assert_int_equal(eventfd_read(k[i].told, &count), 0);
+    assert_int_equal(held(), 0);
+}
+
+static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
+{
+    (void)state;
+    static struct rank k[RANKS];
+    for (uint32_t i = 0; i < RANKS; i++) open_rank(&k[i], i);
+    for (int epoch = 0; epoch < 2; epoch++) one_epoch(k);
+    for (int i = 0; i < RANKS; i++) {
+        wk_comm_destroy(k[i].comm);
+        close(k[i].told);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
