@@ -249,7 +249,7 @@ static void static_shares_stay_where_they_are(void **state)
     rig_free(r);
 }
 
-// What comes back to a static split is split anew once somebody has nothing to do.
+// A static split is made anew of what came back, once somebody has nothing to do.
 static void what_comes_back_to_a_static_split_is_split_anew(void **state)
 {
     (void)state;

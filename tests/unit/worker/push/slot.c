@@ -281,22 +281,28 @@ static void a_snapshot_survives_a_power_cut(void **state)
     assert_null(got.claim);
 }
 
-// Version 1 had one position, unit and offset, where now the number of positions and the tokens
-// stand.
-static void as_version_1(struct machine *m, const char *path, uint32_t claims, uint64_t unit)
+// The file's head of so many bytes says this version; its checksum holds.
+static void says_version(struct machine *m, const char *path, uint8_t version, size_t head,
+                         const uint64_t *unit)
 {
     struct lh_buf b = lh_buf(1 << 16), field = lh_buf(8);
     assert_int_equal(lh_file_load(m->env, path, &b), LH_OK);
-    b.data[4] = 1;
-    lh_put_u64(&field, unit);
-    memcpy(b.data + 96, field.data, 8);
-    size_t head = 112 + 8 * claims + 4;
+    b.data[4] = version;
+    if (unit) lh_put_u64(&field, *unit);
+    if (unit) memcpy(b.data + 96, field.data, 8);
     lh_buf_clear(&field);
     lh_put_u32(&field, lh_crc32c(0, b.data, head));
     memcpy(b.data + head, field.data, 4);
     assert_int_equal(lh_file_replace(m->env, path, lh_buf_span(&b)), LH_OK);
     lh_buf_free(&b);
     lh_buf_free(&field);
+}
+
+// Version 1 had one position, unit and offset, where now the number of positions and the tokens
+// stand.
+static void as_version_1(struct machine *m, const char *path, uint32_t claims, uint64_t unit)
+{
+    says_version(m, path, 1, 112 + 8 * claims + 4, &unit);
 }
 
 static void version_1_is_read(void **state)
@@ -324,6 +330,21 @@ static void version_1_is_read(void **state)
         assert_int_equal(got.position_count, n == 1);
         if (n == 1) assert_true(got.position[0].unit == 77 && got.position[0].tokens == 555);
         wk_slot_free(&got);
+    }
+}
+
+static void a_version_that_never_was_does_not_count(void **state)
+{
+    struct machine *m = *state;
+    static const uint8_t versions[] = {2, 0, 4}; // 2: what is written
+    for (size_t i = 0; i < LH_COUNT(versions); i++) {
+        struct wk_slots s = open_slots(m);
+        assert_int_equal(flip(m, &s, 1, false), LH_OK); // a claim and a position
+        says_version(m, B, versions[i], 112 + 8 + 16 + 4, NULL);
+        if (i == 0)
+            assert_loads(m, 1, WK_SLOT_INTACT);
+        else
+            assert_int_equal(state_without_slot(m), WK_SLOT_LOST);
     }
 }
 
@@ -566,6 +587,7 @@ int main(void)
         ON_MACHINE(a_snapshot_survives_a_power_cut),
         ON_MACHINE(a_snapshot_that_was_removed_stays_away_after_a_power_cut),
         ON_MACHINE(version_1_is_read),
+        ON_MACHINE(a_version_that_never_was_does_not_count),
         ON_MACHINE(version_3_is_written_only_where_there_is_a_cut),
         ON_MACHINE(a_slot_of_another_model_does_not_count),
     };

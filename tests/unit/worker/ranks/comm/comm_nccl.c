@@ -11,7 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { RANKS = 2, VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // of no divisor of the values
+enum { RANKS = 2, VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // 77 values: no divisor of all
 
 struct rank {
     struct wk_comm *comm;
