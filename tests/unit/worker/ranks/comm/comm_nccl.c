@@ -99,10 +99,21 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
     }
 }
 
+static void a_device_that_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    struct wk_comm *comm;
+    const struct wk_comm_nccl_conf conf = {
+        .library = NCCL_FAKE, .plugin = NCCL_FAKE, .interface = "lo", .log_file = "", .device = 8};
+    assert_int_equal(wk_comm_nccl_create(&conf, &comm), LH_ERR_UNSUPPORTED); // there are 0 to 7
+    assert_null(comm);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
+        cmocka_unit_test(a_device_that_is_not_there_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
