@@ -126,7 +126,7 @@ void wk_tls_close(struct wk_tls *t)
     free(t);
 }
 
-// Files that do not do change nothing: a peer says what it thinks of the old ones.
+// Files that can't be used change nothing: the peer says what is wrong with the old ones.
 static void renew(struct wk_tls *t)
 {
     SSL_CTX *fresh;
