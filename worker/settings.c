@@ -6,7 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "kernels/codec.h"
-#include "worker/stream/place.h"
+#include "worker/stream/address.h"
 
 #define T struct wk_settings
 
@@ -244,7 +244,7 @@ static lh_err check_hosts(const struct wk_settings *s)
     bool leads = s->ranks.rank == 0, tcp = s->ranks.reduce == WK_REDUCE_TCP;
     const char *key = leads ? "ranks.listen" : "ranks.leader", *at = wk_ranks_leader(s);
     const char *other = leads ? s->ranks.leader : s->ranks.listen;
-    struct wk_place place;
+    struct wk_address numeric;
     LH_TRY(check_one_host(s));
     if (other[0])
         return lh_fail(LH_ERR_CONFIG, "%s is set, but ranks.rank is %lld: %s",
@@ -269,7 +269,7 @@ static lh_err check_hosts(const struct wk_settings *s)
                        key, at);
     if (!tcp) return LH_OK;
     LH_TRY(lh_setting_needed("ranks.address", s->ranks.address, key));
-    lh_err err = wk_place_numeric(s->ranks.address, &place);
+    lh_err err = wk_address_numeric(s->ranks.address, &numeric);
     return err ? lh_fail(err, "ranks.address: %s", lh_err_text(err)) : LH_OK;
 }
 

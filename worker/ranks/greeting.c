@@ -48,21 +48,21 @@ void wk_ring_greeting_put(struct lh_buf *out, const struct wk_ring_greeting *g)
     lh_put_u32(out, ring_magic);
     lh_put_u8(out, (uint8_t)g->kind);
     lh_put_u8(out, g->rank);
-    lh_put_u16(out, g->place.port);
+    lh_put_u16(out, g->address.port);
     lh_put(out, g->secret.b, sizeof g->secret.b);
-    if (g->hosts) lh_put(out, g->place.host, sizeof g->place.host);
+    if (g->hosts) lh_put(out, g->address.host, sizeof g->address.host);
 }
 
 lh_err wk_ring_greeting_get(struct lh_span bytes, bool hosts, struct wk_ring_greeting *out)
 {
     struct lh_cursor c = lh_cursor(bytes);
-    *out = (struct wk_ring_greeting){.hosts = hosts, .place = wk_place_loopback(0)};
+    *out = (struct wk_ring_greeting){.hosts = hosts, .address = wk_address_loopback(0)};
     uint32_t is = lh_get_u32(&c);
     uint8_t kind = lh_get_u8(&c);
     out->rank = lh_get_u8(&c);
-    out->place.port = lh_get_u16(&c);
+    out->address.port = lh_get_u16(&c);
     lh_get_into(&c, out->secret.b, sizeof out->secret.b);
-    if (hosts) lh_get_into(&c, out->place.host, sizeof out->place.host);
+    if (hosts) lh_get_into(&c, out->address.host, sizeof out->address.host);
     bool known = kind == WK_RING_COMES || kind == WK_RING_BEFORE;
     out->kind = (enum wk_ring_greeting_kind)kind;
     if (!c.failed && !lh_left(&c) && is == ring_magic && known) return LH_OK;

@@ -3,7 +3,7 @@
 #define WK_GREETING_H
 
 #include "worker/ranks/region_message.h"
-#include "worker/stream/place.h"
+#include "worker/stream/address.h"
 
 enum {
     WK_REGION_NAME_BYTES = 64,
@@ -29,9 +29,9 @@ enum wk_ring_greeting_kind { WK_RING_COMES = 1, WK_RING_BEFORE = 2 };
 struct wk_ring_greeting {
     enum wk_ring_greeting_kind kind; // it comes to rank 0, or is the rank before in the ring
     uint8_t rank;
-    bool hosts;            // it has the host of the place
-    struct wk_place place; // The sender listens there.
-    struct lh_hash secret; // the communicator's
+    bool hosts;                // it has the host of the address
+    struct wk_address address; // The sender listens there.
+    struct lh_hash secret;     // the communicator's
 };
 void wk_ring_greeting_put(struct lh_buf *out, const struct wk_ring_greeting *g);
 LH_MUST lh_err wk_ring_greeting_get(struct lh_span bytes, bool hosts, struct wk_ring_greeting *out);

@@ -30,7 +30,7 @@ struct wk_wire {
     uint32_t rank, ranks;
     struct wk_wire_hooks hooks;
     struct wk_tls *tls; // NULL: a Unix socket
-    struct wk_place place;
+    struct wk_address address;
     struct sockaddr_storage leader;
     socklen_t leader_bytes;
     int64_t again_ns, until_ns; // a member: its next attempt; the end of this one
@@ -72,7 +72,7 @@ static void say_refused(void *arg, const char *why)
 
 static LH_MUST lh_err listen_as(struct wk_wire *c, int *out)
 {
-    if (c->tls) return wk_place_listen(&c->place, WK_RANKS_MAX, out);
+    if (c->tls) return wk_address_listen(&c->address, WK_RANKS_MAX, out);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return lh_fail_errno(errno, "a socket");
     bool fine =
@@ -111,9 +111,9 @@ static void name_socket(struct wk_wire *c)
 static LH_MUST lh_err begin(struct wk_wire *c, const struct wk_wire_conf *conf)
 {
     if (conf->address && conf->address[0]) {
-        LH_TRY(wk_place_find(conf->address, &c->place));
+        LH_TRY(wk_address_find(conf->address, &c->address));
         LH_TRY(wk_tls_open(&conf->tls, &c->tls));
-        c->leader_bytes = wk_place_sockaddr(&c->place, &c->leader);
+        c->leader_bytes = wk_address_sockaddr(&c->address, &c->leader);
     } else {
         name_socket(c);
     }
@@ -156,7 +156,7 @@ bool wk_wire_connected(const struct wk_wire *c, uint32_t rank)
 
 uint16_t wk_wire_port(const struct wk_wire *c)
 {
-    return c->place.port;
+    return c->address.port;
 }
 
 // ---------------------------------------------------------------- sending
@@ -214,9 +214,9 @@ static void greet(struct wk_wire *c)
 // Tells why the leader can't be reached: when that is news, and now and then.
 static void say_unreached(struct wk_wire *c, lh_err err, int64_t now)
 {
-    char text[WK_PLACE_TEXT], why[TEXT_BYTES];
+    char text[WK_ADDRESS_TEXT], why[TEXT_BYTES];
     if (!c->tls) return; // The leader of this host is not there yet, or again.
-    wk_place_text(&c->place, text);
+    wk_address_text(&c->address, text);
     snprintf(why, sizeof why, "the leader at %s: %.240s", text, lh_err_text(err));
     bool news = strcmp(why, c->said) != 0;
     if (!news && now - c->said_ns < SAY_AGAIN_S * LH_SECOND) return;

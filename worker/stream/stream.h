@@ -2,7 +2,7 @@
 #ifndef WK_STREAM_H
 #define WK_STREAM_H
 
-#include "worker/stream/place.h"
+#include "worker/stream/address.h"
 #include "worker/stream/tls.h"
 
 struct wk_stream {

@@ -1,12 +1,13 @@
 // Collectives over TCP: how the ranks of a communicator find each other. See comm_tcp.h.
 //
-// Every rank listens. The others come to rank 0, whose place is in the communicator's id, greet it
-// (greeting.h) and say theirs; when all have come, each hears all places and connects to the rank
-// after it. A place is a port, and with hosts the address before it (place.h). Little endian:
+// Every rank listens. The others connect to rank 0, whose address is in the id, greet it
+// (greeting.h) and say theirs; when all have come, each hears all addresses and connects to the
+// rank after it. An address is a port, after the host if there are several (address.h). Little
+// endian:
 //
 //   id         0 u32 magic "WTCP"   4 u16 port of rank 0   6 its address, 16 (zeros on one host)
 //              22 zeros   32 secret, 32
-//   places     a rank: with hosts its address, 16; u16 port
+//   addresses  a rank: with hosts its address, 16; u16 port
 //
 // Whoever greets without the secret is turned away, and whoever greets not at all after a while
 // (door.h). With hosts everything is under TLS.
@@ -24,7 +25,7 @@
 #include "worker/stream/door.h"
 
 enum { GREETING_MS = 1000, LOOK_MS = 100, SECRET_AT = 32 };
-enum { PORT_BYTES = 2, PLACE_BYTES = WK_HOST_BYTES + PORT_BYTES };
+enum { PORT_BYTES = 2, ADDRESS_BYTES = WK_HOST_BYTES + PORT_BYTES };
 static const uint32_t magic = 0x50435457;
 
 struct tcp {
@@ -32,11 +33,11 @@ struct tcp {
     struct lh_env *env;
     struct lh_log *log;
     struct wk_tls *tls; // NULL: on one host
-    struct wk_place own;
+    struct wk_address own;
     struct wk_door door;
     struct wk_stream after, before;
-    struct wk_stream come[WK_RANKS_MAX]; // rank 0: connections of those who said their places
-    struct wk_place place[WK_RANKS_MAX];
+    struct wk_stream come[WK_RANKS_MAX]; // rank 0: connections of those who said their addresses
+    struct wk_address address[WK_RANKS_MAX];
     uint32_t ranks, rank;
     struct lh_hash secret;
     struct wk_ring ring;
@@ -67,7 +68,7 @@ static LH_MUST lh_err listen_here(struct tcp *t)
     conf.greeting_bytes = t->tls ? WK_RING_GREETING_HOSTS_BYTES : WK_RING_GREETING_BYTES;
     wk_door_close(&t->door);
     t->own.port = 0;
-    LH_TRY(wk_place_listen(&t->own, WK_RANKS_MAX, &conf.listener));
+    LH_TRY(wk_address_listen(&t->own, WK_RANKS_MAX, &conf.listener));
     wk_door_open(&t->door, &conf);
     return LH_OK;
 }
@@ -106,19 +107,19 @@ static LH_MUST lh_err read_all(struct tcp *t, struct wk_stream *s, uint8_t *to, 
     return LH_OK;
 }
 
-static LH_MUST lh_err connect_to(struct tcp *t, const struct wk_place *to, struct wk_stream *out)
+static LH_MUST lh_err connect_to(struct tcp *t, const struct wk_address *to, struct wk_stream *out)
 {
     struct sockaddr_storage a;
-    socklen_t size = wk_place_sockaddr(to, &a);
+    socklen_t size = wk_address_sockaddr(to, &a);
     return wk_stream_connect((struct sockaddr *)&a, size, t->tls, out);
 }
 
 // "a rank at 10.0.0.7:4711: ", before what failed.
-static LH_MUST lh_err failed_at(const struct wk_place *p, lh_err err)
+static LH_MUST lh_err failed_at(const struct wk_address *p, lh_err err)
 {
-    char text[WK_PLACE_TEXT];
+    char text[WK_ADDRESS_TEXT];
     if (!err || err == LH_ERR_BEHIND || err == LH_ERR_CANCELLED) return err;
-    wk_place_text(p, text);
+    wk_address_text(p, text);
     return lh_fail(err, "a rank at %s: %s", text, lh_err_text(err));
 }
 
@@ -129,9 +130,9 @@ static LH_MUST lh_err greet(struct tcp *t, struct wk_stream *s, enum wk_ring_gre
     uint8_t bytes[WK_RING_GREETING_HOSTS_BYTES];
     struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
     struct wk_ring_greeting g = {
-        .kind = kind, .rank = (uint8_t)t->rank, .hosts = t->tls != NULL, .place = t->own};
+        .kind = kind, .rank = (uint8_t)t->rank, .hosts = t->tls != NULL, .address = t->own};
     g.secret = t->secret;
-    if (kind == WK_RING_BEFORE) g.place.port = 0;
+    if (kind == WK_RING_BEFORE) g.address.port = 0;
     wk_ring_greeting_put(&b, &g);
     return send_all(t, s, lh_buf_span(&b));
 }
@@ -175,19 +176,19 @@ static lh_err unique_id(struct wk_comm *c, struct wk_nccl_id *out)
     return lh_buf_err(&b);
 }
 
-static void put_place(const struct tcp *t, struct lh_buf *b, const struct wk_place *p)
+static void put_address(const struct tcp *t, struct lh_buf *b, const struct wk_address *p)
 {
     if (t->tls)
-        wk_place_put(b, p);
+        wk_address_put(b, p);
     else
         lh_put_u16(b, p->port);
 }
 
-// Rank 0: all others come and hear all places.
-static LH_MUST lh_err gather_places(struct tcp *t)
+// Rank 0: all others come and hear all addresses.
+static LH_MUST lh_err gather_addresses(struct tcp *t)
 {
-    uint8_t places[WK_RANKS_MAX * PLACE_BYTES];
-    struct lh_buf b = lh_buf_over(places, sizeof places);
+    uint8_t addresses[WK_RANKS_MAX * ADDRESS_BYTES];
+    struct lh_buf b = lh_buf_over(addresses, sizeof addresses);
     struct wk_guest guest;
     struct wk_ring_greeting g;
     for (uint32_t count = 1; count < t->ranks;) {
@@ -200,10 +201,10 @@ static LH_MUST lh_err gather_places(struct tcp *t)
             continue;
         }
         t->come[g.rank] = guest.stream;
-        t->place[g.rank] = g.place;
+        t->address[g.rank] = g.address;
         count++;
     }
-    for (uint32_t rank = 0; rank < t->ranks; rank++) put_place(t, &b, &t->place[rank]);
+    for (uint32_t rank = 0; rank < t->ranks; rank++) put_address(t, &b, &t->address[rank]);
     for (uint32_t rank = 1; rank < t->ranks; rank++)
         LH_TRY(send_all(t, &t->come[rank], lh_buf_span(&b)));
     return LH_OK;
@@ -213,23 +214,23 @@ static LH_MUST lh_err go_to_leader(struct tcp *t)
 {
     struct wk_stream *s = &t->come[0];
     lh_err err;
-    LH_TRY(connect_to(t, &t->place[0], s));
+    LH_TRY(connect_to(t, &t->address[0], s));
     while ((err = wk_stream_ready(s)) == LH_ERR_BEHIND)
         LH_TRY(wait_for(t, s->fd, wk_stream_events(s), -1));
     if (!err) err = greet(t, s, WK_RING_COMES);
     return err;
 }
 
-static LH_MUST lh_err hear_places(struct tcp *t)
+static LH_MUST lh_err hear_addresses(struct tcp *t)
 {
-    uint8_t places[WK_RANKS_MAX * PLACE_BYTES];
-    size_t bytes = (size_t)t->ranks * (t->tls ? PLACE_BYTES : PORT_BYTES);
+    uint8_t addresses[WK_RANKS_MAX * ADDRESS_BYTES];
+    size_t bytes = (size_t)t->ranks * (t->tls ? ADDRESS_BYTES : PORT_BYTES);
     LH_TRY(listen_here(t));
-    LH_TRY(failed_at(&t->place[0], go_to_leader(t)));
-    LH_TRY(read_all(t, &t->come[0], places, bytes));
-    struct lh_cursor c = lh_cursor(lh_span(places, bytes));
+    LH_TRY(failed_at(&t->address[0], go_to_leader(t)));
+    LH_TRY(read_all(t, &t->come[0], addresses, bytes));
+    struct lh_cursor c = lh_cursor(lh_span(addresses, bytes));
     for (uint32_t rank = 0; rank < t->ranks; rank++)
-        t->place[rank] = t->tls ? wk_place_get(&c) : wk_place_loopback(lh_get_u16(&c));
+        t->address[rank] = t->tls ? wk_address_get(&c) : wk_address_loopback(lh_get_u16(&c));
     return LH_OK;
 }
 
@@ -238,7 +239,7 @@ static LH_MUST lh_err hear_places(struct tcp *t)
 static LH_MUST lh_err join_ring(struct tcp *t)
 {
     uint32_t before = (t->rank + t->ranks - 1) % t->ranks;
-    const struct wk_place *next = &t->place[(t->rank + 1) % t->ranks];
+    const struct wk_address *next = &t->address[(t->rank + 1) % t->ranks];
     bool greeted = false;
     struct wk_guest guest;
     struct wk_ring_greeting g;
@@ -273,7 +274,7 @@ static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t rank
 {
     struct tcp *t = tcp_of(c);
     struct lh_cursor at = lh_cursor(lh_span(id->bytes, sizeof id->bytes));
-    struct wk_place leader = wk_place_loopback(0);
+    struct wk_address leader = wk_address_loopback(0);
     uint32_t is = lh_get_u32(&at);
     leader.port = lh_get_u16(&at);
     if (t->tls) lh_get_into(&at, leader.host, sizeof leader.host);
@@ -283,11 +284,11 @@ static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t rank
         return lh_fail(LH_ERR_CONFIG, "the leader's ranks.reduce is not tcp, but this rank's is");
     t->ranks = ranks;
     t->rank = rank;
-    t->place[0] = leader;
+    t->address[0] = leader;
     if (rank)
-        LH_TRY(hear_places(t));
+        LH_TRY(hear_addresses(t));
     else
-        LH_TRY(gather_places(t));
+        LH_TRY(gather_addresses(t));
     LH_TRY(join_ring(t));
     close_all(t, false);
     t->ring = (struct wk_ring){&t->before, &t->after, ranks, rank, c->bell, 0, t->scratch};
@@ -330,7 +331,7 @@ static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *con
     t->base.ops = &ops;
     t->env = conf->env;
     t->log = conf->log;
-    t->own = wk_place_loopback(0);
+    t->own = wk_address_loopback(0);
     t->door.conf.listener = -1;
     t->after = t->before = wk_stream_none();
     for (int i = 0; i < WK_DOOR_GUESTS; i++) t->door.guest[i].stream = wk_stream_none();
@@ -338,7 +339,7 @@ static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *con
     t->scratch = malloc(WK_RING_SEGMENT_BYTES);
     if (!t->scratch) return lh_fail(LH_ERR_NO_MEMORY, "a ring of ranks");
     if (conf->address[0]) {
-        LH_TRY(wk_place_numeric(conf->address, &t->own));
+        LH_TRY(wk_address_numeric(conf->address, &t->own));
         LH_TRY(wk_tls_open(&conf->tls, &t->tls));
     }
     return wk_comm_start(&t->base);

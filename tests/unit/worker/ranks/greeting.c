@@ -61,15 +61,15 @@ static void the_rings(void **state)
         size_t all = hosts ? WK_RING_GREETING_HOSTS_BYTES : WK_RING_GREETING_BYTES;
         struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
         struct wk_ring_greeting g = {.kind = WK_RING_BEFORE, .rank = 2, .hosts = hosts}, back;
-        assert_int_equal(wk_place_find("10.0.0.7:4711", &g.place), LH_OK);
+        assert_int_equal(wk_address_find("10.0.0.7:4711", &g.address), LH_OK);
         memset(g.secret.b, 0xab, sizeof g.secret.b);
         wk_ring_greeting_put(&b, &g);
         assert_int_equal(b.len, all);
         assert_int_equal(wk_ring_greeting_get(lh_buf_span(&b), hosts, &back), LH_OK);
         assert_int_equal(back.kind, WK_RING_BEFORE);
         assert_int_equal(back.rank, 2);
-        assert_int_equal(back.place.port, 4711);
-        assert_true(wk_place_is_loopback(&back.place) == !hosts);
+        assert_int_equal(back.address.port, 4711);
+        assert_true(wk_address_is_loopback(&back.address) == !hosts);
         assert_memory_equal(back.secret.b, g.secret.b, sizeof g.secret.b);
         for (size_t n = 0; n <= sizeof bytes; n++)
             if (n != all)

@@ -21,7 +21,7 @@ struct end {
 struct world {
     struct certs certs;
     struct wk_tls_conf tls;
-    char address[WK_PLACE_TEXT];
+    char address[WK_ADDRESS_TEXT];
     int64_t now;
     struct end leader, member[2];
     uint8_t *message;
@@ -210,10 +210,10 @@ static void who_is_turned_away(void **state)
 
 static int stranger(const struct world *w)
 {
-    struct wk_place p;
+    struct wk_address p;
     struct sockaddr_storage a;
-    assert_int_equal(wk_place_find(w->address, &p), LH_OK);
-    socklen_t size = wk_place_sockaddr(&p, &a);
+    assert_int_equal(wk_address_find(w->address, &p), LH_OK);
+    socklen_t size = wk_address_sockaddr(&p, &a);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, size), 0);

@@ -17,7 +17,7 @@ enum { GREETING = 4, MANY = 100000 };
 
 struct world {
     struct wk_door door;
-    struct wk_place place;
+    struct wk_address address;
     int64_t now;
     int refusals;
     char why[256];
@@ -33,16 +33,16 @@ static void on_refused(void *arg, const char *why)
 
 static void open_world(struct world *w)
 {
-    *w = (struct world){.place = wk_place_loopback(0)};
+    *w = (struct world){.address = wk_address_loopback(0)};
     struct wk_door_conf conf = {.greeting_bytes = GREETING, .refused = on_refused, .arg = w};
-    assert_int_equal(wk_place_listen(&w->place, 64, &conf.listener), LH_OK);
+    assert_int_equal(wk_address_listen(&w->address, 64, &conf.listener), LH_OK);
     wk_door_open(&w->door, &conf);
 }
 
 static int come(const struct world *w)
 {
     struct sockaddr_storage a;
-    socklen_t size = wk_place_sockaddr(&w->place, &a);
+    socklen_t size = wk_address_sockaddr(&w->address, &a);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, size), 0);

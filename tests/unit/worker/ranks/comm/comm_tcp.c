@@ -8,7 +8,7 @@
 
 #include "worker/ranks/greeting.h"
 #include "worker/ranks/comm/comm_tcp.h"
-#include "worker/stream/place.h"
+#include "worker/stream/address.h"
 
 enum { RANKS = 4, VALUES = 70001, MANY = 600000 };
 
@@ -108,7 +108,7 @@ static void greet_without_secret(int fd)
 {
     uint8_t bytes[WK_RING_GREETING_BYTES];
     struct lh_buf b = lh_buf_over(bytes, sizeof bytes);
-    const struct wk_ring_greeting g = {.kind = WK_RING_COMES, .rank = 1, .place = {.port = 1}};
+    const struct wk_ring_greeting g = {.kind = WK_RING_COMES, .rank = 1, .address = {.port = 1}};
     wk_ring_greeting_put(&b, &g);
     assert_int_equal(write(fd, bytes, b.len), sizeof bytes);
 }
@@ -118,9 +118,9 @@ static void greet_without_secret(int fd)
 static void come_as_strangers(const struct wk_nccl_id *id, int *fd, int count)
 {
     struct lh_cursor c = lh_cursor(lh_span(id->bytes + 4, 2));
-    struct wk_place p = wk_place_loopback(lh_get_u16(&c));
+    struct wk_address p = wk_address_loopback(lh_get_u16(&c));
     struct sockaddr_storage a;
-    socklen_t size = wk_place_sockaddr(&p, &a);
+    socklen_t size = wk_address_sockaddr(&p, &a);
     for (int i = 0; i < count; i++) {
         fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         assert_true(fd[i] >= 0);

@@ -1,5 +1,5 @@
-// Addresses of the processes of a region. See place.h.
-#include "worker/stream/place.h"
+// Addresses of the processes of a region. See address.h.
+#include "worker/stream/address.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -11,28 +11,28 @@
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
-static bool is_v4(const struct wk_place *p)
+static bool is_v4(const struct wk_address *p)
 {
     return !memcmp(p->host, mapped, sizeof mapped);
 }
 
-static struct wk_place v4(const struct in_addr *a, uint16_t port)
+static struct wk_address v4(const struct in_addr *a, uint16_t port)
 {
-    struct wk_place p = {.port = port};
+    struct wk_address p = {.port = port};
     memcpy(p.host, mapped, sizeof mapped);
     memcpy(p.host + sizeof mapped, a, sizeof *a);
     return p;
 }
 
-struct wk_place wk_place_loopback(uint16_t port)
+struct wk_address wk_address_loopback(uint16_t port)
 {
     struct in_addr a = {htonl(INADDR_LOOPBACK)};
     return v4(&a, port);
 }
 
-static struct wk_place place_of(const struct sockaddr *a)
+static struct wk_address address_of(const struct sockaddr *a)
 {
-    struct wk_place p = {0};
+    struct wk_address p = {0};
     if (a->sa_family == AF_INET) {
         const struct sockaddr_in *in = (const struct sockaddr_in *)(const void *)a;
         return v4(&in->sin_addr, ntohs(in->sin_port));
@@ -43,7 +43,7 @@ static struct wk_place place_of(const struct sockaddr *a)
     return p;
 }
 
-static LH_MUST lh_err look_up(const char *host, const char *port, int flags, struct wk_place *out)
+static LH_MUST lh_err look_up(const char *host, const char *port, int flags, struct wk_address *out)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
     struct addrinfo *list = NULL, *a;
@@ -54,12 +54,12 @@ static LH_MUST lh_err look_up(const char *host, const char *port, int flags, str
                        numeric ? "no address in numbers, as 10.0.0.7" : gai_strerror(failed));
     }
     for (a = list; a && a->ai_family != AF_INET && a->ai_family != AF_INET6;) a = a->ai_next;
-    if (a) *out = place_of(a->ai_addr);
+    if (a) *out = address_of(a->ai_addr);
     freeaddrinfo(list);
     return a ? LH_OK : lh_fail(LH_ERR_UNAVAILABLE, "\"%.100s\" has no address of IP", host);
 }
 
-lh_err wk_place_find(const char *address, struct wk_place *out)
+lh_err wk_address_find(const char *address, struct wk_address *out)
 {
     char host[256];
     const char *colon = strrchr(address, ':');
@@ -72,40 +72,40 @@ lh_err wk_place_find(const char *address, struct wk_place *out)
     return look_up(host, colon + 1, 0, out);
 }
 
-lh_err wk_place_numeric(const char *host, struct wk_place *out)
+lh_err wk_address_numeric(const char *host, struct wk_address *out)
 {
     return look_up(host, "0", AI_NUMERICHOST, out);
 }
 
-void wk_place_put(struct lh_buf *out, const struct wk_place *p)
+void wk_address_put(struct lh_buf *out, const struct wk_address *p)
 {
     lh_put(out, p->host, sizeof p->host);
     lh_put_u16(out, p->port);
 }
 
-struct wk_place wk_place_get(struct lh_cursor *c)
+struct wk_address wk_address_get(struct lh_cursor *c)
 {
-    struct wk_place p = {0};
+    struct wk_address p = {0};
     lh_get_into(c, p.host, sizeof p.host);
     p.port = lh_get_u16(c);
     return p;
 }
 
-bool wk_place_is_loopback(const struct wk_place *p)
+bool wk_address_is_loopback(const struct wk_address *p)
 {
     static const uint8_t one[WK_HOST_BYTES] = {[15] = 1};
     return is_v4(p) ? p->host[12] == 127 : !memcmp(p->host, one, sizeof one);
 }
 
-void wk_place_text(const struct wk_place *p, char out[WK_PLACE_TEXT])
+void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_TEXT])
 {
     char host[INET6_ADDRSTRLEN] = "?";
     bool four = is_v4(p);
     inet_ntop(four ? AF_INET : AF_INET6, p->host + (four ? sizeof mapped : 0), host, sizeof host);
-    snprintf(out, WK_PLACE_TEXT, four ? "%s:%u" : "[%s]:%u", host, p->port);
+    snprintf(out, WK_ADDRESS_TEXT, four ? "%s:%u" : "[%s]:%u", host, p->port);
 }
 
-socklen_t wk_place_sockaddr(const struct wk_place *p, struct sockaddr_storage *out)
+socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storage *out)
 {
     memset(out, 0, sizeof *out);
     if (is_v4(p)) {
@@ -122,22 +122,22 @@ socklen_t wk_place_sockaddr(const struct wk_place *p, struct sockaddr_storage *o
     return sizeof *in;
 }
 
-lh_err wk_place_listen(struct wk_place *p, int backlog, int *out)
+lh_err wk_address_listen(struct wk_address *p, int backlog, int *out)
 {
     struct sockaddr_storage a;
-    char text[WK_PLACE_TEXT];
-    socklen_t size = wk_place_sockaddr(p, &a);
+    char text[WK_ADDRESS_TEXT];
+    socklen_t size = wk_address_sockaddr(p, &a);
     int one = 1;
     int fd = socket(a.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     *out = -1;
-    wk_place_text(p, text);
+    wk_address_text(p, text);
     if (fd < 0) return lh_fail_errno(errno, "a socket");
     if (p->port) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     bool fine = !bind(fd, (struct sockaddr *)&a, size) && !listen(fd, backlog);
     int failed = errno;
     size = sizeof a;
     if (fine && !getsockname(fd, (struct sockaddr *)&a, &size)) {
-        p->port = place_of((struct sockaddr *)&a).port;
+        p->port = address_of((struct sockaddr *)&a).port;
         *out = fd;
         return LH_OK;
     }
