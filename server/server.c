@@ -11,6 +11,7 @@
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
+#include "server/push/head.h"
 #include "server/push/insync.h"
 #include "server/push/push_memory.h"
 #include "server/push/receive.h"

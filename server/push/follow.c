@@ -461,10 +461,10 @@ static const struct lh_call_ops follower_ops = {on_message, on_half_close, on_se
 // At once: a status would wait behind what is not read.
 static void cut_off(struct ps_follower *f, const char *why)
 {
-    lh_log_peer(f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
-                "%s %s of %s, shard %u: %s; its stream is cancelled, and it may come again",
-                lh_role_name(f->peer.role), f->peer.name, f->peer.region,
-                f->shard ? f->shard->id : 0, why);
+    lh_log_peer(
+        f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
+        "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
+        lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
     f->ended = true;
     lh_call_cancel(f->call);
 }

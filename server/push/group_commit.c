@@ -13,6 +13,7 @@
 #include "server/push/decide.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
+#include "server/push/head.h"
 #include "server/push/insync.h"
 #include "server/push/unseal.h"
 #include "server/state/checkpointer.h"

@@ -1,5 +1,5 @@
-// Head: what is decided from, of every shard: the durable fold state and, on top of it, the group
-// that is being made durable (server/docs/0000-protocol.md#rule-26: commit, then memory).
+// Head: the state that decisions look at, of every shard: the durable fold state and, on top of it,
+// the group that is being made durable (server/docs/0000-protocol.md#rule-26: commit, then memory).
 //
 // A record goes into the head and into the log's next group by one call, and into nothing else.
 // Then the group is committed and every one of its records folded, or it is taken back: the log's
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "server/core.h"
-#include "server/push/group_commit.h"
+#include "server/push/head.h"
 
 struct ps_head {
     struct lh_ledger ledger;

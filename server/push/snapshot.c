@@ -1,7 +1,7 @@
-// Snapshot: a shard's fold state as bytes, for whoever joins
+// Snapshot: a shard's fold state as bytes, for workers and standbys that join
 // (server/docs/0000-protocol.md#rule-16, kernels/state/replica.h).
 //
-// Everybody who joins at about the same time is sent the state of the same version, and follow from
+// All that join at about the same time are sent the state of the same version, and follow from
 // there. Its parameters are sent from where they lie, uncopied; when a record is about to change
 // them while anybody may still read them, a transport too, the replica goes on with a copy, for
 // which there is memory since then. What an outer optimizer holds beside them is copied a message

@@ -1,7 +1,7 @@
 // Held: the owner of a shard fetches what its standby alone may hold
 // (server/docs/0000-protocol.md#rule-21; rebuild.c says when).
 //
-// The whole state comes as to anybody who joins (snapshot.c), from the directory that the
+// The whole state comes as to a follower that joins (snapshot.c), from the directory that the
 // coordinator has noted as in sync and from no other. Nothing is believed but what its ledger says,
 // and, where it is sealed, the seal: which standby is asked, the coordinator said.
 #include <inttypes.h>

@@ -17,6 +17,7 @@
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
+#include "server/push/head.h"
 #include "server/push/snapshot.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/standby.h"

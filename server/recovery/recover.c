@@ -21,7 +21,7 @@
 
 #include "common/env/numbers.h"
 #include "server/core.h"
-#include "server/push/group_commit.h"
+#include "server/push/head.h"
 #include "server/recovery/recover.h"
 #include "server/state/checkpointer.h"
 #include "server/state/disk_full.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/net/head.h"
-#include "server/push/group_commit.h"
+#include "server/push/head.h"
 #include "server/push/receive.h"
 #include "tests/cores/offer.h"
 

@@ -1,5 +1,5 @@
 // The worker's end of the boundary when the n-th allocation fails: it is not made, or the trainer
-// is told to come again and is let in then. Nothing is half begun.
+// is told to try again and is let in then. Nothing is half begun.
 #include "tests/fault/fault.h"
 #include "tests/unit/worker/external/external_rig.h"
 
