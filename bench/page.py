@@ -4,16 +4,16 @@
     bench/page.py            writes the page, its pictures and the figures of the tree's README.md
     bench/page.py --check    says what differs from them, and ends with status 1 then
 
-Everything comes out of bench/results/*.json; the targets are the tables here, what README quotes is
-in front.py. A result that is damaged or lacks a row with a target ends the program with status 2
-and a line that says what to do. The same results give the same bytes: no date, no load of now.
+Everything comes out of bench/results/*.json; sections and targets are the tables of sections.py,
+what README quotes is in front.py. A result that is damaged or lacks a row with a target ends the
+program with status 2 and a line that says what to do. The same results give the same bytes: no
+date, no load of now.
 """
 import argparse
 import json
 import math
 import os
 import sys
-from dataclasses import dataclass
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "tests", "contracts")]
@@ -21,6 +21,7 @@ import front  # noqa: E402
 import peers  # noqa: E402
 import picture  # noqa: E402
 import validate  # noqa: E402
+from sections import SECTIONS  # noqa: E402
 
 PAGE, COMMAND = "README.md", "./bench/page.py"
 SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema.json")
@@ -28,342 +29,6 @@ SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema
 
 class BadResult(Exception):
     """A result that no page can be made of; the text says which, and what to do."""
-
-
-@dataclass
-class Target:
-    """What a row must be: its `of` (value, ratio, or max: the interval's upper end)."""
-
-    row: str
-    of: str
-    word: str  # "at most" or "at least"
-    bound: float
-    stretch: float | None = None
-    unit: str = ""
-
-    def reached(self, number):
-        """0: not, 1: the target, 2: the stretch goal too."""
-        sign = 1 if self.word == "at least" else -1
-        if sign * number < sign * self.bound:
-            return 0
-        return 2 if self.stretch is not None and sign * number >= sign * self.stretch else 1
-
-
-@dataclass
-class Bars:
-    """A picture: rows whose name begins with `prefix`, as bars of `of`, and what is beside them."""
-
-    file: str
-    title: str
-    prefix: str
-    of: str
-    unit: str
-    lines: tuple = ()  # (value, label)
-    peers: str = ""  # their bars of this size are drawn beside: not measured in this run
-    only: tuple = ()  # names without the prefix; empty: all
-    most: float = math.inf  # larger ones are left out, and the caption says so
-    log: bool = False
-
-
-@dataclass
-class Section:
-    bench: str
-    title: str
-    text: str = ""
-    targets: tuple = ()
-    bars: tuple = ()
-    drawn: tuple = ()  # pictures that the bench drew itself: (file, caption)
-    peers: bool = False  # the table of peers.json stands here
-    part: str = ""  # these rows alone were measured, in a run of their own
-    flags: str = ""  # of that run, beside its --parts
-    command: str = ""  # makes the result, where run.sh does not
-
-    @property
-    def name(self):
-        """Of its result, without .json."""
-        return f"{self.bench}-{self.part}" if self.part else self.bench
-
-
-def cycles(campaign, least):
-    """Targets of a campaign: so many cycles, and no violation in them."""
-    return (Target(f"{campaign}.cycles", "value", "at least", least),
-            Target(f"{campaign}.violations", "value", "at most", 0))
-
-
-ROUND_10M, ROUND_100M = "round.10m.90ms-1gbit", "round.100m.150ms-100mbit"
-PUSH_TARGETS = (
-    Target("push.durable.mtls.xchacha20", "ratio", "at least", 0.40),
-    Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
-    Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
-)
-PLACES = ("five-continents", "geostationary", "two-hops", "deep", "moon", "mobile")
-DRILL_TARGETS = (
-    *(Target(f"drill.{place}.{fault}", "ratio", "at most", 1) for place in PLACES
-      for fault in ("cut-5", "cut-8", "cut-20", "storm-10")),
-    *(Target(f"drill.{place}.{fault}.stall", "max", "at most", 3, unit="s") for place in PLACES
-      for fault in ("kill-server", "hub-cut-20", "away-45")),
-    Target("drill.violations", "value", "at most", 0),
-)
-SECTIONS = (
-    Section(
-        "learning", "Loss per token: asynchronous and compressed beside synchronous and dense",
-        "How it was trained, and what was not run: [bench/learning](../learning). A gap is the "
-        "mean of paired seeds, in brackets the ends of its 95 % interval; below 0 is better than "
-        "the best synchronous, dense arm. One size, one length, one schedule, and hardly any "
-        "staleness: no gap here is one of asynchrony alone, and the gaps are those of the run's "
-        "end ([what these figures are not](../learning/README.md#what-these-figures-are-not)).",
-        targets=(
-            Target("learning.gap_to_sync_dense_percent", "value", "at most", 1.5),
-            Target("learning.gap_to_sync_dense_percent", "max", "at most", 0),
-            Target("learning.gap_to_sync_dense_percent.p64", "max", "at most", 0.5),
-            Target("learning.seeds", "value", "at least", 5),
-        ),
-        bars=(Bars("learning-gaps.svg", "gap to the best synchronous, dense arm: held-out loss",
-                   "learning.gap_to_sync_dense_percent", "value", "%",
-                   lines=((0, "sync dense"),), most=10),),
-        drawn=(("learning-tokens.svg", "loss against tokens"),
-               ("learning-bytes.svg", "loss against bytes"),
-               ("learning-wallclock.svg", "loss against hours of a modelled 7 B run"))),
-    Section(
-        "learning", "What asynchrony, kappa and stagger are worth", part="attribution",
-        command="bench/learning/attribution.py --results bench/results/learning-attribution.jsonl",
-        text="The same codec in eight cells: {asynchronous, BSP} x kappa {0, 0.25} x shards cut "
-        "{at steps of their own, together}. An effect is what asynchrony, kappa 0.25 or cuts of "
-        "their own change in the held-out loss at the run's end, beside BSP, kappa 0 or cuts "
-        "together, in percent of the seed's mean; below 0 is better. In brackets is the 95 % "
-        "interval: paired, over the seeds' own effects, or `.pooled`, by the noise that an "
-        "additive model of seeds and cells leaves over. A gap is beside the synchronous, dense "
-        "baseline of the same seeds. One seed has no interval, and shows nothing. "
-        "[attribution.py](../learning/attribution.py)",
-        targets=(Target("learning.attribution.seeds", "value", "at least", 5),),
-        bars=(Bars("learning-attribution.svg", "effect on the held-out loss; below 0 is better",
-                   "learning.attribution.effect", "value", "%"),)),
-    Section(
-        "codec", "Codecs: bits, encoding, folding",
-        "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",
-        targets=(
-            Target("codec.bits.topk-sign.64of4096", "value", "at most", 0.140, unit="bit"),
-            Target("codec.encode.topk-sign.64of4096", "ratio", "at least", 0.20, 0.35),
-            Target("codec.encode.threshold-sign.64of4096", "ratio", "at least", 0.20, 0.35),
-            Target("codec.encode.topk-sign.64of4096.torch", "ratio", "at least", 5),
-            Target("codec.fold.topk-sign.64of4096", "ratio", "at least", 0.70, 0.9),
-        ),
-        bars=(Bars("codec-encode.svg", "encode, as a share of e = beta*e + d at 12 bytes a value",
-                   "codec.encode.", "ratio", "", most=1,
-                   lines=((0.2, "target"), (0.35, "stretch"))),
-              Bars("codec-fold.svg", "decode and fold, as a share of a loop over ready values",
-                   "codec.fold.", "ratio", "", lines=((0.7, "target"), (0.9, "stretch"))),
-              Bars("codec-bits.svg", "bits a parameter", "codec.bits.", "value", "bit",
-                   log=True))),
-    Section(
-        "push", "Durable pushes beside TLS alone",
-        "From the sealed frame in the outbox to durable acknowledgement and fold, 64 MiB a push; "
-        "[push.py](../push.py). The host is shared and its pace changes within minutes, so each "
-        "ratio is of a ceiling measured by turns with its figures, the median of the turns (least "
-        "to most in brackets); `.of_disk` and `.of_transport` say what the disk and gRPC alone "
-        "allow. Its snapshots are of an older program, four joins each: a section below has those "
-        "of today's. Where the time goes: [notes](../notes/2026-11-23-push.md).",
-        targets=(
-            *PUSH_TARGETS,
-            Target("push.server.alone.peak_bytes", "ratio", "at most", 1),
-            Target("push.server.many.peak_bytes", "ratio", "at most", 1),
-            Target("push.server.link.peak_bytes", "ratio", "at most", 1),
-            Target("push.many.mtls.8workers", "ratio", "at least", 1),
-            Target("push.link.150ms-1gbit", "ratio", "at least", 0.9),
-        ),
-        bars=(Bars("push-tls.svg", "as a share of one stream of TLS 1.3", "push.", "ratio", "",
-                   only=("durable.mtls.xchacha20", "durable.mtls.aes256gcm",
-                         "alone.mtls.xchacha20"),
-                   lines=((0.4, "XChaCha20"), (0.55, "AES-256-GCM"))),)),
-    Section(
-        "push", "Durable pushes on a slower host", part="held", flags="--rounds 14",
-        text="The same four shards at once, more turns of them, on another day of the shared host: "
-        "its disk and its memory were slower ([notes](../notes/2026-11-23-results.md)). Where "
-        "the time goes: [notes](../notes/2026-11-23-push.md#pushes-and-a-lone-one).",
-        targets=PUSH_TARGETS),
-    Section(
-        "push", "A snapshot beside TLS alone", part="snapshot", flags="--snapshot-runs 9",
-        text="A worker without a replica has a server's dense state, unsealed and sealed with the "
-        "job's key, over mutual TLS on one host of two processors, the rows by turns; "
-        "[push.py](../push.py). `.large` is a state of 268 MB, the others are of 67; `.join` has "
-        "the new connection in it; `.of_transport` is beside gRPC moving the same bytes over one "
-        "connection without work. Why it is no more: "
-        "[notes](../notes/2026-11-23-push.md#a-snapshot).",
-        targets=(
-            Target("push.snapshot.mtls.large", "ratio", "at least", 0.85),
-            Target("push.snapshot.mtls", "ratio", "at least", 0.85),
-            Target("push.snapshot.mtls.sealed", "ratio", "at least", 0.5),
-            Target("push.snapshot.mtls.aes256gcm", "ratio", "at least", 0.5),
-        ),
-        bars=(Bars("push-snapshot-tls.svg", "as a share of one stream of TLS 1.3", "push.snapshot.",
-                   "ratio", "", only=("mtls", "mtls.large", "mtls.sealed", "mtls.aes256gcm"),
-                   lines=((0.5, "sealed"), (0.85, "unsealed"))),)),
-    Section(
-        "durable", "What a durable acknowledgement costs",
-        "Eight workers push to one shard, small and medium frames; by turns the server's log is "
-        "synced and is not (a preloaded library, no setting); [durable.py](../durable.py). A "
-        "commit is the wait from the opened seal to the durable record. Of what the sync adds to "
-        "its 99th percentile either is wanted: 10 ms, or twice the disk's own; while the disk "
-        "stands still one asker of it meets one slow sync and eight meet eight, so both stand "
-        "there. What was tried: [notes](../notes/2026-11-22-durable.md).",
-        targets=tuple(target for size in ("small", "medium") for target in (
-            Target(f"durable.{size}.pushes_per_s", "ratio", "at least", 0.8),
-            Target(f"durable.{size}.added_p99_ms", "value", "at most", 10, unit="ms"),
-            Target(f"durable.{size}.added_p99_ms", "ratio", "at most", 1),
-            Target(f"durable.{size}.added_p99_by_turn_ms", "ratio", "at most", 1),
-            Target(f"durable.{size}.added_beside_askers_p99_ms", "ratio", "at most", 1),
-        ))),
-    Section(
-        "round", "One exchange between three regions over long links",
-        "All three cut at once, each push is durably answered and folded by all; "
-        "[round.py](../round.py). Bytes are both ways, stalls are of an asynchronous run.",
-        targets=(
-            Target(f"{ROUND_10M}.seconds", "value", "at most", 0.6, unit="s"),
-            Target(f"{ROUND_10M}.bytes_per_region", "value", "at most", 0.7e6, unit="B"),
-            Target(f"{ROUND_10M}.stall_s", "value", "at most", 0, unit="s"),
-            Target(f"{ROUND_100M}.seconds", "value", "at most", 1.2, unit="s"),
-            Target(f"{ROUND_100M}.bytes_per_region", "value", "at most", 6e6, unit="B"),
-            Target(f"{ROUND_100M}.stall_s", "value", "at most", 0, unit="s"),
-            Target("round.10m.kill-worker.others_stall_s", "value", "at most", 0, unit="s"),
-            Target("round.10m.kill-server.stall_s", "value", "at most", 0, unit="s"),
-        ),
-        bars=(Bars("round-10m.svg", "seconds of one exchange, 10 M parameters, 90 ms x 1 Gbit/s",
-                   f"{ROUND_10M}.", "value", "s", only=("seconds",), lines=((0.6, "target"),),
-                   peers="10m.90ms-1gbit", log=True),
-              Bars("round-100m.svg", "seconds of one exchange, 100 M, 150 ms x 100 Mbit/s",
-                   f"{ROUND_100M}.", "value", "s", only=("seconds",), lines=((1.2, "target"),),
-                   peers="100m.150ms-100mbit", log=True)),
-        peers=True),
-    Section(
-        "drill", "Cuts, storms and kills on long and bad links",
-        "README's settings, a small model, six places harder than three-regions.world: what "
-        "each is stands in the conditions, and as settings in [drill](../drill). Each figure is "
-        "of the region that took longest of what it may take: seconds from the fault's end "
-        "until it heard a decision and folded a record of every shard again, beside 3 s and "
-        "four round trips after a cut or a storm (eight where a server or the coordinator is "
-        "new, fourteen where a worker is). `.stall`: how long the others, or all where it "
-        "befell all, went without a decision, less what is usual there. `held-out`: places, "
-        "faults and moments that a seed drew. `given_up`: how often the coordinator held a "
-        "worker for gone; all replicas agreed and every push and unit was counted once wherever "
-        "`violations` is 0. [drill.py](../drill.py)",
-        targets=DRILL_TARGETS),
-    Section(
-        "balancer", "The balancer's policy beside a clairvoyant optimum",
-        "Simulated: the policy alone under a virtual clock, six regions, links and units drawn "
-        "from seeds, estimates that are noisy and late; no process, no network. A figure is the "
-        "makespan by that of an oracle that knows every speed and fall beforehand and may cut "
-        "units as it likes (a linear programme with residency in it). `ratio`: the time that a "
-        "mean unit needs over a mean link by that of its training; at 4 links differ tenfold. "
-        "`alike`: the same policy with every link taken for the mean one; `blind`: as if units "
-        "arrived at once; `weighted`: 0.6 utilisation + 0.4 network; `static`: shares by speed at "
-        "the start. Ends in brackets: the least and the most of the seeds. "
-        "[balancer.py](../balancer.py), [its instances](../balancer)",
-        targets=(
-            Target("balancer.ratio-0.2.finish.mean", "value", "at most", 1.02),
-            Target("balancer.ratio-0.2.finish.p95", "value", "at most", 1.03),
-            Target("balancer.ratio-1.finish.mean", "value", "at most", 1.15),
-            Target("balancer.ratio-4.finish.mean", "value", "at most", 1.30),
-            Target("balancer.ratio-4.finish_by_blind", "value", "at most", 0.90),
-            Target("balancer.violations", "value", "at most", 0),
-        )),
-    Section(
-        "sim", "Many regions, and the rules of leasing, simulated",
-        "The real cores under a virtual clock, a modelled trainer, modelled links: no process, no "
-        "network, no learning ([what is modelled](../sim)). `scale`: equal speeds; a pair's bytes "
-        "times regions x (regions - 1) is what servers send while each region pushes once: it "
-        "grows with the square. `rules`: makespan by the time in which all speeds together would "
-        "train the run, mean of the seeds. `goodput`: makespan without failures by that with a "
-        "region of four killed so often. [sim.py](../sim.py)",
-        targets=(
-            Target("sim.goodput.60s.level", "value", "at least", 0.95),
-            Target("sim.goodput.15s.level", "value", "at least", 0.80),
-            *(Target(f"sim.rules.{scene}.finish_by_level", "value", "at most", 1) for scene in (
-                "equal", "equal-slowed", "4-2-1", "4-2-1-slowed", "16-4-1", "far", "lossy",
-                "32-regions", "short"))),
-        bars=(Bars("sim-scale.svg", "tokens/s of all regions, as a share of the sum of speeds",
-                   "sim.scale.", "ratio", ""),)),
-    Section(
-        "recovery", "A server with a shard of 1 GB is killed",
-        "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
-        "process included; [recovery.py](../recovery.py).",
-        targets=(
-            Target("recovery.server.worst_s", "value", "at most", 5, unit="s"),
-        )),
-    Section(
-        "boundary", "A cut and a renewal of the built-in trainer",
-        "What training waits for, beside a memcpy of the parameters on the same processors, by "
-        "turns; `in_place` is both as they were while worker and trainer shared one array. View "
-        "and delta are made beside training.",
-        targets=tuple(Target(f"boundary.{name}.{size}.ms", "ratio", "at most", limit)
-                      for size in ("10m", "100m")
-                      for name, limit in (("cut", 1.5), ("renew", 2), ("sparse", 2)))),
-    Section(
-        "pause", "A checkpoint of 1 GB beside the folding",
-        "The longest that any one function kept the server's loop, in seconds in which a "
-        "checkpoint was made and in those between them, where it is the fold of a push; beside a "
-        "checkpoint a fold also goes into the copy. [pause.py](../pause.py)",
-        targets=(
-            Target("pause.added_ms", "value", "at most", 50, unit="ms"),
-        )),
-    Section(
-        "campaign-kill", "Real processes are killed, stopped and run out of disk, judged offline",
-        "Coordinator, two servers of two shards each, three workers; kill -9, SIGSTOP for 0.2 to "
-        "20 s and a full disk for 0.2 to 8 s, each of every role; "
-        "[kill.py](../../tests/crash/kill.py).",
-        targets=cycles("kill", 1000)),
-    Section(
-        "campaign-kill-one-server", "The same with both shards on one server",
-        "[kill.py](../../tests/crash/kill.py) `--servers 1`",
-        targets=cycles("kill", 1000)),
-    Section(
-        "campaign-kill-standbys", "The same with a standby of each server",
-        "Pushes are acknowledged by both, and whoever takes over is the owner; "
-        "[kill.py](../../tests/crash/kill.py) `--standbys`",
-        targets=cycles("kill", 1000)),
-    Section(
-        "campaign-power", "Power cuts under real processes, judged offline",
-        "ext4 images, shut down without a flush; [power.py](../../tests/crash/power.py).",
-        targets=cycles("power", 300)),
-    Section(
-        "campaign-exact", "Mass in fixed point, across kill -9 and power cuts of workers",
-        "What workers put in is what the log and their residuals hold, bit for bit. `wrong`: "
-        "parameters of which that is not so; `missing`: those of which a power cut took just what "
-        "[rule 11](../../server/docs/0000-protocol.md#rule-11) gives up, and the worker said so; "
-        "[exact.py](../../tests/crash/exact.py).",
-        targets=(
-            Target("exact.wrong", "value", "at most", 0),
-            Target("exact.violations", "value", "at most", 0),
-        )),
-    Section(
-        "campaign-standby", "Owners that die or are held up, and standbys that take over",
-        "Seconds from the kill, or the stop, to the next push that the shard acknowledges; "
-        "[standby.py](../../tests/crash/standby.py).",
-        targets=(
-            Target("standby.seconds_to_next_push", "max", "at most", 2, unit="s"),
-            Target("standby.violations", "value", "at most", 0),
-        )),
-    Section(
-        "campaign-sim", "Seeds of the simulator, all faults on",
-        "[campaign.py](../../tests/sim/campaign.py)",
-        targets=(
-            Target("sim.seeds", "value", "at least", 100000),
-            Target("sim.violations", "value", "at most", 0),
-            Target("sim.seeds_per_core_minute", "value", "at least", 1000, unit="1/min"),
-        )),
-    Section(
-        "mutants", "Mutants of the protocol's code",
-        "Small mistakes, made by rule; a test has to see each. Judged are the 40 of each class "
-        "with the lowest ids that build; `made` counts all. [tests/mutants](../../tests/mutants)",
-        targets=(
-            Target("mutants.tried", "value", "at least", 300),
-            Target("mutants.least_of_a_class", "value", "at least", 20),
-            Target("mutants.survived", "value", "at most", 0),
-            Target("mutants.untried", "value", "at most", 0),
-        )),
-    Section("loader", "The loader over a cold, slow source", "[loader.c](../loader.c)",
-            bars=(Bars("loader-cold.svg", "as a share of what stands beside it", "loader.", "ratio",
-                       "", only=("cold.mib_s", "cold.one.mib_s", "cached.mib_s")),)),
-)
 
 
 # ---------------------------------------------------------------- results
@@ -399,10 +64,10 @@ def rows_of(section, document):
     for target in section.targets:
         if target.row not in rows:
             raise BadResult(f"{section.name}.json: no row {target.row}, which has a target in "
-                            f"bench/page.py: measure it, or change the table there")
+                            "bench/sections.py: measure it, or change the table there")
         if target.of == "ratio" and "ratio" not in rows[target.row]:
             raise BadResult(f"{section.name}.json: {target.row} has no ratio, which its target in "
-                            f"bench/page.py is about: measure what stands beside it, too")
+                            "bench/sections.py is about: measure what stands beside it, too")
     return rows
 
 
@@ -553,7 +218,7 @@ def make(folder, readme):
     known = {f"{section.name}.json" for section in SECTIONS} | {peers.FILE}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json") and name not in known:
-            raise BadResult(f"{os.path.join(folder, name)} has no section in bench/page.py: "
+            raise BadResult(f"{os.path.join(folder, name)} has no section in bench/sections.py: "
                             f"add one to SECTIONS")
     files = {os.path.join(folder, name): text for name, text in files.items()}
     files[os.path.join(folder, PAGE)] = "\n".join(lines).rstrip("\n") + "\n"

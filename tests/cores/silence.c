@@ -1,13 +1,9 @@
-// Silence is measured by a listener that ran (server/docs/0000-protocol.md#rule-28), and words of
-// an older history are not heard (server/docs/0000-protocol.md#rule-27): the coordinator of servers
-// and workers, an owner of its standby.
+// Silence is measured by a listener that ran (server/docs/0000-protocol.md#rule-28): the
+// coordinator of servers and workers, an owner of its standby.
 #include <string.h>
 
 #include "common/net/head.h"
-#include "server/coordinator/drain.h"
-#include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/move.h"
-#include "server/coordinator/stable.h"
 #include "server/push/insync.h"
 #include "tests/cores/rig.h"
 
@@ -19,11 +15,6 @@ static struct ps_co_shard *row(struct rig *r)
 static struct ps_insync *insync(struct rig *r)
 {
     return &r->server->shard[0]->insync;
-}
-
-static const struct lh_ledger *ledger(const struct ps_server *s)
-{
-    return &s->shard[0]->replica.ledger;
 }
 
 // The process was away for so long, just now, while the time of everybody else went on.
@@ -299,292 +290,11 @@ static void a_report_that_was_overtaken_says_nothing_of_its_standby(void **state
     }
 }
 
-// ---------------------------------------------------------------- names
-
-static lh_err note(struct rig *r, uint64_t standby)
-{
-    const struct lh_ledger *l = ledger(r->server);
-    struct lh_hash chain = l->chain;
-    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    Longhaul__V1__Point head = lh_head_point(0, l->epoch, l->version, &chain);
-    ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.epoch = l->epoch;
-    m.standby = standby;
-    m.expect = row(r)->changes;
-    m.process = r->server->process;
-    m.head = &head;
-    lh_err err = rig_ask(r, r->server->coordinator, LH_RPC_INSYNC, &m.base,
-                         &longhaul__v1__in_sync_reply__descriptor, &answer);
-    if (!err) rig_free_message(answer);
-    return err;
-}
-
-// An owner that has not heard of it joins the name that its standby gave up: nobody would ever take
-// over under it (seeds 1787 and 2359 of all,standby).
-static void a_name_that_a_standby_gave_up_is_not_joined_again(void **state)
-{
-    struct rig *r = *state;
-    rig_begin_in_sync(r);
-    uint64_t name = row(r)->standby;
-    rig_kill_standby(r, false);
-    assert_false(rig_serves(r, name, 101, true)); // its directory was damaged meanwhile
-    assert_int_equal(row(r)->standby, 0);
-    assert_int_equal(note(r, name), LH_ERR_BUSY);
-    rig_settle(r);
-    rig_kill_coordinator(r);
-    rig_start_coordinator(r);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(note(r, name), LH_ERR_BUSY);
-    assert_int_equal(row(r)->standby, 0);
-    assert_int_equal(note(r, name ^ 1), LH_OK);
-    assert_int_equal(row(r)->standby, name ^ 1);
-}
-
-// ---------------------------------------------------------------- older histories
-
-static void begin_with_log(struct rig *r)
-{
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
-    for (uint64_t i = 1; i <= 6; i++) rig_hello(r, 0, i << 32, 0, 1);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(row(r)->head.version, ledger(r->server)->version);
-}
-
-static void start_anew(struct rig *r)
-{
-    rig_kill_server(r, false);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 2 * LH_SECOND);
-}
-
-static void an_intact_directory_is_heard_again(void **state)
-{
-    struct rig *r = *state;
-    begin_with_log(r);
-    row(r)->stable = row(r)->head;
-    start_anew(r);
-    assert_int_equal(r->fatal_count, 0);
-    assert_int_equal(row(r)->process, r->server->process);
-}
-
-static void a_server_below_the_stable_point_of_its_epoch_stops(void **state)
-{
-    struct rig *r = *state;
-    begin_with_log(r);
-    row(r)->stable = row(r)->head;
-    row(r)->stable.version++;
-    assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
-    rig_settle(r);
-    rig_kill_coordinator(r); // the stable point is durable, and known in every life
-    rig_start_coordinator(r);
-    start_anew(r);
-    assert_true(r->server->phase == PS_STOPPED);
-    assert_false(row(r)->reported);
-}
-
-static void a_server_with_another_history_at_the_stable_point_stops(void **state)
-{
-    struct rig *r = *state;
-    begin_with_log(r);
-    row(r)->stable = row(r)->head;
-    row(r)->stable.chain.b[0] ^= 1;
-    start_anew(r);
-    assert_int_equal(r->fatal_count, 1);
-    assert_true(r->server->phase == PS_STOPPED);
-}
-
-static void a_server_below_what_its_earlier_life_reported_stops(void **state)
-{
-    struct rig *r = *state;
-    begin_with_log(r);
-    row(r)->head.version++; // as the life before said
-    start_anew(r);
-    assert_int_equal(r->fatal_count, 1);
-    assert_true(r->server->phase == PS_STOPPED);
-}
-
-// It may be overtaken on the way: nobody is accused for that.
-static void a_late_word_of_the_same_life_is_only_late(void **state)
-{
-    struct rig *r = *state;
-    begin_with_log(r);
-    struct lh_point late = {row(r)->head.epoch, row(r)->head.version - 1, {{0}}};
-    row(r)->stable = row(r)->head;
-    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process, &late), LH_OK);
-    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late),
-                     LH_ERR_FENCED);
-    late.epoch++; // an epoch may begin anywhere
-    assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late), LH_OK);
-}
-
-static struct ps_co_standby *standing(struct rig *r)
-{
-    for (struct ps_co_standby *b = row(r)->standing; b < row(r)->standing + PS_CO_STANDBYS; b++)
-        if (b->identity == row(r)->standby) return b;
-    fail_msg("it did not report");
-    return NULL;
-}
-
-// The standby holds more than the directory that its owner comes back with.
-static void an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out(void **state)
-{
-    struct rig *r = *state;
-    rig_begin_in_sync(r);
-    uint64_t standby = row(r)->standby;
-    assert_int_equal(standing(r)->head.version, ledger(r->standby)->version);
-    rig_kill_server(r, false);
-    rig_kill_standby(r, false);
-    standing(r)->head.version += 3;
-    row(r)->head.version -= 1; // nor is it known better from the owner
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
-    assert_true(r->server->phase == PS_STOPPED);
-    assert_int_equal(row(r)->standby, standby);
-}
-
-static lh_err strike_out(struct rig *r, uint64_t version, bool says)
-{
-    Longhaul__V1__InSyncRequest m = LONGHAUL__V1__IN_SYNC_REQUEST__INIT;
-    Longhaul__V1__Wire wire = lh_head_wire();
-    Longhaul__V1__Point head = lh_head_point(0, row(r)->head.epoch, version, &row(r)->head.chain);
-    struct lh_link *link;
-    ProtobufCMessage *answer;
-    m.wire = &wire;
-    lh_head_run(r->coordinator->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    m.epoch = head.epoch;
-    m.expect = row(r)->changes;
-    if (says) {
-        m.head = &head;
-        m.process = row(r)->process;
-    }
-    assert_int_equal(
-        r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    lh_err err =
-        rig_ask(r, link, LH_RPC_INSYNC, &m.base, &longhaul__v1__in_sync_reply__descriptor, &answer);
-    rig_free_message(answer);
-    link->transport_ops->hangup(link);
-    return err;
-}
-
-static void a_standby_is_struck_out_only_by_who_has_as_much(void **state)
-{
-    struct rig *r = *state;
-    rig_begin_in_sync(r);
-    rig_kill_standby(r, false);
-    rig_kill_server(r, false);
-    rig_boot_server(r);
-    uint64_t held = standing(r)->head.version, standby = row(r)->standby;
-    assert_int_equal(strike_out(r, held - 1, true), LH_ERR_BUSY);
-    assert_int_equal(row(r)->standby, standby);
-    assert_int_equal(strike_out(r, held, true), LH_OK);
-    assert_int_equal(row(r)->standby, 0);
-}
-
-static void an_older_server_that_does_not_say_what_it_has_is_believed(void **state)
-{
-    struct rig *r = *state;
-    rig_begin_in_sync(r);
-    rig_kill_standby(r, false);
-    rig_kill_server(r, false);
-    rig_boot_server(r);
-    assert_int_equal(strike_out(r, 0, false), LH_OK);
-    assert_int_equal(row(r)->standby, 0);
-}
-
-static void operators_read_whether_a_standby_is_in_sync(void **state)
-{
-    struct rig *r = *state;
-    r->replicated = true;
-    rig_start_coordinator(r);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(rig_start_standby(r), LH_OK);
-    struct lh_log *log = rig_log_lines(r);
-    r->coordinator->conf.log = log;
-    rig_run(r, 2 * LH_SECOND);
-    rig_hello(r, 0, 1ull << 32, 0, 1);
-    rig_run(r, LH_SECOND);
-    assert_true(row(r)->standby != 0);
-    assert_int_equal(rig_said(r, "is also held by standby"), 1);
-    rig_kill_server(r, false);
-    rig_boot_server(r);
-    assert_int_equal(strike_out(r, standing(r)->head.version, true), LH_OK);
-    assert_int_equal(rig_said(r, "no standby is in sync"), 1);
-    r->coordinator->conf.log = NULL;
-    lh_log_close(log);
-}
-
-// A store that was put back from a copy calls a standby in sync that was struck out since. The
-// owner knows better, and says so.
-static void an_old_store_takes_the_owners_word_for_its_standby(void **state)
-{
-    struct rig *r = *state;
-    struct lh_buf copy = lh_buf(1 << 20);
-    char path[LH_PATH_BYTES];
-    rig_begin_in_sync(r);
-    uint64_t standby = row(r)->standby;
-    assert_int_equal(lh_path(path, sizeof path, r->c.dir, "store"), LH_OK);
-    assert_int_equal(lh_file_load(r->c.env, path, &copy), LH_OK);
-    rig_kill_standby(r, false);
-    assert_int_equal(rig_fence(r, 0, 7ull << 32), LH_OK); // acknowledged without it
-    assert_int_equal(row(r)->standby, 0);
-    rig_kill_coordinator(r);
-    lh_fake_boot(r->c.env);
-    assert_int_equal(lh_file_replace(r->c.env, path, lh_buf_span(&copy)), LH_OK);
-    lh_fake_kill(r->c.env, false);
-    rig_start_coordinator(r);
-    assert_int_equal(row(r)->standby, standby);
-    rig_run(r, LH_SECOND);
-    assert_int_equal(row(r)->standby, 0);
-    uint64_t changes = row(r)->changes;
-    rig_kill_server(r, false);
-    rig_kill_coordinator(r);
-    rig_start_coordinator(r);
-    assert_int_equal(row(r)->standby, 0); // the next life knows it without the owner
-    assert_int_equal(row(r)->changes, changes);
-    assert_int_equal(rig_start_standby(r), LH_OK);
-    rig_run(r, 10 * LH_SECOND);
-    assert_false(r->standby->phase == PS_SERVING);
-    assert_int_equal(rig_start_server(r, false), LH_OK);
-    rig_run(r, 3 * LH_SECOND);
-    assert_true(r->server->phase == PS_SERVING);
-    assert_int_equal(ledger(r->server)->row[0].incarnation.number >> 32, 7);
-    lh_buf_free(&copy);
-}
-
-// The server that has the shard by a take-over, with another directory: it does not keep itself
-// from being the owner again by what it says.
-static void a_former_owners_words_as_a_standby_are_not_its_owners(void **state)
-{
-    struct rig *r = *state;
-    rig_begin_in_sync(r);
-    struct ps_co_shard *s = row(r);
-    s->owner = 99; // the directory that was lost; of the standby's server
-    s->standby = 0;
-    s->server = s->heard_of = lh_worker_id(&r->t.self);
-    rig_kill_server(r, false);
-    lh_fake_slow(r->c.env, 50 * LH_MS);
-    for (uint64_t i = 0; i < 400 && s->owner == 99; i++) {
-        struct ps_co_worker *who;
-        Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
-        m.undo = i % 2;
-        assert_int_equal(ps_co_drain(r->coordinator, &m.base, &who), LH_OK); // something to write
-        rig_run(r, 10 * LH_MS);
-    }
-    assert_int_equal(s->owner, r->standby->standby.identity);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_pause_of_the_coordinator_deposes_nobody_and_gives_nobody_up),
         RIG_TEST(who_is_gone_is_given_up_after_a_pause_too),
-        RIG_TEST(a_name_that_a_standby_gave_up_is_not_joined_again),
         RIG_TEST(nor_is_anybody_by_silence_of_before_it_while_words_are_unread),
         RIG_TEST(no_unit_is_leased_by_what_was_known_before_a_pause),
         RIG_TEST(a_pause_of_the_owner_is_not_its_standbys_silence),
@@ -594,17 +304,6 @@ int main(void)
         RIG_TEST(a_standby_that_gives_its_name_up_waits_for_the_answer),
         RIG_TEST(a_report_that_was_overtaken_says_nothing_of_its_standby),
         RIG_TEST(nor_does_a_round_trip_that_is_longer_than_the_take_over),
-        RIG_TEST(an_intact_directory_is_heard_again),
-        RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
-        RIG_TEST(a_server_with_another_history_at_the_stable_point_stops),
-        RIG_TEST(a_server_below_what_its_earlier_life_reported_stops),
-        RIG_TEST(a_late_word_of_the_same_life_is_only_late),
-        RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
-        RIG_TEST(a_standby_is_struck_out_only_by_who_has_as_much),
-        RIG_TEST(operators_read_whether_a_standby_is_in_sync),
-        RIG_TEST(an_old_store_takes_the_owners_word_for_its_standby),
-        RIG_TEST(a_former_owners_words_as_a_standby_are_not_its_owners),
-        RIG_TEST(an_older_server_that_does_not_say_what_it_has_is_believed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
