@@ -21,7 +21,7 @@ enum {
     SHARDS_MAX = 65536,
     DIMS_MAX = 4,
     MODEL_JSON_MAX = 64 * 1024,
-    FILE_MAX = 32 * 1024 * 1024, // 65536 tensors of 256 bytes each, twice
+    FILE_BYTES_MAX = 32 * 1024 * 1024, // 65536 tensors of 256 bytes each, twice
 };
 // 17.6 T values: chunks * shards stays below 2^64 for any layout within these limits.
 #define VALUES_MAX (UINT64_C(1) << 44)
@@ -161,7 +161,7 @@ static lh_err lay_out(struct lh_manifest *m, uint32_t shards)
 static lh_err set_hash(struct lh_manifest *m)
 {
     static const char domain[] = "longhaul manifest 1";
-    struct lh_buf b = lh_buf(FILE_MAX);
+    struct lh_buf b = lh_buf(FILE_BYTES_MAX);
     lh_put(&b, domain, sizeof domain - 1);
     lh_put_u32(&b, LH_CHUNK);
     lh_put_u32(&b, m->shards);
@@ -332,7 +332,7 @@ lh_err lh_manifest_parse(struct lh_manifest *m, struct lh_span json)
 {
     *m = (struct lh_manifest){0};
     json_t *root;
-    LH_TRY(lh_json_load("manifest", json, FILE_MAX, &root));
+    LH_TRY(lh_json_load("manifest", json, FILE_BYTES_MAX, &root));
     lh_err err = read_root(m, root);
     json_decref(root);
     return err;

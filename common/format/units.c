@@ -19,7 +19,7 @@
 enum {
     UNITS_MAX = 1 << 20, // a trillion tokens in units of a million
     HELDOUT_MAX = 1024,  // languages
-    FILE_MAX = 512 * 1024 * 1024,
+    FILE_BYTES_MAX = 512 * 1024 * 1024,
 };
 LH_STATIC_ASSERT((int)UNITS_MAX <= (int)LH_UNITS_MAX, "the units of one epoch are units of a run");
 #define FILE_TOKENS_MAX (uint64_t) INT32_MAX // the .bin header counts in an int32
@@ -274,7 +274,7 @@ lh_err lh_units_parse(struct lh_units *u, struct lh_span json)
 {
     *u = (struct lh_units){0};
     json_t *root;
-    LH_TRY(lh_json_load("units", json, FILE_MAX, &root));
+    LH_TRY(lh_json_load("units", json, FILE_BYTES_MAX, &root));
     lh_err err = read_root(u, root);
     json_decref(root);
     if (err)

@@ -18,7 +18,7 @@ static const char LABEL[] = "longhaul signed 1", WORD[] = "ed25519 ";
 enum {
     SEED_DIGITS = 2 * crypto_sign_SEEDBYTES,
     PUBLIC_DIGITS = 2 * LH_SIGN_PUBLIC_BYTES,
-    WORD_LEN = sizeof WORD - 1,
+    WORD_BYTES = sizeof WORD - 1,
     MESSAGE_BYTES = sizeof LABEL - 1 + LH_HASH_BYTES,
     PATH_BYTES = 1024,
 };
@@ -50,16 +50,16 @@ static lh_err write_public(const char *path, const char *name, const struct lh_p
 lh_err lh_sign_generate(const char *path, const char *name)
 {
     uint8_t seed[crypto_sign_SEEDBYTES], secret[crypto_sign_SECRETKEYBYTES];
-    char text[WORD_LEN + SEED_DIGITS + 2];
+    char text[WORD_BYTES + SEED_DIGITS + 2];
     struct lh_public public;
     LH_TRY(start());
     randombytes_buf(seed, sizeof seed);
     crypto_sign_seed_keypair(public.b, secret, seed);
-    memcpy(text, WORD, WORD_LEN);
-    sodium_bin2hex(text + WORD_LEN, SEED_DIGITS + 1, seed, sizeof seed);
-    text[WORD_LEN + SEED_DIGITS] = '\n';
-    lh_err err =
-        lh_keyfile_write(path, LH_KEYFILE_SECRET, false, lh_span(text, WORD_LEN + SEED_DIGITS + 1));
+    memcpy(text, WORD, WORD_BYTES);
+    sodium_bin2hex(text + WORD_BYTES, SEED_DIGITS + 1, seed, sizeof seed);
+    text[WORD_BYTES + SEED_DIGITS] = '\n';
+    lh_err err = lh_keyfile_write(path, LH_KEYFILE_SECRET, false,
+                                  lh_span(text, WORD_BYTES + SEED_DIGITS + 1));
     if (!err) err = write_public(path, name, &public);
     sodium_memzero(seed, sizeof seed);
     sodium_memzero(secret, sizeof secret);
@@ -75,7 +75,7 @@ static bool hex_to(uint8_t *out, size_t size, const char *text, size_t digits)
 
 lh_err lh_signer_load(const char *path, struct lh_signer **out)
 {
-    char text[WORD_LEN + SEED_DIGITS + 2];
+    char text[WORD_BYTES + SEED_DIGITS + 2];
     uint8_t seed[crypto_sign_SEEDBYTES];
     size_t len = 0;
     *out = NULL;
@@ -83,8 +83,8 @@ lh_err lh_signer_load(const char *path, struct lh_signer **out)
     lh_err err = lh_keyfile_read(path, LH_KEYFILE_SECRET, text, sizeof text, &len);
     if (err && err != LH_ERR_TOO_LARGE) return err;
     while (!err && len && (text[len - 1] == '\n' || text[len - 1] == '\r')) len--;
-    bool good = !err && len == WORD_LEN + SEED_DIGITS && !memcmp(text, WORD, WORD_LEN) &&
-                hex_to(seed, sizeof seed, text + WORD_LEN, SEED_DIGITS);
+    bool good = !err && len == WORD_BYTES + SEED_DIGITS && !memcmp(text, WORD, WORD_BYTES) &&
+                hex_to(seed, sizeof seed, text + WORD_BYTES, SEED_DIGITS);
     err = good ? LH_OK
                : lh_fail(LH_ERR_CONFIG, "%s: want one line, ed25519 and %d hexadecimal digits",
                          path, SEED_DIGITS);

@@ -12,7 +12,7 @@
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 
-static const size_t OUTPUT_MAX = (size_t)2 << 30;
+static const size_t OUTPUT_BYTES_MAX = (size_t)2 << 30;
 enum { LOGS_MAX = 4096, LOOK_MS = 250 };
 
 struct request {
@@ -97,7 +97,7 @@ static LH_MUST lh_err put_json(const struct request *q, json_t *chosen, struct l
 static LH_MUST lh_err show(const struct request *q, const json_t *rows)
 {
     const struct dp_event_filter filter = {q->kinds.at, q->kinds.count, q->who, q->since};
-    struct lh_buf out = lh_buf(OUTPUT_MAX);
+    struct lh_buf out = lh_buf(OUTPUT_BYTES_MAX);
     json_t *chosen = dp_events_choose(rows, &filter);
     lh_err err = chosen ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
     if (!err && q->json)

@@ -9,7 +9,8 @@
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
 
-static const size_t OUTPUT_MAX = (size_t)2 << 30; // all units of a run that is as large as may be
+static const size_t OUTPUT_BYTES_MAX = (size_t)2
+                                       << 30; // all units of a run that is as large as may be
 
 struct request {
     struct dp_admin admin;
@@ -44,7 +45,7 @@ static LH_MUST lh_err get_leases(struct request *q, const json_t *status, struct
 static LH_MUST lh_err get(struct request *q)
 {
     json_t *status = NULL;
-    struct lh_buf text = lh_buf(OUTPUT_MAX);
+    struct lh_buf text = lh_buf(OUTPUT_BYTES_MAX);
     lh_err err = dp_admin_open(&q->admin);
     if (!err) err = dp_admin_status(&q->admin, &status);
     if (!err)

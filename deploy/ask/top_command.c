@@ -15,7 +15,7 @@
 #include "deploy/tool/table.h"
 #include "deploy/up/up_plan.h"
 
-enum { PICTURE_MAX = 4 << 20 };
+enum { PICTURE_BYTES_MAX = 4 << 20 };
 
 static const struct dp_column regions[] = {
     {"REGION", "region", -12},   {"WORKERS", "workers", 7},
@@ -115,7 +115,7 @@ static void put_screen(struct lh_span picture, struct lh_buf *out)
 static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first,
                                struct lh_buf *out)
 {
-    struct lh_buf picture = lh_buf(PICTURE_MAX);
+    struct lh_buf picture = lh_buf(PICTURE_BYTES_MAX);
     put_picture(look, &picture);
     if (q->terminal && !q->once)
         put_screen(lh_buf_span(&picture), out);
@@ -129,7 +129,7 @@ static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first
 static LH_MUST lh_err draw(struct request *q, bool first)
 {
     json_t *look;
-    struct lh_buf out = lh_buf(PICTURE_MAX);
+    struct lh_buf out = lh_buf(PICTURE_BYTES_MAX);
     lh_err err = dp_look(&q->admin, &look);
     if (err == LH_ERR_UNAVAILABLE && !q->once && !first) { // it may be starting again
         dp_put(&out, "%s%s\n", q->terminal ? "\033[H\033[J" : "\n", lh_err_text(err));

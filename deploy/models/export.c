@@ -15,7 +15,7 @@
 #include "deploy/models/import.h"
 #include "deploy/models/output.h"
 
-enum { BLOCK_VALUES = 1 << 18, BLOCK_BYTES = BLOCK_VALUES * 8, JSON_MAX = 64 << 20 };
+enum { BLOCK_VALUES = 1 << 18, BLOCK_BYTES = BLOCK_VALUES * 8, JSON_BYTES_MAX = 64 << 20 };
 
 struct item {
     struct dp_st_tensor t;
@@ -201,7 +201,7 @@ static const struct item *item_of(const struct work *w, const char *name)
 static LH_MUST lh_err put_tensors(struct work *w, struct dp_output *out,
                                   struct dp_st_tensor *tensor, uint32_t tensors)
 {
-    struct lh_buf header = lh_buf(DP_ST_HEADER_MAX + 64);
+    struct lh_buf header = lh_buf(DP_ST_HEADER_BYTES_MAX + 64);
     json_t *metadata = json_pack("{s:s}", "format", "pt"); // transformers looks for it
     dp_st_sort(tensor, tensors);
     lh_err err = dp_st_header(tensor, tensors, metadata, &header);
@@ -358,7 +358,7 @@ static LH_MUST lh_err write_all(struct work *w)
 lh_err dp_export(struct dp_export *e)
 {
     struct work w = {.e = e, .like = {.fd = -1}};
-    e->notes = lh_buf(JSON_MAX);
+    e->notes = lh_buf(JSON_BYTES_MAX);
     e->bytes = 0;
     lh_err err = check_out(e);
     if (!err) err = list_items(&w);

@@ -87,7 +87,7 @@ static LH_MUST lh_err one_file(struct dp_folder *f, const char *path)
 lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
 {
     char path[DP_PATH_BYTES];
-    struct lh_buf text = lh_buf(DP_ST_HEADER_MAX);
+    struct lh_buf text = lh_buf(DP_ST_HEADER_BYTES_MAX);
     *out = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, name));
     lh_err err = dp_file_read(path, &text);
@@ -95,7 +95,7 @@ lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
         lh_buf_free(&text);
         return LH_OK;
     }
-    if (!err) err = lh_json_load(path, lh_buf_span(&text), DP_ST_HEADER_MAX, out);
+    if (!err) err = lh_json_load(path, lh_buf_span(&text), DP_ST_HEADER_BYTES_MAX, out);
     lh_buf_free(&text);
     if (!err && !json_is_object(*out)) {
         json_decref(*out);

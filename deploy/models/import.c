@@ -23,7 +23,12 @@
 #include "common/format/json.h"
 #include "deploy/models/output.h"
 
-enum { BLOCK_VALUES = 1 << 18, NAMED_MAX = 20, NOTES_MAX = 64 << 20, MANIFEST_MAX = 64 << 20 };
+enum {
+    BLOCK_VALUES = 1 << 18,
+    NAMED_MAX = 20,
+    NOTES_BYTES_MAX = 64 << 20,
+    MANIFEST_BYTES_MAX = 64 << 20
+};
 
 static const char *const whys[] = {
     [DP_LEFT_ASKED] = "--leave-out", [DP_LEFT_BUFFER] = "a buffer, not a parameter",
@@ -381,7 +386,7 @@ static LH_MUST lh_err write_file(const char *dir, const char *name, const struct
 
 static LH_MUST lh_err write_record(struct choice *c)
 {
-    struct lh_buf text = lh_buf(MANIFEST_MAX);
+    struct lh_buf text = lh_buf(MANIFEST_BYTES_MAX);
     json_t *types = json_object(), *left = json_object();
     for (uint32_t i = 0; i < c->takes; i++)
         json_object_set_new(types, c->take[i]->t.name,
@@ -398,7 +403,7 @@ static LH_MUST lh_err write_record(struct choice *c)
 
 static LH_MUST lh_err write_manifest(struct choice *c)
 {
-    struct lh_buf text = lh_buf(MANIFEST_MAX);
+    struct lh_buf text = lh_buf(MANIFEST_BYTES_MAX);
     lh_err err = lh_manifest_write(&c->q->manifest, &text);
     if (!err) err = write_file(c->q->out, "model.json", &text);
     lh_buf_free(&text);
@@ -420,7 +425,7 @@ static LH_MUST lh_err check_out(const char *out)
 lh_err dp_import(struct dp_import *q)
 {
     struct choice c = {.q = q};
-    q->notes = lh_buf(NOTES_MAX);
+    q->notes = lh_buf(NOTES_BYTES_MAX);
     lh_err err = dp_folder_open(&c.folder, q->from);
     if (!err) err = dp_import_family(&c.folder, q->context, &c.config, &c.family);
     if (!err) err = choose(&c);

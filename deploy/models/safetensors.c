@@ -28,11 +28,11 @@ lh_err dp_st_length(const char *what, struct lh_span first, uint64_t file_bytes,
         return lh_fail(LH_ERR_MALFORMED,
                        "%s: %" PRIu64 " bytes, too few for a safetensors file: is it cut off?",
                        what, file_bytes);
-    if (length > DP_ST_HEADER_MAX)
+    if (length > DP_ST_HEADER_BYTES_MAX)
         return lh_fail(LH_ERR_TOO_LARGE,
                        "%s: its header would have %" PRIu64 " bytes, the format allows %d: is it "
                        "a safetensors file?",
-                       what, length, DP_ST_HEADER_MAX);
+                       what, length, DP_ST_HEADER_BYTES_MAX);
     if (length > file_bytes - DP_ST_LENGTH_BYTES)
         return lh_fail(LH_ERR_MALFORMED,
                        "%s: a header of %" PRIu64 " bytes in a file of %" PRIu64
@@ -68,7 +68,7 @@ static LH_MUST lh_err load(const char *what, struct lh_span header, json_t **out
                        "%s: its header has more entries than %d tensors need, which is the most "
                        "that a file may hold",
                        what, DP_ST_TENSORS_MAX);
-    LH_TRY(lh_json_load(what, header, DP_ST_HEADER_MAX, out)); // refuses keys that come twice
+    LH_TRY(lh_json_load(what, header, DP_ST_HEADER_BYTES_MAX, out)); // refuses keys that come twice
     if (json_is_object(*out)) return LH_OK;
     json_decref(*out);
     return lh_fail(LH_ERR_MALFORMED, "%s: its header is no JSON object", what);

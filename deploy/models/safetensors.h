@@ -24,8 +24,8 @@
 
 enum {
     DP_ST_LENGTH_BYTES = 8,
-    DP_ST_HEADER_MAX = 100000000, // the reference's own limit
-    DP_ST_TENSORS_MAX = 65536,    // the manifest's limit as well
+    DP_ST_HEADER_BYTES_MAX = 100000000, // the reference's own limit
+    DP_ST_TENSORS_MAX = 65536,          // the manifest's limit as well
     DP_ST_DIMS_MAX = 8,
 };
 

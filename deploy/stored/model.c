@@ -14,7 +14,7 @@
 #include "deploy/tool/files.h"
 #include "worker/train/model.h"
 
-enum { SHAPE_MAX = 64 * 1024, MANIFEST_MAX = 64 << 20 };
+enum { SHAPE_BYTES_MAX = 64 * 1024, MANIFEST_BYTES_MAX = 64 << 20 };
 
 struct request {
     const char *shape, *out;
@@ -24,7 +24,7 @@ struct request {
 static LH_MUST lh_err write_manifest(const struct request *q, const struct lh_manifest *m)
 {
     char path[DP_PATH_BYTES];
-    struct lh_buf json = lh_buf(MANIFEST_MAX);
+    struct lh_buf json = lh_buf(MANIFEST_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/model.json", q->out));
     lh_err err = lh_manifest_write(m, &json);
     if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
@@ -49,7 +49,7 @@ static LH_MUST lh_err write_weights(const struct request *q, const struct wk_sha
 static LH_MUST lh_err read_shape(const char *text, struct wk_shape *out)
 {
     if (text[0] == '{') return wk_shape_parse(text, out);
-    struct lh_buf json = lh_buf(SHAPE_MAX);
+    struct lh_buf json = lh_buf(SHAPE_BYTES_MAX);
     lh_err err = dp_file_read(text, &json);
     lh_put_u8(&json, 0);
     if (!err) err = lh_buf_err(&json);

@@ -36,7 +36,7 @@ lh_err dp_weights_write(const char *path, const struct lh_manifest *m, const flo
                         json_t *about)
 {
     struct dp_output out;
-    struct lh_buf header = lh_buf(DP_ST_HEADER_MAX + 64);
+    struct lh_buf header = lh_buf(DP_ST_HEADER_BYTES_MAX + 64);
     lh_err err = is_safetensors(path) ? put_header(&header, m, about) : LH_OK;
     if (!err) err = dp_output_begin(&out, path);
     if (!err) {

@@ -11,7 +11,7 @@
 
 #include "deploy/tool/files.h"
 
-enum { HEADER_BYTES = 1024, THREADS_MAX = 8, JSON_MAX = 256 << 20 };
+enum { HEADER_BYTES = 1024, THREADS_MAX = 8, JSON_BYTES_MAX = 256 << 20 };
 
 // ---------------------------------------------------------------- files
 
@@ -36,7 +36,7 @@ lh_err dp_units_load(const char *dir, struct lh_units *out)
                        "no data: %s is not there; deploy/demo.sh fetches the demo's corpora, "
                        "`longhaul data prepare` turns your own text into it",
                        path);
-    struct lh_buf json = lh_buf(JSON_MAX);
+    struct lh_buf json = lh_buf(JSON_BYTES_MAX);
     lh_err err = dp_file_read(path, &json);
     if (!err) err = lh_units_parse(out, lh_buf_span(&json));
     lh_buf_free(&json);
@@ -45,7 +45,7 @@ lh_err dp_units_load(const char *dir, struct lh_units *out)
 
 lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
 {
-    struct lh_buf json = lh_buf(JSON_MAX);
+    struct lh_buf json = lh_buf(JSON_BYTES_MAX);
     lh_err err = dp_file_read(path, &json);
     if (!err) err = lh_manifest_parse(out, lh_buf_span(&json));
     lh_buf_free(&json);

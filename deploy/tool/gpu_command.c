@@ -10,7 +10,7 @@
 #include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/nccl.h"
 
-enum { OUTPUT_MAX = 1 << 20, MIB = 1 << 20 };
+enum { OUTPUT_BYTES_MAX = 1 << 20, MIB = 1 << 20 };
 
 // "13.0" of 13000; "" of 0.
 static json_t *cuda_version(int version)
@@ -57,7 +57,7 @@ static json_t *gpu_part(const char *path)
 static json_t *nccl_part(const char *path)
 {
     struct wk_nccl nccl;
-    struct lh_buf variables = lh_buf(OUTPUT_MAX);
+    struct lh_buf variables = lh_buf(OUTPUT_BYTES_MAX);
     char text[32] = "";
     lh_err err = wk_nccl_open(path, &nccl);
     if (!err) wk_nccl_version_text(nccl.version, text);
@@ -105,7 +105,7 @@ static void show(const json_t *gpu, const json_t *nccl, struct lh_buf *out)
 
 static LH_MUST lh_err report(const char *plugin, const char *library, bool json)
 {
-    struct lh_buf text = lh_buf(OUTPUT_MAX);
+    struct lh_buf text = lh_buf(OUTPUT_BYTES_MAX);
     json_t *gpu = gpu_part(plugin), *nccl = nccl_part(library);
     lh_err err = gpu && nccl ? LH_OK : LH_ERR_NO_MEMORY;
     json_t *both = err || !json ? NULL : json_pack("{s:O s:O}", "gpu", gpu, "nccl", nccl);

@@ -6,14 +6,14 @@
 #include "deploy/tool/files.h"
 #include "deploy/tool/manual.h"
 
-enum { TEXT_MAX = 4 << 20 };
+enum { TEXT_BYTES_MAX = 4 << 20 };
 
 // ---------------------------------------------------------------- man
 
 static LH_MUST lh_err write_page(const json_t *pages, const char *command, const char *dir)
 {
     char path[DP_PATH_BYTES];
-    struct lh_buf text = lh_buf(TEXT_MAX);
+    struct lh_buf text = lh_buf(TEXT_BYTES_MAX);
     lh_err err = dp_manual_page(pages, command, &text);
     if (!err)
         err = dp_path(path, "%s/longhaul%s%s.1", dir, command ? "-" : "", command ? command : "");
@@ -32,7 +32,7 @@ static LH_MUST lh_err write_pages(const json_t *pages, const char *dir)
 
 static LH_MUST lh_err print_page(const json_t *pages, const char *command)
 {
-    struct lh_buf text = lh_buf(TEXT_MAX);
+    struct lh_buf text = lh_buf(TEXT_BYTES_MAX);
     lh_err err = dp_manual_page(pages, command, &text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     lh_buf_free(&text);
@@ -86,7 +86,7 @@ static LH_MUST lh_err completion(int argc, char **argv)
     if (!zsh && (rest.count != 1 || strcmp(rest.at[0], "bash") != 0))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_manual_load(&pages));
-    struct lh_buf text = lh_buf(TEXT_MAX);
+    struct lh_buf text = lh_buf(TEXT_BYTES_MAX);
     (zsh ? dp_manual_zsh : dp_manual_bash)(pages, &text);
     lh_err err = lh_buf_err(&text);
     if (!err) fwrite(text.data, 1, text.len, stdout);

@@ -24,7 +24,7 @@
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
-enum { CERT_DAYS = 365, TOPOLOGY_MAX = LH_YAML_BYTES_MAX };
+enum { CERT_DAYS = 365, TOPOLOGY_BYTES_MAX = LH_YAML_BYTES_MAX };
 static const char ADMIN[] = "admin"; // get_command.c looks for its files
 
 // ---------------------------------------------------------------- model
@@ -161,7 +161,7 @@ static LH_MUST lh_err list_nodes(struct dp_up *up)
 
 static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
 {
-    struct lh_buf mine = lh_buf(TOPOLOGY_MAX), theirs = lh_buf(TOPOLOGY_MAX);
+    struct lh_buf mine = lh_buf(TOPOLOGY_BYTES_MAX), theirs = lh_buf(TOPOLOGY_BYTES_MAX);
     lh_err err = dp_file_read(up->flags.topology, &mine);
     if (!err && !dp_file_exists(kept)) {
         err = dp_file_write(kept, lh_buf_span(&mine), 0666);

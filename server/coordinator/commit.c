@@ -400,13 +400,13 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
                ...)
 {
-    enum { SIZE = 512 };
-    char text[SIZE];
+    enum { TEXT_BYTES = 512 };
+    char text[TEXT_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + SIZE);
+    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + TEXT_BYTES);
     if (!w) {
         lh_logf(c->conf.log, level, event, "%s", text);
         return;

@@ -7,11 +7,17 @@
 #include "common/base/limits.h"
 
 static const uint32_t MAGIC = 0x5453484c; // "LHST"
-enum { HEADER = 8, KEY_SIZE = 128, FILE_MAX = 1 << 30, REWRITE_MIN = 1 << 16, VERSION = 2 };
+enum {
+    HEADER_BYTES = 8,
+    KEY_BYTES = 128,
+    FILE_BYTES_MAX = 1 << 30,
+    REWRITE_MIN = 1 << 16,
+    VERSION = 2
+};
 static const uint32_t REMOVED = UINT32_MAX;
 
 struct pair {
-    char key[KEY_SIZE];
+    char key[KEY_BYTES];
     uint8_t *value;
     uint32_t len;
 };
@@ -174,7 +180,7 @@ static void put_end(struct lh_buf *b, uint64_t from)
 // ---------------------------------------------------------------- start
 
 struct entry {
-    char key[KEY_SIZE];
+    char key[KEY_BYTES];
     struct lh_span value;
     bool removed;
 };
@@ -231,7 +237,7 @@ static lh_err damaged(const struct ps_store *s, uint64_t at)
 // with the file and is never torn.
 static LH_MUST lh_err check_tail(const struct ps_store *s, struct lh_span bytes, uint64_t bad)
 {
-    if (s->at == HEADER) return damaged(s, bad);
+    if (s->at == HEADER_BYTES) return damaged(s, bad);
     for (size_t at = (size_t)bad + 1; at < bytes.len; at++) {
         struct lh_cursor c = lh_cursor(lh_span(bytes.data + at, bytes.len - at));
         struct entry e;
@@ -246,9 +252,9 @@ static lh_err replay(struct ps_store *s, struct lh_span bytes)
 {
     struct lh_cursor c = lh_cursor(bytes);
     struct entry e;
-    uint64_t from, bad = HEADER;
-    (void)lh_get(&c, HEADER);
-    s->at = HEADER;
+    uint64_t from, bad = HEADER_BYTES;
+    (void)lh_get(&c, HEADER_BYTES);
+    s->at = HEADER_BYTES;
     for (; read_entry(&c, &e); bad = (uint64_t)(c.at - bytes.data)) {
         if (e.key[0]) continue;
         if (!is_end(&e, &from) || from != s->at) break;
@@ -274,11 +280,11 @@ static void write_header(struct lh_buf *b)
 
 static LH_MUST lh_err write_all(struct ps_store *s)
 {
-    struct lh_buf b = lh_buf(FILE_MAX);
+    struct lh_buf b = lh_buf(FILE_BYTES_MAX);
     write_header(&b);
     for (size_t i = 0; i < s->pairs; i++)
         put_entry(&b, s->pair[i].key, lh_span(s->pair[i].value, s->pair[i].len), false);
-    put_end(&b, HEADER);
+    put_end(&b, HEADER_BYTES);
     lh_err err = lh_buf_err(&b);
     if (!err) err = lh_file_replace(s->env, s->path, lh_buf_span(&b));
     if (!err) s->at = b.len;
@@ -333,9 +339,9 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     struct ps_store *s = calloc(1, sizeof *s);
     if (!s) return LH_ERR_NO_MEMORY;
     s->env = env;
-    s->pending = lh_buf(FILE_MAX);
-    s->flight.bytes = lh_buf(FILE_MAX);
-    struct lh_buf bytes = lh_buf(FILE_MAX);
+    s->pending = lh_buf(FILE_BYTES_MAX);
+    s->flight.bytes = lh_buf(FILE_BYTES_MAX);
+    struct lh_buf bytes = lh_buf(FILE_BYTES_MAX);
     lh_err err;
     LH_TRY_TO(fail, err, lh_path(s->path, sizeof s->path, path, "store"));
     LH_TRY_TO(fail, err, take_lock(s, path));
@@ -384,7 +390,7 @@ bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *val
 
 lh_err ps_store_put(struct ps_store *s, const char *key, struct lh_span value)
 {
-    LH_ASSERT(key[0] && strlen(key) < KEY_SIZE);
+    LH_ASSERT(key[0] && strlen(key) < KEY_BYTES);
     struct pair pair;
     LH_TRY(make_note(s));
     LH_TRY(make_pair(s, key, value, &pair));
@@ -453,7 +459,7 @@ static LH_MUST lh_err append(struct ps_store *s)
 static LH_MUST lh_err rewrite(struct ps_store *s)
 {
     struct ps_store now = {.env = s->env};
-    struct lh_buf bytes = lh_buf(FILE_MAX);
+    struct lh_buf bytes = lh_buf(FILE_BYTES_MAX);
     memcpy(now.path, s->path, sizeof now.path);
     lh_err err = lh_file_load(s->env, s->path, &bytes);
     if (!err) err = replay(&now, lh_buf_span(&bytes));

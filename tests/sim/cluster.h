@@ -267,7 +267,7 @@ struct sim {
     struct lh_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
     uint32_t stables[SIM_SHARDS_MAX];
     struct lh_point lost[SIM_SHARDS_MAX][SIM_LOST_MAX]; // copies on disks that workers lost
-    uint32_t losts[SIM_SHARDS_MAX];
+    uint32_t lost_count[SIM_SHARDS_MAX];
     struct sim_state state[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // what a replica held at a version
     bool faulty;                                              // faults are on
     uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone

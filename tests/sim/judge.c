@@ -322,7 +322,7 @@ static void is_lost(void *arg, const char *path, uint64_t epoch, uint64_t versio
                     const struct lh_hash *chain)
 {
     const struct losing *l = arg;
-    uint32_t at = l->s->losts[l->shard]++ % SIM_LOST_MAX; // the oldest give way
+    uint32_t at = l->s->lost_count[l->shard]++ % SIM_LOST_MAX; // the oldest are overwritten
     (void)path;
     l->s->lost[l->shard][at] = (struct lh_point){epoch, version, *chain};
 }
@@ -344,7 +344,7 @@ void sim_note_lost_copies(struct sim_node *n)
 static bool lost_ones_held(struct sim *s, uint32_t shard)
 {
     const struct lh_point *stable = &s->node[0].coordinator->shard[shard].stable;
-    for (uint32_t i = 0; i < s->losts[shard] && i < SIM_LOST_MAX; i++) {
+    for (uint32_t i = 0; i < s->lost_count[shard] && i < SIM_LOST_MAX; i++) {
         const struct lh_point *p = &s->lost[shard][i];
         bool above =
             p->epoch > stable->epoch || (p->epoch == stable->epoch && p->version > stable->version);

@@ -314,7 +314,7 @@ def ranks(world, _wan):
         os.kill(pid, signal.SIGKILL)
         until("the worker noticed", up, lambda: node == "asia-0" or "rank.lost" in (
             e["event"] for e in world.answer("events", "--kind", "lost")))
-        until(f"{node} comes again", up, lambda: world.status(node).get("pid", pid) != pid)
+        until(f"{node} is back", up, lambda: world.status(node).get("pid", pid) != pid)
         until("the three are together", up, together)
         until("and go on", up, lambda: third() > steps)
     check(world.status("asia-0.1")["pid"] == first, "the third lived through all of it")
@@ -354,7 +354,7 @@ def peers(world, _wan):
     for node in ("asia-0.2", "asia-0"):
         pid, steps = world.status(node)["pid"], third()
         os.kill(pid, signal.SIGKILL)
-        until(f"{node} comes again", up, lambda: world.status(node).get("pid", pid) != pid)
+        until(f"{node} is back", up, lambda: world.status(node).get("pid", pid) != pid)
         until("the three are together", up, lambda: members() == 3)
         until("and go on", up, lambda: third() > steps)
     up.send_signal(signal.SIGINT)

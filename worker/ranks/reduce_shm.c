@@ -163,7 +163,7 @@ struct leader {
         uint32_t life, seen; // when it was dealt to; when watch() looked last
     } rank[WK_RANKS_MAX];
     struct wk_part lost[WK_RANKS_MAX]; // parts whose ranks were lost
-    uint32_t losts;
+    uint32_t lost_count;
 };
 
 static struct leader *leader_of(struct wk_reduce *r)
@@ -222,7 +222,7 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     struct leader *l = leader_of(r);
     LH_ASSERT(step->sequences <= l->conf.sequences && step->length <= l->conf.length);
     l->step = *step;
-    l->losts = 0;
+    l->lost_count = 0;
     memcpy(at(l->g, ids_at()), step->ids,
            (size_t)step->sequences * ((size_t)step->length + 1) * sizeof *step->ids);
     deal_part(l, (struct wk_part){0, step->sequences}, own);
@@ -263,10 +263,10 @@ static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *s
         if (wait_for(l, rank))
             add_up(l, rank, gradient, sum);
         else
-            l->lost[l->losts++] = l->g->seat[rank].part;
+            l->lost[l->lost_count++] = l->g->seat[rank].part;
     }
     *missing = (struct wk_part){0};
-    if (l->losts) deal_part(l, l->lost[--l->losts], missing);
+    if (l->lost_count) deal_part(l, l->lost[--l->lost_count], missing);
     return LH_OK;
 }
 

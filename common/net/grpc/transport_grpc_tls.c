@@ -23,7 +23,7 @@
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/security/certs.h"
 
-enum { PEM_MAX = 64 << 10, PATH_BYTES = LH_CERTS_PATH_BYTES };
+enum { PEM_BYTES_MAX = 64 << 10, PATH_BYTES = LH_CERTS_PATH_BYTES };
 
 struct texts { // PEM, ended by a zero that `len` counts
     struct lh_buf ca, cert, key;
@@ -59,7 +59,7 @@ static void free_texts(struct texts *x)
 
 static lh_err load_text(struct lh_env *env, const char *path, struct lh_buf *out)
 {
-    *out = lh_buf(PEM_MAX);
+    *out = lh_buf(PEM_BYTES_MAX);
     LH_TRY(lh_file_load(env, path, out));
     if (out->len && memchr(out->data, 0, out->len))
         return lh_fail(LH_ERR_MALFORMED, "%s is no PEM file", path);
