@@ -187,7 +187,7 @@ static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
     for (uint32_t k = 0; k < RIG_SHARDS; k++)
         assert_int_equal(ps_epoch_write(r->t.env, r->t.dir, k, 2, 77), LH_OK);
     lh_fake_kill(r->t.env, false);
-    streams = 1; // the record of shard 1 does not come again
+    streams = 1; // the record of shard 1 is not sent twice
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, LH_SECOND);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(r->standby->shard[k]->begun, 2);

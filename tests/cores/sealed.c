@@ -387,7 +387,7 @@ static void an_unsealed_state_is_taken_only_where_that_is_allowed(void **state)
     g = take_its_place(r, &service, 0);
     struct rig_life l = live(r, r->keys, false, 0);
     assert_false(joins(r, &l));
-    assert_true(g.asked > 1); // it comes again, in case the server is upgraded
+    assert_true(g.asked > 1); // it asks once more, in case the server is upgraded
     leave(r, &l);
     l = live(r, r->keys, true, 0);
     assert_true(joins(r, &l));

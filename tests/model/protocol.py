@@ -320,7 +320,7 @@ class Model:
                 A.append(("drop", i))
             for keep in (
                 (1,) if m.sticky else (0, 1)
-            ):  # sticky: a message can come again for ever, or never
+            ):  # sticky: a message can be repeated for ever, or never
                 if x[0] == "P":
                     if not s["sv"][x[4]]["up"]:
                         continue

@@ -414,7 +414,54 @@ def reference(tree: Tree) -> Iterator[Finding]:
         yield Finding(path, line, "reference", said)
 
 
+# Phrases that nobody outside of this tree would understand, whatever the file.
+_PRIVATE = re.compile(r"who joins takes|\b(?:come|comes|coming|came) again\b"
+                      r"|\b(?:give|gives|gave|giving) way\b")
+
+
+def words(tree: Tree) -> Iterator[Finding]:
+    """Texts are in plain English."""
+    for path, text in tree.items():
+        if path.startswith("tests/tidy/") or path.endswith(".json"):
+            continue
+        for match in _PRIVATE.finditer(text):
+            yield Finding(path, text.count("\n", 0, match.start()) + 1, "words",
+                          f'"{match.group()}": say it in plain words')
+
+
+FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
+# Folders with fewer or more, each with its reason. tests/unit mirrors the folders that it tests.
+FOLDER_SIZES = {
+    "kernels": "the way into the codecs and the outer optimizers; all else is in its folders",
+    "common/net/mem": "the other half of common/net/grpc",
+    "worker/client/examples": "includes longhaul.h alone, as a user's program does",
+    "tests/bugs": "a file for each room that has such bugs",
+    "tests/replay": "what a run left, and one program",
+    "tests/threads": "one program",
+    "tests/wan": "most of its tests are scripts",
+    "bench/balancer": "one program",
+    "bench/durable": "one library",
+    "bench/gpu": "one program",
+    "tests/sim": "one program: cluster, faults and judge look at the same state",
+    "tests/fuzz": "a flat list of targets, found by their names",
+    "tests/cores": "a program for each subject over one rig",
+}
+
+
+def folder(tree: Tree) -> Iterator[Finding]:
+    """A list of files is a table of contents: neither a line nor two pages."""
+    count: dict[str, int] = {}
+    for path in tree:
+        if path.endswith(".c") and not path.startswith("tests/unit/"):
+            count[posixpath.dirname(path)] = count.get(posixpath.dirname(path), 0) + 1
+    for path, files in sorted(count.items()):
+        if not FOLDER_MIN <= files <= FOLDER_MAX and path not in FOLDER_SIZES:
+            yield Finding(path, 0, "folder", f"{files} .c files ({FOLDER_MIN} to {FOLDER_MAX}, or "
+                                             "its reason in FOLDER_SIZES)")
+
+
 RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
     direction, circle, calls, fragment, unused_header, length, banned, commit, must_check, readme,
     opening, prefix, mutable_global, white_space, machine_path, conflict, columns, reference,
+    words, folder,
 )

@@ -54,6 +54,13 @@ PLANTED = {
     "readme": (
         {"server/a.c": "// a\n"}, "server", {"server/a.c": "// a\n", "server/README.md": "a\n",
                                           "tests/unit/server/a.c": "// a\n"}),
+    "words": (
+        {"server/README.md": "a\nIt comes again.\n"}, "server/README.md",
+        {"server/README.md": "It comes, again and again.\n"}),
+    "folder": (
+        {f"server/push/{name}.c": "// a\n" for name in "ab"}, "server/push",
+        {**{f"server/push/{name}.c": "// a\n" for name in "abc"}, "kernels/a.c": "// a\n",
+         "tests/unit/server/a.c": "// a\n"}),
     "opening": (
         {"server/a.c": "#include <stdio.h>\n"}, "server/a.c", {"server/a.c": "// What it is.\n"}),
     "prefix": (
