@@ -126,7 +126,7 @@ class Faulty(Cluster):
         return node
 
     def kept_name(self, path):
-        """By its inode too: a number may be used twice, where there was no room for a segment."""
+        """As keep.c does: a number may be used twice, where there was no room for a segment."""
         return f"{os.path.basename(path)}-{os.stat(path).st_ino}"
 
     def keep_segments(self):
