@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/command.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/schedule.h"
 #include "server/core.h"
 #include "server/server.h"
 #include "server/settings.h"
@@ -21,6 +23,8 @@ struct ps_node {
     struct ps_server *server;           // NULL: not this role
     struct ps_coordinator *coordinator; // NULL: not this role
     struct lh_units units;
+    struct ps_schedule schedule;
+    struct ps_command scale_command;
     struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
@@ -108,11 +112,47 @@ static struct ps_co_balance_conf balance_of(int rule)
     return of[rule];
 }
 
+// Says in `end` how the command ended.
+static void tell_end(const struct ps_command_end *is, struct ps_co_scale_end *end)
+{
+    static const char *const fate[] = {
+        [PS_COMMAND_EXITED] = "ended with",
+        [PS_COMMAND_KILLED] = "was killed by signal",
+        [PS_COMMAND_TOO_LATE] = "took too long (coordinator.scale_timeout_s): signal",
+        [PS_COMMAND_STOPPED] = "is ended with the coordinator: signal",
+        [PS_COMMAND_NO_START] = "does not start: errno",
+    };
+    end->ok = is->fate == PS_COMMAND_EXITED && is->number == 0;
+    snprintf(end->says, sizeof end->says, "the command %s %d after %.1f s%s%s", fate[is->fate],
+             is->number, (double)is->took_ns / LH_SECOND, is->says[0] ? ", saying: " : "",
+             is->says);
+}
+
+// On the hook lane.
+static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
+                             const atomic_bool *stop, struct ps_co_scale_end *end)
+{
+    const struct ps_node *n = arg;
+    char run[160], region[32 + LH_NAME_BYTES], wanted[48], present[48];
+    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->settings->node.run);
+    snprintf(region, sizeof region, "LONGHAUL_REGION=%s", wish->region);
+    snprintf(wanted, sizeof wanted, "LONGHAUL_WANTED=%u", wish->wanted);
+    snprintf(present, sizeof present, "LONGHAUL_PRESENT=%u", wish->present);
+    char *const extra[] = {run, region, wanted, present, NULL};
+    struct ps_command_end is;
+    ps_command_run(&n->scale_command, n->program->env, extra,
+                   n->settings->coordinator.scale_timeout_s * LH_SECOND, stop, &is);
+    tell_end(&is, end);
+    return 0;
+}
+
 static LH_MUST lh_err start_coordinator(struct ps_node *n)
 {
     struct lh_program *p = n->program;
     const struct ps_settings *s = n->settings;
     LH_TRY(load_units(n));
+    LH_TRY(ps_schedule_parse(s->coordinator.scale, &n->schedule)); // as the settings' check did
+    LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
     struct ps_co_conf conf = {
         .env = p->env,
         .transport = p->transport,
@@ -133,6 +173,10 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
         .epochs = (uint32_t)s->coordinator.epochs,
         .seed = (uint64_t)s->coordinator.seed,
+        .scale = {.schedule = &n->schedule,
+                  .call = n->scale_command.words ? call_supplier : NULL,
+                  .arg = n,
+                  .every_ns = s->coordinator.scale_every_s * LH_SECOND},
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
         .fixed_h = fixed_h,

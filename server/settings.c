@@ -6,6 +6,8 @@
 
 #include "common/format/plan.h"
 #include "common/security/identity.h"
+#include "server/command.h"
+#include "server/coordinator/schedule.h"
 
 #define T struct ps_settings
 #define GIB 1073741824.0
@@ -111,6 +113,18 @@ static const struct lh_config_row rows[] = {
         "finish|weighted|static|level", "Who gets which units: by estimated finish, over measured "
         "speeds and links; own ones first, then by 0.6 utilisation + 0.4 network; shares by speed "
         "at the start; whoever asks, and who runs dry gets of the busiest"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.scale", coordinator.scale, "",
+        "Workers that are wanted from which time of the day on (UTC), as in "
+        "22:00=64,06:00=8,asia@22:00=32; without a region: in all. Empty: none are asked for"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.scale_command", coordinator.scale_command, "",
+        "Command that is run where other than the wanted number of workers is here: words, "
+        "separated by blanks, no shell. LONGHAUL_REGION, LONGHAUL_WANTED and LONGHAUL_PRESENT tell "
+        "it the figures; empty: nobody is told"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.scale_timeout_s", coordinator.scale_timeout_s, "30", 1,
+        3600, "s", "A command that runs longer than this is ended, and counts as failed"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.scale_every_s", coordinator.scale_every_s, "300", 10,
+        86400, "s", "Time between two calls for the same number of workers; after a failure the "
+        "next one comes sooner, after 10 s and then twice as long each time"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
         "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
     LH_CONFIG_ROW_INT(T, "coordinator.epochs", coordinator.epochs, "1", 1, LH_UNITS_MAX, NULL,
@@ -207,12 +221,25 @@ double ps_momentum(const struct ps_settings *s)
     return s->optimizer == LH_OPT_DELAYED_NESTEROV ? 0.6 : 0;
 }
 
+static LH_MUST lh_err check_scale(const struct ps_settings *s)
+{
+    struct ps_schedule schedule;
+    struct ps_command command;
+    LH_TRY(ps_schedule_parse(s->coordinator.scale, &schedule));
+    lh_err err = ps_command_parse(s->coordinator.scale_command, &command);
+    if (err) return lh_fail(err, "coordinator.scale_command: %s", lh_err_text(err));
+    if (!command.words || schedule.entries) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "coordinator.scale_command needs coordinator.scale, which says "
+                                  "how many workers are wanted");
+}
+
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
 {
     LH_TRY(lh_setting_needed("coordinator.units", s->coordinator.units, "a coordinator"));
     if (!s->coordinator.budget_tokens)
         return lh_fail(LH_ERR_CONFIG, "coordinator.budget_tokens is missing: a coordinator needs "
                                       "it to know when the run ends");
+    LH_TRY(check_scale(s));
     return check_plan_h(s->coordinator.plan_h);
 }
 

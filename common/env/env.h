@@ -25,8 +25,16 @@ typedef void (*lh_fn)(void *arg);
 typedef int64_t (*lh_job)(void *arg);
 
 // One thread each, jobs in order: training steps; what a commit waits for; long copies; files that
-// nobody waits for, but that a file system busy with a long copy may take seconds to name.
-enum lh_lane { LH_LANE_COMPUTE, LH_LANE_DISK, LH_LANE_COPY, LH_LANE_STATUS, LH_LANE_COUNT };
+// nobody waits for, but that a file system busy with a long copy may take seconds to name; commands
+// of operators.
+enum lh_lane {
+    LH_LANE_COMPUTE,
+    LH_LANE_DISK,
+    LH_LANE_COPY,
+    LH_LANE_STATUS,
+    LH_LANE_HOOK,
+    LH_LANE_COUNT
+};
 
 enum lh_open {
     LH_OPEN_READ = 1,

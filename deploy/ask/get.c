@@ -214,6 +214,24 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     return err ? err : lh_buf_err(out);
 }
 
+// A line for the run, and for each region that the schedule of workers names.
+static void put_scale(const json_t *status, struct lh_buf *out)
+{
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(status, "scale"), i, row)
+    {
+        const char *region = json_string_value(json_object_get(row, "region"));
+        const char *at = json_string_value(json_object_get(row, "at"));
+        const char *says = json_string_value(json_object_get(row, "says"));
+        if (!region || !at || !says) continue;
+        dp_put(out, "%.63s%s%lld workers are wanted since %.5s, %lld are here%s%.400s\n", region,
+               region[0] ? ": " : "", (long long)json_integer_value(json_object_get(row, "wanted")),
+               at, (long long)json_integer_value(json_object_get(row, "present")),
+               says[0] ? "; last call: " : "", says);
+    }
+}
+
 void dp_get_decisions(const json_t *status, struct lh_buf *out)
 {
     const json_t *b = json_object_get(status, "balancer"), *pin;
@@ -227,6 +245,7 @@ void dp_get_decisions(const json_t *status, struct lh_buf *out)
         dp_put(out, "unit %lld is kept for %.63s\n",
                (long long)json_integer_value(json_object_get(pin, "unit")),
                json_string_value(json_object_get(pin, "region")));
+    put_scale(status, out);
     dp_put(out, "\n");
     dp_table_put(out, decisions, json_object_get(b, "decisions"));
 }

@@ -28,6 +28,7 @@
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/plan.h"
+#include "server/coordinator/scale.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/stable.h"
@@ -59,6 +60,7 @@ static void on_timer(void *arg)
     c->timer = 0;
     if (c->stopped) return;
     ps_co_tick(c);
+    ps_co_scale_tick(c);
     if (!c->stopped) c->timer = lh_after(c->conf.env, c->conf.tick_ns, on_timer, c);
 }
 
@@ -133,6 +135,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     start_listening(c);
     ps_co_first_tickets(c);
     LH_TRY_TO(fail, err, ps_co_load(c));
+    LH_TRY_TO(fail, err, ps_co_scale_make(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
         LH_TRY_TO(fail, err,
@@ -153,6 +156,7 @@ void ps_coordinator_close(struct ps_coordinator *c)
     lh_cancel(c->conf.env, &c->timer);
     lh_cancel(c->conf.env, &c->listen_timer);
     if (c->commit) ps_co_commit_close(c);
+    ps_co_scale_close(c);
 }
 
 void ps_coordinator_stop(struct ps_coordinator *c)
@@ -180,6 +184,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->order);
     ps_co_stock_free(c);
     ps_co_balancer_free(c);
+    ps_co_scale_free(c);
     free(c->decided);
     free(c);
 }

@@ -10,7 +10,10 @@
 #ifndef PS_COORDINATOR_H
 #define PS_COORDINATOR_H
 
+#include <stdatomic.h>
+
 #include "common/base/buf.h"
+#include "common/base/limits.h"
 #include "common/env/log.h"
 #include "common/format/plan.h"
 #include "common/format/units.h"
@@ -19,6 +22,16 @@
 
 struct lh_manifest;
 struct ps_coordinator;
+struct ps_schedule;
+
+struct ps_co_scale_wish {       // what the supplier of machines is told
+    char region[LH_NAME_BYTES]; // "": the whole run
+    uint32_t wanted, present;   // workers
+};
+struct ps_co_scale_end { // what became of that call
+    bool ok;
+    char says[400];
+};
 
 struct ps_co_conf {
     struct lh_env *env;
@@ -42,6 +55,15 @@ struct ps_co_conf {
         bool follows;              // leases follow the balancer's policy; false: balance/level.c
         enum ps_balance_kind kind; // the policy
     } balance;
+    struct ps_co_scale_conf {
+        const struct ps_schedule *schedule; // borrowed; NULL or without entries: nothing is wanted
+        // Tells the supplier of machines: blocks, on the hook lane, for a bounded time; *stop ends
+        // it early. Gives what a job gives (lh_job). NULL: nobody is told.
+        int64_t (*call)(void *arg, const struct ps_co_scale_wish *wish, const atomic_bool *stop,
+                        struct ps_co_scale_end *end);
+        void *arg;
+        int64_t every_ns; // between two calls for the same wish
+    } scale;
     uint32_t h_base;
     bool dylu;
     uint32_t (*fixed_h)(void *arg, const char *region); // 0: says nothing; may be NULL

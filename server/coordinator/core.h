@@ -24,6 +24,7 @@ struct ps_co_balancer;
 struct ps_co_claim;
 struct ps_co_commit;
 struct ps_co_decisions;
+struct ps_co_scale;
 
 enum {
     PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
@@ -201,6 +202,7 @@ struct ps_coordinator {
     bool frozen;                     // balance/override.c: units stay with their regions
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
+    struct ps_co_scale *scale;       // scale.c
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c
     struct lh_service service;

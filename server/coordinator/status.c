@@ -31,6 +31,7 @@
 #include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
 #include "server/coordinator/plan.h"
+#include "server/coordinator/scale.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/status.h"
 
@@ -253,6 +254,8 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         ps_co_forecast(c));
     json_object_set_new(root, "links", ps_co_links(c));
     json_object_set_new(root, "balancer", balancer_status(c));
+    json_t *scale = ps_co_scale_status(c);
+    if (scale) json_object_set_new(root, "scale", scale);
     return lh_json_give(root, out);
 }
 

@@ -111,6 +111,9 @@ static void refused_together(void **state)
         {coordinator, "coordinator.plan_h=asia", "coordinator.plan_h: \"asia\" is not valid"},
         {coordinator, "coordinator.plan_h=asia=8,eu=0", "coordinator.plan_h"},
         {coordinator, "coordinator.plan_h=asia=8,=4", "coordinator.plan_h"},
+        {coordinator, "coordinator.scale=25:00=3", "coordinator.scale: \"25:00=3\" is not valid"},
+        {coordinator, "coordinator.scale_command=a | b", "coordinator.scale_command: | means"},
+        {coordinator, "coordinator.scale_command=a", "scale_command needs coordinator.scale"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
         {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };

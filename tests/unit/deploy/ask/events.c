@@ -102,6 +102,7 @@ static void events_have_kinds(void **state)
         {"eval.loss", "eval"},
         {"rank.joined", "join"},
         {"rank.lost", "lost"},
+        {"scale.called", "scale"},
         {"tensor.norms", "norms"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

@@ -68,6 +68,27 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_buf_free(&out);
 }
 
+static void the_plan_says_how_many_workers_are_wanted(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    json_t *all = json_loads("{\"balancer\": {\"rule\": \"level\", \"decisions\": []}, \"scale\": ["
+                             "{\"region\": \"\", \"at\": \"22:00\", \"wanted\": 64, "
+                             "\"present\": 12, \"says\": \"the command ended with 0\"}, "
+                             "{\"region\": \"asia\", \"at\": \"06:00\", \"wanted\": 8, "
+                             "\"present\": 9, \"says\": \"\"}, {\"region\": \"odd\"}]}",
+                             0, NULL);
+    dp_get_decisions(all, &out);
+    lh_put_u8(&out, 0);
+    const char *text = (const char *)out.data;
+    assert_non_null(strstr(text, "\n64 workers are wanted since 22:00, 12 are here; last call: the "
+                                 "command ended with 0\n"));
+    assert_non_null(strstr(text, "\nasia: 8 workers are wanted since 06:00, 9 are here\n"));
+    assert_null(strstr(text, "odd"));
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
 // A figure that was not measured is a dash.
 static void links_are_what_workers_measured(void **state)
 {
@@ -291,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
+        cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
         cmocka_unit_test(links_are_what_workers_measured),
         cmocka_unit_test(regions_are_sums),
         cmocka_unit_test(members_are_servers_and_workers),

@@ -1,0 +1,278 @@
+// Workers that are wanted by the schedule, and the calls for them
+// (server/coordinator/scale.c). The wall clock of the fake env begins at 22:13:20 UTC.
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/drain.h"
+#include "server/coordinator/scale.h"
+#include "server/coordinator/schedule.h"
+#include "tests/cores/words.h"
+
+enum { GRACE_S = 15, EVERY_S = 300, CALLS = 64 };
+
+struct supplier { // the test stands for it
+    struct rig *r;
+    struct ps_schedule schedule;
+    struct ps_co_scale_wish wish[CALLS];
+    int64_t at_s[CALLS], began_s; // the first ones, from `began_s` on
+    uint32_t calls;
+    bool fails;
+    int64_t lasts_ns;
+};
+
+static int64_t now_s(const struct rig *r)
+{
+    return lh_now(r->c.env) / LH_SECOND;
+}
+
+static int64_t supply(void *arg, const struct ps_co_scale_wish *wish, const atomic_bool *stop,
+                      struct ps_co_scale_end *end)
+{
+    struct supplier *s = arg;
+    assert_false(atomic_load(stop));
+    if (s->calls < CALLS) {
+        s->wish[s->calls] = *wish;
+        s->at_s[s->calls] = now_s(s->r) - s->began_s;
+    }
+    s->calls++;
+    end->ok = !s->fails;
+    snprintf(end->says, sizeof end->says, "by hand");
+    return s->lasts_ns;
+}
+
+// A run of both workers that follows this schedule.
+static struct supplier *begin(const char *schedule)
+{
+    struct supplier *s = test_calloc(1, sizeof *s);
+    s->r = begun_run(100, 0);
+    struct ps_coordinator *c = s->r->coordinator;
+    assert_int_equal(ps_schedule_parse(schedule, &s->schedule), LH_OK);
+    ps_co_scale_free(c);
+    c->conf.scale =
+        (struct ps_co_scale_conf){&s->schedule, supply, s, (int64_t)EVERY_S * LH_SECOND};
+    assert_int_equal(ps_co_scale_make(c), LH_OK);
+    s->began_s = now_s(s->r);
+    return s;
+}
+
+static void end(struct supplier *s)
+{
+    rig_free(s->r);
+    test_free(s);
+}
+
+// Lets so many seconds pass, in which the workers of these bits are heard of.
+static void live(struct supplier *s, int64_t seconds, unsigned workers)
+{
+    const struct words nothing = {.ahead = 1};
+    for (int64_t i = 0; i < seconds; i += 5) {
+        for (uint32_t w = 0; w < RIG_WORKERS; w++)
+            if (workers >> w & 1) say(s->r, w, &nothing);
+        rig_run(s->r, 5 * LH_SECOND);
+    }
+}
+
+static void who_supplies_is_told_and_told_again(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3");
+    live(s, GRACE_S - 5, 3);
+    assert_int_equal(s->calls, 0); // all must have had their time to be heard of
+    live(s, EVERY_S, 3);
+    assert_int_equal(s->calls, 1);
+    assert_string_equal(s->wish[0].region, "");
+    assert_int_equal(s->wish[0].wanted, 3);
+    assert_int_equal(s->wish[0].present, 2);
+    assert_in_range(s->at_s[0], GRACE_S, GRACE_S + 1);
+    live(s, 2 * EVERY_S, 3);
+    assert_int_equal(s->calls, 3);
+    assert_in_range(s->at_s[2] - s->at_s[1], EVERY_S, EVERY_S + 2);
+    end(s);
+}
+
+static void nobody_is_called_where_as_many_are_here(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=2,22:20=1"); // after 400 s
+    live(s, 350, 3);
+    assert_int_equal(s->calls, 0);
+    live(s, 100, 3);
+    assert_int_equal(s->calls, 1);
+    assert_int_equal(s->wish[0].wanted, 1);
+    assert_int_equal(s->wish[0].present, 2);
+    live(s, 2 * EVERY_S, 1); // worker 1 goes
+    assert_int_equal(s->calls, 1);
+    end(s);
+}
+
+static void another_number_does_not_wait_for_the_last_calls_pause(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3,22:16=4"); // after 160 s
+    live(s, 200, 3);
+    assert_int_equal(s->calls, 2);
+    assert_int_equal(s->wish[0].wanted, 3);
+    assert_int_equal(s->wish[1].wanted, 4);
+    end(s);
+}
+
+static void a_lost_worker_is_missed(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=2");
+    live(s, 60, 3);
+    assert_int_equal(s->calls, 0);
+    live(s, 60, 1);
+    assert_int_equal(s->calls, 1);
+    assert_int_equal(s->wish[0].present, 1);
+    end(s);
+}
+
+static void a_failure_is_tried_again_sooner_and_then_later(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3");
+    rig_boot_standby(s->r);
+    s->r->coordinator->conf.log = rig_log_lines(s->r);
+    s->fails = true;
+    live(s, 1800, 3);
+    static const int64_t pause[] = {10, 20, 40, 80, 160, EVERY_S, EVERY_S};
+    assert_true(s->calls > LH_COUNT(pause));
+    for (size_t i = 0; i < LH_COUNT(pause); i++)
+        assert_in_range(s->at_s[i + 1] - s->at_s[i], pause[i], pause[i] + 2);
+    assert_int_equal(rig_said(s->r, "scale.failed"), s->calls);
+    s->fails = false;
+    for (int i = 0; i < 100 && !rig_said(s->r, "scale.answered"); i++) live(s, 5, 3);
+    uint32_t calls = s->calls; // the one that went well
+    live(s, EVERY_S - 20, 3);
+    assert_int_equal(s->calls, calls);
+    assert_int_equal(rig_said(s->r, "scale.answered"), 1);
+    assert_int_equal(rig_said(s->r, "scale.called"), s->calls);
+    lh_log_close(s->r->coordinator->conf.log);
+    s->r->coordinator->conf.log = NULL;
+    end(s);
+}
+
+static void each_region_has_a_number_of_its_own(void **state)
+{
+    (void)state;
+    struct rig *names = rig_new(1);
+    char schedule[200];
+    snprintf(schedule, sizeof schedule, "%s@22:00=2,%s@22:00=1,nowhere@22:00=1",
+             names->w[0].self.region, names->w[1].self.region);
+    struct supplier *s = begin(schedule);
+    live(s, GRACE_S + 10, 3);
+    assert_int_equal(s->calls, 2);
+    assert_string_equal(s->wish[0].region, names->w[0].self.region);
+    assert_int_equal(s->wish[0].wanted, 2);
+    assert_int_equal(s->wish[0].present, 1);
+    assert_string_equal(s->wish[1].region, "nowhere");
+    assert_int_equal(s->wish[1].present, 0);
+    rig_free(names);
+    end(s);
+}
+
+static void drain(struct supplier *s, const char *region)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    m.region = (char *)(uintptr_t)region; // only read
+    assert_int_equal(ps_co_drain(s->r->coordinator, &m.base, &named), LH_OK);
+    rig_settle(s->r);
+}
+
+static void nobody_is_called_for_what_an_operator_drains(void **state)
+{
+    (void)state;
+    struct rig *names = rig_new(1);
+    char schedule[100];
+    snprintf(schedule, sizeof schedule, "%s@22:00=2,22:00=2", names->w[0].self.region);
+    struct supplier *s = begin(schedule);
+    drain(s, names->w[0].self.region);
+    live(s, GRACE_S + 10, 3);
+    assert_int_equal(s->calls, 1); // the run has one of two
+    assert_string_equal(s->wish[0].region, "");
+    assert_int_equal(s->wish[0].present, 1);
+    drain(s, "");
+    live(s, 2 * EVERY_S, 3);
+    assert_int_equal(s->calls, 1);
+    rig_free(names);
+    end(s);
+}
+
+// One call is under way at a time, and meanwhile all goes on.
+static void a_long_call_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3,nowhere@22:00=1");
+    s->lasts_ns = 100 * LH_SECOND;
+    live(s, GRACE_S + 90, 3); // whose requests are answered
+    assert_int_equal(s->calls, 1);
+    live(s, 30, 3);
+    assert_int_equal(s->calls, 2);
+    assert_string_equal(s->wish[1].region, "nowhere");
+    end(s);
+}
+
+static void a_coordinator_ends_while_a_call_is_under_way(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3");
+    s->lasts_ns = 100 * LH_SECOND;
+    live(s, GRACE_S + 10, 3);
+    assert_int_equal(s->calls, 1);
+    ps_coordinator_close(s->r->coordinator); // as a process that ends: the lane comes to rest
+    rig_run(s->r, 200 * LH_SECOND);
+    end(s);
+}
+
+static void operators_see_it(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("22:00=3");
+    json_t *rows = ps_co_scale_status(s->r->coordinator);
+    assert_int_equal(json_array_size(rows), 0); // nothing was looked at yet
+    json_decref(rows);
+    live(s, GRACE_S + 10, 3);
+    rows = ps_co_scale_status(s->r->coordinator);
+    const json_t *row = json_array_get(rows, 0);
+    static const struct {
+        const char *key;
+        int is;
+    } has[] = {{"wanted", 3}, {"present", 2}, {"calls", 1}, {"failures", 0}};
+    for (size_t i = 0; i < LH_COUNT(has); i++)
+        assert_int_equal(json_integer_value(json_object_get(row, has[i].key)), has[i].is);
+    assert_string_equal(json_string_value(json_object_get(row, "at")), "22:00");
+    assert_string_equal(json_string_value(json_object_get(row, "says")), "by hand");
+    assert_true(json_integer_value(json_object_get(row, "called_at")) > 1700000000);
+    json_decref(rows);
+    end(s);
+}
+
+static void without_a_schedule_there_is_nothing(void **state)
+{
+    (void)state;
+    struct supplier *s = begin("");
+    live(s, 60, 3);
+    assert_int_equal(s->calls, 0);
+    assert_null(ps_co_scale_status(s->r->coordinator));
+    end(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_supplies_is_told_and_told_again),
+        cmocka_unit_test(nobody_is_called_where_as_many_are_here),
+        cmocka_unit_test(another_number_does_not_wait_for_the_last_calls_pause),
+        cmocka_unit_test(a_lost_worker_is_missed),
+        cmocka_unit_test(a_failure_is_tried_again_sooner_and_then_later),
+        cmocka_unit_test(each_region_has_a_number_of_its_own),
+        cmocka_unit_test(nobody_is_called_for_what_an_operator_drains),
+        cmocka_unit_test(a_long_call_holds_nobody_up),
+        cmocka_unit_test(a_coordinator_ends_while_a_call_is_under_way),
+        cmocka_unit_test(operators_see_it),
+        cmocka_unit_test(without_a_schedule_there_is_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

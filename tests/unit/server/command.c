@@ -1,0 +1,209 @@
+// labels: tsan
+// server/command.c with real commands. No test depends on how fast the machine is: what must be
+// ended would run for ever, and what may end by itself has time enough.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "server/command.h"
+
+static const int64_t LONG = 600 * LH_SECOND;
+
+struct world {
+    struct lh_env *env;
+    atomic_bool stop;
+    char script[64];
+};
+
+static int set_up(void **state)
+{
+    struct world *w = calloc(1, sizeof *w);
+    *state = w;
+    snprintf(w->script, sizeof w->script, "/tmp/longhaul-command-XXXXXX");
+    int fd = mkstemp(w->script);
+    return !w || fd < 0 || close(fd) || lh_env_real_create(&w->env) != LH_OK;
+}
+
+static int tear_down(void **state)
+{
+    struct world *w = *state;
+    lh_env_real_destroy(w->env);
+    int err = unlink(w->script);
+    free(w);
+    return err;
+}
+
+// Runs sh with this script.
+static struct ps_command_end run(struct world *w, const char *script, char *const *extra,
+                                 int64_t timeout_ns)
+{
+    char line[128];
+    struct ps_command c;
+    struct ps_command_end end;
+    FILE *f = fopen(w->script, "w");
+    assert_non_null(f);
+    assert_true(fputs(script, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    snprintf(line, sizeof line, "sh %s one two", w->script);
+    assert_int_equal(ps_command_parse(line, &c), LH_OK);
+    ps_command_run(&c, w->env, extra, timeout_ns, &w->stop, &end);
+    return end;
+}
+
+static char *const nothing[] = {NULL};
+
+static void it_gets_words_and_environment(void **state)
+{
+    char *const extra[] = {(char[]){"LONGHAUL_WANTED=64"}, (char[]){"PATH=/nowhere"}, NULL};
+    struct ps_command_end end =
+        run(*state, "echo $1,$2,$#,$LONGHAUL_WANTED,$PATH; echo to \\\"stderr >&2; cat; exit 3",
+            extra, LONG);
+    // cat is not found in that PATH; echo is the shell's own
+    assert_int_equal(end.fate, PS_COMMAND_EXITED);
+    assert_int_equal(end.number, 3);
+    assert_memory_equal(end.says, "one,two,2,64,/nowhere to stderr", 31);
+}
+
+static void it_inherits_no_descriptor(void **state)
+{
+    int fd = dup(2); // not closed by exec
+    assert_true(fd >= 3);
+    struct ps_command_end end = run(*state,
+                                    "for i in 3 4 5 6 7 8 9; do { true >&$i; } 2>/dev/null "
+                                    "&& echo has $i; done; echo end",
+                                    nothing, LONG);
+    close(fd);
+    assert_memory_equal(end.says, "end", 3);
+}
+
+static void its_output_is_cut_and_made_one_line(void **state)
+{
+    struct ps_command_end end = run(*state,
+                                    "printf '\\n\\n a\\tb\\033[31m\\377\\n\\nc'; i=0; "
+                                    "while [ $i -lt 40000 ]; do echo 0123456789; i=$((i+1)); done",
+                                    nothing, LONG);
+    assert_int_equal(end.fate, PS_COMMAND_EXITED);
+    assert_int_equal(end.number, 0);
+    assert_memory_equal(end.says, "a b [31m c0123456789 0123456789 ", 32);
+    assert_int_equal(strlen(end.says), sizeof end.says - 1);
+}
+
+static void what_takes_too_long_is_ended(void **state)
+{
+    struct ps_command_end end =
+        run(*state, "echo here; while true; do sleep 1; done", nothing, LH_SECOND);
+    assert_int_equal(end.fate, PS_COMMAND_TOO_LATE);
+    assert_int_equal(end.number, SIGTERM);
+    assert_true(end.took_ns >= LH_SECOND);
+}
+
+static void what_does_not_hear_is_killed(void **state)
+{
+    struct ps_command_end end =
+        run(*state, "trap '' TERM; while true; do sleep 1; done", nothing, LH_SECOND);
+    assert_int_equal(end.fate, PS_COMMAND_TOO_LATE);
+    // the shell ignores SIGTERM, unless it came before the trap
+    assert_true(end.number == SIGKILL || end.number == SIGTERM);
+}
+
+// The background process holds the pipe; the command has ended.
+static void what_it_leaves_behind_is_not_waited_for(void **state)
+{
+    struct ps_command_end end = run(*state, "sleep 1000 & echo $!", nothing, LONG);
+    assert_int_equal(end.fate, PS_COMMAND_EXITED);
+    assert_int_equal(end.number, 0);
+    long pid = strtol(end.says, NULL, 10);
+    assert_true(pid > 1);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+}
+
+static void a_signal_is_named(void **state)
+{
+    struct ps_command_end end =
+        run(*state, "kill -USR1 $$; while true; do sleep 1; done", nothing, LONG);
+    assert_int_equal(end.fate, PS_COMMAND_KILLED);
+    assert_int_equal(end.number, SIGUSR1);
+}
+
+static void *stop_soon(void *arg)
+{
+    struct world *w = arg;
+    usleep(20000); // sooner or later: the command would run for ever
+    atomic_store(&w->stop, true);
+    return NULL;
+}
+
+static void the_end_of_the_process_ends_it(void **state)
+{
+    struct world *w = *state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_soon, w), 0);
+    struct ps_command_end end = run(w, "while true; do sleep 1; done", nothing, LONG);
+    pthread_join(thread, NULL);
+    atomic_store(&w->stop, false);
+    assert_int_equal(end.fate, PS_COMMAND_STOPPED);
+}
+
+static void what_is_not_there_does_not_start(void **state)
+{
+    struct world *w = *state;
+    struct ps_command c;
+    struct ps_command_end end;
+    assert_int_equal(ps_command_parse("/nowhere/at/all", &c), LH_OK);
+    ps_command_run(&c, w->env, nothing, LONG, &w->stop, &end);
+    assert_int_equal(end.fate, PS_COMMAND_NO_START);
+    assert_int_equal(end.number, ENOENT);
+}
+
+static void words_are_split_at_blanks_alone(void **state)
+{
+    (void)state;
+    struct ps_command c;
+    char text[1100];
+    assert_int_equal(ps_command_parse("  /opt/scale  --to=a,b\t-x ", &c), LH_OK);
+    assert_int_equal(c.words, 3);
+    assert_string_equal(c.word[0], "/opt/scale");
+    assert_string_equal(c.word[1], "--to=a,b");
+    assert_string_equal(c.word[2], "-x");
+    assert_null(c.word[3]);
+    assert_int_equal(ps_command_parse(" ", &c), LH_OK);
+    assert_int_equal(c.words, 0);
+    static const char *const wrong[] = {"a | b", "a $X", "a 'b'", "a \"b\"", "a; b", "a > b"};
+    for (size_t i = 0; i < LH_COUNT(wrong); i++)
+        assert_int_equal(ps_command_parse(wrong[i], &c), LH_ERR_CONFIG);
+    text[0] = 0;
+    for (int i = 0; i < PS_COMMAND_WORDS_MAX; i++) memcpy(text + 2 * i, "w ", 3);
+    assert_int_equal(ps_command_parse(text, &c), LH_OK);
+    memcpy(text + 2 * PS_COMMAND_WORDS_MAX, "w", 2);
+    assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
+    memset(text, 'w', sizeof text);
+    text[sizeof text - 1] = 0;
+    assert_int_equal(ps_command_parse(text, &c), LH_ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_gets_words_and_environment),
+        cmocka_unit_test(it_inherits_no_descriptor),
+        cmocka_unit_test(its_output_is_cut_and_made_one_line),
+        cmocka_unit_test(what_takes_too_long_is_ended),
+        cmocka_unit_test(what_does_not_hear_is_killed),
+        cmocka_unit_test(what_it_leaves_behind_is_not_waited_for),
+        cmocka_unit_test(a_signal_is_named),
+        cmocka_unit_test(the_end_of_the_process_ends_it),
+        cmocka_unit_test(what_is_not_there_does_not_start),
+        cmocka_unit_test(words_are_split_at_blanks_alone),
+    };
+    return cmocka_run_group_tests_name("command", tests, set_up, tear_down);
+}

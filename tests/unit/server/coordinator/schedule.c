@@ -1,0 +1,120 @@
+// server/coordinator/schedule.c: which number holds at which time, and what is no schedule.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "server/coordinator/schedule.h"
+
+enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
+static const int64_t SOME_DAY = INT64_C(20000) * DAY;
+
+static void each_holds_until_the_next_of_its_region(void **state)
+{
+    (void)state;
+    struct ps_schedule s;
+    assert_int_equal(ps_schedule_parse("22:00=64, 06:30=8,asia@12:00=3 asia@00:00=0", &s), LH_OK);
+    static const struct {
+        const char *region;
+        int64_t at;
+        uint32_t workers;
+    } row[] = {
+        {"", 0, 64},
+        {"", 6 * HOUR + 30 * MINUTE - 1, 64},
+        {"", 6 * HOUR + 30 * MINUTE, 8},
+        {"", 22 * HOUR - 1, 8},
+        {"", 22 * HOUR, 64},
+        {"", DAY - 1, 64},
+        {"asia", 0, 0},
+        {"asia", 12 * HOUR - 1, 0},
+        {"asia", 12 * HOUR, 3},
+        {"asia", DAY - 1, 3},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++)
+        assert_int_equal(ps_schedule_at(&s, row[i].region, SOME_DAY + row[i].at)->workers,
+                         row[i].workers);
+    assert_null(ps_schedule_at(&s, "europe", SOME_DAY));
+}
+
+static void one_entry_holds_always(void **state)
+{
+    (void)state;
+    struct ps_schedule s;
+    assert_int_equal(ps_schedule_parse("22:00=5", &s), LH_OK);
+    for (int64_t at = 0; at < DAY; at += 7 * MINUTE)
+        assert_int_equal(ps_schedule_at(&s, "", SOME_DAY + at)->workers, 5);
+}
+
+static void no_text_is_no_schedule(void **state)
+{
+    (void)state;
+    struct ps_schedule s;
+    assert_int_equal(ps_schedule_parse("", &s), LH_OK);
+    assert_int_equal(s.entries, 0);
+    assert_null(ps_schedule_at(&s, "", SOME_DAY));
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } row[] = {
+        {"22:00", "\"22:00\" is not valid, expected HH:MM=workers"},
+        {"22:00=", "not valid"},
+        {"22:00=x", "not valid"},
+        {"22:00=-1", "not valid"},
+        {"22:00=+1", "not valid"},
+        {"22:00=1025", "at most 1024"},
+        {"22:00=99999999999999999999", "not valid"},
+        {"22:00=6x", "not valid"},
+        {"24:00=6", "not valid"},
+        {"23:60=6", "not valid"},
+        {"2:00=6", "not valid"},
+        {"22.00=6", "not valid"},
+        {"@22:00=6", "not valid"},
+        {"asia@=6", "not valid"},
+        {"asia@2", "not valid"},
+        {"06:00=1,asia@06:00=2,06:00=3", "\"06:00=3\" gives a time a second time"},
+    };
+    struct ps_schedule s;
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        if (ps_schedule_parse(row[i].text, &s) != LH_ERR_CONFIG) fail_msg("%s", row[i].text);
+        if (!strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", lh_err_text(LH_ERR_CONFIG), row[i].says);
+    }
+}
+
+static void it_has_a_limit(void **state)
+{
+    (void)state;
+    char text[1024] = "";
+    struct ps_schedule s;
+    for (int i = 0; i < PS_SCHEDULE_MAX; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%02d:%02d=1,", i / 60, i % 60);
+    assert_int_equal(ps_schedule_parse(text, &s), LH_OK);
+    assert_int_equal(s.entries, PS_SCHEDULE_MAX);
+    snprintf(text + strlen(text), sizeof text - strlen(text), "23:00=1");
+    assert_int_equal(ps_schedule_parse(text, &s), LH_ERR_CONFIG);
+    char name[80 + 1];
+    memset(name, 'a', 80); // longer than a region's name may be
+    name[80] = 0;
+    snprintf(text, sizeof text, "%s@06:00=1", name);
+    assert_int_equal(ps_schedule_parse(text, &s), LH_ERR_CONFIG);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_holds_until_the_next_of_its_region),
+        cmocka_unit_test(one_entry_holds_always),
+        cmocka_unit_test(no_text_is_no_schedule),
+        cmocka_unit_test(wrong_ones_are_refused),
+        cmocka_unit_test(it_has_a_limit),
+    };
+    return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+}
