@@ -130,6 +130,9 @@ static const struct lh_config_row rows[] = {
         "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
         "summed over TCP, to the same bits as shm. nccl: the same by NCCL, each rank on a GPU of "
         "its own; the CPU still trains, and no GPU was seen to run it"),
+    LH_CONFIG_ROW_ENUM(T, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
+        "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
+        "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),

@@ -90,6 +90,8 @@ static const struct lh_config_row region_rows[] = {
         "GPU was seen to run it, and the CPU still trains"),
     LH_CONFIG_ROW_ENUM(T, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
         "ranks.reduce of these ranks; auto: nccl with gpus, else shm"),
+    LH_CONFIG_ROW_ENUM(T, "wire", wire, "fp32", "fp32|bf16",
+        "ranks.wire of these ranks: what a gradient's value is between them"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
     LH_CONFIG_ROW_STRING(T, "command", command_text, "",
@@ -314,9 +316,10 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
-    if (r->command && (r->gpus || r->reduce != DP_REDUCE_AUTO))
+    if (r->command && (r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32))
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus and reduce are the built-in trainer's; a command has ranks",
+                       "%s:%u: %s: gpus, reduce and wire are the built-in trainer's; a command has "
+                       "ranks",
                        t->parts->name, at->line, at->key);
     if (r->gpus) r->ranks = r->gpus;
     if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : WK_REDUCE_SHM;

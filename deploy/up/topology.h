@@ -64,6 +64,7 @@ struct dp_region {
     int64_t workers, ranks; // ranks: processes of each of its workers
     int64_t gpus;           // Each of its workers has as many ranks; 0: none is asked for.
     int reduce;             // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, else shm
+    int wire;               // enum wk_sum_type: of its ranks' gradients
     int64_t h;              // local steps per round; 0: by speed (DyLU)
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves

@@ -10,6 +10,7 @@
 
 #include "common/format/manifest.h"
 #include "kernels/outer.h"
+#include "worker/ranks/reduce.h"
 
 static const double ETA_ONE = 0.1; // pushes of this density and above meet on most coordinates
 
@@ -129,11 +130,12 @@ static double largest_server(const struct dp_topology *t)
     return (double)most / t->shards;
 }
 
-// fp32 copies that the ranks beside a worker hold: a gradient each, or, as peers, parameters and
-// two moments as well.
+// fp32 copies that the ranks beside a worker hold: a gradient each, with bf16 that and half of it
+// to give, or, as peers, parameters and two moments as well.
 static double copies_of(const struct dp_region *r)
 {
-    return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? 1.0 : 4.0);
+    double shm = r->wire == WK_SUM_BF16 ? 1.5 : 1.0;
+    return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : 4.0);
 }
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
@@ -200,8 +202,9 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
     for (unsigned i = 0; i < t->regions; i++) {
         const struct dp_region *r = &t->region[i];
         if (!dp_region_helpers(r)) continue;
-        fprintf(out, "%-12s %lld ranks a worker, %s%s\n", r->name, (long long)r->ranks,
-                wk_reduce_word(r->reduce), r->gpus ? ", a GPU each" : "");
+        fprintf(out, "%-12s %lld ranks a worker, %s%s%s\n", r->name, (long long)r->ranks,
+                wk_reduce_word(r->reduce), r->wire == WK_SUM_BF16 ? " in bf16" : "",
+                r->gpus ? ", a GPU each" : "");
     }
 }
 

@@ -139,6 +139,23 @@ def strangers(world, region):
     print("40 that say nothing, garbage, and certificates of another region and role: refused")
 
 
+def another_wire(region):
+    """A rank whose ranks.wire is not the worker's ends, and says both; then it comes back as it
+    should be."""
+    last, mine = region.ranks[-1], region.worker.settings.get("ranks.wire", "fp32")
+    other = "fp32" if mine == "bf16" else "bf16"
+    last.kill()
+    last.settings["ranks.wire"] = other
+    last.start()
+    check(last.end(60) != 0, f"{last.name} ended as if it were in order")
+    check(last.says(f"has ranks.wire {other}, the leader {mine}"), last.tail())
+    last.settings["ranks.wire"] = mine
+    last.start()
+    region.together()
+    region.goes_on("the rank is as the others", last)
+    print(f"a rank with ranks.wire {other} is refused by the leader's {mine}")
+
+
 def kill_a_rank(region):
     last, begun = region.ranks[-1], time.monotonic()
     before = region.worker.text().count("rank.lost")
@@ -234,6 +251,7 @@ def check_nccl(region):
 
 def check_equal(region):
     mine = region.worker.last("region_ranks")
+    check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
@@ -256,6 +274,7 @@ def run(world, ranks, more, kills, hosts):
         strangers(world, region)
     elif kills:
         kill_a_rank(region)
+        another_wire(region)
     if kills:
         kill_the_worker(region)
         stop_a_rank(region)
@@ -280,10 +299,11 @@ def main():
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--nccl", help="the made-up NCCL, and its devices")
     parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
+    parser.add_argument("--wire", default="fp32", help="ranks.wire")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s"}
+    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
     units = 800 if flags.nccl else 600 if flags.hosts else 240

@@ -42,6 +42,7 @@ struct operation {
     const void *from;
     void *to;
     size_t bytes;
+    bool bf16; // a sum's values; else fp32
     char fault[16];
 };
 
@@ -230,15 +231,43 @@ int ncclCommDestroy(struct wk_nccl_comm *c)
 
 // ---------------------------------------------------------------- operations
 
+static float wide(uint16_t x)
+{
+    uint32_t bits = (uint32_t)x << 16;
+    float out;
+    memcpy(&out, &bits, sizeof out);
+    return out;
+}
+
+// To the nearest, half way to the even one.
+static uint16_t narrow(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t half = bits & 0xffff, low = bits >> 16;
+    if (x != x) return (uint16_t)(low | 0x40);
+    return (uint16_t)(low + (half > 0x8000 || (half == 0x8000 && (low & 1))));
+}
+
+static void add(const struct operation *o, const void *theirs)
+{
+    float *x = o->to;
+    uint16_t *small = o->to;
+    for (size_t i = 0; !o->bf16 && i < o->bytes / sizeof *x; i++)
+        x[i] += ((const float *)theirs)[i];
+    for (size_t i = 0; o->bf16 && i < o->bytes / sizeof *small; i++)
+        small[i] = narrow(wide(small[i]) + wide(((const uint16_t *)theirs)[i]));
+}
+
 static bool sum_up(const struct operation *o)
 {
     struct wk_nccl_comm *c = o->comm;
-    float *to = o->to, *theirs = malloc(o->bytes + 1);
+    void *theirs = malloc(o->bytes + 1);
     bool fine = theirs != NULL;
-    memmove(to, o->from, o->bytes);
+    memmove(o->to, o->from, o->bytes);
     for (int rank = 1; fine && rank < c->ranks; rank++) {
         fine = move(c, c->fd[rank], theirs, o->bytes, false);
-        for (size_t i = 0; fine && i < o->bytes / sizeof *to; i++) to[i] += theirs[i];
+        if (fine) add(o, theirs);
     }
     free(theirs);
     return fine;
@@ -293,8 +322,9 @@ SHOWN int ncclAllReduce(const void *from, void *to, size_t count, int type, int 
 int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
                   struct wk_nccl_comm *comm, wk_nccl_stream stream)
 {
-    if (type != WK_NCCL_FP32 || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, SUM, from, to, count * sizeof(float), ""}, stream);
+    bool bf16 = type == WK_NCCL_BF16;
+    if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
+    return queue((struct operation){comm, SUM, from, to, count * (bf16 ? 2 : 4), bf16, ""}, stream);
 }
 
 SHOWN int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
@@ -303,7 +333,7 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
                   struct wk_nccl_comm *comm, wk_nccl_stream stream)
 {
     if (type != WK_NCCL_UINT8 || root != 0 || from != to) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, GIVE, from, to, count, ""}, stream);
+    return queue((struct operation){comm, GIVE, from, to, count, false, ""}, stream);
 }
 
 // The table has these, the worker has no use for them yet.

@@ -36,6 +36,7 @@ struct process {
     struct wk_region *region; // NULL: it is dead
     int64_t paused_ns, starts_ns;
     uint32_t nccl;
+    enum wk_sum_type sum;
     bool refused; // ended for good
     bool ended;
     // training
@@ -74,9 +75,9 @@ struct world {
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
     bool wanting, storm;
-    uint32_t other_version; // rank with another NCCL; 0: none
-    uint32_t hopeless;      // rank that no communicator is ever made with; 0: none
-    bool given_up;          // the leader ended because of it
+    uint32_t other;    // rank with another NCCL, or that sums as another type; 0: none
+    uint32_t hopeless; // rank that no communicator is ever made with; 0: none
+    bool given_up;     // the leader ended because of it
     struct world_outcome out;
 };
 

@@ -22,6 +22,7 @@ static const char *const bugs[] = {
     "region_no_share",   "region_stale_lane",   "region_abort_for_ever", "region_no_deadlines",
     "region_no_silence", "region_any_version",  "region_step_again",     "region_deaf_to_abort",
     "region_step_lost",  "region_own_gradient", "region_tries_for_ever", "region_any_parameters",
+    "region_any_sum",
 };
 
 static int hunt(const char *bug, uint64_t seeds)

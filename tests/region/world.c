@@ -8,7 +8,7 @@
 //
 // The judge: 1. the leader counts step after step, each once, and holds
 // truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL ends, with both versions in its text, and nobody else does so; 4. CALM
+// NCCL, or another ranks.wire, ends, with both in its text, and nobody else does so; 4. CALM
 // after the last fault all ranks are members of one epoch and steps are
 // counted; 5. when no step is wanted any more all hold truth[s] of one s.
 #include "tests/region/inside.h"
@@ -124,10 +124,11 @@ static void ended(void *arg, lh_err err, const char *text)
     if (!err || !text || !*text) world_wrong(w, "rank %u ends and says nothing", p->rank);
     w->given_up |=
         !p->rank && err == LH_ERR_UNAVAILABLE && strstr(text, "8 communicators in a row");
-    bool other = p->rank && p->rank == w->other_version;
+    bool other = p->rank && p->rank == w->other;
+    bool named = p->sum ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
+                        : strstr(text, "2.27.5") && strstr(text, "2.28.9");
     p->refused = err == LH_ERR_CONFIG;
-    if (p->refused && (!other || !strstr(text, "2.27.5") || !strstr(text, "2.28.9")))
-        world_wrong(w, "rank %u is refused: %s", p->rank, text);
+    if (p->refused && !(other && named)) world_wrong(w, "rank %u is refused: %s", p->rank, text);
 }
 
 static void changed(void *arg, uint64_t members)
@@ -155,6 +156,7 @@ static void start(struct process *p)
                                         .life = w->life[p->rank],
                                         .share_bytes = 12 << 20,
                                         .reduce_bytes = 4 << 20,
+                                        .sum = p->sum,
                                         .gather_ns = LH_SECOND,
                                         .hello_ns = 200 * LH_MS,
                                         .beat_ns = 300 * LH_MS,
@@ -272,8 +274,8 @@ static void check_equal(struct world *w)
                         " with %s parameters, not step %" PRIu64,
                         i, p->step, p->param == w->truth[p->step] ? "right" : "wrong", w->counted);
     }
-    if (w->other_version && !w->process[w->other_version].refused)
-        world_wrong(w, "rank %u has another NCCL and was not refused", w->other_version);
+    if (w->other && !w->process[w->other].refused)
+        world_wrong(w, "rank %u is unlike the others and was not refused", w->other);
 }
 
 static void until(struct world *w, bool (*holds)(const struct world *w), const char *what)
@@ -312,16 +314,18 @@ static void set_up(struct world *w, uint64_t seed)
     w->seed = world_mix(seed, 20);
     w->ranks = 2 + (uint32_t)world_below(w, WORLD_RANKS - 1);
     w->storm = w->wanting = true;
-    w->other_version = world_one_in(w, 10) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
-    w->hopeless =
-        !w->other_version && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
+    w->other = world_one_in(w, 10) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
+    bool sum = w->other && world_one_in(w, 2);
+    w->hopeless = !w->other && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
     w->truth[0] = world_mix(seed, 1);
     for (uint64_t s = 0; s < STEPS_MAX; s++) w->truth[s + 1] = world_step(w->truth[s], s);
     for (uint32_t i = 0; i < w->ranks; i++)
-        w->process[i] = (struct process){.world = w,
-                                         .rank = i,
-                                         .nccl = i && i == w->other_version ? 22705 : 22809,
-                                         .starts_ns = (int64_t)world_below(w, 500) * LH_MS};
+        w->process[i] =
+            (struct process){.world = w,
+                             .rank = i,
+                             .nccl = i && i == w->other && !sum ? 22705 : 22809,
+                             .sum = i && i == w->other && sum ? WK_SUM_BF16 : WK_SUM_FP32,
+                             .starts_ns = (int64_t)world_below(w, 500) * LH_MS};
 }
 
 static void tear_down(struct world *w)

@@ -250,7 +250,8 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .ranks = p->conf.ranks,
         .life = lh_random_u64(p->conf.env) | 1,
         .share_bytes = 3 * bytes,
-        .reduce_bytes = bytes,
+        .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum),
+        .sum = p->conf.sum,
         .gather_ns = p->conf.gather_ns,
         .hello_ns = 200 * LH_MS,
         .beat_ns = 500 * LH_MS,
@@ -302,6 +303,7 @@ static LH_MUST lh_err make(struct wk_peers *p)
         .parts = 4,
         .sum = s->gradient,
         .sums = s->values + WK_FIGURES,
+        .type = p->conf.sum,
     };
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->bell < 0) return lh_fail_errno(errno, "a bell");

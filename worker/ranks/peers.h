@@ -23,7 +23,8 @@ struct wk_peers_conf {
     const char *address;
     struct wk_tls_conf tls;
     uint32_t rank, ranks;
-    int64_t patience_ns; // How long a rank may take for its part of a step.
+    enum wk_sum_type sum; // As what gradients cross; the same for all ranks.
+    int64_t patience_ns;  // How long a rank may take for its part of a step.
     // How long a leader waits for ranks that are not there, before it goes on without them.
     int64_t gather_ns;
     struct wk_comm *comm;         // takes

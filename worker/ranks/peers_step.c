@@ -6,8 +6,9 @@
 //  64 f64 rate             72 f64 beta1       80 f64 beta2      88 f64 eps
 //  96 f64 weight decay    104 f64 clip       112 u32 ids, sequences * (length + 1)
 //
-// A figure is written as 16-bit pieces, each a whole number in a float, because a sum with zeros
-// gives those back to the bit: 4 of the double nll, 1 `first`, 4 of the double first_square.
+// A figure is written as 8-bit pieces, each a whole number in a float, because a sum with zeros
+// gives those back to the bit, in bf16 too: 8 of the double nll, 4 of `first`, 8 of the double
+// first_square.
 #include "worker/ranks/peers_step.h"
 
 #include <stdlib.h>
@@ -16,8 +17,8 @@
 #include "common/base/check.h"
 
 static const uint32_t magic = 0x54535057;
-enum { PIECES = 4, TOKENS_MAX = 1 << 24 };
-LH_STATIC_ASSERT(2 * PIECES + 1 == WK_FIGURES_EACH, "two doubles and a count");
+enum { DOUBLE = 8, COUNT = 4, TOKENS_MAX = 1 << 24 }; // DOUBLE, COUNT: pieces
+LH_STATIC_ASSERT(2 * DOUBLE + COUNT == WK_FIGURES_EACH, "two doubles and a count");
 
 void wk_peers_step_put(struct lh_buf *out, const struct lh_hash *manifest,
                        const struct wk_reduce_step *s)
@@ -101,18 +102,30 @@ struct wk_part wk_peers_part(uint32_t sequences, uint32_t part, uint32_t parts)
 
 // ---------------------------------------------------------------- figures
 
+static float *put_pieces(float *at, uint64_t bits, int pieces)
+{
+    for (int i = 0; i < pieces; i++) *at++ = (float)(bits >> (8 * i) & 0xff);
+    return at;
+}
+
+static const float *get_pieces(const float *at, uint64_t *bits, int pieces)
+{
+    *bits = 0;
+    for (int i = 0; i < pieces; i++) *bits |= (uint64_t)*at++ << (8 * i);
+    return at;
+}
+
 static float *put_double(float *at, double value)
 {
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    for (int i = 0; i < PIECES; i++) *at++ = (float)(bits >> (16 * i) & 0xffff);
-    return at;
+    return put_pieces(at, bits, DOUBLE);
 }
 
 static const float *get_double(const float *at, double *value)
 {
-    uint64_t bits = 0;
-    for (int i = 0; i < PIECES; i++) bits |= (uint64_t)*at++ << (16 * i);
+    uint64_t bits;
+    at = get_pieces(at, &bits, DOUBLE);
     memcpy(value, &bits, sizeof bits);
     return at;
 }
@@ -120,7 +133,7 @@ static const float *get_double(const float *at, double *value)
 void wk_figures_put(float *figures, uint32_t part, const struct wk_share *share)
 {
     float *at = put_double(figures + (size_t)part * WK_FIGURES_EACH, share->nll);
-    *at++ = (float)share->first;
+    at = put_pieces(at, share->first, COUNT);
     put_double(at, share->first_square);
 }
 
@@ -128,8 +141,10 @@ void wk_figures_get(const float *figures, uint32_t parts, struct wk_gathered *su
 {
     for (uint32_t part = 1; part < parts; part++) {
         struct wk_share share = {0};
+        uint64_t first;
         const float *at = get_double(figures + (size_t)part * WK_FIGURES_EACH, &share.nll);
-        share.first = (uint32_t)*at++;
+        at = get_pieces(at, &first, COUNT);
+        share.first = (uint32_t)first;
         get_double(at, &share.first_square);
         sum->nll += share.nll;
         if (share.first && sum->samples < WK_SAMPLES_MAX) sum->sample[sum->samples++] = share;

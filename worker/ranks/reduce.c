@@ -1,6 +1,11 @@
 // Reduce among one: the leader computes everything. See reduce.h.
 #include "worker/ranks/reduce.h"
 
+const char *wk_sum_word(enum wk_sum_type type)
+{
+    return type == WK_SUM_BF16 ? "bf16" : "fp32";
+}
+
 static float *parameters(struct wk_reduce *r)
 {
     (void)r;

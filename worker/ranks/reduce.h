@@ -32,7 +32,21 @@
 
 enum { WK_RANKS_MAX = 64 }; // GPUs or sockets of one host
 // Floats behind a trainer's gradient that peers add up with it: what they tell of their parts.
-enum { WK_FIGURES_EACH = 9, WK_FIGURES = WK_RANKS_MAX * WK_FIGURES_EACH };
+enum { WK_FIGURES_EACH = 20, WK_FIGURES = WK_RANKS_MAX * WK_FIGURES_EACH };
+
+// As what gradients cross between ranks: ranks.wire, its words in their order. In bf16 each rank's
+// part of a value is rounded to bf16 (nearest, ties to even), and so is every sum of parts, which
+// are added in rank's order: bf16(bf16(bf16(x0) + bf16(x1)) + bf16(x2)) and so on. (NCCL has an
+// order of its own.) A rounding moves a value by 2^-8 of it at most, so over N ranks a sum is off
+// by about N/256 of the sum of the parts' absolute values at most. All ranks hold the same bits.
+// What is not finite stays so; a sum beyond 3.39e38 is infinite. A leader alone rounds nothing.
+enum wk_sum_type { WK_SUM_FP32, WK_SUM_BF16 };
+const char *wk_sum_word(enum wk_sum_type type); // "bf16"
+// Bytes of a value between ranks.
+static inline uint32_t wk_sum_bytes(enum wk_sum_type type)
+{
+    return type == WK_SUM_BF16 ? 2 : 4;
+}
 
 struct wk_part { // sequences [from, from + count) of a step
     uint32_t from, count;

@@ -1,7 +1,8 @@
 // Reduce in shared memory. See reduce_shm.h.
 //
 // Layout of the segment (mode 0600): struct segment; ids of a step, u32 [sequences][length + 1];
-// parameters, fp32 [values]; one gradient, fp32 [values], for each rank but the leader.
+// parameters, fp32 [values]; one gradient, fp32 or bf16 [values], for each rank but the leader.
+// With bf16 a rank computes in memory of its own, and converts when it gives.
 //
 //  1. A rank's life is a robust mutex that it holds: when its process dies, however, the kernel
 //     gives the mutex free and says so. So nobody has to guess by time or by process numbers.
@@ -27,8 +28,9 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "kernels/convert.h"
 
-enum { LOOK_MS = 100, PAGE = 4096, VERSION = 1 };
+enum { LOOK_MS = 100, PAGE = 4096, VERSION = 2 };
 static const uint32_t MAGIC = 0x534d524c; // "LRMS", stored last
 
 struct seat {
@@ -43,6 +45,7 @@ struct seat {
 struct segment {
     _Atomic uint32_t ready; // MAGIC
     uint32_t version, ranks, sequences, length;
+    uint32_t sum; // enum wk_sum_type
     uint64_t values;
     struct lh_hash manifest;
     pthread_mutex_t leader; // held by the leader
@@ -73,9 +76,11 @@ static size_t parameters_at(const struct wk_shm_conf *c)
     return ids_at() + paged(ids_bytes(c));
 }
 
-static size_t gradient_at(const struct wk_shm_conf *c, uint32_t rank) // rank c->ranks: the end
+// From rank 1 on; rank c->ranks: the end.
+static size_t gradient_at(const struct wk_shm_conf *c, uint32_t rank)
 {
-    return parameters_at(c) + rank * paged(c->values * sizeof(float));
+    size_t first = parameters_at(c) + paged(c->values * sizeof(float));
+    return first + (rank - 1) * paged(c->values * wk_sum_bytes(c->sum));
 }
 
 static void *at(struct segment *g, size_t offset)
@@ -247,8 +252,12 @@ static bool wait_for(struct leader *l, uint32_t rank)
 static void add_up(struct leader *l, uint32_t rank, float *gradient, struct wk_gathered *sum)
 {
     const struct wk_share *share = &l->g->seat[rank].share;
-    const float *theirs = at(l->g, gradient_at(&l->conf, rank));
-    for (uint64_t i = 0; i < l->conf.values; i++) gradient[i] += theirs[i];
+    const void *theirs = at(l->g, gradient_at(&l->conf, rank));
+    const float *wide = theirs;
+    if (l->conf.sum == WK_SUM_BF16)
+        lk_bf16_add(theirs, gradient, l->conf.values);
+    else
+        for (uint64_t i = 0; i < l->conf.values; i++) gradient[i] += wide[i];
     sum->nll += share->nll;
     if (share->first && sum->samples < WK_SAMPLES_MAX) sum->sample[sum->samples++] = *share;
 }
@@ -370,6 +379,7 @@ static LH_MUST lh_err fill(struct segment *g, const struct wk_shm_conf *c)
     g->sequences = c->sequences;
     g->length = c->length;
     g->values = c->values;
+    g->sum = c->sum;
     g->manifest = c->manifest;
     LH_TRY(mutex_init(&g->leader));
     for (uint32_t rank = 0; rank < c->ranks; rank++) LH_TRY(mutex_init(&g->seat[rank].alive));
@@ -426,6 +436,7 @@ struct wk_seat {
     struct segment *g;
     struct seat *seat;
     uint32_t rank, task; // task: the last one taken
+    float *gradient;     // Its own, in fp32; NULL: the one in the segment is in fp32.
 };
 
 static LH_MUST lh_err attach(const struct wk_shm_conf *c, struct segment **out)
@@ -443,17 +454,35 @@ static LH_MUST lh_err attach(const struct wk_shm_conf *c, struct segment **out)
     bool alive = atomic_load(&g->ready) == MAGIC && is_alive(&g->leader);
     bool same = g->version == VERSION && g->ranks == c->ranks && g->sequences == c->sequences &&
                 g->length == c->length && g->values == c->values &&
-                lh_hash_equal(&g->manifest, &c->manifest) && bytes == want;
-    if (alive && same) {
+                lh_hash_equal(&g->manifest, &c->manifest);
+    enum wk_sum_type sum = g->sum == WK_SUM_BF16 ? WK_SUM_BF16 : WK_SUM_FP32;
+    if (alive && same && sum == c->sum && bytes == want) {
         *out = g;
         return LH_OK;
     }
     munmap(g, mapped);
     if (!alive) return lh_fail(LH_ERR_UNAVAILABLE, "the leader of %s is gone", c->name);
+    if (same && sum != c->sum)
+        return lh_fail(LH_ERR_CONFIG,
+                       "ranks.wire is %s here, and the leader of %s has %s: give all ranks of a "
+                       "region the same",
+                       wk_sum_word(c->sum), c->name, wk_sum_word(sum));
     return lh_fail(LH_ERR_CONFIG,
                    "the leader of %s has another model, batch or ranks.count: give all ranks of a "
                    "region the same settings",
                    c->name);
+}
+
+static LH_MUST lh_err sit_down(struct wk_seat *s)
+{
+    s->seat = &s->g->seat[s->rank];
+    bool narrow = s->conf.sum == WK_SUM_BF16;
+    if (narrow) s->gradient = lh_zeros(s->conf.values, sizeof *s->gradient);
+    if (narrow && !s->gradient)
+        return lh_fail(LH_ERR_NO_MEMORY, "rank %u: a gradient of %llu values", s->rank,
+                       (unsigned long long)s->conf.values);
+    if (take_over(&s->seat->alive)) return LH_OK;
+    return lh_fail(LH_ERR_BUSY, "rank %u of %s is another process", s->rank, s->conf.name);
 }
 
 lh_err wk_seat_take(const struct wk_shm_conf *conf, uint32_t rank, struct wk_seat **out)
@@ -465,13 +494,11 @@ lh_err wk_seat_take(const struct wk_shm_conf *conf, uint32_t rank, struct wk_sea
     s->rank = rank;
     lh_err err = attach(conf, &s->g);
     if (!err) {
-        s->seat = &s->g->seat[rank];
-        if (!take_over(&s->seat->alive)) {
-            munmap(s->g, gradient_at(conf, conf->ranks));
-            err = lh_fail(LH_ERR_BUSY, "rank %u of %s is another process", rank, conf->name);
-        }
+        err = sit_down(s);
+        if (err) munmap(s->g, gradient_at(conf, conf->ranks));
     }
     if (err) {
+        free(s->gradient);
         free(s);
         return err;
     }
@@ -502,7 +529,7 @@ lh_err wk_seat_wait(struct wk_seat *s, struct wk_task *task)
         .step = s->seat->step,
         .part = s->seat->part,
         .params = at(s->g, parameters_at(&s->conf)),
-        .gradient = at(s->g, gradient_at(&s->conf, s->rank)),
+        .gradient = s->gradient ? s->gradient : at(s->g, gradient_at(&s->conf, s->rank)),
     };
     task->step.ids = at(s->g, ids_at());
     return LH_OK;
@@ -512,6 +539,8 @@ void wk_seat_give(struct wk_seat *s, const struct wk_share *share)
 {
     s->seat->failed = !share;
     if (share) s->seat->share = *share;
+    if (share && s->gradient)
+        lk_bf16_of_fp32(s->gradient, at(s->g, gradient_at(&s->conf, s->rank)), s->conf.values);
     atomic_store(&s->seat->done, s->task);
     ring(s->g);
 }
@@ -522,5 +551,6 @@ void wk_seat_leave(struct wk_seat *s)
     pthread_mutex_unlock(&s->seat->alive);
     ring(s->g);
     munmap(s->g, gradient_at(&s->conf, s->conf.ranks));
+    free(s->gradient);
     free(s);
 }

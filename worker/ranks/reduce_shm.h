@@ -16,6 +16,7 @@ struct wk_shm_conf {
     uint64_t values;              // parameters
     uint32_t ranks;               // seats, the leader's included: 2 to WK_RANKS_MAX
     uint32_t sequences, length;   // the most that a step has
+    enum wk_sum_type sum;         // As what the ranks give gradients.
     // A rank that lives but gives nothing for this long after the leader finished its own part is
     // left out until it caught up.
     int64_t patience_ms;
@@ -40,7 +41,7 @@ struct wk_task {
 };
 
 // Takes seat `rank`, 1 and on. LH_ERR_UNAVAILABLE: nobody leads yet. LH_ERR_BUSY: the seat is
-// taken. LH_ERR_CONFIG: the leader's model or ranks are others.
+// taken. LH_ERR_CONFIG: the leader's model, ranks or sum are others.
 LH_MUST lh_err wk_seat_take(const struct wk_shm_conf *conf, uint32_t rank, struct wk_seat **out);
 // Waits a moment for work. LH_ERR_DEADLINE: none came. LH_ERR_UNAVAILABLE: the leader is gone,
 // leave. LH_ERR_CANCELLED: the run is over, leave and end.

@@ -89,6 +89,7 @@ struct wk_region_conf {
     uint32_t rank, ranks;               // the leader is rank 0
     uint64_t life;                      // the process has it at random, never 0
     uint64_t share_bytes, reduce_bytes; // what share() and reduce() carry
+    enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
     int64_t gather_ns; // how long the leader waits for ranks that are not there yet
     int64_t hello_ns;  // between two HELLOs
     int64_t beat_ns, silence_ns;

@@ -178,26 +178,30 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
     if (r->phase == WK_REGION_STANDS) next_step(r, now);
 }
 
-static void refuse(struct wk_region *r, const struct wk_region_message *m, uint32_t mine)
+// True: the rank can't take part, and hears why.
+static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
-    char text[WK_REGION_TEXT], theirs[32], ours[32];
-    int n =
-        snprintf(text, sizeof text,
-                 "rank %u has NCCL %s, the leader %s: give all ranks of a region the same", m->rank,
-                 wk_nccl_version_text((int)m->nccl, theirs), wk_nccl_version_text((int)mine, ours));
+    char text[WK_REGION_TEXT], has[32], leader[32];
+    uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
+    bool version = m->nccl != mine && !LH_BUG("region_any_version");
+    bool sum = m->sum != r->conf.sum && !LH_BUG("region_any_sum");
+    if (!version && !sum) return false;
+    const char *what = version ? "NCCL" : "ranks.wire";
+    const char *theirs = version ? wk_nccl_version_text((int)m->nccl, has) : wk_sum_word(m->sum);
+    const char *ours = version ? wk_nccl_version_text((int)mine, leader) : wk_sum_word(r->conf.sum);
+    int n = snprintf(text, sizeof text,
+                     "rank %u has %s %s, the leader %s: give all ranks of a region the same",
+                     m->rank, what, theirs, ours);
     struct wk_region_message no = {.kind = WK_REGION_REFUSED, .payload = lh_span(text, (size_t)n)};
     wk_region_send(r, m->rank, &no);
+    return true;
 }
 
 static void hello(struct wk_region *r, const struct wk_region_message *m, int64_t now)
 {
     struct wk_region_peer *p = &r->peer[m->rank];
-    uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
     if (p->life && p->life != m->life) return; // the one before it was not given up yet
-    if (m->nccl != mine && !LH_BUG("region_any_version")) {
-        refuse(r, m, mine);
-        return;
-    }
+    if (refuse(r, m)) return;
     // One that was on its way when its sender was taken into the epoch.
     bool in = p->life && r->epoch && wk_region_in(r->members, m->rank);
     if (in && m->epoch != r->epoch) return;

@@ -45,7 +45,7 @@ static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
-    if (order == WK_COMM_REDUCE) return c->ops->reduce(c, a->sum, a->sums);
+    if (order == WK_COMM_REDUCE) return c->ops->reduce(c, a->sum, a->sums, a->type);
     return c->ops->share(c, a->part, c->what == WK_REGION_SHARE_ALL ? a->parts : 1);
 }
 

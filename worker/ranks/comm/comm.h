@@ -28,6 +28,7 @@ struct wk_comm_arrays {
     uint32_t parts;
     float *sum; // is added up over all ranks
     uint64_t sums;
+    enum wk_sum_type type; // As what they cross between ranks.
 };
 
 struct wk_comm;
@@ -41,7 +42,7 @@ struct wk_comm_ops {
     // communicator.
     lh_err (*init)(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank);
     lh_err (*share)(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts);
-    lh_err (*reduce)(struct wk_comm *c, float *sum, uint64_t sums);
+    lh_err (*reduce)(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type);
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone

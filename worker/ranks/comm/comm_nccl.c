@@ -3,7 +3,8 @@
 // Everything of an epoch (communicator, stream, buffers) is made by init() and freed by end(), so
 // that nothing which an aborted operation might still write to is used again. Calls of NCCL's and
 // of the device only queue: every wait looks at the communicator's error and at `stop` each
-// millisecond.
+// millisecond. Gradients that are summed in bf16 are converted in the pass that copies them to and
+// from pinned memory, so half as many bytes cross PCIe as well.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <poll.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/convert.h"
 #include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/nccl.h"
 
@@ -20,8 +22,9 @@ enum { SLOTS = 2, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
 struct slot { // a bucket on its way
     void *device, *pinned;
     lk_gpu_event event;
-    void *to; // The result's place on the host; NULL: none.
-    size_t bytes;
+    void *to;     // The result's place on the host; NULL: none.
+    size_t bytes; // The bucket's size on the device.
+    bool narrow;  // The bucket is bf16 there, and fp32 on the host.
     bool busy;
 };
 
@@ -93,7 +96,10 @@ static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
         LH_TRY(look(d));
         LH_TRY(pause_for(d));
     }
-    if (s->to) memcpy(s->to, s->pinned, s->bytes);
+    if (s->to && s->narrow)
+        lk_fp32_of_bf16(s->pinned, s->to, s->bytes / sizeof(uint16_t));
+    else if (s->to)
+        memcpy(s->to, s->pinned, s->bytes);
     s->busy = false;
     return LH_OK;
 }
@@ -106,12 +112,17 @@ static LH_MUST lh_err finish_all(struct device_comm *d)
 
 // ---------------------------------------------------------------- buckets
 
-static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, const void *from, size_t bytes)
+static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, const void *from, size_t bytes,
+                            bool narrow)
 {
     LH_TRY(finish(d, s));
     s->bytes = bytes;
+    s->narrow = narrow;
     if (!from) return LH_OK;
-    memcpy(s->pinned, from, bytes);
+    if (narrow)
+        lk_bf16_of_fp32(from, s->pinned, bytes / sizeof(uint16_t));
+    else
+        memcpy(s->pinned, from, bytes);
     return device_err(d, d->gpu.backend->memory->copy_in(s->device, s->pinned, bytes, d->stream),
                       "a copy to it");
 }
@@ -128,17 +139,19 @@ static LH_MUST lh_err fetch(struct device_comm *d, struct slot *s, void *to)
 }
 
 // From the end on: a backward pass finishes the last layers' gradients first.
-static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums)
+static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type)
 {
     struct device_comm *d = comm_of(c);
-    size_t most = d->bucket_bytes / sizeof *sum;
+    bool narrow = type == WK_SUM_BF16;
+    size_t each = wk_sum_bytes(type), most = d->bucket_bytes / each;
     for (uint64_t end = sums, n = 0; end; n++) {
         size_t count = end < most ? (size_t)end : most;
         struct slot *s = &d->slot[n % SLOTS];
         float *at = sum + (end -= count);
-        LH_TRY(begin(d, s, at, count * sizeof *sum));
+        LH_TRY(begin(d, s, at, count * each, narrow));
         LH_TRY(settle(d,
-                      d->nccl.api.all_reduce(s->device, s->device, count, WK_NCCL_FP32, WK_NCCL_SUM,
+                      d->nccl.api.all_reduce(s->device, s->device, count,
+                                             narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM,
                                              d->comm, d->stream),
                       "AllReduce"));
         LH_TRY(fetch(d, s, at));
@@ -154,7 +167,7 @@ static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_par
         struct slot *s = &d->slot[n % SLOTS];
         uint8_t *here = (uint8_t *)part->data + at;
         if (bytes > d->bucket_bytes) bytes = d->bucket_bytes;
-        LH_TRY(begin(d, s, root ? here : NULL, bytes));
+        LH_TRY(begin(d, s, root ? here : NULL, bytes, false));
         LH_TRY(settle(d,
                       d->nccl.api.broadcast(s->device, s->device, bytes, WK_NCCL_UINT8, 0, d->comm,
                                             d->stream),

@@ -302,9 +302,9 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
     return LH_OK;
 }
 
-static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums)
+static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type)
 {
-    return wk_ring_sum(&tcp_of(c)->ring, sum, sums);
+    return wk_ring_sum(&tcp_of(c)->ring, sum, sums, type);
 }
 
 static void end(struct wk_comm *c)
@@ -336,7 +336,7 @@ static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *con
     t->after = t->before = wk_stream_none();
     for (int i = 0; i < WK_DOOR_GUESTS; i++) t->door.guest[i].stream = wk_stream_none();
     for (uint32_t rank = 0; rank < WK_RANKS_MAX; rank++) t->come[rank] = wk_stream_none();
-    t->scratch = malloc(WK_RING_SEGMENT_BYTES);
+    t->scratch = malloc(WK_RING_SCRATCH_BYTES);
     if (!t->scratch) return lh_fail(LH_ERR_NO_MEMORY, "a ring of ranks");
     if (conf->address[0]) {
         LH_TRY(wk_address_numeric(conf->address, &t->own));

@@ -2,8 +2,9 @@
 //
 // Invariants: 1. segments of a kind are sent and received in order, so a count says which; 2. a
 // partial sum is made in the array itself, and is overwritten by the result only after it was sent:
-// the result is made of it; 3. whatever has come is read before one waits for room to send, so no
-// two neighbours wait for each other.
+// the result is made of it; 3. what crosses as bf16 is converted a segment at a time, on its way
+// out of the array and on its way in; 4. whatever has come is read before one waits for room to
+// send, so no two neighbours wait for each other.
 #include "worker/ranks/comm/ring.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "kernels/convert.h"
 
 static const uint32_t magic = 0x47455357;
 enum kind { PARTIAL = 1, RESULT = 2 };
@@ -26,9 +28,9 @@ struct transfer { // one segment on its way
 struct operation {
     struct wk_ring *ring;
     uint8_t *data;
-    size_t bytes;
+    size_t bytes;            // On the wire; `data` has twice as many with `narrow`.
     uint32_t segments, root; // root: the rank that results begin at
-    bool sums;
+    bool sums, narrow;       // narrow: fp32 in `data`, bf16 on the wire
     // Segments by kind: that may be sent, were sent, have come.
     uint32_t ready[3], sent[3], come[3];
     struct transfer in, out;
@@ -52,11 +54,17 @@ static uint32_t to_come(const struct operation *o, enum kind kind)
     return comes ? o->segments : 0;
 }
 
+// A segment's place in the array, and its bytes on the wire.
 static uint8_t *segment(const struct operation *o, uint32_t n, size_t *bytes)
 {
     size_t at = (size_t)n * WK_RING_SEGMENT_BYTES, left = o->bytes - at;
     *bytes = left < WK_RING_SEGMENT_BYTES ? left : WK_RING_SEGMENT_BYTES;
-    return o->data + at;
+    return o->data + (o->narrow ? 2 * at : at);
+}
+
+static uint8_t *outgoing(const struct operation *o)
+{
+    return o->ring->scratch + WK_RING_SEGMENT_BYTES;
 }
 
 // ---------------------------------------------------------------- sending
@@ -74,6 +82,10 @@ static void begin_sending(struct operation *o)
     lh_put_u32(&head, (uint32_t)kind);
     lh_put_u32(&head, o->ring->operations);
     lh_put_u32(&head, o->sent[kind]);
+    if (!o->narrow) return;
+    size_t bytes;
+    const float *x = (const float *)(const void *)segment(o, o->sent[kind], &bytes);
+    lk_bf16_of_fp32(x, (uint16_t *)(void *)outgoing(o), bytes / sizeof(uint16_t));
 }
 
 static LH_MUST lh_err lost(const struct wk_ring *r, const char *which, int failed)
@@ -93,7 +105,7 @@ static LH_MUST lh_err send_some(struct operation *o)
         uint8_t *body = segment(o, o->sent[t->kind], &bytes);
         bool head = t->done < WK_RING_HEAD_BYTES;
         size_t at = head ? t->done : t->done - WK_RING_HEAD_BYTES;
-        const uint8_t *from = head ? t->head + at : body + at;
+        const uint8_t *from = head ? t->head + at : (o->narrow ? outgoing(o) : body) + at;
         ssize_t n = wk_stream_send(o->ring->after, from, (head ? WK_RING_HEAD_BYTES : bytes) - at,
                                    head && bytes);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
@@ -124,11 +136,15 @@ static LH_MUST lh_err check_head(struct operation *o)
 
 static void take(struct operation *o, uint8_t *to, size_t bytes)
 {
-    if (o->in.kind == PARTIAL) {
-        float *x = (float *)(void *)to;
-        const float *lower = (const float *)(const void *)o->ring->scratch;
+    float *x = (float *)(void *)to;
+    const float *lower = (const float *)(const void *)o->ring->scratch;
+    const uint16_t *narrow = (const uint16_t *)(const void *)o->ring->scratch;
+    if (o->narrow && o->in.kind == PARTIAL)
+        lk_bf16_add(narrow, x, bytes / sizeof *narrow);
+    else if (o->narrow)
+        lk_fp32_of_bf16(narrow, x, bytes / sizeof *narrow);
+    else if (o->in.kind == PARTIAL)
         for (size_t i = 0; i < bytes / sizeof *x; i++) x[i] = lower[i] + x[i];
-    }
     uint32_t n = ++o->come[o->in.kind];
     o->ready[o->in.kind] = n;
     if (o->in.kind == PARTIAL && o->ring->rank == o->root) o->ready[RESULT] = n;
@@ -149,9 +165,9 @@ static LH_MUST lh_err receive_some(struct operation *o)
         if (!t->busy) *t = (struct transfer){.busy = true};
         bool head = t->done < WK_RING_HEAD_BYTES;
         uint8_t *body = head ? NULL : segment(o, o->come[t->kind], &bytes);
-        uint8_t *to =
-            head ? t->head + t->done
-                 : (t->kind == PARTIAL ? o->ring->scratch : body) + t->done - WK_RING_HEAD_BYTES;
+        bool aside = t->kind == PARTIAL || o->narrow;
+        uint8_t *to = head ? t->head + t->done
+                           : (aside ? o->ring->scratch : body) + t->done - WK_RING_HEAD_BYTES;
         size_t left = WK_RING_HEAD_BYTES + bytes - t->done;
         ssize_t n = wk_stream_recv(o->ring->before, to, left);
         if (n < 0 && (errno == EAGAIN || errno == EINTR)) return LH_OK;
@@ -189,9 +205,9 @@ static LH_MUST lh_err wait_for(const struct operation *o)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums)
+static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums, bool narrow)
 {
-    struct operation o = {.ring = r, .data = data, .bytes = bytes, .sums = sums};
+    struct operation o = {.ring = r, .data = data, .bytes = bytes, .sums = sums, .narrow = narrow};
     o.segments = (uint32_t)((bytes + WK_RING_SEGMENT_BYTES - 1) / WK_RING_SEGMENT_BYTES);
     o.root = sums ? r->ranks - 1 : 0;
     if (r->rank == 0) o.ready[sums ? PARTIAL : RESULT] = o.segments;
@@ -206,12 +222,12 @@ static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums
     return LH_OK;
 }
 
-lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n)
+lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type)
 {
-    return run(r, x, (size_t)n * sizeof *x, true);
+    return run(r, x, (size_t)n * wk_sum_bytes(type), true, type == WK_SUM_BF16);
 }
 
 lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes)
 {
-    return run(r, data, bytes, false);
+    return run(r, data, bytes, false, false);
 }

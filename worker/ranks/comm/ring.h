@@ -9,7 +9,7 @@
 //
 // Bytes of a segment, little endian:
 //   0 u32 magic "WSEG"   4 u32 kind (1 partial sum, 2 result)   8 u32 operation, counted from 0
-//  12 u32 segment, counted from 0   16 the segment's bytes, fp32 or opaque
+//  12 u32 segment, counted from 0   16 the segment's bytes: fp32, bf16 or opaque
 // The reader knows what comes; anything else ends the operation with LH_ERR_MALFORMED.
 #ifndef WK_RING_H
 #define WK_RING_H
@@ -20,9 +20,11 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "worker/ranks/reduce.h"
 #include "worker/stream/stream.h"
 
 enum { WK_RING_HEAD_BYTES = 16, WK_RING_SEGMENT_BYTES = 256 << 10 };
+enum { WK_RING_SCRATCH_BYTES = 2 * WK_RING_SEGMENT_BYTES }; // a segment that comes, one that goes
 
 struct wk_ring {
     // Connections that stand; both ends of a ring of two differ. Borrows.
@@ -30,11 +32,12 @@ struct wk_ring {
     uint32_t ranks, rank;
     int bell;            // readable: leave, with LH_ERR_CANCELLED
     uint32_t operations; // How many ended well.
-    uint8_t *scratch;    // WK_RING_SEGMENT_BYTES, the caller's
+    uint8_t *scratch;    // WK_RING_SCRATCH_BYTES, the caller's
 };
 
-// x[n] becomes the sum over all ranks. LH_ERR_UNAVAILABLE: a neighbour is gone.
-LH_MUST lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n);
+// x[n] becomes the sum over all ranks; with WK_SUM_BF16 the wire carries bf16, as reduce.h says.
+// All ranks give the same type. LH_ERR_UNAVAILABLE: a neighbour is gone.
+LH_MUST lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type);
 // `bytes` of rank 0 at `data` come to all ranks.
 LH_MUST lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes);
 

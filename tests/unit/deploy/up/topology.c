@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "deploy/up/topology.h"
+#include "worker/ranks/reduce.h"
 
 #define TOP "run: demo\nbudget_tokens: 1000\ncoordinator: {region: eu}\n"
 #define SERVERS                                                                                    \
@@ -65,12 +66,15 @@ static void gpus_have_ranks(void **state)
     (void)state;
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
-                                   "  ap: {ranks: 2, reduce: tcp}\n  af: {gpus: 4, ranks: 4}\n";
+                                   "  ap: {ranks: 2, reduce: tcp, wire: bf16}\n"
+                                   "  af: {gpus: 4, ranks: 4}\n";
     assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
     assert_int_equal(t->region[0].ranks, 8);
     assert_int_equal(t->region[0].reduce, WK_REDUCE_NCCL);
     assert_int_equal(t->region[1].reduce, WK_REDUCE_SHM);
     assert_int_equal(t->region[2].reduce, WK_REDUCE_TCP);
+    assert_int_equal(t->region[2].wire, WK_SUM_BF16);
+    assert_int_equal(t->region[1].wire, WK_SUM_FP32);
     assert_int_equal(t->region[3].ranks, 4);
     assert_int_equal(t->helpers, 2 * 7 + 2 + 1 + 3);
     dp_topology_free(t);
@@ -100,6 +104,7 @@ static void refusals(void **state)
         {TOP "regions: {eu: {gpus: 8, ranks: 4}}\n", "f:4: eu: 8 gpus and 4 ranks: each GPU has"},
         {TOP "regions: {eu: {gpus: 8, reduce: tcp}}\n", "gpus are used by reduce: nccl alone"},
         {TOP "regions: {eu: {ranks: 2, reduce: mpi}}\n", "f:4: reduce: \"mpi\" is not valid"},
+        {TOP "regions: {eu: {ranks: 2, wire: fp16}}\n", "f:4: wire: \"fp16\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
          "f:9: no region ue; did you mean eu?"},
         {TOP REGIONS "servers:\n  - {name: eu, region: eu, shards: [0]}\n",

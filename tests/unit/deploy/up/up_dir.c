@@ -17,6 +17,7 @@
 #include "common/base/check.h"
 #include "deploy/models/import.h"
 #include "deploy/up/up_trainers.h"
+#include "worker/ranks/reduce.h"
 #include "tests/unit/deploy/models/tiny.h"
 
 static char root[] = "/tmp/longhaul-dir-XXXXXX";
@@ -291,7 +292,7 @@ static void gpus_are_reduced_by_nccl(void **state)
 {
     (void)state;
     char other[1024];
-    snprintf(other, sizeof other, "%.*s  us: {gpus: 2}\n",
+    snprintf(other, sizeof other, "%.*s  us: {gpus: 2, wire: bf16}\n",
              (int)(strstr(text, "  us: {workers: 2}") - text), text);
     struct dp_up *up = open_up(other);
     snprintf(run_dir + strlen(run_dir), 3, "-4");
@@ -302,6 +303,7 @@ static void gpus_are_reduced_by_nccl(void **state)
     const struct wk_settings *s = lh_config_settings(c);
     assert_int_equal(s->ranks.count, 2);
     assert_int_equal(s->ranks.reduce, WK_REDUCE_NCCL);
+    assert_int_equal(s->ranks.wire, WK_SUM_BF16);
     assert_int_equal(s->gpu.device, -1);
     lh_config_destroy(c);
     run_dir[strlen(run_dir) - 2] = 0;

@@ -259,6 +259,7 @@ static void ranks_take_memory(void **state)
         double copies;
         const char *says;
     } row[] = {{"{ranks: 3}", 2, "asia         3 ranks a worker, shm\n"},
+               {"{ranks: 3, wire: bf16}", 3, "asia         3 ranks a worker, shm in bf16\n"},
                {"{ranks: 3, reduce: tcp}", 8, "asia         3 ranks a worker, tcp\n"},
                {"{gpus: 8}", 28, "asia         8 ranks a worker, nccl, a GPU each\n"}};
     struct dp_plan alone, plan;

@@ -1,5 +1,5 @@
 // A step for a region's peers: put and got again, refused when it is wrong; parts that cover it;
-// figures that survive a sum to the bit.
+// figures that survive a sum to the bit, in bf16 too.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "kernels/convert.h"
 #include "worker/ranks/peers_step.h"
 
 enum { SEQUENCES = 3, LENGTH = 5, IDS = SEQUENCES * (LENGTH + 1) };
@@ -83,17 +84,20 @@ static void parts_cover_a_step(void **state)
         }
 }
 
-static void figures_survive_a_sum(void **state)
+static void figures_survive_a_sum_of(enum wk_sum_type type)
 {
     static const double nll[] = {0, 1.0 / 3, -1e300, 5e-324, 123456.789};
     float sum[WK_FIGURES] = {0};
     struct wk_gathered got = {0};
-    (void)state;
     for (uint32_t part = 1; part <= 5; part++) {
         float mine[WK_FIGURES] = {0};
-        const struct wk_share share = {nll[part - 1], part == 2 ? 0 : part, nll[5 - part]};
+        uint16_t narrow[WK_FIGURES];
+        uint32_t first = part == 2 ? 0 : part == 5 ? UINT32_MAX : part;
+        const struct wk_share share = {nll[part - 1], first, nll[5 - part]};
         wk_figures_put(mine, part, &share);
-        for (int i = 0; i < WK_FIGURES; i++) sum[i] += mine[i];
+        lk_bf16_of_fp32(mine, narrow, WK_FIGURES);
+        if (type == WK_SUM_BF16) lk_bf16_add(narrow, sum, WK_FIGURES);
+        for (int i = 0; type == WK_SUM_FP32 && i < WK_FIGURES; i++) sum[i] += mine[i];
     }
     wk_figures_get(sum, 6, &got);
     double all = 0;
@@ -101,7 +105,15 @@ static void figures_survive_a_sum(void **state)
     assert_true(got.nll == all);
     assert_int_equal(got.samples, 4); // the one that measured nothing gives none
     assert_int_equal(got.sample[0].first, 1);
+    assert_true(got.sample[3].first == UINT32_MAX);
     assert_true(got.sample[0].first_square == nll[4] && got.sample[3].first_square == nll[0]);
+}
+
+static void figures_survive_a_sum(void **state)
+{
+    (void)state;
+    figures_survive_a_sum_of(WK_SUM_FP32);
+    figures_survive_a_sum_of(WK_SUM_BF16);
 }
 
 int main(void)

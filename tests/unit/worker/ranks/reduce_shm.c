@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,6 +221,49 @@ static void the_sum_is_that_of_one_process(void **state)
     for (uint32_t rank = 1; rank < RANKS; rank++) assert_int_equal(end_of(f, rank), 0);
 }
 
+// Small whole numbers, whose sums bf16 has to the bit: with parameters of 0 at most 13 * 12.
+static void the_sum_in_bf16(void **state)
+{
+    struct fixture *f = *state;
+    f->conf.sum = WK_SUM_BF16;
+    lead(f);
+    memset(f->r->ops->parameters(f->r), 0, VALUES * sizeof(float));
+    for (uint32_t rank = 1; rank < RANKS; rank++) start_rank(f, rank, rank == 2 ? DIES : WORKS, 2);
+    wait_for_ranks(f, RANKS);
+    assert_int_equal(take_step(f, SEQUENCES), 3);
+    assert_true(take_step(f, SEQUENCES) >= 2); // the lost part is done by others
+    assert_true(WIFSIGNALED(end_of(f, 2)));
+    wait_for_ranks(f, RANKS - 1);
+    assert_int_equal(take_step(f, SEQUENCES), 2);
+    // The leader's own part is rounded as well: 257 is between two numbers of bf16.
+    struct wk_reduce_step step = step_of(f, 3);
+    struct wk_gathered sum = {0};
+    struct wk_part part;
+    float want = 256;
+    f->r->ops->deal(f->r, &step, &part);
+    for (uint64_t i = 0; i < VALUES; i++) f->gradient[i] = 257;
+    assert_int_equal(f->r->ops->gather(f->r, f->gradient, &sum, &part), LH_OK);
+    assert_int_equal(part.count, 0);
+    for (uint32_t s = 1; s < 3; s++) { // a sequence a rank; numbers from 256 to 512 are even
+        want += value_of(f->r->ops->parameters(f->r), f->ids + s * (LENGTH + 1), 0);
+        want = 4 * floorf(want / 4) + (fmodf(want, 4) == 3 ? 4 : fmodf(want, 4) >= 2 ? 2 : 0);
+    }
+    assert_true(f->gradient[0] == want && f->gradient[VALUES - 1] == want);
+}
+
+static void another_sum_is_refused_by_name(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_seat *seat = NULL;
+    lead(f);
+    struct wk_shm_conf other = f->conf;
+    other.sum = WK_SUM_BF16;
+    lh_err err = wk_seat_take(&other, 1, &seat);
+    assert_int_equal(err, LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(err), "ranks.wire is bf16 here"));
+    assert_non_null(strstr(lh_err_text(err), "has fp32"));
+}
+
 static void a_killed_rank_costs_its_work_only(void **state)
 {
     struct fixture *f = *state;
@@ -364,6 +408,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         TEST(the_sum_is_that_of_one_process),
+        TEST(the_sum_in_bf16),
+        TEST(another_sum_is_refused_by_name),
         TEST(a_killed_rank_costs_its_work_only),
         TEST(all_may_die_in_one_step),
         TEST(a_rank_that_was_started_again_at_once_is_lost_too),

@@ -15,6 +15,7 @@ static struct wk_region_message sample(void)
     struct wk_region_message m = {.kind = WK_REGION_EPOCH,
                                   .rank = 63,
                                   .nccl = 22809,
+                                  .sum = WK_SUM_BF16,
                                   .life = 0x0102030405060708,
                                   .epoch = 9,
                                   .step = 10,
@@ -37,6 +38,7 @@ static void there_and_back(void **state)
     assert_int_equal(got.kind, m.kind);
     assert_int_equal(got.rank, m.rank);
     assert_int_equal(got.nccl, m.nccl);
+    assert_int_equal(got.sum, WK_SUM_BF16);
     assert_true(got.life == m.life && got.epoch == m.epoch && got.step == m.step);
     assert_true(got.digest == m.digest && got.members == m.members && got.share);
     assert_memory_equal(got.id.bytes, m.id.bytes, sizeof m.id.bytes);
@@ -63,13 +65,14 @@ static void what_is_wrong(void **state)
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
     refused(&out, 0, 'X');             // magic
-    refused(&out, 4, 2);               // version
+    refused(&out, 4, 1);               // version
     refused(&out, 5, 0);               // kind
     refused(&out, 5, WK_REGION_KINDS); // kind
     refused(&out, 6, 64);              // rank
     refused(&out, 7, 2);               // share
     refused(&out, 12, 4);              // the payload's bytes
     refused(&out, 15, 0xff);           // the payload's bytes
+    refused(&out, 56, 2);              // sum
     refused(&out, 60, 1);              // zeros
     lh_put_u8(&out, 0);                // a byte too many
     assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_ERR_MALFORMED);

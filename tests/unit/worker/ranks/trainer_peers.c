@@ -1,7 +1,7 @@
 // The built-in trainer of a region of peers: real processes with parameters of their own, over TCP,
 // make the same training as one process at the same global batch, also when one of them is killed;
-// and the same bits as ranks that share memory. With NCCL and a plugin in LH_TEST_NCCL (the tests'
-// own: tests/nccl) in place of TCP.
+// and the same bits as ranks that share memory, in fp32 and in bf16. With NCCL and a plugin in
+// LH_TEST_NCCL (the tests' own: tests/nccl) in place of TCP.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -24,6 +24,7 @@ struct region {
     struct wk_reduce *reduce;
     struct wk_shm_conf shm; // Their shared memory, unless they are peers.
     bool peers;
+    enum wk_sum_type sum;
     int go;           // a byte into it lets the spare rank begin
     pid_t pid[RANKS]; // place 0: the spare
 };
@@ -70,15 +71,16 @@ static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
     return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(&tcp, out);
 }
 
-static struct wk_peers_conf peers_conf(struct lh_env *env, const char *name, uint32_t rank)
+static struct wk_peers_conf peers_conf(struct lh_env *env, const struct region *r, uint32_t rank)
 {
     struct wk_peers_conf conf = {.env = env,
                                  .rank = rank,
                                  .ranks = RANKS,
+                                 .sum = r->sum,
                                  .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
-    snprintf(conf.name, sizeof conf.name, "%s", name);
+    snprintf(conf.name, sizeof conf.name, "%s", r->name);
     if (open_comm(env, rank, &conf.comm)) _exit(6);
     return conf;
 }
@@ -88,7 +90,7 @@ static _Noreturn void be_peer(struct fixture *f, const struct region *r, uint32_
     struct checked c = {.result = -1};
     struct wk_peer *peer;
     if (lh_env_real_create(&c.env)) _exit(4);
-    struct wk_peer_conf conf = {.peers = peers_conf(c.env, r->name, number),
+    struct wk_peer_conf conf = {.peers = peers_conf(c.env, r, number),
                                 .manifest = f->manifest.hash,
                                 .shape = f->shape,
                                 .length = SEQUENCE,
@@ -137,25 +139,26 @@ static void start_ranks(struct fixture *f, struct region *r)
     r->go = go[1];
 }
 
-static void open_peers(struct fixture *f, struct region *r, int64_t gather_ns)
+static void open_peers(struct fixture *f, struct region *r, enum wk_sum_type sum, int64_t gather_ns)
 {
-    *r = (struct region){.peers = true};
+    *r = (struct region){.peers = true, .sum = sum};
     snprintf(r->name, sizeof r->name, "/longhaul-peers-%d", (int)getpid());
     start_ranks(f, r);
     assert_int_equal(lh_env_real_create(&r->env), LH_OK);
-    struct wk_reduce_peers_conf conf = {.peers = peers_conf(r->env, r->name, 0),
+    struct wk_reduce_peers_conf conf = {.peers = peers_conf(r->env, r, 0),
                                         .manifest = f->manifest.hash};
     conf.peers.gather_ns = gather_ns;
     assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
 }
 
-static void open_shared(struct fixture *f, struct region *r)
+static void open_shared(struct fixture *f, struct region *r, enum wk_sum_type sum)
 {
     *r = (struct region){.shm = {.manifest = f->manifest.hash,
                                  .values = f->manifest.values,
                                  .ranks = RANKS,
                                  .sequences = BATCH * ACCUMULATE,
                                  .length = SEQUENCE,
+                                 .sum = sum,
                                  .patience_ms = 600000}};
     char place[64];
     snprintf(place, sizeof place, "peers of test %d", (int)getpid());
@@ -212,7 +215,7 @@ static void peers_train_as_one_process(void **state)
 {
     struct fixture *f = *state;
     struct region r;
-    open_peers(f, &r, 600 * LH_SECOND);
+    open_peers(f, &r, WK_SUM_FP32, 600 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     for (uint64_t i = 0; i < STEPS; i++) {
@@ -233,7 +236,7 @@ static void a_lost_rank_is_done_without(void **state)
 {
     struct fixture *f = *state;
     struct region r;
-    open_peers(f, &r, 5 * LH_SECOND);
+    open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
     compare_a_step(a, b, 0, f->manifest.values);
@@ -248,18 +251,18 @@ static void a_lost_rank_is_done_without(void **state)
     close_region(&r, a);
 }
 
-static void the_same_bits_as_in_shared_memory(void **state)
+// Gives the parameters that all three end with.
+static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
 {
-    struct fixture *f = *state;
     struct region r;
     size_t bytes = f->manifest.values * sizeof(float);
     float *first = malloc(bytes);
     assert_non_null(first);
     for (int run = 0; run < 3; run++) {
         if (run)
-            open_peers(f, &r, 600 * LH_SECOND);
+            open_peers(f, &r, sum, 600 * LH_SECOND);
         else
-            open_shared(f, &r);
+            open_shared(f, &r, sum);
         struct wk_builtin_conf c = conf_with(f, r.reduce);
         struct wk_trainer *t = trainer_of(f, &c);
         for (uint64_t i = 0; i < STEPS; i++) take_step(t, i);
@@ -270,7 +273,49 @@ static void the_same_bits_as_in_shared_memory(void **state)
         if (run) assert_int_equal(failures(&r), 0);
         close_region(&r, t);
     }
-    free(first);
+    return first;
+}
+
+static void the_same_bits_as_in_shared_memory(void **state)
+{
+    const struct fixture *f = *state;
+    float *fp32 = the_same_bits_of(*state, WK_SUM_FP32);
+    float *bf16 = the_same_bits_of(*state, WK_SUM_BF16);
+    assert_memory_not_equal(fp32, bf16, f->manifest.values * sizeof *fp32); // it was in force
+    free(fp32);
+    free(bf16);
+}
+
+// Beside a trainer of one process, in fp32, each on its own from the same start. A gradient in bf16
+// is off by RANKS / 256 of the parts' absolute values at most (reduce.h), so what a step gains is
+// off by no more of what all parts gain; where they pull the same way, as here, that is the step's
+// gain. Errors have both signs, and many parameters take part: a tenth of that bound is asked for.
+static void bf16_learns_what_fp32_learns(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    open_peers(f, &r, WK_SUM_BF16, 600 * LH_SECOND);
+    struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
+    struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
+    double first = 0, most = 0, gained = 0;
+    for (uint64_t i = 0; i < STEPS; i++) {
+        if (i == KILLED_AT) {
+            kill_rank(&r, 1);
+            assert_int_equal(write(r.go, "g", 1), 1);
+        }
+        struct wk_step_out x = take_step(a, i), y = take_step(b, i);
+        if (i == 0) first = (double)y.loss;
+        if (i == 0) assert_true(fabs((double)x.loss / first - 1) < 1e-6); // before any rounding
+        gained = first - (double)y.loss;
+        most = fmax(most, fabs((double)x.loss - (double)y.loss));
+        assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
+    }
+    print_message("loss %.4f, %.4f less than at first; at most %.5f between bf16 and fp32\n",
+                  first - gained, gained, most);
+    assert_true(gained > 0.1 && most < RANKS / 256.0 * gained / 10);
+    assert_true(failures(&r) <= 1);
+    b->ops->destroy(b);
+    close_region(&r, a);
 }
 
 int main(void)
@@ -279,6 +324,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(peers_train_as_one_process, setup, teardown),
         cmocka_unit_test_setup_teardown(a_lost_rank_is_done_without, setup, teardown),
         cmocka_unit_test_setup_teardown(the_same_bits_as_in_shared_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(bf16_learns_what_fp32_learns, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // A communicator by NCCL, over the made-up NCCL and device of tests/nccl: two ranks of one process
-// get what rank 0 gives and the sums of both, in buckets, and free all that an epoch made; a rank
-// works on the device that its settings name.
+// get what rank 0 gives and the sums of both, in fp32 and in bf16, in buckets, and free all that an
+// epoch made.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { RANKS = 2, VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // 77 values: no divisor of all
+enum { RANKS = 2, VALUES = 1000, BUCKET_BYTES = 4 * 77 }; // 77 or 154 values: no divisor of all
 
 struct rank {
     struct wk_comm *comm;
@@ -20,7 +20,7 @@ struct rank {
     int told;
 };
 
-static void open_rank(struct rank *k, uint32_t rank)
+static void open_rank(struct rank *k, uint32_t rank, enum wk_sum_type type)
 {
     const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
                                            .plugin = NCCL_FAKE,
@@ -31,7 +31,7 @@ static void open_rank(struct rank *k, uint32_t rank)
                                            .bucket_bytes = BUCKET_BYTES};
     assert_int_equal(wk_comm_nccl_create(&conf, &k->comm), LH_OK);
     const struct wk_comm_arrays arrays = {
-        .part = {{k->x, sizeof k->x}}, .parts = 1, .sum = k->x, .sums = VALUES};
+        .part = {{k->x, sizeof k->x}}, .parts = 1, .sum = k->x, .sums = VALUES, .type = type};
     k->told = eventfd(0, EFD_CLOEXEC);
     wk_comm_bind(k->comm, &arrays, k->told);
 }
@@ -47,13 +47,13 @@ static void all_well(struct rank *k)
     }
 }
 
-// Asks the made-up device about itself, by a function of tests/nccl/fake.h.
-static int asked(const char *name)
+// How much of the made-up device nobody has freed.
+static int held(void)
 {
     int (*ask)(void);
     void *library = dlopen(NCCL_FAKE, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
-    void *symbol = dlsym(library, name);
+    void *symbol = dlsym(library, "fake_held");
     assert_non_null(symbol);
     memcpy(&ask, &symbol, sizeof ask);
     int n = ask();
@@ -61,13 +61,16 @@ static int asked(const char *name)
     return n;
 }
 
-// How much of the made-up device nobody has freed.
-static int held(void)
+// The sum of what both have, v and v: twice what this type makes of v.
+static float sum_of(enum wk_sum_type type, uint32_t v)
 {
-    return asked("fake_held");
+    uint32_t unit = type == WK_SUM_BF16 && v >= 256 ? v >= 512 ? 4 : 2 : 1, rest = v % unit;
+    uint32_t low = v - rest;
+    bool up = 2 * rest > unit || (2 * rest == unit && low / unit % 2);
+    return 2 * (float)(low + (up ? unit : 0));
 }
 
-static void one_epoch(struct rank *k)
+static void one_epoch(struct rank *k, enum wk_sum_type type)
 {
     struct wk_nccl_id id;
     eventfd_t count;
@@ -86,7 +89,7 @@ static void one_epoch(struct rank *k)
     for (int i = 0; i < RANKS; i++) wk_comm_region.reduce(k[i].comm);
     all_well(k);
     for (int i = 0; i < RANKS; i++)
-        for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], 2 * (float)v, 0);
+        for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], sum_of(type, v), 0);
     for (int i = 0; i < RANKS; i++) wk_comm_region.abort(k[i].comm);
     for (int i = 0; i < RANKS; i++)
         while (!wk_comm_region.aborted(k[i].comm))
@@ -98,38 +101,13 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
 {
     (void)state;
     static struct rank k[RANKS];
-    for (uint32_t i = 0; i < RANKS; i++) open_rank(&k[i], i);
-    for (int epoch = 0; epoch < 2; epoch++) one_epoch(k);
-    for (int i = 0; i < RANKS; i++) {
-        wk_comm_destroy(k[i].comm);
-        close(k[i].told);
-    }
-}
-
-// GPU 0 can be named too, by a rank whose turn would be another's.
-static void the_device_that_is_named_is_used(void **state)
-{
-    (void)state;
-    for (int device = -1; device < 2; device++) {
-        const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
-                                               .plugin = NCCL_FAKE,
-                                               .interface = "lo",
-                                               .log_file = "",
-                                               .rank = 3,
-                                               .device = device};
-        struct rank k = {.told = eventfd(0, EFD_CLOEXEC)};
-        struct wk_nccl_id id;
-        eventfd_t count;
-        assert_int_equal(wk_comm_nccl_create(&conf, &k.comm), LH_OK);
-        wk_comm_bind(k.comm, &(struct wk_comm_arrays){.sums = 0}, k.told);
-        assert_int_equal(wk_comm_region.unique_id(k.comm, &id), LH_OK);
-        wk_comm_region.init(k.comm, &id, 1, 0);
-        while (wk_comm_region.poll(k.comm) == WK_REGION_BUSY)
-            assert_int_equal(eventfd_read(k.told, &count), 0);
-        assert_int_equal(wk_comm_region.poll(k.comm), WK_REGION_OK);
-        assert_int_equal(asked("fake_used"), device < 0 ? 3 : device);
-        wk_comm_destroy(k.comm);
-        close(k.told);
+    for (enum wk_sum_type type = WK_SUM_FP32; type <= WK_SUM_BF16; type++) {
+        for (uint32_t i = 0; i < RANKS; i++) open_rank(&k[i], i, type);
+        for (int epoch = 0; epoch < 2; epoch++) one_epoch(k, type);
+        for (int i = 0; i < RANKS; i++) {
+            wk_comm_destroy(k[i].comm);
+            close(k[i].told);
+        }
     }
 }
 
@@ -147,7 +125,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
-        cmocka_unit_test(the_device_that_is_named_is_used),
         cmocka_unit_test(a_device_that_is_not_there_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-// A ring of ranks in threads: sums in rank's order to the bit, what rank 0 has to all, and what
-// happens when a rank goes, talks nonsense, or is told to leave.
+// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, what rank 0 has
+// to all, and what happens when a rank goes, talks nonsense, or is told to leave.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "kernels/convert.h"
 #include "worker/ranks/comm/ring.h"
 
 enum { RANKS = 5, SEGMENT = WK_RING_SEGMENT_BYTES / 4, SIZE = 3 * SEGMENT + 1001 };
@@ -25,6 +26,7 @@ struct member {
     float *x;
     uint64_t n;
     bool share;
+    enum wk_sum_type type;
     lh_err err;
     pthread_t thread;
 };
@@ -35,7 +37,7 @@ static void open_ring(struct member *m, uint32_t ranks)
         m[i].ring = (struct wk_ring){.ranks = ranks,
                                      .rank = i,
                                      .bell = eventfd(0, EFD_NONBLOCK),
-                                     .scratch = malloc(WK_RING_SEGMENT_BYTES)};
+                                     .scratch = malloc(WK_RING_SCRATCH_BYTES)};
     for (uint32_t i = 0; i < ranks; i++) {
         int pair[2];
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), 0);
@@ -62,7 +64,7 @@ static void *take_part(void *arg)
 {
     struct member *m = arg;
     m->err = m->share ? wk_ring_share(&m->ring, m->x, m->n * sizeof *m->x)
-                      : wk_ring_sum(&m->ring, m->x, m->n);
+                      : wk_ring_sum(&m->ring, m->x, m->n, m->type);
     return NULL;
 }
 
@@ -92,18 +94,31 @@ static void fill(struct member *m, uint32_t ranks, uint64_t n)
     }
 }
 
-static void check_sum(const struct member *m, uint32_t ranks, uint64_t n)
+// The value as it is after a way between ranks.
+static float as(enum wk_sum_type type, float x)
+{
+    uint16_t narrow;
+    if (type == WK_SUM_FP32) return x;
+    lk_bf16_of_fp32(&x, &narrow, 1);
+    lk_fp32_of_bf16(&narrow, &x, 1);
+    return x;
+}
+
+static void check_sum(const struct member *m, uint32_t ranks, uint64_t n, enum wk_sum_type type)
 {
     for (uint64_t i = 0; i < n; i++) {
-        float sum = value(0, i);
-        double exact = sum, sizes = fabs(exact);
+        float sum = as(type, value(0, i));
+        double exact = (double)value(0, i), sizes = fabs(exact);
         for (uint32_t rank = 1; rank < ranks; rank++) {
-            sum = sum + value(rank, i);
+            sum = as(type, sum + as(type, value(rank, i)));
             exact += (double)value(rank, i);
             sizes += fabs((double)value(rank, i));
         }
-        // One rounding of half an ulp a sum: 2^-24 of what was added up so far.
-        assert_true(fabs((double)sum - exact) <= ranks * ldexp(sizes, -24));
+        // One rounding of half an ulp a sum: 2^-24 of what was added up so far. In bf16 2^-8 of it,
+        // and of each value, so the last term of a power that begins with ranks / 256.
+        double bound = type == WK_SUM_BF16 ? pow(1 + ldexp(1, -8) + ldexp(1, -23), ranks) - 1
+                                           : ranks * ldexp(1, -24);
+        assert_true(fabs((double)sum - exact) <= bound * sizes);
         for (uint32_t rank = 0; rank < ranks; rank++)
             assert_memory_equal(&m[rank].x[i], &sum, sizeof sum);
     }
@@ -112,18 +127,45 @@ static void check_sum(const struct member *m, uint32_t ranks, uint64_t n)
 
 static void sums_in_ranks_order(void **state)
 {
-    static const uint64_t sizes[] = {0, 1, 2, 4099, SEGMENT, SEGMENT + 1, SIZE};
+    static const uint64_t sizes[] = {0, 1, 2, 4099, SEGMENT, SEGMENT + 1, 2 * SEGMENT, SIZE};
+    enum { SIZES = sizeof sizes / sizeof *sizes };
     (void)state;
     for (uint32_t ranks = 2; ranks <= RANKS; ranks++)
-        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        for (size_t s = 0; s < 2 * SIZES; s++) {
+            enum wk_sum_type type = s < SIZES ? WK_SUM_FP32 : WK_SUM_BF16;
             struct member m[RANKS] = {0};
             open_ring(m, ranks);
-            fill(m, ranks, sizes[s]);
+            fill(m, ranks, sizes[s % SIZES]);
+            for (uint32_t i = 0; i < ranks; i++) m[i].type = type;
             run_all(m, ranks);
             for (uint32_t i = 0; i < ranks; i++) assert_int_equal(m[i].err, LH_OK);
-            check_sum(m, ranks, sizes[s]);
+            check_sum(m, ranks, sizes[s % SIZES], type);
             close_ring(m, ranks);
         }
+}
+
+// All ranks get the same bits, also where one rank's value is no number or infinite.
+static void what_is_not_finite_reaches_all(void **state)
+{
+    enum { N = 5 };
+    static const float bad[N] = {NAN, INFINITY, -INFINITY, 3e38f, 1};
+    (void)state;
+    for (uint32_t at = 0; at < 3; at++) {
+        struct member m[3] = {0};
+        open_ring(m, 3);
+        fill(m, 3, N);
+        memcpy(m[at].x, bad, sizeof bad);
+        m[(at + 1) % 3].x[3] = 3e38f; // beyond what there is
+        for (uint32_t i = 0; i < 3; i++) m[i].type = WK_SUM_BF16;
+        run_all(m, 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(m[i].err, LH_OK);
+            assert_memory_equal(m[i].x, m[0].x, sizeof bad);
+        }
+        assert_true(isnan(m[0].x[0]) && isfinite(m[0].x[4]));
+        assert_true(m[0].x[1] == INFINITY && m[0].x[2] == -INFINITY && m[0].x[3] == INFINITY);
+        close_ring(m, 3);
+    }
 }
 
 static void what_rank_0_has(void **state)
@@ -201,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_in_ranks_order),
+        cmocka_unit_test(what_is_not_finite_reaches_all),
         cmocka_unit_test(what_rank_0_has),
         cmocka_unit_test(a_rank_that_goes),
         cmocka_unit_test(one_that_is_told_to_leave),
