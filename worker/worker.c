@@ -194,20 +194,21 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     for (uint32_t i = 0; i < w->shards; i++)
         json_array_append_new(shards, shard_status(&w->shard[i]));
     int64_t stall = w->count.stall_ns + (w->idle_since ? lh_now(w->conf.env) - w->idle_since : 0);
-    json_t *root =
-        json_pack("{s:s s:s s:s s:s s:I s:f s:I s:f s:i s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f "
-                  "s:f s:I s:I s:o}",
-                  "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name,
-                  "state", state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps,
-                  "loss", w->count.loss, "tokens", (json_int_t)w->count.tokens, "tokens_per_s",
-                  w->tokens_per_s, "h", (int)w->local_steps, "ranks", (int)w->ranks, "rounds",
-                  (json_int_t)w->count.rounds, "payload_up_bytes", (json_int_t)w->count.payload_up,
-                  "payload_down_bytes", (json_int_t)w->count.payload_down, "accepted",
-                  (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",
-                  (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
-                  (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
-                  (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
-                  "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
+    json_t *root = json_pack(
+        "{s:s s:s s:s s:s s:I s:I s:f s:i s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f s:f "
+        "s:I s:I s:o}",
+        "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name, "state",
+        state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps, "tokens",
+        (json_int_t)w->count.tokens, "tokens_per_s", w->tokens_per_s, "h", (int)w->local_steps,
+        "ranks", (int)w->ranks, "rounds", (json_int_t)w->count.rounds, "payload_up_bytes",
+        (json_int_t)w->count.payload_up, "payload_down_bytes", (json_int_t)w->count.payload_down,
+        "accepted", (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",
+        (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
+        (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
+        (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
+        "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
+    if (w->count.loss > 0) // a loop of somebody else's tells none
+        json_object_set_new(root, "loss", json_real(w->count.loss));
     json_object_set_new(root, "plain_up_bytes", json_integer((json_int_t)w->count.plain_up));
     json_object_set_new(root, "leases", wk_units_status(w));
     if (w->out.noise > 0) // while it holds the learning rate back

@@ -74,14 +74,15 @@ static json_t *all_workers(const json_t *status, const json_t *files)
 static void add_details(json_t *region, const json_t *workers)
 {
     double loss = 0, sent = 0, received = 0, h = 0, silent = 0;
-    unsigned n = 0, told = 0, left = 0;
+    unsigned n = 0, told = 0, told_loss = 0, left = 0;
     json_t *w;
     size_t i;
     json_array_foreach(workers, i, w)
     {
         if (strcmp(word(w, "region"), word(region, "region")) != 0) continue;
         n++;
-        told += json_is_number(json_object_get(w, "loss"));
+        told += json_is_number(json_object_get(w, "sent_bytes"));
+        told_loss += json_is_number(json_object_get(w, "loss"));
         left += yes(w, "draining") && yes(w, "drained");
         loss += number(w, "loss");
         sent += number(w, "sent_bytes");
@@ -93,7 +94,7 @@ static void add_details(json_t *region, const json_t *workers)
     json_object_set_new(region, "h", json_integer((json_int_t)h));
     json_object_set_new(region, "silent_s", json_real(silent));
     if (!n || told < n) return;
-    json_object_set_new(region, "loss", json_real(loss / n));
+    if (told_loss == n) json_object_set_new(region, "loss", json_real(loss / n));
     json_object_set_new(region, "sent_bytes", json_integer((json_int_t)sent));
     json_object_set_new(region, "received_bytes", json_integer((json_int_t)received));
 }

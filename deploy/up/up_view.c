@@ -22,7 +22,7 @@ void dp_view_open(struct dp_view *v)
 
 struct region_line {
     struct dp_counts counts;
-    double loss, tokens_per_s;
+    double loss, tokens_per_s; // no worker tells a loss: 0
     int64_t h;
     uint64_t behind;
     const char *state;
@@ -31,11 +31,11 @@ struct region_line {
 static struct region_line line_of(const struct dp_up *up, unsigned region)
 {
     struct region_line line = {.counts = dp_watch_region(up, region), .state = "-"};
-    unsigned workers = 0;
+    unsigned told = 0;
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
         if (node->kind != DP_WORKER || node->region != region) continue;
-        workers++;
+        told += node->status.loss > 0;
         line.loss += node->status.loss;
         line.tokens_per_s += node->status.tokens_per_s;
         if (node->status.h > line.h) line.h = node->status.h;
@@ -45,20 +45,21 @@ static struct region_line line_of(const struct dp_up *up, unsigned region)
         bool done = !strcmp(node->status.state, "done");
         line.state = done ? "done" : down ? "down" : node->status.state;
     }
-    if (workers) line.loss /= workers;
+    if (told) line.loss /= told;
     return line;
 }
 
 static void put_lines(const struct dp_up *up, const char *indent, struct lh_buf *out)
 {
-    char a[16], b[16];
+    char a[16], b[16], loss[16];
     dp_put(out, "%s%-12s %-9s %7s %7s %9s %7s %9s %9s %4s\n", indent, "region", "state", "step",
            "loss", "tokens/s", "behind", "up", "down", "H");
     for (unsigned r = 0; r < up->t->regions; r++) {
         struct region_line line = line_of(up, r);
-        dp_put(out, "%s%-12s %-9s %7llu %7.3f %9.0f %7llu %9s %9s %4lld\n", indent,
+        snprintf(loss, sizeof loss, line.loss > 0 ? "%.3f" : "-", line.loss);
+        dp_put(out, "%s%-12s %-9s %7llu %7s %9.0f %7llu %9s %9s %4lld\n", indent,
                up->t->region[r].name, line.state[0] ? line.state : "starting",
-               (unsigned long long)line.counts.steps, line.loss, line.tokens_per_s,
+               (unsigned long long)line.counts.steps, loss, line.tokens_per_s,
                (unsigned long long)line.behind, dp_bytes_text((double)line.counts.payload_up, a),
                dp_bytes_text((double)line.counts.payload_down, b), (long long)line.h);
     }

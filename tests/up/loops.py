@@ -112,6 +112,8 @@ def line(world, wan, budget):
     check("data of their own" in summary["unjudged"] and not summary["heldout"],
           "no language is judged, and that is said")
     check("no language's loss is judged" in said and "no unit of data is claimed" in said, said)
+    rows = re.findall(r"^ *europe +training +\d+ +(\S+)", said, re.M)
+    check(rows and set(rows) == {"-"}, f"a loss that no loop told is shown: {rows}")
     check_drill(summary, wan)
     commands = check_commands(summary, ("europe-0", "america-0"))
     check(commands["europe-0.trainer"]["restarts"] >= 2, f"killed twice: {commands}")

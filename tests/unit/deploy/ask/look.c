@@ -18,7 +18,8 @@ static const char STATUS[] =
     "{\"name\":\"eu-1\",\"region\":\"eu\",\"live\":true,\"tokens\":5,\"tokens_per_s\":1.5,\"h\":8,"
     "\"silent_s\":0.1},"
     "{\"name\":\"0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
-    "{\"name\":\"0\",\"region\":\"as\",\"live\":false,\"tokens\":1,\"tokens_per_s\":9.0}],"
+    "{\"name\":\"0\",\"region\":\"as\",\"live\":false,\"tokens\":1,\"tokens_per_s\":9.0},"
+    "{\"name\":\"own-0\",\"region\":\"own\",\"live\":false,\"tokens\":0,\"tokens_per_s\":0.0}],"
     "\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12},"
     "{\"shard\":1,\"address\":\"b:1\",\"version\":13}]}";
 static const char SERVERS[] =
@@ -29,7 +30,7 @@ static const char SERVERS[] =
 static const char FILES[] =
     "{\"eu-0\":{\"loss\":2.0,\"state\":\"draining\",\"payload_up_bytes\":100,"
     "\"payload_down_bytes\":10},\"eu-1\":{\"loss\":3.0,\"payload_up_bytes\":50,"
-    "\"payload_down_bytes\":5}}";
+    "\"payload_down_bytes\":5},\"own-0\":{\"payload_up_bytes\":7,\"payload_down_bytes\":1}}";
 
 static json_t *parsed(const char *text)
 {
@@ -72,6 +73,9 @@ static void regions_add_up(void **state)
     assert_true(number(eu, "h") == 8);
     assert_true(number(eu, "silent_s") == 0.5);
     assert_null(json_object_get(us, "loss")); // no file says it
+    const json_t *own = at(all, "regions", 3);
+    assert_true(number(own, "sent_bytes") == 7);
+    assert_null(json_object_get(own, "loss")); // a loop of somebody's own tells none
     json_decref(all);
 }
 
