@@ -518,12 +518,13 @@ class Parameters(Case):
 class Rows(Case):
     """What fully_shard() gives a rank, without ranks: stand-ins with its placements."""
 
-    def held(self, shape, rank, ranks, placements=None, dimensions=1):
+    def held(self, shape, rank, ranks, placements=None, dimensions=1, names=None):
         from torch.distributed.tensor import Shard  # pylint: disable=import-outside-toplevel
 
         whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
         rows = list(torch.chunk(whole, ranks)) + [whole[:0]] * ranks
-        mesh = mock.Mock(ndim=dimensions, size=lambda: ranks, get_local_rank=lambda: rank)
+        mesh = mock.Mock(ndim=dimensions, size=lambda: ranks, get_local_rank=lambda: rank,
+                         mesh_dim_names=names)
         part = mock.Mock(placements=placements or (Shard(0),), device_mesh=mesh,
                          shape=torch.Size(shape), to_local=lambda: rows[rank])
         return parameters.held("w", mock.Mock(detach=lambda: part))
@@ -541,9 +542,26 @@ class Rows(Case):
     def test_other_placements_are_refused(self):
         from torch.distributed.tensor import Replicate, Shard  # pylint: disable=C0415
 
-        for placements, dimensions in (((Shard(1),), 1), ((Replicate(), Shard(0)), 2)):
-            with self.assertRaisesRegex(errors.UnsupportedError, "w is placed"):
-                self.held((4, 4), 0, 2, placements, dimensions)
+        for placements, names, way in (
+                ((Shard(1),), None, "tensor parallel"),
+                ((Shard(0),), ("tp",), "tensor parallel"),
+                ((Shard(0), Shard(0)), None, "tensor parallel"),
+                ((Shard(0), Replicate()), ("fsdp", "tp"), "tensor parallel"),
+                ((Replicate(), Shard(0)), None, r"hybrid sharding \(HSDP\)")):
+            with self.assertRaisesRegex(errors.UnsupportedError, f"w is placed .* under {way} "):
+                self.held((4, 4), 0, 2, placements, len(placements), names)
+
+    def test_ways_that_leave_no_parameter_whole_are_refused_by_name(self):
+        for mark, way in (("ds_id", "ZeRO-3"), ("tensor_model_parallel", "tensor parallel"),
+                          ("_is_flat_param", "FSDP1")):
+            model = model_of((2, 2))
+            setattr(model[0].weight, mark, 1)
+            with self.assertRaisesRegex(errors.UnsupportedError, f"0.weight .* under {way} "):
+                parameters.of_run(model, None)
+        wrapped = torch.nn.Module()
+        wrapped.add_module("_fsdp_wrapped_module", model_of((2, 2)))
+        with self.assertRaisesRegex(errors.UnsupportedError, "under FSDP1 "):
+            parameters.of_run(wrapped, None)
 
 
 class Functions(Case):

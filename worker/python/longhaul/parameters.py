@@ -42,6 +42,25 @@ def read_manifest(path: str) -> dict[str, typing.Any]:
         return json.load(file)
 
 
+def _refuse(what: str, way: str) -> typing.NoReturn:
+    raise errors.UnsupportedError(
+        f"{what}: a model under {way} can't be trained in a run yet; whole parameters can (one "
+        "rank, DistributedDataParallel), and rows that the ranks of one host share (fully_shard "
+        "over one mesh, Shard(0))", errors.UnsupportedError.code)
+
+
+def check_ways(model: "torch.nn.Module") -> None:
+    """Refuses, by its name, a way to share parameters out that leaves none of them whole and that
+    does not show in DTensors (for those: held())."""
+    for name, p in model.named_parameters():
+        if hasattr(p, "ds_id"):
+            _refuse(f"{name} is partitioned by DeepSpeed", "ZeRO-3")
+        if getattr(p, "tensor_model_parallel", False):
+            _refuse(f"{name} is a part of a tensor of Megatron's", "tensor parallel")
+        if "_fsdp_wrapped_module." in name or getattr(p, "_is_flat_param", False):
+            _refuse(f"{name} is wrapped by FullyShardedDataParallel", "FSDP1")
+
+
 def of_run(model: "torch.nn.Module",
            manifest: str | None) -> list[tuple[str, "torch.nn.Parameter"]]:
     """Names and parameters in the manifest's order.
@@ -50,6 +69,7 @@ def of_run(model: "torch.nn.Module",
     once. With one: those that it names; a trained parameter that it does not name is an error, and
     so are frozen ones other than those that the run began with, where the manifest knows them.
     """
+    check_ways(model)
     if manifest is None:
         return [(n, p) for n, p in _names(model, ties=False).items() if p.requires_grad]
     named = _names(model, ties=True)
@@ -132,12 +152,14 @@ def held(name: str, parameter: "torch.nn.Parameter") -> Held:
         return Held(data, tuple(data.shape), 0, 0)
     from torch.distributed.tensor import Replicate, Shard  # pylint: disable=C0415
 
-    if data.device_mesh.ndim != 1 or type(data.placements[0]) not in (Replicate, Shard) or \
+    names = tuple(data.device_mesh.mesh_dim_names or ())
+    if "tp" in names or data.device_mesh.ndim != 1 or \
+            type(data.placements[0]) not in (Replicate, Shard) or \
             (data.placements[0].is_shard() and data.placements[0].dim != 0):
-        raise errors.UnsupportedError(
-            f"{name} is placed {data.placements} on a mesh of {data.device_mesh.ndim} dimensions: "
-            "rows shared by the ranks of one host (fully_shard over one mesh, Shard(0)) can be "
-            "trained; tensor parallel and hybrid sharding can't yet", errors.UnsupportedError.code)
+        hybrid = data.device_mesh.ndim > 1 and "tp" not in names and \
+            sum(p.is_shard() for p in data.placements) < 2
+        _refuse(f"{name} is placed {data.placements} on a mesh of {data.device_mesh.ndim} "
+                "dimensions", "hybrid sharding (HSDP)" if hybrid else "tensor parallel")
     shape, local = tuple(data.shape), data.to_local()
     if data.placements[0].is_replicate():
         return Held(local, shape, 0, 0)
