@@ -42,10 +42,10 @@ class Cluster:
             **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s",
                **self.COORDINATOR}).start().listening()
         self.make_servers(checkpoint_every)
-        self.workers = [world.worker(region, self.coordinator, **QUICK, **LOUD, **{
+        settings = QUICK | LOUD | {
             "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
-            "snapshot.every_rounds": 4, "replica.every_versions": 30}, **self.WORKER)
-            for region in REGIONS]
+            "snapshot.every_rounds": 4, "replica.every_versions": 30} | self.WORKER
+        self.workers = [world.worker(region, self.coordinator, **settings) for region in REGIONS]
         for worker in self.workers:
             worker.program = self.PROGRAM or worker.program
             worker.start()

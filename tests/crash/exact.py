@@ -49,6 +49,10 @@ class Exact(Cluster):
 
     def __init__(self, build, units, keep):
         super().__init__(build, units, keep)
+        self.write_base()
+
+    def write_base(self):
+        """Every parameter begins at BASE."""
         path = self.world.path("weights.bin")
         values = os.path.getsize(path) // 4
         with open(path, "wb") as file:
