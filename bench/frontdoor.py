@@ -1,0 +1,423 @@
+#!/usr/bin/env python3
+"""What does a synchronisation cost a PyTorch loop? `bench/run.sh frontdoor [--json FILE]`.
+
+The same loop in two regions on emulated links, once for each arm (bench/frontdoor): longhaul with
+real servers and workers, and its peers, which are installed into .venv-peers. A figure is of one
+region and a window of h steps, in which everything is synchronised once. An arm that can't run here
+is left out, and the conditions say why; longhaul, plain DiLoCo and the loop alone have to run.
+Needs root and /dev/net/tun, unless --loopback: then bytes are those that the worker reports, and
+the peers have none.
+"""
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+sys.path[:0] = [HERE, os.path.join(HERE, "drill"), os.path.join(ROOT, "tests", "e2e")]
+import report  # noqa: E402
+from links import Links  # noqa: E402
+from loopback import check_replicas  # noqa: E402
+from world import Failure, World, check, until  # noqa: E402
+
+ARMS = ("alone", "longhaul", "gloo", "torchft", "torchft-streaming", "hivemind")
+MUST = ("alone", "longhaul", "gloo")
+MODULE = {"torchft": "torchft", "torchft-streaming": "torchft", "hivemind": "hivemind"}
+REGIONS = ("asia", "europe")  # of two-regions.world, beside its hub
+TOKENS, UNIT_TOKENS = 32, 1024  # of a step; of a unit, which nobody claims: their sum is the budget
+PATIENCE_S = 600
+PEER = "plain DiLoCo over gloo"
+
+
+# ---------------------------------------------------------------- where
+
+class Loopback:
+    """No links: everything is on this host."""
+
+    interface, regions = "lo", ("hub", *REGIONS)
+
+    def enter(self, _region):
+        """The words before a program."""
+        return []
+
+    def address(self, _region, _port):
+        """None: a free port."""
+        return None
+
+    def host(self, _region):
+        """The address of a region."""
+        return "127.0.0.1"
+
+    def sent(self):
+        """No links, no counters."""
+        return None
+
+    def close(self):
+        """Nothing is held."""
+
+
+class Emulated(Links):
+    """The links of two-regions.world."""
+
+    interface = "wan0"
+
+    def __init__(self, build):
+        super().__init__(build, os.path.join(HERE, "frontdoor", "two-regions.world"),
+                         f"frontdoor-{os.getpid()}")
+
+    def host(self, region):
+        """The address of a region."""
+        return self.address(region, 0).partition(":")[0]
+
+    def sent(self):
+        """Bytes that the first region sent and received so far."""
+        rows = [json.loads(line) for line in self.tell("stats", "-j").splitlines()]
+        near = REGIONS[0]
+        return (sum(r["offered_bytes"] for r in rows if r["from"] == near),
+                sum(r["delivered_bytes"] for r in rows if r["to"] == near))
+
+
+# ---------------------------------------------------------------- loops
+
+def die_with_parent():
+    """In the child: whatever ends the bench ends the child, too."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Loop:
+    """One region's process; its lines come as they are said."""
+
+    def __init__(self, bench, region, *words, log, env=None):
+        self.name, self.log = f"{words[0]} in {region}", log
+        self.lines = queue.Queue()
+        self.windows, self.moved, self.proof, self.parameters = [], [], None, 0
+        with open(log, "ab") as errors:
+            self.process = subprocess.Popen(
+                [*bench.links.enter(region), bench.python,
+                 os.path.join(HERE, "frontdoor", "loop.py"), *words, "--address",
+                 bench.links.host(region), "--hub", bench.links.host("hub"), "--first",
+                 bench.links.host(REGIONS[0])],
+                env={**bench.env, **(env or {})}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=errors, text=True, start_new_session=True, preexec_fn=die_with_parent)
+        self.count = bench.links.sent if region == REGIONS[0] else lambda: None
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put((line, self.count() if '"window"' in line else None))
+        self.lines.put(("", None))
+
+    def line(self):
+        """The next one, and what the region had sent by then."""
+        try:
+            line, moved = self.lines.get(timeout=PATIENCE_S)
+        except queue.Empty:
+            raise Failure(f"{self.name} has said nothing for {PATIENCE_S} s") from None
+        check(line, f"{self.name} ended:\n{self.tail()}")
+        return line, moved
+
+    def until_windows(self, count):
+        """Until so many windows are trained."""
+        while len(self.windows) < count:
+            line, moved = self.line()
+            if line.startswith('{"window"'):
+                self.windows.append(json.loads(line))
+                self.moved.append(moved)
+
+    def until_proof(self):
+        """Until the loop is over."""
+        while self.proof is None:
+            line, _ = self.line()
+            if line.startswith('{"proof"'):
+                said = json.loads(line)
+                self.proof, self.parameters = said["proof"], said["parameters"]
+
+    def leave(self):
+        """Nobody needs it any more."""
+        self.process.stdin.close()
+        check(self.process.wait(60) == 0, f"{self.name} ended with {self.process.returncode}:\n"
+              f"{self.tail()}")
+
+    def end(self):
+        """However the bench ends, with everything that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def tail(self):
+        """The last of what it complained about."""
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            return file.read()[-2000:]
+
+
+class Bench:
+    """What all arms share: places, the interpreter, sizes."""
+
+    def __init__(self, flags, links, folder):
+        self.flags, self.links, self.folder = flags, links, folder
+        self.build = os.path.abspath(flags.build)
+        self.python = os.path.abspath(flags.python or os.path.join(ROOT, ".venv-peers", "bin",
+                                                                   "python"))
+        self.env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": links.interface,
+                    "PYTHONPATH": os.path.join(ROOT, "worker", "python"),
+                    "LONGHAUL_LIBRARY": os.path.join(self.build, "worker", "client",
+                                                     "liblonghaul.so.1")}
+        self.loops = []
+
+    def loop(self, region, arm, *words, env=None):
+        """Starts a process of loop.py."""
+        log = os.path.join(self.folder, f"{arm}-{region}.log")
+        flags = self.flags
+        rank = REGIONS.index(region) if region in REGIONS else 0
+        self.loops.append(Loop(
+            self, region, arm, "--rank", str(rank), "--size", flags.size, "--h", str(flags.h),
+            "--step-ms", str(flags.step_ms), "--delay", str(flags.delay), *words, log=log, env=env))
+        return self.loops[-1]
+
+    def end(self):
+        """Every process of the arm."""
+        for loop in self.loops:
+            loop.end()
+        self.loops = []
+
+
+# ---------------------------------------------------------------- arms
+
+def peers(bench, arm):
+    """Both regions' loops of an arm that needs no servers, and a lighthouse where it needs one."""
+    windows = ["--windows", str(bench.flags.windows + 1)]
+    if MODULE.get(arm) == "torchft":
+        bench.loop("hub", "lighthouse").line()
+    first = bench.loop(REGIONS[0], arm, *windows)
+    known = []
+    if arm == "hivemind":
+        line, _ = first.line()
+        known = ["--peers", *line.split()[1:]]
+    both = [first, bench.loop(REGIONS[1], arm, *windows, *known)]
+    for loop in both:
+        loop.until_windows(bench.flags.windows + 1)
+        loop.until_proof()
+    proofs = [loop.proof for loop in both]
+    check(proofs[0] == proofs[1], f"the regions of {arm} differ: {proofs}")
+    synced = proofs[0].get("synced")
+    parts = 2 if arm == "torchft-streaming" else 1
+    check(arm == "alone" or synced == parts * (bench.flags.windows + 1),
+          f"{arm} synchronised {synced} times in {bench.flags.windows + 1} windows")
+    for loop in both:
+        loop.leave()
+    return both
+
+
+def longhaul(bench):
+    """Coordinator and two shard servers in the hub, a worker and a loop in each region."""
+    tokens = TOKENS * len(REGIONS) * bench.flags.h * (bench.flags.windows + 1)
+    with World(bench.build, run="frontdoor", units=3 + 3 * tokens // UNIT_TOKENS,
+               unit_tokens=UNIT_TOKENS) as world:
+        subprocess.run([bench.python, os.path.join(HERE, "frontdoor", "loop.py"), "longhaul",
+                        "--size", bench.flags.size, "--initial", world.path("begin")], check=True,
+                       env=bench.env)
+        for name in ("model.json", "weights.bin"):
+            shutil.copy(world.path("begin", name), world.path(name))
+        return with_servers(bench, world)
+
+
+def placed(bench, node, region, port):
+    """A node that is started in a region."""
+    node.before, node.address = bench.links.enter(region), bench.links.address(region, port)
+    return node
+
+
+def with_servers(bench, world):
+    coordinator = placed(bench, world.coordinator(len(REGIONS), **{
+        "coordinator.h_base": bench.flags.h}), "hub", 7700)
+    coordinator.start().listening()
+    servers = [placed(bench, world.server(i, coordinator), "hub", 7701 + i).start().listening()
+               for i in range(2)]
+    workers, loops = [], []
+    for region in REGIONS:
+        node = placed(bench, world.worker(region, coordinator, **{
+            "trainer.kind": "external", "codec.density": 0.015625}), region, 0)
+        workers.append(node.start())
+    for region, node in zip(REGIONS, workers):
+        loops.append(bench.loop(region, "longhaul", env={
+            "LONGHAUL_SOCKET": os.path.join(node.dir, "trainer.sock"),
+            "LONGHAUL_MANIFEST": world.path("model.json")}))
+    for loop in loops:
+        loop.until_windows(bench.flags.windows + 1)
+    drain = [*bench.links.enter("hub"), world.program("longhaul"), "drain", "run", "--end",
+             *world.admin(coordinator)]
+    done = subprocess.run(drain, capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"longhaul drain run --end: {done.stderr}")
+    for loop in loops:
+        loop.until_proof()
+    for node in workers:
+        check(node.end(120) == 0, f"{node.name} ended with {node.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+    check_replicas(servers, workers)
+    check(loops[0].proof == loops[1].proof, "the loops end with different parameters")
+    for node in workers:
+        rounds = node.last("rounds")
+        check(rounds >= bench.flags.windows, f"{node.name} pushed {rounds} times")
+    for loop in loops:
+        loop.leave()
+    if loops[0].moved[0] is None:
+        loops[0].moved = status_bytes(workers[0], bench.flags.windows + 1)
+    for node in [coordinator, *servers]:
+        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+    return loops
+
+
+def status_bytes(worker, windows):
+    """Without links: what the worker said of its payload, evenly over the windows."""
+    up, down = worker.last("payload_up_bytes"), worker.last("payload_down_bytes")
+    return [(up * i / windows, down * i / windows) for i in range(windows)]
+
+
+# ---------------------------------------------------------------- figures
+
+def differences(moved):
+    """What each window but the first sent, and received."""
+    return list(zip(*((b[0] - a[0], b[1] - a[1]) for a, b in zip(moved, moved[1:]))))
+
+
+class Figures:
+    """Rows of one arm, beside those of plain DiLoCo of the same run."""
+
+    def __init__(self, out, flags):
+        self.out, self.flags, self.alone, self.peer = out, flags, 0.0, {}
+
+    def row(self, arm, name, unit, samples):
+        """Beside the peer's median, but for the peer itself."""
+        against = self.peer.get(name, 0.0) if arm != "gloo" else 0.0
+        self.out.row(f"frontdoor.{arm}.{name}", unit, samples, PEER, against)
+
+    def take(self, arm, loops):
+        """The windows of both regions, the first left out."""
+        seconds = [window["seconds"] for loop in loops
+                   for window in loop.windows[1:self.flags.windows + 1]]
+        late = sum(w["late"] for loop in loops for w in loop.windows[1:self.flags.windows + 1])
+        if late:
+            self.out.condition(f"{arm}.late_steps", late)
+        if arm == "alone":
+            self.alone = statistics.median(seconds)
+            self.out.condition("parameters", loops[0].parameters)
+            self.out.row("frontdoor.alone.window_s", "s", seconds)
+            return
+        lost = [s - self.alone for s in seconds]
+        moved = loops[0].moved[:self.flags.windows + 1]
+        both = differences(moved) if moved[0] is not None else []
+        if arm == "gloo":
+            self.peer = {"lost_s": statistics.median(lost)}
+            self.peer |= {"sent_bytes": statistics.median(both[0])} if both else {}
+        self.row(arm, "lost_s", "s", lost)
+        self.out.row(f"frontdoor.{arm}.share_percent", "%", [100 * s / self.alone for s in lost])
+        if both:
+            self.row(arm, "sent_bytes", "B", both[0])
+            self.out.row(f"frontdoor.{arm}.received_bytes", "B", both[1])
+
+
+def install(bench, flags):
+    """Packages of the peers: arm -> why it can't run."""
+    if not flags.python and not os.path.exists(bench.python):
+        subprocess.run([sys.executable, "-m", "venv", os.path.dirname(os.path.dirname(
+            bench.python))], check=True)
+    with open(os.path.join(HERE, "frontdoor", "requirements.txt"), encoding="utf-8") as file:
+        wanted = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    missing = {}
+    for requirement in sorted(wanted, key=lambda line: line.split("=")[0] in MODULE.values()):
+        module = requirement.partition("=")[0].partition(">")[0]
+        why = bring(bench, flags, module, requirement)
+        missing |= {arm: why for arm in ARMS if why and MODULE.get(arm) == module}
+        check(not why or module in MODULE.values(), why)
+    return missing
+
+
+def bring(bench, flags, module, requirement):
+    """One package; why it is not there, or ''."""
+    there = [bench.python, "-c", f"import {module}"]
+    if subprocess.run(there, capture_output=True, check=False).returncode == 0:
+        return ""
+    if flags.python:
+        return f"{flags.python} has no {module}"
+    done = subprocess.run([bench.python, "-m", "pip", "install", "-q", requirement],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        return f"pip can't install {requirement}: {done.stderr.strip()[-300:]}"
+    done = subprocess.run(there, capture_output=True, text=True, check=False)
+    return f"{requirement} is not importable: {done.stderr.strip()[-300:]}" if done.returncode \
+        else ""
+
+
+def measure(bench, out):
+    """Every arm that is asked for; the loop alone and plain DiLoCo come before what stands beside
+    them."""
+    asked = [arm for arm in ("alone", "gloo", *ARMS) if arm in bench.flags.arms.split(",")]
+    missing, figures = install(bench, bench.flags), Figures(out, bench.flags)
+    for arm in dict.fromkeys(asked):
+        why = missing.get(arm)
+        try:
+            if not why:
+                figures.take(arm, longhaul(bench) if arm == "longhaul" else peers(bench, arm))
+        except Failure as failure:
+            why = str(failure)
+        finally:
+            bench.end()
+        if why:
+            check(arm not in MUST, f"{arm}: {why}")
+            out.condition(arm, f"not measured: {' '.join(why.split())[-400:]}")
+            print(f"{arm}: not measured: {why}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--json")
+    parser.add_argument("--arms", default=",".join(ARMS), help="these alone, with commas")
+    parser.add_argument("--size", choices=("15m", "tiny"), default="15m")
+    parser.add_argument("--h", type=int, default=30, help="steps between two synchronisations")
+    parser.add_argument("--step-ms", type=float, default=400, help="the modelled step")
+    parser.add_argument("--delay", type=int, default=5, help="streaming's steps of overlap")
+    parser.add_argument("--windows", type=int, default=5, help="that are counted")
+    parser.add_argument("--python", help="in place of .venv-peers; nothing is installed then")
+    parser.add_argument("--loopback", action="store_true", help="no emulated links")
+    parser.add_argument("--keep", help="a folder for the loops' logs")
+    flags = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    out = report.Report("frontdoor", flags.json)
+    folder = flags.keep or os.path.join(ROOT, "run", f"frontdoor-{os.getpid()}")
+    os.makedirs(folder, exist_ok=True)
+    links = Loopback() if flags.loopback else Emulated(flags.build)
+    bench = Bench(flags, links, folder)
+    try:
+        out.condition("links", "loopback" if flags.loopback else "150 ms, 100 Mbit/s between each "
+                      "of two regions and a hub, no loss")
+        out.condition("loop", f"steps of {flags.step_ms:g} ms, h = {flags.h}, one thread, two "
+                      "regions of one process each, AdamW")
+        out.condition("longhaul", "codec.density 0.015625, other settings the defaults; "
+                      "coordinator and two shard servers in the hub")
+        out.condition("torchft", "use_bucketization, which is faster here than its default")
+        out.condition("torchft-streaming", f"so too, two fragments, fragment_sync_delay "
+                      f"{flags.delay}")
+        out.condition("hivemind", "DecentralizedAverager, target_group_size 2")
+        measure(bench, out)
+    except Failure as failure:
+        raise SystemExit(f"frontdoor: {failure}") from None
+    finally:
+        bench.end()
+        links.close()
+        if not flags.keep:
+            shutil.rmtree(folder)
+    out.finish()
+
+
+if __name__ == "__main__":
+    main()

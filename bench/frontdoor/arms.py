@@ -1,0 +1,175 @@
+"""Ways to synchronise a training loop with another region's: longhaul, and its peers.
+
+`after_step(n)` is called after the n-th optimizer step; `finished` says that the loop ends;
+`proof()` is what has to be equal in all regions if they were synchronised, after the last step.
+"""
+import contextlib
+import datetime
+
+import model as models
+import torch
+
+PATIENCE = datetime.timedelta(minutes=5)
+
+
+class Alone:
+    """Nothing is synchronised: what the steps take."""
+
+    finished = False
+
+    def __init__(self, given, model, optimizer):
+        self.given, self.model, self.optimizer = given, model, optimizer
+        self.synced = 0
+
+    def begin(self):
+        """Before the first step."""
+
+    def after_step(self, n):
+        """An optimizer step is over."""
+
+    def proof(self):
+        """What is equal in all regions in the end."""
+        return {}
+
+    def close(self):
+        """When all regions gave their proof."""
+
+
+class Longhaul(Alone):
+    """The package of worker/python; the loop has data of its own, and an operator ends the run."""
+
+    def begin(self):
+        import longhaul
+
+        self.run = longhaul.AsyncDiLoCo(longhaul.Client.from_env(), self.model, self.optimizer,
+                                        tokens_per_step=models.BATCH * models.LENGTH)
+        self.run.__enter__()
+
+    @property
+    def finished(self):
+        """The run is drained."""
+        return self.run.finished
+
+    def proof(self):
+        self.run.__exit__(None)
+        return {"final": models.digest(self.model.parameters())}
+
+
+class Gloo(Alone):
+    """DiLoCo in a dozen lines: an all-reduce of the fp32 pseudo-gradient every h steps."""
+
+    def begin(self):
+        import torch.distributed as dist
+
+        self.dist = dist
+        dist.init_process_group("gloo", init_method=f"tcp://{self.given.first}:7710",
+                                rank=self.given.rank, world_size=2, timeout=PATIENCE)
+        self.anchor = models.Anchor(self.model)
+
+    def after_step(self, n):
+        if n % self.given.h == 0:
+            mean = self.anchor.delta()
+            self.dist.all_reduce(mean)
+            self.anchor.step(mean.div_(2))
+            self.synced += 1
+
+    def proof(self):
+        return {"anchor": models.digest([self.anchor.flat]), "synced": self.synced}
+
+    def close(self):
+        self.dist.destroy_process_group()
+
+
+class Torchft(Alone):
+    """torchft's DiLoCo, one fragment. Its tensors go as one (use_bucketization): by default each
+    is all-reduced alone, and waits for the links' round trips alone."""
+
+    def fragments(self):
+        """What is synchronised at once, and beside how many steps."""
+        return [self.model], 0
+
+    def begin(self):
+        import torch.distributed as dist
+        from torchft.local_sgd import DiLoCo
+        from torchft.manager import Manager
+        from torchft.process_group import ProcessGroupGloo
+
+        given = self.given
+        self.store = dist.TCPStore(given.address, 0, is_master=True, wait_for_workers=False)
+        self.manager = Manager(
+            pg=ProcessGroupGloo(timeout=PATIENCE), min_replica_size=2, load_state_dict=None,
+            state_dict=None, use_async_quorum=False, init_sync=False, timeout=PATIENCE,
+            quorum_timeout=PATIENCE, rank=0, world_size=1, store_addr=given.address,
+            store_port=self.store.port, lighthouse_addr=f"http://{given.hub}:7711",
+            replica_id=f"frontdoor{given.rank}", hostname=given.address)
+        parts, delay = self.fragments()
+        self.diloco = DiLoCo(self.manager, parts, self.optimizer,
+                             [models.outer(part.parameters()) for part in parts],
+                             sync_every=given.h, fragment_sync_delay=delay,
+                             use_bucketization=True)
+        self.diloco.__enter__()
+
+    def proof(self):
+        held = [values for fragment in self.diloco._fragments  # pylint: disable=protected-access
+                for values in fragment.original_parameters.values()]
+        return {"anchor": models.digest(held), "synced": self.manager.current_step()}
+
+    def close(self):
+        self.diloco.__exit__(None, None, None)
+        self.manager.shutdown(wait=False)
+
+
+class Streaming(Torchft):
+    """torchft's streaming DiLoCo: two fragments by turns, each all-reduced beside `delay` steps."""
+
+    def fragments(self):
+        return [self.model.lower, self.model.upper], self.given.delay
+
+
+class Hivemind(Alone):
+    """DiLoCo over hivemind's averager at its defaults, which knows that the group has two."""
+
+    def begin(self):
+        import hivemind
+
+        listen = f"/ip4/{self.given.address}/tcp/{7712 + self.given.rank}"
+        self.dht = hivemind.DHT(host_maddrs=[listen], start=True,
+                                initial_peers=self.given.peers or None)
+        if self.given.rank == 0:
+            print("peers", *self.dht.get_visible_maddrs(), flush=True)
+        self.anchor = models.Anchor(self.model)
+        self.averager = hivemind.DecentralizedAverager(
+            [torch.zeros_like(self.anchor.flat)], self.dht, prefix="frontdoor", start=True,
+            target_group_size=2)
+
+    def after_step(self, n):
+        if n % self.given.h:
+            return
+        with self.averager.get_tensors() as tensors:
+            tensors[0].copy_(self.anchor.delta())
+        group = self.averager.step(timeout=PATIENCE.total_seconds())
+        self.synced += group is not None and len(group) == 2
+        with self.averager.get_tensors() as tensors:
+            mean = tensors[0].clone()
+        self.anchor.step(mean)
+
+    def proof(self):
+        return {"synced": self.synced}  # averages may differ in their rounding
+
+    def close(self):
+        self.averager.shutdown()
+        self.dht.shutdown()
+
+
+ARMS = {"alone": Alone, "longhaul": Longhaul, "gloo": Gloo, "torchft": Torchft,
+        "torchft-streaming": Streaming, "hivemind": Hivemind}
+
+
+@contextlib.contextmanager
+def lighthouse(address):
+    """torchft's, for both regions."""
+    from torchft.coordination import LighthouseServer
+
+    server = LighthouseServer(bind=f"{address}:7711", min_replicas=2)
+    yield
+    server.shutdown()

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""The training loop of one region, which bench/frontdoor.py starts for each region and arm.
+
+A step is modelled: forward and backward of the real model over a few bytes, then a pause up to
+`--step-ms` from its beginning, in which a GPU would compute and the processor has nothing to do;
+then the optimizer's step with everything that an arm does there. Every h steps are a window, and a
+line of JSON says how long it took. The last line is the arm's proof; the loop ends with its input.
+"""
+import argparse
+import json
+import sys
+import time
+
+import arms
+import model as models
+import torch
+
+
+def flags():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("arm", choices=[*arms.ARMS, "lighthouse"])
+    parser.add_argument("--size", choices=models.SIZES, default="15m")
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--h", type=int, default=30)
+    parser.add_argument("--step-ms", type=float, default=400)
+    parser.add_argument("--delay", type=int, default=5)
+    parser.add_argument("--windows", type=int, default=0, help="0: until the arm says so")
+    parser.add_argument("--address", help="of this region")
+    parser.add_argument("--first", help="address of the first region")
+    parser.add_argument("--hub", help="address of the third place")
+    parser.add_argument("--peers", nargs="*", help="hivemind's, of the first region")
+    parser.add_argument("--initial", help="writes what servers begin with into a folder, and ends")
+    return parser.parse_args()
+
+
+def over(given, arm, n):
+    """So many windows are trained, or the arm says so."""
+    return arm.finished or (given.windows and n == given.windows * given.h)
+
+
+def train(given, model, optimizer, arm):
+    """`late`: steps whose computation took longer than the model says."""
+    draw = torch.Generator().manual_seed(11 + given.rank)
+    began, late, n = time.monotonic(), 0, 0
+    while not over(given, arm, n):
+        start = time.monotonic()
+        batch = torch.randint(256, (models.BATCH, models.LENGTH), generator=draw)
+        model(batch).backward()
+        rest = start + given.step_ms / 1e3 - time.monotonic()
+        late += rest < 0
+        time.sleep(max(0.0, rest))
+        optimizer.step()
+        optimizer.zero_grad()
+        n += 1
+        arm.after_step(n)
+        if n % given.h == 0:
+            now = time.monotonic()
+            print(json.dumps({"window": n // given.h, "seconds": now - began, "late": late}),
+                  flush=True)
+            began, late = now, 0
+
+
+def main():
+    given = flags()
+    torch.set_num_threads(1)
+    if given.arm == "lighthouse":
+        with arms.lighthouse(given.address):
+            print("listening", flush=True)
+            sys.stdin.read()
+        return
+    model = models.make(given.size)
+    if given.initial:
+        import longhaul
+
+        longhaul.save_initial(model, given.initial, shards=2)
+        return
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    arm = arms.ARMS[given.arm](given, model, optimizer)
+    arm.begin()
+    train(given, model, optimizer, arm)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    print(json.dumps({"proof": arm.proof(), "parameters": count}), flush=True)
+    sys.stdin.read()  # no region goes while another still needs it
+    arm.close()
+
+
+if __name__ == "__main__":
+    main()
