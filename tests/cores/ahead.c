@@ -58,6 +58,18 @@ static void it_has_half_of_what_is_left_at_most(void **state)
     rig_free(r);
 }
 
+// The units that it asks for it gets at once. A fourth would be ahead, and more than half of all.
+static void it_has_what_it_asks_for_and_no_more_where_little_is_left(void **state)
+{
+    (void)state;
+    struct rig *r = begun(4);
+    struct words w = {.want = 3, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    assert_int_equal(say(r, 0, &w).units, 3);
+    assert_int_equal(say(r, 0, &w).units, 3);
+    assert_int_equal(say(r, 1, &w).units, 1);
+    rig_free(r);
+}
+
 static void of_a_budget_it_has_half_at_most_too(void **state)
 {
     (void)state;
@@ -475,6 +487,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_gets_what_it_trains_in_that_time),
         cmocka_unit_test(it_has_half_of_what_is_left_at_most),
+        cmocka_unit_test(it_has_what_it_asks_for_and_no_more_where_little_is_left),
         cmocka_unit_test(of_a_budget_it_has_half_at_most_too),
         cmocka_unit_test(without_a_time_to_ride_out_it_gets_what_it_asks_for),
         cmocka_unit_test(the_forecast_lets_both_end_together),

@@ -1,6 +1,7 @@
 // Leases by the balancer's policy (server/coordinator/balance/assign.c), and what operators tell it
 // (override.c). The policy by itself: tests/unit/server/coordinator/balance/balance.c.
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "server/coordinator/balance/assign.h"
@@ -144,6 +145,28 @@ static void a_little_earlier_is_not_early_enough(void **state)
         assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_STOLEN) - before, slower);
         rig_free(r);
     }
+}
+
+// Two of a region, as fast as each other: the one that trains all units of its own leaves them to
+// it, and the other reserves its half of what the plan gives the region of another's.
+static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words old = {.want = 20, .units_per_s = 1}; // a worker of before: it gives nothing back
+    struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    for (uint32_t i = 0; i < RIG_WORKERS; i++)
+        snprintf(r->coordinator->worker[i].region, sizeof r->coordinator->worker[i].region, "%s",
+                 r->w[0].self.region);
+    struct heard its = say(r, 1, &old);
+    assert_int_equal(its.units, 20);
+    assert_int_equal(count_home(r, &its, 0), 20);
+    introduce(r, 0, 1);
+    rig_run(r, 2 * LH_SECOND); // the plan that knew one of them is over
+    struct heard h = say(r, 0, &w);
+    assert_int_equal(count_home(r, &h, 0), 0);
+    assert_in_range(h.units, 9, 11); // 20 of the other region for two
+    rig_free(r);
 }
 
 // 8 of 40 units are begun by worker 1: of the 32 others it gets 12, so that both end after 20 s.
@@ -356,6 +379,30 @@ static void a_pinned_unit_is_for_its_region(void **state)
     rig_free(r);
 }
 
+static void a_pinned_unit_is_recalled_from_another_region(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct words v = {.want = 1, .ahead = 1, .units_per_s = 1};
+    const char *there = r->w[1].self.region;
+    assert_int_equal(say(r, 0, &w).units, 40);
+    w.begun[w.begins++] = 5;
+    say(r, 0, &w);
+    assert_int_equal(order(r, "pin", 5, there), LH_OK);               // it is begun: it stays
+    assert_int_equal(order(r, "pin", 8, r->w[0].self.region), LH_OK); // it is there
+    assert_int_equal(order(r, "pin", 7, there), LH_OK);
+    struct heard asked = say(r, 0, &w);
+    assert_int_equal(asked.recalls, 1);
+    assert_int_equal(asked.recalled[0], 7);
+    w.returned[w.returns++] = 7;
+    asked = say(r, 0, &w);
+    assert_false(is_in(asked.unit, asked.units, 7));
+    struct heard got = say(r, 1, &v);
+    assert_true(is_in(got.unit, got.units, 7));
+    rig_free(r);
+}
+
 static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
 {
     (void)state;
@@ -388,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
         cmocka_unit_test(what_would_end_as_late_stays),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),
+        cmocka_unit_test(what_a_region_gets_of_anothers_is_shared_by_its_workers),
         cmocka_unit_test(what_is_begun_counts_for_its_region),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
@@ -397,6 +445,7 @@ int main(void)
         cmocka_unit_test(a_worker_of_before_is_served_as_before),
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
         cmocka_unit_test(a_pinned_unit_is_for_its_region),
+        cmocka_unit_test(a_pinned_unit_is_recalled_from_another_region),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include "server/coordinator/drain.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
+#include "worker/push/commit.h"
 #include "worker/push/view.h"
 
 enum { STEP_MS = 20, POINTS = 40 };
@@ -412,6 +413,75 @@ static void it_ends_with_the_parameters_of_the_run(void **state_)
     }
 }
 
+static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                      struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_LEASE || strcmp(from, r->w[1].self.name) != 0;
+}
+
+// The run ends while the coordinator can't be heard, in the middle of a round. No push may take
+// along what was trained by then: it is in the residual.
+static void what_is_trained_beyond_the_end_stays_in_the_residual(void **state_)
+{
+    (void)state_;
+    begin(14, 2);
+    play->b->own_data = true; // it needs no units
+    cuts(8);
+    play->b->step_ms = 5000; // a round lasts longer than the end of the run
+    struct rig *r = play->l->rig;
+    r->coordinator->conf.worker_timeout_ns = 2 * LH_SECOND;
+    lh_fabric_fates(r->fabric, no_leases, r);
+    drain(false, true);
+    for (int i = 0; i < 60000 && !play->b->over; i++) life_run(play->l, LH_MS);
+    assert_true(play->b->over);
+    const struct wk_worker *w = play->l->worker;
+    assert_true(w->phase < LH_PHASE_DRAIN); // as far as it has heard
+    assert_int_equal(w->beside.absorbed, 2);
+    for (uint32_t k = 0; k < 2; k++) {
+        uint64_t first = w->shard[k].layout->first, last = play->cut[k];
+        assert_true(w->shard[k].ended);
+        assert_true(play->b->made[last % BESIDE_CUTS].lowered[first] >
+                    play->b->made[(last - 1) % BESIDE_CUTS].lowered[first]);
+    }
+    life_mass(play->l);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    end();
+}
+
+// Tokens that an earlier life's last cut left to the slot: they go with what is trained next.
+static void a_trainer_that_waits_for_units_pushes_nothing_empty(void **state_)
+{
+    (void)state_;
+    begin(15, 2);
+    struct ps_coordinator *c = play->l->rig->coordinator;
+    struct wk_shard *s = &play->l->worker->shard[1];
+    struct wk_change change;
+    c->frozen = true; // an operator: it gets units of its own region alone
+    for (int i = 0, ms = 0; i < 600000 && ms < 3000; i++) {
+        life_run(play->l, LH_MS);
+        ms = play->l->worker->beside.starves ? ms + 1 : 0;
+    }
+    assert_true(play->l->worker->beside.starves);
+    life_rest(play->l);
+    assert_int_equal(wk_change_begin(s, &change), LH_OK);
+    change.slot.tokens = 5;
+    assert_int_equal(wk_commit(&change, false), LH_OK);
+    wk_change_free(&change);
+    uint64_t pushes = s->progress.cut_count;
+    life_run(play->l, 3 * LH_SECOND);
+    assert_true(play->l->worker->beside.starves);
+    assert_int_equal(s->progress.cut_count, pushes);
+    assert_int_equal(s->slot.committed->tokens, 5);
+    c->frozen = false;
+    for (int i = 0; i < 20000 && s->progress.cut_count == pushes; i++) life_run(play->l, LH_MS);
+    assert_int_equal(s->slot.committed->tokens, 0);
+    check();
+    end();
+}
+
 // Its progress is pushed to the last step, and the units that it began are others'.
 static void a_loop_that_ends_by_itself_drains_its_worker(void **state_)
 {
@@ -447,6 +517,8 @@ int main(void)
         cmocka_unit_test(a_parameter_that_is_no_number_ends_the_life_alone),
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
         cmocka_unit_test(it_ends_with_the_parameters_of_the_run),
+        cmocka_unit_test(what_is_trained_beyond_the_end_stays_in_the_residual),
+        cmocka_unit_test(a_trainer_that_waits_for_units_pushes_nothing_empty),
         cmocka_unit_test(a_loop_that_ends_by_itself_drains_its_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

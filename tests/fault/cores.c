@@ -1,5 +1,6 @@
 // Cores whose memory fails where they keep what a peer sent: the peer hears so, or the process ends
 // with that word. Nobody waits for an answer that never comes, and no part of a state is left out.
+// A start that finds no memory does not start.
 #include <string.h>
 
 #include "kernels/state/replica.h"
@@ -105,6 +106,22 @@ static void a_state_of_which_a_piece_finds_no_memory_ends_the_worker(void **stat
     rig_life_end(r, &l, false);
 }
 
+// ---------------------------------------------------------------- a coordinator's start
+
+// Without memory for its pools of units, two for each home, units would be placed nowhere.
+static void a_coordinator_whose_pools_find_no_memory_does_not_start(void **state)
+{
+    struct rig *r = *state;
+    size_t bytes = (2 * RIG_WORKERS + 1) * sizeof(struct ps_co_pool);
+    fault_alloc_of(bytes, bytes);
+    assert_int_equal(rig_try_coordinator(r), LH_ERR_NO_MEMORY);
+    assert_true(fault_over());
+    assert_null(r->coordinator);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->stock.pools, 2 * RIG_WORKERS);
+}
+
 // ---------------------------------------------------------------- a lease
 
 // The list of what a worker claims finds no memory: without it those units would be given again.
@@ -136,6 +153,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_push_that_cant_even_wait_is_told_so),
+        RIG_TEST(a_coordinator_whose_pools_find_no_memory_does_not_start),
         RIG_TEST(a_lease_whose_claims_find_no_memory_is_asked_for_again),
         RIG_TEST(a_state_of_which_a_piece_finds_no_memory_ends_the_worker),
     };

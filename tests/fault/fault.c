@@ -1,6 +1,8 @@
 // Failures on demand. See fault.h.
 #include "tests/fault/fault.h"
 
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static struct {
@@ -75,6 +77,31 @@ void *__wrap_calloc(size_t count, size_t n)
 void *__wrap_realloc(void *old, size_t n)
 {
     return no_memory(n) ? NULL : __real_realloc(old, n);
+}
+
+// ---------------------------------------------------------------- waits
+
+static atomic_int wait_ms = -1; // -1: none is asked for, or it is over
+
+void fault_wait(int ms)
+{
+    atomic_store(&wait_ms, ms);
+}
+
+bool fault_waited(void)
+{
+    return atomic_load(&wait_ms) < 0;
+}
+
+int __real_poll(struct pollfd *p, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
+
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms)
+{
+    int of = ms;
+    if (ms < 0 || !atomic_compare_exchange_strong(&wait_ms, &of, -1)) return __real_poll(p, n, ms);
+    for (nfds_t i = 0; i < n; i++) p[i].revents = 0;
+    return 0;
 }
 
 // ---------------------------------------------------------------- files

@@ -44,13 +44,15 @@ UNITS = {
 # Tests of the same name look at another room's file.
 NOT_UNITS = {"worker/replica/durable_copy.c", "worker/push/view.c", "server/coordinator/drain.c",
              "server/coordinator/plan.c", "server/server.c", "worker/worker.c"}
-# What the n-th allocation and the n-th file operation meet: the test in tests/fault.
+# What the n-th allocation, the n-th file operation and a wait meet: the test in tests/fault.
 FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/format/plan.c",
                         "common/format/record.c", "server/wal/wal.c", "server/wal/wal_scan.c"),
                        "log") | {"worker/external/external.c": "external",
                                  "server/push/receive.c": "cores",
                                  "server/coordinator/grant.c": "cores",
-                                 "worker/replica/snapshot.c": "cores"}
+                                 "server/coordinator/balance/stock.c": "cores",
+                                 "worker/replica/snapshot.c": "cores",
+                                 "worker/ranks/comm/comm_tcp.c": "ranks"}
 # What runs a file that few cores and no simulation do: the two ends of the boundary with a trainer
 # beside the worker, the state machine of a region's ranks, and the forecast.
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))

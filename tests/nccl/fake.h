@@ -12,5 +12,6 @@ void fake_stream_queue(struct fake_stream *s, void (*work)(void *arg), void *arg
 bool fake_fault(const char *of, char word[16]);
 // For tests that open this library: its streams, events and pieces of memory that are not freed.
 int fake_held(void);
+int fake_used(void); // the device that was chosen last; -1: none was
 
 #endif

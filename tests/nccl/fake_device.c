@@ -45,10 +45,16 @@ struct mark {
 };
 
 static atomic_int held;
+static atomic_int used = -1;
 
 __attribute__((visibility("default"))) int fake_held(void)
 {
     return atomic_load(&held);
+}
+
+__attribute__((visibility("default"))) int fake_used(void)
+{
+    return atomic_load(&used);
 }
 
 // ---------------------------------------------------------------- streams
@@ -248,7 +254,9 @@ static int device(int index, struct lk_gpu_device *out)
 
 static int use(int index)
 {
-    return index < 0 || index >= DEVICES ? 3 : 0;
+    if (index < 0 || index >= DEVICES) return 3;
+    atomic_store(&used, index);
+    return 0;
 }
 
 __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)

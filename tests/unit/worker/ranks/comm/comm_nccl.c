@@ -1,6 +1,6 @@
 // A communicator by NCCL, over the made-up NCCL and device of tests/nccl: two ranks of one process
 // get what rank 0 gives and the sums of both, in fp32 and in bf16, in buckets, and free all that an
-// epoch made.
+// epoch made; a rank works on the device that its settings name.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <dlfcn.h>
@@ -47,18 +47,24 @@ static void all_well(struct rank *k)
     }
 }
 
-// How much of the made-up device nobody has freed.
-static int held(void)
+// Asks the made-up device about itself, by a function of tests/nccl/fake.h.
+static int asked(const char *name)
 {
     int (*ask)(void);
     void *library = dlopen(NCCL_FAKE, RTLD_NOW | RTLD_LOCAL);
     assert_non_null(library);
-    void *symbol = dlsym(library, "fake_held");
+    void *symbol = dlsym(library, name);
     assert_non_null(symbol);
     memcpy(&ask, &symbol, sizeof ask);
     int n = ask();
     dlclose(library);
     return n;
+}
+
+// How much of the made-up device nobody has freed.
+static int held(void)
+{
+    return asked("fake_held");
 }
 
 // The sum of what both have, v and v: twice what this type makes of v.
@@ -111,6 +117,33 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
     }
 }
 
+// GPU 0 can be named too, by a rank whose turn would be another's.
+static void the_device_that_is_named_is_used(void **state)
+{
+    (void)state;
+    for (int device = -1; device < 2; device++) {
+        const struct wk_comm_nccl_conf conf = {.library = NCCL_FAKE,
+                                               .plugin = NCCL_FAKE,
+                                               .interface = "lo",
+                                               .log_file = "",
+                                               .rank = 3,
+                                               .device = device};
+        struct rank k = {.told = eventfd(0, EFD_CLOEXEC)};
+        struct wk_nccl_id id;
+        eventfd_t count;
+        assert_int_equal(wk_comm_nccl_create(&conf, &k.comm), LH_OK);
+        wk_comm_bind(k.comm, &(struct wk_comm_arrays){.sums = 0}, k.told);
+        assert_int_equal(wk_comm_region.unique_id(k.comm, &id), LH_OK);
+        wk_comm_region.init(k.comm, &id, 1, 0);
+        while (wk_comm_region.poll(k.comm) == WK_REGION_BUSY)
+            assert_int_equal(eventfd_read(k.told, &count), 0);
+        assert_int_equal(wk_comm_region.poll(k.comm), WK_REGION_OK);
+        assert_int_equal(asked("fake_used"), device < 0 ? 3 : device);
+        wk_comm_destroy(k.comm);
+        close(k.told);
+    }
+}
+
 static void a_device_that_is_not_there_is_refused(void **state)
 {
     (void)state;
@@ -125,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
+        cmocka_unit_test(the_device_that_is_named_is_used),
         cmocka_unit_test(a_device_that_is_not_there_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
