@@ -179,6 +179,8 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .every_ns = s->coordinator.scale_every_s * LH_SECOND},
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
+        .by_link = s->coordinator.cadence == PS_CADENCE_LINK,
+        .staged = s->coordinator.staged,
         .fixed_h = fixed_h,
         .fixed_h_arg = (void *)(uintptr_t)s, // only read
         .plan = {.mode = (uint8_t)s->mode,

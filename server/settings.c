@@ -140,6 +140,11 @@ static const struct lh_config_row rows[] = {
         "Scale the local steps of slower regions by measured speed (DyLU); false: all h_base"),
     LH_CONFIG_ROW_INT(T, "coordinator.h_base", coordinator.h_base, "8", 1, 300, "steps", NULL,
         "Local steps per round of the fastest region"),
+    LH_CONFIG_ROW_ENUM(T, "coordinator.cadence", coordinator.cadence, "speed", "speed|link",
+        "Local steps per round follow from h_base and speed alone, or are more where a region's "
+        "link needs longer than that to exchange a round, as measured"),
+    LH_CONFIG_ROW_BOOL(T, "coordinator.staged", coordinator.staged, "false",
+        "Half of h_base for about the first 1,000 steps of the run, twice h_base after 10,000"),
 };
 // clang-format on
 

@@ -7,6 +7,7 @@
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
 enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_STATIC, PS_RULE_LEVEL };
+enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
 struct ps_settings {
@@ -50,7 +51,8 @@ struct ps_settings {
         int64_t budget_tokens, epochs, seed;
         const char *units;
         const char *plan_h;
-        bool dylu;
+        bool dylu, staged;
+        int cadence; // enum ps_cadence_rule
         int64_t h_base;
     } coordinator;
 };

@@ -145,6 +145,7 @@ static lh_err start_coordinator(struct node *n)
     conf.ride_out_ns = 300 * LH_SECOND;
     conf.h_base = f->h_base;
     conf.dylu = true;
+    conf.by_link = f->by_link;
     conf.balance.follows = f->follows;
     conf.balance.kind = f->kind;
     conf.plan.staleness_per_live = 4;

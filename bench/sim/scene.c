@@ -18,7 +18,8 @@ static _Noreturn void usage(const char *why)
             "usage: bench_sim [--workers N] [--shards N] [--units N] [--values N]\n"
             "  [--stands-for N] [--rule level|finish|weighted|static] [--speeds A,B,...]\n"
             "  [--rtt-ms LOW,HIGH] [--mbit LOW,HIGH] [--loss P] [--port-mbit N]\n"
-            "  [--slow SHARE,AT,TO] [--fail EVERY_S,DOWN_S] [--h-base N] [--limit-s N]\n"
+            "  [--slow SHARE,AT,TO] [--fail EVERY_S,DOWN_S] [--h-base N] [--cadence speed|link]\n"
+            "  [--limit-s N]\n"
             "  [--seed N]\n",
             why);
     exit(2);
@@ -109,6 +110,9 @@ static void read_flag(struct scene_flags *f, const char *name, const char *text)
         f->fail_every_s = v[0], f->fail_down_s = v[1];
     } else if (!strcmp(name, "h-base")) {
         f->h_base = (uint32_t)number(text, 1, 300, name);
+    } else if (!strcmp(name, "cadence")) {
+        f->by_link = !strcmp(text, "link");
+        if (!f->by_link && strcmp(text, "speed") != 0) usage("--cadence: speed or link");
     } else if (!strcmp(name, "limit-s")) {
         f->limit_s = number(text, 1, 1e6, name);
     } else {
@@ -124,7 +128,7 @@ struct scene_flags scene_read(int argc, char **argv)
         {"speeds", 1, NULL, 0},  {"rtt-ms", 1, NULL, 0},     {"mbit", 1, NULL, 0},
         {"loss", 1, NULL, 0},    {"port-mbit", 1, NULL, 0},  {"slow", 1, NULL, 0},
         {"fail", 1, NULL, 0},    {"h-base", 1, NULL, 0},     {"limit-s", 1, NULL, 0},
-        {"seed", 1, NULL, 0},    {NULL, 0, NULL, 0}};
+        {"cadence", 1, NULL, 0}, {"seed", 1, NULL, 0},       {NULL, 0, NULL, 0}};
     struct scene_flags f = {.seed = 1,
                             .workers = 4,
                             .shards = 1,

@@ -66,6 +66,7 @@ struct ps_co_conf {
     } scale;
     uint32_t h_base;
     bool dylu;
+    bool by_link, staged;                               // cadence.h
     uint32_t (*fixed_h)(void *arg, const char *region); // 0: says nothing; may be NULL
     void *fixed_h_arg;
     struct lh_plan plan; // eta, damping, bound, mode, weighting of the first plan

@@ -61,6 +61,14 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
     uint32_t paths;
 };
 
+// Stages of a run whose cadence has them.
+enum ps_co_stage { PS_CO_EARLY, PS_CO_MIDDLE, PS_CO_LATE };
+
+struct ps_co_pace {   // cadence.c: local steps that were said last, and the base that they follow
+                      // from
+    uint32_t h, base; // h 0: nothing was said yet
+};
+
 struct ps_co_worker { // member.c, where nothing else is said
     uint64_t id;
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
@@ -79,6 +87,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_measured measured;
+    struct ps_co_pace pace;
     struct ps_co_held held;
     struct ps_co_wanted wanted;
     bool gives; // it gives leases back that it has not begun, where it is asked to
@@ -203,6 +212,7 @@ struct ps_coordinator {
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c
+    enum ps_co_stage stage;          // cadence.c
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c
     struct lh_service service;

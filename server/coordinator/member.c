@@ -12,6 +12,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/measure.h"
+#include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/member.h"
@@ -305,6 +306,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
     ps_co_measured(c, w, m);
+    ps_co_pace(c, w);
     w->gives = m->ahead > 0;
     w->drained = m->drained;
     w->done = m->done;

@@ -1,4 +1,4 @@
-// The plan: phases of the run, live workers, local steps (DESIGN.md#section-6, #section-10).
+// The plan: phases of the run, live workers (DESIGN.md#section-6, #section-10).
 //
 // WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
 // operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
@@ -6,7 +6,6 @@
 // credited units brings back RUN. Each change is stored, then handed to the servers, whose logs
 // record it.
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,19 +127,6 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
     c->plan.live = n;
     *changed = true;
     return LH_OK;
-}
-
-uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
-{
-    uint32_t fixed = c->conf.fixed_h ? c->conf.fixed_h(c->conf.fixed_h_arg, w->region) : 0;
-    if (fixed) return fixed;
-    double fastest = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && !c->worker[i].left && c->worker[i].tokens_per_s > fastest)
-            fastest = c->worker[i].tokens_per_s;
-    if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return c->conf.h_base;
-    double h = round(c->conf.h_base * w->tokens_per_s / fastest); // DyLU: equal time a round
-    return h < 1 ? 1 : (uint32_t)h;
 }
 
 // ---------------------------------------------------------------- phases

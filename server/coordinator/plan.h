@@ -1,11 +1,10 @@
-// Plan: phases of the run, live workers, local steps.
+// Plan: phases of the run, live workers.
 #ifndef PS_CO_PLAN_H
 #define PS_CO_PLAN_H
 
 #include "server/coordinator/core.h"
 
 void ps_co_tick(struct ps_coordinator *c); // liveness, phases; a changed plan is stored
-uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w);
 LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
 // After memory was read from the store again: a worker of the plan whose leases are back counts as
 // alive, until it is given up once more.

@@ -26,6 +26,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
+#include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/grant.h"
@@ -190,6 +191,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_measured(w, row);
+    ps_co_tell_cadence(c, w, row);
     return row;
 }
 

@@ -103,6 +103,7 @@ static void events_have_kinds(void **state)
         {"rank.joined", "join"},
         {"rank.lost", "lost"},
         {"scale.called", "scale"},
+        {"cadence.changed", "cadence"},
         {"tensor.norms", "norms"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

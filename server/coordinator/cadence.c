@@ -1,0 +1,178 @@
+// Cadence: see cadence.h.
+//
+// 1. With `staged` or the cadence by link, H is held: it changes where the new one differs by two
+//    steps and a quarter at least, or where a stage begins. A round that is a little too short or
+//    too long costs less than one whose length is another each time.
+// 2. A stage never goes back in one life of the coordinator, whoever joins or leaves.
+// 3. Nothing is stored: a restarted coordinator concludes it anew from what workers tell.
+#include "server/coordinator/cadence.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/format/manifest.h"
+
+static const double IN_ROUND = 0.8; // share of a round that an exchange may take
+enum { EARLY_STEPS = 1000, LATE_STEPS = 10000 };
+
+struct figures {
+    uint32_t base, by_speed, by_link; // by_link 0: not known, or it does not count
+    double exchange_s, step_s;
+};
+
+// ---------------------------------------------------------------- stages
+
+// Steps that the fastest worker would have taken by now: the credited tokens over those that all
+// train while it takes one. 0: not known.
+static double run_steps(const struct ps_coordinator *c)
+{
+    double speed = 0, fastest = 0, step_s = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (!w->live || w->left) continue;
+        speed += w->tokens_per_s;
+        if (w->tokens_per_s <= fastest) continue;
+        fastest = w->tokens_per_s;
+        step_s = w->measured.batch_s.mean;
+    }
+    return speed * step_s > 0 ? (double)ps_co_credited_tokens(c) / (speed * step_s) : 0;
+}
+
+static void take_stage(struct ps_coordinator *c)
+{
+    double steps = c->conf.staged ? run_steps(c) : 0;
+    enum ps_co_stage stage = steps >= LATE_STEPS    ? PS_CO_LATE
+                             : steps >= EARLY_STEPS ? PS_CO_MIDDLE
+                                                    : PS_CO_EARLY;
+    if (!c->conf.staged || stage <= c->stage) return;
+    c->stage = stage;
+    lh_logf(c->conf.log, LH_INFO, "cadence.stage",
+            "about %.0f steps: the base is %u local steps from now on", steps,
+            stage == PS_CO_LATE ? 2 * c->conf.h_base : c->conf.h_base);
+}
+
+static uint32_t base_of(const struct ps_coordinator *c)
+{
+    uint32_t base = c->conf.h_base;
+    if (!c->conf.staged || c->stage == PS_CO_MIDDLE) return base;
+    return c->stage == PS_CO_LATE ? 2 * base : (base + 1) / 2;
+}
+
+// ---------------------------------------------------------------- figures
+
+static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_worker *w,
+                         uint32_t base)
+{
+    double fastest = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && !c->worker[i].left && c->worker[i].tokens_per_s > fastest)
+            fastest = c->worker[i].tokens_per_s;
+    if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return base;
+    double h = round(base * w->tokens_per_s / fastest); // DyLU: equal time a round
+    return h < 1 ? 1 : (uint32_t)h;
+}
+
+static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        n += &c->worker[i] != w && c->worker[i].live && !c->worker[i].left;
+    return n;
+}
+
+// Shards that the server of this path serves.
+static uint32_t shards_of(const struct ps_coordinator *c, const struct ps_co_path *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
+        n += !strcmp(c->shard[i].address, c->shard[p->shard].address);
+    return n;
+}
+
+// The time that one round's exchange takes the worker's link. 0: not known.
+static double exchange_s(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    double up = 0, down = 0, trip = 0;
+    uint32_t others = count_others(c, w);
+    for (uint32_t i = 0; i < w->measured.paths; i++) {
+        const struct ps_co_path *p = &w->measured.path[i];
+        double rtt = (double)p->trip.mean_ns / LH_SECOND, shards = shards_of(c, p);
+        double crossing = fmax(p->push_s.mean - rtt, 0); // one push's, without the way
+        trip = fmax(trip, rtt);
+        up += shards * crossing;
+        if (p->down.mean > 0) down += shards * others * crossing * p->up.mean / p->down.mean;
+    }
+    double most = fmax(up, down);
+    return most > 0 ? most + 2 * trip : 0;
+}
+
+static struct figures figures_of(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    struct figures f = {.base = base_of(c), .step_s = w->measured.batch_s.mean};
+    f.by_speed = by_speed(c, w, f.base);
+    if (c->conf.by_link) f.exchange_s = exchange_s(c, w);
+    if (f.exchange_s > 0 && f.step_s > 0)
+        f.by_link = (uint32_t)fmin(ceil(f.exchange_s / (IN_ROUND * f.step_s)), PS_CO_H_MAX);
+    return f;
+}
+
+static uint32_t steps_of(const struct figures *f)
+{
+    uint32_t h = f->by_speed > f->by_link ? f->by_speed : f->by_link;
+    return h < PS_CO_H_MAX ? h : PS_CO_H_MAX;
+}
+
+// ---------------------------------------------------------------- what is told
+
+static uint32_t fixed_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return c->conf.fixed_h ? c->conf.fixed_h(c->conf.fixed_h_arg, w->region) : 0;
+}
+
+static bool is_held(const struct ps_coordinator *c)
+{
+    return c->conf.by_link || c->conf.staged;
+}
+
+uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint32_t fixed = fixed_steps(c, w);
+    if (fixed) return fixed;
+    if (!is_held(c)) return by_speed(c, w, c->conf.h_base);
+    if (w->pace.h) return w->pace.h;
+    struct figures f = figures_of(c, w);
+    return steps_of(&f);
+}
+
+static bool differs(uint32_t a, uint32_t b)
+{
+    uint32_t more = a > b ? a - b : b - a, of = a > b ? b : a;
+    return more >= 2 && 4 * more >= of;
+}
+
+void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
+{
+    if (!is_held(c) || fixed_steps(c, w)) return;
+    if (w->tokens_per_s <= 0) return; // it has not measured yet
+    take_stage(c);
+    struct figures f = figures_of(c, w);
+    uint32_t h = steps_of(&f);
+    if (w->pace.h && !differs(h, w->pace.h) && f.base == w->pace.base) return;
+    if (h != w->pace.h)
+        lh_logf(c->conf.log, LH_INFO, "cadence.changed",
+                "%s of %s: %u -> %u local steps a round: %u by speed (base %u, %.0f tokens/s), %u "
+                "by the link (an exchange takes %.3f s, a step %.3f s; 0: not known)",
+                w->name, w->region, w->pace.h, h, f.by_speed, f.base, w->tokens_per_s, f.by_link,
+                f.exchange_s, f.step_s);
+    w->pace = (struct ps_co_pace){h, f.base};
+}
+
+void ps_co_tell_cadence(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
+{
+    if (!is_held(c)) return;
+    struct figures f = figures_of(c, w);
+    json_object_set_new(row, "h_base", json_integer(f.base));
+    json_object_set_new(row, "h_by_speed", json_integer(f.by_speed));
+    json_object_set_new(row, "h_by_link", json_integer(f.by_link));
+    json_object_set_new(row, "exchange_s", json_real(f.exchange_s));
+}

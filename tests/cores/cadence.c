@@ -1,0 +1,273 @@
+// How many local steps a worker takes a round, and why (server/coordinator/cadence.c).
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/cadence.h"
+#include "tests/cores/words.h"
+#include "worker/worker.h"
+
+enum { BASE = 16 };
+
+// A run with both workers live, which has told nothing yet.
+static struct rig *begin(bool by_link, bool staged)
+{
+    struct rig *r = begun_run(100, 0);
+    struct ps_co_conf *conf = &r->coordinator->conf;
+    conf->worker_timeout_ns = 600 * LH_SECOND; // the test says all that is said, when it likes
+    conf->h_base = BASE;
+    conf->dylu = true;
+    conf->by_link = by_link;
+    conf->staged = staged;
+    return r;
+}
+
+struct pace { // what a worker tells
+    double units_per_s, step_s, push_s, rtt_s, up, down;
+};
+
+// Worker w tells this, and gets H.
+static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    Longhaul__V1__Estimate step = LONGHAUL__V1__ESTIMATE__INIT, push = step, up = step, down = step;
+    Longhaul__V1__Trip trip = LONGHAUL__V1__TRIP__INIT;
+    Longhaul__V1__Path path = LONGHAUL__V1__PATH__INIT, *paths[] = {&path};
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.tokens_per_s = p->units_per_s * WORDS_TOKENS;
+    step.mean = p->step_s;
+    push.mean = p->push_s;
+    up.mean = p->up;
+    down.mean = p->down;
+    trip.mean_us = (uint32_t)(p->rtt_s * 1e6);
+    m.batch_s = &step;
+    path.push_s = &push;
+    path.up_bytes_per_s = &up;
+    path.down_bytes_per_s = &down;
+    path.trip = &trip;
+    m.paths = paths;
+    m.n_paths = p->push_s > 0;
+    assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    uint32_t h = ((Longhaul__V1__LeaseReply *)answer)->local_steps;
+    rig_free_message(answer);
+    return h;
+}
+
+static void by_speed_each_round_takes_equal_time(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, false);
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
+    slow.push_s = 100; // does not count
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &slow), BASE / 4);
+    slow.units_per_s = 2.6; // followed at once
+    assert_int_equal(tell(r, 1, &slow), 5);
+    rig_free(r);
+}
+
+// Two pushes' way up is 0.8 s, 2 round trips 0.4 s: 1.2 s of rounds of which 0.8 may be an
+// exchange's, 15 steps of 0.1 s.
+static void an_exchange_fits_in_a_round(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, false);
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1};
+    struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1, .rtt_s = 0.2};
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &far), 15);
+    far.step_s = 0.2; // half as many steps in the same time
+    assert_int_equal(tell(r, 1, &far), 8);
+    far.push_s = 0.25; // the link is short: speed says it
+    assert_int_equal(tell(r, 1, &far), 4);
+    far.push_s = 1e6;
+    assert_int_equal(tell(r, 1, &far), PS_CO_H_MAX);
+    rig_free(r);
+}
+
+// The pushes of the other worker come down at a quarter of the rate at which the own ones go up:
+// 4 x 0.8 s + 0.4 s.
+static void the_way_down_counts_where_it_takes_longer(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, false);
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1};
+    struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1, .rtt_s = 0.2};
+    far.up = 4e6;
+    far.down = 1e6;
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &far), 45);
+    far.down = 16e6;
+    assert_int_equal(tell(r, 1, &far), 15);
+    rig_free(r);
+}
+
+static void small_changes_are_not_made(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, false);
+    struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1.6, .rtt_s = 0};
+    assert_int_equal(tell(r, 0, &far), 20);
+    far.push_s = 1.9;
+    assert_int_equal(tell(r, 0, &far), 20); // it would be 24
+    far.push_s = 2.1;
+    assert_int_equal(tell(r, 0, &far), 27);
+    far.push_s = 1.75;
+    assert_int_equal(tell(r, 0, &far), 27); // 22
+    rig_free(r);
+}
+
+static void each_change_is_told_with_its_figures(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, false);
+    rig_boot_standby(r);
+    struct lh_log *log = rig_log_lines(r);
+    r->coordinator->conf.log = log;
+    struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1.6};
+    for (int i = 0; i < 5; i++) tell(r, 0, &far);
+    assert_int_equal(rig_said(r, "cadence.changed"), 1);
+    assert_int_equal(rig_said(r, "0 -> 20 local steps a round: 16 by speed (base 16, 128 "
+                                 "tokens/s), 20 by the link (an exchange takes 1.600 s, a step "
+                                 "0.100 s"),
+                     1);
+    far.push_s = 3.2;
+    for (int i = 0; i < 5; i++) tell(r, 0, &far);
+    assert_int_equal(rig_said(r, "20 -> 40 local steps"), 1);
+    assert_int_equal(rig_said(r, "cadence.changed"), 2);
+    json_t *row = json_object();
+    ps_co_tell_cadence(r->coordinator, &r->coordinator->worker[0], row);
+    assert_int_equal(json_integer_value(json_object_get(row, "h_by_link")), 40);
+    assert_int_equal(json_integer_value(json_object_get(row, "h_by_speed")), 16);
+    json_decref(row);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
+static uint32_t three(void *arg, const char *region)
+{
+    return strcmp(arg, region) ? 0 : 3;
+}
+
+static void what_an_operator_fixed_stays(void **state)
+{
+    (void)state;
+    struct rig *r = begin(true, true);
+    struct pace far = {.units_per_s = 2, .step_s = 0.1, .push_s = 1.6};
+    r->coordinator->conf.fixed_h = three;
+    r->coordinator->conf.fixed_h_arg = r->w[0].self.region;
+    assert_int_equal(tell(r, 0, &far), 3);
+    assert_int_equal(tell(r, 1, &far), 20);
+    rig_free(r);
+}
+
+// Both train 128 tokens/s, and take a step in so many seconds.
+static uint32_t tell_stage(struct rig *r, double step_s)
+{
+    struct pace p = {.units_per_s = 2, .step_s = step_s};
+    tell(r, 0, &p); // whose step counts: it is as fast, and joined first
+    return tell(r, 1, &p);
+}
+
+// The credited tokens are 2,560,000: as many as both train in 10,000 s.
+static void the_base_has_stages(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, true);
+    rig_boot_standby(r);
+    struct lh_log *log = rig_log_lines(r);
+    r->coordinator->conf.log = log;
+    struct pace unknown = {.units_per_s = 0};
+    assert_int_equal(tell(r, 1, &unknown), BASE / 2);
+    assert_int_equal(tell_stage(r, 1), BASE / 2);
+    r->coordinator->stock.credited_tokens = 2560000;
+    assert_int_equal(tell_stage(r, 10.1), BASE / 2); // 990 steps
+    assert_int_equal(tell_stage(r, 9.9), BASE);      // 1,010
+    assert_int_equal(tell_stage(r, 10.1), BASE);     // it never goes back
+    assert_int_equal(tell_stage(r, 1.01), BASE);     // 9,901
+    assert_int_equal(tell_stage(r, 0.99), 2 * BASE); // 10,101
+    assert_int_equal(rig_said(r, "cadence.stage"), 2);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
+// H of a run that begins with one step is one step.
+static void half_of_one_is_one(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, true);
+    r->coordinator->conf.h_base = 1;
+    assert_int_equal(tell_stage(r, 1), 1);
+    r->coordinator->conf.h_base = 300;
+    r->coordinator->stage = PS_CO_LATE;
+    assert_int_equal(tell_stage(r, 1), PS_CO_H_MAX);
+    rig_free(r);
+}
+
+// Cuts of both shards of a worker's within so many steps, and how many of them were at one step.
+struct cuts {
+    uint64_t count, together;
+};
+
+static struct cuts count_cuts(enum wk_stagger stagger)
+{
+    struct rig *r = rig_new(1);
+    struct rig_life l;
+    struct cuts out = {0, 0};
+    rig_two_shards(r);
+    lh_units_free(&r->units);
+    setup_units(&r->units, 40, 64 * WORDS_TOKENS, RIG_WORKERS); // it never runs dry
+    rig_start_coordinator(r);
+    r->coordinator->conf.h_base = 4;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    conf.stagger = stagger;
+    rig_life_start(&l, &conf);
+    const struct wk_worker *w = l.worker;
+    uint64_t cut[2] = {0, 0}, at[2] = {0, 0};
+    for (int i = 0; i < 10000; i++) {
+        rig_run(r, LH_MS);
+        for (int k = 0; k < 2; k++) {
+            if (w->shard[k].progress.cut_count == cut[k]) continue;
+            cut[k] = w->shard[k].progress.cut_count;
+            at[k] = w->count.steps;
+            out.count++;
+            out.together += at[k] && at[0] == at[1];
+        }
+    }
+    rig_life_end(r, &l, false);
+    rig_free(r);
+    return out;
+}
+
+// The peak of what a worker sends at one step is one shard's push, not that of all: until it runs
+// dry once, for then all shards are cut at one step, and again at those that follow.
+static void staggered_shards_are_not_pushed_at_one_step(void **state)
+{
+    (void)state;
+    struct cuts on = count_cuts(WK_STAGGER_ON), off = count_cuts(WK_STAGGER_OFF);
+    assert_true(on.count > 6 && off.count > 6);
+    assert_int_equal(on.together, 0);
+    assert_int_equal(off.together, off.count / 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_speed_each_round_takes_equal_time),
+        cmocka_unit_test(an_exchange_fits_in_a_round),
+        cmocka_unit_test(the_way_down_counts_where_it_takes_longer),
+        cmocka_unit_test(small_changes_are_not_made),
+        cmocka_unit_test(each_change_is_told_with_its_figures),
+        cmocka_unit_test(what_an_operator_fixed_stays),
+        cmocka_unit_test(the_base_has_stages),
+        cmocka_unit_test(half_of_one_is_one),
+        cmocka_unit_test(staggered_shards_are_not_pushed_at_one_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
