@@ -294,6 +294,14 @@ SECTIONS = (
         "[kill.py](../../tests/crash/kill.py) `--standbys`",
         targets=cycles("kill", 1000)),
     Section(
+        "campaign-python", "Training loops of Python, their workers and servers are killed",
+        "kill -9, and SIGSTOP for 0.2 to 20 s, of loops of the Python package, workers and "
+        "servers; judged as above, and the mass of what was trained is found again bit for bit: "
+        "`wrong` are parameters of which that is not so; "
+        "[trainers.py](../../tests/crash/trainers.py).",
+        targets=(*cycles("python", 1000), Target("python.kills", "value", "at least", 500),
+                 Target("python.wrong", "value", "at most", 0))),
+    Section(
         "campaign-power", "Power cuts under real processes, judged offline",
         "ext4 images, shut down without a flush; [power.py](../../tests/crash/power.py).",
         targets=cycles("power", 300)),
