@@ -176,9 +176,9 @@ static void measure(struct bench_report *r, uint64_t values)
 
 int main(int argc, char **argv)
 {
-    struct bench_flag flag[] = {{"values", "parameters of the smaller size", 10000000},
-                                {"more-values", "and of the larger; 0: none", 100000000},
-                                {NULL, NULL, 0}};
+    struct bench_flag flag[] = {{"values", "parameters of the smaller size", 10000000, NULL},
+                                {"more-values", "and of the larger; 0: none", 100000000, NULL},
+                                {NULL, NULL, 0, NULL}};
     struct bench_report r = bench_start_with("boundary", argc, argv, flag);
     cpu_set_t set;
     int threads = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);

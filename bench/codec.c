@@ -9,26 +9,32 @@
 // carried values a second. check: what a server does with a payload before, beside the same loop.
 // Time is the thread's own on its processor, so that neighbours take none of it but by caches and
 // memory; and both sides of a ratio are measured in turns.
+// With --backend cuda, or auto where there is a GPU, one row more for each codec: a worker's push
+// with its residual on the host, there and back, beside the processor's encoding; in time that
+// passes, and counted as 8 bytes a parameter (e read and written).
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "bench/report.h"
+#include "bench/device.h"
 #include "common/base/check.h"
 #include "kernels/codec.h"
 #include "kernels/cpu/codec_ops.h"
+#include "kernels/cuda/encoder.h"
 
 enum { BASE = 1 << 20, DENSITY_OF = 4096, DENSITY_K = 64, SHIFTS = 16, SHIFT = 4099 };
 
-enum flag { VALUES, FOLD_VALUES, REPEATS, CODECS, TORCH, FLAGS };
+enum flag { VALUES, FOLD_VALUES, REPEATS, CODECS, TORCH, BACKEND, FLAGS };
 static const struct bench_flag flags[] = {
-    [VALUES] = {"values", "parameters that are encoded", 16 << 20},
-    [FOLD_VALUES] = {"fold-values", "parameters that are folded into", 256 << 20},
-    [REPEATS] = {"repeats", "samples of each figure, at most 64", 9},
-    [CODECS] = {"codecs", "how many of the codecs, from topk-sign on", 18},
-    [TORCH] = {"torch", "1: also PyTorch, of $LH_BENCH_PYTHON", 1},
+    [VALUES] = {"values", "parameters that are encoded", 16 << 20, NULL},
+    [FOLD_VALUES] = {"fold-values", "parameters that are folded into", 256 << 20, NULL},
+    [REPEATS] = {"repeats", "samples of each figure, at most 64", 9, NULL},
+    [CODECS] = {"codecs", "how many of the codecs, from topk-sign on", 18, NULL},
+    [TORCH] = {"torch", "1: also PyTorch, of $LH_BENCH_PYTHON", 1, NULL},
+    [BACKEND] = {"backend", "cuda: encodings on a GPU as well; auto: where there is one (cpu)",
+                 BENCH_CPU, BENCH_BACKENDS},
     [FLAGS] = {0},
 };
 
@@ -89,6 +95,7 @@ struct bench {
     const float *base;
     struct lh_extent extent;
     struct lh_shard_layout layout;
+    const struct lk_gpu *gpu; // NULL: the CPU alone
 };
 
 static void lay_out(struct bench *b, uint64_t values)
@@ -165,6 +172,41 @@ static double torch_seconds(const struct bench *b)
     return read ? strtod(line, NULL) : 0;
 }
 
+// The residual is the last round's and a new delta, as a worker has it; the device's payload must
+// be the processor's.
+static void bench_device_encode(struct bench *b, struct arrays *a, const char *word)
+{
+    struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
+    struct lk_gpu_encoder *x;
+    struct lk_payload_info info;
+    struct bench_samples gpu = {0}, cpu = {0};
+    must(lk_codec_parse(word, &codec));
+    must(lk_gpu_encoder_create(b->gpu, &codec, &b->layout, &x));
+    struct lh_buf out = lh_buf(lk_payload_max(&codec, &b->layout));
+    struct lh_buf beside = lh_buf(lk_payload_max(&codec, &b->layout));
+    fill(b->base, a->e, b->values, 5);
+    for (uint64_t i = 0; i < b->repeats + 2; i++) { // the first two fill the residual
+        const float *d = a->d + i % SHIFTS * SHIFT;
+        for (uint64_t k = 0; k < b->values; k++) a->e[k] += d[k];
+        memcpy(a->stream, a->e, b->values * sizeof *a->e);
+        lh_buf_clear(&out);
+        lh_buf_clear(&beside);
+        double t[3] = {bench_now_s()};
+        must(lk_gpu_encoder_run(x, a->e, &out, &info));
+        t[1] = bench_now_s();
+        must(lk_encode(&codec, &b->layout, 1, NULL, a->stream, &beside, &info));
+        t[2] = bench_now_s();
+        LH_ASSERT(lh_span_equal(lh_buf_span(&out), lh_buf_span(&beside)));
+        if (i < 2) continue;
+        bench_sample(&gpu, 8e-9 * (double)b->values / (t[1] - t[0]));
+        bench_sample(&cpu, 8e-9 * (double)b->values / (t[2] - t[1]));
+    }
+    row(b, "encode", &codec, ".cuda", "GB/s", &gpu, "the CPU", bench_median(&cpu));
+    lh_buf_free(&out);
+    lh_buf_free(&beside);
+    lk_gpu_encoder_destroy(x);
+}
+
 static void bench_encode(struct bench *b, struct arrays *a, const char *word, bool torch)
 {
     struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
@@ -199,8 +241,10 @@ static void bench_encodes(struct bench *b, bool torch)
     struct arrays a = {floats(b->values), floats(b->values + SHIFTS * SHIFT), floats(b->values)};
     lay_out(b, b->values);
     fill(b->base, a.d, b->values + SHIFTS * SHIFT, 9);
-    for (size_t i = 0; i < b->codecs && lk_codec_word(i); i++)
+    for (size_t i = 0; i < b->codecs && lk_codec_word(i); i++) {
         bench_encode(b, &a, lk_codec_word(i), torch && !i);
+        if (b->gpu) bench_device_encode(b, &a, lk_codec_word(i));
+    }
     free(a.e);
     free(a.d);
     free(a.stream);
@@ -322,6 +366,8 @@ int main(int argc, char **argv)
                         "a number above 0\n");
         return 2;
     }
+    struct lk_gpu gpu;
+    if (bench_device(&r, (enum bench_backend)flag[BACKEND].value, &gpu)) b.gpu = &gpu;
     bench_condition(&r, "form", "%s, one thread, time of its processor", lk_codec_force(NULL));
     bench_condition(&r, "encode",
                     "%llu parameters, one tensor, gaussian deltas, beta 0.95 (dense 1)",
@@ -330,5 +376,6 @@ int main(int argc, char **argv)
     bench_encodes(&b, flag[TORCH].value != 0);
     bench_folds(&b);
     free(base);
+    lk_gpu_close(&gpu);
     return bench_finish(&r);
 }

@@ -287,10 +287,10 @@ static void measure(struct bench_report *r, uint64_t values, uint32_t threads, b
 
 int main(int argc, char **argv)
 {
-    struct bench_flag flag[] = {{"values", "parameters of the smaller size", 10000000},
-                                {"more-values", "and of the larger; 0: none", 100000000},
-                                {"threads", "threads of the trainer; 0: as many as cores", 0},
-                                {NULL, NULL, 0}};
+    struct bench_flag flag[] = {{"values", "parameters of the smaller size", 10000000, NULL},
+                                {"more-values", "and of the larger; 0: none", 100000000, NULL},
+                                {"threads", "threads of the trainer; 0: as many as cores", 0, NULL},
+                                {NULL, NULL, 0, NULL}};
     struct bench_report r = bench_start_with("frontdoor_client", argc, argv, flag);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t threads = flag[2].value ? flag[2].value : (uint64_t)cores;

@@ -262,11 +262,11 @@ static void report(struct bench_report *r, const struct world *w, const struct f
 
 int main(int argc, char **argv)
 {
-    struct bench_flag flags[] = {{"units", "of 128 KiB", 96},
-                                 {"latency-ms", "of every request", 40},
-                                 {"mib-s", "that the source sends", 24},
-                                 {"fetches", "at once", 16},
-                                 {NULL, NULL, 0}};
+    struct bench_flag flags[] = {{"units", "of 128 KiB", 96, NULL},
+                                 {"latency-ms", "of every request", 40, NULL},
+                                 {"mib-s", "that the source sends", 24, NULL},
+                                 {"fetches", "at once", 16, NULL},
+                                 {NULL, NULL, 0, NULL}};
     struct bench_report r = bench_start_with("loader", argc, argv, flags);
     struct world *w = calloc(1, sizeof *w);
     struct figures f = {0};

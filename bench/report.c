@@ -17,14 +17,32 @@ static _Noreturn void usage(const char *program, const struct bench_flag *flag, 
     FILE *out = asked ? stdout : stderr;
     fprintf(out, "usage: %s [--json FILE]%s\n", program, flag && flag->name ? " [flags]" : "");
     for (; flag && flag->name; flag++)
-        fprintf(out, "  --%s N   %s (%llu)\n", flag->name, flag->help,
-                (unsigned long long)flag->value);
+        if (flag->words)
+            fprintf(out, "  --%s %s   %s\n", flag->name, flag->words, flag->help);
+        else
+            fprintf(out, "  --%s N   %s (%llu)\n", flag->name, flag->help,
+                    (unsigned long long)flag->value);
     exit(asked ? 0 : 2);
+}
+
+static bool read_word(struct bench_flag *flag, const char *text)
+{
+    size_t length = strlen(text);
+    uint64_t place = 0;
+    for (const char *at = flag->words;; at += strcspn(at, "|") + 1, place++) {
+        size_t here = strcspn(at, "|");
+        if (here == length && !strncmp(at, text, here)) {
+            flag->value = place;
+            return true;
+        }
+        if (!at[here]) return false;
+    }
 }
 
 static bool read_flag(struct bench_flag *flag, const char *name, const char *text)
 {
     while (flag && flag->name && strcmp(flag->name, name)) flag++;
+    if (flag && flag->name && flag->words) return read_word(flag, text);
     if (!flag || !flag->name || !*text || strspn(text, "0123456789") != strlen(text)) return false;
     flag->value = strtoull(text, NULL, 10);
     return true;

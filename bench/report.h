@@ -33,10 +33,11 @@ struct bench_report {
     size_t condition_count;
 };
 
-// A flag of one bench: `--name NUMBER`, a whole number from 0 on.
+// A flag of one bench: `--name NUMBER`, a whole number from 0 on, or one of some words.
 struct bench_flag {
     const char *name, *help;
-    uint64_t value; // the default, until it is read
+    uint64_t value;    // the default, until it is read
+    const char *words; // "cpu|cuda": `value` is the place of one, from 0 on; NULL: a number
 };
 
 // Reads --json FILE and the bench's own flags (until one without a name; NULL: none); other

@@ -371,7 +371,7 @@ static void take_turns(struct lh_env *env, struct lh_link *link, SSL *ssl)
 
 int main(int argc, char **argv)
 {
-    struct bench_flag flag[] = {{"turns", "1: measure when the input says so", 0}, {0}};
+    struct bench_flag flag[] = {{"turns", "1: measure when the input says so", 0, NULL}, {0}};
     struct bench_report r = bench_start_with("transport_grpc", argc, argv, flag);
     bool turns = flag[0].value != 0;
     struct files f;

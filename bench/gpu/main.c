@@ -10,17 +10,17 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench/report.h"
+#include "bench/device.h"
 #include "common/base/check.h"
 #include "kernels/cuda/encoder.h"
 #include "kernels/cuda/plan.h"
 
-enum { LAUNCHES = 8, RECORDS = 4, NO_DEVICE = 3 };
+enum { LAUNCHES = 8, RECORDS = 4 };
 enum flag { VALUES, WORKER_VALUES, REPEATS, FLAGS };
 static const struct bench_flag flags[] = {
-    [VALUES] = {"values", "parameters that kernels work on", 256 << 20},
-    [WORKER_VALUES] = {"worker-values", "parameters of a worker's push", 64 << 20},
-    [REPEATS] = {"repeats", "samples of each figure, at most 64", 9},
+    [VALUES] = {"values", "parameters that kernels work on", 256 << 20, NULL},
+    [WORKER_VALUES] = {"worker-values", "parameters of a worker's push", 64 << 20, NULL},
+    [REPEATS] = {"repeats", "samples of each figure, at most 64", 9, NULL},
     [FLAGS] = {0},
 };
 
@@ -248,17 +248,7 @@ static void bench_worker(struct bench *b, uint64_t values)
 
 static void open_device(struct bench *b)
 {
-    struct lk_gpu_device is;
-    struct lk_gpu_versions versions;
-    if (lk_gpu_open(NULL, &b->gpu)) {
-        fprintf(stderr, "gpu: not run: %s\n", lh_err_text(LH_ERR_UNSUPPORTED));
-        exit(NO_DEVICE);
-    }
-    must(b, b->gpu.backend->device(0, &is), "the device");
-    b->gpu.backend->versions(&versions);
-    bench_condition(b->report, "device", "%s, %llu MiB, sm %d.%d", is.name,
-                    (unsigned long long)(is.bytes >> 20), is.major, is.minor);
-    bench_condition(b->report, "CUDA", "driver %d, runtime %d", versions.driver, versions.runtime);
+    bench_device(b->report, BENCH_CUDA, &b->gpu);
     must(b, b->gpu.backend->streams->create(&b->stream), "a stream");
 }
 

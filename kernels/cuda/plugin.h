@@ -22,6 +22,8 @@ enum {
     LK_GPU_DIGEST_RANGE = 4 << 20, // bytes that one hash of a state is of
     LK_GPU_HASH_BYTES = 32,
 };
+// In the name of a device that is an emulator's: right bytes, but no speed that anybody may quote.
+#define LK_GPU_EMULATED "an emulated device"
 #define LK_GPU_FINE UINT64_MAX // lk_gpu_result.bad: every value is finite
 
 // How a payload is coded: struct lk_coding of kernels/cpu/payload.h.

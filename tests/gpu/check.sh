@@ -32,6 +32,7 @@ printf '#!/bin/sh\nexec "%s/bench/bench_gpu" %s "$@"\n' "$build" "$small" \
     > "$out/build/bench/bench_gpu"
 printf '#!/bin/sh\nshift 4\nexec "$@"\n' > "$out/bin/compute-sanitizer"
 chmod +x "$out"/bin/* "$out/build/tests/parity/parity_real" "$out/build/bench/bench_gpu"
+export LH_BENCH_EMULATED=1 # else no bench takes it for a device
 PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB='' bench/gpu/check.sh --build "$out/build" --out "$out/2" \
     > "$out/said" || { cat "$out/said"; die "with one that pretends it fails"; }
 python3 - "$out/2" <<'PYTHON'

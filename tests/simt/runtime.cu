@@ -4,6 +4,7 @@
 // stream was told to wait for; nothing else orders it; 2. device memory can be reached by kernels
 // and copies alone (under AddressSanitizer a touch from the host is found); 3. a copy reads its
 // source when it runs, and its destination holds poison until then.
+#include "kernels/cuda/plugin.h"
 #include "tests/simt/fibre.h"
 
 #include <stdio.h>
@@ -145,7 +146,7 @@ cudaError_t cudaSetDevice(int index)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index)
 {
     if (index != 0) return cudaErrorInvalidDevice;
-    *out = cudaDeviceProp{"an emulated device", 9, 0, 1};
+    *out = cudaDeviceProp{LK_GPU_EMULATED, 9, 0, 1};
     return cudaSuccess;
 }
 

@@ -1,0 +1,20 @@
+// --backend of a bench: whether it measures the CUDA plugin's device beside the processor.
+#ifndef LH_BENCH_DEVICE_H
+#define LH_BENCH_DEVICE_H
+
+#include <stdbool.h>
+
+#include "bench/report.h"
+#include "kernels/cuda/loader.h"
+
+enum bench_backend { BENCH_CPU, BENCH_CUDA, BENCH_AUTO };
+#define BENCH_BACKENDS "cpu|cuda|auto" // a flag's words, in that order
+enum { BENCH_NO_DEVICE = 3 };          // the program's status
+
+// Opens the CUDA plugin's first device, and makes it a condition. False: the CPU alone is measured,
+// and a condition says why. BENCH_CUDA where there is no device ends the program with
+// BENCH_NO_DEVICE and one line. An emulator is no device, whatever it says: its times are none of a
+// GPU's. Tests that only want to see all rows set LH_BENCH_EMULATED=1, and a condition says so.
+bool bench_device(struct bench_report *r, enum bench_backend kind, struct lk_gpu *out);
+
+#endif
