@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
+#include "common/env/machine.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/disk_full.h"
@@ -149,6 +151,22 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
     if (!refused(w, "join", err)) again(w, wk_backoff(w, &w->member_tries, err));
 }
 
+// Borrows its texts.
+static Longhaul__V1__Machine machine_of(const struct lh_machine *is)
+{
+    Longhaul__V1__Machine m = LONGHAUL__V1__MACHINE__INIT;
+    const struct {
+        char **to;
+        const char *text;
+    } texts[] = {{&m.version, is->version}, {&m.system, is->system}, {&m.processor, is->processor},
+                 {&m.gpu, is->gpu},         {&m.codec, is->codec},   {&m.cipher, is->cipher}};
+    for (size_t i = 0; i < LH_COUNT(texts); i++)
+        *texts[i].to = (char *)(uintptr_t)texts[i].text; // only read
+    m.processors = is->processors;
+    m.memory_bytes = is->memory_bytes;
+    return m;
+}
+
 static lh_err send_join(struct wk_worker *w)
 {
     Longhaul__V1__JoinRequest m = LONGHAUL__V1__JOIN_REQUEST__INIT;
@@ -164,6 +182,11 @@ static lh_err send_join(struct wk_worker *w)
     m.epochs = w->conf.epochs;
     m.any_epochs = !w->conf.epochs;
     if (trip.mean_us) m.trip = &trip;
+    Longhaul__V1__Machine machine;
+    if (w->conf.machine) {
+        machine = machine_of(w->conf.machine);
+        m.machine = &machine;
+    }
     return lh_unary_start(w->coordinator, LH_RPC_JOIN, wk_deadline(w, w->coordinator), &m.base,
                           &longhaul__v1__join_reply__descriptor, on_join, w, &w->join);
 }

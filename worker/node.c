@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env/machine.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
 #include "worker/join.h"
@@ -35,6 +36,7 @@ struct wk_node {
     struct wk_reduce *reduce;
     struct wk_evaluation *evaluation;
     struct wk_backend *backend;
+    struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
     uint32_t window; // units that a batch is mixed from
@@ -289,6 +291,19 @@ static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *cod
     return wk_backend_open(&conf, &n->backend);
 }
 
+static void look_at_machine(struct wk_node *n)
+{
+    struct lh_machine *m = &n->machine;
+    json_t *backend = wk_backend_status(n->backend);
+    const char *device = json_string_value(json_object_get(backend, "device"));
+    lh_machine_look(m);
+    snprintf(m->gpu, sizeof m->gpu, "%s", device ? device : "");
+    snprintf(m->codec, sizeof m->codec, "%s", wk_codec_name(n->settings));
+    snprintf(m->cipher, sizeof m->cipher, "%s",
+             lh_node_cipher(&n->settings->node) == LH_CIPHER_AES256GCM ? "aes256gcm" : "xchacha20");
+    json_decref(backend);
+}
+
 static LH_MUST lh_err start_core(struct wk_node *n)
 {
     struct lh_program *p = n->program;
@@ -340,6 +355,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     conf.codec.density = plan.density;
     LH_TRY(open_backend(n, &conf.codec));
     conf.backend = n->backend;
+    look_at_machine(n);
+    conf.machine = &n->machine;
     return wk_worker_start(&conf, &n->worker);
 }
 

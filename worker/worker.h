@@ -57,6 +57,8 @@ struct wk_beside_conf {
     void *arg;
 };
 
+struct lh_machine;
+
 struct wk_conf {
     struct lh_env *env;
     struct lh_transport *transport;
@@ -66,7 +68,8 @@ struct wk_conf {
     uint8_t job[LH_JOB_BYTES];
     const struct lh_manifest *manifest;
     const struct lh_units *units;
-    uint32_t epochs; // data epochs that the run is to have; 0: whatever it has
+    uint32_t epochs;                  // data epochs that the run is to have; 0: whatever it has
+    const struct lh_machine *machine; // told to the coordinator; NULL: nothing is
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;

@@ -42,6 +42,7 @@ static const struct {
 } rules[] = {
     {"worker.joined", "join"},
     {"worker.back", "join"},
+    {"worker.differs", "join"},
     {"worker.lost", "lost"},
     {"rank.joined", "join"},
     {"rank.lost", "lost"},

@@ -42,6 +42,12 @@ static const struct dp_column members[] = {
     {"SILENT S", "silent_s", 9}, {"BOUND S", "bound_s", 8},
     {"TRIP MS", "trip_ms", 8},   {NULL, NULL, 0},
 };
+static const struct dp_column machines[] = {
+    {"NAME", "name", -20},        {"REGION", "region", -12},       {"STATE", "state", -8},
+    {"VERSION", "version", -10},  {"SYSTEM", "system", -32},       {"CPUS", "processors", 5},
+    {"MEM GIB", "memory_gib", 8}, {"CODEC", "codec", -14},         {"CIPHER", "cipher", -10},
+    {"GPU", "gpu", -20},          {"PROCESSOR", "processor", -20}, {NULL, NULL, 0},
+};
 static const struct dp_column shards[] = {
     {"SHARD", "shard", 5},   {"ADDRESS", "address", -24},
     {"EPOCH", "epoch", 6},   {"VERSION", "version", 9},
@@ -155,8 +161,10 @@ static const char *state_of(const json_t *worker)
 
 static json_t *copy_of(const json_t *row)
 {
-    static const char *const keys[] = {"name",     "region",  "role",    "state",
-                                       "silent_s", "bound_s", "trip_ms", "spread_ms"};
+    static const char *const keys[] = {"name",     "region",  "role",       "state",
+                                       "silent_s", "bound_s", "trip_ms",    "spread_ms",
+                                       "version",  "system",  "gpu",        "processor",
+                                       "codec",    "cipher",  "processors", "memory_gib"};
     json_t *out = json_object();
     for (size_t i = 0; i < LH_COUNT(keys); i++) {
         json_t *value = json_object_get(row, keys[i]);
@@ -192,8 +200,9 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     static const struct {
         const char *name;
         const struct dp_column *columns;
-    } parts[] = {{"members", members}, {"workers", workers}, {"shards", shards},
-                 {"regions", regions}, {"plan", plan},       {"links", links}};
+    } parts[] = {{"members", members},  {"workers", workers}, {"shards", shards},
+                 {"regions", regions},  {"plan", plan},       {"links", links},
+                 {"machines", machines}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
@@ -201,10 +210,10 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
                        "%.40s: want members, workers, shards, regions, links, plan or leases",
                        part);
     const struct dp_column *columns = parts[p].columns;
-    json_t *rows = columns == regions   ? dp_get_regions(status)
-                   : columns == members ? dp_get_members(status)
-                   : columns == plan    ? own_array(status, "forecast")
-                                        : own_array(status, part);
+    json_t *rows = columns == regions                          ? dp_get_regions(status)
+                   : columns == members || columns == machines ? dp_get_members(status)
+                   : columns == plan                           ? own_array(status, "forecast")
+                                                               : own_array(status, part);
     lh_err err = LH_OK;
     if (json)
         err = dp_table_json(out, rows);

@@ -8,8 +8,9 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-// Appends one part ("members", "workers", "shards", "regions", "links", "plan") of a coordinator's
-// status, as a table for people or as JSON. LH_ERR_INVALID: no such part.
+// Appends one part ("members", "machines", which is more of the members, "workers", "shards",
+// "regions", "links", "plan") of a coordinator's status, as a table for people or as JSON.
+// LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
 // Appends the balancer's rule, what operators told it, and its last decisions, each with its reason
 // and figures. Nothing is appended where an older coordinator tells none of it.

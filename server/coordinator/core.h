@@ -11,6 +11,7 @@
 
 #include "common/base/estimate.h"
 #include "common/base/limits.h"
+#include "common/env/machine.h"
 #include "common/format/ledger.h"
 #include "common/format/plan.h"
 #include "common/format/point.h"
@@ -87,6 +88,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_measured measured;
+    struct lh_machine machine; // machine.c: as it said when it joined in this life
     struct ps_co_pace pace;
     struct ps_co_held held;
     struct ps_co_wanted wanted;

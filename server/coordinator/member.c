@@ -11,6 +11,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/asking.h"
+#include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
@@ -211,6 +212,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     ps_co_say(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
               w->name, w->region, w->granted);
     w->live = true; // said now: the next tick would say that it is back
+    ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);

@@ -25,6 +25,7 @@
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
@@ -192,6 +193,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_measured(w, row);
     ps_co_tell_cadence(c, w, row);
+    ps_co_tell_machine(w, row);
     return row;
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Workers that are wanted: the coordinator calls a command, which runs beside it.
 
-The command gets its figures; its failure is a warning, and it is called again. A worker joins and
-is counted. A coordinator that is to end takes a command that would run for ever with it.
+The command gets its figures; its failure is a warning, and it is called again. A worker joins, is
+counted, and says what it runs on. A coordinator that is to end takes a command that would run for
+ever with it.
 """
 import os
 import sys
@@ -54,6 +55,9 @@ def run(world):
         "WARN", "scale.failed", "ended with 7", "saying: asked for 2", "called again in 10 s"))
     worker = world.worker("asia", coordinator).start()
     until("the worker is counted", lambda: wanted(coordinator).get("present") == 1)
+    shown = world.tool("get", "members", "-o", "wide", *world.admin(coordinator))
+    check(any("asia-0" in line and "Linux " in line and "xchacha20" in line
+              for line in shown.splitlines()), f"what it runs on: {shown}")
     with open(works, "w", encoding="utf-8"):
         pass
     until("the command is called again", lambda: lines(pid))

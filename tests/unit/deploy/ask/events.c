@@ -104,6 +104,7 @@ static void events_have_kinds(void **state)
         {"rank.lost", "lost"},
         {"scale.called", "scale"},
         {"cadence.changed", "cadence"},
+        {"worker.differs", "join"},
         {"tensor.norms", "norms"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {

@@ -89,6 +89,25 @@ static void the_plan_says_how_many_workers_are_wanted(void **state)
     lh_buf_free(&out);
 }
 
+static void members_say_what_they_run_on(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    json_t *all = json_loads("{\"workers\": [{\"name\": \"eu-0\", \"region\": \"eu\", \"live\": "
+                             "true, \"version\": \"0.1.0\", \"processors\": 16, \"memory_gib\": "
+                             "62.8, \"codec\": \"topk-sign\"}]}",
+                             0, NULL);
+    assert_int_equal(dp_get_show("machines", all, false, &out), LH_OK);
+    lh_put_u8(&out, 0);
+    const char *line = strstr((const char *)out.data, "eu-0");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "0.1.0"));
+    assert_non_null(strstr(line, "62.8"));
+    assert_non_null(strstr(line, "topk-sign"));
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
 // A figure that was not measured is a dash.
 static void links_are_what_workers_measured(void **state)
 {
@@ -313,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
         cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
+        cmocka_unit_test(members_say_what_they_run_on),
         cmocka_unit_test(links_are_what_workers_measured),
         cmocka_unit_test(regions_are_sums),
         cmocka_unit_test(members_are_servers_and_workers),

@@ -1,0 +1,19 @@
+// Machine: what workers say of the machines and the software that they run on, for people. What
+// differs is named at a join, and nothing is refused for it.
+#ifndef PS_CO_MACHINE_H
+#define PS_CO_MACHINE_H
+
+#include <jansson.h>
+
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/core.h"
+
+// Takes what a worker says as it joins, and names what differs from another one (worker.differs).
+// NULL, as an older worker says: not known.
+void ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
+                        const Longhaul__V1__Machine *m);
+// Adds to a worker's row what is known of "version", "system", "processor", "processors",
+// "memory_gib", "gpu", "codec", "cipher".
+void ps_co_tell_machine(const struct ps_co_worker *w, json_t *row);
+
+#endif

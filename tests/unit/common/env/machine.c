@@ -1,0 +1,29 @@
+// common/env/machine.c: this machine has a name, processors and memory.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/env/machine.h"
+
+static void this_one_is_known(void **state)
+{
+    (void)state;
+    struct lh_machine m;
+    lh_machine_look(&m);
+    assert_string_equal(m.version, LH_VERSION);
+    assert_memory_equal(m.system, "Linux ", 6);
+    assert_true(strlen(m.processor) > 2);
+    assert_true(m.processor[0] != ' ' && m.processor[strlen(m.processor) - 1] != ' ');
+    assert_in_range(m.processors, 1, 1 << 20);
+    assert_true(m.memory_bytes > 1 << 20);
+    assert_int_equal(strlen(m.gpu) + strlen(m.codec) + strlen(m.cipher), 0); // the caller's
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(this_one_is_known)};
+    return cmocka_run_group_tests_name("machine", tests, NULL, NULL);
+}
