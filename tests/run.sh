@@ -2,7 +2,7 @@
 # Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
 # Installs what is missing, then runs the stages below one after the other; those that mostly wait,
-# e2e and links, beside asan and ubsan. Each has a line `ok|FAILED stage (seconds, tests)` and a
+# e2e, links and oracle, beside asan, ubsan and fuzz. Each has a line `ok|FAILED stage (seconds, tests)` and a
 # log in build/logs; a failing one's tail is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
@@ -62,8 +62,9 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang e2e asan links ubsan tsan coverage fuzz arm sim bugs oracle)
-declare -A BESIDE=([e2e]=asan [links]=ubsan) # a stage that mostly waits, and the one it runs beside
+ALL=(deps gcc tree clang e2e asan links ubsan tsan coverage oracle fuzz arm sim bugs)
+# A stage that mostly waits, and the one it runs beside.
+declare -A BESIDE=([e2e]=asan [links]=ubsan [oracle]=fuzz)
 QUICK=(deps gcc tree sim)
 
 # ---- their parts
