@@ -133,7 +133,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // checkpoint is damaged, alone; an operator moves shards between a server and its standby (without
 // `standby` pushes are acknowledged by their owner alone); disks stall. OWN_APART(name) are like
 // them, with streams of their own; with `far` some nodes have round trips of 0.6 to 3 s to all
-// others, and silence and deadlines are bounded by what each reports of its path.
+// others, and silence and deadlines are bounded by what each reports of its path; `disks` loses and
+// damages servers' disks more often, where `disk_loss` and `damage` are on.
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -164,6 +165,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
+    OWN_APART(disks)                                                                               \
     APART(drain)                                                                                   \
     APART(standby)                                                                                 \
     APART(rot)                                                                                     \

@@ -100,6 +100,17 @@ static void strike_stall(struct sim *s)
     sim_trace(s, "%s stands still for %.3f s%s", n->name, (double)ns / 1e9, within ? " soon" : "");
 }
 
+// A server loses its disk, or a part of it is damaged, far more often than by the world's stream.
+static void strike_disks(struct sim *s)
+{
+    struct sim_node *n = &s->node[1 + sim_draw(s, SIM_FAULT_disks, SIM_SERVERS)];
+    bool lost = sim_draw(s, SIM_FAULT_disks, 2) == 0;
+    if (lost ? !s->conf.faults.disk_loss : !s->conf.faults.damage) return;
+    if (sim_absent(n) || !sim_may_lose(n)) return;
+    sim_happened(s, disks);
+    (lost ? sim_lose_disk : sim_damage_disk)(n);
+}
+
 static const struct {
     enum sim_fault fault;
     uint64_t every_ms; // on average
@@ -113,6 +124,7 @@ static const struct {
     {SIM_FAULT_rollback_worker, 4000, sim_strike_rollback_worker},
     {SIM_FAULT_rollback_store, 4000, sim_strike_rollback_store},
     {SIM_FAULT_clone, 2500, sim_strike_clone},
+    {SIM_FAULT_disks, 1500, strike_disks},
 };
 
 static void turn(void *arg);
