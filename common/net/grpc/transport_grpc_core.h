@@ -246,6 +246,7 @@ struct lh_grpc_path {
     int64_t now_ns;  // time of this look, set by the path's owner
     int64_t calm_ns; // no larger cap before this
     bool uncapped;   // this kernel has no cap: a stalled connection is closed
+    bool brief;      // the kernel takes little beyond what it sent
 };
 // The longest wait before TCP sends again, in ms, for a smoothed round trip and its spread in us.
 int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us);

@@ -18,7 +18,12 @@
 //     round trip of 3 s is enough. (The programs bring a connect() of their own, as
 //     transport_grpc_door.c does with accept4(), for gRPC has no setting for that.)
 //
-//  5. What was sent and is not acknowledged for LH_GRPC_UNHEARD_MS, and what the path needs on top
+//  5. While packets of a long path are lost, the kernel takes only a little beyond what it has sent
+//     (TCP_NOTSENT_LOWAT). The rest stays with gRPC, which writes its streams in turn: a push's
+//     answer does not wait behind all records that gathered during a cut, which TCP, beginning with
+//     one packet, would need a round trip for each doubling of.
+//
+//  6. What was sent and is not acknowledged for LH_GRPC_UNHEARD_MS, and what the path needs on top
 //     (trip.h), ends the connection (TCP_USER_TIMEOUT): so does gRPC's probe of a silent wire.
 //
 // The cap is a round trip and a quarter, and four times the spread: TCP's own first timeout, so
@@ -49,6 +54,8 @@ enum {
     SHAKE_TRIPS = 4,     // round trips of a new connection: TCP 1, TLS 2, HTTP/2 settings 1
     TRIES = 2,           // attempts at each trip, where packets are lost
     SPREAD_US_FLOOR = 50000,
+    UNSENT_BYTES = 4096,    // that the kernel takes beyond what it sent, of a long path that loses
+    UNSENT_RTT_US = 500000, // shorter paths keep the kernel's default
 };
 
 int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us)
@@ -124,6 +131,9 @@ void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struc
         (void)set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
                   lh_grpc_path_patience_ms(info->tcpi_rtt, info->tcpi_rttvar));
     }
+    bool brief = p->now_ns < p->calm_ns && info->tcpi_rtt >= UNSENT_RTT_US;
+    if (brief != p->brief && set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, brief ? UNSENT_BYTES : 0))
+        p->brief = brief;
     if (p->uncapped && !calm && (int64_t)info->tcpi_rto / 1000 > stall_ms(p->cap_ms)) give_up(fd);
 }
 

@@ -169,6 +169,31 @@ static void a_cap_comes_down_with_the_spread(void **state)
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 6000);
 }
 
+// Of a long path that loses packets, so that an answer does not wait behind all that gathered.
+static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
+{
+    struct pair *p = *state;
+    struct lh_grpc_path path = {0};
+    struct tcp_info info = {.tcpi_rtt = 1200 * MS, .tcpi_rttvar = 100 * MS};
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    const int usual = option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT);
+    info.tcpi_backoff = 1;
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), 4096);
+    info.tcpi_backoff = 0;
+    path.now_ns = path.calm_ns - 1;
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), 4096);
+    path.now_ns++;
+    lh_grpc_path_tend(&path, p->near, false, &info);
+    assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), usual);
+    // a short one may lose what it wants
+    struct lh_grpc_path other = {0};
+    info = (struct tcp_info){.tcpi_rtt = 499 * MS, .tcpi_rttvar = 100 * MS, .tcpi_backoff = 3};
+    lh_grpc_path_tend(&other, p->near, false, &info);
+    assert_int_equal(option(p->near, IPPROTO_TCP, TCP_NOTSENT_LOWAT), usual);
+}
+
 static void a_stalled_socket_is_closed_where_the_kernel_has_no_cap(void **state)
 {
     struct pair *p = *state;
@@ -212,6 +237,8 @@ int main(void)
             what_is_not_acknowledged_ends_a_connection_later_on_a_long_path, setup, teardown),
         cmocka_unit_test_setup_teardown(a_socket_is_capped_and_follows_its_path, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cap_comes_down_with_the_spread, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_kernel_takes_little_until_a_long_path_is_calm, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_stalled_socket_is_closed_where_the_kernel_has_no_cap,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_capped_socket_is_left_alone, setup, teardown),
