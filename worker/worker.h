@@ -31,7 +31,8 @@ struct wk_observer {
     void *arg;
     // A step is done; `in` says what it was trained on.
     void (*stepped)(void *arg, const struct wk_step_in *in);
-    // The shard's delta[values] is taken for a push; later, on the disk lane, its cut is committed.
+    // The shard's delta[values] is taken for a push: `kept`. Later, on the disk lane, its cut is
+    // committed: `cut`.
     void (*kept)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step,
                  const float *delta, uint64_t values);
     void (*cut)(void *arg, uint32_t shard, struct lh_incarnation i, uint64_t step);
@@ -49,7 +50,7 @@ struct wk_beside_conf {
     uint32_t ranks;
     uint32_t ahead;  // leases that wait for each rank
     uint64_t run_on; // steps that it goes on without this process
-    // Makes the boundary, and ends what that began (wk_external_listen, wk_external_stop).
+    // Opens the channel to the trainer beside the worker, and closes it (wk_external_listen, wk_external_stop).
     lh_err (*open)(void *arg, const struct wk_external_conf *conf,
                    const struct wk_external_ops *ops, void *self, struct wk_external **out);
     void (*close)(struct wk_external *x);
@@ -140,7 +141,7 @@ struct wk_note {           // a unit was trained, by a trainer beside the worker
 enum wk_beside_state { WK_BESIDE_AWAY, WK_BESIDE_THERE, WK_BESIDE_SETTLES };
 struct wk_beside {
     enum wk_beside_state state;
-    uint8_t life[WK_SLOT_LIFE];
+    uint8_t life[WK_SLOT_LIFE_BYTES];
     bool ending;            // its loop is over
     bool over;              // its loop is over, and all that it trained is committed
     bool draining;          // it was told to end
@@ -182,7 +183,7 @@ struct wk_worker {
     bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of
     struct wk_shard *shard;
     uint32_t shards;
-    struct wk_external *external; // the boundary with a trainer beside the worker; NULL: none yet
+    struct wk_external *external; // the channel to a trainer beside the worker; NULL: none
     struct wk_beside beside;
     // The coordinator (member.c).
     struct lh_link *coordinator;

@@ -83,7 +83,7 @@ static LH_MUST lh_err set_row(struct lh_config *c, const struct lh_config_row *r
         return lh_fail(LH_ERR_NO_MEMORY, "no memory for settings");
     }
     if (!lh_config_parse(row, own, c->settings + row->offset)) {
-        char expected[LH_CONFIG_EXPECTED], near[64];
+        char expected[LH_CONFIG_EXPECTED_BYTES], near[64];
         lh_config_expected(row, expected, sizeof expected);
         bool found = lh_config_nearest_word(row, text, near);
         free(own);
@@ -280,7 +280,7 @@ static const char *shown(const char *text)
 static void explain_row(const struct lh_config *c, const struct lh_config_row *row,
                         struct lh_buf *out)
 {
-    char expected[LH_CONFIG_EXPECTED];
+    char expected[LH_CONFIG_EXPECTED_BYTES];
     const struct value *value = &c->value[row - c->table->row];
     lh_config_expected(row, expected, sizeof expected);
     put(out, "%s\n    %s.\n    type     %s: %s\n    default  %s\n", row->key, row->help,

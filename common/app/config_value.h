@@ -9,7 +9,7 @@
 bool lh_config_parse(const struct lh_config_row *row, const char *text, void *field);
 // Writes what a row expects: "a size from 4 KiB to 1 GiB", "one of text, json", ...
 void lh_config_expected(const struct lh_config_row *row, char *out, size_t size);
-enum { LH_CONFIG_EXPECTED = 512 }; // bytes that this takes
+enum { LH_CONFIG_EXPECTED_BYTES = 512 }; // bytes that this takes
 // The word of an enumeration that is nearest to `text`, into `out`; false: none is near
 // enough, or the row has other values.
 bool lh_config_nearest_word(const struct lh_config_row *row, const char *text, char out[64]);

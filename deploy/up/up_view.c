@@ -10,7 +10,7 @@
 #include "common/env/env.h"
 #include "deploy/up/up.h"
 
-enum { PICTURE_MAX = 1 << 16 };
+enum { PICTURE_BYTES = 1 << 16 };
 
 void dp_view_open(struct dp_view *v)
 {
@@ -82,7 +82,7 @@ void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)
     int64_t at = dp_now_ns(), every = (v->terminal ? 1 : 5) * LH_SECOND;
     if (!now && at - v->last_ns < every) return;
     v->last_ns = at;
-    struct lh_buf out = lh_buf(PICTURE_MAX);
+    struct lh_buf out = lh_buf(PICTURE_BYTES);
     if (v->terminal && v->lines) dp_put(&out, "\033[%uA\033[J", v->lines);
     put_head(up, &out);
     put_lines(up, "  ", &out);

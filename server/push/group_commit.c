@@ -1,4 +1,4 @@
-// Group commit: decide what is queued, append, one sync, then acknowledge, fold and publish
+// Group commit: decide what is queued, append, one sync, then fold, acknowledge and publish
 // (DESIGN.md#section-5 steps 9-12; server/docs/0000-protocol.md#rule-2 to #rule-5).
 //
 // While a group is being made durable, arriving pushes queue up and make the next one, so the group
@@ -121,7 +121,7 @@ static lh_err append_copy(struct ps_server *s, struct ps_item *i)
     if (s->phase == PS_STANDBY) LH_TRY(ps_head_append(i, &refused));
     if (!refused) return LH_OK;
     i->decision.error = refused;
-    i->done(i, PS_REFUSED);
+    i->done(i, PS_CONFLICT);
     return LH_OK;
 }
 

@@ -17,13 +17,13 @@ enum ps_item_kind {
     PS_ITEM_DIGEST,
     PS_ITEM_EPOCH,
     PS_ITEM_MOVE,
-    PS_ITEM_COPY
+    PS_ITEM_COPY, // a record that the owner made, at its standby
 };
 
 enum ps_outcome {
     PS_DECIDED,    // its record is durable, or it needed none, or `decision` says why there is none
     PS_TAKEN_BACK, // the disk was full: nothing of its group happened
-    PS_REFUSED,    // its record, made by another server, does not follow; PS_DECIDED comes as well
+    PS_CONFLICT,   // a copied record that does not follow this log; PS_DECIDED comes as well
     PS_STOPPING,   // the server stops, and nothing became of it
 };
 

@@ -90,7 +90,7 @@ static void record_done(struct ps_item *i, enum ps_outcome outcome)
 {
     struct ps_owner_stream *c = i->shard->owner_stream;
     if (outcome == PS_STOPPING) return;
-    if (outcome == PS_REFUSED) {
+    if (outcome == PS_CONFLICT) {
         refused(c, &i->record, i->decision.error);
         return;
     }

@@ -17,8 +17,8 @@ enum { STEP_MS = 20, POINTS = 40 };
 struct play {
     struct life *l;
     struct beside *b;
-    uint8_t life[RIG_SHARDS][WK_SLOT_LIFE]; // the life of the cut that was committed last
-    uint64_t cut[RIG_SHARDS];               // its number
+    uint8_t life[RIG_SHARDS][WK_SLOT_LIFE_BYTES]; // the life of the cut that was committed last
+    uint64_t cut[RIG_SHARDS];                     // its number
     uint64_t cuts;
     bool spoilt;                // a parameter is no number
     uint64_t *held[RIG_SHARDS]; // [units]: how far the shard's committed cuts hold each
@@ -30,7 +30,7 @@ static struct play *play; // cmocka's tests are functions alone
 
 static bool same_life(const struct wk_whole *w, const uint8_t *life)
 {
-    return memcmp(w->life, life, WK_SLOT_LIFE) == 0;
+    return memcmp(w->life, life, WK_SLOT_LIFE_BYTES) == 0;
 }
 
 // The delta of a cut is what training did since the cut before, bit for bit.

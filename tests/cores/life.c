@@ -86,8 +86,9 @@ void life_start(struct life *l)
         const struct wk_slot *slot = l->worker->shard[k].slot.committed;
         const struct wk_whole *w = &l->cutting[k].whole;
         bool same = lh_incarnation_equal(slot->incarnation, l->cutting[k].incarnation);
-        bool is = w->number ? w->number == slot->cut && !memcmp(w->life, slot->life, WK_SLOT_LIFE)
-                            : same && slot->next > l->cutting[k].step;
+        bool is = w->number
+                      ? w->number == slot->cut && !memcmp(w->life, slot->life, WK_SLOT_LIFE_BYTES)
+                      : same && slot->next > l->cutting[k].step;
         if (l->cutting[k].open && is) committed(l, k);
         l->cutting[k].open = false;
     }

@@ -58,7 +58,7 @@ struct wk_view {
 
 // A cut of a trainer beside the worker that is whole and not committed yet; number 0: none.
 struct wk_whole {
-    uint8_t life[WK_SLOT_LIFE];
+    uint8_t life[WK_SLOT_LIFE_BYTES];
     uint64_t number, corrections; // corrections up to this number are in it
     uint64_t at;                  // steps of this process, as wk_progress counts them
     uint64_t tokens;              // progress since the cut before

@@ -10,7 +10,10 @@
 
 static const uint32_t MAGIC = 0x4c53484c;   // "LHSL"
 enum { PLAIN = 2, BESIDE = 3, SYNCED = 1 }; // versions; a flag
-enum { FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16, CUT = WK_SLOT_LIFE + 8 };
+enum {
+    FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16,
+    CUT = WK_SLOT_LIFE_BYTES + 8
+};
 
 struct header {
     uint16_t flags;

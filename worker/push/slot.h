@@ -43,7 +43,7 @@ struct wk_position { // how far a unit of data was trained
     uint64_t tokens; // tokens that were trained, from its start
 };
 
-enum { WK_SLOT_LIFE = 16 };
+enum { WK_SLOT_LIFE_BYTES = 16 };
 
 struct wk_slot {
     struct lh_incarnation incarnation;
@@ -57,7 +57,7 @@ struct wk_slot {
     uint64_t tokens;        // trained tokens of frames that came back: the next frame names them
     // The last cut of a trainer beside the worker that this residual holds, or that was pushed from
     // it (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
-    uint8_t life[WK_SLOT_LIFE];
+    uint8_t life[WK_SLOT_LIFE_BYTES];
     uint64_t cut;
     uint64_t *claim;              // claims that came back with refused frames
     struct wk_position *position; // the units in work when the shard was cut last

@@ -30,7 +30,7 @@ struct wk_peer {
     // The last job's.
     bool over;
     lh_err err;
-    char text[WK_PEERS_TEXT];
+    char text[WK_PEERS_TEXT_BYTES];
 };
 
 // ---------------------------------------------------------------- the compute lane

@@ -325,7 +325,7 @@ lh_err wk_peers_start(const struct wk_peers_conf *conf, struct wk_peers **out)
     }
     p->conf = *conf;
     p->bell = -1;
-    p->wish = p->payload = lh_buf(WK_REGION_PAYLOAD_MAX);
+    p->wish = p->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->come, NULL);
     lh_err err = make(p);

@@ -12,7 +12,7 @@
 #include "worker/ranks/reduce.h"
 #include "worker/stream/tls.h"
 
-enum { WK_PEERS_NAME_BYTES = 64, WK_PEERS_TEXT = 320 };
+enum { WK_PEERS_NAME_BYTES = 64, WK_PEERS_TEXT_BYTES = 320 };
 
 struct wk_peers_conf {
     struct lh_env *env; // clock and chance
@@ -44,14 +44,14 @@ struct wk_peers_task {
     uint32_t part, parts;
     struct lh_span payload; // until wk_peers_computed()
     lh_err err;             // LH_OK: the run is over
-    char text[WK_PEERS_TEXT];
+    char text[WK_PEERS_TEXT_BYTES];
 };
 struct wk_peers_status {
     uint64_t members; // A bit a rank, of the epoch that stands or stood last; 0: none did.
     uint64_t epochs, failures;
-    uint64_t digest;           // The digest of the parameters that the last step left.
-    double bytes_per_s;        // A reduction's, measured.
-    char cause[WK_PEERS_TEXT]; // why the last epoch failed
+    uint64_t digest;                 // The digest of the parameters that the last step left.
+    double bytes_per_s;              // A reduction's, measured.
+    char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 
 struct wk_peers;

@@ -16,7 +16,7 @@
 #include "worker/ranks/greeting.h"
 
 enum { LENGTH_BYTES = 4, READ_BYTES = 256 << 10 };
-enum { MESSAGE_MAX = WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_MAX };
+enum { MESSAGE_MAX = WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_BYTES };
 enum { RETRY_MS = 500, VANISHED_S = 20, SAY_AGAIN_S = 30, TEXT_BYTES = 320 }; // over TCP
 
 struct link {
@@ -214,7 +214,7 @@ static void greet(struct wk_wire *c)
 // Tells why the leader can't be reached: when that is news, and now and then.
 static void say_unreached(struct wk_wire *c, lh_err err, int64_t now)
 {
-    char text[WK_ADDRESS_TEXT], why[TEXT_BYTES];
+    char text[WK_ADDRESS_BYTES], why[TEXT_BYTES];
     if (!c->tls) return; // The leader of this host is not there yet, or again.
     wk_address_text(&c->address, text);
     snprintf(why, sizeof why, "the leader at %s: %.240s", text, lh_err_text(err));

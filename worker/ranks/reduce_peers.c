@@ -15,7 +15,7 @@ struct leader {
     struct wk_reduce_state state;
     struct wk_peers *peers; // NULL: not bound yet
     lh_err err;             // once the region is over here, with its text
-    char text[WK_PEERS_TEXT];
+    char text[WK_PEERS_TEXT_BYTES];
     uint64_t seen;          // the members that watch() knows of
     _Atomic uint64_t after; // digest of the parameters that the last step left; 0: there was none
     uint32_t parts, sequences;
@@ -152,7 +152,7 @@ lh_err wk_reduce_peers_create(const struct wk_reduce_peers_conf *conf, struct wk
     LH_ASSERT(conf->peers.rank == 0 && conf->peers.ranks > 1);
     l->base.ops = &ops;
     l->conf = *conf;
-    l->payload = lh_buf(WK_REGION_PAYLOAD_MAX);
+    l->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
     *out = &l->base;
     return LH_OK;
 }

@@ -20,8 +20,8 @@ lh_err wk_region_create(const struct wk_region_conf *conf, int64_t now_ns, struc
     // Leaders that follow each other must not number their epochs alike.
     r->epoch = conf->rank ? 0 : conf->life << 16;
     r->bytes_per_s = conf->bytes_per_s;
-    r->payload = lh_buf(WK_REGION_PAYLOAD_MAX);
-    r->out = lh_buf(WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_MAX);
+    r->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
+    r->out = lh_buf(WK_REGION_HEAD_BYTES + WK_REGION_PAYLOAD_BYTES);
     if (conf->rank) r->digest = conf->work->digest(conf->work_arg);
     r->gather_ns = now_ns + conf->gather_ns;
     r->hello_ns = r->beat_ns = now_ns;
@@ -167,7 +167,7 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     if (m->kind == WK_REGION_ABORT && mine) leave(r, now);
     if (m->kind == WK_REGION_OVER) wk_region_end(r, LH_OK, "the run is over");
     if (m->kind != WK_REGION_REFUSED) return;
-    char text[WK_REGION_TEXT];
+    char text[WK_REGION_TEXT_BYTES];
     snprintf(text, sizeof text, "%.*s", (int)(m->payload.len < 200 ? m->payload.len : 200),
              (const char *)m->payload.data);
     wk_region_end(r, LH_ERR_CONFIG, text);

@@ -5,7 +5,7 @@
 
 #include "worker/ranks/region.h"
 
-enum { WK_REGION_TEXT = 256 };
+enum { WK_REGION_TEXT_BYTES = 256 };
 
 struct wk_region_peer { // the leader's, of each other rank; a member's of the
                         // leader, [0]
@@ -39,8 +39,8 @@ struct wk_region {
     uint64_t wanted_digest; // member: of the leader's parameters
     int64_t gather_ns;      // leader, in WAIT: until then it waits for all
     uint64_t epochs;
-    unsigned failures;          // epochs in a row without a step
-    char cause[WK_REGION_TEXT]; // why the last epoch failed
+    unsigned failures;                // epochs in a row without a step
+    char cause[WK_REGION_TEXT_BYTES]; // why the last epoch failed
     struct lh_buf out;
 };
 

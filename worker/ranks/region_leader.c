@@ -33,7 +33,7 @@ static void end_epoch(struct wk_region *r, int64_t now)
 
 static void fail_epoch(struct wk_region *r, int64_t now)
 {
-    char text[WK_REGION_TEXT + 128];
+    char text[WK_REGION_TEXT_BYTES + 128];
     if (!wk_region_epoch_is(r)) return;
     end_epoch(r, now);
     if (r->conf.hooks->failed) r->conf.hooks->failed(r->conf.hooks_arg, r->cause);
@@ -181,7 +181,7 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
 // True: the rank can't take part, and hears why.
 static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
-    char text[WK_REGION_TEXT], has[32], leader[32];
+    char text[WK_REGION_TEXT_BYTES], has[32], leader[32];
     uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
     bool version = m->nccl != mine && !LH_BUG("region_any_version");
     bool sum = m->sum != r->conf.sum && !LH_BUG("region_any_sum");

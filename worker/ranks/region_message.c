@@ -23,7 +23,7 @@ LH_STATIC_ASSERT(WK_RANKS_MAX == 64, "a member is a bit of 64");
 
 void wk_region_message_put(struct lh_buf *out, const struct wk_region_message *m)
 {
-    LH_ASSERT(m->payload.len <= WK_REGION_PAYLOAD_MAX && m->rank < WK_RANKS_MAX);
+    LH_ASSERT(m->payload.len <= WK_REGION_PAYLOAD_BYTES && m->rank < WK_RANKS_MAX);
     lh_put_u32(out, magic);
     lh_put_u8(out, VERSION);
     lh_put_u8(out, (uint8_t)m->kind);
@@ -72,7 +72,7 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");
     if (memcmp(zeros, none, sizeof zeros) != 0) return bad("bytes that must be zero");
-    if (payload != lh_left(&c) || payload > WK_REGION_PAYLOAD_MAX) return bad("a wrong length");
+    if (payload != lh_left(&c) || payload > WK_REGION_PAYLOAD_BYTES) return bad("a wrong length");
     out->kind = (enum wk_region_kind)kind;
     out->payload = lh_get(&c, payload);
     return LH_OK;

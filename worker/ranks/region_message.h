@@ -23,7 +23,7 @@ enum wk_region_kind {
 
 enum {
     WK_REGION_HEAD_BYTES = 208,
-    WK_REGION_PAYLOAD_MAX = 64 << 20, // a step's sequences: 4096 of 4096 tokens
+    WK_REGION_PAYLOAD_BYTES = 64 << 20, // a step's sequences: 4096 of 4096 tokens
 };
 
 struct wk_region_message {

@@ -97,12 +97,12 @@ bool wk_address_is_loopback(const struct wk_address *p)
     return is_v4(p) ? p->host[12] == 127 : !memcmp(p->host, one, sizeof one);
 }
 
-void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_TEXT])
+void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_BYTES])
 {
     char host[INET6_ADDRSTRLEN] = "?";
     bool four = is_v4(p);
     inet_ntop(four ? AF_INET : AF_INET6, p->host + (four ? sizeof mapped : 0), host, sizeof host);
-    snprintf(out, WK_ADDRESS_TEXT, four ? "%s:%u" : "[%s]:%u", host, p->port);
+    snprintf(out, WK_ADDRESS_BYTES, four ? "%s:%u" : "[%s]:%u", host, p->port);
 }
 
 socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storage *out)
@@ -125,7 +125,7 @@ socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storag
 lh_err wk_address_listen(struct wk_address *p, int backlog, int *out)
 {
     struct sockaddr_storage a;
-    char text[WK_ADDRESS_TEXT];
+    char text[WK_ADDRESS_BYTES];
     socklen_t size = wk_address_sockaddr(p, &a);
     int one = 1;
     int fd = socket(a.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

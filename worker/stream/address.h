@@ -7,7 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { WK_HOST_BYTES = 16, WK_ADDRESS_TEXT = 64 };
+enum { WK_HOST_BYTES = 16, WK_ADDRESS_BYTES = 64 };
 
 struct wk_address {
     uint8_t host[WK_HOST_BYTES]; // IPv6, or IPv4 as ::ffff:a.b.c.d
@@ -24,7 +24,7 @@ LH_MUST lh_err wk_address_numeric(const char *host, struct wk_address *out);
 void wk_address_put(struct lh_buf *out, const struct wk_address *p);
 struct wk_address wk_address_get(struct lh_cursor *c);
 bool wk_address_is_loopback(const struct wk_address *p);
-void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_TEXT]);
+void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_BYTES]);
 
 socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storage *out);
 // A socket that listens there; port 0 becomes the one that it got. LH_ERR_BUSY: somebody else does.

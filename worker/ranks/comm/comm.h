@@ -16,7 +16,7 @@
 #include "common/env/env.h"
 #include "worker/ranks/region.h"
 
-enum { WK_COMM_TEXT = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
+enum { WK_COMM_TEXT_BYTES = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
 
 struct wk_comm_part { // memory that rank 0 gives to all
     void *data;
@@ -74,8 +74,8 @@ struct wk_comm { // first in an implementation's struct
     struct wk_nccl_id id;
     uint32_t ranks, rank;
     enum wk_region_share what;
-    char why[WK_COMM_TEXT];     // the last failure's text
-    char why_out[WK_COMM_TEXT]; // the region's thread's copy of it
+    char why[WK_COMM_TEXT_BYTES];     // the last failure's text
+    char why_out[WK_COMM_TEXT_BYTES]; // the region's thread's copy of it
 };
 
 // Starts the thread. The implementation has set `ops`; on failure the rest is as if it never was.

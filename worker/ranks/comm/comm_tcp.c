@@ -117,7 +117,7 @@ static LH_MUST lh_err connect_to(struct tcp *t, const struct wk_address *to, str
 // "a rank at 10.0.0.7:4711: ", before what failed.
 static LH_MUST lh_err failed_at(const struct wk_address *p, lh_err err)
 {
-    char text[WK_ADDRESS_TEXT];
+    char text[WK_ADDRESS_BYTES];
     if (!err || err == LH_ERR_BEHIND || err == LH_ERR_CANCELLED) return err;
     wk_address_text(p, text);
     return lh_fail(err, "a rank at %s: %s", text, lh_err_text(err));

@@ -359,7 +359,7 @@ static void version_3_is_written_only_where_there_is_a_cut(void **state)
         assert_int_equal(flip(m, &s, n, false), LH_OK);
         assert_int_equal(lh_file_load(m->env, n == 1 ? B : A, &bytes), LH_OK);
         assert_int_equal(bytes.data[4], n == 1 ? 2 : 3);
-        size_t lists = 8 * (n % 4) + 16 * (n % 6), cut = n == 1 ? 0 : WK_SLOT_LIFE + 8;
+        size_t lists = 8 * (n % 4) + 16 * (n % 6), cut = n == 1 ? 0 : WK_SLOT_LIFE_BYTES + 8;
         assert_int_equal(bytes.len, 112 + cut + lists + 8 + VALUES * sizeof(float));
         lh_buf_free(&bytes);
         assert_loads(m, n, WK_SLOT_INTACT);

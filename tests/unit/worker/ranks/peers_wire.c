@@ -21,7 +21,7 @@ struct end {
 struct world {
     struct certs certs;
     struct wk_tls_conf tls;
-    char address[WK_ADDRESS_TEXT];
+    char address[WK_ADDRESS_BYTES];
     int64_t now;
     struct end leader, member[2];
     uint8_t *message;

@@ -12,7 +12,7 @@
 
 static void check_text(const struct wk_address *p, const char *text)
 {
-    char is[WK_ADDRESS_TEXT];
+    char is[WK_ADDRESS_BYTES];
     wk_address_text(p, is);
     assert_string_equal(is, text);
 }
