@@ -206,7 +206,7 @@ def commits(one, start, end):
     waiting, group, out, made, busy = [], [], [], 0, 0.0
     for event in one.log("s0"):
         at, name = event["mono_us"] / 1e6, event["event"]
-        if name == "push.opened":
+        if name == "push.unsealed":
             waiting.append(at)
         elif name == "group.made":
             group, waiting, made = waiting, [], at

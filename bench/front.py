@@ -36,7 +36,7 @@ def loss(rows, said):
         "How well does it learn?",
         f"Held-out loss {abs(gap['value']):.2f} % {side} the best synchronous, dense training that "
         f"was tuned (95 % interval {gap['min']:+.2f} to {gap['max']:+.2f} %, {gap['n']} paired "
-        f"seeds), with {fewer:.0f} times fewer bytes sent than its fp32",
+        f"seeds); it sends {fewer:.0f} times fewer bytes than that one's fp32",
         f"{said['learning']['model']}; three regions; {rounds} rounds, {steps}; one schedule: "
         f"{said['learning']['optimizer']}. At the end of that run only, and "
         "**not a gain of asynchrony**: hardly any push was stale "
@@ -56,7 +56,7 @@ def exchange(rows, said, others):
         f"{spread(seconds, 2)} s; {moved['value'] / 1e6:.2f} MB a region, both ways together",
         f"{int(said['round']['10m.parameters']) / 1e6:.1f} M parameters, three emulated regions, "
         f"90 ms round trip, 1 Gbit/s, all push at once ({sent}); median of "
-        f"{seconds['n']}, least and most. "
+        f"{seconds['n']} (least and most). "
         f"{PEER}: {beside} ({others['mark']})")
 
 
@@ -70,8 +70,8 @@ def kill(rows, others):
     return (
         "What does a kill -9 cost the others?",
         "Nothing: nobody waited" if max(waits) == 0 else f"They waited {max(waits):.2f} s",
-        "The same model and links; a worker or a server is killed in the middle of an exchange, "
-        f"{back[0]['n']} and {back[1]['n']} times. A push is due every "
+        f"The same model and links; a worker is killed {back[0]['n']} times and a server "
+        f"{back[1]['n']} times, each in the middle of an exchange. A push is due every "
         f"{longest[0]['against_value']:.1f} s; the others' longest round takes "
         f"{max(row['max'] for row in longest):.2f} s. The killed worker works again after "
         f"{back[0]['value']:.1f} s, the server after {back[1]['value']:.1f} s. "

@@ -101,7 +101,7 @@ worker:
 """
 STAGES = (  # of a lone push: what ends at which event, in whose log
     ("connect", "s0", "push.begun"), ("receive", "s0", "push.received"),
-    ("open", "s0", "push.opened"), ("decide", "s0", "group.made"),
+    ("open", "s0", "push.unsealed"), ("decide", "s0", "group.made"),
     ("log", "s0", "group.synced"), ("fold", "s0", "group.done"),
     ("answer", "here-0", "push.decided"), ("follow", "here-0", "record.folded"),
 )

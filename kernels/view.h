@@ -2,8 +2,8 @@
 // training runs on, what a cut takes from it. All arrays have n values of one shard and do not
 // overlap.
 //
-// start(), renew(), cut() and uncut() work in place, on parameters that nobody else holds: what the
-// CUDA kernels do on a device. A worker's are its trainer's: of(), make(), move() and delta().
+// start(), renew(), cut() and uncut() change parameters in place; the CUDA kernels do this on a
+// device. A worker's parameters belong to its trainer, so it uses of(), make(), move() and delta().
 #ifndef LK_VIEW_H
 #define LK_VIEW_H
 

@@ -1,7 +1,7 @@
 // The server: owner of some shards. Receives, decides, appends, acknowledges, folds, publishes.
 //
 // A state machine on one loop thread; group commits run on its disk lane, checkpoints on its
-// copy lane, seals are opened on its compute lane. README.md walks a push through the files.
+// copy lane, pushes are unsealed on its compute lane. README.md walks a push through the files.
 //
 // This header is for the rest of the tree: it starts, ends and asks the server. The server's
 // files have headers of their own and share its memory, core.h and shard.h.

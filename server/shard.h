@@ -1,6 +1,7 @@
 // A shard: what its owner knows of it. Two fold states: `head` includes the group that is being
 // made durable and is what decisions look at (head.c); `replica` is durable, is what followers and
-// snapshots see, and what everybody is answered from. Equal when nothing is being committed.
+// snapshots see, and what everybody is answered from. They are equal while no group is being
+// committed.
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
@@ -95,8 +96,8 @@ struct ps_shard {
 };
 
 // ---- shard.c
-// Its fold state has no values yet, and it has no head: a checkpoint or ps_fold_anew() gives the
-// one, ps_head_create() the other.
+// The new shard has no parameters and no head yet: a checkpoint or ps_fold_anew() gives it
+// parameters, ps_head_create() its head.
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
 // Frees what is the shard's own; whatever else is about it (server.c) is gone by then.
 void ps_shard_destroy(struct ps_shard *s);

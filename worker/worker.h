@@ -50,7 +50,8 @@ struct wk_beside_conf {
     uint32_t ranks;
     uint32_t ahead;  // leases that wait for each rank
     uint64_t run_on; // steps that it goes on without this process
-    // Opens the channel to the trainer beside the worker, and closes it (wk_external_listen, wk_external_stop).
+    // Opens the channel to the trainer beside the worker, and closes it (wk_external_listen,
+    // wk_external_stop).
     lh_err (*open)(void *arg, const struct wk_external_conf *conf,
                    const struct wk_external_ops *ops, void *self, struct wk_external **out);
     void (*close)(struct wk_external *x);

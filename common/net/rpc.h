@@ -51,7 +51,7 @@ void lh_reply(struct lh_request *rq, const ProtobufCMessage *answer);
 void lh_reply_packed(struct lh_request *rq, struct lh_span answer);
 void lh_reply_error(struct lh_request *rq, lh_err err, const char *text);
 
-// ---- version negotiation (server/docs/0000-protocol.md)
+// ---- version negotiation (proto/longhaul/v1/README.md)
 // Highest common wire version, or LH_ERR_VERSION with a text that names both ranges.
 LH_MUST lh_err lh_wire_negotiate(uint32_t peer_min, uint32_t peer_max, uint32_t *out);
 

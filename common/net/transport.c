@@ -1,5 +1,5 @@
-// Transport: all of them share these: the table of RPCs and who may call them, and reading a
-// message.
+// What both transports share: the table of RPCs with the roles that may call them, and copying from
+// a message.
 #include "common/net/transport.h"
 
 #include <string.h>

@@ -21,7 +21,7 @@
 #include "common/net/trip.h"
 #include "common/security/identity.h"
 
-// The RPCs: X(id, "service/method", roles that may call it, kind). The role check is done by the
+// The RPCs: X(id, "service/method", roles that may call it). The role check is done by the
 // transport, once per call, before on_call; everything not listed is denied.
 // W = worker, S = server, C = coordinator, A = admin.
 #define LH_RPCS(X)                                                                                 \

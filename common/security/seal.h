@@ -2,7 +2,7 @@
 //
 // The job key (32 random bytes, a file outside the data directory) never encrypts anything itself.
 // Each (purpose, cipher, key id, worker, incarnation, shard) has a subkey of its own, so that a
-// random nonce of 12 bytes is enough for AES-GCM, and a frame opens nowhere but in its own place:
+// random nonce of 12 bytes is enough for AES-GCM, and a frame unseals nowhere but in its own place:
 //
 //   subkey = BLAKE2b-256, keyed by the job key, of these 49 bytes, integers little endian:
 //     0  15  "longhaul seal 1"
@@ -14,7 +14,7 @@
 //     37  8  incarnation_random
 //     45  4  shard
 //
-// Whoever holds the job key can open everything and seal in anybody's name; there is no forward
+// Whoever holds the job key can unseal everything and seal in anybody's name; there is no forward
 // secrecy. Anything that seals draws its nonce from the env's random numbers, anew for each call.
 //
 // Threads: a ring is filled by one thread before others see it; lh_seal and lh_unseal then change
@@ -91,8 +91,8 @@ LH_MUST lh_err lh_unseal(const struct lh_keyring *ring, enum lh_cipher cipher, u
                          const struct lh_seal_context *context, struct lh_span ad,
                          const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed,
                          uint8_t *out);
-// Both of what lies in `parts` spans, in order, which is not copied together first; the tag of what
-// is opened is given beside it.
+// The same for a text that lies in `parts` spans, which need not be contiguous. lh_unseal_parts()
+// gets the tag separately.
 LH_MUST lh_err lh_seal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                              const struct lh_seal_context *context, struct lh_span ad,
                              const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *plain,

@@ -5,7 +5,8 @@
 // with its unit's credit, with its holder's silence, or where its holder gives it back.
 //
 // 1. Which units it gets on top follows from conf.balance: by whoever asks (balance/level.c), or by
-//    the balancer's policy (balance/assign.c). A worker of before recalls is served by the former.
+//    the balancer's policy (balance/assign.c). A worker built before there were recalls
+//    is served by the former.
 // 2. Only units that are not begun are recalled: the holder looks again when it is asked, and its
 //    word counts. A unit that came back is kept for whom it was recalled, as long as that one is
 //    there.
@@ -14,13 +15,13 @@
 // 4. A worker that comes back after its leases went to others gives those back; what is still free
 //    of what it holds is leased to it again.
 // 5. A worker gets a unit of a later data epoch only where none of an earlier one is free for it,
-//    in the pool that it takes from. Nobody waits for the end of an epoch: the one whose units
-//    others still train, or may not leave their region, goes on with the next. So epochs overlap by
-//    what is leased, and regions whose data stay at home may be epochs apart; where a budget ends
-//    the run, it counts tokens.
+//    in the pool that it takes from. Nobody waits for the end of an epoch: a region goes on with
+//    the next one when all units that are left are leased to others or may not leave their region.
+//    So epochs overlap by what is leased, and regions whose data stay at home may be epochs apart;
+//    where a budget ends the run, it counts tokens.
 //
 // Memory: 13 bytes a unit of the run, whoever has it, those of balance/stock.c and of order.c;
-// 40 KiB for an answer. A request looks at the units that its worker holds, not at all.
+// 40 KiB for an answer. A request looks only at the units that its worker holds, not at every unit.
 #include "server/coordinator/grant.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
 // Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
-// Order: session, incarnation, dedupe, tokens, closing, (it is unsealed), staleness, payload,
-// norm. Only what comes after the unsealing consumes the step, by a record. No I/O here.
+// Order: session, incarnation, dedupe, tokens, move, phase of the run; then, after unsealing:
+// payload, staleness, norm. Only the checks after unsealing consume the step, by a record. No I/O
+// here.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,9 +5,9 @@
 #include "server/shard.h"
 
 enum ps_verdict {
-    PS_DECIDED_NOW,    // `record` is to be appended
+    PS_DECIDED_NOW,    // goes on: it is unsealed next, then a record of `kind` is appended
     PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
-    PS_NOT_FINAL,      // `error`: no record, the step is not consumed
+    PS_NOT_FINAL,      // `error` says why: no record, and the step is not consumed
 };
 
 struct ps_decision {
@@ -28,7 +28,7 @@ struct ps_gate {
 // step, closing. `d->verdict` is PS_DECIDED_NOW when it is to be unsealed next.
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                     const struct lh_digest *digest, struct ps_decision *d);
-// After unsealing: `unsealed` is the result of lk_replica_unseal. Sets kind, scale, reason.
+// After unsealing, which ended with `unsealed` (lk_replica_unseal_into). Sets kind, scale, error.
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d);
 double ps_median_norm(const struct ps_shard *s); // 0: too few to tell

@@ -1,5 +1,5 @@
 // Due: which records of our own are to be written now: a digest, a plan, the MOVE of every shard.
-// What is due stays so until its record is durable (head.c).
+// A record that is due stays due until it is durable (head.c).
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"

@@ -13,7 +13,7 @@ LH_MUST lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call
 void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the followers
 // Does the standby of this directory follow, and has nearly everything been sent to it?
 bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
-// Cuts off those who do not read. Whether there is anybody to be looked at again.
+// Ends the streams of readers that do not read. True: some are to be looked at again.
 bool ps_follow_look(struct ps_server *server);
 
 #endif

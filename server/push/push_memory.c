@@ -5,16 +5,15 @@
 // good. A push that finds no memory waits unread, in the order of arrival, so that the sender is
 // slowed.
 //
-// Large frames come in one after another: sent at once they would all be there at the end, nothing
-// to unseal or to write before that, no memory for more after it, and the link idle. So the next
-// one is let in a trip before the one that arrives has nearly all of its bytes: the trip is the
-// time that its own first bytes took, so that a long link is never idle between two. A push
+// Large frames come in one after another. If they came together, all would be complete only at the
+// end: until then nothing could be unsealed or written, afterwards there would be no memory for
+// more, and the link would be idle. The next one is let in one round trip before the current one is
+// nearly complete; that trip is the time that the current one's first bytes took. A push
 // that has sent nothing after LH_TURN_MS, or not nearly all of it in as much time after that, loses
 // its turn.
 //
-// What they took is kept for the next ones where they arrive fast. Over a slow link it goes back to
-// the system at once: the next frame's memory then comes to be with its bytes, when the last one's
-// frame and payload are gone, and gRPC's read-ahead, which such a link fills, has their place.
+// On a fast link the memory is kept for the next pushes. On a slow link it goes back to the system
+// at once, because gRPC's read-ahead needs the space.
 //
 // Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
 // memory for one payload is always left: what is received can be unsealed. 2. frames + payloads <=

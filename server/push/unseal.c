@@ -4,8 +4,8 @@
 // Meanwhile the disk lane writes a large frame to the log, where its record will stand (wal.h):
 // bytes that mean nothing before the record's head and checksum are there.
 //
-// What the lane finds is about the frame's bytes alone; every decision is made afterwards, on the
-// loop, in the order of the queue. A push that could not be admitted now anyway is not unsealed;
+// The lane judges only the frame's bytes; every decision is made afterwards, on the loop, in the
+// order of the queue. A push that could not be admitted now anyway is not unsealed;
 // should it turn out otherwise in its group, it is unsealed there.
 #include "server/push/unseal.h"
 
@@ -46,7 +46,7 @@ static void unseal_done(void *arg)
     struct ps_item **at = &s->unsealing;
     while (*at != i) at = &(*at)->next;
     *at = i->next;
-    lh_logf(s->conf.log, LH_DEBUG, "push.opened", "shard %u: %llx/%llu", i->shard->id,
+    lh_logf(s->conf.log, LH_DEBUG, "push.unsealed", "shard %u: %llx/%llu", i->shard->id,
             (unsigned long long)i->head.incarnation.number, (unsigned long long)i->head.step);
     ps_item_queue(i);
 }

@@ -10,11 +10,11 @@
 //                      record header (64 bytes, record.h) and body,           -- not in a mark
 //                      zeros to 8, CRC-32C of all before u32, 0 u32
 // `generation` is random and new at every start: an entry counts only if it names its segment's.
-// Bodies are chosen by workers, may stand in the file before anybody has judged them (write_ahead),
-// and look_ahead() and the end of a group that was thrown away make a start read inside them: but
-// nobody outside can know what an entry of this segment must say. (Its top bit is 0. Earlier builds
-// counted it 1, 2, 3: their logs read as ever.) An entry counts only if all that follow it in its
-// group stand behind it. (Earlier builds wrote 0: each of their entries is a group.) `sequence`
+// The reason: workers choose the bodies, a body may be in the file before its push was decided
+// (ps_wal_write_ahead), and a start may parse bytes inside a body (look_ahead() of wal_scan.c).
+// Because the generation is random, no worker can forge an entry. Its top bit is 0. Earlier builds
+// counted generations 1, 2, 3; their logs can still be read. An entry counts only if the rest of
+// its group follows it. Earlier builds wrote 0 as that number: each entry is a group. `sequence`
 // counts entries of the whole log without gaps. `durable` is the highest sequence known to be
 // synced when the entry was written; a mark repeats it when the log falls idle.
 //

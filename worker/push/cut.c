@@ -248,7 +248,8 @@ static lh_err write_snapshot(struct wk_cut *c)
     return lh_file_replace(conf->env, path, lh_buf_span(&c->trainer));
 }
 
-// Everything up to the commit point: a failure before it leaves nothing but a file above the slot.
+// Everything up to the commit point. A failure before it leaves at most an outbox file whose step
+// the slot does not name; the next start deletes it.
 static lh_err commit(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;

@@ -6,9 +6,8 @@
 
 // True: the shard has a state, no push of it is on its way or not folded, and its disk is not full.
 bool wk_may_cut(const struct wk_shard *s);
-// How many of the finished units may be claimed now, the first ones: those that every other shard's
-// committed cuts hold, so that what is credited is missing in no shard's pushes
-// (server/docs/0000-protocol.md#rule-19).
+// The number of finished units, counted from the oldest, that this shard's next push may claim:
+// those that the committed cuts of every other shard hold (server/docs/0000-protocol.md#rule-19).
 // `upto`: the steps of the process that this shard's own cut holds.
 uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto);
 // Takes the progress since the last cut, at a boundary. The push is made on the disk lane; the

@@ -4,7 +4,8 @@
 // hex>.tmp is a file that is being written, or was when a process died; the next push overwrites
 // it.
 //
-// Invariants: 1. An entry is synced before the slot names its step, and the slot before it is sent.
+// Invariants: 1. An entry is synced before the slot names its step. The slot is flipped (slot.h
+// says when it is synced) before the entry is sent.
 // 2. At most one entry of a shard is undecided: the newest. 3. A refused entry's file is durably
 // gone before the next one is written, so a file that is not the newest was admitted. 4. A frame is
 // in memory from its cut until it is admitted and the own replica folded it; then its file alone
@@ -37,7 +38,7 @@ struct wk_outbox {
     uint32_t shard;
     struct wk_entry *first; // the list, the oldest first
     // Entries off the list whose files are to be removed, the oldest first, so that a start finds
-    // no hole. Of each only incarnation and step count.
+    // no hole. Only the incarnation and step of each are used.
     struct wk_entry *leaving;  // these wait
     struct wk_entry *removing; // these belong to the removal under way, and to its thread
     size_t entries;            // on the list
@@ -68,7 +69,7 @@ LH_MUST lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct l
 // more. Its frame leaves memory when it is admitted and folded (invariant 4).
 void wk_outbox_admitted(struct wk_outbox *o, struct wk_entry *e);
 void wk_outbox_folded(struct wk_outbox *o, struct wk_entry *e, uint64_t version, uint64_t epoch);
-// Removes the file of an entry that is not listed. Of the entry only incarnation and step count.
+// Removes the file of an entry that is not listed. Only its incarnation and step are used.
 LH_MUST lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e);
 void wk_entry_free(struct wk_entry *e); // one that is not listed
 // Removes an entry and, durably, its file (invariant 3).

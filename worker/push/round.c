@@ -203,8 +203,9 @@ static void start_step(struct wk_worker *w)
     w->conf.env->ops->work(w->conf.env, LH_LANE_COMPUTE, step_job, step_done, w);
 }
 
-// BSP: the next round's records may come once this one is the view; or when it is no longer over,
-// because what came with its last record (a worker that joined, a lost history) opened it again.
+// BSP: records are held at the end of a round (follow.c). They come again when the view is renewed,
+// or when the round turns out to be unfinished: a worker joined, or history was lost with its last
+// record.
 static void renew_view(struct wk_shard *s)
 {
     bool renewed = wk_view_renew(s);

@@ -1,8 +1,9 @@
 // Session: hello, the push stream, the decision (server/docs/0000-protocol.md#rule-2, #rule-3,
 // #rule-6, #rule-7; DESIGN.md#section-5 step 8).
 //
-// This is the only retry loop: every failure that is not a decision ends the session or the stream,
-// waits (full jitter), and says hello again. The same sealed bytes are sent until they are decided.
+// This is the only loop that sends a push again: every failure that is not a decision ends the
+// session or the stream, waits (full jitter), and says hello again. The same sealed bytes are sent
+// until they are decided.
 #include "worker/push/session.h"
 
 #include <inttypes.h>

@@ -12,7 +12,7 @@ void wk_follow_stop(struct wk_shard *s);
 bool wk_following(const struct wk_shard *s); // a stream is open, or a snapshot comes
 
 // ---- between follow.c and snapshot.c
-// What came last ended with this status, or could not be taken: reports it and goes on.
+// The last stream or snapshot ended with this status, or could not be taken: reports it, goes on.
 void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err taken);
 // True: the process can't go on after this error; it was told.
 bool wk_follow_fatal(struct wk_shard *s, lh_err err);

@@ -6,10 +6,10 @@
 // transport_grpc_call.c (messages, flow, end of
 // either side), transport_grpc_core.c (threads, life), transport_grpc_tls.c (certificates, reload),
 // transport_grpc_status.c (status <-> lh_err), transport_grpc_wire.c (bytes of the sockets),
-// transport_grpc_path.c (cuts and long round trips).
+// transport_grpc_path.c (stalled connections and long round trips).
 //
 // Addresses are "host:port". Certificates are verified against one CA; hosts by the fixed name
-// LH_CERTS_DNS, so addresses may change; who a peer is says its one URI SAN (identity.h).
+// LH_CERTS_DNS, so addresses may change; a peer's one URI SAN says who it is (identity.h).
 #ifndef LH_COMMON_TRANSPORT_GRPC_H
 #define LH_COMMON_TRANSPORT_GRPC_H
 

@@ -5,7 +5,7 @@
 //     at most LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not
 //     by several that learn it anew whenever another one pauses. Calls never wait for a server that
 //     is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
-//  2. gRPC retries nothing by itself: the outbox is the only retry loop.
+//  2. gRPC retries nothing by itself; worker/push/session.c sends pushes again.
 //  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
 //  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
 #include "common/net/grpc/transport_grpc_core.h"
