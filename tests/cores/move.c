@@ -1,7 +1,12 @@
 // A shard moves to its standby while both live (server/docs/0000-protocol.md#rule-22): what was
 // acknowledged goes with it, one server at most decides at any moment, and neither needs the
 // coordinator once it is told.
+#include <stdio.h>
+#include <string.h>
+
 #include "server/coordinator/owners/move.h"
+#include "server/core.h"
+#include "server/recovery/recover.h"
 #include "server/server.h"
 #include "tests/cores/image.h"
 
@@ -416,6 +421,56 @@ static void what_cannot_be_moved_is_said(void **state)
     assert_int_equal(ps_co_move(r->coordinator, "server1", &shards), LH_ERR_NOT_FOUND); // silent
 }
 
+static bool slow_state(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                       struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    bool asks = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
+    if (asks && strcmp(from, r->t.self.name) == 0) fate->delay_ns = 100 * LH_MS;
+    return true;
+}
+
+// The target begins anew after damage while a move waits for it, and its disk is full when the
+// owner's state comes, with the MOVE record in it: that is in memory alone, and moves nothing. Else
+// the owner would be fenced, and a power cut of the target would lose all that was acknowledged.
+static void a_record_in_memory_alone_moves_nothing(void **state)
+{
+    struct rig *r = *state;
+    enum { MANY = 60 };
+    char path[64];
+    r->segment_bytes = 1024;
+    rig_enlarge(r, 20000);
+    begin(r);
+    for (uint64_t i = FENCES + 1; i <= MANY; i++) rig_hello(r, 0, i << 32, 0, 1);
+    run(r, LH_SECOND);
+    ask(r);
+    until_frozen(r);
+    rig_kill_standby(r, true);
+    run(r, 10 * LH_SECOND);
+    snprintf(path, sizeof path, "%s/epoch-0000", r->t.dir);
+    lh_fake_boot(r->t.env);
+    assert_int_equal(ps_epoch_write(r->t.env, r->t.dir, 0, 0, 5), LH_OK);
+    assert_int_equal(lh_fake_flip(r->t.env, path, 8, 1), LH_OK);
+    lh_fake_kill(r->t.env, false);
+    lh_fabric_fates(r->fabric, slow_state, r);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_true(r->standby->log.damaged);
+    int64_t start = lh_fake_now(r->world);
+    for (int64_t at = 0; at < 5 * LH_SECOND && r->standby->log.damaged; at += LH_MS / 10)
+        lh_fake_run(r->world, start + at);
+    lh_fake_disk_limit(r->t.env, lh_fake_disk_used(r->t.env) + 64);
+    run(r, 5 * LH_SECOND);
+    assert_true(r->standby->standby.unwritten && ledger(r->standby)->move.epoch != 0);
+    assert_int_equal(row(r)->owner, 0); // nobody but the first
+    assert_int_equal(r->fatal_count, 0);
+    rig_kill_standby(r, true);
+    lh_fake_disk_limit(r->t.env, 0);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    rig_run(r, 20 * LH_SECOND);
+    assert_int_equal(rig_fenced(r, r->standby, 0), MANY);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -433,6 +488,7 @@ int main(void)
         RIG_TEST(what_is_left_of_a_torn_log_is_gone_on_with),
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
         RIG_TEST(what_cannot_be_moved_is_said),
+        RIG_TEST(a_record_in_memory_alone_moves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
