@@ -82,7 +82,7 @@ struct ps_server {
     } replay;
     struct ps_standby standby;
     lh_err commit_result;
-    uint64_t mark_timer, report_timer, retry_timer, move_timer, take_over_timer;
+    uint64_t mark_timer, report_timer, retry_timer, move_timer, take_over_timer, checkpoint_timer;
     struct lh_link *coordinator;
     struct ps_report report[PS_REPORTS_MAX];
     uint64_t reports_sent; // their count, which numbers them

@@ -126,6 +126,7 @@ void ps_server_close(struct ps_server *s)
     lh_cancel(s->conf.env, &s->mark_timer);
     lh_cancel(s->conf.env, &s->report_timer);
     lh_cancel(s->conf.env, &s->retry_timer);
+    lh_cancel(s->conf.env, &s->checkpoint_timer);
     lh_cancel(s->conf.env, &s->move_timer);
     lh_cancel(s->conf.env, &s->take_over_timer);
     lh_cancel(s->conf.env, &s->push_memory.turn_timer);

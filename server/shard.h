@@ -65,7 +65,7 @@ struct ps_shard {
     bool passed;           // a newer checkpoint, which may be whole, was passed over at the start
     bool alone;            // there are too few checkpoints from which the log goes on: one is due
     bool unwritten;        // the last checkpoint found no room on the disk
-    int64_t disk_retry_at_ns; // a checkpoint is not tried again before, while the disk is full
+    int64_t disk_retry_at_ns; // a checkpoint that found no room is not tried again before
     // Time that unsealing and folding took here: of the records above the newest checkpoint, and of
     // those that came while the last one was made.
     int64_t replay_ns, meanwhile_ns;

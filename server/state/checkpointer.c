@@ -34,12 +34,12 @@ struct late {
 struct ps_checkpointer {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    struct late *late;    // records on the lane; those that a stop leaves there are freed with this
-    bool touching;        // the copy's memory is being touched on the lane
-    bool given_up;        // it is freed when nothing of it is on a lane
-    uint64_t timer;       // timer of the next slice; 0: none
-    int64_t replay_ns;    // the shard's replay_ns when this began
-    int64_t meanwhile_ns; // replay_ns that was added until the state was whole
+    struct late *late; // records on the lane; those that a stop leaves there are freed with this
+    bool touching;     // the copy's memory is being touched on the lane
+    bool given_up;     // it is freed when nothing of it is on a lane
+    uint64_t timer;    // timer of the next slice; 0: none
+    int64_t replay_ns; // the shard's replay_ns when this began
+    int64_t whole_ns;  // the same when the state was whole: the part that it covers
     lh_err result;
 };
 
@@ -108,12 +108,16 @@ static void remove_done(void *arg)
 static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
 {
     const struct lk_checkpoint *c = &k->checkpoint;
+    struct ps_shard *shard = k->shard;
+    *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
+    if (!c->weights) shard->replay_ns -= k->whole_ns;
+    if (!c->weights) shard->unwritten = false;
     lh_logf(s->conf.log, c->weights ? LH_DEBUG : LH_INFO,
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
-            k->shard->id, (unsigned long long)c->version);
-    k->shard->alone &= c->weights;
-    if (!c->weights) k->shard->disk_retry_at_ns = 0; // there was room: the next one need not wait
-    if (c->weights || s->trim.busy) return LH_OK;    // the next one trims as well
+            shard->id, (unsigned long long)c->version);
+    shard->alone &= c->weights;
+    if (!c->weights) shard->disk_retry_at_ns = 0; // there was room: the next one need not wait
+    if (c->weights || s->trim.busy) return LH_OK; // the next one trims as well
     LH_TRY(release(s, &s->trim.segments));
     s->trim.busy = true;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, remove_job, remove_done, s);
@@ -132,6 +136,14 @@ static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
     return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
 }
 
+// Whether or not a record comes meanwhile, by which all else is looked at.
+static void on_retry(void *arg)
+{
+    struct ps_server *s = arg;
+    s->checkpoint_timer = 0;
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
+}
+
 // A checkpoint found no room: what is not promised is removed, so that the next full one fits.
 static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
 {
@@ -147,6 +159,9 @@ static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
     LH_TRY(ps_quarantine_remove(s, &dropped));
     if (!dropped) LH_TRY(drop_weights(shard, &dropped));
     shard->disk_retry_at_ns = dropped ? 0 : lh_now(s->conf.env) + ROOM_AGAIN;
+    if (dropped) return LH_OK;
+    lh_cancel(s->conf.env, &s->checkpoint_timer);
+    s->checkpoint_timer = lh_after(s->conf.env, ROOM_AGAIN, on_retry, s);
     return LH_OK;
 }
 
@@ -157,7 +172,7 @@ static void write_done(void *arg)
     struct ps_server *s = shard->server;
     shard->checkpointer = NULL;
     lh_err err = k->result;
-    if (!k->checkpoint.weights) shard->meanwhile_ns = k->meanwhile_ns + shard->replay_ns;
+    if (!k->checkpoint.weights) shard->meanwhile_ns = shard->replay_ns - k->replay_ns;
     if (!err && s->phase != PS_STOPPED) err = written(s, k);
     if (err == LH_ERR_DISK_FULL && s->phase != PS_STOPPED)
         err = unwritten(shard, k->checkpoint.weights);
@@ -216,10 +231,7 @@ static void slice(void *arg)
         k->timer = lh_after(s->conf.env, 0, slice, k);
         return;
     }
-    *(c->weights ? &shard->weighed : &shard->checkpointed) = c->version;
-    k->meanwhile_ns = shard->replay_ns - k->replay_ns;
-    if (!c->weights) shard->replay_ns = 0;
-    if (!c->weights) shard->unwritten = false;
+    k->whole_ns = shard->replay_ns;
     s->conf.env->ops->work(s->conf.env, LH_LANE_COPY, write_job, write_done, k);
 }
 
@@ -330,6 +342,7 @@ bool ps_checkpointer_due(const struct ps_shard *shard)
     bool newer = l->version > shard->checkpointed;
     if (shard->server->disk_full.now && (newer || shard->unwritten) && !LH_BUG("no_relief"))
         return lh_now(conf->env) >= shard->disk_retry_at_ns;
+    if (shard->unwritten && lh_now(conf->env) < shard->disk_retry_at_ns) return false;
     if (!newer) return false;
     if (l->plan.phase == LH_PHASE_END || shard->alone) return true;
     if (replay_due(shard, 0)) return true;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/core.h"
 #include "server/state/checkpointer.h"
 #include "tests/cores/rig.h"
 
@@ -98,6 +99,36 @@ static void a_log_that_begins_late_is_kept(void **state)
     lh_buf_free(&b);
 }
 
+// The log has room in its segment, a checkpoint has none: it is tried again, though no record comes
+// meanwhile, and until it is there the shard stands on the one that is.
+static void a_checkpoint_that_found_no_room_is_tried_again(void **state)
+{
+    struct rig *r = *state;
+    r->segment_bytes = 1 << 16;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    rig_log(r, 1, CHECKPOINT);
+    r->server->conf.checkpoint_every = 0;
+    rig_log(r, CHECKPOINT + 1, 2 * CHECKPOINT);
+    struct ps_shard *s = shard_of(r);
+    assert_int_equal(s->checkpointed, CHECKPOINT);
+    s->replay_ns = 7 * LH_SECOND; // as of large records
+    lh_fake_disk_limit(r->s.env, lh_fake_disk_used(r->s.env) + 64);
+    r->server->conf.checkpoint_every = 1;
+    ps_checkpointer_start(s);
+    rig_run(r, LH_SECOND);
+    assert_true(s->unwritten && !r->server->disk_full.now);
+    assert_int_equal(s->checkpointed, CHECKPOINT);
+    assert_int_equal(s->replay_ns, 7 * LH_SECOND);
+    lh_fake_disk_limit(r->s.env, 0);
+    rig_run(r, 25 * LH_SECOND);
+    assert_int_equal(s->checkpointed, CHECKPOINT); // not without a pause
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(s->checkpointed, 2 * CHECKPOINT);
+    assert_false(s->unwritten);
+    assert_int_equal(s->replay_ns, 0);
+    assert_int_equal(r->fatal_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +136,8 @@ int main(void)
                                         small_segments, rig_tear_down),
         cmocka_unit_test_setup_teardown(a_log_that_begins_late_is_kept, small_segments,
                                         rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_checkpoint_that_found_no_room_is_tried_again,
+                                        small_segments, rig_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
