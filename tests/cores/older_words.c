@@ -140,6 +140,60 @@ static void a_late_word_of_the_same_life_is_only_late(void **state)
     assert_int_equal(ps_co_check_history(r->coordinator, 0, row(r)->process + 1, &late), LH_OK);
 }
 
+// Each bound by itself: the stable point, its chain, the head that another life reported.
+static void another_life_is_refused_by_each_bound_alone(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    const struct lh_point head = row(r)->head;
+    const uint64_t another = row(r)->process + 1;
+    struct lh_point said = head;
+    row(r)->stable = head;
+    row(r)->head.version = 0;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, another, &said), LH_OK);
+    said.version--;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, another, &said), LH_ERR_FENCED);
+    said = head;
+    said.chain.b[0] ^= 1;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, another, &said), LH_ERR_FENCED);
+    row(r)->head = head;
+    row(r)->stable = (struct lh_point){0};
+    said = head;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, another, &said), LH_OK);
+    said.version--;
+    assert_int_equal(ps_co_check_history(r->coordinator, 0, another, &said), LH_ERR_FENCED);
+}
+
+static lh_err report(struct rig *r, const struct lh_point *at, uint64_t process)
+{
+    Longhaul__V1__ReportRequest m = LONGHAUL__V1__REPORT_REQUEST__INIT;
+    Longhaul__V1__ShardReport shard = LONGHAUL__V1__SHARD_REPORT__INIT, *shards[] = {&shard};
+    Longhaul__V1__Wire wire = lh_head_wire();
+    Longhaul__V1__Point head = lh_head_point(0, at->epoch, at->version, &at->chain);
+    ProtobufCMessage *answer;
+    shard.head = &head;
+    m.wire = &wire;
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.process = process;
+    m.shards = shards;
+    m.n_shards = 1;
+    lh_err err = rig_ask(r, r->server->coordinator, LH_RPC_REPORT, &m.base,
+                         &longhaul__v1__report_reply__descriptor, &answer);
+    if (!err) rig_free_message(answer);
+    return err;
+}
+
+// A process on an older copy that never asked at its start, as one of an older version.
+static void an_older_report_is_refused_whatever_its_server_does(void **state)
+{
+    struct rig *r = *state;
+    begin_with_log(r);
+    struct lh_point older = row(r)->head;
+    older.version -= 2;
+    assert_int_equal(report(r, &older, row(r)->process + 1), LH_ERR_FENCED);
+    assert_int_equal(row(r)->head.version, older.version + 2);
+}
+
 static struct ps_co_standby *standing(struct rig *r)
 {
     for (struct ps_co_standby *b = row(r)->standing; b < row(r)->standing + PS_CO_STANDBYS; b++)
@@ -305,6 +359,8 @@ int main(void)
         RIG_TEST(a_server_below_the_stable_point_of_its_epoch_stops),
         RIG_TEST(a_server_with_another_history_at_the_stable_point_stops),
         RIG_TEST(a_server_below_what_its_earlier_life_reported_stops),
+        RIG_TEST(another_life_is_refused_by_each_bound_alone),
+        RIG_TEST(an_older_report_is_refused_whatever_its_server_does),
         RIG_TEST(a_late_word_of_the_same_life_is_only_late),
         RIG_TEST(an_owner_that_is_behind_its_standby_stops_and_does_not_strike_it_out),
         RIG_TEST(a_standby_is_struck_out_only_by_who_has_as_much),

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/net/head.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
 #include "server/recovery/recover.h"
@@ -277,6 +278,30 @@ static void an_owner_whose_address_is_too_long_is_not_called(void **state)
 }
 
 // A standby that was away, whose disk is full when the newer state comes.
+// The answer to whoever can't go on with its own log and wants this standby's state.
+static lh_err ask_for_its_state(struct rig *r)
+{
+    static const uint8_t challenge[LH_STATE_RANDOM_BYTES];
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    struct lh_transport *t = r->s.transport;
+    struct rig_call c = {0};
+    struct lh_link *link;
+    lh_head_run(r->standby->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.standby = r->standby->standby.identity;
+    m.challenge = (ProtobufCBinaryData){sizeof challenge, (uint8_t *)(uintptr_t)challenge};
+    assert_int_equal(t->ops->dial(t, r->t.address, LH_S, LH_LINE_FIRST, &link), LH_OK);
+    assert_int_equal(lh_call_open(link, LH_RPC_SNAPSHOT, 0, &rig_call_ops, &c, &c.call), LH_OK);
+    assert_int_equal(lh_rpc_send(c.call, &m.base), LH_OK);
+    lh_call_read(c.call);
+    rig_run(r, 200 * LH_MS);
+    if (!c.over) {
+        lh_call_cancel(c.call);
+        rig_run(r, LH_MS);
+    }
+    link->transport_ops->hangup(link);
+    return c.status;
+}
+
 static void fill(struct rig *r, struct owner *o)
 {
     begin(r, o);
@@ -295,6 +320,7 @@ static void fill(struct rig *r, struct owner *o)
     assert_int_equal(s->checkpointed, checkpointed); // it stands on what the disk has
     assert_int_equal(s->digested, digested);
     assert_int_equal(s->index_count, indexed);
+    assert_int_equal(ask_for_its_state(r), LH_ERR_NOT_OWNER); // the disk has not taken it
 }
 
 // Records that a full disk did not take are written when there is room, and before they are relied
