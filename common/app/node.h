@@ -19,6 +19,7 @@ struct lh_node {
     const char *manifest;
     const char *dir;
     int64_t call_deadline_s, call_deadline_max_s;
+    int64_t connect_attempt_s, connect_attempt_max_s;
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
@@ -58,6 +59,12 @@ struct lh_node {
     LH_CONFIG_ROW_DURATION(T, "call.deadline_max_s", node.call_deadline_max_s, "120", 1, 86400,    \
         "s", "Most that such a call has, however long the path; below call.deadline_s it counts "  \
         "as that"),                                                                                \
+    LH_CONFIG_ROW_DURATION(T, "connect.attempt_s", node.connect_attempt_s, "15", 1, 600, "s",      \
+        "Time that an attempt to connect has, TLS included, until the path's round trip is "       \
+        "known; then it has eight round trips, and 5 s at least"),                                 \
+    LH_CONFIG_ROW_DURATION(T, "connect.attempt_max_s", node.connect_attempt_max_s, "40", 1, 600,   \
+        "s", "Most that such an attempt has, however long the path; below connect.attempt_s it "   \
+        "counts as that"),                                                                         \
     LH_CONFIG_ROW_ENUM(T, "log.level", node.log_level, "info", "debug|info|warn|error",            \
         "Least severe events that are logged"),                                                    \
     LH_CONFIG_ROW_ENUM(T, "log.format", node.log_format, "text", "text|json",                      \

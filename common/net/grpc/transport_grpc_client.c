@@ -74,7 +74,7 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
         return LH_ERR_NO_MEMORY;
     }
     uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, address);
-    line->connect_ms = lh_grpc_path_connect_ms(rtt_us, t->connect_ms, false);
+    line->connect_ms = lh_grpc_path_connect_ms(rtt_us, t->connect_ms, false, t->connect_max_ms);
     line->channel = make_channel(t, line);
     lh_grpc_wire_watch(t->wire, address, false);
     *out = line;
@@ -189,7 +189,7 @@ static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
     bool timed_out = took_ms >= line->connect_ms - line->connect_ms / 10 &&
                      took_ms <= line->connect_ms + 2 * LH_GRPC_BACKOFF_MS;
     uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
-    int next_ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, timed_out);
+    int next_ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, timed_out, t->connect_max_ms);
     line->asked_ns = 0;
     if (next_ms == line->connect_ms || t->dead) return;
     line->connect_ms = next_ms;
@@ -201,7 +201,7 @@ static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
 static void fit_attempt(struct lh_grpc *t, struct lh_grpc_line *line)
 {
     uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
-    int ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, false);
+    int ms = lh_grpc_path_connect_ms(rtt_us, line->connect_ms, false, t->connect_max_ms);
     if (ms <= line->connect_ms) return;
     line->connect_ms = ms;
     renew_channel(t, line);

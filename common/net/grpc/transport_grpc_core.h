@@ -77,7 +77,7 @@ struct lh_grpc {
     struct lh_transport base;
     struct lh_env *env;
     struct lh_log *log;
-    int connect_ms; // as configured
+    int connect_ms, connect_max_ms; // as configured
     struct lh_grpc_certs *certs;
     struct lh_grpc_mail *mail;
     struct lh_grpc_wire *wire;
@@ -251,8 +251,9 @@ struct lh_grpc_path {
 // The longest wait before TCP sends again, in ms, for a smoothed round trip and its spread in us.
 int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us);
 // The time in ms that the next attempt to connect gets, TLS included. rtt_us: the longest known to
-// that port, 0: none; last_ms, timed_out: what the last attempt got, and that it was not enough.
-int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out);
+// that port, 0: none; last_ms, timed_out: what the last attempt got, and that it was not enough;
+// most_ms: no attempt gets more.
+int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out, int most_ms);
 // The path's round trip, from what the kernel says of a socket.
 struct lh_trip lh_grpc_path_trip(uint32_t rtt_us, uint32_t spread_us);
 // How long what was sent may stay unanswered before the connection is given up, in ms.

@@ -88,12 +88,12 @@ int lh_grpc_path_patience_ms(uint32_t rtt_us, uint32_t spread_us)
                  LH_MS);
 }
 
-int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out)
+int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out, int most_ms)
 {
     int64_t ms = rtt_us ? (int64_t)SHAKE_TRIPS * TRIES * rtt_us / 1000 : last_ms;
     if (timed_out && ms < 2 * (int64_t)last_ms) ms = 2 * (int64_t)last_ms;
-    if (ms < LH_GRPC_CONNECT_MS) return LH_GRPC_CONNECT_MS;
-    return ms < LH_GRPC_CONNECT_MS_MAX ? (int)ms : LH_GRPC_CONNECT_MS_MAX;
+    if (ms < LH_GRPC_CONNECT_MS) ms = LH_GRPC_CONNECT_MS;
+    return ms < most_ms ? (int)ms : most_ms;
 }
 
 static bool set(int fd, int level, int name, int value)

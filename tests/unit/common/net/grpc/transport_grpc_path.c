@@ -61,27 +61,30 @@ static void the_cap_follows_the_round_trip_and_its_spread(void **state)
     assert_int_equal(lh_grpc_path_cap_ms(UINT32_MAX, UINT32_MAX), 120000);
 }
 
+static int attempt_ms(uint32_t rtt_us, int last_ms, bool timed_out)
+{
+    return lh_grpc_path_connect_ms(rtt_us, last_ms, timed_out, LH_GRPC_CONNECT_MS_MAX);
+}
+
 static void an_attempt_gets_what_its_path_needs(void **state)
 {
     (void)state;
-    assert_int_equal(lh_grpc_path_connect_ms(0, 0, false), LH_GRPC_CONNECT_MS);
-    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, 0, false), LH_GRPC_CONNECT_MS);
-    assert_int_equal(lh_grpc_path_connect_ms(3000 * MS, 0, false), 24000);
+    assert_int_equal(attempt_ms(0, 0, false), LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(100 * MS, 0, false), LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(3000 * MS, 0, false), 24000);
     // a path that nobody has measured yet: twice as long each time, and kept when a server refuses
-    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_MS, true), 2 * LH_GRPC_CONNECT_MS);
-    assert_int_equal(lh_grpc_path_connect_ms(0, 2 * LH_GRPC_CONNECT_MS, false),
-                     2 * LH_GRPC_CONNECT_MS);
-    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_MS_MAX, true),
-                     LH_GRPC_CONNECT_MS_MAX);
+    assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_MS, true), 2 * LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(0, 2 * LH_GRPC_CONNECT_MS, false), 2 * LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_MS_MAX, true), LH_GRPC_CONNECT_MS_MAX);
     // what a program's first attempt gets does for TCP, TLS and settings at 3 s a trip
-    assert_int_equal(lh_grpc_path_connect_ms(0, LH_GRPC_CONNECT_FAR_MS, false),
-                     LH_GRPC_CONNECT_FAR_MS);
+    assert_int_equal(attempt_ms(0, LH_GRPC_CONNECT_FAR_MS, false), LH_GRPC_CONNECT_FAR_MS);
     assert_true(LH_GRPC_CONNECT_FAR_MS > 4 * 3000);
-    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, LH_GRPC_CONNECT_FAR_MS, false),
-                     LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(100 * MS, LH_GRPC_CONNECT_FAR_MS, false), LH_GRPC_CONNECT_MS);
+    // and never more than is allowed
+    assert_int_equal(lh_grpc_path_connect_ms(3000 * MS, 0, false, 20000), 20000);
+    assert_int_equal(lh_grpc_path_connect_ms(0, 0, false, 3000), 3000);
     // once it is measured, what was given before does not count
-    assert_int_equal(lh_grpc_path_connect_ms(100 * MS, LH_GRPC_CONNECT_MS_MAX, false),
-                     LH_GRPC_CONNECT_MS);
+    assert_int_equal(attempt_ms(100 * MS, LH_GRPC_CONNECT_MS_MAX, false), LH_GRPC_CONNECT_MS);
 }
 
 static int option(int fd, int level, int name)

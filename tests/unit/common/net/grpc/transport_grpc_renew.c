@@ -6,7 +6,7 @@
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
                                 const char *says)
 {
-    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, run, "test.local", 0};
+    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, run, "test.local", 0, 0};
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), err);
     assert_says(lh_err_text(err), says);

@@ -260,8 +260,8 @@ static struct lh_transport *create_in_the_past(struct world *w, const char *name
     struct lh_env_ops past = *real;
     past.wall_s = wall_before;
     struct paths p = paths_of(w, name);
-    const struct lh_grpc_conf conf = {w->env, NULL, ca ? ca : p.ca, p.cert,
-                                      p.key,  "r1", "test.local",   0};
+    const struct lh_grpc_conf conf = {
+        w->env, NULL, ca ? ca : p.ca, p.cert, p.key, "r1", "test.local", 0, 0};
     struct lh_transport *t = NULL;
     w->env->ops = &past;
     lh_err err = lh_transport_grpc_create(&conf, &t);
@@ -298,7 +298,7 @@ static void a_server_of_another_ca_is_not_believed(void **state)
 {
     struct world *w = *state, *other = other_world();
     struct paths p = paths_of(other, "server");
-    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0};
+    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0, 0};
     struct lh_transport *t;
     char bound[64];
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
@@ -342,7 +342,7 @@ static void a_client_of_another_ca_is_thrown_out(void **state)
     free(a);
     free(b);
     struct paths p = paths_of(other, "worker");
-    const struct lh_grpc_conf conf = {w->env, NULL, both, p.cert, p.key, "r1", "test.local", 0};
+    const struct lh_grpc_conf conf = {w->env, NULL, both, p.cert, p.key, "r1", "test.local", 0, 0};
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
     struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_PUSH);
