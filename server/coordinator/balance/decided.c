@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/coordinator/commit.h"
 
@@ -30,6 +31,12 @@ lh_err ps_co_decided_make(struct ps_coordinator *c)
 {
     c->decided = calloc(1, sizeof *c->decided);
     return c->decided ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+lh_err ps_co_load_decided(struct ps_coordinator *c)
+{
+    memset(c->decided, 0, sizeof *c->decided);
+    return LH_OK;
 }
 
 static void say(struct ps_coordinator *c, const struct decision *d)
