@@ -189,7 +189,8 @@ static void run_grpc_server(const struct files *f, int out)
     BENCH_MUST(lh_env_real_create(&env));
     struct server v = {noise(env)};
     const struct lh_service service = {&v, on_call};
-    const struct lh_grpc_conf conf = {env, NULL, f->ca, f->server, f->server_key, "r", "bench", 0, 0};
+    const struct lh_grpc_conf conf = {env, NULL,    f->ca, f->server, f->server_key,
+                                      "r", "bench", 0,     0};
     BENCH_MUST(lh_transport_grpc_create(&conf, &t));
     BENCH_MUST(t->ops->listen(t, "127.0.0.1:0", &service, bound, sizeof bound));
     if (write(out, bound, strlen(bound)) < 0) exit(1);

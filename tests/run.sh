@@ -2,8 +2,8 @@
 # Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
 # Installs what is missing, then runs the stages below one after the other; those that mostly wait,
-# e2e, links and oracle, beside asan, ubsan and fuzz. Each has a line `ok|FAILED stage (seconds, tests)` and a
-# log in build/logs; a failing one's tail is printed.
+# e2e, links and oracle, beside asan, ubsan and fuzz. Each has a line `ok|FAILED stage (seconds,
+# tests)` and a log in build/logs; a failing one's tail is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
 # oracle, where pip cannot install PyTorch; links, without root and /dev/net/tun; arm, without a

@@ -1,5 +1,5 @@
-// What both transports share: the table of RPCs with the roles that may call them, and copying from
-// a message.
+// Transport: the table of RPCs with the roles that may call them, and copying from a message. Both
+// transports share it.
 #include "common/net/transport.h"
 
 #include <string.h>

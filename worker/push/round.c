@@ -203,7 +203,7 @@ static void start_step(struct wk_worker *w)
     w->conf.env->ops->work(w->conf.env, LH_LANE_COMPUTE, step_job, step_done, w);
 }
 
-// BSP: records are held at the end of a round (follow.c). They come again when the view is renewed,
+// BSP: records are held at the end of a round (follow.c). They go on when the view is renewed,
 // or when the round turns out to be unfinished: a worker joined, or history was lost with its last
 // record.
 static void renew_view(struct wk_shard *s)

@@ -54,7 +54,7 @@ enum {
     SHAKE_TRIPS = 4,     // round trips of a new connection: TCP 1, TLS 2, HTTP/2 settings 1
     TRIES = 2,           // attempts at each trip, where packets are lost
     SPREAD_US_FLOOR = 50000,
-    UNSENT_BYTES = 4096,    // that the kernel takes beyond what it sent, of a long path that loses
+    UNSENT_BYTES = 4096, // the kernel takes no more beyond what it sent, on a long path that loses
     UNSENT_RTT_US = 500000, // shorter paths keep the kernel's default
 };
 

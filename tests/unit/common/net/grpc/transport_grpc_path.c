@@ -172,7 +172,7 @@ static void a_cap_comes_down_with_the_spread(void **state)
     if (caps) assert_int_equal(option(p->near, IPPROTO_TCP, TCP_RTO_MAX_MS), 6000);
 }
 
-// Of a long path that loses packets, so that an answer does not wait behind all that gathered.
+// An answer does not wait behind all that gathered while packets were lost.
 static void the_kernel_takes_little_until_a_long_path_is_calm(void **state)
 {
     struct pair *p = *state;
