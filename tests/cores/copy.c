@@ -140,6 +140,38 @@ static void copies_go_on_when_the_coordinator_is_back(void **state)
     rig_life_end(r, &l, false);
 }
 
+// Copies of an epoch that is over are not registered any more: they keep no copy of the next one
+// from being made, or nothing would become stable until the run closes.
+static void copies_go_on_in_the_next_epoch(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    lh_units_free(&r->units);
+    setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    live(r, &l);
+    rig_run(r, 2 * LH_SECOND);
+    rig_kill_coordinator(r);
+    const struct wk_shard *s = &l.worker->shard[0];
+    uint64_t v = 1;
+    for (; v <= 5 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
+    const struct lh_point durable = s->copies.durable;
+    assert_true(durable.version && s->replica.ledger.version > durable.version + 8);
+    rig_kill_server(r, false);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(s->replica.ledger.epoch > durable.epoch);
+    for (; v <= 7 * RECORDS; v++) rig_hello(r, 0, v << 32, 0, 1);
+    rig_run(r, 5 * LH_SECOND);
+    assert_true(s->copies.durable.epoch > durable.epoch);
+    assert_true(s->stable.epoch > durable.epoch && s->stable.version > durable.version);
+    assert_true(s->copies.count <= 6); // the elders went with the next copy
+    rig_life_end(r, &l, false);
+}
+
 // The server's history went back, so the next copy is of an older version than those before it:
 // they go when it is there, not sooner.
 static void the_copies_before_one_that_found_no_room_stay(void **state)
@@ -177,6 +209,7 @@ int main(void)
         RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
         cmocka_unit_test(the_copies_before_one_that_found_no_room_stay),
         RIG_TEST(copies_go_on_when_the_coordinator_is_back),
+        RIG_TEST(copies_go_on_in_the_next_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,14 +36,21 @@ static bool registered(const struct wk_shard *s)
     return s->stable.version >= s->copies.durable.version;
 }
 
-// Every so many versions; more than COPIES_MAX are not made while none of them is registered. The
-// run ends only when what a shard closed with is stable: of that there is a copy at once.
+// The newest copy is of an epoch that is over: nobody registers it any more (stable.c).
+static bool is_of_the_past(const struct wk_shard *s)
+{
+    return s->copies.durable.epoch < s->replica.ledger.epoch;
+}
+
+// Every so many versions; more than COPIES_MAX are not made while none of them is registered, but
+// for one in each new epoch. The run ends only when what a shard closed with is stable: of that
+// there is a copy at once.
 bool wk_durable_copy_due(const struct wk_shard *s)
 {
     uint64_t every = s->worker->conf.durable_every;
     if (closing(s)) return true;
     return every && s->replica.ledger.version >= s->copies.durable.version + every &&
-           (s->copies.count < COPIES_MAX || registered(s));
+           (s->copies.count < COPIES_MAX || registered(s) || is_of_the_past(s));
 }
 
 struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
