@@ -8,7 +8,7 @@
 #   --with-faults   in the middle: kill -9 of a shard server, a worker, the coordinator; then a
 #                   region is cut off for 20 s
 #   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
-#   --short         a quarter of the tokens, a look rather than a result
+#   --short         a sixth of the tokens, a look rather than a result
 #   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
 #   --dir DIR       folder of the run; an unfinished run in it goes on. By itself each kind of demo
 #                   has its own: run/demo, with -short, -own (texts), -faults, -no-wan behind it
@@ -76,7 +76,7 @@ step "texts" tokens
 topology=deploy/examples/three-regions.yaml
 if [ -n "$short" ]; then
     mkdir -p run
-    sed 's/^run: .*/run: three-regions-short/; s/^budget_tokens: .*/budget_tokens: 1_000_000/' \
+    sed 's/^run: .*/run: three-regions-short/; s/^budget_tokens: .*/budget_tokens: 600_000/' \
         "$topology" > run/short.yaml
     topology=run/short.yaml
 fi
