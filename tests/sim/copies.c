@@ -29,7 +29,7 @@ struct sim_image {
     struct one_file *first;
     int64_t taken;                        // when
     uint64_t standby;                     // the name of the directory of a server that stood by
-    struct lh_point head[SIM_SHARDS_MAX]; // a server's shards, in its order
+    struct lh_point most[SIM_SHARDS_MAX]; // a server's shards, in its order: no record is above it
     struct lh_env *env;
 };
 
@@ -75,8 +75,10 @@ static void take(struct sim_node *n, struct sim_image **out)
     c->env = n->env;
     c->standby = n->server ? n->server->standby.identity : 0;
     for (uint32_t i = 0; n->server && i < n->shards; i++) {
-        const struct lh_ledger *l = &n->server->shard[i]->replica.ledger;
-        c->head[i] = (struct lh_point){l->epoch, l->version, l->chain};
+        // A process that stands still may have written a group whose end it did not hear of.
+        const struct ps_shard *shard = n->server->shard[i];
+        const struct lh_ledger *l = n->server->committing ? shard->head : &shard->replica.ledger;
+        c->most[i] = (struct lh_point){l->epoch, l->version, l->chain};
     }
     lh_fake_look(n->env, true);
     lh_fake_disk_each(n->env, take_file, c);
@@ -172,7 +174,7 @@ static bool older(struct sim_node *n, const struct sim_image *copy)
     const struct sim_stored *stored = &s->judging->stored;
     sim_read_store(s);
     for (uint32_t i = 0; c && !c->stopped && i < n->shards; i++) {
-        const struct lh_point *h = &copy->head[i];
+        const struct lh_point *h = &copy->most[i];
         uint32_t k = n->shard[i];
         if (h->epoch < sim_stored_epoch(stored, k) || h->version < stored->shard[k].stable.version)
             return true;
