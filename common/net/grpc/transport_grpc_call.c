@@ -270,7 +270,7 @@ static void on_received(struct lh_grpc_call *c, const struct lh_grpc_op *op)
     c->in = NULL;
     c->receiving = false;
     if (in) {
-        if (c->link) c->link->line->heard++;
+        lh_grpc_client_heard(c);
         if (alive(c)) deliver(c, in);
         grpc_byte_buffer_destroy(in);
         return;

@@ -8,6 +8,7 @@
 //  2. gRPC retries nothing by itself; worker/push/session.c sends pushes again.
 //  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
 //  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
+//     Of a connection that broke, only one by which nothing came may be a certificate's fault.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <grpc/support/alloc.h>
@@ -178,6 +179,7 @@ static void renew_channel(struct lh_grpc *t, struct lh_grpc_line *line)
     lh_grpc_wire_look(t->wire);
     grpc_channel_destroy(line->channel); // calls on it go on
     line->channel = make_channel(t, line);
+    line->connections++;
 }
 
 // If an attempt to connect took all the time that it had, the next one gets more, on a channel
@@ -221,6 +223,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     } else if (!line->asked_ns) {
         fit_attempt(t, line);
         line->asked_ns = lh_now(t->env);
+        line->connections++;
     }
     struct lh_grpc_call *c = lh_grpc_call_new(t, false);
     if (!c) return LH_ERR_NO_MEMORY;
@@ -231,7 +234,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                                        method, NULL, deadline_of(deadline_ns), NULL);
     grpc_slice_unref(method);
     c->link = l;
-    c->heard = line->heard;
+    c->connection = line->connections;
     c->ops = ops;
     c->self = self;
     lh_grpc_touch(c);
@@ -264,7 +267,8 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
         return LH_ERR_UNAVAILABLE;
     }
     bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset");
-    if (gone && l->line->heard > c->heard) { // it spoke with us since this call began
+    // A server that refuses us says nothing by a connection, before or after this call began.
+    if (gone && l->line->accepted == c->connection) {
         snprintf(out, size, "%.120s closed the connection: its process ended, or is going away",
                  l->line->address);
         return LH_ERR_UNAVAILABLE;
@@ -280,17 +284,23 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
     return LH_ERR_UNAVAILABLE;
 }
 
+void lh_grpc_client_heard(struct lh_grpc_call *c)
+{
+    struct lh_grpc_line *line = c->link ? c->link->line : NULL;
+    if (!line || c->connection != line->connections) return; // it was by an older connection
+    line->accepted = c->connection;
+    line->asked_ns = 0;
+}
+
 void lh_grpc_client_closed(struct lh_grpc_call *c)
 {
     char details[LH_GRPC_TEXT_BYTES], text[LH_GRPC_TEXT_BYTES];
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
     bool told = c->trailing.count > 0; // the server itself gave the status
-    if ((told || !err) && c->link && c->core) note_peer(c);
-    if (told && c->link) {
-        c->link->line->heard++;
-        c->link->line->asked_ns = 0;
-    }
+    bool answered = told || !err;
+    if (answered && c->link && c->core) note_peer(c);
+    if (answered) lh_grpc_client_heard(c);
     if (err == LH_ERR_UNAVAILABLE && !told && c->link) {
         if (c->link->line->asked_ns) attempt_failed(c->t, c->link->line);
         err = explain(c, details, text, sizeof text);

@@ -112,7 +112,8 @@ struct lh_grpc_line { // one channel, with one TCP connection, of the links that
     char peer[LH_GRPC_PEER_BYTES]; // address of the last peer that answered; "": none has yet
     int connect_ms;                // an attempt of this channel gets
     int64_t asked_ns; // the first call that asked for a connection that is not there yet; 0: none
-    uint64_t heard;   // how often something came by it; tells a dead peer from one that refuses us
+    uint64_t connections; // connections that calls asked for; the number of the last one
+    uint64_t accepted;    // number of the last one by which something came: its peer accepts us
 };
 
 struct lh_grpc_link {
@@ -126,7 +127,7 @@ struct lh_grpc_call {
     struct lh_call base;
     struct lh_grpc *t;
     struct lh_grpc_link *link; // client, until the call is closed
-    uint64_t heard;            // client: its line's `heard` when the call began
+    uint64_t connection;       // client: the number of its line's connection when the call began
     struct lh_grpc_call *previous, *next, *next_dirty;
     grpc_call *core; // NULL once gRPC is done with it
     const struct lh_call_ops *ops;
@@ -193,6 +194,7 @@ struct lh_trip lh_grpc_trip(struct lh_link *link);
 LH_MUST lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                             const struct lh_call_ops *ops, void *self, struct lh_call **out);
 void lh_grpc_client_closed(struct lh_grpc_call *c); // its status came
+void lh_grpc_client_heard(struct lh_grpc_call *c);  // the server itself said something
 LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
                               const struct lh_service *service, char *bound, size_t size);
 void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);

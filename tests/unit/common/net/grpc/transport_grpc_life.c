@@ -387,6 +387,42 @@ static void an_outage_of_a_minute_and_a_half_ends_no_connection(void **state)
     UNTIL(w, held.closes);
 }
 
+// The server's ends of its connections break, as a process that is killed leaves them.
+static int break_connections(const struct world *w)
+{
+    int broken = 0;
+    for (int fd = 3; fd < 1024; fd++) {
+        struct sockaddr_in6 here, there; // the port of an IPv4 socket is in the same place
+        socklen_t n = sizeof here, m = sizeof there;
+        if (getsockname(fd, (struct sockaddr *)&here, &n) || n < sizeof(struct sockaddr_in) ||
+            ntohs(here.sin6_port) != strtol(strrchr(w->bound, ':') + 1, NULL, 10) ||
+            getpeername(fd, (struct sockaddr *)&there, &m))
+            continue;
+        broken += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    return broken;
+}
+
+// It had answered by this connection before, and then no word of it came to this call.
+static void a_server_that_was_killed_is_not_said_to_refuse_us(void **state)
+{
+    struct world *w = *state;
+    assert_works(w, w->link);
+    w->plan = (struct side){.hold = true};
+    struct side s = {0};
+    side_open(w, &s, LH_RPC_JOIN, 0);
+    lh_call_finish(s.call, LH_OK, NULL);
+    UNTIL(w, w->accepts == 2);
+    assert_true(break_connections(w) > 0);
+    UNTIL(w, s.closes);
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    assert_says(s.text, "its process ended");
+    assert_null(strstr(s.text, "certificate"));
+    UNTIL(w, w->accepted[1].closes);
+    w->plan = (struct side){0};
+    assert_works(w, w->link);
+}
+
 static void destroy_with_everything_open(void **state)
 {
     struct world *w = *state;
@@ -506,6 +542,7 @@ int main(void)
         IN_PAIR(after_a_connection_an_attempt_gets_what_its_path_needs),
         IN_PAIR(a_first_attempt_gets_what_its_transport_gives),
         IN_PAIR(an_outage_of_a_minute_and_a_half_ends_no_connection),
+        IN_PAIR(a_server_that_was_killed_is_not_said_to_refuse_us),
         IN_PAIR(destroy_with_everything_open),
         IN_PAIR(destroy_with_nothing_done),
         IN_PAIR(random_orders_end_well),

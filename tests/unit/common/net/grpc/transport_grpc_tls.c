@@ -329,10 +329,11 @@ static void an_expired_client_learns_why(void **state)
     assert_works(w, w->link);
 }
 
-static void a_client_of_another_ca_is_thrown_out(void **state)
+// A client of `certs`' files that believes the CAs of both worlds.
+static struct lh_transport *create_trusting(struct world *w, struct world *other,
+                                            struct world *certs)
 {
-    struct world *w = *state, *other = other_world();
-    char both[160]; // it believes both CAs, the server only its own
+    char both[160];
     snprintf(both, sizeof both, "%s/both.pem", other->dir);
     char *a = text_of(w, paths_of(w, "x").ca), *b = text_of(w, paths_of(other, "x").ca);
     FILE *f = fopen(both, "w");
@@ -341,16 +342,45 @@ static void a_client_of_another_ca_is_thrown_out(void **state)
     fclose(f);
     free(a);
     free(b);
-    struct paths p = paths_of(other, "worker");
+    struct paths p = paths_of(certs, "worker");
     const struct lh_grpc_conf conf = {w->env, NULL, both, p.cert, p.key, "r1", "test.local", 0, 0};
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
+    return t;
+}
+
+static void a_client_of_another_ca_is_thrown_out(void **state)
+{
+    struct world *w = *state, *other = other_world(); // the server believes its own CA alone
+    struct lh_transport *t = create_trusting(w, other, other);
     struct side s = call_once(w, dial(t, w->bound, LH_S), LH_RPC_PUSH);
     assert_int_equal(s.status, LH_ERR_UNAVAILABLE); // TLS 1.3 does not say it in the handshake
     assert_says(s.text, "may not accept our certificate");
     assert_int_equal(w->asked, 0);
     lh_transport_grpc_destroy(t);
     assert_works(w, w->link);
+    void *state2 = other;
+    drop_world(&state2);
+}
+
+static void a_server_that_came_back_with_another_ca_may_refuse_us(void **state)
+{
+    struct world *w = *state, *other = other_world();
+    struct lh_transport *t = create_trusting(w, other, w);
+    struct lh_link *link = dial(t, w->bound, LH_S);
+    assert_works(w, link);
+    lh_transport_grpc_destroy(w->server);
+    struct paths p = paths_of(other, "server");
+    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0, 0};
+    assert_int_equal(lh_transport_grpc_create(&conf, &w->server), LH_OK);
+    listen_at(w, w->bound);
+    struct side s = {0};
+    for (int i = 0; i < 100 && !strstr(s.text, "may not accept our certificate"); i++) {
+        s = call_once(w, link, LH_RPC_PUSH); // the first may go by the old connection
+        assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    }
+    assert_says(s.text, "may not accept our certificate");
+    lh_transport_grpc_destroy(t);
     void *state2 = other;
     drop_world(&state2);
 }
@@ -539,6 +569,7 @@ int main(void)
         IN_PAIR(a_server_of_another_ca_is_not_believed),
         IN_PAIR(an_expired_client_learns_why),
         IN_PAIR(a_client_of_another_ca_is_thrown_out),
+        IN_PAIR(a_server_that_came_back_with_another_ca_may_refuse_us),
         IN_PAIR(a_peer_without_tls_is_named),
         IN_PAIR(a_peer_that_hangs_up_is_unavailable),
         IN_PAIR(a_peer_that_says_nothing_is_given_up),
