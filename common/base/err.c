@@ -17,10 +17,7 @@ static const struct {
 };
 
 // The one exception to "no mutable globals": like errno, it belongs to the thread.
-static _Thread_local struct {
-    lh_err code;
-    char text[512];
-} last;
+static _Thread_local struct lh_err_said last;
 
 __attribute__((format(printf, 2, 0))) static void keep(lh_err code, const char *format,
                                                        va_list args)
@@ -64,6 +61,19 @@ const char *lh_err_text(lh_err code)
 {
     if ((unsigned)code >= LH_ERR_COUNT) return "unknown error";
     return last.code == code && code != LH_OK && last.text[0] ? last.text : table[code].text;
+}
+
+void lh_err_take(struct lh_err_said *out)
+{
+    out->code = last.code;
+    memcpy(out->text, last.text, strlen(last.text) + 1);
+    last.code = LH_OK;
+    last.text[0] = 0;
+}
+
+void lh_err_give(const struct lh_err_said *said)
+{
+    if (said->code) last = *said;
 }
 
 enum lh_err_class lh_err_class(lh_err code)

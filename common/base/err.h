@@ -53,6 +53,8 @@ enum lh_err_class { LH_CLASS_OK, LH_CLASS_RETRY, LH_CLASS_REJECT, LH_CLASS_STOP 
 // Every function that returns lh_err carries this in its declaration.
 #define LH_MUST __attribute__((warn_unused_result))
 
+enum { LH_ERR_TEXT_BYTES = 512 };
+
 // Records the text for this thread and returns `code`. Control characters in it are replaced. The
 // arguments may be lh_err_text's, so that what failed below is said with where: "FILE: ...".
 lh_err lh_fail(lh_err code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
@@ -63,6 +65,14 @@ lh_err lh_fail_errno(int saved_errno, const char *format, ...)
 
 const char *lh_err_name(lh_err code); // "LH_ERR_STALE"
 const char *lh_err_text(lh_err code); // this thread's recorded text, or the table's
+
+// A recorded text on its way from a thread to another, which tells of it.
+struct lh_err_said {
+    lh_err code; // LH_OK: none
+    char text[LH_ERR_TEXT_BYTES];
+};
+void lh_err_take(struct lh_err_said *out);        // this thread's; from now on it has none
+void lh_err_give(const struct lh_err_said *said); // is this thread's, as if it had failed here
 enum lh_err_class lh_err_class(lh_err code);
 
 // The two propagation macros. LH_TRY returns; LH_TRY_TO sets `err` and jumps to a clean-up label.

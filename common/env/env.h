@@ -57,7 +57,7 @@ struct lh_env_ops {
     uint64_t (*after)(struct lh_env *env, int64_t delay_ns, lh_fn fn, void *arg);
     void (*cancel)(struct lh_env *env, uint64_t timer);
     // -- hand-off: job(arg) on a lane, then done(arg) on the loop. `arg` is the job's alone until
-    // its done()
+    // its done(), which finds the text of the job's last error as its own thread's (err.h)
     void (*work)(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg);
     // -- randomness (any thread): cryptographic in the real env, from the seed in the fake one
     void (*random)(struct lh_env *env, void *out, size_t n);

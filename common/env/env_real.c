@@ -58,6 +58,7 @@ struct job {
     lh_job run;
     lh_fn done;
     void *arg;
+    struct lh_err_said said; // on the lane; `done` finds it on the loop's thread
     struct job *next;
 };
 
@@ -65,9 +66,10 @@ struct lane {
     struct env_real *env;
     pthread_t thread;
     bool started, quit;
-    pthread_mutex_t lock; // guards quit and the queue
+    pthread_mutex_t lock; // guards quit and the queues
     pthread_cond_t changed;
-    struct job *first, **last;
+    struct job *first, **last;     // waiting
+    struct job *over, **over_last; // ended on the lane; `done` was not called yet
 };
 
 struct env_real {
@@ -351,6 +353,33 @@ static void stay_occupied(struct lane *l, int64_t due_ns)
     pthread_mutex_unlock(&l->lock);
 }
 
+// On the loop's thread, once for each job, in their order.
+static void tell_done(void *arg)
+{
+    struct lane *l = arg;
+    pthread_mutex_lock(&l->lock);
+    struct job *j = l->over;
+    l->over = j->next;
+    if (!l->over) l->over_last = &l->over;
+    pthread_mutex_unlock(&l->lock);
+    lh_err_give(&j->said);
+    lh_fn done = j->done;
+    void *of = j->arg;
+    free(j);
+    done(of);
+}
+
+static void job_over(struct lane *l, struct job *j)
+{
+    j->next = NULL;
+    lh_err_take(&j->said);
+    pthread_mutex_lock(&l->lock);
+    *l->over_last = j;
+    l->over_last = &j->next;
+    pthread_mutex_unlock(&l->lock);
+    real_post(&l->env->env, tell_done, l);
+}
+
 static void *run_lane(void *arg)
 {
     struct lane *l = arg;
@@ -358,10 +387,10 @@ static void *run_lane(void *arg)
     // This thread's alone, and of those that it starts (parallel.h): as Linux counts it. A refusal
     // is no matter.
     if (l == &l->env->lane[LH_LANE_COPY]) (void)setpriority(PRIO_PROCESS, 0, COPY_NICE);
-    for (struct job *j; (j = next_job(l)) != NULL; free(j)) {
+    for (struct job *j; (j = next_job(l)) != NULL;) {
         int64_t start = real_now_ns(env), least = j->run(j->arg);
         if (least > 0 && start + least > real_now_ns(env)) stay_occupied(l, start + least);
-        real_post(env, j->done, j->arg);
+        job_over(l, j);
     }
     return NULL;
 }
@@ -390,6 +419,7 @@ static void lane_init(struct lane *l, struct env_real *e)
     pthread_condattr_t monotonic;
     l->env = e;
     l->last = &l->first;
+    l->over_last = &l->over;
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -404,7 +434,8 @@ static void lane_destroy(struct lane *l)
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
     if (l->started) pthread_join(l->thread, NULL);
-    for (struct job *j = l->first, *next; j; j = next) {
+    *l->over_last = l->first;
+    for (struct job *j = l->over, *next; j; j = next) {
         next = j->next;
         free(j);
     }

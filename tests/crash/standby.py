@@ -97,7 +97,7 @@ def one_run(given, seconds, sums):
         epochs = [max(r.epoch for r in rs) for rs in h.records.values()]
         check(min(epochs) > 1, f"no new epoch was opened: {epochs}")
         for node in [*cluster.servers, *cluster.former, cluster.coordinator]:
-            check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+            node.must_stop()
         sums.add(figures(h))
 
 

@@ -257,8 +257,7 @@ def check_learned(fleet, lines):
 
 def check_end(fleet, coordinator, servers, workers):
     for worker in workers:
-        check(worker.end(200) == 0, f"{worker.name} ended with {worker.process.returncode}:\n"
-                                    f"{worker.tail()}")
+        worker.must_end(200)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     check_replicas(servers, workers)
     check_credit(fleet, coordinator, servers)

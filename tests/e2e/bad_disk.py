@@ -59,7 +59,7 @@ def corrupt_tail(world):
     check(server.says("log.torn", "new epoch"), f"no word of it:\n{server.tail()}")
     until("the shard has a new epoch", lambda: any(
         s["epoch"] == 2 for s in server.status().get("shards", [])))
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
     until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
     status = coordinator.status()
     check(status["credited"] == status["units"], "a unit was lost with the log's tail")
@@ -79,7 +79,7 @@ def corrupt_middle(world):
     refused(server, UNVERIFIED, path, f"damaged at byte {at}")
     flip(path, at + total // 2)  # a copy would do the same
     server.start().listening()
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
@@ -102,7 +102,7 @@ def lost_disk(world):
     standby = world.server(0, coordinator, name="standby-0", role="standby").start()
     until("the standby has the state, too", lambda: any(
         s["version"] > 0 for s in standby.status().get("shards", [])))
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
@@ -136,7 +136,7 @@ def damaged_store(world):
     with open(path, "ab") as file:
         file.write(b"torn")
     coordinator.start().listening()
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
 
 
 # ---------------------------------------------------------------- a full disk
@@ -209,7 +209,7 @@ def full_disk(world):
     check(all(node.alive() for node in world.nodes), "a program gave up")
     os.remove(inside(full, "filler"))
     for one in (worker, late):
-        check(one.end(120) == 0, f"{one.name} ended with {one.process.returncode}:\n{one.tail()}")
+        one.must_end(120)
     until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
     status = coordinator.status()
     check(status["credited"] == status["units"], "a unit was lost on the full disk")
@@ -258,8 +258,7 @@ def relieved(world):
         return tight.says("log.disk_full")
     until("the disk is full", full)
     until("there is room again", lambda: tight.says("log.room"))
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}:\n"
-                                f"{worker.tail()}")
+    worker.must_end(120)
     until("the run's end is known", lambda: coordinator.status().get("phase") == "ended")
     status = coordinator.status()
     check(status["credited"] == status["units"], "a unit was lost on the full disk")

@@ -64,8 +64,7 @@ def to_the_end(coordinator, servers, worker):
     check(all(node.alive() for node in (coordinator, *servers)), "somebody died of it")
     worker.settings["trainer.tokens_per_s"] = "off"
     worker.start()
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}:\n"
-                                f"{worker.tail()}")
+    worker.must_end(120)
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 

@@ -306,7 +306,7 @@ def no_server(world):
                               "its process ended"))
     check(worker.alive() and not worker.says("server.unreachable", "shard 0"), "it says too much")
     servers[1].start().listening()
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 

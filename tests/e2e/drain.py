@@ -87,7 +87,7 @@ def one_worker(world, coordinator, workers):
     until("the coordinator still holds to it", lambda: any(
         w["name"] == "asia-0" and w["draining"] and w["drained"]
         for w in coordinator.status().get("workers", [])))
-    check(asia.ask_to_end() == 0, f"a drained worker ended with {asia.process.returncode}")
+    asia.must_stop()
     asia.start()
     until("it is back and drained", lambda: asia.status().get("state") == "draining")
     stands_still([asia], others)
@@ -157,7 +157,7 @@ def ended(world, coordinator, servers, workers):
     answer = drain(world, coordinator, "run", "--end", "--wait")
     check(answer["complete"] and answer["phase"] == "ended", f"{answer}")
     for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+        worker.must_end(120)
         check(os.path.exists(os.path.join(worker.dir, "final.weights")), "no final weights")
     check_replicas(servers, workers)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
@@ -168,7 +168,7 @@ def ended(world, coordinator, servers, workers):
     code, _, complaint = world.try_tool("drain", "run", "--undo", *world.admin(coordinator))
     check(code == USAGE and "too late: the run is ended" in complaint, f"{code}: {complaint}")
     for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
     code, _, complaint = world.try_tool("drain", "run", *world.admin(coordinator))
     check(code == UNREACHABLE and "no coordinator answers" in complaint, f"{code}: {complaint}")
 

@@ -190,7 +190,7 @@ def play(world, given, trainers):
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     for worker, trainer in zip(workers, trainers):
         check(trainer.end() == 0, f"the trainer of {worker.name}: {trainer.process.returncode}")
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+        worker.must_end(120)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     logs.done()
     check_replicas(servers, workers)
@@ -203,7 +203,7 @@ def play(world, given, trainers):
     else:
         check_credit(world, coordinator, servers)
     for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
 
 
 def main():

@@ -35,7 +35,7 @@ def mark(workers):
 def kill_and_see(node, workers, orderly=False):
     """Ends a node, starts it again, and waits until all workers go on. Prints how long it took."""
     if orderly:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
     else:
         node.kill()
     begun = time.monotonic()
@@ -123,13 +123,13 @@ def check_learned(world, worker):
 def end_all(nodes):
     """Every node ends in good order when it is asked to."""
     for node in nodes:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
 
 
 def end_workers(coordinator, workers):
     """Waits until the run is over for every worker, and the coordinator knows."""
     for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+        worker.must_end(120)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
 
 
@@ -170,7 +170,7 @@ def run(world, kills):
     statuses = Statuses([coordinator, *servers])
     statuses.start()
     for worker in workers:
-        check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+        worker.must_end(120)
     took = time.monotonic() - begun
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     check_replicas(servers, workers)
@@ -189,14 +189,14 @@ def run_both(world):
     worker = world.worker("asia", server, **{"trainer.tokens_per_s": 8000}).start()
     until("the worker trains", trained_on([worker], {}, 8))
     kill_and_see(server, [worker])
-    check(worker.end(120) == 0, f"{worker.name} ended with {worker.process.returncode}")
+    worker.must_end(120)
     until("the coordinator knows",
           lambda: server.status().get("coordinator", {}).get("phase") == "ended")
     check(worker.last_holdings() == held([server]), "worker and server differ in the end")
     status = server.status()
     check(status["role"] == "both" and status["peak_bytes"] > 0, "its status is another")
     check(status["coordinator"]["credited"] == len(world.units), "a unit is not credited")
-    check(server.ask_to_end() == 0, f"{server.name} ended with {server.process.returncode}")
+    server.must_stop()
 
 
 def main():

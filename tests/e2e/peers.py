@@ -281,7 +281,7 @@ def run(world, ranks, more, kills, hosts):
         check(coordinator.status().get("phase", "running") == "running",
               "the run ended before the last kill: the drill proves nothing")
     for node in [*region.ranks, other]:
-        check(node.end(180) == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_end(180)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     check_equal(region)
     check_replicas(servers, [region.worker, other])
@@ -290,7 +290,7 @@ def run(world, ranks, more, kills, hosts):
     if kills:
         check_learned(world, region.worker)
     for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
 
 
 def main():

@@ -33,7 +33,7 @@ def stop(world, servers):
     """shard -> (version, digest) that they ended with, by what they left."""
     was = {}
     for server in servers:
-        check(server.ask_to_end() == 0, f"{server.name} ended with {server.process.returncode}")
+        server.must_stop()
         check("whole" in world.tool("log", "verify", server.dir), f"{server.name}'s log")
         was.update(replayed(world, server))
     return was
@@ -87,7 +87,7 @@ def other_servers(world):
                    "--into", server.dir, "--shards", str(i))
         server.start().listening()
     worker.start()
-    check(worker.end(120) == 0, f"the worker ended with {worker.process.returncode}")
+    worker.must_end(120)
     check(held(again) == worker.last_holdings(), "worker and servers differ in the end")
 
 

@@ -107,6 +107,15 @@ class Node:
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} has not ended after {patience} s:\n{self.tail()}") from None
 
+    def must_end(self, patience=PATIENCE_S):
+        """Waits for its end by itself; one in disorder is a failure, which shows what it said."""
+        status = self.end(patience)
+        check(status == 0, f"{self.name} ended with {status}:\n{self.tail(12)}")
+
+    def must_stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.must_end()
+
     def alive(self):
         return self.process is not None and self.process.poll() is None
 

@@ -234,7 +234,7 @@ def play(world, given, trainers):
     for t in trainers:
         t.end()
     for w in workers:
-        check(w.end(120) == 0, f"{w.name} ended with {w.process.returncode}")
+        w.must_end(120)
     check_replicas(servers, workers)
     if not given.trainer:
         check_credit(world, coordinator, servers)
@@ -244,7 +244,7 @@ def play(world, given, trainers):
               "the killed trainer's optimizer began anew")
     check_losses(trainers, 0.97 if script == "lora.py" else 0.9)
     for node in [coordinator, *servers]:
-        check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+        node.must_stop()
 
 
 def main():

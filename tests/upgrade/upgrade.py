@@ -253,7 +253,7 @@ def upgraded(given):
         print(figures(h))
         for node in run.nodes():
             if node.alive():
-                check(node.ask_to_end() == 0, f"{node.name} ended with {node.process.returncode}")
+                node.must_stop()
 
 
 def main():

@@ -363,10 +363,11 @@ void wk_peers_want(struct wk_peers *p, uint64_t number, struct lh_span payload, 
     lh_put(&p->wish, payload.data, payload.len);
     p->number = number;
     p->changed = changed;
-    p->wanted = !lh_buf_err(&p->wish);
+    bool fits = !lh_buf_err(&p->wish);
+    p->wanted = fits; // from the unlock on it is the region's thread's to take
     p->stepped = false;
     pthread_mutex_unlock(&p->lock);
-    if (!p->wanted) ended(p, LH_ERR_TOO_LARGE, "a step's sequences are larger than a message");
+    if (!fits) ended(p, LH_ERR_TOO_LARGE, "a step's sequences are larger than a message");
     ring(p);
 }
 

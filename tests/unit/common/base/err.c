@@ -31,11 +31,28 @@ static void what_is_quoted_is_harmless_and_cut(void **state)
     assert_int_equal(strlen(lh_err_text(LH_ERR_CONFIG)), 511);
 }
 
+static void a_text_goes_to_another_place_once(void **state)
+{
+    (void)state;
+    struct lh_err_said said, none;
+    assert_int_equal(lh_fail(LH_ERR_IO, "/a/b: no such disk"), LH_ERR_IO);
+    lh_err_take(&said);
+    assert_string_not_equal(lh_err_text(LH_ERR_IO), "/a/b: no such disk");
+    lh_err_take(&none);
+    assert_int_equal(none.code, LH_OK);
+    assert_int_equal(lh_fail(LH_ERR_CONFIG, "here"), LH_ERR_CONFIG);
+    lh_err_give(&none); // changes nothing
+    assert_string_equal(lh_err_text(LH_ERR_CONFIG), "here");
+    lh_err_give(&said);
+    assert_string_equal(lh_err_text(LH_ERR_IO), "/a/b: no such disk");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_takes_in_the_one_before),
         cmocka_unit_test(what_is_quoted_is_harmless_and_cut),
+        cmocka_unit_test(a_text_goes_to_another_place_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -319,6 +319,43 @@ static void a_job_lasts_at_least_what_it_returned(void **state)
     assert_int_equal(behind.number, 1);
 }
 
+struct failing {
+    struct lh_env *env;
+    const char *why; // NULL: the job is in order
+    char told[64];
+};
+
+static int64_t fail_there(void *arg)
+{
+    struct failing *f = arg;
+    lh_err err = f->why ? lh_fail(LH_ERR_IO, "%s", f->why) : LH_OK;
+    return err == LH_OK ? 0 : 1;
+}
+
+static void tell_here(void *arg)
+{
+    struct failing *f = arg;
+    snprintf(f->told, sizeof f->told, "%s", lh_err_text(LH_ERR_IO));
+}
+
+// An error's text is its thread's. Left there, a worker's last word was "larger than its limit",
+// and nobody knew what was.
+static void what_failed_on_a_lane_is_told_on_the_loop(void **state)
+{
+    struct failing one = {*state, "/a: no such disk", ""}, two = {*state, "/b: no such disk", ""},
+                   fine = {*state, NULL, ""};
+    int order = 0, left = 1;
+    struct task last = {.env = *state, .order = &order, .left = &left};
+    work(*state, LH_LANE_DISK, fail_there, tell_here, &one);
+    work(*state, LH_LANE_DISK, fail_there, tell_here, &two);
+    work(*state, LH_LANE_DISK, fail_there, tell_here, &fine);
+    work(*state, LH_LANE_DISK, job, done, &last);
+    lh_env_real_run(*state);
+    assert_string_equal(one.told, "/a: no such disk");
+    assert_string_equal(two.told, "/b: no such disk");
+    assert_string_equal(fine.told, "/b: no such disk"); // nothing new
+}
+
 static void destroy_drops_what_waits(void **state)
 {
     (void)state;
@@ -459,6 +496,7 @@ int main(void)
         ON_ENV(a_job_lasts_at_least_what_it_returned),
         ON_ENV(what_keeps_the_loop_is_seen_once),
         ON_ENV(one_boot_has_one_id),
+        ON_ENV(what_failed_on_a_lane_is_told_on_the_loop),
         cmocka_unit_test(destroy_drops_what_waits),
         ON_ENV(random_numbers_differ_and_stay_below),
         ON_ENV(no_two_threads_are_given_the_same_numbers),

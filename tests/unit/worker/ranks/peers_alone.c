@@ -1,0 +1,107 @@
+// A leader whose ranks have not come takes its steps alone, while its thread looks about: a step
+// that the thread took at once was held for one that does not fit, and the worker ended. labels:
+// tsan
+#include "worker/ranks/peers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "worker/ranks/comm/comm_tcp.h"
+
+enum { VALUES = 8, STEPS = 20000 };
+
+struct arrays {
+    float value[VALUES], m[VALUES], v[VALUES], gradient[VALUES + WK_FIGURES];
+    uint64_t steps;
+};
+
+static struct wk_peers *start(struct lh_env *env, const char *name, struct arrays *a)
+{
+    const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
+    struct wk_peers *p;
+    struct wk_peers_conf conf = {
+        .env = env,
+        .address = "",
+        .ranks = 2,
+        .patience_ns = 600 * LH_SECOND,
+        .gather_ns = 0,
+        .state = {a->value, a->m, a->v, a->gradient, VALUES, &a->steps},
+    };
+    snprintf(conf.name, sizeof conf.name, "%s", name);
+    assert_int_equal(wk_comm_tcp_create(&tcp, &conf.comm), LH_OK);
+    assert_int_equal(wk_peers_start(&conf, &p), LH_OK);
+    return p;
+}
+
+struct stranger {
+    const char *name;
+    _Atomic bool over;
+    unsigned came;
+};
+
+static void *knock(void *arg)
+{
+    struct stranger *s = arg;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    memcpy(at.sun_path + 1, s->name, strlen(s->name));
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(s->name));
+    while (!atomic_load(&s->over)) {
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        s->came += fd >= 0 && !connect(fd, (struct sockaddr *)&at, bytes);
+        if (fd >= 0) close(fd);
+    }
+    return NULL;
+}
+
+static enum wk_peers_what next(struct wk_peers *p, struct wk_peers_task *task)
+{
+    enum wk_peers_what is = wk_peers_wait(p, task);
+    if (is == WK_PEERS_ENDED) fail_msg("the region ended: %s", task->text);
+    return is;
+}
+
+static void every_step_is_taken(void **state)
+{
+    static const uint8_t payload[] = "a step";
+    struct lh_env *env;
+    struct arrays a = {0};
+    struct wk_peers_task task;
+    pthread_t thread;
+    char name[WK_PEERS_NAME_BYTES];
+    struct stranger stranger = {.name = name};
+    (void)state;
+    snprintf(name, sizeof name, "/longhaul-alone-%d", (int)getpid());
+    assert_int_equal(lh_env_real_create(&env), LH_OK);
+    struct wk_peers *p = start(env, name, &a);
+    assert_int_equal(pthread_create(&thread, NULL, knock, &stranger), 0);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        wk_peers_want(p, step, lh_span(payload, sizeof payload), false);
+        assert_int_equal(next(p, &task), WK_PEERS_COMPUTE);
+        assert_int_equal(task.parts, 1);
+        assert_int_equal(task.payload.len, sizeof payload);
+        wk_peers_computed(p, true);
+        assert_int_equal(next(p, &task), WK_PEERS_STEPPED);
+    }
+    atomic_store(&stranger.over, true);
+    pthread_join(thread, NULL);
+    assert_true(stranger.came > 0);
+    wk_peers_stop(p, true);
+    lh_env_real_destroy(env);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_is_taken)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
