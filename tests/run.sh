@@ -2,8 +2,8 @@
 # Proves everything, from a fresh clone: ./tests/run.sh [--quick] [--stage NAME]... [--list]
 #
 # Installs what is missing, then runs the stages below one after the other; those that mostly wait,
-# e2e, links and oracle, beside asan, ubsan and fuzz. Each has a line `ok|FAILED stage (seconds,
-# tests)` and a log in build/logs; a failing one's tail is printed.
+# links, e2e and oracle, one after the other beside the rest. Each has a line `ok|FAILED stage
+# (seconds, tests)` and a log in build/logs; a failing one's tail is printed.
 # The last line is `N passed, N failed`, summed over all of them. The exit status is 0 only when
 # nothing failed and every stage ran at least one test. Three stages may be `not run`, and say so:
 # oracle, where pip cannot install PyTorch; links, without root and /dev/net/tun; arm, without a
@@ -32,12 +32,10 @@ stage_tree() { configure release && run_ctest release -L '^tree$'; }
 
 stage_clang() { build clang && run_ctest clang -LE "$OWN_STAGE"; }
 
-# the simulator too, with fewer seeds
+# AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
 stage_asan() { build asan && run_ctest asan -LE "${OWN_STAGE/sim|/}"; }
 
-stage_ubsan() { build ubsan && run_ctest ubsan -LE "${OWN_STAGE/sim|/}"; }
-
-stage_tsan() { build tsan && run_ctest tsan -L '^tsan$'; }
+stage_tsan() { build tsan --target tsan_tests && run_ctest tsan -L '^tsan$'; }
 
 stage_fuzz() { count_said tests/fuzz/run.sh 10; } # a target each
 
@@ -47,7 +45,7 @@ stage_arm() { count_said tests/arm/run.sh; } # a unit test each
 
 stage_sim() { build release && run_ctest release -L '^sim$'; }
 
-stage_bugs() { build bugs && run_ctest bugs -L '^bugs$'; }
+stage_bugs() { build bugs --target bugs_tests && run_ctest bugs -L '^bugs$'; }
 
 stage_links() {
     [ -z "${LH_NO_WAN:-}" ] || { echo "run: emulated links need root and /dev/net/tun"; return 77; }
@@ -62,9 +60,9 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps gcc tree clang e2e asan links ubsan tsan coverage oracle fuzz arm sim bugs)
-# A stage that mostly waits, and the one it runs beside.
-declare -A BESIDE=([e2e]=asan [links]=ubsan [oracle]=fuzz)
+ALL=(deps gcc tree links e2e oracle clang asan tsan coverage fuzz arm sim bugs)
+# Those that mostly wait run one after the other beside those that come after them.
+WAITING=' links e2e oracle '
 QUICK=(deps gcc tree sim)
 
 # ---- their parts
@@ -88,7 +86,13 @@ import torch, transformers, wheel' 2>/dev/null ||
 
 configure() { cmake --preset "$1" >/dev/null; }
 
-build() { configure "$1" && cmake --build --preset "$1" -- -j"$jobs"; }
+# build PRESET [--target NAME]; a stage that runs beside this one may want the same
+build() {
+    {
+        flock 9
+        configure "$1" && cmake --build --preset "$@" -- -j"$jobs"
+    } 9>"build/$1.lock"
+}
 
 # run_ctest PRESET FLAG...: the tests that the flags choose, counted from ctest's own report.
 run_ctest() {
@@ -183,17 +187,22 @@ run_stage() {
 }
 
 rm -f "$logs"/*.sum
-beside='' # the process of a stage that runs beside the next one
-for i in "${!chosen[@]}"; do
-    stage=${chosen[i]}
-    if [ "${BESIDE[$stage]:-none}" = "${chosen[i + 1]:-}" ]; then
-        run_stage "$stage" >"$logs/beside.log" &
-        beside=$!
-        continue
+waiting=() working=()
+for stage in "${chosen[@]}"; do
+    if [[ $WAITING == *" $stage "* ]]; then
+        waiting+=("$stage")
+    elif [ ${#waiting[@]} = 0 ]; then
+        run_stage "$stage"
+    else
+        working+=("$stage")
     fi
-    run_stage "$stage"
-    [ -z "$beside" ] || { wait "$beside"; cat "$logs/beside.log"; beside=''; }
 done
+for stage in "${waiting[@]}"; do
+    run_stage "$stage" >"$logs/beside.log"
+    cat "$logs/beside.log"
+done &
+for stage in "${working[@]}"; do run_stage "$stage"; done
+wait
 for stage in "${chosen[@]}"; do # one that left no sum died
     read -r ran bad left < <(cat "$logs/$stage.sum" 2>/dev/null || echo 0 1 0)
     passed=$((passed + ran)) failed=$((failed + bad)) skipped=$((skipped + left))

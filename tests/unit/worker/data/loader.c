@@ -1,6 +1,7 @@
 // worker/data/loader.c: what is read is what was written and checked; prefetch keeps what is
 // needed; every kind of damage is told with file, unit and what to do. A FIFO in place of a token
-// file is the event by which a test knows how far the background thread came. labels: tsan
+// file is the event by which a test knows how far the background thread came.
+// labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
