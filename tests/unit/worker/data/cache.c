@@ -1,5 +1,6 @@
 // worker/data/cache.c: what was put is what is got, also after a restart; never more than its room;
-// a damaged or torn entry is as if it were not there. labels: tsan
+// a damaged or torn entry is as if it were not there.
+// labels: tsan
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

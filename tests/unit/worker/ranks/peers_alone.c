@@ -1,6 +1,6 @@
-// A leader whose ranks have not come takes its steps alone, while its thread looks about: a step
-// that the thread took at once was held for one that does not fit, and the worker ended. labels:
-// tsan
+// A leader whose ranks have not come takes its steps alone, while strangers keep its thread awake: a
+// step that the thread took at once was held for one too large, and the worker ended.
+// labels: tsan
 #include "worker/ranks/peers.h"
 
 #include <setjmp.h>
