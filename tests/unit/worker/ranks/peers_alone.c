@@ -1,5 +1,5 @@
-// A leader whose ranks have not come takes its steps alone, while strangers keep its thread awake: a
-// step that the thread took at once was held for one too large, and the worker ended.
+// A leader whose ranks have not come takes its steps alone, while strangers keep its thread awake:
+// a step that the thread took at once was held for one too large, and the worker ended.
 // labels: tsan
 #include "worker/ranks/peers.h"
 
