@@ -8,6 +8,7 @@
 
 #include "common/net/transport.h"
 #include "kernels/state/checkpoint.h"
+#include "server/give.h"
 #include "server/push/push_memory.h"
 #include "server/recovery/recover.h"
 #include "server/recovery/standby.h"
@@ -94,6 +95,7 @@ struct ps_server {
     uint64_t silent_timer;       // looks for streams that do not get on
     uint64_t shared_bytes;       // bytes of frames that followers are sent from memory
     struct ps_trim trim;
+    struct ps_give give;
     int64_t longest_ns[PS_LOOP_COUNT]; // the longest that each kept the loop, since the start
     struct ps_disk_full disk_full;
     struct {

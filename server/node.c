@@ -22,7 +22,7 @@ struct ps_node {
     const struct ps_settings *settings;
     struct ps_server *server;           // NULL: not this role
     struct ps_coordinator *coordinator; // NULL: not this role
-    struct lh_units units;
+    struct lh_units units, given_units; // the coordinator's; of units.dir
     struct ps_schedule schedule;
     struct ps_command scale_command;
     struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
@@ -83,6 +83,39 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     return err;
 }
 
+// ---------------------------------------------------------------- the data's manifest
+
+static LH_MUST lh_err read_units(struct ps_node *n, const char *key, const char *path,
+                                 struct lh_units *out)
+{
+    struct lh_buf json;
+    LH_TRY(lh_program_load(n->program, key, path, UNITS_BYTES, &json));
+    lh_err err = lh_units_parse(out, lh_buf_span(&json));
+    lh_buf_free(&json);
+    return err ? lh_fail(err, "%s: %s", path, lh_err_text(err)) : LH_OK;
+}
+
+// The manifest of the units that this server gives; none where units.dir is empty.
+static LH_MUST lh_err load_given(struct ps_node *n)
+{
+    const struct ps_settings *s = n->settings;
+    char path[LH_PATH_BYTES];
+    if (!s->units_dir[0]) return LH_OK;
+    if (s->units_file[0])
+        LH_TRY(lh_path(path, sizeof path, "", "%s", s->units_file));
+    else
+        LH_TRY(lh_path(path, sizeof path, s->units_dir, "units.json"));
+    LH_TRY(read_units(n, "units.file", path, &n->given_units));
+    uint64_t own = 0;
+    for (uint64_t u = 0; u < n->given_units.count; u++)
+        own += strcmp(n->given_units.unit[u].home, n->program->peer.region) == 0;
+    lh_logf(n->program->log, own ? LH_INFO : LH_WARN, "units.given",
+            "%llu of %llu units of %s are of region %s: workers without their files get them here",
+            (unsigned long long)own, (unsigned long long)n->given_units.count, path,
+            n->program->peer.region);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- coordinator
 
 static uint32_t fixed_h(void *arg, const char *region)
@@ -92,12 +125,8 @@ static uint32_t fixed_h(void *arg, const char *region)
 
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
-    struct lh_buf json;
-    LH_TRY(lh_program_load(n->program, "coordinator.units", n->settings->coordinator.units,
-                           UNITS_BYTES, &json));
-    lh_err err = lh_units_parse(&n->units, lh_buf_span(&json));
-    lh_buf_free(&json);
-    if (!err) err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->coordinator.epochs);
+    LH_TRY(read_units(n, "coordinator.units", n->settings->coordinator.units, &n->units));
+    lh_err err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->coordinator.epochs);
     return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
 }
 
@@ -235,6 +264,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         n->shard[i] = (uint32_t)s->shards.value[i];
     }
     LH_TRY(load_signers(n));
+    LH_TRY(load_given(n));
     bool both = n->coordinator != NULL;
     struct ps_conf conf = {
         .env = p->env,
@@ -275,6 +305,8 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .norm_gate = s->norm_gate,
         .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
         .below_stable = s->rebuild_below_stable,
+        .units = n->given_units.count ? &n->given_units : NULL,
+        .units_dir = s->units_dir,
         .grace_ns = s->rebuild_grace_s * LH_SECOND,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
@@ -346,6 +378,7 @@ static lh_err start(void *self, struct lh_program *p)
         ps_coordinator_stop(n->coordinator);
         n->coordinator = NULL;
         lh_units_free(&n->units);
+        lh_units_free(&n->given_units);
         return lh_fail(err, "%s", text);
     }
     return LH_OK;
@@ -388,6 +421,7 @@ static void stop(void *self)
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
     lh_units_free(&n->units);
+    lh_units_free(&n->given_units);
 }
 
 const struct lh_app ps_node_app = {

@@ -145,6 +145,7 @@ void ps_server_stop(struct ps_server *s)
 {
     if (!s) return;
     ps_server_close(s);
+    ps_give_stop(s);
     ps_items_stop(s->received);
     ps_items_stop(s->unsealing);
     ps_items_stop(s->queue);
@@ -183,6 +184,7 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
 {
     struct ps_server *s = self;
     if (s->phase == PS_STOPPED) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    if (rpc == LH_RPC_UNIT) return ps_give_accept(s, call, peer, ops, call_self);
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     // An owner fetches what its standby alone may hold; for whom, the request says (follow.c).

@@ -17,6 +17,7 @@ struct lh_keyring;
 struct lh_manifest;
 struct lh_signer;
 struct lh_trusted;
+struct lh_units;
 struct ps_server;
 
 struct ps_conf {
@@ -72,6 +73,10 @@ struct ps_conf {
     int64_t wait_max_ns;
     // Stands by for the shards' owner, unless they were taken over before.
     bool standby;
+    // The data's manifest and the folder of this region's units, which workers without their files
+    // get from here; NULL: it gives none. Borrows.
+    const struct lh_units *units;
+    const char *units_dir;
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
     void *folded_arg;

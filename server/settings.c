@@ -74,6 +74,12 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
         NULL, "Distance of the records that carry the replica's hash"),
 
+    LH_CONFIG_ROW_STRING(T, "units.dir", units_dir, "",
+        "Folder of this region's token files: workers that do not have them get units from this "
+        "server, as far as the manifest lets them leave; empty: it gives none"),
+    LH_CONFIG_ROW_STRING(T, "units.file", units_file, "",
+        "Manifest of the data's units (JSON file); empty: units.json of units.dir"),
+
     LH_CONFIG_ROW_ENUM(T, "acknowledge", acknowledge, "durable", "durable|replicated",
         "A push is acknowledged when it is durable here, or when a standby holds it durably too, "
         "while one is in sync"),
@@ -256,6 +262,10 @@ static lh_err check(const void *settings)
     LH_TRY(check_optimizer(s));
     if (s->advertise[0]) LH_TRY(lh_address_check("advertise", s->advertise, false));
     if (ps_is_coordinator(s)) LH_TRY(check_coordinator(s));
+    if (s->units_file[0]) LH_TRY(lh_setting_needed("units.dir", s->units_dir, "units.file"));
+    if (!ps_is_shard(s) && s->units_dir[0])
+        return lh_fail(LH_ERR_CONFIG, "units.dir: a server of role coordinator gives no units; set "
+                                      "it at one of role shard, standby or both");
     if (!ps_is_shard(s)) return LH_OK;
 
     LH_TRY(check_shards(&s->shards));

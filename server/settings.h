@@ -39,6 +39,8 @@ struct ps_settings {
     int64_t rebuild_grace_s;
     bool rebuild_below_stable;
 
+    const char *units_file, *units_dir; // units that it gives
+
     int acknowledge; // enum ps_acknowledge
     int64_t standby_wait_ms, standby_wait_max_ms;
 

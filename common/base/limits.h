@@ -23,6 +23,7 @@ enum {
     LH_LEASES_MAX = 4096,
     // Units asked back with one answer, an eighth of LH_LEASES_MAX; the rest follow a second later.
     LH_RECALLS_MAX = 512,
+    LH_TRAVEL_BYTES_MAX = 32 << 20, // a unit that travels: both ends hold it in memory twice
     LH_PATHS_MAX = 64, // servers to which a worker tells what its path is like: 8 KiB a request
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message

@@ -41,6 +41,7 @@
     X(LH_RPC_RESTORE, "longhaul.v1.Shard/Restore", LH_W)                                           \
     X(LH_RPC_CONFIRM, "longhaul.v1.Shard/Confirm", LH_S | LH_C)                                    \
     X(LH_RPC_SHARD_STATUS, "longhaul.v1.Shard/Status", LH_W | LH_S | LH_C | LH_A)                  \
+    X(LH_RPC_UNIT, "longhaul.v1.Data/Unit", LH_W)                                                  \
     X(LH_RPC_HEALTH_CHECK, "grpc.health.v1.Health/Check", LH_W | LH_S | LH_C | LH_A)
 
 #define LH_RPC_ENUM(id, path, roles) id,
