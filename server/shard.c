@@ -158,7 +158,8 @@ uint64_t ps_shard_moving(const struct ps_shard *s)
 {
     if (LH_BUG("move_unsynced") && ps_bug_claimed(s)) return ps_bug_claimed(s);
     // a record that a full disk has not taken is nobody's (server/docs/0000-protocol.md#rule-22)
-    bool durable = ps_shard_moved_here(s) && !s->server->standby.unwritten;
+    bool written = !s->server->standby.unwritten || LH_BUG("move_unwritten");
+    bool durable = ps_shard_moved_here(s) && written;
     bool ours = s->server->phase != PS_STANDBY || durable;
     return ours ? s->replica.ledger.move.epoch : 0;
 }

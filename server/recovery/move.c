@@ -90,11 +90,11 @@ lh_err ps_move_take(struct ps_server *s)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         if (!ps_shard_reserved(shard)) continue;
+        LH_TRY(ps_epoch_store(shard, shard->replica.ledger.move.epoch)); // tried again: disk full
         lh_logf(s->conf.log, LH_INFO, "shard.moved",
                 "shard %u was moved here, from version %llu on in epoch %llu", shard->id,
                 (unsigned long long)shard->replica.ledger.version,
                 (unsigned long long)shard->replica.ledger.move.epoch);
-        LH_TRY(ps_epoch_store(shard, shard->replica.ledger.move.epoch));
     }
     return LH_OK;
 }

@@ -471,6 +471,41 @@ static void a_record_in_memory_alone_moves_nothing(void **state)
     assert_int_equal(rig_fenced(r, r->standby, 0), MANY);
 }
 
+static unsigned said(const struct rig *r, const char *event)
+{
+    struct lh_buf text = lh_buf(1 << 20);
+    unsigned n = 0;
+    assert_int_equal(lh_file_load(r->s.env, "log", &text), LH_OK);
+    lh_put_u8(&text, 0);
+    for (const char *at = (const char *)text.data; (at = strstr(at, event)); at++) n++;
+    lh_buf_free(&text);
+    return n;
+}
+
+// The record is in the target's log, and its disk has no room for the file of the reserved epoch:
+// it tries again and again, and says that the shard was moved when it was.
+static void a_target_without_room_says_once_that_a_shard_was_moved(void **state)
+{
+    struct rig *r = *state;
+    struct lh_log *log; // on the other server's disk
+    begin(r);
+    assert_int_equal(lh_log_open(&log, r->s.env, "rig", LH_INFO, false, "log"), LH_OK);
+    r->standby->conf.log = log;
+    ask(r);
+    until_frozen(r);
+    lh_fake_disk_limit(r->t.env, 1);
+    run(r, 3 * LH_SECOND);
+    assert_false(decides(r->standby));
+    assert_true(r->standby->standby.taking && ledger(r->standby)->move.epoch == 2);
+    assert_int_equal(said(r, "shard.moved"), 0);
+    lh_fake_disk_limit(r->t.env, 0);
+    run(r, 3 * LH_SECOND);
+    has_it_all(r, 2);
+    assert_int_equal(said(r, "shard.moved"), 1);
+    r->standby->conf.log = NULL;
+    lh_log_close(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +524,7 @@ int main(void)
         RIG_TEST(a_wish_that_is_not_named_any_more_is_forgotten),
         RIG_TEST(what_cannot_be_moved_is_said),
         RIG_TEST(a_record_in_memory_alone_moves_nothing),
+        RIG_TEST(a_target_without_room_says_once_that_a_shard_was_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

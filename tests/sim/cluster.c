@@ -167,7 +167,8 @@ lh_err sim_server_start(struct sim_node *n)
     conf.mark_ns = 100 * LH_MS;
     conf.norm_gate = n->sim->norm_gate;
     conf.below_stable = n->gives_up;
-    conf.rebuild_damaged = n->sim->conf.faults.damage || n->sim->conf.faults.rollback;
+    const struct sim_faults *f = &n->sim->conf.faults;
+    conf.rebuild_damaged = f->damage || f->rollback || f->full_target;
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;

@@ -134,7 +134,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // `standby` pushes are acknowledged by their owner alone); disks stall. OWN_APART(name) are like
 // them, with streams of their own; with `far` some nodes have round trips of 0.6 to 3 s to all
 // others, and silence and deadlines are bounded by what each reports of its path; `disks` loses and
-// damages servers' disks more often, where `disk_loss` and `damage` are on.
+// damages servers' disks more often, where `disk_loss` and `damage` are on; `full_target` lets the
+// target of a move begin anew on a full disk (targets.c), where `move` is on.
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -166,6 +167,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
     OWN_APART(disks)                                                                               \
+    OWN_APART(full_target)                                                                         \
     APART(drain)                                                                                   \
     APART(standby)                                                                                 \
     APART(rot)                                                                                     \
@@ -232,6 +234,16 @@ struct sim_turn {
     size_t strike;
 };
 
+// The target of a move that is to be struck, or was (targets.c).
+struct sim_ambush {
+    struct sim *sim;
+    struct sim_node *target;
+    enum { SIM_AMBUSH_NONE, SIM_AMBUSH_WAITS, SIM_AMBUSH_DOWN, SIM_AMBUSH_FULL } stage;
+    int64_t until, lasts; // the end of this stage; how long its disk is full, ns
+    bool cut, workers;    // it loses its power before there is room; all workers die, too
+    bool damaged;         // it was seen to start on the damaged file
+};
+
 // Image of a directory (copies.c).
 struct sim_image;
 
@@ -254,6 +266,7 @@ struct sim {
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
     uint64_t stream[SIM_FAULT_COUNT];    // random states of the faults that have streams
     struct sim_turn turn[SIM_FAULT_COUNT];
+    struct sim_ambush ambush;
     struct sim_image
         // Images of each node's directory: one to be put back, one to be served.
         *copy[SIM_NODES_MAX][2];
@@ -354,6 +367,9 @@ void sim_owner_ends(const struct sim_node *n); // before its memory goes
 void sim_strike_rollback_worker(struct sim *s);
 void sim_strike_rollback_store(struct sim *s);
 void sim_strike_clone(struct sim *s);
+void sim_strike_full_target(struct sim *s); // targets.c
+// Does anybody, or the coordinator's note, count on what this standby confirmed?
+bool sim_counted_on(const struct sim_node *n);
 void sim_zombie_end(struct sim *s);
 // Names the zombie with the address of `to`, with which a call ends up; NULL: there is none.
 const char *sim_zombie_hears(struct sim *s, const char *from, const char *to);

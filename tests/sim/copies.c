@@ -156,6 +156,11 @@ static bool may_be_noted(const struct sim_node *n, uint64_t standby)
     return is;
 }
 
+bool sim_counted_on(const struct sim_node *n)
+{
+    return counted_on(n) || may_be_noted(n, n->server->standby.identity);
+}
+
 static bool may_roll_back(struct sim_node *n, uint64_t standby)
 {
     if (!lh_fake_alive(n->env) || may_be_noted(n, standby)) return false;

@@ -238,6 +238,7 @@ static const struct {
     {"freeze_mem", "move,kill,partition,network", NULL, ANY},
     {"flip_early", "move,partition,network", NULL, ANY},
     {"move_unsynced", "move,kill,crash,power,network", NULL, ANY},
+    {"move_unwritten", "move,full_target,worker_kill,network", NULL, ANY},
     {"file_unsynced", "power,kill", "file", ANY},
     {"store_unsynced", "coordinator,power,tail,kill", "store", ANY},
     {"copy_replaced", "disk_loss,tail,kill,partition,network", "replica", ANY},

@@ -125,6 +125,7 @@ static const struct {
     {SIM_FAULT_rollback_store, 4000, sim_strike_rollback_store},
     {SIM_FAULT_clone, 2500, sim_strike_clone},
     {SIM_FAULT_disks, 1500, strike_disks},
+    {SIM_FAULT_full_target, 1500, sim_strike_full_target},
 };
 
 static void turn(void *arg);
