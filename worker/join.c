@@ -89,6 +89,7 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .rank = (uint32_t)s->ranks.rank,
         .ranks = (uint32_t)s->ranks.count,
         .sum = (enum wk_sum_type)s->ranks.wire,
+        .bucket_bytes = (uint64_t)s->ranks.bucket_bytes,
         .patience_ns = s->ranks.patience_ms * LH_MS,
         .gather_ns = gather_ns,
         .address = wk_ranks_leader(s),
@@ -120,11 +121,12 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
     if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
     wk_reduce_peers_status(reduce, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
-    return json_pack("{s:s s:s s:i s:I s:I s:s s:f s:s}", "reduce", wk_reduce_word(s->ranks.reduce),
+    return json_pack("{s:s s:s s:i s:I s:I s:s s:f s:I s:I s:s}", "reduce", wk_reduce_word(s->ranks.reduce),
                      "wire", wk_sum_word((enum wk_sum_type)s->ranks.wire), "members",
                      __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
                      "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",
-                     is.bytes_per_s, "digest", digest);
+                     is.bytes_per_s, "buckets", (json_int_t)is.counts.buckets, "buckets_early",
+                     (json_int_t)is.counts.early, "digest", digest);
 }
 
 // ---------------------------------------------------------------- another rank

@@ -133,6 +133,9 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
         "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
         "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
+    LH_CONFIG_ROW_SIZE(T, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
+        "Gradients are summed in buckets of this size, the last layers' first, while the backward "
+        "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),

@@ -53,6 +53,7 @@ struct wk_settings {
         int64_t count, rank;
         int reduce; // enum wk_reduce_kind
         int wire;   // enum wk_sum_type
+        int64_t bucket_bytes;
         const char *name;
         const char *listen, *leader, *address; // "": all ranks are on one host
         int64_t patience_ms;

@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     for (long i = 0; i < steps; i++) {
         double from = now_s();
         memset(gradient, 0, p.values * sizeof *gradient);
-        if (wk_transformer_gradient(t, value, &batch, 1.0f / ROWS, gradient, &nll) != LH_OK)
+        if (wk_transformer_gradient(t, value, &batch, 1.0f / ROWS, gradient, NULL, &nll) != LH_OK)
             return 1;
         double norm = lk_sum_squares(p.values, gradient);
         struct lk_adamw c = {1e-4, 0.9, 0.95, 1e-8, (uint64_t)i + 1, lk_clip_scale(norm, 1.0)};

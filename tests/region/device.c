@@ -59,10 +59,10 @@ bool world_strikes(struct world *w, enum world_fault kind, uint64_t n)
 
 // ---------------------------------------------------------------- training
 
-// The gradient of one sequence, by parameters as a rank holds them.
-static uint64_t gradient_of(uint64_t param, uint64_t payload, uint64_t i)
+// A value of the gradient of one sequence, by parameters as a rank holds them.
+static uint64_t gradient_of(uint64_t param, uint64_t payload, uint64_t i, uint64_t bucket)
 {
-    return world_mix(world_mix(payload, i + 77), param);
+    return world_mix(world_mix(payload, i + 77 + 1000 * bucket), param);
 }
 
 uint64_t world_payload(uint64_t step)
@@ -70,9 +70,11 @@ uint64_t world_payload(uint64_t step)
     return world_mix(step, 4711);
 }
 
-static uint64_t stepped_param(uint64_t param, uint64_t step, uint64_t sum)
+static uint64_t stepped_param(uint64_t param, uint64_t step, const uint64_t sum[BUCKETS])
 {
-    return world_mix(world_mix(param, step), sum);
+    param = world_mix(param, step);
+    for (int b = 0; b < BUCKETS; b++) param = world_mix(param, sum[b]);
+    return param;
 }
 
 uint64_t world_corrected(uint64_t param, uint64_t step)
@@ -82,9 +84,11 @@ uint64_t world_corrected(uint64_t param, uint64_t step)
 
 uint64_t world_step(uint64_t param, uint64_t step)
 {
-    uint64_t sum = 0;
+    uint64_t sum[BUCKETS] = {0};
     param = world_corrected(param, step);
-    for (uint64_t i = 0; i < SEQUENCES; i++) sum += gradient_of(param, world_payload(step), i);
+    for (uint64_t b = 0; b < BUCKETS; b++)
+        for (uint64_t i = 0; i < SEQUENCES; i++)
+            sum[b] += gradient_of(param, world_payload(step), i, b);
     return stepped_param(param, step, sum);
 }
 
@@ -97,27 +101,52 @@ static void compute(void *arg, uint64_t step, uint32_t part, uint32_t parts, str
     LH_ASSERT(payload.len == sizeof seed && step == p->step);
     if (p->computing) world_wrong(w, "rank %u computes twice at a time", p->rank);
     memcpy(&seed, payload.data, sizeof seed);
-    p->gradient = 0;
-    for (uint64_t i = from; i < until; i++) p->gradient += gradient_of(p->param, seed, i);
+    for (uint64_t b = 0; b < BUCKETS; b++) {
+        p->gradient[b] = 0;
+        for (uint64_t i = from; i < until; i++)
+            p->gradient[b] += gradient_of(p->param, seed, i, b);
+        p->value[b] = world_mix(p->gradient[b], 1);
+    }
     p->computing = true;
+    p->final = 0;
+    p->began_ns = w->now;
     p->computed_ns = w->now + (int64_t)(20 + world_below(w, 60)) * LH_MS;
     if (world_strikes(w, WORLD_SLOW, 300)) p->computed_ns += (int64_t)world_below(w, 6000) * LH_MS;
+}
+
+// The backward pass comes from bucket to bucket, and leaves each as it shall be.
+static void compute_on(struct process *p)
+{
+    int64_t each = (p->computed_ns - p->began_ns) / BUCKETS;
+    while (p->computing && p->final < BUCKETS &&
+           p->world->now >= (p->final + 1 < BUCKETS ? p->began_ns + (int64_t)(p->final + 1) * each
+                                                    : p->computed_ns)) {
+        p->value[p->final] = p->gradient[p->final];
+        p->final++;
+    }
+}
+
+static uint64_t final(void *arg)
+{
+    struct process *p = arg;
+    compute_on(p);
+    return p->final < BUCKETS ? p->final : BUCKETS - 1;
 }
 
 static enum wk_region_progress computed(void *arg)
 {
     struct process *p = arg;
-    if (!p->computing || p->world->now < p->computed_ns) return WK_REGION_BUSY;
+    compute_on(p);
+    if (!p->computing || p->final < BUCKETS) return WK_REGION_BUSY;
     p->computing = false;
-    p->reduced = p->gradient;
     return WK_REGION_OK;
 }
 
 static lh_err apply(void *arg)
 {
     struct process *p = arg;
-    p->param = stepped_param(p->param, p->step, p->reduced);
-    p->reduced = 0;
+    p->param = stepped_param(p->param, p->step, p->value);
+    memset(p->value, 0, sizeof p->value);
     p->step++;
     return LH_OK;
 }
@@ -161,7 +190,7 @@ static void draw_wrong(struct process *p)
     struct world *w = p->world;
     struct endpoint *e = &p->end;
     e->notices = world_one_in(w, 2) ? 0 : 10 + world_below(w, 2000);
-    e->wrong_at = 1 + world_below(w, 12);
+    e->wrong_at = 1 + world_below(w, 12 * BUCKETS);
     if (world_strikes(w, WORLD_INIT, 25)) e->wrong = NEVER;
     if (world_strikes(w, WORLD_OPERATION, 12)) e->wrong = ERROR;
     if (world_strikes(w, WORLD_HANG, 15)) e->wrong = HANGS;
@@ -204,7 +233,7 @@ static void begin(struct process *p, bool share)
         g->begun_by[slot] = 0;
         g->sum[slot] = 0;
     }
-    g->sum[slot] += p->reduced;
+    if (!share) g->sum[slot] += p->value[e->done];
     if (share && p->rank == 0) {
         g->state[0] = p->step;
         g->state[1] = p->param;
@@ -221,9 +250,25 @@ static void share(void *arg, enum wk_region_share what)
     begin(arg, true);
 }
 
-static void reduce(void *arg)
+// Begins the next bucket's sum, if it may.
+static void next_bucket(struct process *p)
 {
-    begin(arg, false);
+    struct endpoint *e = &p->end;
+    compute_on(p);
+    if (!e->over || e->done == BUCKETS || e->given <= e->done) return;
+    p->world->out.early += p->computing;
+    begin(p, false);
+}
+
+static void reduce(void *arg, uint64_t given)
+{
+    struct process *p = arg;
+    struct endpoint *e = &p->end;
+    if (!e->reducing) e->done = 0;
+    if (!e->reducing) e->over = true;
+    e->reducing = true;
+    e->given = given;
+    next_bucket(p);
 }
 
 static enum wk_region_progress finish_operation(struct process *p)
@@ -234,10 +279,12 @@ static enum wk_region_progress finish_operation(struct process *p)
         p->step = g->state[0];
         p->param = g->state[1];
     } else {
-        p->reduced = g->sum[e->ops % 4];
+        p->value[e->done++] = g->sum[e->ops % 4];
+        e->reducing = e->done < BUCKETS;
     }
     e->over = true;
-    return WK_REGION_OK;
+    if (e->reducing) next_bucket(p);
+    return e->reducing ? WK_REGION_BUSY : WK_REGION_OK;
 }
 
 static enum wk_region_progress poll_init(struct process *p)
@@ -257,7 +304,8 @@ static enum wk_region_progress poll(void *arg)
     if (e->wrong == ERROR && e->ops >= e->wrong_at) return WK_REGION_WRONG;
     if (e->wrong == STUCK && e->ops >= e->wrong_at) return WK_REGION_STICKY;
     if (!e->made) return noticed ? WK_REGION_WRONG : poll_init(p);
-    if (!e->ops || e->over) return noticed ? WK_REGION_WRONG : WK_REGION_OK;
+    if (!e->ops || e->over)
+        return noticed ? WK_REGION_WRONG : e->reducing ? WK_REGION_BUSY : WK_REGION_OK;
     if (g->ready >= e->ops && !e->due_ns)
         e->due_ns = g->ready_ns + (int64_t)world_below(w, 30) * LH_MS;
     if (e->due_ns && w->now >= e->due_ns && g->ready >= e->ops) return finish_operation(p);
@@ -291,7 +339,6 @@ static bool aborted(void *arg)
     struct process *p = arg;
     if (p->world->now < p->end.aborted_ns) return false;
     p->end.live = false;
-    p->reduced = 0;
     return true;
 }
 
@@ -303,5 +350,5 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute, computed,  apply,
+const struct wk_region_work_ops world_work = {compute, final,     computed,     apply,
                                               step_of, digest_of, parameters_of};

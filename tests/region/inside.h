@@ -6,6 +6,9 @@
 #include "tests/region/world.h"
 
 enum { SEQUENCES = 12, STEPS_MAX = 4000, MAIL_MAX = 512, GROUPS_MAX = 1024, CUT_EVERY = 5 };
+// Values of a gradient, in the order in which they are summed: a bucket each. The last stands
+// behind it, and is final when all is computed.
+enum { BUCKETS = 3 };
 
 struct group { // a communicator
     uint32_t ranks, joined;
@@ -20,6 +23,8 @@ struct group { // a communicator
 
 struct endpoint {
     bool live, made, sharing, over;
+    bool reducing;        // it sums up, from reduce() on until all buckets are
+    uint64_t given, done; // buckets that it may sum up; those that it has, or has under way
     struct group *group;
     uint64_t ops;
     int64_t due_ns; // the operation ends here then
@@ -37,13 +42,17 @@ struct process {
     int64_t paused_ns, starts_ns;
     uint32_t nccl;
     enum wk_sum_type sum;
+    uint64_t bucket_bytes;
     bool refused; // ended for good
     bool ended;
     // training
-    uint64_t step, param, reduced, gradient;
+    uint64_t step, param;
+    uint64_t gradient[BUCKETS]; // what the computation makes
+    uint64_t value[BUCKETS];    // what is in memory: worthless, then the gradient, then the sum
+    uint64_t final;             // of them: those that the computation is past
     bool computing;
     uint64_t wished; // leader: the step that is wanted
-    int64_t computed_ns;
+    int64_t began_ns, computed_ns;
     struct endpoint end;
     int point; // dies at this passage of a table's call; 0: never
 };
@@ -75,7 +84,8 @@ struct world {
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
     bool wanting, storm;
-    uint32_t other;    // rank with another NCCL, or that sums as another type; 0: none
+    uint32_t other;    // rank with another NCCL, or that sums as another type or in other
+                       // buckets; 0: none
     uint32_t hopeless; // rank that no communicator is ever made with; 0: none
     bool given_up;     // the leader ended because of it
     struct world_outcome out;

@@ -8,7 +8,7 @@
 //
 // The judge: 1. the leader counts step after step, each once, and holds
 // truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL, or another ranks.wire, ends, with both in its text, and nobody else does so; 4. CALM
+// NCCL, ranks.wire or ranks.bucket_bytes ends, with both in its text, and nobody else; 4. CALM
 // after the last fault all ranks are members of one epoch and steps are
 // counted; 5. when no step is wanted any more all hold truth[s] of one s.
 #include "tests/region/inside.h"
@@ -21,6 +21,7 @@
 #include "common/base/check.h"
 
 static const int64_t TICK = 10 * LH_MS, STORM = 15 * LH_SECOND, CALM = 45 * LH_SECOND;
+enum { BUCKET = 8 }; // bytes
 
 // ---------------------------------------------------------------- mail
 
@@ -125,8 +126,9 @@ static void ended(void *arg, lh_err err, const char *text)
     w->given_up |=
         !p->rank && err == LH_ERR_UNAVAILABLE && strstr(text, "8 communicators in a row");
     bool other = p->rank && p->rank == w->other;
-    bool named = p->sum ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
-                        : strstr(text, "2.27.5") && strstr(text, "2.28.9");
+    bool named = p->sum                    ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
+                 : p->bucket_bytes != BUCKET ? strstr(text, "bucket_bytes 7, the leader 8") != NULL
+                                           : strstr(text, "2.27.5") && strstr(text, "2.28.9");
     p->refused = err == LH_ERR_CONFIG;
     if (p->refused && !(other && named)) world_wrong(w, "rank %u is refused: %s", p->rank, text);
 }
@@ -157,6 +159,7 @@ static void start(struct process *p)
                                         .share_bytes = 12 << 20,
                                         .reduce_bytes = 4 << 20,
                                         .sum = p->sum,
+                                        .bucket_bytes = p->bucket_bytes,
                                         .gather_ns = LH_SECOND,
                                         .hello_ns = 200 * LH_MS,
                                         .beat_ns = 300 * LH_MS,
@@ -315,7 +318,8 @@ static void set_up(struct world *w, uint64_t seed)
     w->ranks = 2 + (uint32_t)world_below(w, WORLD_RANKS - 1);
     w->storm = w->wanting = true;
     w->other = world_one_in(w, 10) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
-    bool sum = w->other && world_one_in(w, 2);
+    uint64_t how = world_below(w, 3);
+    bool sum = w->other && how == 0, bucket = w->other && how == 1;
     w->hopeless = !w->other && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
     w->truth[0] = world_mix(seed, 1);
     for (uint64_t s = 0; s < STEPS_MAX; s++) w->truth[s + 1] = world_step(w->truth[s], s);
@@ -323,8 +327,9 @@ static void set_up(struct world *w, uint64_t seed)
         w->process[i] =
             (struct process){.world = w,
                              .rank = i,
-                             .nccl = i && i == w->other && !sum ? 22705 : 22809,
+                             .nccl = i && i == w->other && !sum && !bucket ? 22705 : 22809,
                              .sum = i && i == w->other && sum ? WK_SUM_BF16 : WK_SUM_FP32,
+                             .bucket_bytes = i && i == w->other && bucket ? BUCKET - 1 : BUCKET,
                              .starts_ns = (int64_t)world_below(w, 500) * LH_MS};
 }
 

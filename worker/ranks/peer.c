@@ -35,6 +35,11 @@ struct wk_peer {
 
 // ---------------------------------------------------------------- the compute lane
 
+static void tell_final(void *arg, uint64_t from)
+{
+    wk_peers_final(((struct wk_peer *)arg)->peers, from);
+}
+
 static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *task)
 {
     struct wk_share share = {0};
@@ -47,7 +52,9 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
         return lh_fail(LH_ERR_CONFIG, "the leader's sequences are longer than %u", p->conf.length);
     struct wk_part part = wk_peers_part(p->step.step.sequences, task->part, task->parts);
     memset(gradient, 0, (p->state.values + WK_FIGURES) * sizeof *gradient);
-    LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, gradient, &share));
+    const struct wk_final final = {tell_final, p};
+    LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, gradient, &final,
+                         &share));
     wk_figures_put(gradient + p->state.values, task->part, &share);
     atomic_fetch_add(&p->parts, 1);
     atomic_fetch_add(&p->sequences, part.count);

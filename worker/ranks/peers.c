@@ -1,8 +1,9 @@
 // A process of a region of peers. See peers.h.
 //
 // Invariants: 1. the state machine and the channel are touched on the region's thread alone; 2. the
-// trainer's arrays are the compute lane's from COMPUTE to computed(), else the region's while a
-// step is wanted (leader) or always (member); 3. after ENDED nothing more comes.
+// trainer's arrays are the compute lane's from COMPUTE to computed(), but for what it said is
+// final; else the region's while a step is wanted (leader) or always (member); 3. after ENDED
+// nothing more comes.
 #include "worker/ranks/peers.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ struct wk_peers {
     bool wanted, changed; // leader: a step that the thread has not taken yet
     uint64_t number;
     struct lh_buf wish; // its payload
+    uint64_t final;     // Values at the gradient's end that the task under way is past.
     bool task, computing, fine, stepped, ended, quit, over;
     struct wk_peers_task now;
     struct lh_buf payload; // The task's.
@@ -90,6 +92,7 @@ static void compute(void *arg, uint64_t step, uint32_t part, uint32_t parts, str
     lh_buf_clear(&p->payload);
     lh_put(&p->payload, payload.data, payload.len);
     p->now = (struct wk_peers_task){.part = part, .parts = parts};
+    p->final = 0;
     p->task = p->computing = true;
     p->fine = !lh_buf_err(&p->payload);
     pthread_cond_broadcast(&p->come);
@@ -105,6 +108,15 @@ static enum wk_region_progress computed(void *arg)
                                               : WK_REGION_WRONG;
     pthread_mutex_unlock(&p->lock);
     return is;
+}
+
+static uint64_t final(void *arg)
+{
+    struct wk_peers *p = arg;
+    pthread_mutex_lock(&p->lock);
+    uint64_t values = p->final;
+    pthread_mutex_unlock(&p->lock);
+    return values;
 }
 
 static lh_err apply(void *arg)
@@ -240,8 +252,8 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {compute, computed,     apply,
-                                                   step_of, digest_state, digest_parameters};
+    static const struct wk_region_work_ops work = {
+        compute, final, computed, apply, step_of, digest_state, digest_parameters};
     static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
@@ -252,6 +264,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .share_bytes = 3 * bytes,
         .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum),
         .sum = p->conf.sum,
+        .bucket_bytes = p->conf.bucket_bytes,
         .gather_ns = p->conf.gather_ns,
         .hello_ns = 200 * LH_MS,
         .beat_ns = 500 * LH_MS,
@@ -303,6 +316,8 @@ static LH_MUST lh_err make(struct wk_peers *p)
         .parts = 4,
         .sum = s->gradient,
         .sums = s->values + WK_FIGURES,
+        .behind = WK_FIGURES,
+        .bucket_bytes = p->conf.bucket_bytes,
         .type = p->conf.sum,
     };
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -324,6 +339,7 @@ lh_err wk_peers_start(const struct wk_peers_conf *conf, struct wk_peers **out)
         return lh_fail(LH_ERR_NO_MEMORY, "a region of ranks");
     }
     p->conf = *conf;
+    if (!p->conf.bucket_bytes) p->conf.bucket_bytes = WK_COMM_BUCKET_BYTES;
     p->bell = -1;
     p->wish = p->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
     pthread_mutex_init(&p->lock, NULL);
@@ -352,6 +368,7 @@ void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)
     pthread_mutex_lock(&p->lock);
     *out = p->status;
     pthread_mutex_unlock(&p->lock);
+    out->counts = wk_comm_counts(p->conf.comm);
 }
 
 // ---------------------------------------------------------------- the compute lane
@@ -396,6 +413,15 @@ void wk_peers_computed(struct wk_peers *p, bool fine)
     pthread_mutex_lock(&p->lock);
     p->fine &= fine;
     p->computing = false;
+    pthread_mutex_unlock(&p->lock);
+    ring(p);
+}
+
+void wk_peers_final(struct wk_peers *p, uint64_t from)
+{
+    pthread_mutex_lock(&p->lock);
+    LH_ASSERT(p->computing && from <= p->conf.state.values);
+    p->final = p->conf.state.values - from;
     pthread_mutex_unlock(&p->lock);
     ring(p);
 }

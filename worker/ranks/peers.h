@@ -23,7 +23,8 @@ struct wk_peers_conf {
     const char *address;
     struct wk_tls_conf tls;
     uint32_t rank, ranks;
-    enum wk_sum_type sum; // As what gradients cross; the same for all ranks.
+    enum wk_sum_type sum;  // As what gradients cross; the same for all ranks.
+    uint64_t bucket_bytes; // A bucket of the sum; the same for all ranks. 0: WK_COMM_BUCKET_BYTES
     int64_t patience_ns;  // How long a rank may take for its part of a step.
     // How long a leader waits for ranks that are not there, before it goes on without them.
     int64_t gather_ns;
@@ -50,7 +51,8 @@ struct wk_peers_status {
     uint64_t members; // A bit a rank, of the epoch that stands or stood last; 0: none did.
     uint64_t epochs, failures;
     uint64_t digest;                 // The digest of the parameters that the last step left.
-    double bytes_per_s;              // A reduction's, measured.
+    double bytes_per_s;              // A reduction's, at least; measured.
+    struct wk_comm_counts counts;    // Buckets that were summed.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 
@@ -68,6 +70,9 @@ void wk_peers_want(struct wk_peers *p, uint64_t number, struct lh_span payload, 
 // Waits until there is something.
 enum wk_peers_what wk_peers_wait(struct wk_peers *p, struct wk_peers_task *out);
 void wk_peers_computed(struct wk_peers *p, bool fine);
+// Between COMPUTE and wk_peers_computed(): values of the gradient from `from` on are final. They
+// are the region's from here on, as all are from wk_peers_computed() on.
+void wk_peers_final(struct wk_peers *p, uint64_t from);
 // Whoever waits gets ENDED with LH_ERR_CANCELLED, from now on. Any thread.
 void wk_peers_leave(struct wk_peers *p);
 

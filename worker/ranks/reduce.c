@@ -60,8 +60,8 @@ static void close_none(struct wk_reduce *r, bool done)
 
 struct wk_reduce *wk_reduce_none(void)
 {
-    static const struct wk_reduce_ops ops = {"none",  parameters, bind,  deal,      gather,
-                                             applied, watch,      leave, close_none};
+    static const struct wk_reduce_ops ops = {"none", parameters, bind,  deal,  gather,
+                                             NULL,   applied,    watch, leave, close_none};
     static const struct wk_reduce none = {&ops};
     return (struct wk_reduce *)(uintptr_t)&none; // has no state that could change
 }

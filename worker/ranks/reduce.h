@@ -20,6 +20,12 @@
 // that hold parameters and optimizer of their own and take every step themselves. There a lost rank
 // costs the step that was under way: gather() clears the gradient and deals the step anew, and all
 // that was summed up of it is forgotten.
+//
+// Peers sum up a gradient in buckets, from its end to its start, then what stands behind it. A
+// bucket is summed as soon as all ranks' backward passes are past it, while they go on. Buckets
+// are ranks.bucket_bytes each, but the one at the start, which is what is left: all ranks cut the
+// gradient alike, whatever of it is final when. A value's sum is the same in buckets of any size
+// (but for NCCL's own order), and beside the backward pass or after it.
 #ifndef WK_REDUCE_H
 #define WK_REDUCE_H
 
@@ -97,6 +103,9 @@ struct wk_reduce_ops {
     // says that it never will be.
     lh_err (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing);
+    // Compute lane, between deal() and gather(): values of the gradient from `from` on are final,
+    // and belong to the others' sum until gather() returns. NULL: they stay the caller's.
+    void (*final)(struct wk_reduce *r, uint64_t from);
     void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step is taken
     // Loop thread, about once a second: looks which ranks are there, and logs those that came and
     // went. Returns their number, the leader included.

@@ -98,6 +98,12 @@ static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *s
     return LH_OK;
 }
 
+static void final(struct wk_reduce *r, uint64_t from)
+{
+    struct leader *l = leader_of(r);
+    if (l->dealt) wk_peers_final(l->peers, from);
+}
+
 static void applied(struct wk_reduce *r)
 {
     struct leader *l = leader_of(r);
@@ -142,8 +148,8 @@ void wk_reduce_peers_status(struct wk_reduce *r, struct wk_peers_status *out)
 
 lh_err wk_reduce_peers_create(const struct wk_reduce_peers_conf *conf, struct wk_reduce **out)
 {
-    static const struct wk_reduce_ops ops = {"peers", parameters, bind,  deal,        gather,
-                                             applied, watch,      leave, close_leader};
+    static const struct wk_reduce_ops ops = {"peers", parameters, bind,  deal,  gather,
+                                             final,   applied,    watch, leave, close_leader};
     struct leader *l = calloc(1, sizeof *l);
     if (!l) {
         wk_comm_destroy(conf->peers.comm);

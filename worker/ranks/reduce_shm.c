@@ -316,8 +316,8 @@ static void close_leader(struct wk_reduce *r, bool done)
     free(l);
 }
 
-static const struct wk_reduce_ops ops = {"shm",   parameters, bind,  deal,        gather,
-                                         applied, watch,      leave, close_leader};
+static const struct wk_reduce_ops ops = {"shm", parameters, bind,  deal,  gather,
+                                         NULL,  applied,    watch, leave, close_leader};
 
 // ---------------------------------------------------------------- the segment
 

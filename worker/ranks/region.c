@@ -112,6 +112,7 @@ static void say_hello(struct wk_region *r, int64_t now)
     struct wk_region_message m = {.kind = WK_REGION_HELLO,
                                   .nccl = r->conf.comm->version(r->conf.comm_arg),
                                   .sum = r->conf.sum,
+                                  .bucket_bytes = r->conf.bucket_bytes,
                                   .epoch = r->epoch,
                                   .step = r->conf.work->step(r->conf.work_arg),
                                   .digest = r->digest};

@@ -11,6 +11,8 @@
 //   WAIT -> INIT -> SHARE -> STANDS -> (SHARE ->) COMPUTE -> REDUCE -> STANDS ...
 //   and from anywhere: ABORTS -> WAIT, or END
 //
+// The sum begins in COMPUTE, with what the computation says is final; REDUCE is the rest of it.
+//
 //  1. A step is counted when the leader has applied it, once: its hook `stepped` says so.
 //  2. Nobody computes or reduces in an epoch whose abort it has seen; nobody begins another one
 //     before its own abort is over and its own computation has ended.
@@ -22,6 +24,8 @@
 //     to the worker, who may change the parameters. What it changed reaches the others before the
 //     next step's computation.
 //  6. A member whose parameters are not the leader's fails the epoch and takes the leader's.
+//  7. Nothing of a gradient is handed to the sum before the computation says that it is final; what
+//     a failure finds summed already is worth nothing: the step begins from an empty gradient.
 //
 // Pure: no clock, no thread, no file. Time comes with each call; channel, collectives and training
 // are tables. All calls on one thread, none of which blocks.
@@ -51,7 +55,10 @@ struct wk_region_comm_ops {
     // poll() as well.
     void (*init)(void *arg, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank);
     void (*share)(void *arg, enum wk_region_share what);
-    void (*reduce)(void *arg); // the gradient's sum over all, in buckets
+    // The gradient's sum over all, in buckets (reduce.h). The first `final` values in the order in
+    // which they are summed are; called again as more are, UINT64_MAX at last, for all. poll() says
+    // BUSY until then, and until all are summed.
+    void (*reduce)(void *arg, uint64_t final);
     // WRONG: an error of its own or a peer's. STICKY: the device is lost until
     // the process ends.
     enum wk_region_progress (*poll)(void *arg);
@@ -69,6 +76,8 @@ struct wk_region_work_ops {
     // What an earlier one left is worthless.
     void (*compute)(void *arg, uint64_t step, uint32_t part, uint32_t parts,
                     struct lh_span payload);
+    // While it computes: how many values at the gradient's end will not change any more.
+    uint64_t (*final)(void *arg);
     enum wk_region_progress (*computed)(void *arg);
     lh_err (*apply)(void *arg); // the optimizer's step by the reduced gradient
     // Steps that are applied; the digest of all state that is shared. Leader's
@@ -90,6 +99,7 @@ struct wk_region_conf {
     uint64_t life;                      // the process has it at random, never 0
     uint64_t share_bytes, reduce_bytes; // what share() and reduce() carry
     enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
+    uint64_t bucket_bytes;              // A bucket of the sum; all ranks must have the same.
     int64_t gather_ns; // how long the leader waits for ranks that are not there yet
     int64_t hello_ns;  // between two HELLOs
     int64_t beat_ns, silence_ns;
@@ -143,6 +153,8 @@ void wk_region_over(struct wk_region *r);
 enum wk_region_phase wk_region_phase_of(const struct wk_region *r);
 uint64_t wk_region_members(const struct wk_region *r); // 0: no epoch stands
 uint64_t wk_region_epochs(const struct wk_region *r);  // leader: that were begun
-double wk_region_bandwidth(const struct wk_region *r); // bytes a second, measured
+// Bytes a second of a reduction, measured. It takes as long as the rest of the backward pass at
+// least, so this is a lower bound.
+double wk_region_bandwidth(const struct wk_region *r);
 
 #endif

@@ -181,14 +181,21 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
 // True: the rank can't take part, and hears why.
 static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
-    char text[WK_REGION_TEXT_BYTES], has[32], leader[32];
+    char text[WK_REGION_TEXT_BYTES], has[32], leader[32], buckets[2][24];
     uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
     bool version = m->nccl != mine && !LH_BUG("region_any_version");
     bool sum = m->sum != r->conf.sum && !LH_BUG("region_any_sum");
-    if (!version && !sum) return false;
-    const char *what = version ? "NCCL" : "ranks.wire";
-    const char *theirs = version ? wk_nccl_version_text((int)m->nccl, has) : wk_sum_word(m->sum);
-    const char *ours = version ? wk_nccl_version_text((int)mine, leader) : wk_sum_word(r->conf.sum);
+    bool bucket = m->bucket_bytes != r->conf.bucket_bytes && !LH_BUG("region_any_bucket");
+    if (!version && !sum && !bucket) return false;
+    snprintf(buckets[0], sizeof buckets[0], "%llu", (unsigned long long)m->bucket_bytes);
+    snprintf(buckets[1], sizeof buckets[1], "%llu", (unsigned long long)r->conf.bucket_bytes);
+    const char *what = version ? "NCCL" : sum ? "ranks.wire" : "ranks.bucket_bytes";
+    const char *theirs = version ? wk_nccl_version_text((int)m->nccl, has)
+                         : sum   ? wk_sum_word(m->sum)
+                                 : buckets[0];
+    const char *ours = version ? wk_nccl_version_text((int)mine, leader)
+                       : sum   ? wk_sum_word(r->conf.sum)
+                               : buckets[1];
     int n = snprintf(text, sizeof text,
                      "rank %u has %s %s, the leader %s: give all ranks of a region the same",
                      m->rank, what, theirs, ours);

@@ -1,12 +1,15 @@
 // Encodes and decodes what the ranks of a region say to each other. See region_message.h.
 //
 // Little endian:
-//   0 u32 magic "WRGN"    4 u8 version 2   5 u8 kind   6 u8 rank   7 u8 share
+//   0 u32 magic "WRGN"    4 u8 version 3   5 u8 kind   6 u8 rank   7 u8 share
 //   (0, 1) 8 u32 nccl           12 u32 bytes of the payload
 //  16 u64 life           24 u64 epoch     32 u64 step  40 u64 digest
-//  48 u64 members        56 u8 sums in bf16 (0, 1)         57 23 zeros
+//  48 u64 members        56 u64 bytes of a bucket of the sum
+//  64 u8 sums in bf16 (0, 1)         65 15 zeros
 //  80 128 the communicator's id     208
 //  the payload
+//
+// Version 2 knew no buckets: the ranks of a region are of one version of Longhaul.
 //
 // A message is whole or refused: kinds, ranks and lengths are checked before
 // anything is believed.
@@ -17,7 +20,7 @@
 #include "common/base/check.h"
 
 static const uint32_t magic = 0x4e475257;
-enum { VERSION = 2, ZEROS = 23 };
+enum { VERSION = 3, ZEROS = 15 };
 
 LH_STATIC_ASSERT(WK_RANKS_MAX == 64, "a member is a bit of 64");
 
@@ -36,6 +39,7 @@ void wk_region_message_put(struct lh_buf *out, const struct wk_region_message *m
     lh_put_u64(out, m->step);
     lh_put_u64(out, m->digest);
     lh_put_u64(out, m->members);
+    lh_put_u64(out, m->bucket_bytes);
     lh_put_u8(out, m->sum == WK_SUM_BF16);
     lh_put_zeros(out, ZEROS);
     lh_put(out, m->id.bytes, sizeof m->id.bytes);
@@ -62,12 +66,13 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     out->step = lh_get_u64(&c);
     out->digest = lh_get_u64(&c);
     out->members = lh_get_u64(&c);
+    out->bucket_bytes = lh_get_u64(&c);
     uint8_t narrow = lh_get_u8(&c);
     out->sum = narrow ? WK_SUM_BF16 : WK_SUM_FP32;
     lh_get_into(&c, zeros, sizeof zeros);
     lh_get_into(&c, out->id.bytes, sizeof out->id.bytes);
     if (c.failed) return bad("it ends too soon");
-    if (is != magic || version != VERSION) return bad("no version 2");
+    if (is != magic || version != VERSION) return bad("no version 3");
     if (kind < WK_REGION_HELLO || kind >= WK_REGION_KINDS) return bad("no such kind");
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");

@@ -31,6 +31,7 @@ struct wk_region_message {
     uint32_t rank;          // the sender's
     uint32_t nccl;          // HELLO, EPOCH: the sender's NCCL, as it counts versions
     enum wk_sum_type sum;   // HELLO: as what the sender's gradients cross
+    uint64_t bucket_bytes;  // HELLO: in what buckets the sender sums gradients
     uint64_t life;          // the sender's process
     uint64_t epoch;         // HELLO: the last one that the sender was in; 0: none
     uint64_t step;          // HELLO: steps that the sender holds; EPOCH: the leader; STEP,

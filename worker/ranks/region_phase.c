@@ -3,7 +3,7 @@
 //
 // Invariants: 1. `comm` is set from init() until aborted(); 2. `computing` from
 // compute() until computed() says anything but BUSY; 3. WAIT is entered with
-// neither.
+// neither; 4. `given` only grows within a step, and is what final() said, or all.
 #include "worker/ranks/region_core.h"
 
 #include <stdarg.h>
@@ -75,6 +75,7 @@ static void compute(struct wk_region *r, int64_t now)
 {
     LH_ASSERT(!r->computing);
     r->computing = true;
+    if (!LH_BUG("region_given_kept")) r->given = 0;
     // Alone it keeps nobody waiting.
     wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
     r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
@@ -159,6 +160,15 @@ static enum wk_region_event apply(struct wk_region *r, int64_t now)
     return WK_REGION_APPLIED;
 }
 
+// Hands what is final to the sum.
+static void give(struct wk_region *r, uint64_t final, int64_t now)
+{
+    if (!r->comm || final <= r->given) return;
+    if (!r->given) r->given_ns = now;
+    r->given = final;
+    r->conf.comm->reduce(r->conf.comm_arg, final);
+}
+
 // True: what was computed may be used.
 static bool look_computed(struct wk_region *r)
 {
@@ -176,11 +186,15 @@ static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
         wk_region_end(r, LH_ERR_NON_FINITE, "a rank's gradient could not be computed");
         return WK_REGION_NOTHING;
     }
-    if (!may) return WK_REGION_NOTHING;
+    if (!may) {
+        bool early = LH_BUG("region_bucket_early");
+        give(r, early ? UINT64_MAX : r->conf.work->final(r->conf.work_arg), now);
+        return WK_REGION_NOTHING;
+    }
     if (!r->comm || LH_BUG("region_own_gradient")) return apply(r, now);
     // The others may compute as long as this rank might have.
     wk_region_go(r, WK_REGION_REDUCE, now, r->conf.compute_ns + op_ns(r, r->conf.reduce_bytes));
-    r->conf.comm->reduce(r->conf.comm_arg);
+    give(r, UINT64_MAX, now);
     return WK_REGION_NOTHING;
 }
 
@@ -188,7 +202,7 @@ static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
 // late.
 static void measure(struct wk_region *r, int64_t now)
 {
-    double seconds = (double)(now - r->since_ns) / (double)LH_SECOND;
+    double seconds = (double)(now - r->given_ns) / (double)LH_SECOND;
     if (seconds <= 0) return;
     double is = (double)r->conf.reduce_bytes / seconds;
     r->bytes_per_s = is > r->bytes_per_s ? is : 0.95 * r->bytes_per_s + 0.05 * is;

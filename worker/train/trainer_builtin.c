@@ -93,6 +93,12 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
     return LH_OK;
 }
 
+static void tell_final(void *arg, uint64_t from)
+{
+    struct wk_reduce *r = arg;
+    if (r->ops->final) r->ops->final(r, from);
+}
+
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
 static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_update *update,
                          struct wk_gathered *sum)
@@ -109,6 +115,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
         .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
         .update = update,
     };
+    const struct wk_final final = {tell_final, r};
     *sum = (struct wk_gathered){0};
     struct wk_part part;
     memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
@@ -117,7 +124,8 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
     do {
         struct wk_share share = {0};
         if (!err)
-            err = wk_passes_run(&b->passes, b->value, &step, part, fresh, b->gradient, &share);
+            err = wk_passes_run(&b->passes, b->value, &step, part, fresh, b->gradient, &final,
+                                &share);
         sum->nll += share.nll;
         if (share.first) sum->sample[sum->samples++] = share;
         fresh = false;

@@ -10,6 +10,8 @@
 // 2. The residual stream's gradient lives in one array, dx, to which each half of a layer adds.
 // 3. In the backward pass gu becomes its own gradient, and n1's array is not needed once the
 //    weight gradient is taken; the four temporaries below are the rest.
+// 4. The backward pass adds to the gradient from the end of the flat array on: head (unless it is
+//    the embedding), last norm, last layer, ..., embedding. What it is past it does not touch again.
 #include "worker/train/transformer.h"
 
 #include <inttypes.h>
@@ -344,9 +346,14 @@ static void backward_layer(struct wk_transformer *t, const float *params, uint32
                     gradient + at->norm1);
 }
 
+static void tell_final(const struct wk_final *final, uint64_t from)
+{
+    if (final && final->hook) final->hook(final->arg, from);
+}
+
 lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
                                const struct wk_batch *batch, float scale, float *gradient,
-                               double *nll_sum)
+                               const struct wk_final *final, double *nll_sum)
 {
     LH_ASSERT(t->conf.backward);
     LH_TRY(take_batch(t, batch, true));
@@ -356,11 +363,17 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
     uint32_t layers = t->conf.shape.layers;
     struct lk_attention shape = attention_of(t, batch->sequences, batch->length);
     *nll_sum = head_grad(t, params, rows, scale, gradient);
+    if (!t->conf.shape.tied) tell_final(final, t->head_at);
     memset(t->dx, 0, rows * t->dim * sizeof *t->dx);
     lk_rmsnorm_grad(rows, t->dim, t->layer[layers].x, params + t->norm_at, t->inverse_rms,
                     t->dnarrow, t->dx, gradient + t->norm_at);
-    for (uint32_t l = layers; l-- > 0;) backward_layer(t, params, l, rows, &shape, gradient);
+    tell_final(final, t->norm_at);
+    for (uint32_t l = layers; l-- > 0;) {
+        backward_layer(t, params, l, rows, &shape, gradient);
+        tell_final(final, t->at[l].norm1);
+    }
     lk_embed_grad(rows, t->dim, t->input, t->dx, gradient);
+    tell_final(final, 0);
     return LH_OK;
 }
 

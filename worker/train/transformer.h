@@ -21,6 +21,14 @@ struct wk_batch {
     size_t sequences, length, stride;
 };
 
+// Told while a gradient is made: its values from `from` on will not change any more. From the end
+// on, since a backward pass comes to the last layers first; the last call says 0. On the thread of
+// the call that makes the gradient.
+struct wk_final {
+    void (*hook)(void *arg, uint64_t from);
+    void *arg;
+};
+
 struct wk_transformer_conf {
     struct wk_shape shape;
     size_t length_max; // the longest sequence; at most shape.context
@@ -37,10 +45,10 @@ size_t wk_transformer_bytes(const struct wk_transformer *t); // scratch memory
 // Sum of negative log likelihoods over all rows, nats.
 LH_MUST lh_err wk_transformer_loss(struct wk_transformer *t, const float *params,
                                    const struct wk_batch *batch, double *nll_sum);
-// Also gradient[values] += scale * d(nll_sum)/d(params).
+// Also gradient[values] += scale * d(nll_sum)/d(params). `final` NULL: nobody is told.
 LH_MUST lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
                                        const struct wk_batch *batch, float scale, float *gradient,
-                                       double *nll_sum);
+                                       const struct wk_final *final, double *nll_sum);
 // logits[rows][vocab]; the id after a sequence's last input is not read.
 LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
                                      const struct wk_batch *batch, float *logits);

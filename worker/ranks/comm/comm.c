@@ -1,7 +1,9 @@
 // A communicator's thread. See comm.h.
 //
 // Invariants: 1. `order` is given only while it is NONE, but ABORT and QUIT, which replace what is
-// there; 2. `stop` is raised from abort() until the thread has freed everything.
+// there; 2. `stop` is raised from abort() until the thread has freed everything; 3. a bucket is
+// begun only when all of its values are among the `final` ones; 4. which buckets there are, and
+// their order, follows from `arrays` alone.
 #include "worker/ranks/comm/comm.h"
 
 #include <errno.h>
@@ -41,11 +43,54 @@ lh_err wk_comm_leaves(void)
 
 // ---------------------------------------------------------------- the thread
 
+// Begins a bucket: true once its values, up to the `needed`th in the order of the sum, are final.
+static bool is_final(struct wk_comm *c, uint64_t needed)
+{
+    pthread_mutex_lock(&c->lock);
+    bool is = c->final >= needed;
+    c->counts.buckets += is;
+    c->counts.early += is && c->final != UINT64_MAX;
+    pthread_mutex_unlock(&c->lock);
+    return is;
+}
+
+// The backward pass goes on; meanwhile the communicator may break.
+static LH_MUST lh_err wait_final(struct wk_comm *c, uint64_t needed)
+{
+    while (!is_final(c, needed)) {
+        struct pollfd p[] = {{c->bell, POLLIN, 0}, {c->wake, POLLIN, 0}};
+        int events = poll(p, LH_COUNT(p), c->ops->idle ? IDLE_MS : -1);
+        if (wk_comm_stopped(c)) return wk_comm_leaves();
+        silence(c->wake);
+        if (!events) LH_TRY(c->ops->idle(c));
+    }
+    return LH_OK;
+}
+
+static lh_err reduce_buckets(struct wk_comm *c)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    uint64_t end = a->sums - a->behind, values = end, most = wk_comm_bucket_values(a);
+    while (end) {
+        uint64_t n = end < most ? end : most;
+        end -= n;
+        LH_TRY(wait_final(c, values - end));
+        LH_TRY(c->ops->reduce(c, a->sum + end, n, !end && !a->behind));
+    }
+    for (uint64_t done = 0; done < a->behind;) {
+        uint64_t left = a->behind - done, n = left < most ? left : most;
+        LH_TRY(wait_final(c, UINT64_MAX));
+        LH_TRY(c->ops->reduce(c, a->sum + values + done, n, n == left));
+        done += n;
+    }
+    return LH_OK;
+}
+
 static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
-    if (order == WK_COMM_REDUCE) return c->ops->reduce(c, a->sum, a->sums, a->type);
+    if (order == WK_COMM_REDUCE) return reduce_buckets(c);
     return c->ops->share(c, a->part, c->what == WK_REGION_SHARE_ALL ? a->parts : 1);
 }
 
@@ -54,6 +99,7 @@ static void finish(struct wk_comm *c, enum wk_comm_order order, lh_err err)
 {
     if (c->order == order) c->order = WK_COMM_NONE;
     c->stands |= order == WK_COMM_INIT && !err;
+    if (order == WK_COMM_REDUCE && !err) c->reducing = false;
     c->progress = !err ? WK_REGION_OK : err == LH_ERR_IO ? WK_REGION_STICKY : WK_REGION_WRONG;
     if (err) snprintf(c->why, sizeof c->why, "%s", lh_err_text(err));
 }
@@ -145,7 +191,16 @@ static void order(struct wk_comm *c, enum wk_comm_order what)
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told)
 {
     c->arrays = *arrays;
+    if (!c->arrays.bucket_bytes) c->arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
     c->told = told;
+}
+
+struct wk_comm_counts wk_comm_counts(struct wk_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    struct wk_comm_counts counts = c->counts;
+    pthread_mutex_unlock(&c->lock);
+    return counts;
 }
 
 void wk_comm_destroy(struct wk_comm *c)
@@ -180,7 +235,7 @@ static void init(void *arg, const struct wk_nccl_id *id, uint32_t ranks, uint32_
     c->id = *id;
     c->ranks = ranks;
     c->rank = rank;
-    c->aborted = false;
+    c->aborted = c->reducing = false;
     order(c, WK_COMM_INIT);
 }
 
@@ -190,9 +245,19 @@ static void share(void *arg, enum wk_region_share what)
     order(arg, WK_COMM_SHARE);
 }
 
-static void reduce(void *arg)
+// One that failed meanwhile stays so: poll() has not said it yet.
+static void reduce(void *arg, uint64_t final)
 {
-    order(arg, WK_COMM_REDUCE);
+    struct wk_comm *c = arg;
+    pthread_mutex_lock(&c->lock);
+    bool first = !c->reducing;
+    c->reducing = true;
+    c->final = final;
+    pthread_mutex_unlock(&c->lock);
+    if (first)
+        order(c, WK_COMM_REDUCE);
+    else
+        ring(c->wake);
 }
 
 static enum wk_region_progress progress(void *arg)

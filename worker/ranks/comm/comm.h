@@ -16,19 +16,27 @@
 #include "common/env/env.h"
 #include "worker/ranks/region.h"
 
+enum { WK_COMM_BUCKET_BYTES = 25 << 20 }; // as PyTorch's DDP has it (bucket_cap_mb)
 enum { WK_COMM_TEXT_BYTES = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
 
 struct wk_comm_part { // memory that rank 0 gives to all
     void *data;
     size_t bytes;
 };
-// Memory on the host that the collectives work on. Nobody else touches it while one is under way.
+// Memory on the host that the collectives work on. Nobody else touches it while one is under way,
+// but what of `sum` is not final yet.
 struct wk_comm_arrays {
     struct wk_comm_part part[WK_COMM_PARTS]; // part 0: the parameters
     uint32_t parts;
     float *sum; // is added up over all ranks
     uint64_t sums;
+    uint64_t behind;       // The last of them, which are summed up last of all.
+    uint64_t bucket_bytes; // between ranks; 0: WK_COMM_BUCKET_BYTES
     enum wk_sum_type type; // As what they cross between ranks.
+};
+struct wk_comm_counts {
+    uint64_t buckets; // whose sum was begun
+    uint64_t early;   // of them: before the backward pass had ended here
 };
 
 struct wk_comm;
@@ -42,7 +50,8 @@ struct wk_comm_ops {
     // communicator.
     lh_err (*init)(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t ranks, uint32_t rank);
     lh_err (*share)(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts);
-    lh_err (*reduce)(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type);
+    // A bucket. Its sum may come later, that of the `last` one and of all before it at once.
+    lh_err (*reduce)(struct wk_comm *c, float *bucket, uint64_t values, bool last);
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
@@ -74,6 +83,9 @@ struct wk_comm { // first in an implementation's struct
     struct wk_nccl_id id;
     uint32_t ranks, rank;
     enum wk_region_share what;
+    bool reducing;  // REDUCE was ordered, and did not end well yet
+    uint64_t final; // values that it may sum up; UINT64_MAX: all
+    struct wk_comm_counts counts;
     char why[WK_COMM_TEXT_BYTES];     // the last failure's text
     char why_out[WK_COMM_TEXT_BYTES]; // the region's thread's copy of it
 };
@@ -82,6 +94,7 @@ struct wk_comm { // first in an implementation's struct
 LH_MUST lh_err wk_comm_start(struct wk_comm *c);
 // Names the arrays that the operations work on, before the first of them.
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told);
+struct wk_comm_counts wk_comm_counts(struct wk_comm *c); // any thread
 // Ends the thread, whatever it does, and frees `c`. One that does not end within WK_COMM_LEAVE_MS,
 // because an abort hangs, keeps its memory: the process ends. NULL is allowed.
 void wk_comm_destroy(struct wk_comm *c);
@@ -89,6 +102,11 @@ void wk_comm_destroy(struct wk_comm *c);
 extern const struct wk_region_comm_ops wk_comm_region;
 
 // ---- for implementations, on the communicator's thread
+// Values of a bucket.
+static inline uint64_t wk_comm_bucket_values(const struct wk_comm_arrays *a)
+{
+    return a->bucket_bytes / wk_sum_bytes(a->type);
+}
 static inline bool wk_comm_stopped(struct wk_comm *c)
 {
     return atomic_load(&c->stop);

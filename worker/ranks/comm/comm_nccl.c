@@ -33,7 +33,7 @@ struct device_comm {
     struct wk_nccl nccl;
     struct lk_gpu gpu;
     int device;
-    size_t bucket_bytes;
+    unsigned buckets; // That were summed: they take turns in the slots.
     wk_nccl_comm comm; // NULL: none
     lk_gpu_stream stream;
     struct slot slot[SLOTS];
@@ -138,25 +138,20 @@ static LH_MUST lh_err fetch(struct device_comm *d, struct slot *s, void *to)
     return device_err(d, b->streams->event_record(s->event, d->stream), "an event");
 }
 
-// From the end on: a backward pass finishes the last layers' gradients first.
-static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type)
+// A bucket's sum comes while the next one is on its way.
+static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
     struct device_comm *d = comm_of(c);
-    bool narrow = type == WK_SUM_BF16;
-    size_t each = wk_sum_bytes(type), most = d->bucket_bytes / each;
-    for (uint64_t end = sums, n = 0; end; n++) {
-        size_t count = end < most ? (size_t)end : most;
-        struct slot *s = &d->slot[n % SLOTS];
-        float *at = sum + (end -= count);
-        LH_TRY(begin(d, s, at, count * each, narrow));
-        LH_TRY(settle(d,
-                      d->nccl.api.all_reduce(s->device, s->device, count,
-                                             narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM,
-                                             d->comm, d->stream),
-                      "AllReduce"));
-        LH_TRY(fetch(d, s, at));
-    }
-    return finish_all(d);
+    bool narrow = c->arrays.type == WK_SUM_BF16;
+    struct slot *s = &d->slot[d->buckets++ % SLOTS];
+    LH_TRY(begin(d, s, bucket, values * wk_sum_bytes(c->arrays.type), narrow));
+    LH_TRY(settle(d,
+                  d->nccl.api.all_reduce(s->device, s->device, values,
+                                         narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM, d->comm,
+                                         d->stream),
+                  "AllReduce"));
+    LH_TRY(fetch(d, s, bucket));
+    return last ? finish_all(d) : LH_OK;
 }
 
 static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_part *part)
@@ -166,7 +161,7 @@ static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_par
         size_t bytes = part->bytes - at;
         struct slot *s = &d->slot[n % SLOTS];
         uint8_t *here = (uint8_t *)part->data + at;
-        if (bytes > d->bucket_bytes) bytes = d->bucket_bytes;
+        if (bytes > d->base.arrays.bucket_bytes) bytes = d->base.arrays.bucket_bytes;
         LH_TRY(begin(d, s, root ? here : NULL, bytes, false));
         LH_TRY(settle(d,
                       d->nccl.api.broadcast(s->device, s->device, bytes, WK_NCCL_UINT8, 0, d->comm,
@@ -203,8 +198,8 @@ static LH_MUST lh_err make_buffers(struct device_comm *d)
     LH_TRY(device_err(d, b->streams->create(&d->stream), "a stream"));
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &d->slot[i];
-        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->bucket_bytes), "memory for a bucket"));
-        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->bucket_bytes),
+        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.bucket_bytes), "memory for a bucket"));
+        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->base.arrays.bucket_bytes),
                           "pinned memory for a bucket"));
         LH_TRY(device_err(d, b->streams->event_create(&s->event), "an event"));
     }
@@ -285,7 +280,6 @@ lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm 
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");
     d->base.ops = &ops;
-    d->bucket_bytes = conf->bucket_bytes ? conf->bucket_bytes : WK_COMM_BUCKET_BYTES;
     lh_err err = open_libraries(conf, d);
     if (!err) tell(conf, d);
     if (!err) err = wk_comm_start(&d->base);

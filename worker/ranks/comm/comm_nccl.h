@@ -6,8 +6,6 @@
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
 
-enum { WK_COMM_BUCKET_BYTES = 32 << 20 };
-
 struct wk_comm_nccl_conf {
     struct lh_log *log;
     const char *library;   // NCCL's file; "": where wk_nccl_open() looks
@@ -15,8 +13,7 @@ struct wk_comm_nccl_conf {
     const char *interface; // NCCL's own connections are bound to it.
     const char *log_file;  // NCCL's warnings go there.
     uint32_t rank;
-    int device;          // -1: the rank's number, modulo the devices
-    size_t bucket_bytes; // 0: WK_COMM_BUCKET_BYTES
+    int device; // -1: the rank's number, modulo the devices
 };
 
 // Opens both libraries, and logs which, and the environment that NCCL will have. LH_ERR_UNSUPPORTED

@@ -302,9 +302,10 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
     return LH_OK;
 }
 
-static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type)
+static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
-    return wk_ring_sum(&tcp_of(c)->ring, sum, sums, type);
+    (void)last; // each has its sum at once
+    return wk_ring_sum(&tcp_of(c)->ring, bucket, values, c->arrays.type);
 }
 
 static void end(struct wk_comm *c)

@@ -109,7 +109,7 @@ static void gradients_accumulate(void **state)
     for (size_t s = 2; s-- > 0;) {
         double nll;
         struct wk_batch b = {c.ids + s * (c.length + 1), 1, c.length, c.length + 1};
-        assert_int_equal(wk_transformer_gradient(t, c.value, &b, 0.5f / (float)c.length, g, &nll),
+        assert_int_equal(wk_transformer_gradient(t, c.value, &b, 0.5f / (float)c.length, g, NULL, &nll),
                          LH_OK);
         total += nll;
     }
@@ -144,12 +144,12 @@ static void chunks_of_the_head_add_up(void **state)
 
     double whole_nll, loss_nll, sum = 0.0;
     struct wk_batch batch = {ids, SEQUENCES, LENGTH, LENGTH};
-    assert_int_equal(wk_transformer_gradient(t, value, &batch, 0.01f, whole, &whole_nll), LH_OK);
+    assert_int_equal(wk_transformer_gradient(t, value, &batch, 0.01f, whole, NULL, &whole_nll), LH_OK);
     assert_int_equal(wk_transformer_loss(t, value, &batch, &loss_nll), LH_OK);
     for (size_t s = 0; s < SEQUENCES; s++) {
         double nll;
         struct wk_batch one = {ids + s * LENGTH, 1, LENGTH, LENGTH};
-        assert_int_equal(wk_transformer_gradient(t, value, &one, 0.01f, parts, &nll), LH_OK);
+        assert_int_equal(wk_transformer_gradient(t, value, &one, 0.01f, parts, NULL, &nll), LH_OK);
         sum += nll;
     }
     assert_true(fabs(whole_nll / sum - 1.0) < 1e-6 && fabs(loss_nll / sum - 1.0) < 1e-6);

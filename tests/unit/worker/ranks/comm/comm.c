@@ -54,7 +54,7 @@ static void what_is_left_at_an_abort_says_so(void **state)
     wk_comm_region.init(&c, &id, 1, 0);
     assert_int_equal(eventfd_read(told, &count), 0);
     assert_int_equal(wk_comm_region.poll(&c), WK_REGION_OK);
-    wk_comm_region.reduce(&c);
+    wk_comm_region.reduce(&c, UINT64_MAX);
     assert_int_equal(eventfd_read(under_way, &count), 0);
     wk_comm_region.abort(&c);
     while (!wk_comm_region.aborted(&c)) assert_int_equal(eventfd_read(told, &count), 0);

@@ -92,7 +92,7 @@ static void one_epoch(struct rank *k, enum wk_sum_type type)
     all_well(k);
     for (int i = 0; i < RANKS; i++)
         for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], (float)v, 0);
-    for (int i = 0; i < RANKS; i++) wk_comm_region.reduce(k[i].comm);
+    for (int i = 0; i < RANKS; i++) wk_comm_region.reduce(k[i].comm, UINT64_MAX);
     all_well(k);
     for (int i = 0; i < RANKS; i++)
         for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], sum_of(type, v), 0);

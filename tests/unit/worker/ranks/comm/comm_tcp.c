@@ -97,7 +97,7 @@ static void begin_all(struct world *w, struct wk_nccl_id *id)
 static void sum_up(struct world *w, float *out)
 {
     fill(w);
-    for (uint32_t rank = 0; rank < RANKS; rank++) wk_comm_region.reduce(w->comm[rank]);
+    for (uint32_t rank = 0; rank < RANKS; rank++) wk_comm_region.reduce(w->comm[rank], UINT64_MAX);
     all_well(w);
     for (uint32_t rank = 1; rank < RANKS; rank++)
         assert_memory_equal(w->x[rank], w->x[0], VALUES * sizeof(float));
@@ -173,7 +173,7 @@ static void leave_and_begin_anew(void **state)
     begin_all(&w, &id);
     all_well(&w);
     sum_up(&w, sum);
-    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) wk_comm_region.reduce(w.comm[rank]);
+    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) wk_comm_region.reduce(w.comm[rank], UINT64_MAX);
     wk_comm_region.abort(w.comm[RANKS - 1]);
     assert_int_equal(wait_for(&w, 0), WK_REGION_WRONG);
     abort_all(&w);
