@@ -122,8 +122,8 @@ lh_err case_solve(const struct case_file *c, struct case_answer *out)
     LH_TRY_TO(out, err, wk_transformer_create(&conf, &t));
     LH_TRY_TO(out, err, answer_alloc(c, out));
     LH_TRY_TO(out, err, wk_transformer_logits(t, c->value, &batch, out->logits));
-    err = wk_transformer_gradient(t, c->value, &batch, (float)(1.0 / (double)rows), out->gradient, NULL,
-                                  &out->nll_sum);
+    err = wk_transformer_gradient(t, c->value, &batch, (float)(1.0 / (double)rows), out->gradient,
+                                  NULL, &out->nll_sum);
 out:
     wk_transformer_destroy(t);
     if (err != LH_OK) case_answer_free(out);

@@ -103,8 +103,7 @@ static void compute(void *arg, uint64_t step, uint32_t part, uint32_t parts, str
     memcpy(&seed, payload.data, sizeof seed);
     for (uint64_t b = 0; b < BUCKETS; b++) {
         p->gradient[b] = 0;
-        for (uint64_t i = from; i < until; i++)
-            p->gradient[b] += gradient_of(p->param, seed, i, b);
+        for (uint64_t i = from; i < until; i++) p->gradient[b] += gradient_of(p->param, seed, i, b);
         p->value[b] = world_mix(p->gradient[b], 1);
     }
     p->computing = true;

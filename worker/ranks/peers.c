@@ -252,8 +252,8 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {
-        compute, final, computed, apply, step_of, digest_state, digest_parameters};
+    static const struct wk_region_work_ops work = {compute, final,        computed,         apply,
+                                                   step_of, digest_state, digest_parameters};
     static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;

@@ -25,7 +25,7 @@ struct wk_peers_conf {
     uint32_t rank, ranks;
     enum wk_sum_type sum;  // As what gradients cross; the same for all ranks.
     uint64_t bucket_bytes; // A bucket of the sum; the same for all ranks. 0: WK_COMM_BUCKET_BYTES
-    int64_t patience_ns;  // How long a rank may take for its part of a step.
+    int64_t patience_ns;   // How long a rank may take for its part of a step.
     // How long a leader waits for ranks that are not there, before it goes on without them.
     int64_t gather_ns;
     struct wk_comm *comm;         // takes

@@ -34,9 +34,8 @@ static lh_err compute(struct wk_rank *r)
     struct wk_share share = {0};
     LH_TRY(wk_seat_wait(r->seat, &task));
     memset(task.gradient, 0, task.step.values * sizeof *task.gradient);
-    lh_err err =
-        wk_passes_run(&r->passes, task.params, &task.step, task.part, true, task.gradient, NULL,
-                      &share);
+    lh_err err = wk_passes_run(&r->passes, task.params, &task.step, task.part, true, task.gradient,
+                               NULL, &share);
     wk_seat_give(r->seat, err ? NULL : &share);
     atomic_fetch_add(&r->tasks, 1);
     atomic_fetch_add(&r->sequences, task.part.count);

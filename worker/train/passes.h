@@ -18,7 +18,6 @@ struct wk_passes {
 // whose whole gradient is measured after it, nor of an empty part. NULL: nobody is told.
 LH_MUST lh_err wk_passes_run(const struct wk_passes *p, const float *params,
                              const struct wk_reduce_step *step, struct wk_part part, bool fresh,
-                             float *gradient, const struct wk_final *final,
-                             struct wk_share *share);
+                             float *gradient, const struct wk_final *final, struct wk_share *share);
 
 #endif

@@ -11,7 +11,8 @@
 // 3. In the backward pass gu becomes its own gradient, and n1's array is not needed once the
 //    weight gradient is taken; the four temporaries below are the rest.
 // 4. The backward pass adds to the gradient from the end of the flat array on: head (unless it is
-//    the embedding), last norm, last layer, ..., embedding. What it is past it does not touch again.
+//    the embedding), last norm, last layer, ..., embedding. What it is past it does not touch
+//    again.
 #include "worker/train/transformer.h"
 
 #include <inttypes.h>

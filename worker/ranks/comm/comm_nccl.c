@@ -33,7 +33,7 @@ struct device_comm {
     struct wk_nccl nccl;
     struct lk_gpu gpu;
     int device;
-    unsigned buckets; // That were summed: they take turns in the slots.
+    unsigned buckets;  // That were summed: they take turns in the slots.
     wk_nccl_comm comm; // NULL: none
     lk_gpu_stream stream;
     struct slot slot[SLOTS];
@@ -198,7 +198,8 @@ static LH_MUST lh_err make_buffers(struct device_comm *d)
     LH_TRY(device_err(d, b->streams->create(&d->stream), "a stream"));
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &d->slot[i];
-        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.bucket_bytes), "memory for a bucket"));
+        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.bucket_bytes),
+                          "memory for a bucket"));
         LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->base.arrays.bucket_bytes),
                           "pinned memory for a bucket"));
         LH_TRY(device_err(d, b->streams->event_create(&s->event), "an event"));

@@ -1,5 +1,7 @@
-// The digest by which the ranks of a region compare their parameters: a bit that differs anywhere
-// shows, in the middle, in what is left over at the end, and in what was digested before.
+// Two processes of a region in one, over TCP: what their lanes say is final is summed while they go
+// on. The digest by which the ranks of a region compare their parameters: a bit that differs
+// anywhere shows, in the middle, in what is left over at the end, and in what was digested before.
+// labels: tsan
 #include "worker/ranks/peers.h"
 
 #include <setjmp.h>
@@ -7,7 +9,117 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "common/env/env.h"
+#include "worker/ranks/comm/comm_tcp.h"
+
+enum { RANKS = 2, VALUES = 3000, BUCKET_VALUES = 1024, LATE = 900 };
+
+struct process {
+    struct wk_peers *peers;
+    struct wk_reduce_state state;
+    uint64_t steps;
+    _Atomic uint64_t applied;
+};
+
+static lh_err apply(void *arg)
+{
+    struct process *p = arg;
+    p->steps++;
+    p->applied++;
+    return LH_OK;
+}
+
+static void open_process(struct lh_env *env, struct process *p, uint32_t rank)
+{
+    const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
+    struct wk_reduce_state *s = &p->state;
+    s->values = VALUES;
+    s->steps = &p->steps;
+    s->value = calloc(VALUES, sizeof(float));
+    s->m = calloc(VALUES, sizeof(float));
+    s->v = calloc(VALUES, sizeof(float));
+    s->gradient = calloc(VALUES + WK_FIGURES, sizeof(float));
+    assert_true(s->value && s->m && s->v && s->gradient);
+    struct wk_peers_conf conf = {.env = env,
+                                 .rank = rank,
+                                 .ranks = RANKS,
+                                 .bucket_bytes = BUCKET_VALUES * sizeof(float),
+                                 .address = "",
+                                 .patience_ns = 600 * LH_SECOND,
+                                 .gather_ns = 600 * LH_SECOND,
+                                 .state = *s,
+                                 .apply = apply,
+                                 .arg = p};
+    snprintf(conf.name, sizeof conf.name, "/longhaul-early-%d", (int)getpid());
+    assert_int_equal(wk_comm_tcp_create(&tcp, &conf.comm), LH_OK);
+    assert_int_equal(wk_peers_start(&conf, &p->peers), LH_OK);
+}
+
+static void close_process(struct process *p)
+{
+    wk_peers_stop(p->peers, true);
+    free(p->state.value);
+    free(p->state.m);
+    free(p->state.v);
+    free(p->state.gradient);
+}
+
+static void fill_gradient(struct process *p, uint32_t rank, uint64_t from, uint64_t end)
+{
+    for (uint64_t i = from; i < end; i++) p->state.gradient[i] = (float)(i + rank * 10000);
+}
+
+static void until_early(struct process *p, uint64_t buckets)
+{
+    struct wk_peers_status is;
+    do usleep(1000);
+    while (wk_peers_status(p->peers, &is), is.counts.early != buckets);
+}
+
+// Two buckets are summed while both lanes are still at the start of the gradient.
+static void what_is_final_is_summed_early(void **state)
+{
+    static struct process p[RANKS];
+    struct wk_peers_task task;
+    struct lh_env *env;
+    (void)state;
+    assert_int_equal(lh_env_real_create(&env), LH_OK);
+    for (uint32_t rank = 0; rank < RANKS; rank++) open_process(env, &p[rank], rank);
+    for (uint64_t step = 0; step < 3; step++) {
+        wk_peers_want(p[0].peers, step, lh_span("step", 4), true);
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
+            memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
+            fill_gradient(&p[rank], rank, LATE, VALUES);
+            wk_peers_final(p[rank].peers, LATE);
+        }
+        for (uint32_t rank = 0; rank < RANKS; rank++) until_early(&p[rank], 2 * (step + 1));
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            fill_gradient(&p[rank], rank, 0, LATE);
+            p[rank].state.gradient[VALUES + rank] = 1;
+            wk_peers_computed(p[rank].peers, true);
+        }
+        assert_int_equal(wk_peers_wait(p[0].peers, &task), WK_PEERS_STEPPED);
+        while (p[1].applied != step + 1) usleep(1000);
+        p[0].steps++;
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            const float *g = p[rank].state.gradient;
+            for (uint64_t i = 0; i < VALUES; i++) assert_true(g[i] == (float)(2 * i + 10000));
+            assert_true(g[VALUES] == 1 && g[VALUES + 1] == 1 && g[VALUES + 2] == 0);
+        }
+    }
+    struct wk_peers_status is;
+    wk_peers_status(p[0].peers, &is);
+    assert_int_equal(is.failures, 0);
+    assert_int_equal(is.counts.buckets, 3 * (3 + 2)); // three of values, two of what is behind
+    for (uint32_t rank = 0; rank < RANKS; rank++) close_process(&p[rank]);
+    lh_env_real_destroy(env);
+}
 
 enum { BYTES = 4 * 32 + 7 };
 
@@ -54,6 +166,7 @@ static void every_place_shows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_final_is_summed_early),
         cmocka_unit_test(every_bit_shows),
         cmocka_unit_test(every_place_shows),
     };

@@ -16,6 +16,7 @@ static struct wk_region_message sample(void)
                                   .rank = 63,
                                   .nccl = 22809,
                                   .sum = WK_SUM_BF16,
+                                  .bucket_bytes = 12,
                                   .life = 0x0102030405060708,
                                   .epoch = 9,
                                   .step = 10,
@@ -39,6 +40,7 @@ static void there_and_back(void **state)
     assert_int_equal(got.rank, m.rank);
     assert_int_equal(got.nccl, m.nccl);
     assert_int_equal(got.sum, WK_SUM_BF16);
+    assert_true(got.bucket_bytes == 12);
     assert_true(got.life == m.life && got.epoch == m.epoch && got.step == m.step);
     assert_true(got.digest == m.digest && got.members == m.members && got.share);
     assert_memory_equal(got.id.bytes, m.id.bytes, sizeof m.id.bytes);

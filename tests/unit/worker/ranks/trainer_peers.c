@@ -17,6 +17,7 @@
 #include "worker/ranks/reduce_peers.h"
 
 enum { RANKS = 3, STEPS = 12, KILLED_AT = 5, CHANGED_AT = 3 };
+enum { SMALL_BUCKET = 4 * 5003 };
 
 struct region {
     char name[WK_PEERS_NAME_BYTES];
@@ -25,6 +26,7 @@ struct region {
     struct wk_shm_conf shm; // Their shared memory, unless they are peers.
     bool peers;
     enum wk_sum_type sum;
+    uint64_t bucket_bytes;
     int go;           // a byte into it lets the spare rank begin
     pid_t pid[RANKS]; // place 0: the spare
 };
@@ -56,7 +58,6 @@ static _Noreturn void run_until(struct checked *c)
     _exit(c->result);
 }
 
-// In buckets that are no divisor of the model.
 static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
 {
     const char *file = getenv("LH_TEST_NCCL");
@@ -65,8 +66,7 @@ static lh_err open_comm(struct lh_env *env, uint32_t rank, struct wk_comm **out)
                                            .interface = "lo",
                                            .log_file = "",
                                            .rank = rank,
-                                           .device = -1,
-                                           .bucket_bytes = 4 * 5003};
+                                           .device = -1};
     const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
     return file ? wk_comm_nccl_create(&conf, out) : wk_comm_tcp_create(&tcp, out);
 }
@@ -77,6 +77,7 @@ static struct wk_peers_conf peers_conf(struct lh_env *env, const struct region *
                                  .rank = rank,
                                  .ranks = RANKS,
                                  .sum = r->sum,
+                                 .bucket_bytes = r->bucket_bytes,
                                  .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
@@ -139,9 +140,11 @@ static void start_ranks(struct fixture *f, struct region *r)
     r->go = go[1];
 }
 
-static void open_peers(struct fixture *f, struct region *r, enum wk_sum_type sum, int64_t gather_ns)
+// In buckets that are no divisor of the model, or in one.
+static void open_peers_with(struct fixture *f, struct region *r, enum wk_sum_type sum,
+                            uint64_t bucket_bytes, int64_t gather_ns)
 {
-    *r = (struct region){.peers = true, .sum = sum};
+    *r = (struct region){.peers = true, .sum = sum, .bucket_bytes = bucket_bytes};
     snprintf(r->name, sizeof r->name, "/longhaul-peers-%d", (int)getpid());
     start_ranks(f, r);
     assert_int_equal(lh_env_real_create(&r->env), LH_OK);
@@ -149,6 +152,11 @@ static void open_peers(struct fixture *f, struct region *r, enum wk_sum_type sum
                                         .manifest = f->manifest.hash};
     conf.peers.gather_ns = gather_ns;
     assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
+}
+
+static void open_peers(struct fixture *f, struct region *r, enum wk_sum_type sum, int64_t gather_ns)
+{
+    open_peers_with(f, r, sum, SMALL_BUCKET, gather_ns);
 }
 
 static void open_shared(struct fixture *f, struct region *r, enum wk_sum_type sum)
@@ -251,7 +259,8 @@ static void a_lost_rank_is_done_without(void **state)
     close_region(&r, a);
 }
 
-// Gives the parameters that all three end with.
+// Gives the parameters that all three end with: those of shared memory, of small buckets beside the
+// backward pass, and of one bucket after it.
 static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
 {
     struct region r;
@@ -260,7 +269,7 @@ static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
     assert_non_null(first);
     for (int run = 0; run < 3; run++) {
         if (run)
-            open_peers(f, &r, sum, 600 * LH_SECOND);
+            open_peers_with(f, &r, sum, run == 1 ? SMALL_BUCKET : 0, 600 * LH_SECOND);
         else
             open_shared(f, &r, sum);
         struct wk_builtin_conf c = conf_with(f, r.reduce);

@@ -109,8 +109,8 @@ static void gradients_accumulate(void **state)
     for (size_t s = 2; s-- > 0;) {
         double nll;
         struct wk_batch b = {c.ids + s * (c.length + 1), 1, c.length, c.length + 1};
-        assert_int_equal(wk_transformer_gradient(t, c.value, &b, 0.5f / (float)c.length, g, NULL, &nll),
-                         LH_OK);
+        assert_int_equal(
+            wk_transformer_gradient(t, c.value, &b, 0.5f / (float)c.length, g, NULL, &nll), LH_OK);
         total += nll;
     }
     assert_true(fabs(total / c.answer.nll_sum - 1.0) < bound);
@@ -118,6 +118,63 @@ static void gradients_accumulate(void **state)
     free(g);
     wk_transformer_destroy(t);
     case_free(&c);
+}
+
+struct watched {
+    float *gradient, *seen; // seen: what it was when it was said to be final
+    uint64_t from;          // the last that was said
+    uint32_t told;
+};
+
+// Takes what is final, and spoils it: who still adds to it would be found out.
+static void take_final(void *arg, uint64_t from)
+{
+    struct watched *w = arg;
+    assert_true(from < w->from);
+    for (uint64_t i = from; i < w->from; i++) {
+        w->seen[i] = w->gradient[i];
+        w->gradient[i] = 1e9f;
+    }
+    w->from = from;
+    w->told++;
+}
+
+// What a backward pass says is final is the gradient, layer by layer from the end, and is not
+// touched again; with a head of its own, and with the embedding as head.
+static void what_is_final_stays(void **state)
+{
+    (void)state;
+    enum { LENGTH = 8, LAYERS = 3 };
+    for (int tied = 0; tied < 2; tied++) {
+        struct wk_shape shape = {50, 16, LAYERS, 2, 1, 24, LENGTH, 1e4, 1e-6, true, tied};
+        struct wk_params p;
+        struct wk_transformer *t;
+        struct wk_transformer_conf conf = {shape, LENGTH, LENGTH, true};
+        assert_int_equal(wk_transformer_create(&conf, &t), LH_OK);
+        assert_int_equal(wk_params_list(&shape, &p), LH_OK);
+        float *value = calloc(p.values, sizeof *value), *g = calloc(p.values, sizeof *g);
+        float *whole = calloc(p.values, sizeof *whole), *seen = calloc(p.values, sizeof *seen);
+        assert_true(value && g && whole && seen);
+        assert_int_equal(wk_model_init(&shape, 3, value), LH_OK);
+        uint32_t ids[LENGTH + 1];
+        for (uint32_t i = 0; i <= LENGTH; i++) ids[i] = i * 7919 % 50;
+        const struct wk_batch batch = {ids, 1, LENGTH, LENGTH + 1};
+        struct watched w = {g, seen, p.values, 0};
+        const struct wk_final final = {take_final, &w};
+        double nll;
+        assert_int_equal(wk_transformer_gradient(t, value, &batch, 1, whole, NULL, &nll), LH_OK);
+        assert_int_equal(wk_transformer_gradient(t, value, &batch, 1, g, &final, &nll), LH_OK);
+        assert_int_equal(w.told, LAYERS + (tied ? 2 : 3));
+        assert_true(w.from == 0);
+        assert_memory_equal(seen, whole, p.values * sizeof *seen);
+        for (uint64_t i = 0; i < p.values; i++) assert_true(g[i] == 1e9f);
+        free(value);
+        free(g);
+        free(whole);
+        free(seen);
+        wk_params_free(&p);
+        wk_transformer_destroy(t);
+    }
 }
 
 // 200 rows of 1,000 logits go through the head in four chunks, the last a short one; 50 rows in
@@ -144,7 +201,8 @@ static void chunks_of_the_head_add_up(void **state)
 
     double whole_nll, loss_nll, sum = 0.0;
     struct wk_batch batch = {ids, SEQUENCES, LENGTH, LENGTH};
-    assert_int_equal(wk_transformer_gradient(t, value, &batch, 0.01f, whole, NULL, &whole_nll), LH_OK);
+    assert_int_equal(wk_transformer_gradient(t, value, &batch, 0.01f, whole, NULL, &whole_nll),
+                     LH_OK);
     assert_int_equal(wk_transformer_loss(t, value, &batch, &loss_nll), LH_OK);
     for (size_t s = 0; s < SEQUENCES; s++) {
         double nll;
@@ -299,6 +357,7 @@ int main(void)
         cmocka_unit_test(agrees_with_finite_differences),
         cmocka_unit_test(gradients_accumulate),
         cmocka_unit_test(chunks_of_the_head_add_up),
+        cmocka_unit_test(what_is_final_stays),
         cmocka_unit_test(logits_are_causal),
         cmocka_unit_test(eval_takes_every_token_once),
         cmocka_unit_test(bits_depend_on_nothing_else),

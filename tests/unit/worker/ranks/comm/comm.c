@@ -1,5 +1,5 @@
-// A communicator's thread over made-up operations: what is left at an abort says so, and nothing
-// that was opened stays open.
+// A communicator's thread over made-up operations: buckets are summed in their order and not before
+// they are final; what is left at an abort says so, and nothing that was opened stays open.
 // labels: tsan
 #include "worker/ranks/comm/comm.h"
 
@@ -10,9 +10,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "common/base/check.h"
 
 static int under_way; // an eventfd: reduce() waits
 
@@ -23,9 +26,9 @@ static lh_err init(struct wk_comm *c, const struct wk_nccl_id *id, uint32_t rank
 }
 
 // It would never end by itself.
-static lh_err reduce(struct wk_comm *c, float *sum, uint64_t sums, enum wk_sum_type type)
+static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
-    (void)sum, (void)sums, (void)type;
+    (void)bucket, (void)values, (void)last;
     struct pollfd p = {c->bell, POLLIN, 0};
     eventfd_write(under_way, 1);
     while (!wk_comm_stopped(c)) poll(&p, 1, -1);
@@ -44,7 +47,7 @@ static void what_is_left_at_an_abort_says_so(void **state)
 {
     (void)state;
     struct wk_comm c = {.ops = &ops};
-    const struct wk_comm_arrays arrays = {.parts = 0};
+    const struct wk_comm_arrays arrays = {.sums = 1};
     const struct wk_nccl_id id = {{0}};
     eventfd_t count;
     int told = eventfd(0, EFD_CLOEXEC);
@@ -62,6 +65,105 @@ static void what_is_left_at_an_abort_says_so(void **state)
     wk_comm_destroy(&c);
     close(told);
     close(under_way);
+}
+
+enum { VALUES = 23, BEHIND = 3, BUCKET = 8 };
+struct counting {
+    struct wk_comm base; // first
+    float x[VALUES];
+    char order[64]; // "4+8 " for a bucket of 8 from the 4th on; "." after the last
+    bool fails;     // at the second bucket
+};
+
+static lh_err note_bucket(struct wk_comm *c, float *bucket, uint64_t values, bool last)
+{
+    struct counting *n = (struct counting *)c;
+    size_t at = strlen(n->order);
+    if (at && n->fails) return lh_fail(LH_ERR_UNAVAILABLE, "made up");
+    snprintf(n->order + at, sizeof n->order - at, "%d+%d%s", (int)(bucket - n->x), (int)values,
+             last ? "." : " ");
+    return LH_OK;
+}
+
+static void until_early(struct wk_comm *c, uint64_t buckets)
+{
+    while (wk_comm_counts(c).early != buckets) usleep(1000);
+}
+
+static enum wk_region_progress until_over(struct wk_comm *c)
+{
+    while (wk_comm_region.poll(c) == WK_REGION_BUSY) usleep(1000);
+    return wk_comm_region.poll(c);
+}
+
+static void open_counting(struct counting *n, const struct wk_comm_ops *o)
+{
+    const struct wk_comm_arrays arrays = {
+        .sum = n->x, .sums = VALUES, .behind = BEHIND, .bucket_bytes = BUCKET * sizeof(float)};
+    const struct wk_nccl_id id = {{0}};
+    n->base.ops = o;
+    assert_int_equal(wk_comm_start(&n->base), LH_OK);
+    wk_comm_bind(&n->base, &arrays, -1);
+    wk_comm_region.init(&n->base, &id, 1, 0);
+    assert_int_equal(until_over(&n->base), WK_REGION_OK);
+}
+
+static const struct wk_comm_ops counting_ops = {
+    .name = "counts", .init = init, .reduce = note_bucket, .end = nothing, .destroy = nothing};
+
+// From the end on, what stands behind at last; the same buckets whatever is said to be final when.
+static void a_bucket_is_summed_once_it_is_final(void **state)
+{
+    static const uint64_t steps[][4] = {{7, 8, 19, UINT64_MAX}, {20, UINT64_MAX}, {UINT64_MAX}};
+    static const uint64_t early[] = {2, 3, 0};
+    (void)state;
+    struct counting n = {.fails = false};
+    open_counting(&n, &counting_ops);
+    struct wk_comm_counts before = {0};
+    for (size_t s = 0; s < LH_COUNT(steps); s++) {
+        n.order[0] = 0;
+        for (const uint64_t *final = steps[s];; final++) {
+            wk_comm_region.reduce(&n.base, *final);
+            if (*final == UINT64_MAX) break;
+            until_early(&n.base, before.early + (*final == VALUES - BEHIND ? 3 : *final / BUCKET));
+            assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_BUSY);
+        }
+        assert_int_equal(until_over(&n.base), WK_REGION_OK);
+        struct wk_comm_counts is = wk_comm_counts(&n.base);
+        assert_string_equal(n.order, "12+8 4+8 0+4 20+3.");
+        assert_int_equal(is.early - before.early, early[s]);
+        assert_int_equal(is.buckets - before.buckets, 4);
+        before = is;
+    }
+    wk_comm_destroy(&n.base);
+}
+
+// What fails beside the backward pass stays a failure, though more becomes final after it; the next
+// communicator begins with nothing of it.
+static void a_failure_beside_the_backward_pass_is_told(void **state)
+{
+    (void)state;
+    struct counting n = {.fails = true};
+    const struct wk_nccl_id id = {{0}};
+    open_counting(&n, &counting_ops);
+    wk_comm_region.reduce(&n.base, 2 * BUCKET);
+    assert_int_equal(until_over(&n.base), WK_REGION_WRONG);
+    wk_comm_region.reduce(&n.base, UINT64_MAX);
+    assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_WRONG);
+    assert_string_equal(n.order, "12+8 ");
+    wk_comm_region.abort(&n.base);
+    while (!wk_comm_region.aborted(&n.base)) usleep(1000);
+    n.fails = false;
+    n.order[0] = 0;
+    wk_comm_region.init(&n.base, &id, 1, 0);
+    assert_int_equal(until_over(&n.base), WK_REGION_OK);
+    wk_comm_region.reduce(&n.base, BUCKET);
+    until_early(&n.base, 3);
+    assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_BUSY); // the next is not final
+    wk_comm_region.reduce(&n.base, UINT64_MAX);
+    assert_int_equal(until_over(&n.base), WK_REGION_OK);
+    assert_string_equal(n.order, "12+8 4+8 0+4 20+3.");
+    wk_comm_destroy(&n.base);
 }
 
 // A process without a standard input has descriptor 0 for its first file.
@@ -84,6 +186,8 @@ static void descriptor_0_is_closed_as_well(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bucket_is_summed_once_it_is_final),
+        cmocka_unit_test(a_failure_beside_the_backward_pass_is_told),
         cmocka_unit_test(what_is_left_at_an_abort_says_so),
         cmocka_unit_test(descriptor_0_is_closed_as_well),
     };

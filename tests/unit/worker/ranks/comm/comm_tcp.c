@@ -173,7 +173,8 @@ static void leave_and_begin_anew(void **state)
     begin_all(&w, &id);
     all_well(&w);
     sum_up(&w, sum);
-    for (uint32_t rank = 0; rank + 1 < RANKS; rank++) wk_comm_region.reduce(w.comm[rank], UINT64_MAX);
+    for (uint32_t rank = 0; rank + 1 < RANKS; rank++)
+        wk_comm_region.reduce(w.comm[rank], UINT64_MAX);
     wk_comm_region.abort(w.comm[RANKS - 1]);
     assert_int_equal(wait_for(&w, 0), WK_REGION_WRONG);
     abort_all(&w);
