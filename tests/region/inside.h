@@ -49,7 +49,7 @@ struct process {
     uint64_t step, param;
     uint64_t gradient[BUCKETS]; // what the computation makes
     uint64_t value[BUCKETS];    // what is in memory: worthless, then the gradient, then the sum
-    uint64_t final;             // of them: those that the computation is past
+    uint64_t final;             // Buckets that the computation is past.
     bool computing;
     uint64_t wished; // leader: the step that is wanted
     int64_t began_ns, computed_ns;

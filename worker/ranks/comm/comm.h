@@ -35,8 +35,8 @@ struct wk_comm_arrays {
     enum wk_sum_type type; // As what they cross between ranks.
 };
 struct wk_comm_counts {
-    uint64_t buckets; // whose sum was begun
-    uint64_t early;   // of them: before the backward pass had ended here
+    uint64_t buckets; // Buckets whose sum was begun.
+    uint64_t early;   // Those that were begun while this rank still computed.
 };
 
 struct wk_comm;

@@ -67,15 +67,16 @@ static void what_is_wrong(void **state)
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
     refused(&out, 0, 'X');             // magic
-    refused(&out, 4, 1);               // version
+    refused(&out, 4, 2);               // version: one without buckets
     refused(&out, 5, 0);               // kind
     refused(&out, 5, WK_REGION_KINDS); // kind
     refused(&out, 6, 64);              // rank
     refused(&out, 7, 2);               // share
     refused(&out, 12, 4);              // the payload's bytes
     refused(&out, 15, 0xff);           // the payload's bytes
-    refused(&out, 56, 2);              // sum
-    refused(&out, 60, 1);              // zeros
+    refused(&out, 64, 2);              // sum
+    refused(&out, 65, 1);              // zeros
+    refused(&out, 79, 1);              // zeros
     lh_put_u8(&out, 0);                // a byte too many
     assert_int_equal(wk_region_message_get(lh_buf_span(&out), &got), LH_ERR_MALFORMED);
     lh_buf_free(&out);

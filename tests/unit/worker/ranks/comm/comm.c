@@ -72,7 +72,7 @@ struct counting {
     struct wk_comm base; // first
     float x[VALUES];
     char order[64]; // "4+8 " for a bucket of 8 from the 4th on; "." after the last
-    bool fails;     // at the second bucket
+    bool fails;     // The second bucket does.
 };
 
 static lh_err note_bucket(struct wk_comm *c, float *bucket, uint64_t values, bool last)
@@ -138,8 +138,8 @@ static void a_bucket_is_summed_once_it_is_final(void **state)
     wk_comm_destroy(&n.base);
 }
 
-// What fails beside the backward pass stays a failure, though more becomes final after it; the next
-// communicator begins with nothing of it.
+// A sum that fails beside the backward pass stays a failure, though more becomes final after it;
+// the next communicator begins with nothing of it.
 static void a_failure_beside_the_backward_pass_is_told(void **state)
 {
     (void)state;
