@@ -139,8 +139,8 @@ static void take_final(void *arg, uint64_t from)
     w->told++;
 }
 
-// Values that a backward pass says are final are the gradient's, layer by layer from the end, and it
-// does not touch them again; with a head of its own, and with the embedding as head.
+// Values that a backward pass says are final are the gradient's, layer by layer from the end, and
+// it does not touch them again; with a head of its own, and with the embedding as head.
 static void what_is_final_stays(void **state)
 {
     (void)state;
