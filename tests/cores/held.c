@@ -2,6 +2,7 @@
 // their owner, which can't go on with its log, or lost it, fetches from it what that one alone
 // holds (server/docs/0000-protocol.md#rule-21).
 #include <stdio.h>
+#include <string.h>
 
 #include "common/net/head.h"
 #include "server/coordinator/owners/owner.h"
@@ -258,6 +259,37 @@ static void nothing_is_fetched_from_a_directory_of_another_name(void **state)
     assert_int_equal(r->fatal_count, 0);
 }
 
+static bool not_heard(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                      struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    (void)fate;
+    return rpc != LH_RPC_REPORT || strcmp(from, r->t.self.name) != 0;
+}
+
+// An older coordinator names no place, as one does that has not heard the standby: the owner opens
+// nothing meanwhile, says for whom it waits, and goes on once the standby is named.
+static void where_no_place_is_named_the_owner_waits(void **state)
+{
+    struct rig *r = *state;
+    begin_apart(r);
+    lh_fabric_fates(r->fabric, not_heard, r);
+    rig_run(r, LH_SECOND); // what was under way has come
+    row(r, 0)->held_by = 0;
+    struct lh_log *log = rig_log_lines(r);
+    start(r);
+    r->server->conf.log = log;
+    rig_run(r, 20 * LH_SECOND);
+    assert_false(r->server->phase == PS_SERVING);
+    assert_int_equal(ps_co_epoch(row(r, 0)), 1);
+    assert_int_equal(rig_said(r, "standby.awaited"), 1);
+    r->server->conf.log = NULL;
+    lh_log_close(log);
+    lh_fabric_fates(r->fabric, NULL, NULL);
+    assert_gone_on(r, 2);
+}
+
 // The standby took over, its former owner stands by for it, and the directory that has the shards
 // is lost while that one is in sync for shard 0 alone (seeds 139 and 220 of all,standby).
 static void lose_the_new_owner(struct rig *r)
@@ -483,6 +515,7 @@ int main(void)
         HELD(where_that_state_is_gone_an_operator_lets_the_owner_go_on),
         HELD(nor_is_a_log_given_up_whose_epoch_began_there),
         HELD(where_more_is_stable_it_comes_from_followers),
+        HELD(where_no_place_is_named_the_owner_waits),
         HELD(nothing_is_fetched_from_a_directory_of_another_name),
         HELD(an_owner_without_its_directory_goes_on_with_what_its_standby_holds),
         HELD(nor_does_it_where_its_standby_takes_over),
