@@ -161,6 +161,43 @@ class Rules(unittest.TestCase):
                 said = list(rules.fragment({path: text}))
                 self.assertEqual([finding.fatal for finding in said], [True] * found, text)
 
+    def test_state_of_every_room_changes_with_its_commit(self):
+        root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+        for row in rules.COMMITTED:
+            folder = row.where[0].removesuffix("*")
+            owned = ""
+            for owner in row.owners:
+                with open(os.path.join(root, owner), encoding="utf-8") as file:
+                    owned += file.read()
+            for name in row.names:
+                field = name if "->" in name else f"s->{name}"
+                member = name.rsplit(".", 1)[-1].rsplit("->", 1)[-1]
+                with self.subTest(name=name, folder=folder):
+                    self.assertRegex(owned, rf"\b{member}\b")  # the table does not rot
+                    for change in (f"{field} = x;", f"{field}++;", f"{field} |= 1;"):
+                        text = f"// a\nstatic void f(void)\n{{\n    {change}\n}}\n"
+                        said = list(rules.commit({folder + "a.c": text}))
+                        self.assertEqual([f.line for f in said], [4], change)
+                        self.assertEqual(list(rules.commit({row.owners[0]: text})), [])
+                        self.assertEqual(list(rules.commit({"tests/a.c": text})), [])
+                    text = f"// a\nbool f(void)\n{{\n    return {field} == x; // {field} = x\n}}\n"
+                    self.assertEqual(list(rules.commit({folder + "a.c": text})), [])
+
+    def test_of_two_fields_of_a_name_the_pointer_tells(self):
+        for line, path, found in (
+                ("i->head = f;", "server/a.c", 0), ("s->head = f;", "server/a.c", 1),
+                ("m.stable = p;", "server/coordinator/a.c", 0),
+                ("c->shard[k].stable = p;", "server/coordinator/a.c", 1),
+                ("c->shard[k].stable = p;", "server/a.c", 0),
+                ("s->plan = r->plan;", "server/coordinator/a.c", 0),
+                ("c->plan.phase = 1;", "server/coordinator/a.c", 1),
+                ("c->lease[unit] = 1;", "server/coordinator/a.c", 1),
+                ("s->server->standby.unwritten = true;", "server/a.c", 1),
+                ("s->server->standby.lost = true;", "server/a.c", 0),
+                ('if (LH_BUG("a")) s->stable = s->head;', "server/coordinator/a.c", 0)):
+            text = f"// a\nstatic void f(void)\n{{\n    {line}\n}}\n"
+            self.assertEqual(len(list(rules.commit({path: text}))), found, line)
+
     def test_the_coordinator_answers_and_stores_in_one_file(self):
         for call in ("lh_reply(rq, m)", "lh_reply_error(rq, e, 0)", "ps_store_put(s, k, v)",
                      "lh_now(env)"):

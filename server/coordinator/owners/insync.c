@@ -183,7 +183,6 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     char bound[80];
     double silent_s = (double)(ps_co_now(c) - s->heard_ns) / LH_SECOND;
     (void)ps_co_bound_text(bound, ps_co_owner_bound(c, s), &s->trip);
-    if (s->gone == identity) s->gone = 0; // it did not hear that
     // One that came back leaves it noted: that alone holds what was acknowledged until it serves.
     struct ps_co_owner to = {identity, server, took ? 0 : s->standby, 0};
     to.least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;

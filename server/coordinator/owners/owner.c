@@ -80,6 +80,7 @@ lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard, const struct ps
     s->reported = false;
     s->heard_ns = ps_co_now(c);
     s->heard_of = to->server;
+    if (s->gone == to->identity) s->gone = 0; // it did not hear that
     return ps_co_set_owner(c, shard, to);
 }
 
