@@ -26,6 +26,12 @@ bool wk_worth_saying(uint32_t tries)
     return (tries & (tries + 1)) == 0;
 }
 
+enum lh_level wk_missing_level(bool starts, uint32_t tries)
+{
+    enum { EARLY_TRIES = 8 };
+    return starts && tries < EARLY_TRIES ? LH_INFO : LH_WARN;
+}
+
 void wk_fatal(struct wk_worker *w, lh_err err)
 {
     if (w->stopped) return;

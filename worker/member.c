@@ -16,9 +16,6 @@
 #include "worker/push/path.h"
 #include "worker/units.h"
 
-// Roles start in any order: a coordinator that is not there yet is no warning for some ten seconds.
-enum { EARLY_TRIES = 8 };
-
 static void tick(void *arg);
 
 static void again(struct wk_worker *w, int64_t ns)
@@ -31,9 +28,8 @@ static void again(struct wk_worker *w, int64_t ns)
 static void say_unreachable(struct wk_worker *w, lh_err err)
 {
     uint32_t tries = w->member_tries;
-    bool early = !w->joined && tries < EARLY_TRIES;
     if (wk_worth_saying(tries))
-        lh_logf(w->conf.log, early ? LH_INFO : LH_WARN, "member.unreachable",
+        lh_logf(w->conf.log, wk_missing_level(!w->joined, tries), "member.unreachable",
                 "coordinator %s, attempt %u: %s; %s", w->conf.coordinator, tries + 1,
                 lh_err_text(err), w->joined ? "training goes on" : "trying again");
 }
@@ -84,7 +80,7 @@ static void look_for_servers(struct wk_worker *w)
     }
     uint32_t tries = missing ? w->unserved_tries++ : 0;
     if (tries && wk_worth_saying(tries))
-        lh_logf(w->conf.log, LH_WARN, "shard.unserved",
+        lh_logf(w->conf.log, wk_missing_level(true, tries), "shard.unserved",
                 "shard %u (of %u such): no server has reported it to the coordinator %s; waiting, "
                 "start its server",
                 shard, missing, w->conf.coordinator);

@@ -268,6 +268,9 @@ int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why);
 int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link);
 // True for the first of some failures in a row, and then ever more rarely.
 bool wk_worth_saying(uint32_t tries);
+// Level at which a peer that is not there is told. At a start roles come in any order: then it is
+// no warning for some ten seconds.
+enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 // Every shard has a state and says that the run began, and how (mode, weights).
 bool wk_everything_ready(const struct wk_worker *w);

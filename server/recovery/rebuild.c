@@ -193,6 +193,10 @@ static void later(struct ps_rebuild *b)
         b->timer = lh_after(s->conf.env, s->conf.report_ns, on_timer, b);
 }
 
+// Roles start in any order: a coordinator that is not there yet is no warning for so many requests,
+// some ten seconds.
+enum { EARLY_ASKS = 8 };
+
 static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct ps_rebuild *b = self;
@@ -213,13 +217,13 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "epoch.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
-    if (err && !b->unheard)
-        lh_logf(s->conf.log, LH_WARN, "start.waiting",
+    if (err && (!b->unheard || b->unheard == EARLY_ASKS))
+        lh_logf(s->conf.log, b->unheard ? LH_WARN : LH_INFO, "start.waiting",
                 "shard %u waits for coordinator %s (%s): it is served when that one has said "
                 "whether this log is the last. Nothing is lost meanwhile. Start the coordinator, "
                 "or correct its address in the settings; this server goes on by itself then",
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
-    b->unheard = err != LH_OK;
+    b->unheard = err ? b->unheard + 1 : 0;
     const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
     if (err || !take_reply(b, m) || (b->opening && !m->opened && b->standby))
         later(b);

@@ -22,9 +22,9 @@ struct ps_offer {
 
 struct ps_rebuild {
     struct ps_shard *shard;
-    bool unreliable; // the directory's own state can't be believed
-    bool anew;       // an epoch is to be opened, whatever the replica holds by then
-    bool unheard;    // the log says already that the coordinator does not answer
+    bool unreliable;  // the directory's own state can't be believed
+    bool anew;        // an epoch is to be opened, whatever the replica holds by then
+    uint32_t unheard; // requests in a row that the coordinator did not answer
     bool ready, told, stuck;
     uint64_t told_of; // the standby that the log says is waited for; 0: none
     bool named;       // the log says already what the own state lacks

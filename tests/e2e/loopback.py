@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Three regions, two shard servers and a coordinator as processes on loopback, with kills.
 
+Before the kills, and in a run without any whose roles start in the wrong order, nobody warns.
 In the middle of the run a server, a worker and the coordinator are killed with -9, another worker
 is asked to end, and all are started again. In the end every worker exits with 0, all replicas have
 the digests of the servers, every unit is credited once, the model learned, and no process is left.
@@ -9,6 +10,7 @@ import argparse
 import array
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -70,6 +72,21 @@ class Statuses(threading.Thread):
             0 < b - a < 0.9 for made in self.made.values() for a, b in zip(made, made[1:])), 5)
         self.over.set()
         self.join()
+
+
+# What only a machine that is too busy makes of an ordinary run: somebody was silent for longer than
+# others wait, a call took too long.
+BUSY = ("worker.lost", "follow.silent", "snapshot.silent", "push.silent")
+# What is a warning after some ten seconds.
+MISSING = ("member.unreachable", "server.unreachable", "shard.unserved", "start.waiting")
+
+
+def check_nobody_warns(world, excused=BUSY):
+    for node in world.nodes:
+        for line in node.text().splitlines():
+            level, event = ([*line.split(maxsplit=4), "", "", "", ""])[1:4:2]
+            fine = event in excused or "deadline" in line.lower()
+            check(level not in ("WARN", "ERROR") or fine, f"{node.name} warns: {line}")
 
 
 def check_replicas(servers, workers):
@@ -160,6 +177,7 @@ def run(world, kills):
     until("all workers train", trained_on(workers, {}, 8))
     check(coordinator.says("worker.joined") and not coordinator.says("worker.back"),
           "a first join is told as if the worker came back")
+    check_nobody_warns(world)
     if kills:
         kill_and_see(servers[1], workers)
         kill_and_see(workers[0], workers)
@@ -199,13 +217,37 @@ def run_both(world):
     server.must_stop()
 
 
+def run_in_any_order(world):
+    """A server and a worker come before the coordinator, the other server after the worker."""
+    begun = time.monotonic()
+    coordinator = world.coordinator(workers=1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        coordinator.address = f"127.0.0.1:{free.getsockname()[1]}"
+        servers = [world.server(i, coordinator) for i in (0, 1)]
+        servers[0].start().listening()
+        worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 8000}).start()
+        until("the server waits", lambda: servers[0].says("start.waiting", coordinator.address))
+        until("the worker waits", lambda: worker.says("member.unreachable", coordinator.address))
+    coordinator.start().listening()
+    until("the worker misses a server", lambda: worker.says("shard.unserved", "shard 1"))
+    servers[1].start().listening()
+    until("the worker trains", trained_on([worker], {}, 8))
+    slow = time.monotonic() - begun > 8
+    end_workers(coordinator, [worker])
+    check(worker.last_holdings() == held(servers), "worker and servers differ in the end")
+    end_all([coordinator, *servers])
+    check_nobody_warns(world, BUSY + MISSING if slow else BUSY)
+
+
 def main():
     flags = argparse.ArgumentParser(description=__doc__)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--no-kills", action="store_true")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
-    for run_it, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24)):
+    for run_it, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24),
+                          (run_in_any_order, 24)):
         with World(given.build, units=units, keep=given.keep) as world:
             run_it(world)
             nothing_left(world)

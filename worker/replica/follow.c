@@ -255,7 +255,7 @@ void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err 
                 s->session.address, text);
     if (lh_err_class(status) == LH_CLASS_RETRY && !w->stopped && !s->ended &&
         wk_worth_saying(s->stream.tries))
-        lh_logf(w->conf.log, LH_WARN, "server.unreachable",
+        lh_logf(w->conf.log, wk_missing_level(!s->ready, s->stream.tries), "server.unreachable",
                 "shard %u at %s, attempt %u: %s; trying again", s->id, s->session.address,
                 s->stream.tries + 1, text);
     reset(s);
