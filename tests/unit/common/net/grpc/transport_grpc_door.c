@@ -176,10 +176,58 @@ static void what_nobody_reads_takes_bounded_memory(void **state)
     let_go(w, b);
 }
 
+// The log of a server that turned a call away with this error.
+static char *refusing(struct world *w, lh_err err)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/log", w->dir);
+    struct paths p = paths_of(w, "server");
+    struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0, 0};
+    struct lh_log *log;
+    struct lh_buf text = lh_buf(1 << 16);
+    assert_int_equal(lh_log_open(&log, w->env, "server", LH_INFO, false, path), LH_OK);
+    conf.log = log;
+    lh_transport_grpc_destroy(w->server);
+    assert_int_equal(lh_transport_grpc_create(&conf, &w->server), LH_OK);
+    listen_at(w, "127.0.0.1:0");
+    struct lh_link *link = dial(w->client, w->bound, LH_S);
+    w->refuse = err;
+    assert_int_equal(call_once(w, link, LH_RPC_JOIN).status, err);
+    link->transport_ops->hangup(link);
+    lh_transport_grpc_destroy(w->server);
+    w->server = NULL;
+    lh_log_close(log);
+    assert_int_equal(lh_file_load(w->env, path, &text), LH_OK);
+    lh_put_u8(&text, 0);
+    unlink(path);
+    return (char *)text.data;
+}
+
+// A worker that comes before its server is ready, or to a former owner, does nothing wrong: roles
+// start in any order.
+static void who_comes_early_is_no_warning(void **state)
+{
+    struct world *w = *state;
+    static const struct {
+        lh_err err;
+        const char *says;
+    } cases[] = {{LH_ERR_REBUILDING, "INFO server net.refused"},
+                 {LH_ERR_NOT_OWNER, "INFO server net.refused"},
+                 {LH_ERR_BUSY, "WARN server net.refused"},
+                 {LH_ERR_DENIED, "WARN server net.refused"}};
+    for (size_t i = 0; i < LH_COUNT(cases); i++) {
+        char *text = refusing(w, cases[i].err);
+        assert_says(text, cases[i].says);
+        free(text);
+        assert_int_equal(create(w, "server", &w->server), LH_OK);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(strangers_shut_no_door, make_pair, drop_world),
+        cmocka_unit_test_setup_teardown(who_comes_early_is_no_warning, make_pair, drop_world),
         cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
         cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
                                         drop_world),
