@@ -89,7 +89,10 @@ static const struct lh_config_row region_rows[] = {
         "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. No "
         "GPU was seen to run it, and the CPU still trains"),
     LH_CONFIG_ROW_ENUM(T, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
-        "ranks.reduce of these ranks; auto: nccl with gpus, else shm"),
+        "ranks.reduce of these ranks; auto: nccl with gpus, tcp with hosts, else shm"),
+    LH_CONFIG_ROW_INT(T, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,
+        "Hosts over which each worker's ranks are spread, next to each other in order. Here each "
+        "is an address of this machine, and ranks meet as on hosts of their own, under mutual TLS"),
     LH_CONFIG_ROW_ENUM(T, "wire", wire, "fp32", "fp32|bf16",
         "ranks.wire of these ranks: what a gradient's value is between them"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
@@ -316,17 +319,30 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
-    if (r->command && (r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32))
+    bool builtin = r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 || r->hosts > 1;
+    if (r->command && builtin)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus, reduce and wire are the built-in trainer's; a command has "
-                       "ranks",
+                       "%s:%u: %s: gpus, reduce, wire and hosts are the built-in trainer's; a "
+                       "command has ranks",
                        t->parts->name, at->line, at->key);
     if (r->gpus) r->ranks = r->gpus;
-    if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : WK_REDUCE_SHM;
+    int own = r->hosts > 1 ? WK_REDUCE_TCP : WK_REDUCE_SHM;
+    if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : own;
     if (r->reduce != WK_REDUCE_NCCL && r->gpus)
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: gpus are used by reduce: nccl alone; with another one say ranks",
                        t->parts->name, at->line, at->key);
+    if (r->hosts > r->ranks)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: %lld ranks on %lld hosts: each host has one at least; say more "
+                       "ranks, or fewer hosts",
+                       t->parts->name, at->line, at->key, (long long)r->ranks, (long long)r->hosts);
+    if (r->hosts > 1 && r->reduce == WK_REDUCE_SHM)
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s:%u: %s: reduce: shm is memory of one host: with %lld say tcp or nccl, or "
+            "leave reduce",
+            t->parts->name, at->line, at->key, (long long)r->hosts);
     return LH_OK;
 }
 

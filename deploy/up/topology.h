@@ -12,6 +12,7 @@
 //   regions:
 //     asia: {speed: 4, workers: 1, ranks: 2} # 2 processes share each step's work
 //     oceania: {gpus: 8}           # 8 ranks, a GPU each; gradients by NCCL
+//     africa: {ranks: 4, hosts: 2} # 2 ranks on each of 2 hosts, which are addresses here
 //     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
 //     america: {command: ""}       # the built-in trainer
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
@@ -63,12 +64,20 @@ struct dp_region {
     double speed;           // relative to the others
     int64_t workers, ranks; // ranks: processes of each of its workers
     int64_t gpus;           // Each of its workers has as many ranks; 0: none is asked for.
-    int reduce;             // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, else shm
+    int reduce;             // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, tcp with
+                            // hosts, else shm
     int wire;               // enum wk_sum_type: of its ranks' gradients
+    int64_t hosts;          // hosts over which each worker's ranks are spread
     int64_t h;              // local steps per round; 0: by speed (DyLU)
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
 };
+
+// The host of a rank, from 0; ranks next to each other share one.
+static inline unsigned dp_region_host(const struct dp_region *r, unsigned rank)
+{
+    return (unsigned)(rank * r->hosts / r->ranks);
+}
 
 // Processes of each worker that `up` starts beside it; those of a command are its own.
 static inline unsigned dp_region_helpers(const struct dp_region *r)

@@ -57,7 +57,8 @@ struct dp_node {
     unsigned rank;           // 0: the worker itself
     char dir[DP_PATH_BYTES]; // state directory
     char config[DP_PATH_BYTES];
-    char address[128]; // coordinator and servers
+    char address[128]; // coordinator and servers; rank 0 of several hosts: where it listens
+    char host[40];     // a rank's, with several: its address. "": its worker has one host
     struct dp_proc *proc;
     struct dp_entry entry;
     unsigned restarts_said;
@@ -123,7 +124,8 @@ static inline double dp_up_seconds(const struct dp_up *up)
 }
 
 // ---- up_net.c
-// Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address.
+// Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address,
+// and each rank whose worker has several hosts.
 LH_MUST lh_err dp_net_up(struct dp_up *up);
 void dp_net_down(struct dp_up *up);
 // The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in

@@ -438,6 +438,16 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     return own(c, "model.weights", "%s/weights.bin", up->dir);
 }
 
+// Ranks on several hosts: the way to rank 0, and with TCP to each other.
+static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_node *node,
+                                     struct lh_config *c)
+{
+    const char *key = node->rank ? "ranks.leader" : "ranks.listen";
+    bool tcp = up->t->region[node->region].reduce == WK_REDUCE_TCP;
+    LH_TRY(own(c, key, "%s", worker_of(up, node)->address));
+    return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
+}
+
 static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
@@ -462,6 +472,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
         LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
         LH_TRY(own(c, "ranks.wire", "%s", wk_sum_word((enum wk_sum_type)region->wire)));
         LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
+        if (node->host[0]) LH_TRY(hosts_settings(up, node, c));
     }
     double speed = up->plan.region[node->region].tokens_per_s;
     return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;

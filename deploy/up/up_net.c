@@ -3,12 +3,16 @@
 // Emulated: region n (from 0) has 10.77.(n+1).1 and on, ports are ours alone. Loopback: all nodes
 // on 127.0.0.1, on ports that were free when the run's folder was made; they are kept there, so
 // that a second `up` finds its servers where the first one had them.
+//
+// Hosts of a worker's ranks stand in their worker's region either way: host h (from 0) of the run's
+// worker w (from 0) is 127.77.w.(h+1). Loopback has every address below 127 without being told.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "deploy/ask/links.h"
 #include "deploy/up/up.h"
 
@@ -16,11 +20,11 @@ enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
 
 // ---------------------------------------------------------------- loopback
 
-// Binds a free port (or this one) on loopback and lets it go; 0: none.
-static unsigned free_port(unsigned wanted)
+// Binds a free port (or this one) on an address of loopback and lets it go; 0: none.
+static unsigned free_port(const char *address, unsigned wanted)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)wanted)};
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (inet_pton(AF_INET, address, &a.sin_addr) != 1) return 0;
     socklen_t len = sizeof a;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
     if (fd < 0) return 0;
@@ -54,8 +58,8 @@ static LH_MUST lh_err loopback(struct dp_up *up)
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         if (node->kind >= DP_WORKER) continue;
-        unsigned kept = kept_port(node), port = kept ? free_port(kept) : 0;
-        if (!port) port = free_port(0);
+        unsigned kept = kept_port(node), port = kept ? free_port("127.0.0.1", kept) : 0;
+        if (!port) port = free_port("127.0.0.1", 0);
         if (!port) return lh_fail_errno(errno, "no free port on 127.0.0.1");
         snprintf(node->address, sizeof node->address, "127.0.0.1:%u", port);
     }
@@ -131,9 +135,37 @@ static LH_MUST lh_err emulated(struct dp_up *up)
     return dp_links_keep(up->dir, instance, up->t->region[up->t->coordinator].name);
 }
 
+// Numbers the run's workers as they are listed.
+static unsigned worker_number(const struct dp_up *up, const struct dp_node *node)
+{
+    unsigned before = node->index;
+    for (unsigned r = 0; r < node->region; r++) before += (unsigned)up->t->region[r].workers;
+    return before;
+}
+
+// The port is free on this machine, not surely in an emulated region: there nobody else listens.
+static LH_MUST lh_err place_hosts(struct dp_up *up)
+{
+    LH_STATIC_ASSERT(DP_WORKERS_MAX < 256 && WK_RANKS_MAX < 255, "parts of an address");
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        const struct dp_region *region = &up->t->region[node->region];
+        bool rank = node->kind == DP_WORKER || node->kind == DP_RANK;
+        if (!rank || region->hosts < 2) continue;
+        snprintf(node->host, sizeof node->host, "127.77.%u.%u", worker_number(up, node),
+                 dp_region_host(region, node->rank) + 1);
+        if (node->kind == DP_RANK) continue;
+        unsigned port = free_port(node->host, 0);
+        if (!port) return lh_fail_errno(errno, "no free port on %s", node->host);
+        snprintf(node->address, sizeof node->address, "%s:%u", node->host, port);
+    }
+    return LH_OK;
+}
+
 lh_err dp_net_up(struct dp_up *up)
 {
     dp_links_forget(up->dir);
+    LH_TRY(place_hosts(up));
     return up->flags.no_wan ? loopback(up) : emulated(up);
 }
 

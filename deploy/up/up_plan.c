@@ -202,9 +202,10 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
     for (unsigned i = 0; i < t->regions; i++) {
         const struct dp_region *r = &t->region[i];
         if (!dp_region_helpers(r)) continue;
-        fprintf(out, "%-12s %lld ranks a worker, %s%s%s\n", r->name, (long long)r->ranks,
-                wk_reduce_word(r->reduce), r->wire == WK_SUM_BF16 ? " in bf16" : "",
-                r->gpus ? ", a GPU each" : "");
+        fprintf(out, "%-12s %lld ranks a worker", r->name, (long long)r->ranks);
+        if (r->hosts > 1) fprintf(out, " on %lld hosts", (long long)r->hosts);
+        fprintf(out, ", %s%s%s\n", wk_reduce_word(r->reduce),
+                r->wire == WK_SUM_BF16 ? " in bf16" : "", r->gpus ? ", a GPU each" : "");
     }
 }
 

@@ -2,7 +2,7 @@
 """`longhaul up` with the real programs: stopped and resumed, drilled, operated from
 outside, or with several processes a worker.
 
-    tests/up/real.py --build DIR resume|drill|operator|ranks|peers [--wan]
+    tests/up/real.py --build DIR resume|drill|operator|ranks|peers|hosts [--wan]
 
 A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
@@ -344,9 +344,18 @@ def ranks(world, _wan):
     check(not os.path.exists(shared_memory(world)), "and no shared memory")
 
 
-def peers(world, _wan):
+def hosts(world, wan):
+    """The same on two hosts: rank 2's is another than that of the others."""
+    peers(world, wan)
+    for rank, at in enumerate(("asia-0", "asia-0.1", "asia-0.2")):
+        with open(world.path("run", at + ".yaml"), encoding="utf-8") as file:
+            text = file.read()
+        check(f"127.77.0.{1 + rank // 2}" in text, f"{at} has its host's address:\n{text}")
+
+
+def peers(world, wan):
     """Ranks that are peers: one is killed, then the worker; both come back, and nothing is left."""
-    up = world.up("--no-wan")
+    up = world.up(*([] if wan else ["--no-wan"]))
     members = lambda: world.status("asia-0").get("region_ranks", {}).get("members")
     third = lambda: world.status("asia-0.1").get("step", 0)
     until("three peers share asia's steps", up, lambda: members() == 3)
@@ -367,8 +376,9 @@ def peers(world, _wan):
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
          # ten minutes, if they were let
          "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000),
-         "peers": (peers, 1800000, 3000)}
-ASIA = {"ranks": "{speed: 4, ranks: 3}", "peers": "{speed: 4, ranks: 3, reduce: tcp}"}
+         "peers": (peers, 1800000, 3000), "hosts": (hosts, 1800000, 3000)}
+ASIA = {"ranks": "{speed: 4, ranks: 3}", "peers": "{speed: 4, ranks: 3, reduce: tcp}",
+        "hosts": "{speed: 4, ranks: 3, hosts: 2}"}
 
 
 def main():

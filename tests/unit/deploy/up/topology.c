@@ -67,7 +67,8 @@ static void gpus_have_ranks(void **state)
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
                                    "  ap: {ranks: 2, reduce: tcp, wire: bf16}\n"
-                                   "  af: {gpus: 4, ranks: 4}\n";
+                                   "  af: {gpus: 4, ranks: 4, hosts: 2}\n"
+                                   "  sa: {ranks: 5, hosts: 2}\n";
     assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
     assert_int_equal(t->region[0].ranks, 8);
     assert_int_equal(t->region[0].reduce, WK_REDUCE_NCCL);
@@ -76,7 +77,14 @@ static void gpus_have_ranks(void **state)
     assert_int_equal(t->region[2].wire, WK_SUM_BF16);
     assert_int_equal(t->region[1].wire, WK_SUM_FP32);
     assert_int_equal(t->region[3].ranks, 4);
-    assert_int_equal(t->helpers, 2 * 7 + 2 + 1 + 3);
+    assert_int_equal(t->region[3].reduce, WK_REDUCE_NCCL);
+    assert_int_equal(t->region[3].hosts, 2);
+    assert_int_equal(t->region[0].hosts, 1);
+    assert_int_equal(t->region[4].reduce, WK_REDUCE_TCP);
+    static const unsigned host[] = {0, 0, 0, 1, 1}; // each has its ranks side by side
+    for (unsigned rank = 0; rank < LH_COUNT(host); rank++)
+        assert_int_equal(dp_region_host(&t->region[4], rank), host[rank]);
+    assert_int_equal(t->helpers, 2 * 7 + 2 + 1 + 3 + 4);
     dp_topology_free(t);
 }
 
@@ -103,6 +111,11 @@ static void refusals(void **state)
         {TOP "regions: {eu: {workers: 40}, us: {workers: 40}}\n", "more than 64 workers"},
         {TOP "regions: {eu: {gpus: 8, ranks: 4}}\n", "f:4: eu: 8 gpus and 4 ranks: each GPU has"},
         {TOP "regions: {eu: {gpus: 8, reduce: tcp}}\n", "gpus are used by reduce: nccl alone"},
+        {TOP "regions: {eu: {ranks: 2, hosts: 3}}\n", "f:4: eu: 2 ranks on 3 hosts: each host has"},
+        {TOP "regions: {eu: {hosts: 2}}\n", "f:4: eu: 1 ranks on 2 hosts"},
+        {TOP "regions: {eu: {ranks: 2, hosts: 2, reduce: shm}}\n",
+         "f:4: eu: reduce: shm is memory of one host: with 2 say tcp or nccl"},
+        {TOP "regions: {eu: {ranks: 2, hosts: 2, command: train}}\n", "hosts are the built-in"},
         {TOP "regions: {eu: {ranks: 2, reduce: mpi}}\n", "f:4: reduce: \"mpi\" is not valid"},
         {TOP "regions: {eu: {ranks: 2, wire: fp16}}\n", "f:4: wire: \"fp16\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",

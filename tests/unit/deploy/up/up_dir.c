@@ -257,6 +257,13 @@ static void what_up_sets_itself_is_refused(void **state)
     close_up(up);
 }
 
+static const struct dp_node *worker_at(const struct dp_up *up, const struct dp_node *rank)
+{
+    const struct dp_node *at = up->node;
+    while (at->kind != DP_WORKER || at->region != rank->region || at->index != rank->index) at++;
+    return at;
+}
+
 // Ranks have their worker's name, certificate and shared memory, and a directory of their own.
 static void ranks_belong_to_their_worker(void **state)
 {
@@ -286,6 +293,48 @@ static void ranks_belong_to_their_worker(void **state)
     lh_config_destroy(of);
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
+}
+
+// One rank's way to the others: rank 0 listens where the others look for it, and with TCP each says
+// its own host's address. Ranks 0 and 1 share a host, and 2 and 3.
+static void check_way(const struct dp_node *node, const struct wk_settings *s, bool tcp)
+{
+    char host[40], listens[40];
+    const char *at = node->rank ? s->ranks.leader : s->ranks.listen;
+    snprintf(host, sizeof host, "127.77.%u.%u", 1 + node->index, node->rank / 2 + 1);
+    snprintf(listens, sizeof listens, "127.77.%u.1:", 1 + node->index);
+    assert_memory_equal(at, listens, strlen(listens));
+    assert_string_equal(node->rank ? s->ranks.listen : s->ranks.leader, "");
+    assert_string_equal(s->ranks.address, tcp ? host : "");
+}
+
+static void ranks_on_hosts_find_their_worker(void **state)
+{
+    (void)state;
+    for (int tcp = 0; tcp < 2; tcp++) {
+        char other[1024];
+        unsigned seen = 0;
+        snprintf(other, sizeof other, "%.*s  us: {workers: 2, %s: 4, hosts: 2}\n",
+                 (int)(strstr(text, "  us: {workers: 2}") - text), text, tcp ? "ranks" : "gpus");
+        struct dp_up *up = open_up(other);
+        snprintf(run_dir + strlen(run_dir), 3, tcp ? "-5" : "-6");
+        all(up);
+        for (unsigned i = 0; i < up->nodes; i++) {
+            const struct dp_node *node = &up->node[i];
+            if (node->kind != DP_WORKER && node->kind != DP_RANK) continue;
+            struct lh_config *c = settings_of(node), *of = settings_of(worker_at(up, node));
+            const struct wk_settings *s = lh_config_settings(c), *w = lh_config_settings(of);
+            if (node->region) check_way(node, s, tcp);
+            if (node->rank) assert_string_equal(s->ranks.leader, w->ranks.listen);
+            if (!node->region) assert_string_equal(s->ranks.listen, "");
+            seen += node->region;
+            lh_config_destroy(c);
+            lh_config_destroy(of);
+        }
+        assert_int_equal(seen, 2 * 4);
+        run_dir[strlen(run_dir) - 2] = 0;
+        close_up(up);
+    }
 }
 
 static void gpus_are_reduced_by_nccl(void **state)
@@ -469,6 +518,7 @@ int main(void)
         cmocka_unit_test(another_topology_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
+        cmocka_unit_test(ranks_on_hosts_find_their_worker),
         cmocka_unit_test(gpus_are_reduced_by_nccl),
         cmocka_unit_test(totals_are_kept),
         cmocka_unit_test(totals_of_an_older_up_are_read),
