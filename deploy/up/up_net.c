@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "deploy/ask/links.h"
 #include "deploy/up/up.h"
+#include "worker/ranks/reduce.h"
 
 enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
 
