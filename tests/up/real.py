@@ -40,6 +40,7 @@ worker:
   trainer: {{learning_rate: {rate}, norms_every_rounds: 3, {trainer}}}
   eval: {{every_tokens: 8192, tokens: 512}}
   data: {{cache_bytes: 64MiB}}
+  ranks: {{bucket_bytes: 4KiB}}
 """
 PATIENCE_S = 280
 RATE, HOLD = 0.01, 0.3  # of the learning, and the part of it while the gradient is noisy
@@ -360,6 +361,8 @@ def peers(world, wan):
     third = lambda: world.status("asia-0.1").get("step", 0)
     until("three peers share asia's steps", up, lambda: members() == 3)
     check(world.status("asia-0")["region_ranks"]["reduce"] == "tcp", "over TCP")
+    until("some gradients are summed while the rest is computed", up,
+          lambda: world.status("asia-0")["region_ranks"]["buckets_early"] > 0)
     for node in ("asia-0.2", "asia-0"):
         pid, steps = world.status(node)["pid"], third()
         os.kill(pid, signal.SIGKILL)
