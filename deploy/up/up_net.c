@@ -153,12 +153,14 @@ static LH_MUST lh_err place_hosts(struct dp_up *up)
         const struct dp_region *region = &up->t->region[node->region];
         bool rank = node->kind == DP_WORKER || node->kind == DP_RANK;
         if (!rank || region->hosts < 2) continue;
-        snprintf(node->host, sizeof node->host, "127.77.%u.%u", worker_number(up, node),
+        char host[sizeof node->host];
+        snprintf(host, sizeof host, "127.77.%u.%u", worker_number(up, node),
                  dp_region_host(region, node->rank) + 1);
+        memcpy(node->host, host, sizeof host);
         if (node->kind == DP_RANK) continue;
-        unsigned port = free_port(node->host, 0);
-        if (!port) return lh_fail_errno(errno, "no free port on %s", node->host);
-        snprintf(node->address, sizeof node->address, "%s:%u", node->host, port);
+        unsigned port = free_port(host, 0);
+        if (!port) return lh_fail_errno(errno, "no free port on %s", host);
+        snprintf(node->address, sizeof node->address, "%s:%u", host, port);
     }
     return LH_OK;
 }
