@@ -137,6 +137,7 @@ static void send(struct ps_server *s)
     m.standing = s->phase == PS_STANDBY;
     m.lost = s->standby.lost;
     m.vouches = true;
+    m.gives = ps_gives(s);
     if (trip.mean_us) m.trip = &trip;
     m.n_shards = n;
     m.shards = list;

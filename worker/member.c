@@ -14,6 +14,7 @@
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
+#include "worker/travel.h"
 #include "worker/units.h"
 
 static void tick(void *arg);
@@ -237,6 +238,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN && wk_units_wanted(w)) wk_units_take(w, m->n_units, m->units);
+    wk_travel_told(w, m->n_givers, m->givers);
     if (w->phase >= LH_PHASE_DRAIN && !w->stepping) wk_units_park(w); // during a step: after it
     if (w->stopped) return;
     w->want_lease = false;
@@ -333,6 +335,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
     wk_path_tell(w, &m);
+    wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
     if (trip.mean_us) m.trip = &trip;

@@ -32,6 +32,7 @@ struct wk_node {
     struct wk_loader *loader;
     struct wk_trainer *trainer;
     struct wk_beside_conf beside;
+    struct wk_travel_conf travel;
     char socket[LH_PATH_BYTES];
     struct wk_reduce *reduce;
     struct wk_evaluation *evaluation;
@@ -206,6 +207,21 @@ static LH_MUST lh_err open_loader(struct wk_node *n)
     return wk_loader_open(&conf, &n->loader);
 }
 
+static bool find_unit(void *arg, uint64_t unit)
+{
+    return wk_loader_find(arg, unit);
+}
+
+static lh_err keep_unit(void *arg, uint64_t unit, const uint8_t *tokens, size_t n)
+{
+    return wk_loader_keep(arg, unit, tokens, n);
+}
+
+static void drop_unit(void *arg, uint64_t unit)
+{
+    wk_loader_drop(arg, unit);
+}
+
 static void tell(void *arg, json_t *status)
 {
     const struct wk_node *n = arg;
@@ -215,13 +231,13 @@ static void tell(void *arg, json_t *status)
     if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;
     wk_loader_status(n->loader, &is);
-    json_object_set_new(status, "loader",
-                        json_pack("{s:f s:f s:f s:i s:I s:I s:I s:I}", "waited_s",
-                                  (double)is.waited_ns / (double)LH_SECOND, "fetch_s", is.fetch_s,
-                                  "unit_s", is.unit_s, "ahead", (int)is.ahead, "warmed",
-                                  (json_int_t)is.warmed, "fetched", (json_int_t)is.counts.fetched,
-                                  "cached", (json_int_t)is.counts.cached, "fetched_bytes",
-                                  (json_int_t)is.counts.bytes));
+    json_object_set_new(
+        status, "loader",
+        json_pack("{s:f s:f s:f s:i s:I s:I s:I s:I s:I}", "waited_s",
+                  (double)is.waited_ns / (double)LH_SECOND, "fetch_s", is.fetch_s, "unit_s",
+                  is.unit_s, "ahead", (int)is.ahead, "warmed", (json_int_t)is.warmed, "fetched",
+                  (json_int_t)is.counts.fetched, "cached", (json_int_t)is.counts.cached, "arrived",
+                  (json_int_t)is.counts.arrived, "fetched_bytes", (json_int_t)is.counts.bytes));
 }
 
 static lh_err listen_beside(void *arg, const struct wk_external_conf *conf,
@@ -350,6 +366,12 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };
+    n->travel = (struct wk_travel_conf){.find = find_unit,
+                                        .keep = keep_unit,
+                                        .drop = drop_unit,
+                                        .arg = n->loader,
+                                        .bytes_max = (uint64_t)s->data.travel_bytes};
+    if (n->loader && s->data.travel_bytes) conf.travel = &n->travel;
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;

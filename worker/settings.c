@@ -110,6 +110,9 @@ static const struct lh_config_row rows[] = {
         "Room for a local copy of fetched units, where data.dir is far; 0: none"),
     LH_CONFIG_ROW_STRING(T, "data.cache", data.cache, "",
         "Folder of that copy, one for each worker; empty: cache in dir"),
+    LH_CONFIG_ROW_SIZE(T, "data.travel_bytes", data.travel_bytes, "64 MiB", 0, 1e12,
+        "Memory for units of other regions whose files are not in data.dir: they come from a "
+        "server of their region (its units.dir); 0: such a unit is an error"),
     LH_CONFIG_ROW_FLOAT(T, "data.warmup", data.warmup, "0.1", 0, 1, NULL, NULL,
         "Part of the region's units that the start fetches into it, while nothing else waits"),
 

@@ -45,6 +45,7 @@ struct wk_settings {
         const char *units, *dir, *cache; // cache "": DIR/cache
         int64_t epochs;                  // 0: the run's
         int64_t window, prefetch;        // 0: by the run's units; by what fetching takes
+        int64_t travel_bytes;            // 0: nothing travels
         int64_t fetches, cache_bytes;    // cache_bytes 0: none
         double warmup;
     } data;

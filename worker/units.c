@@ -78,8 +78,10 @@ void wk_units_announce(struct wk_worker *w)
     struct wk_trainer *t = w->conf.trainer;
     bool listens = t && t->ops->announce;
     for (uint32_t i = 0; i < w->queued && i < w->conf.queue_units && listens; i++) {
-        if (!w->queue[i].announced) t->ops->announce(t, w->queue[i].unit, true);
-        w->queue[i].announced = true;
+        struct wk_queued *q = &w->queue[i];
+        if (!q->here) continue;
+        if (!q->announced) t->ops->announce(t, q->unit, true);
+        q->announced = true;
     }
 }
 
@@ -102,6 +104,19 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
     }
 }
 
+// Units of the worker's region are read from its folder: where they are not, that is an error.
+static bool is_own(const struct wk_worker *w, uint64_t unit)
+{
+    return !strcmp(lh_units_at(w->conf.units, unit)->home, w->conf.self.region);
+}
+
+bool wk_units_any_here(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].here) return true;
+    return false;
+}
+
 void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     uint32_t at = 0;
@@ -110,6 +125,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
         if (u >= units_of_run(w) || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         struct wk_queued q = {.unit = u, .tokens = lh_units_at(w->conf.units, u)->tokens};
+        q.here = !w->conf.travel || is_own(w, u);
         q.done = resumed(w, u);
         if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
             wk_units_finished(w, u, 0);

@@ -1,5 +1,6 @@
 // Wiring: who hears what a lower file tells (README.md, "Who calls whom"). The one file that names
 // both sides of an event.
+#include "worker/member.h"
 #include "worker/push/beside.h"
 #include "worker/push/outcome.h"
 #include "worker/push/round.h"
@@ -10,6 +11,8 @@
 static void changed(struct wk_worker *w)
 {
     wk_session_changed(w);
+    wk_travel_look(w);
+    if (w->returned_count) wk_lease_soon(w); // others may train them
     if (w->conf.beside)
         wk_beside_look(w);
     else

@@ -70,6 +70,7 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     LH_TRY_TO(fail, err, open_dir(w));
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY_TO(fail, err, open_shard(w, i));
     LH_TRY_TO(fail, err, wk_stats_open(w));
+    LH_TRY_TO(fail, err, wk_travel_start(w));
     LH_TRY_TO(fail, err, wk_start_resume(w));
     for (uint32_t i = 0; i < w->shards; i++)
         if (w->shard[i].ready) wk_view_start(&w->shard[i]);
@@ -113,6 +114,7 @@ void wk_worker_close(struct wk_worker *w)
     w->stopped = true;
     lh_cancel(env, &w->member_timer);
     wk_beside_close(w);
+    wk_travel_close(w);
     hang_up(&w->coordinator);
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
         lh_cancel(env, &w->shard[i].session.timer);
@@ -128,6 +130,7 @@ void wk_worker_stop(struct wk_worker *w)
     if (!w) return;
     wk_worker_close(w);
     wk_beside_free(w);
+    wk_travel_free(w);
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
@@ -214,6 +217,8 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
+    json_t *travel = wk_travel_status(w);
+    if (travel) json_object_set_new(root, "travel", travel);
     if (w->conf.beside) json_object_set_new(root, "trainer", wk_beside_status(w));
     if (w->conf.tell && root) w->conf.tell(w->conf.tell_arg, root);
     if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));

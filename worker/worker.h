@@ -23,6 +23,7 @@
 #include "worker/external/external.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
+#include "worker/travel.h"
 
 struct wk_backend;
 
@@ -70,8 +71,9 @@ struct wk_conf {
     uint8_t job[LH_JOB_BYTES];
     const struct lh_manifest *manifest;
     const struct lh_units *units;
-    uint32_t epochs;                  // data epochs that the run is to have; 0: whatever it has
-    const struct lh_machine *machine; // told to the coordinator; NULL: nothing is
+    uint32_t epochs;                     // data epochs that the run is to have; 0: whatever it has
+    const struct lh_machine *machine;    // told to the coordinator; NULL: nothing is
+    const struct wk_travel_conf *travel; // borrows; NULL: all units' files are here
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
@@ -133,6 +135,8 @@ struct wk_queued { // a leased unit
     uint64_t unit;
     uint64_t done, tokens; // tokens that were trained; tokens that it has
     bool announced;        // the trainer reads it ahead
+    bool here;             // its tokens are, or are asked for when they are read
+    uint16_t arrival;      // travel.c: its place there, + 1; 0: none
 };
 struct wk_note {           // a unit was trained, by a trainer beside the worker
     uint64_t unit, before; // tokens of it that were trained before
@@ -212,6 +216,7 @@ struct wk_worker {
     // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_position resume[WK_POSITIONS_MAX];
     uint32_t resume_count;
+    struct wk_travel *travel; // travel.c; NULL: nothing travels
     // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
     bool stepping;
     bool stopped, failed; // no call is made any more; an error was the cause (core.c)

@@ -23,6 +23,8 @@ enum {
     LH_LEASES_MAX = 4096,
     // Units asked back with one answer, an eighth of LH_LEASES_MAX; the rest follow a second later.
     LH_RECALLS_MAX = 512,
+    LH_AWAY_MAX = 64,               // home regions that a worker may say are away
+    LH_GIVERS_MAX = 64,             // servers that give units, and are told to workers
     LH_TRAVEL_BYTES_MAX = 32 << 20, // a unit that travels: both ends hold it in memory twice
     LH_PATHS_MAX = 64, // servers to which a worker tells what its path is like: 8 KiB a request
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
@@ -81,16 +83,19 @@ enum {
     LH_UNIT_WIRE_BYTES = 4,
     LH_POINT_WIRE_BYTES = 64,
     LH_ADDRESS_WIRE_BYTES = LH_ADDRESS_BYTES + 24,
-    LH_PATH_WIRE_BYTES = 96
+    LH_PATH_WIRE_BYTES = 96,
+    LH_AWAY_WIRE_BYTES = 128, // the name of a region, and its figures
+    LH_GIVER_WIRE_BYTES = LH_ADDRESS_BYTES + 80
 };
 LH_STATIC_ASSERT(LH_UNITS_MAX <= 1 << 28, "a unit's number is a varint of four bytes");
 LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
-                         LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_ADDRESS_WIRE_BYTES) <=
+                         LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_ADDRESS_WIRE_BYTES) +
+                         LH_GIVERS_MAX * LH_GIVER_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "the answer to a lease request fits a message");
 LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                          LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES +
-                         LH_PATHS_MAX * LH_PATH_WIRE_BYTES <=
+                         LH_PATHS_MAX * LH_PATH_WIRE_BYTES + LH_AWAY_MAX * LH_AWAY_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,

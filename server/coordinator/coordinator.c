@@ -14,6 +14,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
 #include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
@@ -165,6 +166,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
         free(c->worker[i].final);
         ps_co_forget_copies(&c->worker[i]);
         ps_co_forget_measured(&c->worker[i]);
+        ps_co_forget_away(&c->worker[i]);
     }
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
         free(c->shard[i].credit);

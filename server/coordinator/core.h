@@ -62,6 +62,19 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
     uint32_t paths;
 };
 
+struct ps_co_away { // balance/away.c: a home whose units travel to a worker, as that one said last
+    uint32_t home;  // index in c->stock.home
+    bool closed;
+    struct lh_estimate bytes_per_s;
+    struct lh_trip trip;
+};
+
+struct ps_co_giver { // balance/away.c: a server that gives units of its region
+    uint64_t server; // the id of its certificate
+    char region[LH_NAME_BYTES], address[LH_ADDRESS_BYTES];
+    int64_t heard_ns;
+};
+
 // Stages of a run whose cadence has them.
 enum ps_co_stage { PS_CO_EARLY, PS_CO_MIDDLE, PS_CO_LATE };
 
@@ -88,6 +101,8 @@ struct ps_co_worker { // member.c, where nothing else is said
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_measured measured;
+    struct ps_co_away *away; // LH_AWAY_MAX of them; NULL: none was ever told
+    uint32_t aways;
     struct lh_machine machine; // machine.c: as it said when it joined in this life
     struct ps_co_pace pace;
     struct ps_co_held held;
@@ -210,6 +225,8 @@ struct ps_coordinator {
     uint32_t seconds;
     struct ps_co_pin pin[PS_CO_PINS_MAX]; // balance/override.c
     uint32_t pins;
+    struct ps_co_giver giver[LH_GIVERS_MAX];
+    uint32_t givers;
     bool frozen;                     // balance/override.c: units stay with their regions
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c

@@ -11,6 +11,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/asking.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
@@ -67,6 +68,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
         free(c->worker[--c->workers].final);
         ps_co_forget_copies(&c->worker[c->workers]);
         ps_co_forget_measured(&c->worker[c->workers]);
+        ps_co_forget_away(&c->worker[c->workers]);
     }
     return LH_OK;
 }
@@ -251,8 +253,10 @@ static void take_final(struct ps_coordinator *c, struct ps_co_worker *w,
 }
 
 static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
-                       const struct ps_co_worker *w, struct ps_co_leased *leased)
+                       const struct ps_co_worker *w, const Longhaul__V1__LeaseRequest *m,
+                       struct ps_co_leased *leased)
 {
+    Longhaul__V1__Giver giver[LH_GIVERS_MAX], *givers[LH_GIVERS_MAX];
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);
@@ -280,6 +284,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
             if (p->version) points[out.n_stable++] = &point[i];
         }
         out.stable = points;
+        out.n_givers = ps_co_givers(c, m, giver, givers);
+        out.givers = givers;
         ps_co_answer(c, rq, &out.base);
     }
     free(item);
@@ -308,6 +314,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
     ps_co_measured(c, w, m);
+    ps_co_take_away(c, i, m);
+    ps_co_lease_drop_closed(c, i);
     ps_co_pace(c, w);
     w->gives = m->ahead > 0;
     w->drained = m->drained;
@@ -322,6 +330,6 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     if (err)
         ps_co_refuse(c, rq, err);
     else
-        send_lease(c, rq, w, leased);
+        send_lease(c, rq, w, m, leased);
     free(leased);
 }

@@ -12,6 +12,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
@@ -224,6 +225,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     bool serves;
     lh_err err = take_report(c, m, lh_worker_id(lh_request_peer(rq)), &serves);
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
+    if (!err) ps_co_heard_giver(c, lh_request_peer(rq), m);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));

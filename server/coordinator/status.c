@@ -24,6 +24,7 @@
 #include "common/format/json.h"
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
@@ -192,6 +193,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_measured(w, row);
+    ps_co_tell_away(c, w, row);
     ps_co_tell_cadence(c, w, row);
     ps_co_tell_machine(w, row);
     return row;

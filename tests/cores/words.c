@@ -1,6 +1,7 @@
 // Lease requests by hand. See words.h.
 #include "tests/cores/words.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct heard say(struct rig *r, uint32_t w, const struct words *s)
@@ -23,6 +24,16 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     m.n_returned = s->returns;
     m.claimed = (uint64_t *)(uintptr_t)s->claimed;
     m.n_claimed = s->claims;
+    Longhaul__V1__Away away = LONGHAUL__V1__AWAY__INIT, *aways[] = {&away};
+    Longhaul__V1__Estimate rate = LONGHAUL__V1__ESTIMATE__INIT;
+    if (s->away) {
+        away.region = (char *)(uintptr_t)s->away; // only read
+        away.closed = s->closed;
+        rate.mean = s->away_bytes_per_s;
+        if (rate.mean > 0) away.bytes_per_s = &rate;
+        m.away = aways;
+        m.n_away = 1;
+    }
     assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
                              &longhaul__v1__lease_reply__descriptor, &answer),
                      LH_OK);
@@ -31,6 +42,8 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     assert_true(out.units <= WORDS_SLOTS && out.recalls <= WORDS_SLOTS);
     if (out.units) memcpy(out.unit, a->units, out.units * sizeof *out.unit);
     if (out.recalls) memcpy(out.recalled, a->recalled, out.recalls * sizeof *out.recalled);
+    out.givers = a->n_givers;
+    if (a->n_givers) snprintf(out.giver, sizeof out.giver, "%s", a->givers[0]->address);
     rig_free_message(answer);
     return out;
 }

@@ -11,12 +11,17 @@ struct words { // what a worker by hand says
     double units_per_s, batch_s;
     uint64_t holding[WORDS_SLOTS], begun[8], returned[WORDS_SLOTS], claimed[WORDS_SLOTS];
     size_t holds, begins, returns, claims;
+    const char *away; // the home whose units travel to it; NULL: none
+    bool closed;      // they do not reach it
+    double away_bytes_per_s;
 };
 
 struct heard {
     uint64_t unit[WORDS_SLOTS], recalled[WORDS_SLOTS];
     size_t units, recalls;
     uint32_t window;
+    size_t givers;
+    char giver[LH_ADDRESS_BYTES]; // the first one's address
 };
 
 // Worker w of the rig asks, under its first incarnation.

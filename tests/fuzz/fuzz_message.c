@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/net/rpc.h"
+#include "longhaul/v1/data.pb-c.h"
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
@@ -44,6 +45,8 @@ static const ProtobufCMessageDescriptor *const types[] = {
     &longhaul__v1__restore_reply__descriptor,
     &longhaul__v1__shard_status_request__descriptor,
     &grpc__health__v1__health_check_response__descriptor,
+    &longhaul__v1__unit_request__descriptor,
+    &longhaul__v1__unit_head__descriptor,
 };
 
 static void parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type)

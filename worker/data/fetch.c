@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/format/tokens.h"
+#include "worker/data/stash.h"
 
 enum { HEADERS = 64 };
 
@@ -17,7 +18,8 @@ struct wk_fetch {
     const struct lh_units *units;
     struct wk_source *source;
     struct wk_cache *cache;
-    _Atomic uint64_t fetched, cached, bytes;
+    struct wk_stash *stash; // what arrived over the network
+    _Atomic uint64_t fetched, cached, arrived, bytes;
     // Headers that were read lately, so that a file's is read once; under the lock.
     pthread_mutex_t lock;
     struct {
@@ -141,11 +143,23 @@ size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit)
     return (size_t)(f->units->unit[unit].tokens + 1) * f->units->token_bytes;
 }
 
+// The token after a unit that arrived is another unit's and did not come: the last one again.
+static void repeat_last(const struct wk_fetch *f, const struct lh_unit *u, uint8_t *bytes)
+{
+    size_t width = f->units->token_bytes, n = (size_t)u->tokens * width;
+    memcpy(bytes + n, bytes + n - width, width);
+}
+
 lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes)
 {
     const struct lh_unit *u = &f->units->unit[unit];
     char name[WK_CACHE_NAME];
     size_t n = wk_fetch_bytes(f, unit);
+    if (wk_stash_get(f->stash, unit, bytes, n - f->units->token_bytes)) { // it was checked
+        repeat_last(f, u, bytes);
+        atomic_fetch_add(&f->arrived, 1);
+        return check_ids(f, u, bytes);
+    }
     name_of(f, u, name);
     if (f->cache && wk_cache_get(f->cache, name, bytes, n) && is_hash_right(f, u, bytes)) {
         atomic_fetch_add(&f->cached, 1);
@@ -155,6 +169,54 @@ lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes)
     LH_TRY(check_ids(f, u, bytes));
     if (f->cache) (void)wk_cache_put(f->cache, name, bytes, n); // without it: only slower
     return LH_OK;
+}
+
+// ---------------------------------------------------------------- units that travel
+
+// Is the file there, as far as the unit's last token? What is wrong with it read() tells.
+static bool in_source(struct wk_fetch *f, const struct lh_unit *u)
+{
+    uint8_t last;
+    size_t got = 0;
+    uint64_t end = LH_TOKENS_HEADER_BYTES + (u->from + u->tokens) * f->units->token_bytes;
+    lh_err err = f->source->ops->read(f->source, u->file, end - 1, &last, 1, &got);
+    return err != LH_ERR_NOT_FOUND;
+}
+
+// A unit that the cache alone has is taken into memory: the cache may lose it before it is needed.
+bool wk_fetch_find(struct wk_fetch *f, uint64_t unit)
+{
+    const struct lh_unit *u = &f->units->unit[unit];
+    char name[WK_CACHE_NAME];
+    size_t n = wk_fetch_bytes(f, unit);
+    if (wk_stash_has(f->stash, unit) || in_source(f, u)) return true;
+    name_of(f, u, name);
+    uint8_t *bytes = f->cache && wk_cache_has(f->cache, name) ? malloc(n) : NULL;
+    bool kept = bytes && wk_cache_get(f->cache, name, bytes, n) && is_hash_right(f, u, bytes) &&
+                wk_stash_put(f->stash, unit, bytes, n - f->units->token_bytes) == LH_OK;
+    free(bytes);
+    return kept;
+}
+
+lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, size_t n)
+{
+    const struct lh_unit *u = &f->units->unit[unit];
+    char name[WK_CACHE_NAME];
+    size_t all = wk_fetch_bytes(f, unit);
+    LH_TRY(wk_stash_put(f->stash, unit, tokens, n));
+    uint8_t *bytes = f->cache ? malloc(all) : NULL;
+    if (!bytes) return LH_OK;
+    memcpy(bytes, tokens, n);
+    repeat_last(f, u, bytes);
+    name_of(f, u, name);
+    (void)wk_cache_put(f->cache, name, bytes, all); // the next start finds it
+    free(bytes);
+    return LH_OK;
+}
+
+void wk_fetch_drop(struct wk_fetch *f, uint64_t unit)
+{
+    wk_stash_drop(f->stash, unit);
 }
 
 // ---------------------------------------------------------------- life
@@ -167,6 +229,11 @@ lh_err wk_fetch_open(const struct lh_units *units, struct wk_source *source, str
     f->units = units;
     f->source = source;
     f->cache = cache;
+    lh_err err = wk_stash_open(&f->stash);
+    if (err) {
+        free(f);
+        return err;
+    }
     pthread_mutex_init(&f->lock, NULL);
     *out = f;
     return LH_OK;
@@ -176,11 +243,12 @@ void wk_fetch_close(struct wk_fetch *f)
 {
     if (!f) return;
     pthread_mutex_destroy(&f->lock);
+    wk_stash_close(f->stash);
     free(f);
 }
 
 struct wk_fetch_counts wk_fetch_counted(const struct wk_fetch *f)
 {
     return (struct wk_fetch_counts){atomic_load(&f->fetched), atomic_load(&f->cached),
-                                    atomic_load(&f->bytes)};
+                                    atomic_load(&f->arrived), atomic_load(&f->bytes)};
 }

@@ -10,8 +10,9 @@
 #include "worker/data/source.h"
 
 struct wk_fetch_counts {
-    uint64_t fetched, cached; // units from the source, from the cache
-    uint64_t bytes;           // from the source
+    // Units from the source, from the cache, and those that arrived over the network.
+    uint64_t fetched, cached, arrived;
+    uint64_t bytes; // from the source
 };
 
 struct wk_fetch;
@@ -24,6 +25,13 @@ size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit); // the unit's, a
 // unit and file and say what to do: LH_ERR_NOT_FOUND, LH_ERR_CORRUPT, the source's.
 LH_MUST lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes);
 bool wk_fetch_is_cached(struct wk_fetch *f, uint64_t unit);
+// ---- units whose files are not here (worker/travel.h)
+// Is the unit in the source, in the cache, or kept? What the cache alone has is kept from now on.
+bool wk_fetch_find(struct wk_fetch *f, uint64_t unit);
+// Keeps the unit's tokens[n], which have its sha256, until drop(); in the cache too, where there is
+// one. LH_ERR_BUSY: no memory now.
+LH_MUST lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, size_t n);
+void wk_fetch_drop(struct wk_fetch *f, uint64_t unit); // any unit
 struct wk_fetch_counts wk_fetch_counted(const struct wk_fetch *f);
 
 #endif

@@ -449,3 +449,18 @@ void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out)
     };
     pthread_mutex_unlock(&l->lock);
 }
+
+bool wk_loader_find(struct wk_loader *l, uint64_t unit)
+{
+    return wk_fetch_find(l->fetch, unit);
+}
+
+lh_err wk_loader_keep(struct wk_loader *l, uint64_t unit, const uint8_t *tokens, size_t n)
+{
+    return wk_fetch_keep(l->fetch, unit, tokens, n);
+}
+
+void wk_loader_drop(struct wk_loader *l, uint64_t unit)
+{
+    wk_fetch_drop(l->fetch, unit);
+}

@@ -20,6 +20,18 @@
 
 // ---------------------------------------------------------------- data
 
+// The queue's first units, as many as hold `most` that are here. What is not is marked as taken.
+static uint32_t window_of(const struct wk_worker *w, uint32_t most, uint64_t taken[LH_WINDOW_MAX])
+{
+    uint32_t window = 0;
+    for (uint32_t here = 0; window < w->queued && window < LH_WINDOW_MAX && here < most; window++) {
+        const struct wk_queued *q = &w->queue[window];
+        here += q->here;
+        if (!q->here) taken[window] = q->tokens - q->done;
+    }
+    return window;
+}
+
 // Takes the next step's sequences from the first units of the queue, drawn by what was trained so
 // far: a life that is resumed needs no memory of its draws.
 static uint64_t plan_step(struct wk_worker *w)
@@ -31,8 +43,8 @@ static uint64_t plan_step(struct wk_worker *w)
     if (w->window && w->window < most) most = w->window;
     w->in.pieces = 0;
     w->in.piece = w->piece;
+    uint32_t window = window_of(w, most, taken);
     while (sum < want && w->in.pieces < WK_PIECES_MAX) {
-        uint32_t window = w->queued < most ? w->queued : most;
         int drawn = wk_mix_draw(w->queue, window, taken, w->id + w->count.tokens + sum);
         if (drawn < 0) break;
         const struct wk_queued *q = &w->queue[drawn];
@@ -84,7 +96,8 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     if (staggered(s) && s->progress.cut_count == 0 && s->progress.steps && s->id &&
         s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
         return true;
-    bool idle = !w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN);
+    bool awaits = w->queued && !wk_units_any_here(w); // all that it has is on its way
+    bool idle = awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
                     s->slot.committed->claim_count);
@@ -227,6 +240,7 @@ void wk_round_boundary(struct wk_worker *w)
     }
     bool may = w->started && w->phase == LH_PHASE_RUN && w->local_steps;
     wk_units_drop_credited(w);
+    wk_travel_look(w);
     if (w->queued < wk_units_wanted(w) && may && !w->leased_out) wk_lease_soon(w);
     bool stuck = must_wait(w);
     if (!may || stuck || !plan_step(w)) {

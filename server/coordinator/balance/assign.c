@@ -3,7 +3,8 @@
 //
 // 1. What the policy is told (view.c): pools are what nobody has begun, free or reserved; a region
 //    is its live workers together, with their measured speed and the time that their pushes take.
-//    Units lie in every region, so nothing is told of transfers.
+//    Where a region says that a home's units have to travel to it, their transfer counts, by what
+//    it measured; else they lie there.
 // 2. The policy names a pool. Of it the worker gets the first unit that is free; where none is, one
 //    that another worker reserved and has not begun is recalled for it: from the one that would end
 //    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
@@ -24,6 +25,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"
@@ -110,6 +112,7 @@ static bool may_have(const struct ps_co_asking *a, uint64_t unit)
 static uint64_t free_unit(const struct assigning *s, uint32_t pool)
 {
     const struct ps_coordinator *c = s->a->c;
+    if (ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w)) return c->units;
     uint64_t slot = ps_co_stock_next(c, pool, 0);
     while (slot != PS_CO_NO_SLOT && !may_have(s->a, ps_co_stock_unit(c, slot)))
         slot = ps_co_stock_next(c, pool, slot + 1);
@@ -147,12 +150,12 @@ static bool may_give(const struct ps_coordinator *c, uint32_t v)
 }
 
 // Whether a mean unit of the pool ends earlier at this worker than its holder ends all that it has.
-static bool gains(const struct assigning *s, uint32_t v, double tokens,
+static bool gains(const struct assigning *s, uint32_t v, double tokens, double arrival_s,
                   struct ps_balance_choice *to)
 {
     const struct ps_coordinator *c = s->a->c;
     const struct ps_co_worker *w = &c->worker[s->a->w];
-    double wait = ASK_S + trip_s(&c->worker[v]) + trip_s(w);
+    double wait = ASK_S + trip_s(&c->worker[v]) + trip_s(w) + arrival_s;
     to->here_s = here_s(c, s->a->w, tokens, wait);
     to->there_s = ends_s(c, v, 0);
     return to->here_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
@@ -166,11 +169,13 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
     struct ps_coordinator *c = s->a->c;
     const struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
     double tokens = p->units > 0 ? p->tokens / p->units : 0, latest = -1;
+    double arrival_s =
+        ps_balance_arrival(&s->x->b, p->home, s->region, p->units > 0 ? p->bytes / p->units : 0);
     struct ps_balance_choice best = *choice;
     *unit = c->units;
     for (uint32_t v = 0; v < c->workers; v++) {
         struct ps_balance_choice its = *choice;
-        if (v == s->a->w || !may_give(c, v) || !gains(s, v, tokens, &its)) continue;
+        if (v == s->a->w || !may_give(c, v) || !gains(s, v, tokens, arrival_s, &its)) continue;
         if (its.there_s <= latest) continue;
         uint64_t u = last_of(s->a, choice->pool, v);
         if (u == c->units) continue;
@@ -239,6 +244,7 @@ static void taken(struct assigning *s, const struct ps_balance_choice *choice, u
     struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
     p->units = fmax(p->units - 1, 0);
     p->tokens = fmax(p->tokens - (double)tokens, 0);
+    p->bytes = p->tokens * s->a->c->conf.units->token_bytes;
     s->x->b.region[s->region].held_tokens += (double)tokens;
     double *planned = &s->x->mine.tokens[choice->pool][s->region];
     double *share = &s->x->plan.tokens[choice->pool][s->region];
@@ -343,9 +349,9 @@ static lh_err run_twice(struct assigning *s)
         double there = ends_s(c, v, 0);
         for (uint32_t at = c->worker[v].held.head; at; at = ps_co_stock_behind(c, at)) {
             if (!may_run_twice(s->a, at - 1)) continue;
-            struct ps_balance_choice it =
-                ps_balance_twice(&s->x->b, s->region, region, UINT64_MAX,
-                                 (double)ps_co_unit(c, at - 1)->tokens, 0, there);
+            struct ps_balance_choice it = ps_balance_twice(
+                &s->x->b, s->region, region, UINT64_MAX, (double)ps_co_unit(c, at - 1)->tokens,
+                ps_co_arrival_s(c, at - 1, s->a->w), there);
             if (!it.reason || it.there_s - it.here_s <= best.there_s - best.here_s) continue;
             best = it;
             unit = at - 1;

@@ -67,7 +67,7 @@ static double arrival(const struct ps_balance *b, uint32_t from, uint32_t to, do
                       double mean)
 {
     const struct ps_balance_link *l = &b->link[from][to];
-    if (from == to || b->conf.kind == PS_BALANCE_BLIND) return 0;
+    if (from == to || l->lies_there || b->conf.kind == PS_BALANCE_BLIND) return 0;
     double rate = l->bytes_per_s.mean > 0 ? l->bytes_per_s.mean : mean;
     return l->rtt_s + (rate > 0 ? bytes / rate : 0);
 }

@@ -73,6 +73,7 @@ struct ps_balance_link {            // from a home region to another
     struct lh_estimate bytes_per_s; // not known: as the mean of all that are
     double rtt_s, price;
     double cap_bytes; // what may cross it still; < 0: no cap
+    bool lies_there;  // the home's units lie there as well: nothing crosses it
 };
 
 struct ps_balance {

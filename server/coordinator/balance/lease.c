@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
@@ -187,6 +188,19 @@ lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
     return LH_OK;
 }
 
+void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker)
+{
+    size_t n = 0;
+    bool closed = false;
+    for (uint32_t i = 0; i < c->worker[worker].aways; i++)
+        closed |= c->worker[worker].away[i].closed;
+    uint32_t *list = closed ? ps_co_stock_wanted(c, worker, &n) : NULL;
+    for (size_t i = 0; list && i < n; i++)
+        if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, list[i])].home, worker))
+            ps_co_lease_want(c, list[i], 0);
+    free(list); // without memory the worker gets them, and gives them back
+}
+
 // ---------------------------------------------------------------- what may be leased
 
 bool ps_co_may_lease(const struct ps_coordinator *c, uint64_t unit)
@@ -231,5 +245,6 @@ bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t wor
 {
     const char *pinned = ps_co_pinned(c, unit);
     if (pinned && strcmp(pinned, c->worker[worker].region) != 0) return false;
+    if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, unit)].home, worker)) return false;
     return ps_co_unit(c, unit)->may_leave || ps_co_is_home(c, unit, worker);
 }

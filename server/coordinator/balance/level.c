@@ -11,6 +11,7 @@
 //
 // Time of a request: the units that it gets, times the pools; where it finds nothing free, the
 // units that are leased. While a shard has not reported, all that are free may be looked at.
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/level.h"
 
 #include <stdlib.h>
@@ -29,6 +30,15 @@ struct walk {
     } at[];
 };
 
+// Units of the pool may be trained by the worker, and reach it.
+static bool open_to(const struct ps_co_asking *a, uint32_t pool)
+{
+    const struct ps_coordinator *c = a->c;
+    const struct ps_co_pool *p = &c->stock.pool[pool];
+    bool own = p->home == ps_co_stock_home(c, c->worker[a->w].region);
+    return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
+}
+
 static struct walk *walk_new(const struct ps_co_asking *a, bool home)
 {
     const struct ps_co_stock *s = &a->c->stock;
@@ -38,7 +48,7 @@ static struct walk *walk_new(const struct ps_co_asking *a, bool home)
     k->a = a;
     for (uint32_t p = 0; p < s->pools; p++) {
         bool mine = s->pool[p].home == own;
-        if (home != mine || (!mine && !s->pool[p].leaves)) continue;
+        if (home != mine || !open_to(a, p)) continue;
         k->at[k->pools++] = (struct walked){p, ps_co_stock_next(a->c, p, 0)};
     }
     return k;
@@ -87,11 +97,9 @@ static uint64_t kept_for_others(const struct ps_co_asking *a)
 static uint64_t free_tokens(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
-    uint32_t own = ps_co_stock_home(c, c->worker[a->w].region);
     uint64_t sum = 0;
     for (uint32_t p = 0; p < c->stock.pools; p++)
-        if (c->stock.pool[p].home == own || c->stock.pool[p].leaves)
-            sum += c->stock.pool[p].free_tokens;
+        if (open_to(a, p)) sum += c->stock.pool[p].free_tokens;
     return sum - kept_for_others(a);
 }
 

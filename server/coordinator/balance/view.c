@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/stock.h"
 
 static const int64_t PLAN_NS = LH_SECOND; // ten times that with more than FEW regions
@@ -85,9 +86,48 @@ static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
         to->allowed = from->leaves ? UINT64_MAX : UINT64_C(1) << from->home;
         to->units = (double)(from->free_units + from->leased_units[CO_WAITS]);
         to->tokens = (double)(from->free_tokens + from->leased_tokens[CO_WAITS]);
-        to->bytes = 0;
+        to->bytes = to->tokens * c->conf.units->token_bytes;
         x->b.done_tokens += (double)from->leased_tokens[CO_CLAIMED];
     }
+}
+
+// ---------------------------------------------------------------- links
+
+// A rate that was measured over many units has their round trips in it: the trip counts where none
+// is known.
+static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
+{
+    bool known = l->bytes_per_s.mean > 0;
+    l->lies_there = false;
+    if (a->bytes_per_s.mean > l->bytes_per_s.mean) l->bytes_per_s = a->bytes_per_s;
+    if (l->bytes_per_s.mean > 0)
+        l->rtt_s = 0;
+    else if (!known)
+        l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
+}
+
+// A region has the files of all homes unless one of its workers says otherwise. Units that reach
+// none of its workers are not for it.
+static void look_at_links(struct ps_coordinator *c, struct ps_co_balancer *x)
+{
+    bool reached[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX] = {{false}};
+    for (uint32_t i = 0; i < x->b.regions; i++)
+        for (uint32_t k = 0; k < x->b.regions; k++)
+            x->b.link[i][k] = (struct ps_balance_link){.cap_bytes = -1, .lies_there = true};
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        uint32_t r = x->region_of[i];
+        if (!w->live || r == PS_BALANCE_REGIONS_MAX) continue;
+        for (uint32_t h = 0; h < c->stock.homes; h++) {
+            const struct ps_co_away *a = ps_co_away_of(w, h);
+            reached[h][r] |= !a || !a->closed;
+            if (a) take_link(&x->b.link[h][r], a);
+        }
+    }
+    for (uint32_t p = 0; p < x->b.pools; p++)
+        for (uint32_t r = 0; r < x->b.regions; r++)
+            if (x->b.region[r].workers && !reached[x->b.pool[p].home][r])
+                x->b.pool[p].allowed &= ~(UINT64_C(1) << r);
 }
 
 // ---------------------------------------------------------------- the plan
@@ -118,6 +158,7 @@ static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
     for (uint32_t p = 0; p < x->b.pools; p++) {
         x->b.pool[p].tokens *= share;
         x->b.pool[p].units *= share;
+        x->b.pool[p].bytes *= share;
     }
     ps_balance_plan(&x->b, &x->plan);
     memcpy(x->b.pool, all, sizeof all);
@@ -133,9 +174,8 @@ void ps_co_view(struct ps_coordinator *c)
     memset(x->b.region, 0, sizeof x->b.region);
     for (uint32_t h = 0; h < c->stock.homes; h++) (void)region_of(x, c->stock.home[h]);
     look_at_workers(c, x);
-    for (uint32_t i = 0; i < x->b.regions; i++)
-        for (uint32_t k = 0; k < x->b.regions; k++) x->b.link[i][k].cap_bytes = -1;
     look_at_pools(c, x);
+    look_at_links(c, x);
     plan(c, x);
 }
 
@@ -156,6 +196,7 @@ void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *un
         double tokens = (double)ps_co_unit(c, unit[i])->tokens;
         p->units = fmax(p->units - 1, 0);
         p->tokens = fmax(p->tokens - tokens, 0);
+        p->bytes = p->tokens * c->conf.units->token_bytes;
         b->region[r].held_tokens += tokens;
         double *mine = &x->mine.tokens[ps_co_stock_pool(c, unit[i])][r];
         if (!fixed) *mine = fmax(*mine - tokens, 0);

@@ -215,6 +215,46 @@ static void what_the_cache_holds_is_checked(void **state)
     wk_loader_close(l);
 }
 
+// A unit without a file, as it arrives over the network: its tokens alone.
+static void what_arrives_is_read_from_memory(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_loader_conf c = conf_of(f);
+    struct wk_loader *l = open_loader(&c);
+    char path[256];
+    uint8_t tokens[TOKENS * 2];
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        uint32_t id = (35 * 100 + i) % 5000;
+        tokens[2 * i] = (uint8_t)id;
+        tokens[2 * i + 1] = (uint8_t)(id >> 8);
+    }
+    assert_true(wk_loader_find(l, 35)); // its file is there
+    snprintf(path, sizeof path, "%s/t35.bin", f->dir);
+    assert_int_equal(unlink(path), 0);
+    assert_false(wk_loader_find(l, 35));
+    assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
+    assert_true(wk_loader_find(l, 35));
+    expect_unit(l, 35); // behind the last token comes the last one again
+    assert_int_equal(status_of(l).counts.arrived, 1);
+    assert_int_equal(status_of(l).counts.fetched, 0);
+    wk_loader_close(l);
+    l = open_loader(&c); // the next start finds it in the cache, and keeps it
+    assert_true(wk_loader_find(l, 35));
+    expect_unit(l, 35);
+    assert_int_equal(status_of(l).counts.arrived, 1);
+    wk_loader_close(l);
+    c.cache = NULL;
+    l = open_loader(&c);
+    assert_false(wk_loader_find(l, 35));
+    assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
+    wk_loader_drop(l, 35);
+    wk_loader_drop(l, 35);
+    assert_false(wk_loader_find(l, 35));
+    uint32_t ids[2];
+    assert_int_equal(wk_loader_read(l, 35, 0, 1, ids), LH_ERR_NOT_FOUND);
+    wk_loader_close(l);
+}
+
 static void wait_until_warm(struct wk_loader *l, uint64_t units)
 {
     for (int i = 0; status_of(l).warmed < units; i++) {
@@ -322,6 +362,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         TEST(a_unit_is_fetched_once),
         TEST(what_the_cache_holds_is_checked),
+        TEST(what_arrives_is_read_from_memory),
         TEST(the_start_warms_the_regions_first_units),
         TEST(warming_pushes_nothing_out),
         TEST(warming_leaves_a_thread_for_what_is_needed),

@@ -64,6 +64,19 @@ static void test_all_end_together(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
 }
 
+// Nothing crosses a link, whatever it is, to a region where the files of the home lie too.
+static void test_what_lies_there_arrives_at_once(void **state)
+{
+    (void)state;
+    b->link[ASIA][EUROPE].bytes_per_s.mean = 0.01;
+    b->link[ASIA][EUROPE].rtt_s = 5;
+    assert_true(ps_balance_arrival(b, ASIA, EUROPE, UNIT) > 1e4);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    b->link[ASIA][EUROPE].lies_there = true;
+    assert_true(ps_balance_arrival(b, ASIA, EUROPE, UNIT) == 0);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+}
+
 static void test_what_is_held_counts(void **state)
 {
     (void)state;
@@ -324,7 +337,7 @@ static void test_the_largest(void **state)
         b->region[r].workers = 16;
         b->region[r].tokens_per_s.mean = 10 + r;
         for (uint32_t k = 0; k < b->regions; k++)
-            b->link[r][k] = (struct ps_balance_link){{1000 + k, 0}, 0.1, 0, -1};
+            b->link[r][k] = (struct ps_balance_link){{1000 + k, 0}, 0.1, 0, -1, false};
     }
     for (uint32_t p = 0; p < b->pools; p++)
         b->pool[p] = (struct ps_balance_pool){
@@ -369,6 +382,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_all_end_together),
+        TEST(test_what_lies_there_arrives_at_once),
         TEST(test_what_is_held_counts),
         TEST(test_who_is_gone_or_not_known_gets_nothing),
         TEST(test_arrival_counts),

@@ -1,0 +1,149 @@
+// Away: which units travel, and to whom they can't. See away.h.
+//
+// 1. Nothing of it is stored: servers and workers say it anew about once a second. A giver that
+//    falls silent stays on the list: the worker that can't reach it finds that out, and says that
+//    the home is closed to it.
+// 2. A home that is closed to a worker is not leased to it, recalled for it, or kept for it
+//    (lease.c). The worker opens it again by itself.
+#include "server/coordinator/balance/away.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "server/coordinator/balance/stock.h"
+#include "server/coordinator/silence.h"
+
+// ---------------------------------------------------------------- givers
+
+static struct ps_co_giver *giver_of(struct ps_coordinator *c, uint64_t server)
+{
+    for (uint32_t i = 0; i < c->givers; i++)
+        if (c->giver[i].server == server) return &c->giver[i];
+    return NULL;
+}
+
+// A place for one more: the one that was silent longest goes.
+static struct ps_co_giver *new_giver(struct ps_coordinator *c)
+{
+    if (c->givers < LH_GIVERS_MAX) return &c->giver[c->givers++];
+    struct ps_co_giver *oldest = c->giver;
+    for (uint32_t i = 1; i < c->givers; i++)
+        if (c->giver[i].heard_ns < oldest->heard_ns) oldest = &c->giver[i];
+    return oldest;
+}
+
+void ps_co_heard_giver(struct ps_coordinator *c, const struct lh_peer *peer,
+                       const Longhaul__V1__ReportRequest *m)
+{
+    uint64_t server = lh_worker_id(peer);
+    struct ps_co_giver *g = giver_of(c, server);
+    if (strlen(m->address) >= LH_ADDRESS_BYTES) return;
+    if (!m->gives) {
+        if (g) *g = c->giver[--c->givers];
+        return;
+    }
+    if (!g) g = new_giver(c);
+    *g = (struct ps_co_giver){.server = server, .heard_ns = ps_co_now(c)};
+    memcpy(g->region, peer->region, sizeof g->region);
+    memcpy(g->address, m->address, strlen(m->address) + 1);
+}
+
+static bool asks_for(const Longhaul__V1__LeaseRequest *m, const char *region)
+{
+    for (size_t i = 0; i < m->n_away && i < LH_AWAY_MAX; i++)
+        if (!strcmp(m->away[i]->region, region)) return true;
+    return false;
+}
+
+size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
+                    Longhaul__V1__Giver *item, Longhaul__V1__Giver **list)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < c->givers; i++) {
+        const struct ps_co_giver *g = &c->giver[i];
+        if (!asks_for(m, g->region)) continue;
+        longhaul__v1__giver__init(&item[n]);
+        item[n].region = (char *)(uintptr_t)g->region; // only read
+        item[n].address = (char *)(uintptr_t)g->address;
+        list[n] = &item[n];
+        n++;
+    }
+    return n;
+}
+
+// ---------------------------------------------------------------- what a worker says
+
+static double number(double x)
+{
+    return isfinite(x) && x > 0 ? x : 0;
+}
+
+void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m)
+{
+    struct ps_co_worker *w = &c->worker[worker];
+    size_t n = m->n_away < LH_AWAY_MAX ? m->n_away : LH_AWAY_MAX;
+    w->aways = 0;
+    if (n && !w->away) w->away = calloc(LH_AWAY_MAX, sizeof *w->away);
+    for (size_t i = 0; w->away && i < n; i++) {
+        const Longhaul__V1__Away *a = m->away[i];
+        uint32_t home = ps_co_stock_home(c, a->region);
+        if (home == c->stock.homes || ps_co_away_of(w, home)) continue;
+        w->away[w->aways++] = (struct ps_co_away){
+            .home = home,
+            .closed = a->closed,
+            .bytes_per_s = {a->bytes_per_s ? number(a->bytes_per_s->mean) : 0,
+                            a->bytes_per_s ? number(a->bytes_per_s->spread) : 0},
+            .trip = ps_co_said_trip(a->trip),
+        };
+    }
+}
+
+void ps_co_forget_away(struct ps_co_worker *w)
+{
+    free(w->away);
+    w->away = NULL;
+    w->aways = 0;
+}
+
+const struct ps_co_away *ps_co_away_of(const struct ps_co_worker *w, uint32_t home)
+{
+    for (uint32_t i = 0; i < w->aways; i++)
+        if (w->away[i].home == home) return &w->away[i];
+    return NULL;
+}
+
+bool ps_co_is_closed(const struct ps_coordinator *c, uint32_t home, uint32_t worker)
+{
+    const struct ps_co_away *a = ps_co_away_of(&c->worker[worker], home);
+    return a && a->closed;
+}
+
+double ps_co_arrival_s(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    const struct ps_co_away *a =
+        ps_co_away_of(&c->worker[worker], c->stock.pool[ps_co_stock_pool(c, unit)].home);
+    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    if (!a) return 0;
+    return (double)a->trip.mean_ns / LH_SECOND +
+           (a->bytes_per_s.mean > 0 ? bytes / a->bytes_per_s.mean : 0);
+}
+
+void ps_co_tell_away(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
+{
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < w->aways; i++) {
+        const struct ps_co_away *a = &w->away[i];
+        json_t *one = json_pack("{s:s s:b}", "home", c->stock.home[a->home], "closed", a->closed);
+        if (a->bytes_per_s.mean > 0)
+            json_object_set_new(one, "mbit_s", json_real(a->bytes_per_s.mean * 8e-6));
+        if (a->trip.mean_ns > 0)
+            json_object_set_new(one, "rtt_ms", json_real((double)a->trip.mean_ns / LH_MS));
+        json_array_append_new(rows, one);
+    }
+    if (w->aways)
+        json_object_set_new(row, "away", rows);
+    else
+        json_decref(rows);
+}

@@ -1,0 +1,40 @@
+// worker/data/stash.c: what was put is there until it is dropped.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "worker/data/stash.h"
+
+static void what_was_put_is_there_until_it_is_dropped(void **state)
+{
+    (void)state;
+    struct wk_stash *s;
+    char out[8] = "";
+    assert_int_equal(wk_stash_open(&s), LH_OK);
+    assert_false(wk_stash_has(s, 7));
+    assert_int_equal(wk_stash_put(s, 7, "seven", 6), LH_OK);
+    assert_int_equal(wk_stash_put(s, 8, "eight", 6), LH_OK);
+    assert_int_equal(wk_stash_put(s, 7, "other", 6), LH_OK); // stays as it is
+    assert_true(wk_stash_get(s, 7, out, 6));
+    assert_string_equal(out, "seven");
+    assert_false(wk_stash_get(s, 7, out, 7)); // it has fewer
+    assert_false(wk_stash_get(s, 9, out, 1));
+    wk_stash_drop(s, 7);
+    wk_stash_drop(s, 7);
+    assert_false(wk_stash_has(s, 7));
+    assert_true(wk_stash_get(s, 8, out, 6));
+    assert_string_equal(out, "eight");
+    wk_stash_close(s); // frees what is in it
+    wk_stash_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_put_is_there_until_it_is_dropped),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

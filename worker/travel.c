@@ -1,0 +1,694 @@
+// Travel: units whose files are not here (deploy/docs/balancer.md).
+//
+// 1. A unit of another home region is looked for first. Until it is found, or has arrived, its
+//    place in the queue is not `here`: nothing is trained of it, and the loader hears nothing of
+//    it. So nobody waits for a giver but the unit itself.
+// 2. What arrives counts only with the sha256 of the data's manifest. It is kept in memory until
+// the
+//    unit has left the queue: trained, recalled, or parked.
+// 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region.
+//    Then the home is closed for a while: units of it that nobody has begun are given back with the
+//    next lease request, which says so. A unit that is begun waits: it is trained nowhere else.
+// 4. Units are given back by the usual way of recalls: a unit that the coordinator does not hear to
+//    be back is listed again, comes into the queue, and is given back again.
+// 5. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
+//    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
+#include "worker/travel.h"
+
+#include <inttypes.h>
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/shrink.h"
+#include "common/net/head.h"
+#include "longhaul/v1/data.pb-c.h"
+#include "worker/units.h"
+
+enum {
+    ARRIVALS_MAX = 512,
+    GIVERS_OF_A_HOME = 4,
+    TRIES = 3,           // tries of a unit until its home is closed
+    BUSY_TRIES = 8,      // answers "busy" that count as one try
+    ANSWERS_WITHOUT = 4, // answers that name no giver until the home is closed
+    TEXT = 300,
+};
+LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= ARRIVALS_MAX,
+                 "what is in work and read ahead has its places");
+static const int64_t LOOK_NS = 200 * LH_MS; // while something is on its way
+static const int64_t CLOSED_NS = 10 * LH_SECOND, CLOSED_MAX_NS = 300 * LH_SECOND;
+static const int64_t SAMPLE_NS = LH_SECOND; // the rate is that of so long
+
+enum arrival_state {
+    FREE,
+    FINDING,  // on the lane
+    WAITING,  // a giver, room, or its next try is awaited
+    ASKING,   // its call is open
+    CHECKING, // on the lane
+    HERE,
+};
+
+struct arrival {
+    struct wk_worker *w;
+    enum arrival_state state;
+    uint64_t unit; // unit of the data
+    uint32_t home; // index
+    bool wanted;   // it is in the queue; when not, it is dropped
+    bool kept;     // its tokens are kept here, and count
+    // asking
+    struct lh_call *call;
+    uint32_t giver, tries, busy;
+    int64_t try_ns, moved_ns; // no try before; when the call moved last
+    bool late;                // its call was ended for silence
+    bool told, lz4;           // the first message came, and says so
+    uint64_t sent_bytes;
+    struct lh_buf got;
+    lh_err broken; // what came was wrong
+    // on the lane
+    lh_err err;
+    char text[TEXT];
+};
+
+struct giver {
+    char address[LH_ADDRESS_BYTES];
+    struct lh_link *link;
+};
+
+struct home {
+    char region[LH_NAME_BYTES];
+    bool away; // a unit of it was not here
+    struct giver giver[GIVERS_OF_A_HOME];
+    uint32_t givers, without; // answers in a row without one
+    bool closed;
+    int64_t open_ns;   // when it is tried again
+    uint32_t closings; // closings without an arrival since
+    uint64_t returned; // units that were given back since it closed
+    // what arrives
+    uint32_t calls;
+    int64_t since_ns;
+    uint64_t bytes;
+    struct lh_estimate bytes_per_s;
+    // as it is told
+    Longhaul__V1__Away row;
+    Longhaul__V1__Estimate rate;
+    Longhaul__V1__Trip trip;
+};
+
+struct wk_travel {
+    struct arrival arrival[ARRIVALS_MAX];
+    struct home home[LH_AWAY_MAX];
+    uint32_t homes, calls;
+    Longhaul__V1__Away *row[LH_AWAY_MAX];
+    uint64_t bytes; // kept or on their way
+    uint64_t timer;
+    struct {
+        uint64_t units, bytes, wire_bytes, returned, failed;
+    } count;
+};
+
+static uint64_t data_of(const struct wk_worker *w, uint64_t unit)
+{
+    return unit % w->conf.units->count;
+}
+
+static uint64_t bytes_of(const struct wk_worker *w, uint64_t unit)
+{
+    return w->conf.units->unit[unit].tokens * w->conf.units->token_bytes;
+}
+
+// The home's index, made where it is new; LH_AWAY_MAX: there are too many.
+static uint32_t home_of(struct wk_travel *t, const char *region)
+{
+    uint32_t h = 0;
+    while (h < t->homes && strcmp(t->home[h].region, region) != 0) h++;
+    if (h < t->homes || h == LH_AWAY_MAX) return h;
+    snprintf(t->home[h].region, sizeof t->home[h].region, "%.*s", LH_NAME_BYTES - 1, region);
+    t->homes++;
+    return h;
+}
+
+// ---------------------------------------------------------------- places
+
+static void look_again(struct wk_worker *w);
+
+static void release(struct arrival *a)
+{
+    struct wk_worker *w = a->w;
+    LH_ASSERT(!a->call);
+    if (a->state == HERE || a->kept) w->conf.travel->drop(w->conf.travel->arg, a->unit);
+    if (a->kept) w->travel->bytes -= bytes_of(w, a->unit);
+    lh_buf_free(&a->got);
+    *a = (struct arrival){.state = FREE};
+}
+
+static void mark_here(struct arrival *a)
+{
+    struct wk_worker *w = a->w;
+    uint32_t place = (uint32_t)(a - w->travel->arrival) + 1;
+    a->state = HERE;
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].arrival == place && data_of(w, w->queue[i].unit) == a->unit)
+            w->queue[i].here = true;
+    wk_units_announce(w);
+    wk_changed(w);
+}
+
+// ---------------------------------------------------------------- a home that is closed
+
+static bool must_go(const struct wk_worker *w, const struct wk_queued *q, const struct home *h)
+{
+    const char *home = w->conf.units->unit[data_of(w, q->unit)].home;
+    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q);
+}
+
+// Units of the home that nobody has begun leave the queue, and are listed for the next request.
+static void hand_back(struct wk_worker *w, struct home *h)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        struct wk_queued q = w->queue[i];
+        if (w->returned_count < LH_RECALLS_MAX && must_go(w, &q, h)) {
+            w->returned[w->returned_count++] = q.unit;
+            w->travel->count.returned++;
+            h->returned++;
+        } else {
+            w->queue[kept++] = q;
+        }
+    }
+    if (kept == w->queued) return;
+    w->queued = kept;
+    wk_changed(w); // the request goes out soon
+}
+
+static void close_home(struct wk_worker *w, struct home *h, const char *why)
+{
+    if (h->closed) return;
+    int64_t wait = CLOSED_NS << (h->closings < 5 ? h->closings : 5);
+    if (wait > CLOSED_MAX_NS) wait = CLOSED_MAX_NS;
+    h->closed = true;
+    h->closings++;
+    h->returned = 0;
+    h->open_ns = lh_now(w->conf.env) + wait;
+    for (struct arrival *a = w->travel->arrival; a < w->travel->arrival + ARRIVALS_MAX; a++)
+        if (a->state != FREE && &w->travel->home[a->home] == h) a->tries = 0;
+    hand_back(w, h);
+    lh_logf(w->conf.log, LH_WARN, "units.closed",
+            "units of region %s do not reach this worker: %s; %" PRIu64
+            " are given back, the next try is in %" PRId64 " s",
+            h->region, why, h->returned, wait / LH_SECOND);
+}
+
+static void open_homes(struct wk_worker *w)
+{
+    int64_t now = lh_now(w->conf.env);
+    for (uint32_t i = 0; i < w->travel->homes; i++) {
+        struct home *h = &w->travel->home[i];
+        if (!h->closed) continue;
+        if (now < h->open_ns) {
+            hand_back(w, h);
+            continue;
+        }
+        h->closed = false;
+        h->without = 0;
+        lh_logf(w->conf.log, LH_INFO, "units.open", "units of region %s are asked for again",
+                h->region);
+    }
+}
+
+// ---------------------------------------------------------------- rate
+
+// Ends a stretch of time in which units were on their way.
+static void take_rate(struct wk_worker *w, struct home *h)
+{
+    int64_t now = lh_now(w->conf.env), took = now - h->since_ns;
+    if (took > 0 && h->bytes)
+        lh_estimate_take(&h->bytes_per_s, (double)h->bytes * LH_SECOND / (double)took);
+    h->since_ns = now;
+    h->bytes = 0;
+}
+
+static void call_begins(struct wk_worker *w, struct home *h)
+{
+    if (!h->calls++) {
+        h->since_ns = lh_now(w->conf.env);
+        h->bytes = 0;
+    }
+    w->travel->calls++;
+}
+
+static void call_ended(struct wk_worker *w, struct home *h, uint64_t bytes)
+{
+    h->calls--;
+    w->travel->calls--;
+    h->bytes += bytes;
+    if (!h->calls || lh_now(w->conf.env) - h->since_ns >= SAMPLE_NS) take_rate(w, h);
+}
+
+// ---------------------------------------------------------------- what came
+
+static void failed(struct arrival *a, lh_err err, const char *text)
+{
+    struct wk_worker *w = a->w;
+    struct home *h = &w->travel->home[a->home];
+    lh_buf_free(&a->got);
+    w->travel->bytes -= bytes_of(w, a->unit);
+    if (!a->wanted || w->stopped) {
+        release(a);
+        return;
+    }
+    w->travel->count.failed++;
+    if (err != LH_ERR_BUSY || ++a->busy % BUSY_TRIES == 0) {
+        a->tries++;
+        a->giver++; // another one, where there is one
+    }
+    uint32_t wait = a->tries;
+    a->state = WAITING;
+    a->try_ns = lh_now(w->conf.env) + wk_backoff(w, &wait, err);
+    lh_log_peer(w->conf.log, LH_WARN, "unit.failed", "unit %" PRIu64 " of region %s: %s", a->unit,
+                h->region, text);
+    if (a->tries >= TRIES) close_home(w, h, text);
+    look_again(w);
+}
+
+static lh_err check(struct arrival *a, uint8_t *tokens, size_t n)
+{
+    const struct lh_unit *u = &a->w->conf.units->unit[a->unit];
+    uint8_t is[EVP_MAX_MD_SIZE];
+    if (a->lz4)
+        LH_TRY(lh_unshrink(lh_buf_span(&a->got), tokens, n));
+    else
+        memcpy(tokens, a->got.data, n);
+    if (EVP_Digest(tokens, n, is, NULL, EVP_sha256(), NULL) != 1 ||
+        memcmp(is, u->sha256, sizeof u->sha256) != 0)
+        return lh_fail(LH_ERR_MALFORMED, "what came does not have the sha256 of the manifest");
+    return a->w->conf.travel->keep(a->w->conf.travel->arg, a->unit, tokens, n);
+}
+
+static int64_t check_job(void *arg)
+{
+    struct arrival *a = arg;
+    size_t n = (size_t)bytes_of(a->w, a->unit);
+    uint8_t *tokens = malloc(n + 1);
+    a->err = tokens ? check(a, tokens, n) : lh_fail(LH_ERR_BUSY, "no memory for a unit");
+    if (a->err) snprintf(a->text, sizeof a->text, "%s", lh_err_text(a->err));
+    free(tokens);
+    return 0;
+}
+
+static void checked(void *arg)
+{
+    struct arrival *a = arg;
+    struct wk_worker *w = a->w;
+    if (a->err) {
+        failed(a, a->err, a->text);
+        return;
+    }
+    struct home *h = &w->travel->home[a->home];
+    a->kept = true;
+    w->travel->count.units++;
+    w->travel->count.bytes += bytes_of(w, a->unit);
+    w->travel->count.wire_bytes += a->sent_bytes;
+    lh_buf_free(&a->got);
+    h->closings = 0;
+    lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
+            "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,
+            h->region, bytes_of(w, a->unit), a->sent_bytes);
+    if (!a->wanted || w->stopped)
+        release(a);
+    else
+        mark_here(a);
+    look_again(w);
+}
+
+// ---------------------------------------------------------------- the call
+
+static lh_err take_head(struct arrival *a, const Longhaul__V1__UnitHead *m)
+{
+    uint64_t n = bytes_of(a->w, a->unit);
+    if (a->told) return LH_OK;
+    a->told = true;
+    a->lz4 = m->lz4;
+    a->sent_bytes = m->sent_bytes;
+    bool fits = m->lz4 ? m->sent_bytes && m->sent_bytes < n : m->sent_bytes == n;
+    if (m->bytes == n && fits) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED, "%" PRIu64 " bytes come as %" PRIu64 ", the unit has %" PRIu64,
+                   m->bytes, m->sent_bytes, n);
+}
+
+static lh_err take_part(struct arrival *a, const struct lh_msg *msg)
+{
+    ProtobufCMessage *m;
+    size_t at;
+    LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__unit_head__descriptor, &m, &at));
+    bool first = !a->told;
+    lh_err err = take_head(a, (const Longhaul__V1__UnitHead *)m);
+    protobuf_c_message_free_unpacked(m, NULL);
+    LH_TRY(err);
+    if (first) a->got = lh_buf((size_t)a->sent_bytes);
+    size_t n = msg->len - at;
+    uint8_t *to = n ? lh_buf_grow(&a->got, n) : NULL;
+    if (n && !to)
+        return lh_fail(LH_ERR_MALFORMED, "more bytes come than the %" PRIu64 " that were named",
+                       a->sent_bytes);
+    return !n || lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_MALFORMED;
+}
+
+static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    struct arrival *a = self;
+    if (a->broken || a->late || a->w->stopped) return;
+    a->moved_ns = lh_now(a->w->conf.env);
+    a->broken = take_part(a, msg);
+    if (!a->broken) {
+        lh_call_read(call);
+        return;
+    }
+    snprintf(a->text, sizeof a->text, "%s", lh_err_text(a->broken));
+    lh_call_cancel(call);
+}
+
+static void on_nothing(void *self, struct lh_call *call)
+{
+    (void)self;
+    (void)call;
+}
+
+static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call;
+    struct arrival *a = self;
+    struct wk_worker *w = a->w;
+    bool whole = !status && a->told && a->got.len == a->sent_bytes;
+    a->call = NULL;
+    call_ended(w, &w->travel->home[a->home], whole ? bytes_of(w, a->unit) : 0);
+    if (whole && a->wanted && !w->stopped) {
+        a->state = CHECKING;
+        w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, check_job, checked, a);
+    } else if (a->broken) {
+        char said[TEXT];
+        memcpy(said, a->text, sizeof said);
+        failed(a, a->broken, said);
+    } else if (a->late) {
+        failed(a, LH_ERR_DEADLINE, "its server sends nothing");
+    } else {
+        failed(a, status ? status : LH_ERR_MALFORMED, status ? text : "its server ended early");
+    }
+}
+
+static lh_err open_call(struct arrival *a, struct lh_link *link)
+{
+    static const struct lh_call_ops ops = {on_message, on_nothing, on_nothing, on_close};
+    struct wk_worker *w = a->w;
+    Longhaul__V1__UnitRequest m = LONGHAUL__V1__UNIT_REQUEST__INIT;
+    m.job = (ProtobufCBinaryData){LH_JOB_BYTES, w->conf.job};
+    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)(uintptr_t)w->conf.units->hash.b};
+    m.unit = a->unit;
+    m.lz4 = true;
+    LH_TRY(lh_call_open(link, LH_RPC_UNIT, 0, &ops, a, &a->call));
+    a->state = ASKING;
+    a->told = a->late = false;
+    a->broken = LH_OK;
+    a->sent_bytes = 0;
+    a->moved_ns = lh_now(w->conf.env);
+    w->travel->bytes += bytes_of(w, a->unit);
+    call_begins(w, &w->travel->home[a->home]);
+    a->broken = lh_rpc_send(a->call, &m.base);
+    if (a->broken) {
+        snprintf(a->text, sizeof a->text, "%s", lh_err_text(a->broken));
+        lh_call_cancel(a->call);
+        return LH_OK;
+    }
+    lh_call_finish(a->call, LH_OK, "");
+    lh_call_read(a->call);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- asking
+
+static bool has_room(const struct wk_worker *w, uint64_t unit)
+{
+    const struct wk_travel *t = w->travel;
+    uint64_t bytes = t->bytes + bytes_of(w, unit);
+    return t->calls < WK_TRAVEL_CALLS_MAX && (!t->bytes || bytes <= w->conf.travel->bytes_max);
+}
+
+static void ask(struct arrival *a)
+{
+    struct wk_worker *w = a->w;
+    struct home *h = &w->travel->home[a->home];
+    if (h->closed || !h->givers || lh_now(w->conf.env) < a->try_ns || !has_room(w, a->unit)) return;
+    lh_err err = open_call(a, h->giver[a->giver % h->givers].link);
+    if (!err) return;
+    a->try_ns = lh_now(w->conf.env) + LOOK_NS;
+    lh_log_peer(w->conf.log, LH_WARN, "unit.failed", "unit %" PRIu64 ": %s", a->unit,
+                lh_err_text(err));
+}
+
+// A call that does not move is ended; on_close() tells what comes of it.
+static void end_if_silent(struct arrival *a)
+{
+    struct wk_worker *w = a->w;
+    const struct home *h = &w->travel->home[a->home];
+    struct lh_link *link = h->givers ? h->giver[a->giver % h->givers].link : NULL;
+    int64_t most = link ? wk_deadline(w, link) : w->conf.deadline_ns;
+    if (a->late || lh_now(w->conf.env) - a->moved_ns < most) return;
+    a->late = true;
+    lh_call_cancel(a->call);
+}
+
+// ---------------------------------------------------------------- finding
+
+static int64_t find_job(void *arg)
+{
+    struct arrival *a = arg;
+    a->err = a->w->conf.travel->find(a->w->conf.travel->arg, a->unit) ? LH_OK : LH_ERR_NOT_FOUND;
+    return 0;
+}
+
+static void found(void *arg)
+{
+    struct arrival *a = arg;
+    struct wk_worker *w = a->w;
+    struct home *h = &w->travel->home[a->home];
+    a->state = WAITING;
+    if (!a->wanted || w->stopped) {
+        w->conf.travel->drop(w->conf.travel->arg, a->unit); // find() may have kept it
+        release(a);
+        return;
+    }
+    if (!a->err) {
+        mark_here(a);
+        return;
+    }
+    if (!h->away)
+        lh_logf(w->conf.log, LH_INFO, "units.away",
+                "the files of region %s's units are not in data.dir: a server of that region is "
+                "asked for them",
+                h->region);
+    h->away = true;
+    look_again(w);
+}
+
+// A place for the unit of the queue; NULL: all are taken.
+static struct arrival *place_for(struct wk_worker *w, uint64_t unit)
+{
+    struct wk_travel *t = w->travel;
+    struct arrival *empty = NULL;
+    for (struct arrival *a = t->arrival; a < t->arrival + ARRIVALS_MAX; a++) {
+        if (a->state != FREE && a->unit == unit) return a;
+        if (a->state == FREE && !empty) empty = a;
+    }
+    uint32_t home = home_of(t, w->conf.units->unit[unit].home);
+    if (!empty || home == LH_AWAY_MAX) return NULL;
+    *empty = (struct arrival){.w = w, .state = FINDING, .unit = unit, .home = home, .wanted = true};
+    w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, find_job, found, empty);
+    return empty;
+}
+
+// ---------------------------------------------------------------- the look
+
+// Marks what the queue has, and finds places for its first units that are not here.
+static void look_at_queue(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        struct wk_queued *q = &w->queue[i];
+        struct arrival *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
+        if (!q->arrival && !q->here && i < w->conf.queue_units)
+            a = place_for(w, data_of(w, q->unit));
+        if (!a) continue;
+        q->arrival = (uint16_t)(a - t->arrival + 1);
+        a->wanted = true;
+        if (a->state == HERE && !q->here) { // it came for another data epoch
+            q->here = true;
+            wk_units_announce(w);
+            wk_changed(w);
+        }
+    }
+}
+
+static void drop_unwanted(struct wk_worker *w)
+{
+    for (struct arrival *a = w->travel->arrival; a < w->travel->arrival + ARRIVALS_MAX; a++) {
+        if (a->wanted || a->state == FREE) continue;
+        if (a->state == WAITING || a->state == HERE)
+            release(a);
+        else if (a->state == ASKING)
+            lh_call_cancel(a->call); // the lane's come back by themselves
+    }
+}
+
+static void on_timer(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->travel->timer = 0;
+    wk_travel_look(w);
+}
+
+static void look_again(struct wk_worker *w)
+{
+    if (w->travel->timer || w->stopped) return;
+    w->travel->timer = lh_after(w->conf.env, LOOK_NS, on_timer, w);
+}
+
+void wk_travel_look(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    bool busy = false;
+    if (!t || w->stopped) return;
+    open_homes(w);
+    for (uint32_t i = 0; i < ARRIVALS_MAX; i++) t->arrival[i].wanted = false;
+    look_at_queue(w);
+    drop_unwanted(w);
+    for (struct arrival *a = t->arrival; a < t->arrival + ARRIVALS_MAX; a++) {
+        if (a->state == WAITING) ask(a);
+        if (a->state == ASKING) end_if_silent(a);
+        busy |= a->state != FREE && a->state != HERE;
+    }
+    for (uint32_t i = 0; i < t->homes; i++) busy |= t->home[i].closed;
+    if (busy) look_again(w);
+}
+
+// ---------------------------------------------------------------- the coordinator
+
+static void hang_up(struct giver *g)
+{
+    if (g->link) g->link->transport_ops->hangup(g->link);
+    *g = (struct giver){0};
+}
+
+void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < t->homes; i++) {
+        struct home *h = &t->home[i];
+        if (!h->away) continue;
+        longhaul__v1__away__init(&h->row);
+        longhaul__v1__estimate__init(&h->rate);
+        h->row.region = h->region;
+        h->row.closed = h->closed;
+        h->rate.mean = h->bytes_per_s.mean;
+        h->rate.spread = h->bytes_per_s.spread;
+        if (h->rate.mean > 0) h->row.bytes_per_s = &h->rate;
+        h->trip = lh_head_trip(h->givers ? lh_link_trip(h->giver[0].link) : (struct lh_trip){0});
+        if (h->trip.mean_us) h->row.trip = &h->trip;
+        t->row[m->n_away++] = &h->row;
+    }
+    if (t) m->away = t->row;
+}
+
+static bool is_named(const struct home *h, const char *address, size_t n,
+                     Longhaul__V1__Giver **list)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i]->region, h->region) && !strcmp(list[i]->address, address)) return true;
+    return false;
+}
+
+static void add_giver(struct wk_worker *w, struct home *h, const char *address)
+{
+    struct lh_transport *t = w->conf.transport;
+    for (uint32_t i = 0; i < h->givers; i++)
+        if (!strcmp(h->giver[i].address, address)) return;
+    if (h->givers == GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
+    struct giver *g = &h->giver[h->givers];
+    if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
+    memcpy(g->address, address, strlen(address) + 1);
+    h->givers++;
+}
+
+static void take_givers(struct wk_worker *w, struct home *h, size_t n, Longhaul__V1__Giver **list)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < h->givers; i++) {
+        if (is_named(h, h->giver[i].address, n, list))
+            h->giver[kept++] = h->giver[i];
+        else
+            hang_up(&h->giver[i]);
+    }
+    h->givers = kept;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i]->region, h->region)) add_giver(w, h, list[i]->address);
+    h->without = h->givers ? 0 : h->without + 1;
+    if (h->without < ANSWERS_WITHOUT) return;
+    close_home(w, h,
+               "no server of that region gives units: set units.dir of one that runs there, "
+               "or give this worker the files (data.dir)");
+}
+
+void wk_travel_told(struct wk_worker *w, size_t count, Longhaul__V1__Giver **givers)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < t->homes; i++)
+        if (t->home[i].away) take_givers(w, &t->home[i], count, givers);
+}
+
+// ---------------------------------------------------------------- life
+
+lh_err wk_travel_start(struct wk_worker *w)
+{
+    if (!w->conf.travel) return LH_OK;
+    w->travel = calloc(1, sizeof *w->travel);
+    return w->travel ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for units that travel");
+}
+
+void wk_travel_close(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    if (!t) return;
+    lh_cancel(w->conf.env, &t->timer);
+    for (uint32_t i = 0; i < t->homes; i++)
+        for (uint32_t k = 0; k < t->home[i].givers; k++) hang_up(&t->home[i].giver[k]);
+    for (uint32_t i = 0; i < t->homes; i++) t->home[i].givers = 0;
+}
+
+void wk_travel_free(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < ARRIVALS_MAX; i++) lh_buf_free(&t->arrival[i].got);
+    free(t);
+    w->travel = NULL;
+}
+
+json_t *wk_travel_status(const struct wk_worker *w)
+{
+    const struct wk_travel *t = w->travel;
+    json_t *homes = json_array();
+    for (uint32_t i = 0; t && i < t->homes; i++) {
+        const struct home *h = &t->home[i];
+        if (h->away)
+            json_array_append_new(homes, json_pack("{s:s s:b s:i s:f}", "home", h->region, "closed",
+                                                   h->closed, "givers", (int)h->givers, "mbit_s",
+                                                   h->bytes_per_s.mean * 8e-6));
+    }
+    if (!json_array_size(homes)) {
+        json_decref(homes);
+        return NULL;
+    }
+    return json_pack("{s:I s:I s:I s:I s:I s:I s:o}", "units", (json_int_t)t->count.units, "bytes",
+                     (json_int_t)t->count.bytes, "wire_bytes", (json_int_t)t->count.wire_bytes,
+                     "returned", (json_int_t)t->count.returned, "failed",
+                     (json_int_t)t->count.failed, "held_bytes", (json_int_t)t->bytes, "away",
+                     homes);
+}
