@@ -96,9 +96,43 @@ static void nobody_misses_a_server_that_is_there(void **state)
     rig_kill_coordinator(l->rig);
     rig_start_coordinator(l->rig); // it has heard of no server
     life_start(l);
-    life_run(l, 10 * LH_SECOND);
-    assert_true(life_said(l, "shard.unserved") > 0);
+    life_run(l, 2 * LH_SECOND);
+    assert_true(life_said(l, "INFO worker shard.unserved") > 0);
+    assert_int_equal(life_said(l, "WARN worker shard.unserved"), 0); // it may be on its way
+    life_run(l, 18 * LH_SECOND);
+    assert_true(life_said(l, "WARN worker shard.unserved") > 0);
     life_end(l);
+}
+
+// A worker that has no state yet may have come before its server; one that had may not.
+static void a_server_that_is_not_there_yet_is_no_warning(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false); // the coordinator names its address
+    lh_fake_boot(r->t.env);
+    struct lh_log *log = rig_log_lines(r);
+    struct wk_conf conf = rig_life_conf(r, &l, 500);
+    conf.log = log;
+    rig_life_start(&l, &conf);
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(rig_said(r, "INFO rig server.unreachable") > 0);
+    assert_int_equal(rig_said(r, "WARN rig server.unreachable"), 0);
+    rig_run(r, 60 * LH_SECOND);
+    unsigned warned = rig_said(r, "WARN rig server.unreachable");
+    assert_true(warned > 0);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (int i = 0; i < 1000 && !l.worker->shard[0].ready; i++) rig_run(r, 10 * LH_MS);
+    assert_true(l.worker->shard[0].ready);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false);
+    rig_run(r, 2 * LH_SECOND);
+    assert_true(rig_said(r, "WARN rig server.unreachable") > warned);
+    rig_life_end(r, &l, false);
+    lh_log_close(log);
 }
 
 static void refuse_certificate(void *self, struct lh_request *rq, const ProtobufCMessage *m)
@@ -147,6 +181,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_rate_follows_what_the_log_has),
         cmocka_unit_test(nobody_misses_a_server_that_is_there),
+        RIG_TEST(a_server_that_is_not_there_yet_is_no_warning),
         cmocka_unit_test(a_worker_that_is_denied_ends),
         cmocka_unit_test(each_push_is_counted_once_over_all_lives),
     };

@@ -112,9 +112,31 @@ static void a_push_that_cant_be_begun_is_sent_after_another_greeting(void **stat
     rig_life_end(r, &l, false);
 }
 
+// Roles start in any order. The wait is told at once, and is a warning once it takes long.
+static void a_coordinator_that_is_not_there_yet_is_no_warning(void **state)
+{
+    struct rig *r = *state;
+    lh_fake_boot(r->t.env);
+    struct lh_log *log = rig_log_lines(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    r->server->conf.log = log;
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(rig_said(r, "INFO rig start.waiting"), 1);
+    assert_int_equal(rig_said(r, "WARN"), 0);
+    rig_run(r, 30 * LH_SECOND);
+    assert_int_equal(rig_said(r, "INFO rig start.waiting"), 1);
+    assert_int_equal(rig_said(r, "WARN rig start.waiting"), 1);
+    rig_start_coordinator(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->server->phase == PS_SERVING);
+    r->server->conf.log = NULL;
+    lh_log_close(log);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(a_coordinator_that_is_not_there_yet_is_no_warning),
         RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting),
         RIG_TEST(the_door_is_open_while_the_log_is_read),
         RIG_TEST(a_greeting_that_met_a_cut_is_said_again_after_it),
