@@ -113,6 +113,7 @@ void wk_worker_close(struct wk_worker *w)
     struct lh_env *env = w->conf.env;
     w->stopped = true;
     lh_cancel(env, &w->member_timer);
+    lh_cancel(env, &w->views.timer);
     wk_beside_close(w);
     wk_travel_close(w);
     hang_up(&w->coordinator);

@@ -226,6 +226,10 @@ struct wk_worker {
     struct wk_step_out out;
     lh_err step_error;
     int64_t step_started;
+    struct {
+        uint64_t timer; // looks whether pushes are through; 0: nothing waits for them
+        int64_t due_ns; // since when a view could have been made; 0: none could
+    } views;
     int64_t step_ended; // 0: the time since then is accounted for
     int64_t idle_since; // training waits for others since then; 0: it does not
     // push/path.c

@@ -192,6 +192,80 @@ static void a_view_of_an_earlier_epoch_is_not_given(void **state)
     life_end(l);
 }
 
+// ---------------------------------------------------------------- pushes first
+
+enum { LONG_STEP_MS = 2000, PATIENCE_MS = 300 };
+
+static struct {
+    bool hold;            // the next push is heard, and never answered
+    struct lh_call *held; // NULL: none was
+} silent;
+
+static lh_err long_step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
+{
+    lh_err err = look.own->step(t, in, out);
+    out->least_ns = LONG_STEP_MS * LH_MS;
+    return err;
+}
+
+static bool say_nothing(struct life *l, enum lh_rpc rpc, struct lh_call *call,
+                        const struct lh_call_ops **ops, void **self)
+{
+    static const struct lh_call_ops nobody = {rig_on_message, rig_on_nothing, rig_on_nothing,
+                                              rig_on_gone};
+    if (rpc != LH_RPC_PUSH || !silent.hold) return false;
+    silent.hold = false;
+    silent.held = call;
+    *ops = &nobody;
+    *self = l;
+    lh_call_read(call);
+    return true;
+}
+
+static bool pushing(const struct wk_worker *w)
+{
+    for (uint32_t k = 0; k < w->shards; k++)
+        if (w->shard[k].session.sender.call) return true;
+    return false;
+}
+
+static struct wk_shard *due(struct wk_worker *w)
+{
+    for (uint32_t k = 0; k < w->shards && w->stepping; k++)
+        if (wk_view_due(&w->shard[k])) return &w->shard[k];
+    return NULL;
+}
+
+// A shard's view waits for the push of another one, but not for one that takes long.
+static void a_push_goes_before_a_view(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(3, 2);
+    struct wk_worker *w = l->worker;
+    struct wk_shard *s;
+    int waited = 0, made = 0;
+    look_on(l);
+    noting.step = long_step;
+    for (int i = 0; i < 40000 && made < 5; i++) { // without a push under way none waits
+        int64_t before = w->shard[0].view.next.at_ns;
+        life_run(l, LH_MS);
+        if (!pushing(w)) assert_null(due(w));
+        made += w->stepping && w->shard[0].view.next.at_ns != before;
+    }
+    assert_int_equal(made, 5);
+    l->on_call = say_nothing;
+    silent.hold = true;
+    for (int i = 0; i < 60000 && (!silent.held || !due(w)); i++) life_run(l, LH_MS);
+    assert_true(silent.held && due(w));
+    s = due(w);
+    for (; wk_view_due(s) && w->stepping && pushing(w); waited++) life_run(l, LH_MS);
+    assert_true(w->stepping && pushing(w)); // it was made in the middle of both
+    assert_in_range(waited, PATIENCE_MS - 20, PATIENCE_MS + 2);
+    silent.held = NULL;
+    l->on_call = NULL;
+    life_end(l);
+}
+
 // ---------------------------------------------------------------- a cut that is given up
 
 static void a_cut_that_finds_no_room_changes_nothing(void **state)
@@ -228,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_view_of_an_older_replica_is_not_given),
         cmocka_unit_test(a_view_of_another_residual_is_not_given),
         cmocka_unit_test(a_view_of_an_earlier_epoch_is_not_given),
+        cmocka_unit_test(a_push_goes_before_a_view),
         cmocka_unit_test(a_cut_that_finds_no_room_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

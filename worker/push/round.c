@@ -18,6 +18,8 @@
 #include "worker/train/stats.h"
 #include "worker/units.h"
 
+enum { PATIENCE_NS = 300 * 1000 * 1000 }; // with pushes, before views are made beside them
+
 // ---------------------------------------------------------------- data
 
 // The queue's first units, as many as hold `most` that are here. What is not is marked as taken.
@@ -225,11 +227,41 @@ static void renew_view(struct wk_shard *s)
     if (renewed || !wk_view_may_renew(s) || !wk_round_over(s)) wk_follow_resume(s);
 }
 
+static void prepare_views(struct wk_worker *w);
+
+static void look_again(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->views.timer = 0;
+    if (w->stepping && !w->stopped) prepare_views(w);
+}
+
+// Views are made beside the step that is under way. They take this thread and all processors for
+// as long as a copy of the shard; a push that is being sent needs both, and goes first if it is
+// through within PATIENCE_NS.
+static void prepare_views(struct wk_worker *w)
+{
+    bool due = false, sends = false;
+    int64_t now = lh_now(w->conf.env);
+    for (uint32_t i = 0; i < w->shards; i++) {
+        due |= wk_view_due(&w->shard[i]);
+        sends |= w->shard[i].session.sender.call != NULL;
+    }
+    if (due && !w->views.due_ns) w->views.due_ns = now;
+    int64_t left = due && sends ? w->views.due_ns + PATIENCE_NS - now : 0;
+    if (left > 0) {
+        if (!w->views.timer) w->views.timer = lh_after(w->conf.env, left, look_again, w);
+        return;
+    }
+    w->views.due_ns = 0;
+    for (uint32_t i = 0; i < w->shards; i++) wk_view_prepare(&w->shard[i]);
+}
+
 void wk_round_boundary(struct wk_worker *w)
 {
     if (w->stopped || !wk_everything_ready(w)) return;
     if (w->stepping) {
-        for (uint32_t i = 0; i < w->shards; i++) wk_view_prepare(&w->shard[i]);
+        prepare_views(w);
         return;
     }
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);

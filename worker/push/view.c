@@ -256,12 +256,17 @@ static bool renewal_is_due(const struct wk_shard *s)
     return !is_current(s) && wk_view_may_renew(s) && (!bsp(s) || wk_round_over(s));
 }
 
+bool wk_view_due(const struct wk_shard *s)
+{
+    return renewal_is_due(s) && !next_is_made(s);
+}
+
 // A view that is made again for each record would take the loop's time and training's processors;
 // the last ones then wait for the boundary.
 void wk_view_prepare(struct wk_shard *s)
 {
     const struct wk_view_next *next = &s->view.next;
-    if (!renewal_is_due(s) || next_is_made(s)) return;
+    if (!wk_view_due(s)) return;
     if (next->at_ns && lh_now(s->worker->conf.env) - next->at_ns < PAUSE * next->took_ns) return;
     make_next(s);
 }

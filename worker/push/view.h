@@ -8,6 +8,8 @@ LH_MUST lh_err wk_view_open(struct wk_shard *s); // its memory
 void wk_view_close(struct wk_shard *s);
 void wk_view_start(struct wk_shard *s); // the first view of a replica
 bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view changed
+// The next boundary will make a view that was not made beside the step yet.
+bool wk_view_due(const struct wk_shard *s);
 // Makes the next view where one is due, so that the boundary finds it. Call it during a step.
 void wk_view_prepare(struct wk_shard *s);
 // A cut: the trainer copies its parameters, at a boundary.
