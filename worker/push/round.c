@@ -18,7 +18,7 @@
 #include "worker/train/stats.h"
 #include "worker/units.h"
 
-enum { PATIENCE_NS = 300 * 1000 * 1000 }; // with pushes, before views are made beside them
+enum { PATIENCE_NS = 300 * 1000 * 1000 }; // Pushes have so long before views are made.
 
 // ---------------------------------------------------------------- data
 
