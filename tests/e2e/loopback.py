@@ -84,7 +84,8 @@ MISSING = ("member.unreachable", "server.unreachable", "shard.unserved", "start.
 def check_nobody_warns(world, excused=BUSY):
     for node in world.nodes:
         for line in node.text().splitlines():
-            level, event = ([*line.split(maxsplit=4), "", "", "", ""])[1:4:2]
+            words = [*line.split(maxsplit=5), "", "", "", "", ""]  # time, offset, level, who, event
+            level, event = words[2], words[4]
             fine = event in excused or "deadline" in line.lower()
             check(level not in ("WARN", "ERROR") or fine, f"{node.name} warns: {line}")
 
