@@ -4,6 +4,7 @@
 // whole.
 #include <string.h>
 
+#include "server/coordinator/owners/insync.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/core.h"
@@ -133,10 +134,8 @@ static void so_does_its_next_life(void **state)
     assert_moved(r);
 }
 
-static void assert_given_up(struct rig *r)
+static void assert_taken_back(struct rig *r)
 {
-    row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
-    rig_run(r, 3 * LH_SECOND);
     assert_int_equal(r->fatal_count, 0);
     for (uint32_t k = 0; k < RIG_SHARDS; k++) {
         assert_int_equal(row(r, k)->move.target, 0);
@@ -144,6 +143,13 @@ static void assert_given_up(struct rig *r)
         assert_true(decides(r->server, k));
         assert_true(ledger(r->server, k)->epoch > 2);
     }
+}
+
+static void assert_given_up(struct rig *r)
+{
+    row(r, 1)->unwanted = true; // as when the owner has to open an epoch of it
+    rig_run(r, 3 * LH_SECOND);
+    assert_taken_back(r);
     rig_kill_standby(r, false);
     lh_fabric_fates(r->fabric, NULL, NULL);
     assert_int_equal(rig_start_standby(r), LH_OK);
@@ -193,6 +199,102 @@ static void so_it_is_where_the_target_lost_the_record_of_one(void **state)
     for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(r->standby->shard[k]->begun, 2);
     assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
     assert_given_up(r);
+}
+
+// Bytes of its log from this place on, to the end.
+static void damage_from(const struct rig_node *n, const struct ps_place *from)
+{
+    char path[LH_PATH_BYTES];
+    struct lh_buf b = lh_buf(1 << 22);
+    lh_fake_boot(n->env);
+    assert_int_equal(
+        lh_path(path, sizeof path, n->dir, "log/%016llx.seg", (unsigned long long)from->segment),
+        LH_OK);
+    assert_int_equal(lh_file_load(n->env, path, &b), LH_OK);
+    size_t end = b.len;
+    while (end > from->at && !b.data[end - 1]) end--;
+    assert_true(end > from->at);
+    for (size_t at = from->at; at < end; at += 8)
+        assert_int_equal(lh_fake_flip(n->env, path, at, 1), LH_OK);
+    lh_buf_free(&b);
+    lh_fake_kill(n->env, false);
+}
+
+// A server whose epoch is refused asks again at once, for ever where no time passes.
+static bool takes_time(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                       struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    (void)rpc;
+    fate->delay_ns = LH_MS;
+    return true;
+}
+
+// The target serves both, nobody knows it yet, and a checkpoint of shard 0 is of that epoch. Then
+// the log's end is lost, and with it the record of shard 1.
+static void begin_checkpoint_alone(struct rig *r)
+{
+    begin(r);
+    r->shard = 0;
+    rig_log(r, 1, 2); // DIGEST, MOVE and EPOCH make it five, and a checkpoint is due
+    ask(r);
+    for (int i = 0; i < 50000 && !r->server->shard[1]->wish.epoch; i++) rig_run(r, LH_MS / 10);
+    rig_kill_coordinator(r);
+    rig_run(r, LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_true(decides(r->standby, k));
+        assert_int_equal(ledger(r->standby, k)->epoch, 2);
+    }
+    const struct ps_shard *kept = r->standby->shard[0], *lost = r->standby->shard[1];
+    assert_int_equal(kept->checkpointed, kept->replica.ledger.version);
+    assert_int_equal(lost->checkpointed, 0);
+    const struct ps_place *record = ps_shard_place(lost, lost->replica.ledger.version - 1);
+    assert_non_null(record);
+    struct ps_place from = *record;
+    rig_kill_standby(r, false);
+    damage_from(&r->t, &from);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    assert_int_equal(ledger(r->standby, 0)->epoch, 2);
+    assert_true(ledger(r->standby, 1)->epoch < 2);
+    assert_int_equal(ledger(r->standby, 1)->move.epoch, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) assert_int_equal(r->standby->shard[k]->begun, 3);
+    lh_fabric_fates(r->fabric, takes_time, r);
+    rig_start_coordinator(r);
+}
+
+// The target says that it served shard 0 in the reserved epoch, and refuses that of shard 1 (seed
+// 6502981 of all,move,full_target).
+static void so_it_is_where_a_checkpoint_alone_shows_that_the_target_served(void **state)
+{
+    struct rig *r = *state;
+    begin_checkpoint_alone(r);
+    rig_run(r, 3 * LH_SECOND);
+    assert_taken_back(r);
+    assert_true(r->standby->phase == PS_STANDBY);
+    ask(r);
+    rig_run(r, 5 * LH_SECOND);
+    assert_moved(r);
+}
+
+// A report of the target as the owner, sent while it served, is heard when it has refused, and
+// before its source has opened an epoch.
+static void nothing_goes_to_a_target_that_refused_by_what_it_said_before(void **state)
+{
+    struct rig *r = *state;
+    begin_checkpoint_alone(r);
+    for (int i = 0; i < 50000 && row(r, 1)->move.target; i++) rig_run(r, LH_MS / 10);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct lh_point head = {.epoch = 2, .version = 5};
+        assert_int_equal(row(r, k)->move.target, 0);
+        assert_int_equal(ps_co_epoch(row(r, k)), 1);
+        assert_int_equal(ps_co_heard_owner(r->coordinator, k, r->standby->standby.identity,
+                                           lh_worker_id(&r->t.self), 77, &head),
+                         LH_ERR_FENCED);
+    }
+    rig_run(r, 3 * LH_SECOND);
+    assert_taken_back(r);
 }
 
 // The owner has to open an epoch of shard 1 before it wrote a record.
@@ -344,6 +446,8 @@ int main(void)
         TWO_SHARDS(a_move_that_is_given_up_for_one_is_given_up_for_both),
         TWO_SHARDS(so_it_is_while_the_owner_is_away),
         TWO_SHARDS(so_it_is_where_the_target_lost_the_record_of_one),
+        TWO_SHARDS(so_it_is_where_a_checkpoint_alone_shows_that_the_target_served),
+        TWO_SHARDS(nothing_goes_to_a_target_that_refused_by_what_it_said_before),
         TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),

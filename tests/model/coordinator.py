@@ -10,7 +10,8 @@ Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 an
   old       27: an owner starts on an old copy of its directory, beside a standby in sync
   moved     22: an older copy of a move's target starts with the MOVE record in its log
   reserved  22: a move is given up by an operator, and the source's log is lost
-  together  22: a server's two shards are moved; their records come one by one, or are given up
+  together  22: a server's two shards are moved; their records come one by one, or are given up, or
+            the target loses its log's end
   word      22: an operator lets a former owner go on, whose log of one shard needs no epoch
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
@@ -45,6 +46,8 @@ BUGS = {
     "given_up_apart": ("together", "where one shard is given up the rest is not asked back"),
     "kept_record": ("together", "a target refuses no epoch whose record it has"),
     "refused_whole": ("together", "a target with all records refuses"),
+    "kept_shown": ("together", "a target that shows that it served a shard is not heard to refuse"),
+    "late_word": ("together", "what a target said before it lost its log's end counts after it"),
     "word_for_one": ("word", "an operator's word is for those shards alone that need an epoch"),
     "pause_counts": ("silence", "the time in which the coordinator stood still counts as silence"),
     "old_view": ("silence", "who was silent is judged before what came meanwhile is read"),
@@ -319,50 +322,72 @@ def reserved(bugs):
 # ---------------------------------------------------------------- 22: all shards, or none
 
 def together(bugs):
-    """(each shard, wanted back, the source is there, the target serves). A shard is on its way, its
-    record is at the target (here), or its epoch is refused; and that as the coordinator knows it:
-    then it is the target's (went), or its source's again (stays). A source that is fenced is gone:
-    it brings no record, and serves nothing."""
-    start = (("way", "way"), (0, 0), 1, 0)
+    """(each shard, wanted back, the source is there, the target serves, it lost its log's end). A
+    shard is on its way, its record is at the target (here), or its epoch is refused; and that as
+    the coordinator knows it: then it is the target's (went), or its source's again (stays). A
+    source that is fenced is gone: it brings no record, and serves nothing.
+    A target that loses its log's end after it served, and before the coordinator knows, refuses
+    all. It shows the records that are left, or that it served (shown); the source brings the others
+    once more. It serves nothing then but what the coordinator says went to it. What it said while
+    it served may be heard only now."""
+    start = (("way", "way"), (0, 0), 1, 0, 0)
 
     def put(pair, k, value):
         return tuple(value if i == k else old for i, old in enumerate(pair))
 
     def nxt(s):
-        shards, back, source, serves = s
-        whole = all(x in ("here", "went") for x in shards)
+        shards, back, source, serves, lost = s
+        whole = all(x in ("here", "shown", "went") for x in shards)
         for k in (0, 1):
-            x, at = shards[k], lambda value, k=k: (put(shards, k, value), back, source, serves)
+            x = shards[k]
+
+            def at(value, k=k):
+                return (put(shards, k, value), back, source, serves, lost)
+
             if x == "way" and source:
                 yield f"record {k}", at("here")
                 if not any(back):
-                    yield f"{k} is wanted back", (shards, put(back, k, 1), source, serves)
+                    yield f"{k} is wanted back", (shards, put(back, k, 1), source, serves, lost)
+            if x == "refused" and lost and source:
+                yield f"record {k} once more", at("shown")
             late = x == "here" and ("kept_record" in bugs
                                     or (whole or serves) and "refused_whole" not in bugs)
             if x in ("way", "here") and back[k] and not late:
                 yield f"refuse {k}", at("refused")
-            if x == "refused":
+            if x == "refused" and not lost:
                 yield f"learn {k}", at("stays")
+            if x == "stays" and lost and "late_word" in bugs:
+                yield f"what it said before is heard of {k}", at("went")
             if x == "here" and "moved_apart" in bugs:
                 yield f"learn {k}", at("went")
-        if whole and "here" in shards:
-            yield "learn all", (("went", "went"), back, source, serves)
-        if whole and not serves:
-            yield "serve", (shards, back, source, 1)
+        if whole and ("here" in shards or "shown" in shards):
+            yield "learn all", (("went", "went"), back, source, serves, lost)
+        if whole and not serves and (not lost or shards == ("went", "went")):
+            yield "serve", (shards, back, source, 1, lost)
+        if serves and not lost and shards == ("here", "here"):
+            for left in itertools.product(("shown", "refused"), repeat=2):
+                yield "the log's end is lost", (left, back, source, 0, 1)
+        if lost and "refused" in shards:
+            refused = ("refused",) if "kept_shown" in bugs else ("refused", "shown")
+            left = tuple("stays" if x in refused else x for x in shards)
+            yield "learn what is refused", (left, back, source, serves, lost)
+        if lost and "stays" not in shards:
+            yield "what it said before is heard", (("went", "went"), back, source, serves, lost)
         if "stays" in shards and "given_up_apart" not in bugs and back != (1, 1):
-            yield "the rest is wanted back", (shards, (1, 1), source, serves)
+            yield "the rest is wanted back", (shards, (1, 1), source, serves, lost)
         if "went" in shards and source:
-            yield "fence", (shards, back, 0, serves)
+            yield "fence", (shards, back, 0, serves, lost)
 
     def bad(s):
         took_back = s[3] and any(x in ("refused", "stays") for x in s[0])
-        return "two may serve a shard" if took_back else ""
+        apart = "went" in s[0] and "stays" in s[0]
+        return "two may serve a shard" if took_back else "one went, one stays" if apart else ""
 
     def goal(s):
         return s[3] or s[0] == ("stays", "stays") and s[2]
 
     fair = ("record 0", "record 1", "refuse 0", "refuse 1", "learn 0", "learn 1", "learn all",
-            "serve", "the rest is wanted back", "fence")
+            "learn what is refused", "serve", "the rest is wanted back", "fence")
     return start, nxt, bad, goal, fair
 
 

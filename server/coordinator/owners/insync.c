@@ -53,7 +53,10 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 {
     struct ps_co_shard *s = &c->shard[shard];
     LH_TRY(ps_co_moved(c, shard, identity, server, head));
-    if (identity != s->owner && head->epoch > ps_co_epoch(s)) // this store is older than that
+    // This store is older than that. Not where a move had reserved the epoch: it is its target's by
+    // the row above, or it was given up, and this is a late word of before.
+    bool later = head->epoch > ps_co_epoch(s) && head->epoch > s->move.epoch;
+    if (identity != s->owner && later)
         LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, s->least}));
     LH_TRY(ps_co_check_owner(c, shard, identity));
     if (head->epoch < ps_co_epoch(s))

@@ -110,7 +110,9 @@ static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_
         begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
-    if (r->head->epoch >= s->move.epoch || r->begun <= s->move.epoch) return LH_OK;
+    // Its epochs have passed the reserved one, in which it serves nothing any more. Where its head
+    // shows that it did, it lost its log's end since, and with it the record of another shard.
+    if (r->begun <= s->move.epoch) return LH_OK;
     uint64_t epoch = s->move.epoch;
     LH_TRY(ps_co_end_move(c, shard));
     ps_co_say(c, LH_WARN, "move.given_up",
