@@ -158,7 +158,7 @@ static lh_err send_part(struct ps_giving_unit *g)
 {
     Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
     size_t n = g->out->len - g->at;
-    if (n > LH_PART_BYTES) n = LH_PART_BYTES;
+    if (n > LH_TRAVEL_PART_BYTES) n = LH_TRAVEL_PART_BYTES;
     if (!g->at) {
         head.bytes = g->bytes;
         head.sent_bytes = g->out->len;
@@ -294,7 +294,7 @@ static void on_sent(void *self, struct lh_call *call)
     (void)call;
     struct ps_giving_unit *g = self;
     g->sending--;
-    if (!g->ended) it_moves(g);
+    it_moves(g); // what was handed over last is read last
     pump(g);
 }
 

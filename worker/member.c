@@ -359,6 +359,7 @@ static void tick(void *arg)
     struct wk_worker *w = arg;
     w->member_timer = 0;
     if (w->stopped || w->join || w->lease) return;
+    if (w->joined) wk_travel_give_back(w);
     lh_err err = w->joined ? send_lease(w) : send_join(w);
     if (err) again(w, wk_backoff(w, &w->member_tries, err));
 }

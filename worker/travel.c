@@ -4,14 +4,19 @@
 //    place in the queue is not `here`: nothing is trained of it, and the loader hears nothing of
 //    it. So nobody waits for a giver but the unit itself.
 // 2. What arrives counts only with the sha256 of the data's manifest. It is kept in memory until
-// the
-//    unit has left the queue: trained, recalled, or parked.
+//    the unit has left the queue: trained, recalled, or parked.
 // 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region.
-//    Then the home is closed for a while: units of it that nobody has begun are given back with the
-//    next lease request, which says so. A unit that is begun waits: it is trained nowhere else.
+//    (A giver that is busy with others is not, as long as something comes.) Then the home is closed
+//    for a while: units of it that nobody has begun are given back with the
+//    next lease request, which says so, but those that are just arriving. A unit that is begun
+//    waits: it is trained nowhere else.
 // 4. Units are given back by the usual way of recalls: a unit that the coordinator does not hear to
 //    be back is listed again, comes into the queue, and is given back again.
-// 5. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
+// 5. Units are asked for in the queue's order, as far as a step sees it: what is kept is trained,
+//    and makes room for the next one.
+// 6. A home's calls are as many as its rate lets move well within a deadline; one until that is
+//    known, and after one that did not move.
+// 7. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
 //    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
 #include "worker/travel.h"
 
@@ -32,6 +37,7 @@ enum {
     TRIES = 3,           // tries of a unit until its home is closed
     BUSY_TRIES = 8,      // answers "busy" that count as one try
     ANSWERS_WITHOUT = 4, // answers that name no giver until the home is closed
+    PARTS_A_DEADLINE = 4,
     TEXT = 300,
 };
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= ARRIVALS_MAX,
@@ -84,6 +90,8 @@ struct home {
     int64_t open_ns;   // when it is tried again
     uint32_t closings; // closings without an arrival since
     uint64_t returned; // units that were given back since it closed
+    bool slow;         // a call did not move; nothing has arrived since
+    int64_t arrived_ns;
     // what arrives
     uint32_t calls;
     int64_t since_ns;
@@ -156,10 +164,16 @@ static void mark_here(struct arrival *a)
 
 // ---------------------------------------------------------------- a home that is closed
 
+static bool is_arriving(const struct wk_worker *w, const struct wk_queued *q)
+{
+    const struct arrival *a = q->arrival ? &w->travel->arrival[q->arrival - 1] : NULL;
+    return a && (a->state == CHECKING || (a->state == ASKING && a->told));
+}
+
 static bool must_go(const struct wk_worker *w, const struct wk_queued *q, const struct home *h)
 {
     const char *home = w->conf.units->unit[data_of(w, q->unit)].home;
-    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q);
+    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q) && !is_arriving(w, q);
 }
 
 // Units of the home that nobody has begun leave the queue, and are listed for the next request.
@@ -205,15 +219,21 @@ static void open_homes(struct wk_worker *w)
     for (uint32_t i = 0; i < w->travel->homes; i++) {
         struct home *h = &w->travel->home[i];
         if (!h->closed) continue;
-        if (now < h->open_ns) {
-            hand_back(w, h);
-            continue;
-        }
+        if (now < h->open_ns) continue;
         h->closed = false;
         h->without = 0;
         lh_logf(w->conf.log, LH_INFO, "units.open", "units of region %s are asked for again",
                 h->region);
     }
+}
+
+// Not sooner than the request that is due: a coordinator that leases them again all the same, as an
+// older one does, is asked once a second.
+void wk_travel_give_back(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < t->homes; i++)
+        if (t->home[i].closed) hand_back(w, &t->home[i]);
 }
 
 // ---------------------------------------------------------------- rate
@@ -258,7 +278,8 @@ static void failed(struct arrival *a, lh_err err, const char *text)
         return;
     }
     w->travel->count.failed++;
-    if (err != LH_ERR_BUSY || ++a->busy % BUSY_TRIES == 0) {
+    bool served = h->arrived_ns && lh_now(w->conf.env) - h->arrived_ns < CLOSED_NS;
+    if (err != LH_ERR_BUSY || (++a->busy % BUSY_TRIES == 0 && !served)) {
         a->tries++;
         a->giver++; // another one, where there is one
     }
@@ -311,6 +332,8 @@ static void checked(void *arg)
     w->travel->count.wire_bytes += a->sent_bytes;
     lh_buf_free(&a->got);
     h->closings = 0;
+    h->slow = false;
+    h->arrived_ns = lh_now(w->conf.env);
     lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
             "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,
             h->region, bytes_of(w, a->unit), a->sent_bytes);
@@ -347,11 +370,12 @@ static lh_err take_part(struct arrival *a, const struct lh_msg *msg)
     LH_TRY(err);
     if (first) a->got = lh_buf((size_t)a->sent_bytes);
     size_t n = msg->len - at;
-    uint8_t *to = n ? lh_buf_grow(&a->got, n) : NULL;
-    if (n && !to)
+    if (!n) return lh_fail(LH_ERR_MALFORMED, "a message without tokens comes: it could go on so");
+    uint8_t *to = lh_buf_grow(&a->got, n);
+    if (!to)
         return lh_fail(LH_ERR_MALFORMED, "more bytes come than the %" PRIu64 " that were named",
                        a->sent_bytes);
-    return !n || lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_MALFORMED;
+    return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_MALFORMED;
 }
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
@@ -433,11 +457,28 @@ static bool has_room(const struct wk_worker *w, uint64_t unit)
     return t->calls < WK_TRAVEL_CALLS_MAX && (!t->bytes || bytes <= w->conf.travel->bytes_max);
 }
 
+static uint32_t calls_of(const struct wk_worker *w, const struct home *h, uint64_t unit)
+{
+    uint64_t part = bytes_of(w, unit);
+    if (part > LH_TRAVEL_PART_BYTES) part = LH_TRAVEL_PART_BYTES;
+    double deadline_s = (double)w->conf.deadline_ns / LH_SECOND;
+    double parts = h->bytes_per_s.mean * deadline_s / (double)part / PARTS_A_DEADLINE;
+    if (h->slow || !(parts >= 1)) return 1;
+    return parts < WK_TRAVEL_CALLS_MAX ? (uint32_t)parts : WK_TRAVEL_CALLS_MAX;
+}
+
+static bool may_ask(const struct arrival *a)
+{
+    const struct wk_worker *w = a->w;
+    const struct home *h = &w->travel->home[a->home];
+    return a->state == WAITING && !h->closed && h->givers && lh_now(w->conf.env) >= a->try_ns &&
+           h->calls < calls_of(w, h, a->unit);
+}
+
 static void ask(struct arrival *a)
 {
     struct wk_worker *w = a->w;
     struct home *h = &w->travel->home[a->home];
-    if (h->closed || !h->givers || lh_now(w->conf.env) < a->try_ns || !has_room(w, a->unit)) return;
     lh_err err = open_call(a, h->giver[a->giver % h->givers].link);
     if (!err) return;
     a->try_ns = lh_now(w->conf.env) + LOOK_NS;
@@ -445,15 +486,27 @@ static void ask(struct arrival *a)
                 lh_err_text(err));
 }
 
+// The first one that has to wait for room has the next of it: none behind it is asked for.
+static void ask_in_order(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; i < w->queued && i < LH_WINDOW_MAX; i++) {
+        struct arrival *a = w->queue[i].arrival ? &t->arrival[w->queue[i].arrival - 1] : NULL;
+        if (!a || !may_ask(a)) continue;
+        if (!has_room(w, a->unit)) return;
+        ask(a);
+    }
+}
+
 // A call that does not move is ended; on_close() tells what comes of it.
 static void end_if_silent(struct arrival *a)
 {
     struct wk_worker *w = a->w;
-    const struct home *h = &w->travel->home[a->home];
+    struct home *h = &w->travel->home[a->home];
     struct lh_link *link = h->givers ? h->giver[a->giver % h->givers].link : NULL;
     int64_t most = link ? wk_deadline(w, link) : w->conf.deadline_ns;
     if (a->late || lh_now(w->conf.env) - a->moved_ns < most) return;
-    a->late = true;
+    a->late = h->slow = true;
     lh_call_cancel(a->call);
 }
 
@@ -561,8 +614,8 @@ void wk_travel_look(struct wk_worker *w)
     for (uint32_t i = 0; i < ARRIVALS_MAX; i++) t->arrival[i].wanted = false;
     look_at_queue(w);
     drop_unwanted(w);
+    ask_in_order(w);
     for (struct arrival *a = t->arrival; a < t->arrival + ARRIVALS_MAX; a++) {
-        if (a->state == WAITING) ask(a);
         if (a->state == ASKING) end_if_silent(a);
         busy |= a->state != FREE && a->state != HERE;
     }
@@ -618,9 +671,14 @@ static void add_giver(struct wk_worker *w, struct home *h, const char *address)
     h->givers++;
 }
 
+// A coordinator that has just started names none until servers have told it: those that were known
+// stay for some answers.
 static void take_givers(struct wk_worker *w, struct home *h, size_t n, Longhaul__V1__Giver **list)
 {
     uint32_t kept = 0;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) any |= !strcmp(list[i]->region, h->region);
+    if (!any && h->givers && ++h->without < ANSWERS_WITHOUT) return;
     for (uint32_t i = 0; i < h->givers; i++) {
         if (is_named(h, h->giver[i].address, n, list))
             h->giver[kept++] = h->giver[i];

@@ -32,6 +32,8 @@ void wk_travel_free(struct wk_worker *w);
 // Looks at the queue: units that are away are fetched, or given back where they can't come, and
 // what left the queue is dropped. Cheap where nothing changed.
 void wk_travel_look(struct wk_worker *w);
+// Takes what can't come now out of the queue, and lists it for the lease request that is made next.
+void wk_travel_give_back(struct wk_worker *w);
 // Tells in a lease request which homes are away; *m borrows that until the next call.
 void wk_travel_tell(struct wk_worker *w, struct Longhaul__V1__LeaseRequest *m);
 // The givers that its answer names.

@@ -41,7 +41,7 @@ void wk_units_restart(struct wk_worker *w, bool give_up);
 void wk_units_resume(struct wk_worker *w);
 // True: the unit is trained in part, in a push, since the last cut or in the step under way.
 bool wk_units_begun(const struct wk_worker *w, const struct wk_queued *q);
-// True: a unit of the queue can be trained now.
+// True: a unit of the queue, as far as a step sees it, can be trained now.
 bool wk_units_any_here(const struct wk_worker *w);
 // True: the run drains, and nothing of this worker is untold: no unit, no progress, no open push.
 bool wk_units_drained(const struct wk_worker *w);

@@ -26,6 +26,9 @@ enum {
     LH_AWAY_MAX = 64,               // home regions that a worker may say are away
     LH_GIVERS_MAX = 64,             // servers that give units, and are told to workers
     LH_TRAVEL_BYTES_MAX = 32 << 20, // a unit that travels: both ends hold it in memory twice
+    // Bulk bytes of one message of such a unit: its call is seen to move on a link of 70 kbit/s,
+    // too, where it has as long as a short call (10 s).
+    LH_TRAVEL_PART_BYTES = 64 << 10,
     LH_PATHS_MAX = 64, // servers to which a worker tells what its path is like: 8 KiB a request
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message

@@ -164,6 +164,26 @@ static void a_transfer_counts_where_units_travel(void **state)
     rig_free(r);
 }
 
+// A worker takes a few of a region: those that spoke lately come first.
+static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    struct words s = {.want = 2, .ahead = 2, .units_per_s = 1, .away = r->w[1].self.region};
+    rig_run(r, 60 * LH_SECOND);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct ps_co_giver *g = &c->giver[c->givers++];
+        *g = (struct ps_co_giver){.server = i + 1, .heard_ns = i < 4 ? 0 : ps_co_now(c)};
+        snprintf(g->region, sizeof g->region, "%s", s.away);
+        snprintf(g->address, sizeof g->address, "giver%u:1", i);
+    }
+    struct heard h = say(r, 0, &s);
+    assert_int_equal(h.givers, 5);
+    assert_string_equal(h.giver, "giver4:1");
+    rig_free(r);
+}
+
 static void what_arrives_too_late_stays_where_it_is(void **state)
 {
     (void)state;
@@ -533,6 +553,7 @@ int main(void)
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_leased_to_it),
         cmocka_unit_test(what_was_recalled_for_a_closed_home_is_free_for_others),
         cmocka_unit_test(a_transfer_counts_where_units_travel),
+        cmocka_unit_test(a_giver_that_speaks_is_named_before_silent_ones),
         cmocka_unit_test(what_arrives_too_late_stays_where_it_is),
         cmocka_unit_test(what_would_end_as_late_stays),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),

@@ -243,6 +243,26 @@ static void a_reader_that_does_not_read_is_ended(void **state)
     over(r, &g);
 }
 
+// Its last messages are read more than the silence's bound after they were handed over.
+static void a_reader_that_is_slow_gets_all(void **state)
+{
+    (void)state;
+    struct given g;
+    struct rig *r = begin(&g);
+    g.reads = false;
+    open_call(r, &g, EUROPE, 4, false, &r->units.hash);
+    for (int i = 0; i < 100 && !g.call.over; i++) {
+        rig_run(r, LH_JOIN_SILENT_MS / 2 * LH_MS);
+        if (!g.call.over) lh_call_read(g.call.call);
+        rig_run(r, LH_SECOND);
+    }
+    assert_true(g.call.over);
+    assert_int_equal(g.call.status, LH_OK);
+    check_tokens(r, &g, 4);
+    assert_int_equal(rig_said(r, "unit.silent"), 0);
+    over(r, &g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -251,6 +271,7 @@ int main(void)
         cmocka_unit_test(a_changed_file_is_not_given),
         cmocka_unit_test(what_is_not_of_this_run_is_refused),
         cmocka_unit_test(a_reader_that_does_not_read_is_ended),
+        cmocka_unit_test(a_reader_that_is_slow_gets_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,13 +6,15 @@
 #include <string.h>
 
 #include "common/format/tokens.h"
+#include "common/net/rpc.h"
+#include "longhaul/v1/data.pb-c.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/lease.h"
 #include "tests/cores/rig.h"
 #include "worker/travel.h"
 #include "worker/worker.h"
 
-enum { UNITS = 40, TOKENS = 64, BYTES = 2 * TOKENS };
+enum { UNITS = 40, MANY = 400, TOKENS = 64, BYTES = 2 * TOKENS };
 
 struct trip {
     struct rig *r;
@@ -20,10 +22,12 @@ struct trip {
     struct wk_travel_conf travel;
     struct wk_observer observer;
     struct lh_log *log;
-    uint8_t tokens[UNITS * BYTES];
-    bool kept[UNITS];
+    uint32_t units;
+    uint8_t tokens[MANY * BYTES];
+    bool kept[MANY];
     uint32_t arrived, most_kept;
-    uint64_t trained[UNITS]; // tokens of each
+    uint64_t trained[MANY]; // tokens of each
+    int64_t free_ns;        // the slow link sends nothing more until then
 };
 
 static bool is_asia(uint64_t unit)
@@ -34,7 +38,7 @@ static bool is_asia(uint64_t unit)
 static uint32_t kept_now(const struct trip *t)
 {
     uint32_t n = 0;
-    for (int i = 0; i < UNITS; i++) n += t->kept[i];
+    for (uint32_t i = 0; i < t->units; i++) n += t->kept[i];
     return n;
 }
 
@@ -73,7 +77,7 @@ static void stepped(void *arg, const struct wk_step_in *in)
 
 static void hash(struct rig *r, const uint8_t *tokens)
 {
-    for (uint32_t i = 0; i < UNITS; i++) {
+    for (uint32_t i = 0; i < r->units.count; i++) {
         struct lh_unit *u = &r->units.unit[i];
         assert_int_equal(EVP_Digest(tokens + i * BYTES, BYTES, u->sha256, NULL, EVP_sha256(), NULL),
                          1);
@@ -84,8 +88,8 @@ static void write_file(struct trip *t)
 {
     struct rig *r = t->r;
     struct lh_buf file = lh_buf(1 << 20);
-    lh_tokens_put_header(&file, 2, (uint64_t)UNITS * TOKENS);
-    lh_put(&file, t->tokens, sizeof t->tokens);
+    lh_tokens_put_header(&file, 2, (uint64_t)t->units * TOKENS);
+    lh_put(&file, t->tokens, (size_t)t->units * BYTES);
     assert_int_equal(r->s.env->ops->files->make_dir(r->s.env, "units"), LH_OK);
     assert_int_equal(lh_file_replace(r->s.env, "units/all.bin", lh_buf_span(&file)), LH_OK);
     lh_buf_free(&file);
@@ -99,15 +103,16 @@ static void start_server(struct trip *t, const struct lh_units *units)
 }
 
 // The run but for its worker.
-static struct trip *begin(void)
+static struct trip *begin_with(uint32_t units)
 {
     struct trip *t = calloc(1, sizeof *t);
     assert_non_null(t);
     struct rig *r = t->r = rig_new(1);
     lh_units_free(&r->units);
-    setup_units(&r->units, UNITS, TOKENS, RIG_WORKERS);
+    t->units = units;
+    setup_units(&r->units, units, TOKENS, RIG_WORKERS);
     for (size_t i = 0; i < sizeof t->tokens; i++) t->tokens[i] = (uint8_t)(i * 37 >> 3);
-    for (uint32_t i = 0; i < UNITS; i++) {
+    for (uint32_t i = 0; i < units; i++) {
         r->units.unit[i].from = (uint64_t)i * TOKENS;
         snprintf(r->units.unit[i].file, sizeof r->units.unit[i].file, "all.bin");
     }
@@ -124,14 +129,24 @@ static struct trip *begin(void)
     return t;
 }
 
-static void start_worker(struct trip *t)
+static struct trip *begin(void)
 {
-    struct wk_conf conf = rig_life_conf(t->r, &t->l, 200);
+    return begin_with(UNITS);
+}
+
+static void start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_units)
+{
+    struct wk_conf conf = rig_life_conf(t->r, &t->l, step_ms);
     conf.travel = &t->travel;
     conf.observer = &t->observer;
     conf.log = t->log;
-    conf.queue_units = 10;
+    conf.queue_units = queue_units;
     rig_life_start(&t->l, &conf);
+}
+
+static void start_worker(struct trip *t)
+{
+    start_worker_with(t, 200, 10);
 }
 
 static void end_worker(struct trip *t, bool power)
@@ -173,7 +188,7 @@ static json_int_t told(const struct trip *t, const char *key)
 // No token was trained twice, of whatever unit.
 static void check_trained_once(const struct trip *t)
 {
-    for (int i = 0; i < UNITS; i++) assert_int_equal(t->trained[i], TOKENS);
+    for (uint32_t i = 0; i < t->units; i++) assert_int_equal(t->trained[i], TOKENS);
 }
 
 static void units_of_another_region_arrive_and_are_trained(void **state)
@@ -331,6 +346,200 @@ static void a_home_without_a_giver_is_closed(void **state)
     over(t);
 }
 
+// What is kept is what steps come to next: room that units far behind took would never come back.
+static void a_long_queue_gets_on_in_little_room(void **state)
+{
+    (void)state;
+    struct trip *t = begin_with(MANY);
+    start_worker_with(t, 20, 160);
+    run_until_credited(t, MANY);
+    check_trained_once(t);
+    assert_true(t->most_kept <= 8);
+    over(t);
+}
+
+// A second for a unit, whoever asks for it, and one after the other.
+static int64_t slow_pace(void *arg, const char *from, const char *to, enum lh_rpc rpc, size_t head,
+                         size_t bulk)
+{
+    (void)from, (void)to, (void)head;
+    struct trip *t = arg;
+    if (rpc != LH_RPC_UNIT || !bulk) return 0;
+    int64_t now = lh_now(t->r->s.env);
+    if (t->free_ns < now) t->free_ns = now;
+    t->free_ns += LH_SECOND;
+    return t->free_ns - now;
+}
+
+static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
+{
+    (void)state;
+    struct trip *t = begin();
+    lh_fabric_pace(t->r->fabric, slow_pace, t);
+    start_worker(t);
+    run_until_credited(t, UNITS);
+    check_trained_once(t);
+    assert_int_equal(told(t, "failed"), 0);
+    assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    over(t);
+}
+
+// An older coordinator does not heed what is closed, and leases the same units again and again.
+static void what_comes_again_goes_back_with_the_next_request(void **state)
+{
+    (void)state;
+    struct trip *t = begin();
+    t->r->coordinator->stock.home[0] = "heard by nobody";
+    t->r->server->conf.units_dir = "";
+    start_worker(t);
+    run_until_credited(t, UNITS / 2);
+    json_int_t before = told(t, "returned");
+    assert_true(before > 0);
+    rig_run(t->r, 10 * LH_SECOND);
+    assert_in_range(told(t, "returned") - before, 1, 25 * UNITS / 2); // twice a second
+    t->r->server->conf.units_dir = "units";
+    run_until_credited(t, UNITS);
+    check_trained_once(t);
+    over(t);
+}
+
+// Others have all of the giver's calls but one, and that only now and then.
+static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
+{
+    (void)state;
+    struct trip *t = begin();
+    struct ps_server *s = t->r->server;
+    s->give.calls += PS_GIVES_MAX;
+    t->arrived = 0;
+    start_worker(t);
+    for (int i = 0; i < 400 && credited(t) < UNITS; i++) {
+        uint32_t before = t->arrived;
+        rig_run(t->r, 3 * LH_SECOND);
+        s->give.calls--;
+        for (int k = 0; k < 50 && t->arrived == before; k++) rig_run(t->r, 20 * LH_MS);
+        s->give.calls++;
+    }
+    assert_int_equal(credited(t), UNITS);
+    check_trained_once(t);
+    assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    assert_true(rig_said(t->r, "units are under way") > 0);
+    s->give.calls -= PS_GIVES_MAX;
+    over(t);
+}
+
+static json_int_t givers_of(const struct trip *t)
+{
+    json_t *is = wk_travel_status(t->l.worker);
+    json_t *home = json_array_get(json_object_get(is, "away"), 0);
+    json_int_t n = json_integer_value(json_object_get(home, "givers"));
+    json_decref(is);
+    return n;
+}
+
+static void a_coordinator_that_has_just_started_takes_no_giver_away(void **state)
+{
+    (void)state;
+    struct trip *t = begin();
+    start_worker(t);
+    for (int i = 0; i < 600 && t->arrived < 5; i++) rig_run(t->r, 20 * LH_MS);
+    assert_int_equal(givers_of(t), 1);
+    struct ps_coordinator *c = t->r->coordinator;
+    int64_t seen = c->worker[0].seen_ns;
+    for (int i = 0; i < 400 && c->worker[0].seen_ns == seen; i++) {
+        c->givers = 0; // as if the server had not reported yet
+        rig_run(t->r, 5 * LH_MS);
+    }
+    rig_run(t->r, 20 * LH_MS);
+    assert_int_equal(givers_of(t), 1);
+    run_until_credited(t, UNITS);
+    check_trained_once(t);
+    assert_int_equal(told(t, "failed"), 0);
+    assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    over(t);
+}
+
+// A giver by hand: the head of a unit, a byte of it, and then messages without any.
+struct empty {
+    struct lh_service service;
+    struct lh_env *env;
+    struct lh_call *call;
+    uint64_t timer;
+    uint32_t asked;
+};
+
+static void send_nothing(void *arg)
+{
+    struct empty *e = arg;
+    Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
+    e->timer = 0;
+    if (!e->call || lh_rpc_send_bulk(e->call, &head.base, NULL, 0, 0)) return;
+    e->timer = lh_after(e->env, 500 * LH_MS, send_nothing, e);
+}
+
+static void empty_message(void *self, struct lh_call *call, const struct lh_msg *msg)
+{
+    (void)msg;
+    struct empty *e = self;
+    Longhaul__V1__UnitHead head = LONGHAUL__V1__UNIT_HEAD__INIT;
+    struct lh_blob *b = lh_blob_new(1);
+    assert_non_null(b);
+    head.bytes = head.sent_bytes = BYTES;
+    assert_int_equal(lh_rpc_send_bulk(call, &head.base, b, 0, 1), LH_OK);
+    lh_blob_release(b);
+    send_nothing(e);
+}
+
+static void empty_close(void *self, struct lh_call *call, lh_err status, const char *text)
+{
+    (void)call, (void)status, (void)text;
+    struct empty *e = self;
+    lh_cancel(e->env, &e->timer);
+    e->call = NULL;
+}
+
+static lh_err empty_call(void *self, struct lh_call *call, enum lh_rpc rpc,
+                         const struct lh_peer *peer, const struct lh_call_ops **ops, void **to)
+{
+    static const struct lh_call_ops its = {empty_message, rig_on_nothing, rig_on_nothing,
+                                           empty_close};
+    (void)peer;
+    struct empty *e = self;
+    if (rpc != LH_RPC_UNIT || e->call) return lh_fail(LH_ERR_BUSY, "one at a time");
+    e->call = call;
+    e->asked++;
+    *ops = &its;
+    *to = e;
+    lh_call_read(call);
+    return LH_OK;
+}
+
+static void a_stream_of_nothing_comes_to_an_end(void **state)
+{
+    (void)state;
+    struct trip *t = begin();
+    struct rig_node *n = &t->r->t;
+    struct empty e = {.env = n->env};
+    char bound[LH_ADDRESS_BYTES];
+    e.service = (struct lh_service){&e, empty_call};
+    assert_int_equal(n->transport->ops->listen(n->transport, n->address, &e.service, bound,
+                                               sizeof bound),
+                     LH_OK);
+    t->r->server->conf.units_dir = "";
+    rig_run(t->r, 2 * LH_SECOND);
+    struct ps_coordinator *c = t->r->coordinator;
+    assert_int_equal(c->givers, 0);
+    c->giver[c->givers++] = (struct ps_co_giver){.server = 1, .region = "asia"};
+    snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", bound);
+    start_worker(t);
+    run_until_credited(t, UNITS / 2);
+    rig_run(t->r, 20 * LH_SECOND);
+    assert_true(e.asked > 2); // its calls end, and others are made
+    assert_true(rig_said(t->r, "without tokens") > 0);
+    assert_true(rig_said(t->r, "units.closed") > 0);
+    assert_int_equal(t->arrived, 0);
+    over(t);
+}
+
 static void a_server_that_gives_no_more_is_forgotten(void **state)
 {
     (void)state;
@@ -355,6 +564,12 @@ int main(void)
         cmocka_unit_test(a_worker_that_dies_has_them_sent_again),
         cmocka_unit_test(a_home_without_a_giver_is_closed),
         cmocka_unit_test(a_server_that_gives_no_more_is_forgotten),
+        cmocka_unit_test(a_long_queue_gets_on_in_little_room),
+        cmocka_unit_test(a_slow_link_is_not_asked_for_more_than_it_carries),
+        cmocka_unit_test(what_comes_again_goes_back_with_the_next_request),
+        cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
+        cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
+        cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,8 @@ enum slot_state { EMPTY, READING, READY, FAILED };
 
 struct slot {
     enum slot_state state;
-    bool read; // the trainer has read it since it was loaded
+    bool read;  // the trainer has read it since it was loaded
+    bool again; // it was announced once more while it was READING
     uint64_t unit;
     uint64_t used;  // rises with every use: the lowest is the oldest
     uint8_t *bytes; // unit's tokens and the one after them
@@ -162,7 +163,7 @@ static struct slot *next_job(struct wk_loader *l)
     forget_wanted(l, unit);
     if (demanded) l->demand = NO_UNIT;
     s->state = READING;
-    s->read = false;
+    s->read = s->again = false;
     s->unit = unit;
     s->used = ++l->uses;
     return s;
@@ -189,6 +190,14 @@ static uint64_t next_warm(struct wk_loader *l)
     return NO_UNIT;
 }
 
+static void want(struct wk_loader *l, uint64_t unit)
+{
+    forget_wanted(l, unit);
+    if (l->wanted_count == l->depth) forget_wanted(l, l->wanted[0]);
+    l->wanted[l->wanted_count++] = unit;
+    pthread_cond_signal(&l->work);
+}
+
 // Called without the lock: the slot is READING, so nobody else touches its bytes.
 static lh_err load(struct wk_loader *l, struct slot *s)
 {
@@ -213,6 +222,10 @@ static void fill_slot(struct wk_loader *l, struct slot *s)
         snprintf(s->text, sizeof s->text, "%s", lh_err_text(err));
     else
         took_to_fetch(l, took);
+    if (err && s->again) { // what it needs may have come since
+        s->state = EMPTY;
+        want(l, s->unit);
+    }
     pthread_cond_broadcast(&l->done);
 }
 
@@ -361,11 +374,11 @@ void wk_loader_announce(struct wk_loader *l, uint64_t unit)
     if (s && s->state == READY) {
         s->read = false; // it is wanted once more: keep it
         s->used = ++l->uses;
-    } else if (!s) {
-        forget_wanted(l, unit);
-        if (l->wanted_count == l->depth) forget_wanted(l, l->wanted[0]);
-        l->wanted[l->wanted_count++] = unit;
-        pthread_cond_signal(&l->work);
+    } else if (s && s->state == READING) {
+        s->again = true;
+    } else {
+        if (s) s->state = EMPTY; // it failed: what it needs may have come since
+        want(l, unit);
     }
     pthread_mutex_unlock(&l->lock);
 }
@@ -376,6 +389,7 @@ void wk_loader_withdraw(struct wk_loader *l, uint64_t unit)
     forget_wanted(l, unit);
     struct slot *s = find(l, unit);
     if (s) s->read = true; // spent, once it is READY
+    if (s) s->again = false;
     pthread_cond_signal(&l->work);
     pthread_mutex_unlock(&l->lock);
 }

@@ -15,6 +15,8 @@
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/silence.h"
 
+static const int64_t SILENT_NS = 30 * LH_SECOND;
+
 // ---------------------------------------------------------------- givers
 
 static struct ps_co_giver *giver_of(struct ps_coordinator *c, uint64_t server)
@@ -57,13 +59,15 @@ static bool asks_for(const Longhaul__V1__LeaseRequest *m, const char *region)
     return false;
 }
 
-size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
-                    Longhaul__V1__Giver *item, Longhaul__V1__Giver **list)
+// Gives how many are listed, after those that speak, or those that are silent.
+static size_t name_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
+                          bool fresh, size_t n, Longhaul__V1__Giver *item,
+                          Longhaul__V1__Giver **list)
 {
-    size_t n = 0;
     for (uint32_t i = 0; i < c->givers; i++) {
         const struct ps_co_giver *g = &c->giver[i];
-        if (!asks_for(m, g->region)) continue;
+        bool is_fresh = c->listener.ns - g->heard_ns < SILENT_NS;
+        if (fresh != is_fresh || !asks_for(m, g->region)) continue;
         longhaul__v1__giver__init(&item[n]);
         item[n].region = (char *)(uintptr_t)g->region; // only read
         item[n].address = (char *)(uintptr_t)g->address;
@@ -71,6 +75,14 @@ size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseReq
         n++;
     }
     return n;
+}
+
+// Those that spoke lately come first: a worker takes a few of each region.
+size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
+                    Longhaul__V1__Giver *item, Longhaul__V1__Giver **list)
+{
+    size_t n = name_givers(c, m, true, 0, item, list);
+    return name_givers(c, m, false, n, item, list);
 }
 
 // ---------------------------------------------------------------- what a worker says

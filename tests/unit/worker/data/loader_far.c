@@ -215,6 +215,15 @@ static void what_the_cache_holds_is_checked(void **state)
     wk_loader_close(l);
 }
 
+static void tokens_of(uint64_t unit, uint8_t *tokens)
+{
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        uint32_t id = (uint32_t)(unit * 100 + i) % 5000;
+        tokens[2 * i] = (uint8_t)id;
+        tokens[2 * i + 1] = (uint8_t)(id >> 8);
+    }
+}
+
 // A unit without a file, as it arrives over the network: its tokens alone.
 static void what_arrives_is_read_from_memory(void **state)
 {
@@ -223,11 +232,7 @@ static void what_arrives_is_read_from_memory(void **state)
     struct wk_loader *l = open_loader(&c);
     char path[256];
     uint8_t tokens[TOKENS * 2];
-    for (uint32_t i = 0; i < TOKENS; i++) {
-        uint32_t id = (35 * 100 + i) % 5000;
-        tokens[2 * i] = (uint8_t)id;
-        tokens[2 * i + 1] = (uint8_t)(id >> 8);
-    }
+    tokens_of(35, tokens);
     assert_true(wk_loader_find(l, 35)); // its file is there
     snprintf(path, sizeof path, "%s/t35.bin", f->dir);
     assert_int_equal(unlink(path), 0);
@@ -253,6 +258,44 @@ static void what_arrives_is_read_from_memory(void **state)
     uint32_t ids[2];
     assert_int_equal(wk_loader_read(l, 35, 0, 1, ids), LH_ERR_NOT_FOUND);
     wk_loader_close(l);
+}
+
+static void wait_until_inside(struct fixture *f, unsigned readers)
+{
+    pthread_mutex_lock(&f->far.lock);
+    while (f->far.inside != readers) pthread_cond_wait(&f->far.changed, &f->far.lock);
+    pthread_mutex_unlock(&f->far.lock);
+}
+
+// It was dropped while it was announced, and arrives again: what failed before is no reason.
+static void what_is_announced_anew_is_fetched_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_loader_conf c = conf_of(f);
+    c.cache = NULL;
+    c.fetches = 1;
+    uint8_t tokens[TOKENS * 2];
+    tokens_of(35, tokens);
+    for (int late = 0; late < 2; late++) {
+        f->far.gone = f->far.held = true;
+        struct wk_loader *l = open_loader(&c);
+        wk_loader_announce(l, 35);
+        wait_until_inside(f, 1);
+        assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
+        if (late) wk_loader_announce(l, 35); // before it has failed
+        pthread_mutex_lock(&f->far.lock);
+        f->far.held = false;
+        pthread_cond_broadcast(&f->far.changed);
+        pthread_mutex_unlock(&f->far.lock);
+        uint32_t ids[2];
+        if (!late) { // the one thread has done with it when it reads another
+            assert_int_equal(wk_loader_read(l, 36, 0, 1, ids), LH_ERR_IO);
+            wk_loader_announce(l, 35);
+        }
+        expect_unit(l, 35);
+        assert_int_equal(status_of(l).counts.arrived, 1);
+        wk_loader_close(l);
+    }
 }
 
 static void wait_until_warm(struct wk_loader *l, uint64_t units)
@@ -363,6 +406,7 @@ int main(void)
         TEST(a_unit_is_fetched_once),
         TEST(what_the_cache_holds_is_checked),
         TEST(what_arrives_is_read_from_memory),
+        TEST(what_is_announced_anew_is_fetched_anew),
         TEST(the_start_warms_the_regions_first_units),
         TEST(warming_pushes_nothing_out),
         TEST(warming_leaves_a_thread_for_what_is_needed),
