@@ -207,9 +207,9 @@ static LH_MUST lh_err open_loader(struct wk_node *n)
     return wk_loader_open(&conf, &n->loader);
 }
 
-static bool find_unit(void *arg, uint64_t unit)
+static bool find_unit(void *arg, uint64_t unit, bool *kept)
 {
-    return wk_loader_find(arg, unit);
+    return wk_loader_find(arg, unit, kept);
 }
 
 static lh_err keep_unit(void *arg, uint64_t unit, const uint8_t *tokens, size_t n)

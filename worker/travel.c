@@ -109,6 +109,7 @@ struct wk_travel {
     uint32_t homes, calls;
     Longhaul__V1__Away *row[LH_AWAY_MAX];
     uint64_t bytes; // kept or on their way
+    uint64_t sure;  // of them: kept, or looked for and perhaps kept
     uint64_t timer;
     struct {
         uint64_t units, bytes, wire_bytes, returned, failed;
@@ -146,6 +147,7 @@ static void release(struct arrival *a)
     LH_ASSERT(!a->call);
     if (a->state == HERE || a->kept) w->conf.travel->drop(w->conf.travel->arg, a->unit);
     if (a->kept) w->travel->bytes -= bytes_of(w, a->unit);
+    if (a->kept) w->travel->sure -= bytes_of(w, a->unit);
     lh_buf_free(&a->got);
     *a = (struct arrival){.state = FREE};
 }
@@ -327,6 +329,7 @@ static void checked(void *arg)
     }
     struct home *h = &w->travel->home[a->home];
     a->kept = true;
+    w->travel->sure += bytes_of(w, a->unit);
     w->travel->count.units++;
     w->travel->count.bytes += bytes_of(w, a->unit);
     w->travel->count.wire_bytes += a->sent_bytes;
@@ -515,7 +518,8 @@ static void end_if_silent(struct arrival *a)
 static int64_t find_job(void *arg)
 {
     struct arrival *a = arg;
-    a->err = a->w->conf.travel->find(a->w->conf.travel->arg, a->unit) ? LH_OK : LH_ERR_NOT_FOUND;
+    const struct wk_travel_conf *its = a->w->conf.travel;
+    a->err = its->find(its->arg, a->unit, &a->kept) ? LH_OK : LH_ERR_NOT_FOUND;
     return 0;
 }
 
@@ -525,8 +529,12 @@ static void found(void *arg)
     struct wk_worker *w = a->w;
     struct home *h = &w->travel->home[a->home];
     a->state = WAITING;
+    if (a->kept)
+        w->travel->bytes += bytes_of(w, a->unit);
+    else
+        w->travel->sure -= bytes_of(w, a->unit);
+    look_again(w); // there may be room to look for others
     if (!a->wanted || w->stopped) {
-        w->conf.travel->drop(w->conf.travel->arg, a->unit); // find() may have kept it
         release(a);
         return;
     }
@@ -540,10 +548,9 @@ static void found(void *arg)
                 "asked for them",
                 h->region);
     h->away = true;
-    look_again(w);
 }
 
-// A place for the unit of the queue; NULL: all are taken.
+// A place for the unit of the queue; NULL: all are taken, or there is no room for it.
 static struct arrival *place_for(struct wk_worker *w, uint64_t unit)
 {
     struct wk_travel *t = w->travel;
@@ -553,7 +560,9 @@ static struct arrival *place_for(struct wk_worker *w, uint64_t unit)
         if (a->state == FREE && !empty) empty = a;
     }
     uint32_t home = home_of(t, w->conf.units->unit[unit].home);
-    if (!empty || home == LH_AWAY_MAX) return NULL;
+    uint64_t sure = t->sure + bytes_of(w, unit); // the cache may have it
+    if (!empty || home == LH_AWAY_MAX || (t->sure && sure > w->conf.travel->bytes_max)) return NULL;
+    t->sure = sure;
     *empty = (struct arrival){.w = w, .state = FINDING, .unit = unit, .home = home, .wanted = true};
     w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, find_job, found, empty);
     return empty;
@@ -568,7 +577,7 @@ static void look_at_queue(struct wk_worker *w)
     for (uint32_t i = 0; i < w->queued; i++) {
         struct wk_queued *q = &w->queue[i];
         struct arrival *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
-        if (!q->arrival && !q->here && i < w->conf.queue_units)
+        if (!q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX)
             a = place_for(w, data_of(w, q->unit));
         if (!a) continue;
         q->arrival = (uint16_t)(a - t->arrival + 1);

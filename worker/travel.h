@@ -15,13 +15,16 @@ struct Longhaul__V1__LeaseRequest;
 
 // The place where units' tokens are kept (data/loader.h). Units here are those of the data.
 struct wk_travel_conf {
-    // On the status lane: are the unit's tokens here, in files, in the cache, or kept?
-    bool (*find)(void *arg, uint64_t unit);
+    // On the status lane: are the unit's tokens here, in files, in the cache, or kept? *kept: they
+    // are in memory from now on, until drop().
+    bool (*find)(void *arg, uint64_t unit, bool *kept);
     // On the status lane: keeps the unit's tokens, which were checked, until drop().
     lh_err (*keep)(void *arg, uint64_t unit, const uint8_t *tokens, size_t n);
     void (*drop)(void *arg, uint64_t unit); // any unit, on the loop
     void *arg;
-    uint64_t bytes_max; // units that are kept or on their way, or a single larger one
+    // Units that are kept or on their way, or a single larger one. Where the cache has some, as much
+    // again may be on its way.
+    uint64_t bytes_max;
 };
 
 enum { WK_TRAVEL_CALLS_MAX = 16 }; // calls under way

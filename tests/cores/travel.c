@@ -25,6 +25,7 @@ struct trip {
     uint32_t units;
     uint8_t tokens[MANY * BYTES];
     bool kept[MANY];
+    bool cached; // units are in the worker's cache
     uint32_t arrived, most_kept;
     uint64_t trained[MANY]; // tokens of each
     int64_t free_ns;        // the slow link sends nothing more until then
@@ -42,11 +43,13 @@ static uint32_t kept_now(const struct trip *t)
     return n;
 }
 
-static bool find(void *arg, uint64_t unit)
+static bool find(void *arg, uint64_t unit, bool *kept)
 {
     struct trip *t = arg;
     assert_true(is_asia(unit)); // its own are not looked for
-    return t->kept[unit];
+    *kept = t->kept[unit] |= t->cached;
+    if (kept_now(t) > t->most_kept) t->most_kept = kept_now(t);
+    return *kept;
 }
 
 static lh_err keep(void *arg, uint64_t unit, const uint8_t *tokens, size_t n)
@@ -427,6 +430,21 @@ static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
     over(t);
 }
 
+static void what_comes_out_of_the_cache_takes_no_more_room(void **state)
+{
+    (void)state;
+    struct trip *t = begin_with(MANY);
+    t->cached = true;
+    start_worker_with(t, 20, 160);
+    run_until_credited(t, MANY);
+    check_trained_once(t);
+    assert_int_equal(t->arrived, 0);
+    assert_int_equal(t->most_kept, 8);
+    rig_run(t->r, 5 * LH_SECOND);
+    assert_int_equal(kept_now(t), 0);
+    over(t);
+}
+
 static json_int_t givers_of(const struct trip *t)
 {
     json_t *is = wk_travel_status(t->l.worker);
@@ -568,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_slow_link_is_not_asked_for_more_than_it_carries),
         cmocka_unit_test(what_comes_again_goes_back_with_the_next_request),
         cmocka_unit_test(a_giver_that_is_busy_with_others_is_waited_for),
+        cmocka_unit_test(what_comes_out_of_the_cache_takes_no_more_room),
         cmocka_unit_test(a_coordinator_that_has_just_started_takes_no_giver_away),
         cmocka_unit_test(a_stream_of_nothing_comes_to_an_end),
     };

@@ -184,18 +184,19 @@ static bool in_source(struct wk_fetch *f, const struct lh_unit *u)
 }
 
 // A unit that the cache alone has is taken into memory: the cache may lose it before it is needed.
-bool wk_fetch_find(struct wk_fetch *f, uint64_t unit)
+bool wk_fetch_find(struct wk_fetch *f, uint64_t unit, bool *kept)
 {
     const struct lh_unit *u = &f->units->unit[unit];
     char name[WK_CACHE_NAME];
     size_t n = wk_fetch_bytes(f, unit);
-    if (wk_stash_has(f->stash, unit) || in_source(f, u)) return true;
+    *kept = wk_stash_has(f->stash, unit);
+    if (*kept || in_source(f, u)) return true;
     name_of(f, u, name);
     uint8_t *bytes = f->cache && wk_cache_has(f->cache, name) ? malloc(n) : NULL;
-    bool kept = bytes && wk_cache_get(f->cache, name, bytes, n) && is_hash_right(f, u, bytes) &&
-                wk_stash_put(f->stash, unit, bytes, n - f->units->token_bytes) == LH_OK;
+    *kept = bytes && wk_cache_get(f->cache, name, bytes, n) && is_hash_right(f, u, bytes) &&
+            wk_stash_put(f->stash, unit, bytes, n - f->units->token_bytes) == LH_OK;
     free(bytes);
-    return kept;
+    return *kept;
 }
 
 lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, size_t n)

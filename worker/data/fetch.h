@@ -27,7 +27,7 @@ LH_MUST lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes);
 bool wk_fetch_is_cached(struct wk_fetch *f, uint64_t unit);
 // ---- units whose files are not here (worker/travel.h)
 // Is the unit in the source, in the cache, or kept? What the cache alone has is kept from now on.
-bool wk_fetch_find(struct wk_fetch *f, uint64_t unit);
+bool wk_fetch_find(struct wk_fetch *f, uint64_t unit, bool *kept);
 // Keeps the unit's tokens[n], which have its sha256, until drop(); in the cache too, where there is
 // one. LH_ERR_BUSY: no memory now.
 LH_MUST lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, size_t n);

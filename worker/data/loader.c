@@ -464,9 +464,9 @@ void wk_loader_status(struct wk_loader *l, struct wk_loader_status *out)
     pthread_mutex_unlock(&l->lock);
 }
 
-bool wk_loader_find(struct wk_loader *l, uint64_t unit)
+bool wk_loader_find(struct wk_loader *l, uint64_t unit, bool *kept)
 {
-    return wk_fetch_find(l->fetch, unit);
+    return wk_fetch_find(l->fetch, unit, kept);
 }
 
 lh_err wk_loader_keep(struct wk_loader *l, uint64_t unit, const uint8_t *tokens, size_t n)

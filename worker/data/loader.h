@@ -56,7 +56,7 @@ void wk_loader_withdraw(struct wk_loader *l, uint64_t unit);
 LH_MUST lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint64_t tokens,
                               uint32_t *ids);
 // Units whose files are not here (fetch.h). Any thread.
-bool wk_loader_find(struct wk_loader *l, uint64_t unit);
+bool wk_loader_find(struct wk_loader *l, uint64_t unit, bool *kept);
 LH_MUST lh_err wk_loader_keep(struct wk_loader *l, uint64_t unit, const uint8_t *tokens, size_t n);
 void wk_loader_drop(struct wk_loader *l, uint64_t unit);
 int64_t wk_loader_waited_ns(const struct wk_loader *l); // sum of what read() waited for the source

@@ -231,30 +231,31 @@ static void what_arrives_is_read_from_memory(void **state)
     struct wk_loader_conf c = conf_of(f);
     struct wk_loader *l = open_loader(&c);
     char path[256];
+    bool kept;
     uint8_t tokens[TOKENS * 2];
     tokens_of(35, tokens);
-    assert_true(wk_loader_find(l, 35)); // its file is there
+    assert_true(wk_loader_find(l, 35, &kept) && !kept); // its file is there
     snprintf(path, sizeof path, "%s/t35.bin", f->dir);
     assert_int_equal(unlink(path), 0);
-    assert_false(wk_loader_find(l, 35));
+    assert_false(wk_loader_find(l, 35, &kept));
     assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
-    assert_true(wk_loader_find(l, 35));
+    assert_true(wk_loader_find(l, 35, &kept));
     expect_unit(l, 35); // behind the last token comes the last one again
     assert_int_equal(status_of(l).counts.arrived, 1);
     assert_int_equal(status_of(l).counts.fetched, 0);
     wk_loader_close(l);
     l = open_loader(&c); // the next start finds it in the cache, and keeps it
-    assert_true(wk_loader_find(l, 35));
+    assert_true(wk_loader_find(l, 35, &kept) && kept);
     expect_unit(l, 35);
     assert_int_equal(status_of(l).counts.arrived, 1);
     wk_loader_close(l);
     c.cache = NULL;
     l = open_loader(&c);
-    assert_false(wk_loader_find(l, 35));
+    assert_false(wk_loader_find(l, 35, &kept));
     assert_int_equal(wk_loader_keep(l, 35, tokens, sizeof tokens), LH_OK);
     wk_loader_drop(l, 35);
     wk_loader_drop(l, 35);
-    assert_false(wk_loader_find(l, 35));
+    assert_false(wk_loader_find(l, 35, &kept));
     uint32_t ids[2];
     assert_int_equal(wk_loader_read(l, 35, 0, 1, ids), LH_ERR_NOT_FOUND);
     wk_loader_close(l);
