@@ -5,20 +5,19 @@
 //    it. So nobody waits for a giver but the unit itself.
 // 2. What arrives counts only with the sha256 of the data's manifest. It is kept in memory until
 //    the unit has left the queue: trained, recalled, or parked.
-// 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region.
-//    (A giver that is busy with others is not, as long as something comes.) Then the home is closed
-//    for a while: units of it that nobody has begun are given back with the
-//    next lease request, which says so, but those that are just arriving. A unit that is begun
-//    waits: it is trained nowhere else.
+// 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region;
+//    one that is busy with others is waited for, as long as something comes. Then the home is
+//    closed for a while: units of it that nobody has begun are given back with the next lease
+//    request, which says so. A unit that is begun waits: it is trained nowhere else.
 // 4. Units are given back by the usual way of recalls: a unit that the coordinator does not hear to
-//    be back is listed again, comes into the queue, and is given back again.
+//    be back is listed again, comes into the queue, and is given back with the next request.
 // 5. Units are asked for in the queue's order, as far as a step sees it: what is kept is trained,
 //    and makes room for the next one.
 // 6. A home's calls are as many as its rate lets move well within a deadline; one until that is
 //    known, and after one that did not move.
 // 7. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
 //    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
-#include "worker/travel.h"
+#include "worker/travel_state.h"
 
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -32,89 +31,13 @@
 #include "worker/units.h"
 
 enum {
-    ARRIVALS_MAX = 512,
-    GIVERS_OF_A_HOME = 4,
-    TRIES = 3,           // tries of a unit until its home is closed
-    BUSY_TRIES = 8,      // answers "busy" that count as one try
-    ANSWERS_WITHOUT = 4, // answers that name no giver until the home is closed
+    TRIES = 3,      // tries of a unit until its home is closed
+    BUSY_TRIES = 8, // answers "busy" that count as one try
     PARTS_A_DEADLINE = 4,
-    TEXT = 300,
 };
-LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= ARRIVALS_MAX,
-                 "what is in work and read ahead has its places");
 static const int64_t LOOK_NS = 200 * LH_MS; // while something is on its way
 static const int64_t CLOSED_NS = 10 * LH_SECOND, CLOSED_MAX_NS = 300 * LH_SECOND;
 static const int64_t SAMPLE_NS = LH_SECOND; // the rate is that of so long
-
-enum arrival_state {
-    FREE,
-    FINDING,  // on the lane
-    WAITING,  // a giver, room, or its next try is awaited
-    ASKING,   // its call is open
-    CHECKING, // on the lane
-    HERE,
-};
-
-struct arrival {
-    struct wk_worker *w;
-    enum arrival_state state;
-    uint64_t unit; // unit of the data
-    uint32_t home; // index
-    bool wanted;   // it is in the queue; when not, it is dropped
-    bool kept;     // its tokens are kept here, and count
-    // asking
-    struct lh_call *call;
-    uint32_t giver, tries, busy;
-    int64_t try_ns, moved_ns; // no try before; when the call moved last
-    bool late;                // its call was ended for silence
-    bool told, lz4;           // the first message came, and says so
-    uint64_t sent_bytes;
-    struct lh_buf got;
-    lh_err broken; // what came was wrong
-    // on the lane
-    lh_err err;
-    char text[TEXT];
-};
-
-struct giver {
-    char address[LH_ADDRESS_BYTES];
-    struct lh_link *link;
-};
-
-struct home {
-    char region[LH_NAME_BYTES];
-    bool away; // a unit of it was not here
-    struct giver giver[GIVERS_OF_A_HOME];
-    uint32_t givers, without; // answers in a row without one
-    bool closed;
-    int64_t open_ns;   // when it is tried again
-    uint32_t closings; // closings without an arrival since
-    uint64_t returned; // units that were given back since it closed
-    bool slow;         // a call did not move; nothing has arrived since
-    int64_t arrived_ns;
-    // what arrives
-    uint32_t calls;
-    int64_t since_ns;
-    uint64_t bytes;
-    struct lh_estimate bytes_per_s;
-    // as it is told
-    Longhaul__V1__Away row;
-    Longhaul__V1__Estimate rate;
-    Longhaul__V1__Trip trip;
-};
-
-struct wk_travel {
-    struct arrival arrival[ARRIVALS_MAX];
-    struct home home[LH_AWAY_MAX];
-    uint32_t homes, calls;
-    Longhaul__V1__Away *row[LH_AWAY_MAX];
-    uint64_t bytes; // kept or on their way
-    uint64_t sure;  // of them: kept, or looked for and perhaps kept
-    uint64_t timer;
-    struct {
-        uint64_t units, bytes, wire_bytes, returned, failed;
-    } count;
-};
 
 static uint64_t data_of(const struct wk_worker *w, uint64_t unit)
 {
@@ -166,16 +89,10 @@ static void mark_here(struct arrival *a)
 
 // ---------------------------------------------------------------- a home that is closed
 
-static bool is_arriving(const struct wk_worker *w, const struct wk_queued *q)
-{
-    const struct arrival *a = q->arrival ? &w->travel->arrival[q->arrival - 1] : NULL;
-    return a && (a->state == CHECKING || (a->state == ASKING && a->told));
-}
-
 static bool must_go(const struct wk_worker *w, const struct wk_queued *q, const struct home *h)
 {
     const char *home = w->conf.units->unit[data_of(w, q->unit)].home;
-    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q) && !is_arriving(w, q);
+    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q);
 }
 
 // Units of the home that nobody has begun leave the queue, and are listed for the next request.
@@ -197,7 +114,7 @@ static void hand_back(struct wk_worker *w, struct home *h)
     wk_changed(w); // the request goes out soon
 }
 
-static void close_home(struct wk_worker *w, struct home *h, const char *why)
+void wk_travel_close_home(struct wk_worker *w, struct home *h, const char *why)
 {
     if (h->closed) return;
     int64_t wait = CLOSED_NS << (h->closings < 5 ? h->closings : 5);
@@ -290,7 +207,7 @@ static void failed(struct arrival *a, lh_err err, const char *text)
     a->try_ns = lh_now(w->conf.env) + wk_backoff(w, &wait, err);
     lh_log_peer(w->conf.log, LH_WARN, "unit.failed", "unit %" PRIu64 " of region %s: %s", a->unit,
                 h->region, text);
-    if (a->tries >= TRIES) close_home(w, h, text);
+    if (a->tries >= TRIES) wk_travel_close_home(w, h, text);
     look_again(w);
 }
 
@@ -460,6 +377,7 @@ static bool has_room(const struct wk_worker *w, uint64_t unit)
     return t->calls < WK_TRAVEL_CALLS_MAX && (!t->bytes || bytes <= w->conf.travel->bytes_max);
 }
 
+// Calls that the home may have: each of them is seen to move some times within a deadline.
 static uint32_t calls_of(const struct wk_worker *w, const struct home *h, uint64_t unit)
 {
     uint64_t part = bytes_of(w, unit);
@@ -493,7 +411,7 @@ static void ask(struct arrival *a)
 static void ask_in_order(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; i < w->queued && i < LH_WINDOW_MAX; i++) {
+    for (uint32_t i = 0; i < w->queued; i++) {
         struct arrival *a = w->queue[i].arrival ? &t->arrival[w->queue[i].arrival - 1] : NULL;
         if (!a || !may_ask(a)) continue;
         if (!has_room(w, a->unit)) return;
@@ -630,132 +548,4 @@ void wk_travel_look(struct wk_worker *w)
     }
     for (uint32_t i = 0; i < t->homes; i++) busy |= t->home[i].closed;
     if (busy) look_again(w);
-}
-
-// ---------------------------------------------------------------- the coordinator
-
-static void hang_up(struct giver *g)
-{
-    if (g->link) g->link->transport_ops->hangup(g->link);
-    *g = (struct giver){0};
-}
-
-void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
-{
-    struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; t && i < t->homes; i++) {
-        struct home *h = &t->home[i];
-        if (!h->away) continue;
-        longhaul__v1__away__init(&h->row);
-        longhaul__v1__estimate__init(&h->rate);
-        h->row.region = h->region;
-        h->row.closed = h->closed;
-        h->rate.mean = h->bytes_per_s.mean;
-        h->rate.spread = h->bytes_per_s.spread;
-        if (h->rate.mean > 0) h->row.bytes_per_s = &h->rate;
-        h->trip = lh_head_trip(h->givers ? lh_link_trip(h->giver[0].link) : (struct lh_trip){0});
-        if (h->trip.mean_us) h->row.trip = &h->trip;
-        t->row[m->n_away++] = &h->row;
-    }
-    if (t) m->away = t->row;
-}
-
-static bool is_named(const struct home *h, const char *address, size_t n,
-                     Longhaul__V1__Giver **list)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->region, h->region) && !strcmp(list[i]->address, address)) return true;
-    return false;
-}
-
-static void add_giver(struct wk_worker *w, struct home *h, const char *address)
-{
-    struct lh_transport *t = w->conf.transport;
-    for (uint32_t i = 0; i < h->givers; i++)
-        if (!strcmp(h->giver[i].address, address)) return;
-    if (h->givers == GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
-    struct giver *g = &h->giver[h->givers];
-    if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
-    memcpy(g->address, address, strlen(address) + 1);
-    h->givers++;
-}
-
-// A coordinator that has just started names none until servers have told it: those that were known
-// stay for some answers.
-static void take_givers(struct wk_worker *w, struct home *h, size_t n, Longhaul__V1__Giver **list)
-{
-    uint32_t kept = 0;
-    bool any = false;
-    for (size_t i = 0; i < n; i++) any |= !strcmp(list[i]->region, h->region);
-    if (!any && h->givers && ++h->without < ANSWERS_WITHOUT) return;
-    for (uint32_t i = 0; i < h->givers; i++) {
-        if (is_named(h, h->giver[i].address, n, list))
-            h->giver[kept++] = h->giver[i];
-        else
-            hang_up(&h->giver[i]);
-    }
-    h->givers = kept;
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(list[i]->region, h->region)) add_giver(w, h, list[i]->address);
-    h->without = h->givers ? 0 : h->without + 1;
-    if (h->without < ANSWERS_WITHOUT) return;
-    close_home(w, h,
-               "no server of that region gives units: set units.dir of one that runs there, "
-               "or give this worker the files (data.dir)");
-}
-
-void wk_travel_told(struct wk_worker *w, size_t count, Longhaul__V1__Giver **givers)
-{
-    struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; t && i < t->homes; i++)
-        if (t->home[i].away) take_givers(w, &t->home[i], count, givers);
-}
-
-// ---------------------------------------------------------------- life
-
-lh_err wk_travel_start(struct wk_worker *w)
-{
-    if (!w->conf.travel) return LH_OK;
-    w->travel = calloc(1, sizeof *w->travel);
-    return w->travel ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for units that travel");
-}
-
-void wk_travel_close(struct wk_worker *w)
-{
-    struct wk_travel *t = w->travel;
-    if (!t) return;
-    lh_cancel(w->conf.env, &t->timer);
-    for (uint32_t i = 0; i < t->homes; i++)
-        for (uint32_t k = 0; k < t->home[i].givers; k++) hang_up(&t->home[i].giver[k]);
-    for (uint32_t i = 0; i < t->homes; i++) t->home[i].givers = 0;
-}
-
-void wk_travel_free(struct wk_worker *w)
-{
-    struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; t && i < ARRIVALS_MAX; i++) lh_buf_free(&t->arrival[i].got);
-    free(t);
-    w->travel = NULL;
-}
-
-json_t *wk_travel_status(const struct wk_worker *w)
-{
-    const struct wk_travel *t = w->travel;
-    json_t *homes = json_array();
-    for (uint32_t i = 0; t && i < t->homes; i++) {
-        const struct home *h = &t->home[i];
-        if (h->away)
-            json_array_append_new(homes, json_pack("{s:s s:b s:i s:f}", "home", h->region, "closed",
-                                                   h->closed, "givers", (int)h->givers, "mbit_s",
-                                                   h->bytes_per_s.mean * 8e-6));
-    }
-    if (!json_array_size(homes)) {
-        json_decref(homes);
-        return NULL;
-    }
-    return json_pack("{s:I s:I s:I s:I s:I s:I s:o}", "units", (json_int_t)t->count.units, "bytes",
-                     (json_int_t)t->count.bytes, "wire_bytes", (json_int_t)t->count.wire_bytes,
-                     "returned", (json_int_t)t->count.returned, "failed",
-                     (json_int_t)t->count.failed, "held_bytes", (json_int_t)t->bytes, "away",
-                     homes);
 }

@@ -22,8 +22,8 @@ struct wk_travel_conf {
     lh_err (*keep)(void *arg, uint64_t unit, const uint8_t *tokens, size_t n);
     void (*drop)(void *arg, uint64_t unit); // any unit, on the loop
     void *arg;
-    // Units that are kept or on their way, or a single larger one. Where the cache has some, as much
-    // again may be on its way.
+    // Units that are kept or on their way, or a single larger one. Where the cache has some, as
+    // much again may be on its way.
     uint64_t bytes_max;
 };
 

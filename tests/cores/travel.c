@@ -349,7 +349,7 @@ static void a_home_without_a_giver_is_closed(void **state)
     over(t);
 }
 
-// What is kept is what steps come to next: room that units far behind took would never come back.
+// Steps come to what is kept: room that units far behind took would never come back.
 static void a_long_queue_gets_on_in_little_room(void **state)
 {
     (void)state;
@@ -539,9 +539,9 @@ static void a_stream_of_nothing_comes_to_an_end(void **state)
     struct empty e = {.env = n->env};
     char bound[LH_ADDRESS_BYTES];
     e.service = (struct lh_service){&e, empty_call};
-    assert_int_equal(n->transport->ops->listen(n->transport, n->address, &e.service, bound,
-                                               sizeof bound),
-                     LH_OK);
+    assert_int_equal(
+        n->transport->ops->listen(n->transport, n->address, &e.service, bound, sizeof bound),
+        LH_OK);
     t->r->server->conf.units_dir = "";
     rig_run(t->r, 2 * LH_SECOND);
     struct ps_coordinator *c = t->r->coordinator;

@@ -1,0 +1,138 @@
+// Givers: what a lease request tells of homes that are away, and the servers that its answer names.
+// What is asked of them: travel.c.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "worker/travel_state.h"
+
+enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver until the home is closed
+
+// ---------------------------------------------------------------- the coordinator
+
+static void hang_up(struct giver *g)
+{
+    if (g->link) g->link->transport_ops->hangup(g->link);
+    *g = (struct giver){0};
+}
+
+void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < t->homes; i++) {
+        struct home *h = &t->home[i];
+        if (!h->away) continue;
+        longhaul__v1__away__init(&h->row);
+        longhaul__v1__estimate__init(&h->rate);
+        h->row.region = h->region;
+        h->row.closed = h->closed;
+        h->rate.mean = h->bytes_per_s.mean;
+        h->rate.spread = h->bytes_per_s.spread;
+        if (h->rate.mean > 0) h->row.bytes_per_s = &h->rate;
+        h->trip = lh_head_trip(h->givers ? lh_link_trip(h->giver[0].link) : (struct lh_trip){0});
+        if (h->trip.mean_us) h->row.trip = &h->trip;
+        t->row[m->n_away++] = &h->row;
+    }
+    if (t) m->away = t->row;
+}
+
+static bool is_named(const struct home *h, const char *address, size_t n,
+                     Longhaul__V1__Giver **list)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i]->region, h->region) && !strcmp(list[i]->address, address)) return true;
+    return false;
+}
+
+static void add_giver(struct wk_worker *w, struct home *h, const char *address)
+{
+    struct lh_transport *t = w->conf.transport;
+    for (uint32_t i = 0; i < h->givers; i++)
+        if (!strcmp(h->giver[i].address, address)) return;
+    if (h->givers == GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
+    struct giver *g = &h->giver[h->givers];
+    if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
+    memcpy(g->address, address, strlen(address) + 1);
+    h->givers++;
+}
+
+// A coordinator that has just started names none until servers have told it: those that were known
+// stay for some answers.
+static void take_givers(struct wk_worker *w, struct home *h, size_t n, Longhaul__V1__Giver **list)
+{
+    uint32_t kept = 0;
+    bool any = false;
+    for (size_t i = 0; i < n; i++) any |= !strcmp(list[i]->region, h->region);
+    if (!any && h->givers && ++h->without < ANSWERS_WITHOUT) return;
+    for (uint32_t i = 0; i < h->givers; i++) {
+        if (is_named(h, h->giver[i].address, n, list))
+            h->giver[kept++] = h->giver[i];
+        else
+            hang_up(&h->giver[i]);
+    }
+    h->givers = kept;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(list[i]->region, h->region)) add_giver(w, h, list[i]->address);
+    h->without = h->givers ? 0 : h->without + 1;
+    if (h->without < ANSWERS_WITHOUT) return;
+    wk_travel_close_home(
+        w, h,
+        "no server of that region gives units: set units.dir of one that runs there, "
+        "or give this worker the files (data.dir)");
+}
+
+void wk_travel_told(struct wk_worker *w, size_t count, Longhaul__V1__Giver **givers)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < t->homes; i++)
+        if (t->home[i].away) take_givers(w, &t->home[i], count, givers);
+}
+
+// ---------------------------------------------------------------- life
+
+lh_err wk_travel_start(struct wk_worker *w)
+{
+    if (!w->conf.travel) return LH_OK;
+    w->travel = calloc(1, sizeof *w->travel);
+    return w->travel ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for units that travel");
+}
+
+void wk_travel_close(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    if (!t) return;
+    lh_cancel(w->conf.env, &t->timer);
+    for (uint32_t i = 0; i < t->homes; i++)
+        for (uint32_t k = 0; k < t->home[i].givers; k++) hang_up(&t->home[i].giver[k]);
+    for (uint32_t i = 0; i < t->homes; i++) t->home[i].givers = 0;
+}
+
+void wk_travel_free(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    for (uint32_t i = 0; t && i < ARRIVALS_MAX; i++) lh_buf_free(&t->arrival[i].got);
+    free(t);
+    w->travel = NULL;
+}
+
+json_t *wk_travel_status(const struct wk_worker *w)
+{
+    const struct wk_travel *t = w->travel;
+    json_t *homes = json_array();
+    for (uint32_t i = 0; t && i < t->homes; i++) {
+        const struct home *h = &t->home[i];
+        if (h->away)
+            json_array_append_new(homes, json_pack("{s:s s:b s:i s:f}", "home", h->region, "closed",
+                                                   h->closed, "givers", (int)h->givers, "mbit_s",
+                                                   h->bytes_per_s.mean * 8e-6));
+    }
+    if (!json_array_size(homes)) {
+        json_decref(homes);
+        return NULL;
+    }
+    return json_pack("{s:I s:I s:I s:I s:I s:I s:o}", "units", (json_int_t)t->count.units, "bytes",
+                     (json_int_t)t->count.bytes, "wire_bytes", (json_int_t)t->count.wire_bytes,
+                     "returned", (json_int_t)t->count.returned, "failed",
+                     (json_int_t)t->count.failed, "held_bytes", (json_int_t)t->bytes, "away",
+                     homes);
+}
