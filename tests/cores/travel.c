@@ -72,7 +72,7 @@ static void stepped(void *arg, const struct wk_step_in *in)
 {
     struct trip *t = arg;
     for (uint32_t i = 0; i < in->pieces; i++) {
-        uint64_t unit = in->piece[i].unit;
+        uint64_t unit = in->piece[i].unit % t->units;
         assert_true(!is_asia(unit) || t->kept[unit]);
         t->trained[unit] += in->piece[i].tokens;
     }
@@ -106,7 +106,7 @@ static void start_server(struct trip *t, const struct lh_units *units)
 }
 
 // The run but for its worker.
-static struct trip *begin_with(uint32_t units)
+static struct trip *begin_with(uint32_t units, uint32_t epochs)
 {
     struct trip *t = calloc(1, sizeof *t);
     assert_non_null(t);
@@ -120,6 +120,7 @@ static struct trip *begin_with(uint32_t units)
         snprintf(r->units.unit[i].file, sizeof r->units.unit[i].file, "all.bin");
     }
     hash(r, t->tokens);
+    r->epochs = epochs;
     rig_start_coordinator(r);
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     start_server(t, &r->units);
@@ -134,7 +135,7 @@ static struct trip *begin_with(uint32_t units)
 
 static struct trip *begin(void)
 {
-    return begin_with(UNITS);
+    return begin_with(UNITS, 1);
 }
 
 static void start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_units)
@@ -216,6 +217,21 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
     assert_true(a && !a->closed && a->bytes_per_s.mean > 0);
     assert_true(ps_co_arrival_s(t->r->coordinator, 0, 0) > 0);
     assert_true(ps_co_arrival_s(t->r->coordinator, 1, 0) == 0);
+    over(t);
+}
+
+// Units of several data epochs stand in the queue together: what came serves all that are there.
+static void each_data_epoch_trains_them(void **state)
+{
+    (void)state;
+    struct trip *t = begin_with(UNITS, 3);
+    start_worker_with(t, 50, 60);
+    run_until_credited(t, 3 * UNITS);
+    for (uint32_t i = 0; i < UNITS; i++) assert_int_equal(t->trained[i], 3 * TOKENS);
+    assert_true(t->most_kept <= 8);
+    rig_run(t->r, 5 * LH_SECOND);
+    assert_int_equal(kept_now(t), 0);
+    assert_int_equal(told(t, "held_bytes"), 0);
     over(t);
 }
 
@@ -353,7 +369,7 @@ static void a_home_without_a_giver_is_closed(void **state)
 static void a_long_queue_gets_on_in_little_room(void **state)
 {
     (void)state;
-    struct trip *t = begin_with(MANY);
+    struct trip *t = begin_with(MANY, 1);
     start_worker_with(t, 20, 160);
     run_until_credited(t, MANY);
     check_trained_once(t);
@@ -433,7 +449,7 @@ static void a_giver_that_is_busy_with_others_is_waited_for(void **state)
 static void what_comes_out_of_the_cache_takes_no_more_room(void **state)
 {
     (void)state;
-    struct trip *t = begin_with(MANY);
+    struct trip *t = begin_with(MANY, 1);
     t->cached = true;
     start_worker_with(t, 20, 160);
     run_until_credited(t, MANY);
@@ -575,6 +591,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_of_another_region_arrive_and_are_trained),
+        cmocka_unit_test(each_data_epoch_trains_them),
         cmocka_unit_test(what_may_not_leave_is_not_even_asked_for),
         cmocka_unit_test(a_giver_that_refuses_gets_nothing_trained),
         cmocka_unit_test(damaged_tokens_do_not_count),
