@@ -25,10 +25,11 @@ static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
     return LH_OK;
 }
 
-static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing)
 {
     (void)r;
+    (void)fine;
     (void)gradient;
     (void)sum;
     *missing = (struct wk_part){0};

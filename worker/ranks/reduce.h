@@ -13,7 +13,7 @@
 //   deal(step, &part);                           the sequences are dealt among the ranks there are
 //   do {
 //       ... the gradient of `part` ...
-//       gather(gradient, &share, &part);         adds what the others computed, in rank's order
+//       gather(fine, gradient, &sum, &part);     adds what the others computed, in rank's order
 //   } while (part.count);                        a lost rank's part is dealt anew
 //
 // Implementations: none (one process), shm (one host: reduce_shm.c), peers (reduce_peers.c): ranks
@@ -76,6 +76,7 @@ struct wk_share {
 };
 enum { WK_SAMPLES_MAX = WK_RANKS_MAX };
 struct wk_gathered {
+    bool fresh; // The gradient is empty: the step begins, or begins anew.
     double nll;
     uint32_t samples; // first figures, one a rank
     struct wk_share sample[WK_SAMPLES_MAX];
@@ -100,8 +101,9 @@ struct wk_reduce_ops {
     void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
     // Compute lane; blocks until every rank that was dealt to has given or is lost. `missing` is
     // what the caller shall compute and gather again; empty: the gradient is whole, or an error
-    // says that it never will be.
-    lh_err (*gather)(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+    // says that it never will be. `fine` false: the caller's part can't be computed, and no rank
+    // takes this step.
+    lh_err (*gather)(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing);
     // Compute lane, between deal() and gather(): values of the gradient from `from` on are final,
     // and belong to the others' sum until gather() returns. NULL: they stay the caller's.

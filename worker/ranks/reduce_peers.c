@@ -80,11 +80,11 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     (void)hear(l, own); // an end is told by gather()
 }
 
-static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing)
 {
     struct leader *l = leader_of(r);
-    if (l->dealt) wk_peers_computed(l->peers, true);
+    if (l->dealt) wk_peers_computed(l->peers, fine);
     l->dealt = false;
     enum wk_peers_what is = hear(l, missing);
     if (is == WK_PEERS_ENDED) return lh_fail(l->err, "%s", l->text);
@@ -94,7 +94,7 @@ static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *s
     }
     // The communicator broke: the step begins anew, with the ranks that are left.
     memset(gradient, 0, (l->state.values + WK_FIGURES) * sizeof *gradient);
-    *sum = (struct wk_gathered){0};
+    *sum = (struct wk_gathered){.fresh = true};
     return LH_OK;
 }
 

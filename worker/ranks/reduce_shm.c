@@ -262,10 +262,11 @@ static void add_up(struct leader *l, uint32_t rank, float *gradient, struct wk_g
     if (share->first && sum->samples < WK_SAMPLES_MAX) sum->sample[sum->samples++] = *share;
 }
 
-static lh_err gather(struct wk_reduce *r, float *gradient, struct wk_gathered *sum,
+static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing)
 {
     struct leader *l = leader_of(r);
+    (void)fine; // the caller alone takes steps
     for (uint32_t rank = 1; rank < l->conf.ranks; rank++) {
         if (!l->rank[rank].dealt) continue;
         l->rank[rank].dealt = false;

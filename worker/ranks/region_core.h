@@ -31,6 +31,7 @@ struct wk_region {
     bool wrong_step;               // this process's own training failed
     uint64_t given;                // values of this step that were handed to the sum
     int64_t given_ns;              // when the first of them were
+    uint64_t rest_bytes;           // bytes that were not yet when the computation had ended
     uint64_t digest;               // what `work` holds, as of the last WAIT
     int64_t beat_ns, hello_ns;     // when the next is due
     double bytes_per_s;

@@ -194,17 +194,25 @@ static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
     if (!r->comm || LH_BUG("region_own_gradient")) return apply(r, now);
     // The others may compute as long as this rank might have.
     wk_region_go(r, WK_REGION_REDUCE, now, r->conf.compute_ns + op_ns(r, r->conf.reduce_bytes));
+    r->rest_bytes = r->conf.reduce_bytes - r->given * wk_sum_bytes(r->conf.sum);
     give(r, UINT64_MAX, now);
     return WK_REGION_NOTHING;
 }
 
-// Smoothed, and only upwards of what the others' computing hides: the best of
-// late.
+static double rate(uint64_t bytes, int64_t ns)
+{
+    return ns > 0 ? (double)bytes / ((double)ns / (double)LH_SECOND) : 0;
+}
+
+// Smoothed, and only upwards of what computing hides: the best of late. All bytes took no longer
+// than since the first were handed over, and the rest no longer than since the computation ended:
+// by the first alone a long backward pass would count as a slow network, and what hangs would be
+// waited for 20 times as long.
 static void measure(struct wk_region *r, int64_t now)
 {
-    double seconds = (double)(now - r->given_ns) / (double)LH_SECOND;
-    if (seconds <= 0) return;
-    double is = (double)r->conf.reduce_bytes / seconds;
+    double all = rate(r->conf.reduce_bytes, now - r->given_ns);
+    double rest = rate(r->rest_bytes, now - r->since_ns), is = all > rest ? all : rest;
+    if (is <= 0) return;
     r->bytes_per_s = is > r->bytes_per_s ? is : 0.95 * r->bytes_per_s + 0.05 * is;
 }
 

@@ -105,7 +105,6 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
 {
     struct wk_reduce *r = b->conf.reduce;
     double tokens = (double)(sequences * b->conf.sequence);
-    bool fresh = true; // nothing is in the gradient yet
     const struct wk_reduce_step step = {
         .ids = b->ids,
         .sequences = (uint32_t)sequences,
@@ -116,7 +115,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
         .update = update,
     };
     const struct wk_final final = {tell_final, r};
-    *sum = (struct wk_gathered){0};
+    *sum = (struct wk_gathered){.fresh = true};
     struct wk_part part;
     memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
     r->ops->deal(r, &step, &part);
@@ -124,12 +123,12 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
     do {
         struct wk_share share = {0};
         if (!err)
-            err = wk_passes_run(&b->passes, b->value, &step, part, fresh, b->gradient, &final,
+            err = wk_passes_run(&b->passes, b->value, &step, part, sum->fresh, b->gradient, &final,
                                 &share);
         sum->nll += share.nll;
         if (share.first) sum->sample[sum->samples++] = share;
-        fresh = false;
-        lh_err lost = r->ops->gather(r, b->gradient, sum, &part);
+        sum->fresh = false;
+        lh_err lost = r->ops->gather(r, !err, b->gradient, sum, &part);
         if (!err) err = lost;
     } while (part.count);
     return err;

@@ -74,8 +74,9 @@ static lh_err reduce_buckets(struct wk_comm *c)
     while (end) {
         uint64_t n = end < most ? end : most;
         end -= n;
-        LH_TRY(wait_final(c, values - end));
-        LH_TRY(c->ops->reduce(c, a->sum + end, n, !end && !a->behind));
+        bool last = !end && !a->behind;
+        LH_TRY(wait_final(c, last ? UINT64_MAX : values - end));
+        LH_TRY(c->ops->reduce(c, a->sum + end, n, last));
     }
     for (uint64_t done = 0; done < a->behind;) {
         uint64_t left = a->behind - done, n = left < most ? left : most;

@@ -121,6 +121,45 @@ static void what_is_final_is_summed_early(void **state)
     lh_env_real_destroy(env);
 }
 
+// Rank 1 goes while a bucket is on its way and the leader's lane is still at the start of the
+// gradient. The step begins anew with the next rank 1, and has nothing of that bucket.
+static void a_step_begins_anew_beside_a_bucket(void **state)
+{
+    static struct process p[RANKS];
+    struct wk_peers_task task;
+    struct lh_env *env;
+    (void)state;
+    assert_int_equal(lh_env_real_create(&env), LH_OK);
+    for (uint32_t rank = 0; rank < RANKS; rank++) open_process(env, &p[rank], rank);
+    wk_peers_want(p[0].peers, 0, lh_span("step", 4), false);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
+    fill_gradient(&p[0], 0, LATE, VALUES);
+    wk_peers_final(p[0].peers, LATE);
+    until_early(&p[0], 1);
+    close_process(&p[1]);
+    p[1] = (struct process){.steps = 0};
+    open_process(env, &p[1], 1);
+    for (uint64_t end = 0; end <= LATE; end++) fill_gradient(&p[0], 0, 0, end);
+    wk_peers_final(p[0].peers, LATE / 2); // the step is left by now, or will be
+    wk_peers_computed(p[0].peers, true);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
+        memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
+        fill_gradient(&p[rank], rank, LATE, VALUES);
+        wk_peers_final(p[rank].peers, LATE);
+    }
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        fill_gradient(&p[rank], rank, 0, LATE);
+        wk_peers_computed(p[rank].peers, true);
+    }
+    assert_int_equal(wk_peers_wait(p[0].peers, &task), WK_PEERS_STEPPED);
+    for (uint64_t i = 0; i < VALUES; i++)
+        assert_true(p[0].state.gradient[i] == (float)(2 * i + 10000));
+    for (uint32_t rank = 0; rank < RANKS; rank++) close_process(&p[rank]);
+    lh_env_real_destroy(env);
+}
+
 enum { BYTES = 4 * 32 + 7 };
 
 static void fill(uint8_t *data)
@@ -167,6 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_final_is_summed_early),
+        cmocka_unit_test(a_step_begins_anew_beside_a_bucket),
         cmocka_unit_test(every_bit_shows),
         cmocka_unit_test(every_place_shows),
     };

@@ -183,7 +183,7 @@ static void finish_step(struct fixture *f, const struct wk_reduce_step *step, st
         struct wk_share own = {0};
         compute(step, params, part, f->gradient, &own);
         sum->nll += own.nll;
-        assert_int_equal(f->r->ops->gather(f->r, f->gradient, sum, &part), LH_OK);
+        assert_int_equal(f->r->ops->gather(f->r, true, f->gradient, sum, &part), LH_OK);
     } while (part.count);
     struct wk_share alone = {0};
     memset(f->want, 0, sizeof f->want);
@@ -242,7 +242,7 @@ static void the_sum_in_bf16(void **state)
     float want = 256;
     f->r->ops->deal(f->r, &step, &part);
     for (uint64_t i = 0; i < VALUES; i++) f->gradient[i] = 257;
-    assert_int_equal(f->r->ops->gather(f->r, f->gradient, &sum, &part), LH_OK);
+    assert_int_equal(f->r->ops->gather(f->r, true, f->gradient, &sum, &part), LH_OK);
     assert_int_equal(part.count, 0);
     for (uint32_t s = 1; s < 3; s++) { // a sequence a rank; numbers from 256 to 512 are even
         want += value_of(f->r->ops->parameters(f->r), f->ids + s * (LENGTH + 1), 0);

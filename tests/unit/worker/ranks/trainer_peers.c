@@ -3,6 +3,7 @@
 // and the same bits as ranks that share memory, in fp32 and in bf16. With NCCL and a plugin in
 // LH_TEST_NCCL (the tests' own: tests/nccl) in place of TCP.
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -327,6 +328,132 @@ static void bf16_learns_what_fp32_learns(void **state)
     close_region(&r, a);
 }
 
+// ---------------------------------------------------------------- beside the reduce's calls
+
+static struct {
+    const struct wk_reduce_ops *own;
+    struct wk_reduce_ops ops;
+    bool spoils;           // The leader's first id, once the ranks have theirs.
+    struct region *region; // NULL: nobody is killed
+    uint32_t killed;       // a rank, once its part is dealt
+    lh_err gathered;       // what the last gather() said
+    uint32_t samples;      // after it
+} tap;
+
+static void tap_deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own)
+{
+    tap.own->deal(r, step, own);
+    assert_true(own->from == 0 && own->count > 0);
+    uint32_t *ids = (uint32_t *)(uintptr_t)step->ids; // the trainer's own array
+    if (tap.spoils) ids[0] = UINT32_MAX;
+    if (tap.region) kill_rank(tap.region, tap.killed);
+    tap.region = NULL;
+}
+
+static lh_err tap_gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
+                         struct wk_part *missing)
+{
+    tap.gathered = tap.own->gather(r, fine, gradient, sum, missing);
+    tap.samples = sum->samples;
+    return tap.gathered;
+}
+
+static void tap_on(struct wk_reduce *r)
+{
+    memset(&tap, 0, sizeof tap);
+    tap.own = r->ops;
+    tap.ops = *r->ops;
+    tap.ops.deal = tap_deal;
+    tap.ops.gather = tap_gather;
+    r->ops = &tap.ops;
+}
+
+// Each rank's first pass is a sample of the noise, the leader's too where the step begins anew.
+static void a_step_that_begins_anew_is_measured_anew(void **state)
+{
+    struct fixture *f = *state;
+    struct region r;
+    open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
+    struct wk_builtin_conf conf = conf_with(f, r.reduce);
+    conf.warmup = (struct wk_warmup_conf){.threshold = 1e-9, .hold = 1, .cap_tokens = 1 << 20};
+    struct wk_trainer *t = trainer_of(f, &conf);
+    tap_on(r.reduce);
+    take_step(t, 0);
+    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
+    assert_int_equal(tap.samples, RANKS);
+    tap.region = &r;
+    tap.killed = RANKS - 1;
+    take_step(t, 1);
+    assert_true(failures(&r) >= 1);
+    assert_int_equal(tap.samples, RANKS - 1);
+    close_region(&r, t);
+}
+
+static int64_t note(void *arg)
+{
+    atomic_store((_Atomic bool *)arg, true);
+    return 0;
+}
+
+static void nothing(void *arg)
+{
+    (void)arg;
+}
+
+static uint64_t applied_by(const struct wk_peer *peer)
+{
+    struct lh_buf text = lh_buf(4096);
+    assert_int_equal(wk_peer_status(peer, &text), LH_OK);
+    lh_put_u8(&text, 0);
+    const char *at = strstr((const char *)text.data, "\"applied\":");
+    assert_non_null(at);
+    uint64_t steps = strtoull(at + strlen("\"applied\":"), NULL, 10);
+    lh_buf_free(&text);
+    return steps;
+}
+
+// The leader finds an id that the model does not have in its part, and the other rank, in this
+// process, none in its own: nobody takes the step.
+static void a_step_that_the_leader_cannot_compute_is_nobodys(void **state)
+{
+    struct fixture *f = *state;
+    struct region r = {.peers = true};
+    struct wk_peer *peer;
+    int result = -1;
+    _Atomic bool rests = false;
+    snprintf(r.name, sizeof r.name, "/longhaul-peers-%d", (int)getpid());
+    assert_int_equal(lh_env_real_create(&r.env), LH_OK);
+    struct wk_peer_conf one = {.peers = peers_conf(r.env, &r, 1),
+                               .manifest = f->manifest.hash,
+                               .shape = f->shape,
+                               .length = SEQUENCE,
+                               .batch = BATCH,
+                               .ended = ended,
+                               .arg = &result};
+    struct wk_reduce_peers_conf lead = {.peers = peers_conf(r.env, &r, 0),
+                                        .manifest = f->manifest.hash};
+    one.peers.ranks = lead.peers.ranks = 2;
+    assert_int_equal(wk_peer_start(&one, &peer), LH_OK);
+    assert_int_equal(wk_reduce_peers_create(&lead, &r.reduce), LH_OK);
+    struct wk_builtin_conf conf = conf_with(f, r.reduce);
+    struct wk_trainer *t = trainer_of(f, &conf);
+    tap_on(r.reduce);
+    tap.spoils = true;
+    struct wk_piece piece = {0, 0, t->ops->step_tokens(t)};
+    struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 3e-3f};
+    struct wk_step_out out;
+    assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_INVALID);
+    assert_int_equal(tap.gathered, LH_ERR_NON_FINITE);
+    r.reduce->ops->close(r.reduce, false);
+    wk_peer_close(peer);
+    r.env->ops->work(r.env, LH_LANE_COMPUTE, note, nothing, &rests);
+    while (!atomic_load(&rests)) usleep(1000);
+    assert_int_equal(applied_by(peer), 0);
+    wk_peer_stop(peer);
+    t->ops->destroy(t);
+    lh_env_real_destroy(r.env);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +461,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_rank_is_done_without, setup, teardown),
         cmocka_unit_test_setup_teardown(the_same_bits_as_in_shared_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_learns_what_fp32_learns, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_step_that_begins_anew_is_measured_anew, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_step_that_the_leader_cannot_compute_is_nobodys, setup,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

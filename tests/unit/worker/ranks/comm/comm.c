@@ -73,6 +73,7 @@ struct counting {
     float x[VALUES];
     char order[64]; // "4+8 " for a bucket of 8 from the 4th on; "." after the last
     bool fails;     // The second bucket does.
+    _Atomic unsigned idle;
 };
 
 static lh_err note_bucket(struct wk_comm *c, float *bucket, uint64_t values, bool last)
@@ -138,6 +139,33 @@ static void a_bucket_is_summed_once_it_is_final(void **state)
     wk_comm_destroy(&n.base);
 }
 
+static lh_err note_idle(struct wk_comm *c)
+{
+    ((struct counting *)c)->idle++;
+    return LH_OK;
+}
+
+// Without anything behind the gradient, the last bucket waits for the word that all is final: a sum
+// that is over before it would be begun again.
+static void a_sum_ends_after_the_last_word(void **state)
+{
+    (void)state;
+    struct counting n = {.fails = false};
+    struct wk_comm_ops idles = counting_ops;
+    idles.idle = note_idle;
+    open_counting(&n, &idles);
+    n.base.arrays.behind = 0;
+    wk_comm_region.reduce(&n.base, VALUES);
+    while (wk_comm_counts(&n.base).early < 2) usleep(1000);
+    n.idle = 0;
+    while (n.idle < 2) usleep(1000);
+    assert_int_equal(wk_comm_region.poll(&n.base), WK_REGION_BUSY);
+    wk_comm_region.reduce(&n.base, UINT64_MAX);
+    assert_int_equal(until_over(&n.base), WK_REGION_OK);
+    assert_string_equal(n.order, "15+8 7+8 0+7.");
+    wk_comm_destroy(&n.base);
+}
+
 // A sum that fails beside the backward pass stays a failure, though more becomes final after it;
 // the next communicator begins with nothing of it.
 static void a_failure_beside_the_backward_pass_is_told(void **state)
@@ -187,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_bucket_is_summed_once_it_is_final),
+        cmocka_unit_test(a_sum_ends_after_the_last_word),
         cmocka_unit_test(a_failure_beside_the_backward_pass_is_told),
         cmocka_unit_test(what_is_left_at_an_abort_says_so),
         cmocka_unit_test(descriptor_0_is_closed_as_well),
