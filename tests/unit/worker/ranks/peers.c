@@ -19,12 +19,38 @@
 
 enum { RANKS = 2, VALUES = 3000, BUCKET_VALUES = 1024, LATE = 900 };
 
+struct clock {         // what the region's thread looks at each time it looks about
+    struct lh_env env; // first
+    struct lh_env *real;
+    _Atomic unsigned looks;
+};
+
 struct process {
+    struct clock clock;
     struct wk_peers *peers;
     struct wk_reduce_state state;
     uint64_t steps;
     _Atomic uint64_t applied;
 };
+
+static int64_t now_ns(struct lh_env *env)
+{
+    struct clock *c = (struct clock *)env;
+    c->looks++;
+    return lh_now(c->real);
+}
+
+static void random_bytes(struct lh_env *env, void *out, size_t n)
+{
+    lh_random(((struct clock *)env)->real, out, n);
+}
+
+// The region's thread has looked about, the whole round.
+static void until_looked(struct process *p)
+{
+    unsigned before = p->clock.looks;
+    while (p->clock.looks - before < 6) usleep(1000);
+}
 
 static lh_err apply(void *arg)
 {
@@ -36,8 +62,11 @@ static lh_err apply(void *arg)
 
 static void open_process(struct lh_env *env, struct process *p, uint32_t rank)
 {
+    static const struct lh_env_ops ops = {.now_ns = now_ns, .random = random_bytes};
     const struct wk_comm_tcp_conf tcp = {.env = env, .address = ""};
     struct wk_reduce_state *s = &p->state;
+    p->clock.env.ops = &ops;
+    p->clock.real = env;
     s->values = VALUES;
     s->steps = &p->steps;
     s->value = calloc(VALUES, sizeof(float));
@@ -45,7 +74,7 @@ static void open_process(struct lh_env *env, struct process *p, uint32_t rank)
     s->v = calloc(VALUES, sizeof(float));
     s->gradient = calloc(VALUES + WK_FIGURES, sizeof(float));
     assert_true(s->value && s->m && s->v && s->gradient);
-    struct wk_peers_conf conf = {.env = env,
+    struct wk_peers_conf conf = {.env = &p->clock.env,
                                  .rank = rank,
                                  .ranks = RANKS,
                                  .bucket_bytes = BUCKET_VALUES * sizeof(float),
@@ -94,6 +123,7 @@ static void what_is_final_is_summed_early(void **state)
         wk_peers_want(p[0].peers, step, lh_span("step", 4), true);
         for (uint32_t rank = 0; rank < RANKS; rank++) {
             assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
+            until_looked(&p[rank]); // what the last step's computation said is no word on this one
             memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
             fill_gradient(&p[rank], rank, LATE, VALUES);
             wk_peers_final(p[rank].peers, LATE);
@@ -145,6 +175,7 @@ static void a_step_begins_anew_beside_a_bucket(void **state)
     wk_peers_computed(p[0].peers, true);
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
+        until_looked(&p[rank]);
         memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
         fill_gradient(&p[rank], rank, LATE, VALUES);
         wk_peers_final(p[rank].peers, LATE);
