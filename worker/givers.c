@@ -10,17 +10,17 @@ enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver until the home is cl
 
 // ---------------------------------------------------------------- the coordinator
 
-static void hang_up(struct giver *g)
+static void hang_up(struct wk_travel_giver *g)
 {
     if (g->link) g->link->transport_ops->hangup(g->link);
-    *g = (struct giver){0};
+    *g = (struct wk_travel_giver){0};
 }
 
 void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
     struct wk_travel *t = w->travel;
     for (uint32_t i = 0; t && i < t->homes; i++) {
-        struct home *h = &t->home[i];
+        struct wk_travel_home *h = &t->home[i];
         if (!h->away) continue;
         longhaul__v1__away__init(&h->row);
         longhaul__v1__estimate__init(&h->rate);
@@ -36,7 +36,7 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
     if (t) m->away = t->row;
 }
 
-static bool is_named(const struct home *h, const char *address, size_t n,
+static bool is_named(const struct wk_travel_home *h, const char *address, size_t n,
                      Longhaul__V1__Giver **list)
 {
     for (size_t i = 0; i < n; i++)
@@ -44,13 +44,13 @@ static bool is_named(const struct home *h, const char *address, size_t n,
     return false;
 }
 
-static void add_giver(struct wk_worker *w, struct home *h, const char *address)
+static void add_giver(struct wk_worker *w, struct wk_travel_home *h, const char *address)
 {
     struct lh_transport *t = w->conf.transport;
     for (uint32_t i = 0; i < h->givers; i++)
         if (!strcmp(h->giver[i].address, address)) return;
-    if (h->givers == GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
-    struct giver *g = &h->giver[h->givers];
+    if (h->givers == WK_GIVERS_OF_A_HOME || strlen(address) >= LH_ADDRESS_BYTES) return;
+    struct wk_travel_giver *g = &h->giver[h->givers];
     if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
     memcpy(g->address, address, strlen(address) + 1);
     h->givers++;
@@ -58,7 +58,8 @@ static void add_giver(struct wk_worker *w, struct home *h, const char *address)
 
 // A coordinator that has just started names none until servers have told it: those that were known
 // stay for some answers.
-static void take_givers(struct wk_worker *w, struct home *h, size_t n, Longhaul__V1__Giver **list)
+static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
+                        Longhaul__V1__Giver **list)
 {
     uint32_t kept = 0;
     bool any = false;
@@ -110,7 +111,7 @@ void wk_travel_close(struct wk_worker *w)
 void wk_travel_free(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; t && i < ARRIVALS_MAX; i++) lh_buf_free(&t->arrival[i].got);
+    for (uint32_t i = 0; t && i < WK_ARRIVALS_MAX; i++) lh_buf_free(&t->arrival[i].got);
     free(t);
     w->travel = NULL;
 }
@@ -120,7 +121,7 @@ json_t *wk_travel_status(const struct wk_worker *w)
     const struct wk_travel *t = w->travel;
     json_t *homes = json_array();
     for (uint32_t i = 0; t && i < t->homes; i++) {
-        const struct home *h = &t->home[i];
+        const struct wk_travel_home *h = &t->home[i];
         if (h->away)
             json_array_append_new(homes, json_pack("{s:s s:b s:i s:f}", "home", h->region, "closed",
                                                    h->closed, "givers", (int)h->givers, "mbit_s",

@@ -64,22 +64,22 @@ static uint32_t home_of(struct wk_travel *t, const char *region)
 
 static void look_again(struct wk_worker *w);
 
-static void release(struct arrival *a)
+static void release(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
     LH_ASSERT(!a->call);
-    if (a->state == HERE || a->kept) w->conf.travel->drop(w->conf.travel->arg, a->unit);
+    if (a->state == WK_TRAVEL_HERE || a->kept) w->conf.travel->drop(w->conf.travel->arg, a->unit);
     if (a->kept) w->travel->bytes -= bytes_of(w, a->unit);
     if (a->kept) w->travel->sure -= bytes_of(w, a->unit);
     lh_buf_free(&a->got);
-    *a = (struct arrival){.state = FREE};
+    *a = (struct wk_travel_unit){.state = WK_TRAVEL_FREE};
 }
 
-static void mark_here(struct arrival *a)
+static void mark_here(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
     uint32_t place = (uint32_t)(a - w->travel->arrival) + 1;
-    a->state = HERE;
+    a->state = WK_TRAVEL_HERE;
     for (uint32_t i = 0; i < w->queued; i++)
         if (w->queue[i].arrival == place && data_of(w, w->queue[i].unit) == a->unit)
             w->queue[i].here = true;
@@ -89,14 +89,15 @@ static void mark_here(struct arrival *a)
 
 // ---------------------------------------------------------------- a home that is closed
 
-static bool must_go(const struct wk_worker *w, const struct wk_queued *q, const struct home *h)
+static bool must_go(const struct wk_worker *w, const struct wk_queued *q,
+                    const struct wk_travel_home *h)
 {
     const char *home = w->conf.units->unit[data_of(w, q->unit)].home;
     return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q);
 }
 
 // Units of the home that nobody has begun leave the queue, and are listed for the next request.
-static void hand_back(struct wk_worker *w, struct home *h)
+static void hand_back(struct wk_worker *w, struct wk_travel_home *h)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < w->queued; i++) {
@@ -114,7 +115,7 @@ static void hand_back(struct wk_worker *w, struct home *h)
     wk_changed(w); // the request goes out soon
 }
 
-void wk_travel_close_home(struct wk_worker *w, struct home *h, const char *why)
+void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why)
 {
     if (h->closed) return;
     int64_t wait = CLOSED_NS << (h->closings < 5 ? h->closings : 5);
@@ -123,8 +124,9 @@ void wk_travel_close_home(struct wk_worker *w, struct home *h, const char *why)
     h->closings++;
     h->returned = 0;
     h->open_ns = lh_now(w->conf.env) + wait;
-    for (struct arrival *a = w->travel->arrival; a < w->travel->arrival + ARRIVALS_MAX; a++)
-        if (a->state != FREE && &w->travel->home[a->home] == h) a->tries = 0;
+    for (struct wk_travel_unit *a = w->travel->arrival; a < w->travel->arrival + WK_ARRIVALS_MAX;
+         a++)
+        if (a->state != WK_TRAVEL_FREE && &w->travel->home[a->home] == h) a->tries = 0;
     hand_back(w, h);
     lh_logf(w->conf.log, LH_WARN, "units.closed",
             "units of region %s do not reach this worker: %s; %" PRIu64
@@ -136,7 +138,7 @@ static void open_homes(struct wk_worker *w)
 {
     int64_t now = lh_now(w->conf.env);
     for (uint32_t i = 0; i < w->travel->homes; i++) {
-        struct home *h = &w->travel->home[i];
+        struct wk_travel_home *h = &w->travel->home[i];
         if (!h->closed) continue;
         if (now < h->open_ns) continue;
         h->closed = false;
@@ -158,7 +160,7 @@ void wk_travel_give_back(struct wk_worker *w)
 // ---------------------------------------------------------------- rate
 
 // Ends a stretch of time in which units were on their way.
-static void take_rate(struct wk_worker *w, struct home *h)
+static void take_rate(struct wk_worker *w, struct wk_travel_home *h)
 {
     int64_t now = lh_now(w->conf.env), took = now - h->since_ns;
     if (took > 0 && h->bytes)
@@ -167,7 +169,7 @@ static void take_rate(struct wk_worker *w, struct home *h)
     h->bytes = 0;
 }
 
-static void call_begins(struct wk_worker *w, struct home *h)
+static void call_begins(struct wk_worker *w, struct wk_travel_home *h)
 {
     if (!h->calls++) {
         h->since_ns = lh_now(w->conf.env);
@@ -176,7 +178,7 @@ static void call_begins(struct wk_worker *w, struct home *h)
     w->travel->calls++;
 }
 
-static void call_ended(struct wk_worker *w, struct home *h, uint64_t bytes)
+static void call_ended(struct wk_worker *w, struct wk_travel_home *h, uint64_t bytes)
 {
     h->calls--;
     w->travel->calls--;
@@ -186,10 +188,10 @@ static void call_ended(struct wk_worker *w, struct home *h, uint64_t bytes)
 
 // ---------------------------------------------------------------- what came
 
-static void failed(struct arrival *a, lh_err err, const char *text)
+static void failed(struct wk_travel_unit *a, lh_err err, const char *text)
 {
     struct wk_worker *w = a->w;
-    struct home *h = &w->travel->home[a->home];
+    struct wk_travel_home *h = &w->travel->home[a->home];
     lh_buf_free(&a->got);
     w->travel->bytes -= bytes_of(w, a->unit);
     if (!a->wanted || w->stopped) {
@@ -203,7 +205,7 @@ static void failed(struct arrival *a, lh_err err, const char *text)
         a->giver++; // another one, where there is one
     }
     uint32_t wait = a->tries;
-    a->state = WAITING;
+    a->state = WK_TRAVEL_WAITING;
     a->try_ns = lh_now(w->conf.env) + wk_backoff(w, &wait, err);
     lh_log_peer(w->conf.log, LH_WARN, "unit.failed", "unit %" PRIu64 " of region %s: %s", a->unit,
                 h->region, text);
@@ -211,7 +213,7 @@ static void failed(struct arrival *a, lh_err err, const char *text)
     look_again(w);
 }
 
-static lh_err check(struct arrival *a, uint8_t *tokens, size_t n)
+static lh_err check(struct wk_travel_unit *a, uint8_t *tokens, size_t n)
 {
     const struct lh_unit *u = &a->w->conf.units->unit[a->unit];
     uint8_t is[EVP_MAX_MD_SIZE];
@@ -227,7 +229,7 @@ static lh_err check(struct arrival *a, uint8_t *tokens, size_t n)
 
 static int64_t check_job(void *arg)
 {
-    struct arrival *a = arg;
+    struct wk_travel_unit *a = arg;
     size_t n = (size_t)bytes_of(a->w, a->unit);
     uint8_t *tokens = malloc(n + 1);
     a->err = tokens ? check(a, tokens, n) : lh_fail(LH_ERR_BUSY, "no memory for a unit");
@@ -238,13 +240,13 @@ static int64_t check_job(void *arg)
 
 static void checked(void *arg)
 {
-    struct arrival *a = arg;
+    struct wk_travel_unit *a = arg;
     struct wk_worker *w = a->w;
     if (a->err) {
         failed(a, a->err, a->text);
         return;
     }
-    struct home *h = &w->travel->home[a->home];
+    struct wk_travel_home *h = &w->travel->home[a->home];
     a->kept = true;
     w->travel->sure += bytes_of(w, a->unit);
     w->travel->count.units++;
@@ -266,7 +268,7 @@ static void checked(void *arg)
 
 // ---------------------------------------------------------------- the call
 
-static lh_err take_head(struct arrival *a, const Longhaul__V1__UnitHead *m)
+static lh_err take_head(struct wk_travel_unit *a, const Longhaul__V1__UnitHead *m)
 {
     uint64_t n = bytes_of(a->w, a->unit);
     if (a->told) return LH_OK;
@@ -279,7 +281,7 @@ static lh_err take_head(struct arrival *a, const Longhaul__V1__UnitHead *m)
                    m->bytes, m->sent_bytes, n);
 }
 
-static lh_err take_part(struct arrival *a, const struct lh_msg *msg)
+static lh_err take_part(struct wk_travel_unit *a, const struct lh_msg *msg)
 {
     ProtobufCMessage *m;
     size_t at;
@@ -300,7 +302,7 @@ static lh_err take_part(struct arrival *a, const struct lh_msg *msg)
 
 static void on_message(void *self, struct lh_call *call, const struct lh_msg *msg)
 {
-    struct arrival *a = self;
+    struct wk_travel_unit *a = self;
     if (a->broken || a->late || a->w->stopped) return;
     a->moved_ns = lh_now(a->w->conf.env);
     a->broken = take_part(a, msg);
@@ -321,16 +323,16 @@ static void on_nothing(void *self, struct lh_call *call)
 static void on_close(void *self, struct lh_call *call, lh_err status, const char *text)
 {
     (void)call;
-    struct arrival *a = self;
+    struct wk_travel_unit *a = self;
     struct wk_worker *w = a->w;
     bool whole = !status && a->told && a->got.len == a->sent_bytes;
     a->call = NULL;
     call_ended(w, &w->travel->home[a->home], whole ? bytes_of(w, a->unit) : 0);
     if (whole && a->wanted && !w->stopped) {
-        a->state = CHECKING;
+        a->state = WK_TRAVEL_CHECKING;
         w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, check_job, checked, a);
     } else if (a->broken) {
-        char said[TEXT];
+        char said[WK_TRAVEL_TEXT_BYTES];
         memcpy(said, a->text, sizeof said);
         failed(a, a->broken, said);
     } else if (a->late) {
@@ -340,7 +342,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     }
 }
 
-static lh_err open_call(struct arrival *a, struct lh_link *link)
+static lh_err open_call(struct wk_travel_unit *a, struct lh_link *link)
 {
     static const struct lh_call_ops ops = {on_message, on_nothing, on_nothing, on_close};
     struct wk_worker *w = a->w;
@@ -350,7 +352,7 @@ static lh_err open_call(struct arrival *a, struct lh_link *link)
     m.unit = a->unit;
     m.lz4 = true;
     LH_TRY(lh_call_open(link, LH_RPC_UNIT, 0, &ops, a, &a->call));
-    a->state = ASKING;
+    a->state = WK_TRAVEL_ASKING;
     a->told = a->late = false;
     a->broken = LH_OK;
     a->sent_bytes = 0;
@@ -378,7 +380,7 @@ static bool has_room(const struct wk_worker *w, uint64_t unit)
 }
 
 // Calls that the home may have: each of them is seen to move some times within a deadline.
-static uint32_t calls_of(const struct wk_worker *w, const struct home *h, uint64_t unit)
+static uint32_t calls_of(const struct wk_worker *w, const struct wk_travel_home *h, uint64_t unit)
 {
     uint64_t part = bytes_of(w, unit);
     if (part > LH_TRAVEL_PART_BYTES) part = LH_TRAVEL_PART_BYTES;
@@ -388,18 +390,18 @@ static uint32_t calls_of(const struct wk_worker *w, const struct home *h, uint64
     return parts < WK_TRAVEL_CALLS_MAX ? (uint32_t)parts : WK_TRAVEL_CALLS_MAX;
 }
 
-static bool may_ask(const struct arrival *a)
+static bool may_ask(const struct wk_travel_unit *a)
 {
     const struct wk_worker *w = a->w;
-    const struct home *h = &w->travel->home[a->home];
-    return a->state == WAITING && !h->closed && h->givers && lh_now(w->conf.env) >= a->try_ns &&
-           h->calls < calls_of(w, h, a->unit);
+    const struct wk_travel_home *h = &w->travel->home[a->home];
+    return a->state == WK_TRAVEL_WAITING && !h->closed && h->givers &&
+           lh_now(w->conf.env) >= a->try_ns && h->calls < calls_of(w, h, a->unit);
 }
 
-static void ask(struct arrival *a)
+static void ask(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
-    struct home *h = &w->travel->home[a->home];
+    struct wk_travel_home *h = &w->travel->home[a->home];
     lh_err err = open_call(a, h->giver[a->giver % h->givers].link);
     if (!err) return;
     a->try_ns = lh_now(w->conf.env) + LOOK_NS;
@@ -412,7 +414,8 @@ static void ask_in_order(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
     for (uint32_t i = 0; i < w->queued; i++) {
-        struct arrival *a = w->queue[i].arrival ? &t->arrival[w->queue[i].arrival - 1] : NULL;
+        struct wk_travel_unit *a =
+            w->queue[i].arrival ? &t->arrival[w->queue[i].arrival - 1] : NULL;
         if (!a || !may_ask(a)) continue;
         if (!has_room(w, a->unit)) return;
         ask(a);
@@ -420,10 +423,10 @@ static void ask_in_order(struct wk_worker *w)
 }
 
 // A call that does not move is ended; on_close() tells what comes of it.
-static void end_if_silent(struct arrival *a)
+static void end_if_silent(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
-    struct home *h = &w->travel->home[a->home];
+    struct wk_travel_home *h = &w->travel->home[a->home];
     struct lh_link *link = h->givers ? h->giver[a->giver % h->givers].link : NULL;
     int64_t most = link ? wk_deadline(w, link) : w->conf.deadline_ns;
     if (a->late || lh_now(w->conf.env) - a->moved_ns < most) return;
@@ -435,7 +438,7 @@ static void end_if_silent(struct arrival *a)
 
 static int64_t find_job(void *arg)
 {
-    struct arrival *a = arg;
+    struct wk_travel_unit *a = arg;
     const struct wk_travel_conf *its = a->w->conf.travel;
     a->err = its->find(its->arg, a->unit, &a->kept) ? LH_OK : LH_ERR_NOT_FOUND;
     return 0;
@@ -443,10 +446,10 @@ static int64_t find_job(void *arg)
 
 static void found(void *arg)
 {
-    struct arrival *a = arg;
+    struct wk_travel_unit *a = arg;
     struct wk_worker *w = a->w;
-    struct home *h = &w->travel->home[a->home];
-    a->state = WAITING;
+    struct wk_travel_home *h = &w->travel->home[a->home];
+    a->state = WK_TRAVEL_WAITING;
     if (a->kept)
         w->travel->bytes += bytes_of(w, a->unit);
     else
@@ -469,19 +472,20 @@ static void found(void *arg)
 }
 
 // A place for the unit of the queue; NULL: all are taken, or there is no room for it.
-static struct arrival *place_for(struct wk_worker *w, uint64_t unit)
+static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
 {
     struct wk_travel *t = w->travel;
-    struct arrival *empty = NULL;
-    for (struct arrival *a = t->arrival; a < t->arrival + ARRIVALS_MAX; a++) {
-        if (a->state != FREE && a->unit == unit) return a;
-        if (a->state == FREE && !empty) empty = a;
+    struct wk_travel_unit *empty = NULL;
+    for (struct wk_travel_unit *a = t->arrival; a < t->arrival + WK_ARRIVALS_MAX; a++) {
+        if (a->state != WK_TRAVEL_FREE && a->unit == unit) return a;
+        if (a->state == WK_TRAVEL_FREE && !empty) empty = a;
     }
     uint32_t home = home_of(t, w->conf.units->unit[unit].home);
     uint64_t sure = t->sure + bytes_of(w, unit); // the cache may have it
     if (!empty || home == LH_AWAY_MAX || (t->sure && sure > w->conf.travel->bytes_max)) return NULL;
     t->sure = sure;
-    *empty = (struct arrival){.w = w, .state = FINDING, .unit = unit, .home = home, .wanted = true};
+    *empty = (struct wk_travel_unit){
+        .w = w, .state = WK_TRAVEL_FINDING, .unit = unit, .home = home, .wanted = true};
     w->conf.env->ops->work(w->conf.env, LH_LANE_STATUS, find_job, found, empty);
     return empty;
 }
@@ -494,13 +498,13 @@ static void look_at_queue(struct wk_worker *w)
     struct wk_travel *t = w->travel;
     for (uint32_t i = 0; i < w->queued; i++) {
         struct wk_queued *q = &w->queue[i];
-        struct arrival *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
+        struct wk_travel_unit *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
         if (!q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX)
             a = place_for(w, data_of(w, q->unit));
         if (!a) continue;
         q->arrival = (uint16_t)(a - t->arrival + 1);
         a->wanted = true;
-        if (a->state == HERE && !q->here) { // it came for another data epoch
+        if (a->state == WK_TRAVEL_HERE && !q->here) { // it came for another data epoch
             q->here = true;
             wk_units_announce(w);
             wk_changed(w);
@@ -510,11 +514,12 @@ static void look_at_queue(struct wk_worker *w)
 
 static void drop_unwanted(struct wk_worker *w)
 {
-    for (struct arrival *a = w->travel->arrival; a < w->travel->arrival + ARRIVALS_MAX; a++) {
-        if (a->wanted || a->state == FREE) continue;
-        if (a->state == WAITING || a->state == HERE)
+    for (struct wk_travel_unit *a = w->travel->arrival; a < w->travel->arrival + WK_ARRIVALS_MAX;
+         a++) {
+        if (a->wanted || a->state == WK_TRAVEL_FREE) continue;
+        if (a->state == WK_TRAVEL_WAITING || a->state == WK_TRAVEL_HERE)
             release(a);
-        else if (a->state == ASKING)
+        else if (a->state == WK_TRAVEL_ASKING)
             lh_call_cancel(a->call); // the lane's come back by themselves
     }
 }
@@ -538,13 +543,13 @@ void wk_travel_look(struct wk_worker *w)
     bool busy = false;
     if (!t || w->stopped) return;
     open_homes(w);
-    for (uint32_t i = 0; i < ARRIVALS_MAX; i++) t->arrival[i].wanted = false;
+    for (uint32_t i = 0; i < WK_ARRIVALS_MAX; i++) t->arrival[i].wanted = false;
     look_at_queue(w);
     drop_unwanted(w);
     ask_in_order(w);
-    for (struct arrival *a = t->arrival; a < t->arrival + ARRIVALS_MAX; a++) {
-        if (a->state == ASKING) end_if_silent(a);
-        busy |= a->state != FREE && a->state != HERE;
+    for (struct wk_travel_unit *a = t->arrival; a < t->arrival + WK_ARRIVALS_MAX; a++) {
+        if (a->state == WK_TRAVEL_ASKING) end_if_silent(a);
+        busy |= a->state != WK_TRAVEL_FREE && a->state != WK_TRAVEL_HERE;
     }
     for (uint32_t i = 0; i < t->homes; i++) busy |= t->home[i].closed;
     if (busy) look_again(w);

@@ -8,25 +8,25 @@
 #include "worker/worker.h"
 
 enum {
-    ARRIVALS_MAX = 512,
-    GIVERS_OF_A_HOME = 4,
-    TEXT = 300,
+    WK_ARRIVALS_MAX = 512,
+    WK_GIVERS_OF_A_HOME = 4,
+    WK_TRAVEL_TEXT_BYTES = 300,
 };
-LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= ARRIVALS_MAX,
+LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= WK_ARRIVALS_MAX,
                  "what is in work and read ahead has its places");
 
-enum arrival_state {
-    FREE,
-    FINDING,  // on the lane
-    WAITING,  // a giver, room, or its next try is awaited
-    ASKING,   // its call is open
-    CHECKING, // on the lane
-    HERE,
+enum wk_travel_unit_state {
+    WK_TRAVEL_FREE,
+    WK_TRAVEL_FINDING,  // on the lane
+    WK_TRAVEL_WAITING,  // a giver, room, or its next try is awaited
+    WK_TRAVEL_ASKING,   // its call is open
+    WK_TRAVEL_CHECKING, // on the lane
+    WK_TRAVEL_HERE,
 };
 
-struct arrival {
+struct wk_travel_unit {
     struct wk_worker *w;
-    enum arrival_state state;
+    enum wk_travel_unit_state state;
     uint64_t unit; // unit of the data
     uint32_t home; // index
     bool wanted;   // it is in the queue; when not, it is dropped
@@ -42,18 +42,18 @@ struct arrival {
     lh_err broken; // what came was wrong
     // on the lane
     lh_err err;
-    char text[TEXT];
+    char text[WK_TRAVEL_TEXT_BYTES];
 };
 
-struct giver {
+struct wk_travel_giver {
     char address[LH_ADDRESS_BYTES];
     struct lh_link *link;
 };
 
-struct home {
+struct wk_travel_home {
     char region[LH_NAME_BYTES];
     bool away; // a unit of it was not here
-    struct giver giver[GIVERS_OF_A_HOME];
+    struct wk_travel_giver giver[WK_GIVERS_OF_A_HOME];
     uint32_t givers, without; // answers in a row without one
     bool closed;
     int64_t open_ns;   // when it is tried again
@@ -73,8 +73,8 @@ struct home {
 };
 
 struct wk_travel {
-    struct arrival arrival[ARRIVALS_MAX];
-    struct home home[LH_AWAY_MAX];
+    struct wk_travel_unit arrival[WK_ARRIVALS_MAX];
+    struct wk_travel_home home[LH_AWAY_MAX];
     uint32_t homes, calls;
     Longhaul__V1__Away *row[LH_AWAY_MAX];
     uint64_t bytes; // kept or on their way
@@ -86,6 +86,6 @@ struct wk_travel {
 };
 
 // The home's units don't reach this worker: they are given back, and asked for again later.
-void wk_travel_close_home(struct wk_worker *w, struct home *h, const char *why);
+void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why);
 
 #endif
