@@ -7,6 +7,7 @@ Each rank gives the worker its own rows; no rank gathers the model before the en
 are the tokens. No unit is leased: the run ends by `longhaul drain run --end`.
 """
 import itertools
+import os
 import sys
 
 import torch
@@ -58,6 +59,9 @@ def main() -> None:
     if dist.get_rank() == 0:
         model.save_pretrained(out, state_dict=state)
     dist.destroy_process_group()
+    if device == "cpu":  # gloo's threads may yet release tensors: not after the interpreter ended
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 LONGHAUL_SOCKET names the worker's socket. The ranks share the leased units; each unit is credited
 once. Lines with `longhaul` are what a run adds to an ordinary loop of DistributedDataParallel.
 """
+import os
 import sys
 
 import torch
@@ -37,6 +38,9 @@ def main() -> None:
     if dist.get_rank() == 0:
         model.save_pretrained(out)
     dist.destroy_process_group()
+    if device == "cpu":  # gloo's threads may yet release tensors: not after the interpreter ended
+        sys.stdout.flush()
+        os._exit(0)
 
 
 if __name__ == "__main__":
