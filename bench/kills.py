@@ -12,6 +12,7 @@ import subprocess
 import time
 
 LOOK_S, PATIENCE_S, TRIES = 0.005, 150, 10
+STEADY_S = 21  # `longhaul up` starts what lived for 20 s again after 0.2 s, what crashes sooner later
 ROUNDS_EACH = 1000  # of the budget: it must not end before, and is ended when all is done
 
 
@@ -45,6 +46,7 @@ class Drill:
 
     def __init__(self, tool, workers, pause):
         self.tool, self.workers, self.pause, self.kills = tool, workers, pause, []
+        self.lives = {}  # of a victim: since when, seconds of the machine's clock
 
     def plan_worker(self, victim):
         self.kills.append(Kill("kill-worker", victim, [victim], None))
@@ -91,13 +93,15 @@ class Drill:
         return said.get("pid"), max((s["version"] for s in said.get("shards", [])), default=0)
 
     def one(self, run, kill):
-        time.sleep(2 * self.pause)  # apart from the kill before
+        steady = self.lives.get(kill.victim, -STEADY_S) + STEADY_S
+        time.sleep(max(2 * self.pause, steady - time.monotonic()))  # apart from the kill before
         self.wait_for_push(run, kill)
         pid = self.status(run, kill.victim)["pid"]
         kill.at = run.kill(kill.victim)
         kill.before = self.stalls(run, kill)
         self.until(run, f"{kill.victim} started again",
                    lambda: self.count(run, kill)[0] not in (None, pid))
+        self.lives[kill.victim] = time.monotonic()
         begun = self.count(run, kill)[1]
         self.until(run, f"{kill.victim} works again", lambda: self.count(run, kill)[1] > begun)
         kill.back = time.monotonic()
