@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """The optimizer's state that a loop keeps: kept.py LIBRARY PACKAGE."""
+import errno
 import os
 import unittest
 from unittest import mock
 
 import torch
-from units import Case, Fake, errors, longhaul, model_of
+from accelerate import Accelerator
+from transformers import TrainingArguments
+from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
 
 CUT = longhaul.Due.CUT
 
@@ -20,7 +23,7 @@ class Kept(Case):
 
     def train(self, client, steps, **options):
         """So many steps with gradients of one; then the process is dead."""
-        run = self.run_of(client, keep=self.path("kept"), **options)
+        run = self.run_of(client, **{"keep": self.path("kept"), **options})
         run.__enter__()  # pylint: disable=unnecessary-dunder-call
         for _ in range(steps):
             for p in self.model.parameters():
@@ -62,11 +65,65 @@ class Kept(Case):
         self.train(Fake(), 3, keep_every=1)
         self.assertEqual(os.listdir(self.folder.name), [])
 
-    def test_each_rank_has_a_file(self):
-        client = Fake(dues=[CUT])
+    def test_several_ranks_want_a_process_group(self):
+        client = Fake()
         client.rank, client.ranks = 1, 2
-        self.train(client, 1, keep_every=1)
-        self.assertEqual(os.listdir(self.folder.name), ["kept.1"])
+        with self.assertRaisesRegex(errors.UnsupportedError, "2 ranks .*init_process_group"):
+            self.run_of(client, keep=self.path("kept"))
+
+    def test_cuts_are_counted_anew_in_another_life(self):
+        self.train(Fake(dues=[CUT, "over", CUT, 0]), 3, keep_every=2)
+        self.assertEqual(os.listdir(self.folder.name), [])
+        self.train(Fake(dues=[CUT, "over", CUT, CUT]), 4, keep_every=2)
+        self.assertEqual(os.listdir(self.folder.name), ["kept"])
+
+    def test_a_full_disk_keeps_the_older_state_and_training_goes_on(self):
+        self.train(Fake(dues=[CUT]), 1, keep_every=1)
+        wanted = self.moments()
+        full = OSError(errno.ENOSPC, "No space left on device")
+        with mock.patch("os.fsync", side_effect=full), \
+                self.assertLogs("longhaul", "WARNING") as said:
+            self.train(Fake(dues=[CUT, CUT]), 2, keep_every=1)
+        self.assertIn("kept can't be written (", said.output[1])
+        self.assertEqual(os.listdir(self.folder.name), ["kept"])
+        self.optimizer = self.adam()
+        self.train(Fake(), 0)
+        self.assert_moments(wanted)
+
+    def test_true_is_the_workers_directory(self):
+        socket = {"LONGHAUL_SOCKET": self.path("trainer.sock")}
+        with mock.patch.dict(os.environ, socket):
+            with self.assertRaisesRegex(errors.StateError, "is no worker's dir.*name a file"):
+                self.train(Fake(), 0, keep=True)
+            with open(self.path("identity"), "wb"):
+                pass
+            self.train(Fake(dues=[CUT]), 1, keep=True, keep_every=1)
+            wanted = self.moments()
+            self.assertEqual(sorted(os.listdir(self.folder.name)), ["identity", "optimizer.pt"])
+            self.optimizer = self.adam()
+            self.train(Fake(), 0, keep=True)
+        self.assert_moments(wanted)
+
+    def test_trainer_and_accelerate_keep_it_too(self):
+        accelerator = Accelerator(cpu=True)
+        model, wrapped = accelerator.prepare(self.model, self.optimizer)
+        with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
+            with LocalSGD(accelerator, model, client=Fake(), keep=self.path("kept")):
+                self.fail("it began")
+        with LocalSGD(accelerator, model, client=Fake(dues=[CUT, 8]), optimizer=wrapped,
+                      keep=self.path("kept"), keep_every=1) as local:
+            accelerator.backward(model(torch.ones(1, 2)).sum())
+            wrapped.step()
+            local.step()
+            wanted = self.moments()
+            wrapped.step()
+            local.step()
+            self.assertTrue(local.finished)
+        self.optimizer = self.adam()
+        callback = LonghaulCallback(1, Fake(), keep=self.path("kept"))
+        callback.on_train_begin(TrainingArguments(self.path("out"), report_to=[], use_cpu=True),
+                                None, None, model=self.model, optimizer=self.optimizer)
+        self.assert_moments(wanted)
 
     def test_another_runs_state_is_left_alone(self):
         client = Fake(dues=[CUT])
@@ -95,9 +152,6 @@ class Kept(Case):
             self.train(Fake(), 0)
 
     def test_what_cannot_be_kept_is_refused_at_once(self):
-        shared = mock.Mock(param_groups=[{"params": [mock.Mock(placements=("Shard(0)",))]}])
-        with self.assertRaisesRegex(errors.UnsupportedError, "fully_shard"):
-            longhaul.AsyncDiLoCo(Fake(), self.model, shared, keep=self.path("kept"))
         with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
             longhaul.AsyncDiLoCo(Fake(), self.model, None, keep=self.path("kept"))
         with self.assertRaisesRegex(ValueError, "keep_every"):

@@ -34,6 +34,8 @@ SMALL = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hid
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 MODELS = {"llama": LlamaConfig(**SMALL), "qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
           "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2)}
+KEEP = {"loop.py": "--keep", "fsdp.py": "{out}.optimizer"}  # words of the command line
+GOES_ON = "the optimizer goes on from"
 OWN_INITIAL = ("lora.py", "jax_loop.py")
 
 
@@ -53,7 +55,7 @@ class Trainer:
                      *(ranked if self.ranked else []),
                      os.path.join(package, "examples", script),
                      *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
-                     *(["--keep", self.out + ".optimizer"] if script == "loop.py" else [])]
+                     *KEEP.get(script, "").format(out=self.out).split()]
         self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
@@ -205,6 +207,14 @@ def check_losses(trainers, ratio):
         check(last < ratio * first, f"the loss of {t.worker.name} did not fall below {ratio} of it")
 
 
+def check_kept(trainer):
+    """A rank is killed: all of them go on with the optimizer's state that they kept."""
+    trainer.kill()
+    trainer.start()
+    until("every rank goes on with what it kept", lambda: trainer.trains(0) and
+          trainer.text().count(GOES_ON) == trainer.worker.settings["trainer.ranks"], 120)
+
+
 def play(world, given, trainers):
     make_model(world, given)
     regions = REGIONS[:1] if given.trainer else REGIONS[:given.regions]
@@ -224,6 +234,8 @@ def play(world, given, trainers):
     until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
     if given.trainer:
         until("the trainer says losses", lambda: len(trainers[0].losses()) > 25, 120)
+        if script == "fsdp.py":
+            check_kept(trainers[0])
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     else:
         trainers[0].kill()
@@ -240,8 +252,9 @@ def play(world, given, trainers):
         check_credit(world, coordinator, servers)
     check_final(world, given, workers, trainers)
     if script == "loop.py":
-        check("the optimizer goes on from" in trainers[0].text(),
-              "the killed trainer's optimizer began anew")
+        check(GOES_ON in trainers[0].text(), "the killed trainer's optimizer began anew")
+        check(os.path.exists(os.path.join(workers[0].dir, "optimizer.pt")),
+              "the optimizer's state is not in the worker's directory")
     check_losses(trainers, 0.97 if script == "lora.py" else 0.9)
     for node in [coordinator, *servers]:
         node.must_stop()

@@ -13,70 +13,13 @@ import threading
 import unittest
 from unittest import mock
 
-LIBRARY, PACKAGE = sys.argv[1:3]
-sys.path.insert(0, PACKAGE)
-os.environ["LONGHAUL_LIBRARY"] = LIBRARY
-import numpy  # noqa: E402
-import torch  # noqa: E402
-from accelerate import Accelerator, DistributedType  # noqa: E402
-from transformers import TrainingArguments  # noqa: E402
-
-import longhaul  # noqa: E402
-from longhaul import errors, parameters  # noqa: E402
-from longhaul.accelerate import LocalSGD  # noqa: E402
-from longhaul.hf import LonghaulCallback  # noqa: E402
-
-
-class Fake:
-    """A client of one life after the other, whose boundaries do as the test says."""
-
-    rank, ranks = 0, 1
-
-    def __init__(self, leases=(), dues=()):
-        self.leases, self.dues = list(leases), list(dues)
-        self.done, self.credits, self.room, self.kinds = [], 0, 1000, []
-
-    def parameter(self, name, *_, dtype, **__):
-        self.done.append(("parameter", name))
-        self.kinds.append(dtype)
-
-    def __getattr__(self, name):
-        def call(*given):
-            self.done.append((name, *given))
-            return True
-        return call
-
-    def boundary(self, step, tokens):
-        self.done.append(("boundary", step, tokens))
-        due = self.dues.pop(0) if self.dues else 0
-        if due == "over":
-            raise errors.RestartError("over")
-        return longhaul.Due(due)
-
-    def lease(self):
-        if not self.leases:
-            raise errors.DrainedError("none")
-        lease = self.leases.pop(0)
-        if lease == "over":
-            raise errors.RestartError("over")
-        return lease
-
-    def trained(self, unit, upto):
-        if not self.room:
-            return False
-        self.room -= 1
-        self.done.append(("trained", unit, upto))
-        return True
-
-    def credited(self):
-        return self.credits
-
-    def of(self, *names):
-        return [d for d in self.done if d[0] in names]
-
-
-def model_of(*sizes):
-    return torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in sizes))
+import numpy
+import torch
+from accelerate import Accelerator, DistributedType
+from fake import Fake, errors, longhaul, model_of, parameters
+from longhaul.accelerate import LocalSGD
+from longhaul.hf import LonghaulCallback
+from transformers import TrainingArguments
 
 
 class Case(unittest.TestCase):
@@ -244,8 +187,8 @@ class Ranks(Case):
                 barrier.abort()
                 raise
 
-        with mock.patch("longhaul.data._of_all", of_all), \
-                mock.patch("longhaul.data._check_group"):
+        with mock.patch("longhaul.group.of_all", of_all), \
+                mock.patch("longhaul.group.check"):
             threads = [threading.Thread(target=loop, args=(r, c), name=str(r))
                        for r, c in enumerate(clients)]
             for t in threads:

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Fine-tunes a model that FSDP2 shares out over the ranks of this host, on a text of its own.
 
-    torchrun --nproc-per-node 2 fsdp.py MODEL TEXT OUT    LONGHAUL_SOCKET names the worker's socket
+    torchrun --nproc-per-node 2 fsdp.py MODEL TEXT OUT [KEPT]
+
+LONGHAUL_SOCKET names the worker's socket. KEPT: where each rank keeps the optimizer's state of its
+rows, for a loop that starts again.
 
 Each rank gives the worker its own rows; no rank gathers the model before the end. The text's bytes
 are the tokens. No unit is leased: the run ends by `longhaul drain run --end`.
@@ -32,7 +35,7 @@ def batches(path: str, rank: int, ranks: int):
 
 
 def main() -> None:
-    source, text, out = sys.argv[1:4]
+    source, text, out, *kept = sys.argv[1:5]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dist.init_process_group("nccl" if device == "cuda" else "gloo")
     if device == "cuda":
@@ -44,7 +47,8 @@ def main() -> None:
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, optimizer,
-                              tokens_per_step=LENGTH * BATCH) as run:
+                              tokens_per_step=LENGTH * BATCH, keep=kept[0] if kept else None,
+                              keep_every=1) as run:
         for batch in batches(text, dist.get_rank(), dist.get_world_size()):
             loss = model(input_ids=batch.to(device), labels=batch.to(device)).loss
             loss.backward()

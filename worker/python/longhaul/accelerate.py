@@ -37,12 +37,14 @@ class LocalSGD:
     :param local_sgd_steps: is not used: how often regions exchange is ``coordinator.h_base`` of the
         run, equal for all.
     :param enabled: False: the loop trains alone.
+    :param optimizer: whose state `keep` keeps; the one that accelerator.prepare() gave, too.
     :param options: of :class:`AsyncDiLoCo`.
     """
 
     def __init__(self, accelerator: Accelerator, model: "torch.nn.Module",
                  local_sgd_steps: int | None = None, enabled: bool = True,
-                 client: _client.Client | None = None, **options: typing.Any):
+                 client: _client.Client | None = None,
+                 optimizer: "torch.optim.Optimizer | None" = None, **options: typing.Any):
         if accelerator.distributed_type in _REFUSED:
             raise errors.UnsupportedError(
                 f"{accelerator.distributed_type.value}: accelerate's sharded parameters can't be "
@@ -53,6 +55,7 @@ class LocalSGD:
                          "says how often regions exchange", local_sgd_steps)
         self._accelerator, self._model = accelerator, model
         self._enabled, self._client, self._options = enabled, client, options
+        self._optimizer = getattr(optimizer, "optimizer", optimizer)  # without accelerate's wrapper
         self.run: AsyncDiLoCo | None = None
 
     @property
@@ -62,8 +65,8 @@ class LocalSGD:
 
     def __enter__(self) -> "LocalSGD":
         if self._enabled:
-            self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), self._model, None,
-                                   hook=False, **self._options)
+            self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), self._model,
+                                   self._optimizer, hook=False, **self._options)
             self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
         return self
 

@@ -9,7 +9,7 @@ import sys
 import typing
 
 from . import client as _client
-from . import errors
+from . import errors, group
 from .diloco import AsyncDiLoCo
 
 if typing.TYPE_CHECKING:
@@ -44,19 +44,6 @@ class _Work(typing.NamedTuple):
     rank: int  # the unit is leased to this rank, which notes what was trained
 
 
-def _check_group(ranks: int) -> None:
-    if ranks == 1:
-        return
-    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
-
-    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
-    if size != ranks:
-        raise errors.UnsupportedError(
-            f"{ranks} ranks of this host share the units that it is leased, and their process "
-            f"group has {size}: call torch.distributed.init_process_group() first; ranks on "
-            "several hosts can't yet", errors.UnsupportedError.code)
-
-
 class _Found(typing.NamedTuple):
     """What a rank found when it asked for leases."""
 
@@ -64,17 +51,6 @@ class _Found(typing.NamedTuple):
     drained: bool
     over: bool      # its life is over
     restarts: int   # the lives that it had
-
-
-def _of_all(mine: _Found, ranks: int) -> list[_Found]:
-    """What each rank found, in the ranks' order, on each of them."""
-    if ranks == 1:
-        return [mine]
-    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
-
-    found: list[typing.Any] = [None] * ranks
-    dist.all_gather_object(found, mine)
-    return found
 
 
 class LeasedDataLoader:
@@ -106,7 +82,7 @@ class LeasedDataLoader:
                  folder: str | None = None, window: int = 8, seed: int = 0):
         if batch_size < 1 or sequence_length < 2 or window < 1:
             raise ValueError("batch_size and window are at least 1, sequence_length at least 2")
-        _check_group(run.client.ranks)
+        group.check(run.client.ranks, "share the units that it is leased")
         self._rank, self._ranks = run.client.rank, run.client.ranks
         self._run, self._folder = run, folder or os.path.dirname(os.path.abspath(units))
         self._batch, self._length, self._window = batch_size, sequence_length, window
@@ -185,7 +161,7 @@ class LeasedDataLoader:
         """Asks until the window is full; every rank of the host, at the same time."""
         while len(self._work) < self._window and not self._drained:
             wanted = self._window - len(self._work)
-            found = _of_all(self._ask(-(-wanted // self._ranks)), self._ranks)
+            found = group.of_all(self._ask(-(-wanted // self._ranks)), self._ranks)
             if any(f.over for f in found):
                 raise errors.RestartError("this life is over", errors.RestartError.code)
             if len({f.restarts for f in found}) > 1:

@@ -6,7 +6,7 @@ import os
 import typing
 
 from . import client as _client
-from . import errors, parameters
+from . import errors, group, parameters
 from .kept import KeptState
 
 if typing.TYPE_CHECKING:
@@ -40,8 +40,11 @@ class AsyncDiLoCo:
     :param tokens_per_step: tokens of each step, for loops that call neither :meth:`trained` nor a
         :class:`LeasedDataLoader`.
     :param keep: a file that gets the optimizer's state with every `keep_every`-th cut; a loop that
-        starts again goes on with it. None: the optimizer of such a loop warms up. A write of it,
-        8 bytes a parameter with Adam, is waited for.
+        starts again goes on with it. True: `optimizer.pt` in the directory of the worker, beside
+        its own state. None: the optimizer of such a loop warms up. A write of it, 8 bytes a
+        parameter with Adam, is waited for. Each of several ranks has a file of its own, of the
+        values that it holds, and the one before it: they want a process group, and another number
+        of them warms up.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps.
     """
@@ -49,7 +52,7 @@ class AsyncDiLoCo:
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
                  inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
-                 keep: str | None = None, keep_every: int = 16):
+                 keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16):
         self.client = client
         self.model = model
         self.optimizer = inner_optimizer
@@ -63,9 +66,10 @@ class AsyncDiLoCo:
         self._hook = hook
         self._handle: typing.Any = None
         self._kept: KeptState | None = None
-        if keep is not None:
+        if keep:
             if inner_optimizer is None:
                 raise ValueError("keep wants the optimizer whose state it is")
+            group.check(client.ranks, "keep the optimizer's state of the same step")
             self._kept = KeptState(keep, client, inner_optimizer, keep_every)
         self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
@@ -83,6 +87,7 @@ class AsyncDiLoCo:
         return self
 
     def _describe(self) -> list[parameters.Described]:
+        parameters.check_optimizer(self.optimizer)
         return [parameters.describe(self.client, name, parameter) for name, parameter
                 in parameters.of_run(self.model, self.manifest)]
 
@@ -153,7 +158,7 @@ class AsyncDiLoCo:
         if due & _client.Due.CUT:
             self.client.cut()
             if self._kept:
-                self._kept.cut()
+                self._kept.cut(self.restarts, self.steps)
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",
                          self.client.state().away_steps)

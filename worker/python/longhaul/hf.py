@@ -20,7 +20,7 @@ class LonghaulCallback(TrainerCallback):
 
     :param tokens_per_step: of one optimizer step of this process: per_device_train_batch_size x
         gradient_accumulation_steps x tokens of a sample.
-    :param options: of :class:`AsyncDiLoCo`.
+    :param options: of :class:`AsyncDiLoCo`; `keep`, say.
     """
 
     def __init__(self, tokens_per_step: int, client: _client.Client | None = None,

@@ -1,91 +1,276 @@
-"""KeptState: an optimizer's state in a file, so that a loop that starts again needs no warm-up."""
+"""KeptState: an optimizer's state in files, so that a loop that starts again needs no warm-up.
+
+No mass of the run lies in it, so it is not committed with a cut: worker/docs/0001-boundary.md#state
+says why that is enough.
+
+ 1. A file is replaced as a whole and durably: a kill leaves the old state or the new one.
+ 2. Several ranks go on with states of the same boundary, or all of them warm up: ranks with other
+    moments would train different replicas. A kill may come between two ranks' writes, which are at
+    most one apart, so each of several ranks has the state before its last one as well.
+ 3. A rank keeps the values that it holds. Ranks that hold others than when the state was kept
+    (another number of ranks, another way to share out) warm up, and say so.
+"""
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import secrets
 import typing
 
 from . import client as _client
-from . import errors
+from . import errors, group, parameters
 
 if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_KIND = "longhaul.kept/1"
+_KIND = "longhaul.kept/2"
+_WHOLE = -1  # in place of the dimension that is shared out: every rank has all of it
+_Document = typing.Dict[str, typing.Any]
+_Mark = typing.Tuple[str, int, int]  # a boundary: the processes' draw, their life, its step
+
+
+class _Offer(typing.NamedTuple):
+    """What a rank could go on with."""
+
+    draw: str            # names the processes that begin now; rank 0's counts
+    marks: list[_Mark]   # newest first
+    wrong: str | None    # a file that somebody has to remove
+    why: str | None      # its state is not of this run, or not of these ranks
 
 
 class KeptState:
-    """The file of one rank; `path` and, of several ranks, the rank's number behind it.
+    """The files of one rank: `path` and, of several ranks, the rank's number behind it.
 
-    It is replaced as a whole and durably, so a kill leaves the old state or the new one. The groups
-    (rates, decay) are the script's: only moments and step counts come back.
+    The groups (rates, decay) are the script's: only moments and step counts come back.
+
+    :param path: True: `optimizer.pt` in the directory of the worker, beside its residual's
+        snapshots; it is known when the worker is.
     """
 
-    def __init__(self, path: str, client: _client.Client, optimizer: "torch.optim.Optimizer",
-                 every: int):
+    def __init__(self, path: str | os.PathLike[str] | bool, client: _client.Client,
+                 optimizer: "torch.optim.Optimizer", every: int):
         if every < 1:
             raise ValueError("keep_every is at least 1")
-        if any(hasattr(p, "placements") for group in optimizer.param_groups
-               for p in group["params"]):
-            raise errors.UnsupportedError("keep: the state of parameters that fully_shard() shared "
-                                          "out can't be kept yet", errors.UnsupportedError.code)
-        self.path = path if client.ranks == 1 else f"{path}.{client.rank}"
-        self._client, self._optimizer = client, optimizer
-        self._every, self._cuts = every, 0
+        self._base = None if path is True else os.fspath(path)
+        self._client, self._every = client, every
+        # ZeroRedundancyOptimizer: a rank has the state of its own part of the parameters
+        zero = hasattr(optimizer, "consolidate_state_dict")
+        self._optimizer = optimizer.optim if zero else optimizer
+        self._draw, self._life, self._cuts = "", 0, 0
+        self._files: dict[_Mark, str] = {}
+        self._others: str | None = None  # what another number of ranks kept
 
-    def cut(self) -> None:
-        """After a boundary's cut; every `every`-th is kept. Costs a write of the state."""
-        self._cuts += 1
-        if self._cuts % self._every == 0:
-            self._write()
+    @property
+    def path(self) -> str:
+        """This rank's file."""
+        if self._base is None:
+            self._base = _beside_worker()
+        return self._base if self._client.ranks == 1 else f"{self._base}.{self._client.rank}"
 
-    def _write(self) -> None:
+    # ---- writing
+
+    def cut(self, life: int, step: int) -> None:
+        """After the cut at this step of this life; every `every`-th of a life is kept. Costs a
+        write of the state. Where that fails (a full disk), the older state stays."""
+        self._cuts = self._cuts + 1 if life == self._life else 1
+        self._life = life
+        if self._cuts % self._every:
+            return
+        try:
+            self._write((self._draw, life, step))
+        except OSError as why:
+            with contextlib.suppress(OSError):
+                os.remove(self.path + ".tmp")
+            _log.warning("longhaul: %s can't be written (%s): the optimizer's state that was kept "
+                         "before stays, and training goes on", self.path, why)
+
+    def _write(self, mark: _Mark) -> None:
         import torch  # pylint: disable=import-outside-toplevel
 
-        with open(self.path + ".tmp", "wb") as file:
-            torch.save({"kind": _KIND, "credited": self._client.credited(),
-                        "shapes": self._shapes(),
-                        "state": self._optimizer.state_dict()["state"]}, file)
+        state, shared = self._own()
+        path = self.path
+        with open(path + ".tmp", "wb") as file:
+            torch.save({"kind": _KIND, "credited": self._client.credited(), "mark": mark,
+                        "ranks": (self._client.rank, self._client.ranks),
+                        "shapes": self._shapes(), "held": self._held(), "state": state,
+                        "shared": shared}, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(self.path + ".tmp", self.path)
-        folder = os.open(os.path.dirname(os.path.abspath(self.path)), os.O_RDONLY)
+        if self._client.ranks > 1 and os.path.exists(path):
+            os.replace(path, path + ".before")
+        os.replace(path + ".tmp", path)
+        folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+        self._remove_others()
+
+    def _remove_others(self) -> None:
+        """Another number of ranks would take what it kept for the newest."""
+        if self._others and self._client.rank == 0:
+            for path in (self._others, self._others + ".before"):
+                with contextlib.suppress(OSError):
+                    os.remove(path)
+        self._others = None
+
+    def _parameters(self) -> list["torch.nn.Parameter"]:
+        """As a state_dict() numbers them."""
+        return [p for group_ in self._optimizer.param_groups for p in group_["params"]]
 
     def _shapes(self) -> list[list[int]]:
-        return [list(p.shape) for group in self._optimizer.param_groups for p in group["params"]]
+        return [list(p.shape) for p in self._parameters()]
 
-    def _read(self) -> dict[str, typing.Any]:
+    def _held(self) -> list[tuple[int, int]]:
+        """Which values of each parameter are this rank's; twice 0: all."""
+        return [parameters.held("a parameter of the optimizer", p)[2:] for p in self._parameters()]
+
+    def _own(self) -> tuple[dict[int, typing.Any], list[typing.Any]]:
+        """The state with this rank's own values in place of DTensors, and what these were."""
+        state, shared = {}, []
+        for i, of in self._optimizer.state_dict()["state"].items():
+            state[i] = dict(of)
+            for name, value in of.items():
+                if not hasattr(value, "placements"):
+                    continue
+                shared.append((i, name, [_dimension(p) for p in value.placements],
+                               list(value.shape), list(value.stride())))
+                state[i][name] = value.to_local()
+        return state, shared
+
+    # ---- reading
+
+    def _read(self, path: str, whole: bool) -> _Document:
+        """A file that this model and optimizer could have kept. `whole`: with its tensors, which
+        otherwise lie in the file still."""
         import torch  # pylint: disable=import-outside-toplevel
 
         try:
-            kept = torch.load(self.path, map_location="cpu", weights_only=True)
+            kept = torch.load(path, map_location="cpu", weights_only=True, mmap=not whole)
         except Exception as why:  # torch names many kinds
-            raise errors.StateError(f"{self.path} can't be read ({why}): remove it, and the "
-                                    "optimizer warms up", errors.StateError.code) from why
-        if not isinstance(kept, dict) or kept.get("kind") != _KIND or \
-                kept.get("shapes") != self._shapes():
-            raise errors.StateError(f"{self.path} is of another model or optimizer: remove it, or "
-                                    "name another file", errors.StateError.code)
+            raise errors.StateError(f"{path} can't be read ({why}): remove it, and the optimizer "
+                                    "warms up", errors.StateError.code) from why
+        if not isinstance(kept, dict) or kept.get("kind") != _KIND:
+            raise self._foreign(path)
         return kept
+
+    @staticmethod
+    def _foreign(path: str) -> errors.StateError:
+        return errors.StateError(f"{path} is of another model or optimizer: remove it, or name "
+                                 "another file", errors.StateError.code)
+
+    def _judge(self, path: str, kept: _Document) -> str | None:
+        """Why the state can't go on here; None: it can."""
+        now = self._client.credited()
+        mine = (self._client.rank, self._client.ranks)
+        if tuple(kept["ranks"]) != mine:
+            return (f"{path} was kept by rank {kept['ranks'][0]} of {kept['ranks'][1]}, and this "
+                    f"is rank {mine[0]} of {mine[1]}")
+        if kept["shapes"] != self._shapes():
+            raise self._foreign(path)
+        if [tuple(h) for h in kept["held"]] != self._held():
+            return f"{path} was kept while the parameters were shared out otherwise"
+        if kept["credited"] > now:
+            return (f"{path} was kept at {kept['credited']} tokens, and the run is at {now}: it is "
+                    "another run's")
+        return None
+
+    def _look(self, path: str) -> str | None:
+        """Notes a file that is there. Why it can't serve; None: it can, or there is none."""
+        if not os.path.exists(path):
+            return None
+        kept = self._read(path, whole=False)
+        why = self._judge(path, kept)
+        if why is None:
+            draw, life, step = kept["mark"]
+            self._files[draw, life, step] = path
+        return why
+
+    def _look_at_others(self) -> str | None:
+        """Where this rank has no file: why what another number of ranks kept can't serve."""
+        if os.path.exists(self.path):
+            return None
+        alone = self._client.ranks == 1
+        other = self.path + ".0" if alone else self.path[:-len(f".{self._client.rank}")]
+        if not os.path.exists(other):
+            return None
+        why = self._judge(other, self._read(other, whole=False))
+        self._others = other
+        return why
+
+    def _offer(self) -> _Offer:
+        """Never raises what the other ranks have to hear of."""
+        draw, wrong, why = secrets.token_hex(8), None, None
+        self._files = {}
+        try:
+            why = self._look(self.path) or self._look_at_others()
+            if self._client.ranks > 1:
+                why = why or self._look(self.path + ".before")
+        except (errors.StateError, ValueError) as error:
+            wrong = str(error)
+        return _Offer(draw, list(self._files), wrong, why)
 
     def restore(self) -> bool:
         """After the run's parameters came: the optimizer goes on with what was kept. False: there
-        is nothing of this run."""
-        if not os.path.exists(self.path):
+        is nothing of this run and of these ranks. Every rank calls it, and waits for the others."""
+        offers = group.of_all(self._offer(), self._client.ranks)
+        self._draw = offers[0].draw
+        wrong = next((o.wrong for o in offers if o.wrong), None)
+        if wrong:
+            raise errors.StateError(wrong, errors.StateError.code)
+        why = next((o.why for o in offers if o.why), None)
+        common = [m for m in offers[0].marks if all(m in o.marks for o in offers)]
+        if not why and not common and any(o.marks for o in offers):
+            why = f"{self.path}: the ranks kept no state of the same boundary"
+        if why:
+            _log.warning("longhaul: %s; the optimizer warms up", why)
+        if why or not common:
             return False
-        kept = self._read()
-        if kept["credited"] > self._client.credited():
-            _log.warning("longhaul: %s was kept at %d tokens, and the run is at %d: it is another "
-                         "run's; the optimizer warms up", self.path, kept["credited"],
-                         self._client.credited())
-            return False
+        self._go_on_from(common[0])
+        return True
+
+    def _go_on_from(self, mark: _Mark) -> None:
+        kept = self._read(self._files[mark], whole=True)
         groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": kept["state"], "param_groups": groups})
+        self._optimizer.load_state_dict({"state": self._shared_out(kept), "param_groups": groups})
+        if self._files[mark] != self.path:  # a newer one that other ranks lack is nobody's
+            os.replace(self._files[mark], self.path)
         _log.warning("longhaul: the optimizer goes on from %s, kept at %d tokens", self.path,
                      kept["credited"])
-        return True
+
+    def _shared_out(self, kept: _Document) -> dict[int, typing.Any]:
+        """The state that was kept, with DTensors where there were some."""
+        state = kept["state"]
+        if not kept["shared"]:
+            return state
+        import torch  # pylint: disable=import-outside-toplevel
+        from torch.distributed.tensor import DTensor, Replicate, Shard  # pylint: disable=C0415
+
+        of = self._parameters()
+        for i, name, dimensions, shape, stride in kept["shared"]:
+            state[i][name] = DTensor.from_local(
+                state[i][name].to(of[i].device), of[i].device_mesh,
+                [Replicate() if d == _WHOLE else Shard(d) for d in dimensions], run_check=False,
+                shape=torch.Size(shape), stride=tuple(stride))
+        return state
+
+
+def _dimension(placement: typing.Any) -> int:
+    """Of a placement: the dimension that is shared out, or _WHOLE."""
+    if placement.is_shard():
+        return placement.dim
+    if placement.is_replicate():
+        return _WHOLE
+    raise errors.UnsupportedError(f"keep: the optimizer has a state that is placed {placement}, "
+                                  "which can't be kept: leave keep out",
+                                  errors.UnsupportedError.code)
+
+
+def _beside_worker() -> str:
+    folder = os.path.dirname(os.environ.get("LONGHAUL_SOCKET", ""))
+    if not os.path.isfile(os.path.join(folder, "identity")):
+        raise ValueError(f"keep=True: {folder or 'LONGHAUL_SOCKET'} is no worker's dir, since "
+                         "trainer.socket moves the socket: name a file")
+    return os.path.join(folder, "optimizer.pt")

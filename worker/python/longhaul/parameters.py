@@ -49,16 +49,36 @@ def _refuse(what: str, way: str) -> typing.NoReturn:
         "over one mesh, Shard(0))", errors.UnsupportedError.code)
 
 
+def _by_fully_shard(model: "torch.nn.Module", name: str) -> bool:
+    """Did fully_shard() share this parameter out: is a module that holds it FSDP2's?"""
+    modules = [model]
+    for part in name.split(".")[:-1]:
+        modules.append(getattr(modules[-1], part))
+    return any(kind.__name__ == "FSDPModule" for m in modules for kind in type(m).__mro__)
+
+
 def check_ways(model: "torch.nn.Module") -> None:
-    """Refuses, by its name, a way to share parameters out that leaves none of them whole and that
-    does not show in DTensors (for those: held())."""
+    """Refuses, by its name, a way to share parameters out that leaves none of them whole. Those
+    that differ in their meshes and placements alone are held()'s to refuse."""
     for name, p in model.named_parameters():
         if hasattr(p, "ds_id"):
             _refuse(f"{name} is partitioned by DeepSpeed", "ZeRO-3")
         if getattr(p, "tensor_model_parallel", False):
             _refuse(f"{name} is a part of a tensor of Megatron's", "tensor parallel")
-        if "_fsdp_wrapped_module." in name or getattr(p, "_is_flat_param", False):
+        if "_fsdp_wrapped_module." in name or getattr(p, "_is_flat_param", False) or \
+                getattr(p, "_fsdp_flattened", False):
             _refuse(f"{name} is wrapped by FullyShardedDataParallel", "FSDP1")
+        if hasattr(p, "placements") and not _by_fully_shard(model, name):
+            _refuse(f"{name} is placed {p.placements}, and not by fully_shard()", "tensor parallel")
+
+
+def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
+    """Refuses an optimizer that changes parameters outside its step(): a boundary would come before
+    the change. ZeroRedundancyOptimizer is welcome otherwise: each rank holds all parameters."""
+    if getattr(optimizer, "_overlap_with_ddp", False):
+        raise errors.UnsupportedError(
+            "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps within the backward pass, where "
+            "no boundary can be: leave overlap_with_ddp out", errors.UnsupportedError.code)
 
 
 def of_run(model: "torch.nn.Module",
@@ -200,6 +220,12 @@ def describe(client: _client.Client, name: str,
 
     mine = held(name, parameter)
     data = mine.data
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is not None and mesh.size() != client.ranks:
+        raise errors.UnsupportedError(
+            f"{name} is shared out over a mesh of {mesh.size()} ranks, and this host's worker has "
+            f"{client.ranks}: fully_shard() over all ranks of one host can be trained, ranks on "
+            "several hosts can't yet", errors.UnsupportedError.code)
     kinds = {torch.float32: _client.FP32, torch.bfloat16: _client.BF16}
     if data.dtype not in kinds or not data.is_contiguous() or math.prod(mine.shape) == 0:
         raise errors.UnsupportedError(

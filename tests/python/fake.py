@@ -1,0 +1,64 @@
+"""A stand-in for the client, and what the package's tests share; their command line is
+`TEST LIBRARY PACKAGE`."""
+import os
+import sys
+
+LIBRARY, PACKAGE = sys.argv[1:3]
+sys.path.insert(0, PACKAGE)
+os.environ["LONGHAUL_LIBRARY"] = LIBRARY
+import torch  # noqa: E402
+
+import longhaul  # noqa: E402
+from longhaul import errors, group, parameters  # noqa: E402,F401  pylint: disable=unused-import
+
+
+class Fake:
+    """A client of one life after the other, whose boundaries do as the test says."""
+
+    rank, ranks = 0, 1
+
+    def __init__(self, leases=(), dues=()):
+        self.leases, self.dues = list(leases), list(dues)
+        self.done, self.credits, self.room, self.kinds = [], 0, 1000, []
+
+    def parameter(self, name, *_, dtype, **__):
+        self.done.append(("parameter", name))
+        self.kinds.append(dtype)
+
+    def __getattr__(self, name):
+        def call(*given):
+            self.done.append((name, *given))
+            return True
+        return call
+
+    def boundary(self, step, tokens):
+        self.done.append(("boundary", step, tokens))
+        due = self.dues.pop(0) if self.dues else 0
+        if due == "over":
+            raise errors.RestartError("over")
+        return longhaul.Due(due)
+
+    def lease(self):
+        if not self.leases:
+            raise errors.DrainedError("none")
+        lease = self.leases.pop(0)
+        if lease == "over":
+            raise errors.RestartError("over")
+        return lease
+
+    def trained(self, unit, upto):
+        if not self.room:
+            return False
+        self.room -= 1
+        self.done.append(("trained", unit, upto))
+        return True
+
+    def credited(self):
+        return self.credits
+
+    def of(self, *names):
+        return [d for d in self.done if d[0] in names]
+
+
+def model_of(*sizes):
+    return torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in sizes))

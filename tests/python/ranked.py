@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""The package on models that real PyTorch shares out over real ranks: ranked.py LIBRARY PACKAGE.
+
+Ranks are forks of this process, with gloo between them; the client is a stand-in. What can't be
+trained is refused by its name. The optimizer's state that ranks keep: each goes on with its own
+values, all with those of one boundary, or all of them warm up.
+"""
+import json
+import logging
+import multiprocessing
+import os
+import sys
+import tempfile
+import traceback
+import unittest
+from multiprocessing import connection
+
+import torch
+import torch.distributed as dist
+from fake import Fake, errors, longhaul, model_of
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
+                                               parallelize_module)
+from torch.nn.parallel import DistributedDataParallel
+
+CUT = longhaul.Due.CUT
+PATIENCE_S = 120
+
+
+# ---------------------------------------------------------------- in a rank
+
+def client_of(rank, ranks, dues=()):
+    client = Fake(dues=dues)
+    client.rank, client.ranks = rank, ranks
+    return client
+
+
+def refusal(rank, ranks, model, optimizer=None):
+    """What a loop with this model is told. Nobody may have been asked for anything by then."""
+    client = client_of(rank, ranks)
+    try:
+        with longhaul.AsyncDiLoCo(client, model, optimizer, hook=False):
+            return "it began"
+    except errors.UnsupportedError as error:
+        return "it connected" if client.of("connect", "start") else str(error)
+
+
+def tensor_parallel(rank, ranks, plan, name):
+    model = model_of((4, 6), (6, 4))
+    mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=name and (name,))
+    parts = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    return refusal(rank, ranks, parallelize_module(model, mesh, {k: parts[k] for k in plan}))
+
+
+def two_ways(rank, ranks, names):
+    """Tensor parallel within pairs, FSDP2 over them."""
+    model = model_of((4, 6), (6, 4))
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=names)
+    parallelize_module(model, mesh[names[1]], {"0": ColwiseParallel(), "1": RowwiseParallel()})
+    return refusal(rank, ranks, fully_shard(model, mesh=mesh[names[0]]))
+
+
+def hybrid(rank, ranks, names):
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=names)
+    return refusal(rank, ranks, fully_shard(model_of((4, 6)), mesh=mesh))
+
+
+def part_of_the_ranks(rank, ranks):
+    """Rows over each pair alone; nobody averages between the pairs."""
+    mesh = init_device_mesh("cpu", (2, ranks // 2), mesh_dim_names=("a", "b"))
+    return refusal(rank, ranks, fully_shard(model_of((4, 6)), mesh=mesh["b"]))
+
+
+def fsdp1(rank, ranks, orig, inner):
+    model = model_of((4, 6))
+    wrapped = FullyShardedDataParallel(model, use_orig_params=orig,
+                                       device_id=torch.device("cpu"))
+    return refusal(rank, ranks, model if inner else wrapped)
+
+
+def zero_in_backward(rank, ranks):
+    model = model_of((4, 6))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1,
+                                        overlap_with_ddp=True)
+    return refusal(rank, ranks, model, optimizer)
+
+
+def shared_out(way):
+    """A model and its optimizer: fsdp, replicas, zero, or alone. The last of four ranks of fsdp
+    has none of the three rows of some parameters."""
+    torch.manual_seed(3)
+    model = model_of((4, 6), (6, 3))
+    if way == "fsdp":
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    if way == "zero":
+        return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
+    return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+def numbers(value):
+    value = value.to_local() if isinstance(value, DTensor) else value
+    return value.tolist() if isinstance(value, torch.Tensor) else value
+
+
+def moments(optimizer):
+    of = getattr(optimizer, "optim", optimizer).state_dict()["state"]
+    return {str(i): {k: numbers(v) for k, v in one.items()} for i, one in of.items()}
+
+
+def loop(rank, ranks, way, folder, steps, every=1):
+    """So many steps, with a cut after each. What the package said, the moments after each step
+    and at the start, and the parameters at each boundary."""
+    said, states, held = [], [], []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    logging.getLogger("longhaul").addHandler(handler)
+    model, optimizer = shared_out(way)
+    replicas = DistributedDataParallel(model) if way in ("replicas", "zero") else model
+    client = client_of(rank, ranks, [CUT] * steps)
+    client.cut = lambda: held.append([numbers(p.detach()) for p in model.parameters()])
+    try:
+        run = longhaul.AsyncDiLoCo(client, model, optimizer, keep=os.path.join(folder, "kept"),
+                                   keep_every=every)
+        run.__enter__()  # pylint: disable=unnecessary-dunder-call
+    except errors.StateError as error:
+        return {"refused": str(error)}
+    states.append(moments(optimizer))
+    for step in range(steps):
+        replicas(torch.full((1, 4), 1.0 + rank + step)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        states.append(moments(optimizer))
+    return {"said": said, "moments": states, "held": held, "steps": len(client.of("boundary"))}
+
+
+def be_rank(scene, rank, ranks, folder, given):
+    """The whole life of a fork. It ends without the interpreter's end, which gloo's threads do not
+    survive."""
+    status = 1
+    try:
+        torch.set_num_threads(1)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
+                                world_size=ranks)
+        found = scene(rank, ranks, *given)
+        with open(os.path.join(folder, f"found.{rank}"), "w", encoding="utf-8") as file:
+            json.dump(found, file)
+        dist.barrier()  # no rank goes while another still talks to it
+        status = 0
+    except BaseException:  # pylint: disable=broad-exception-caught
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+# ---------------------------------------------------------------- beside the ranks
+
+def of_ranks(ranks, scene, *given):
+    """What each rank found."""
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="lh-ranked-") as folder:
+        forks = [fork.Process(target=be_rank, args=(scene, r, ranks, folder, given))
+                 for r in range(ranks)]
+        for process in forks:
+            process.start()
+        left = list(forks)
+        try:
+            while left and not any(process.exitcode for process in forks):
+                if not connection.wait([process.sentinel for process in left], PATIENCE_S):
+                    break
+                left = [process for process in left if process.exitcode is None]
+        finally:
+            for process in forks:
+                if process.is_alive():
+                    process.kill()
+                process.join()
+        ended = [process.exitcode for process in forks]
+        if any(ended):
+            raise AssertionError(f"{scene.__name__}{given}: the ranks ended with {ended}")
+        found = []
+        for r in range(ranks):
+            with open(os.path.join(folder, f"found.{r}"), encoding="utf-8") as file:
+                found.append(json.load(file))
+        return found
+
+
+class Refused(unittest.TestCase):
+    def refused(self, words, ranks, scene, *given):
+        for text in of_ranks(ranks, scene, *given):
+            self.assertRegex(text, words, (scene.__name__, given))
+
+    def test_tensor_parallel(self):
+        for plan, name in (("01", "tp"), ("01", None), ("0", None), ("0", "model"), ("1", None)):
+            self.refused(r"^[01]\.weight is placed .*, and not by fully_shard\(\): a model under "
+                         "tensor parallel can't be trained in a run yet; whole parameters can",
+                         2, tensor_parallel, plan, name)
+
+    def test_tensor_parallel_under_fully_shard(self):
+        for names in (("dp", "tp"), ("dp", "model")):
+            self.refused("^0.weight is placed .* on a mesh of 2 dimensions: a model under tensor "
+                         "parallel can't", 4, two_ways, names)
+
+    def test_hybrid_sharding(self):
+        for names in (("replicate", "shard"), None):
+            self.refused(r"^0.weight is placed .* on a mesh of 2 dimensions: a model under hybrid "
+                         r"sharding \(HSDP\) can't be trained in a run yet; whole parameters can",
+                         4, hybrid, names)
+
+    def test_rows_over_a_part_of_the_ranks(self):
+        self.refused("^0.weight is shared out over a mesh of 2 ranks, and this host's worker has 4",
+                     4, part_of_the_ranks)
+
+    def test_fsdp1(self):
+        for orig in (False, True):
+            for inner in (False, True):
+                self.refused("is wrapped by FullyShardedDataParallel: a model under FSDP1 can't",
+                             2, fsdp1, orig, inner)
+
+    def test_zero_that_steps_within_the_backward_pass(self):
+        self.refused(r"overlap_with_ddp=True\) steps within .* leave overlap_with_ddp out",
+                     2, zero_in_backward)
+
+
+class Kept(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lh-kept-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def loop(self, ranks, way, steps):
+        return of_ranks(ranks, loop, way, self.folder, steps)
+
+    def goes_on(self, ranks, way, wanted):
+        """Another life: every rank begins with these moments of its own, and trains on."""
+        for rank, found in enumerate(self.loop(ranks, way, 1)):
+            self.assertEqual(found["moments"][0], wanted[rank], (way, rank))
+            self.assertIn("goes on from", found["said"][0])
+            self.assertEqual({of["step"] for of in found["moments"][1].values()},
+                             {of["step"] + 1 for of in wanted[rank].values()})
+
+    def warms_up(self, ranks, way, words):
+        for found in self.loop(ranks, way, 0):
+            self.assertEqual(found["moments"], [{}])
+            self.assertRegex(found["said"][0], words + ".*; the optimizer warms up")
+
+    def test_each_rank_goes_on_with_its_own_values(self):
+        for ranks, way in ((2, "fsdp"), (4, "fsdp"), (2, "replicas"), (2, "zero")):
+            first = self.loop(ranks, way, 2)
+            self.assertNotEqual(first[0]["moments"][1], first[0]["moments"][2])
+            if way != "replicas":
+                self.assertNotEqual(first[0]["moments"][2], first[1]["moments"][2])
+            self.goes_on(ranks, way, [found["moments"][2] for found in first])
+            for name in os.listdir(self.folder):
+                os.remove(self.path(name))
+
+    def test_zero_has_one_boundary_a_step_and_the_same_parameters_at_each(self):
+        one, two = self.loop(2, "zero", 3)
+        self.assertEqual((one["steps"], two["steps"], len(one["held"])), (3, 3, 3))
+        self.assertEqual(one["held"], two["held"])
+        self.assertNotEqual(one["held"][0], one["held"][1])
+
+    def test_a_kill_between_two_ranks_writes(self):
+        first = self.loop(2, "fsdp", 2)
+        os.replace(self.path("kept.1.before"), self.path("kept.1"))  # its second write never came
+        self.goes_on(2, "fsdp", [found["moments"][1] for found in first])
+        second = self.loop(2, "fsdp", 2)
+        os.remove(self.path("kept.1"))  # between its two renames
+        self.goes_on(2, "fsdp", [found["moments"][1] for found in second])
+        os.remove(self.path("kept.0.before"))
+        os.replace(self.path("kept.1.before"), self.path("kept.1"))
+        self.warms_up(2, "fsdp", "the ranks kept no state of the same boundary")
+
+    def test_another_number_of_ranks_warms_up_and_says_so(self):
+        self.loop(2, "fsdp", 1)
+        self.warms_up(4, "fsdp", "was kept by rank [01] of 2, and this is rank [01] of 4")
+        self.warms_up(1, "alone", "was kept by rank 0 of 2, and this is rank 0 of 1")
+        first = self.loop(1, "alone", 1)
+        self.assertEqual(sorted(os.listdir(self.folder)), ["kept", "kept.1"])
+        self.goes_on(1, "alone", [first[0]["moments"][1]])
+        self.warms_up(2, "fsdp", "was kept by rank 0 of 1, and this is rank [01] of 2")
+        first = self.loop(2, "fsdp", 1)
+        self.assertNotIn("kept", os.listdir(self.folder))
+        self.goes_on(2, "fsdp", [found["moments"][1] for found in first])
+
+    def test_another_way_to_share_out_warms_up_and_says_so(self):
+        self.loop(2, "replicas", 1)
+        self.warms_up(2, "fsdp", "was kept while the parameters were shared out otherwise")
+
+    def test_a_bad_file_of_one_rank_is_named_by_all(self):
+        self.loop(2, "fsdp", 1)
+        os.truncate(self.path("kept.1"), 100)
+        for found in self.loop(2, "fsdp", 0):
+            self.assertRegex(found["refused"], "kept.1 can't be read .*: remove it")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
