@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What does a synchronisation cost a PyTorch loop? `bench/run.sh frontdoor [--json FILE]`.
 
-The same loop in two regions on emulated links, once for each arm (bench/frontdoor): longhaul with
+The same loop in each region on emulated links, once for each arm (bench/frontdoor): longhaul with
 real servers and workers, and its peers, which are installed into .venv-peers. A figure is of one
 region and a window of h steps, in which everything is synchronised once. An arm that can't run here
 is left out, and the conditions say why; longhaul, plain DiLoCo and the loop alone have to run.
+`--size 100m,300m` measures these sizes: three regions of 100 M parameters beside plain DiLoCo, then
+one of 300 M, with modelled steps; where memory does not suffice it says so before it starts.
 Needs root and /dev/net/tun, unless --loopback: then bytes are those that the worker reports, and
 the peers have none.
 """
@@ -20,6 +22,7 @@ import statistics
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass, replace
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -32,10 +35,40 @@ from world import Failure, World, check, until  # noqa: E402
 ARMS = ("alone", "longhaul", "gloo", "torchft", "torchft-streaming", "hivemind")
 MUST = ("alone", "longhaul", "gloo")
 MODULE = {"torchft": "torchft", "torchft-streaming": "torchft", "hivemind": "hivemind"}
-REGIONS = ("asia", "europe")  # of two-regions.world, beside its hub
+REGIONS = ("asia", "europe", "america")  # of regions.world, beside its hub
 TOKENS, UNIT_TOKENS = 32, 1024  # of a step; of a unit, which nobody claims: their sum is the budget
 PATIENCE_S = 600
 PEER = "plain DiLoCo over gloo"
+COPY = "memcpy of the parameters, on one thread too"
+
+
+@dataclass
+class Size:
+    """How a size is measured."""
+
+    name: str
+    regions: int
+    arms: tuple
+    gib: int  # free memory that all processes of its largest arm need
+    modelled: bool  # nothing is computed: the loop's processor has as little to do as beside a GPU
+
+    @property
+    def prefix(self):
+        """Of its rows; those of 15m have none."""
+        return f"frontdoor.{self.name}" if self.modelled else "frontdoor"
+
+    def condition(self, name):
+        """The name of one of its conditions."""
+        return f"{self.name}.{name}" if self.modelled else name
+
+
+# A region's bytes a parameter: 8 of a modelled loop, 24 of one with AdamW and a copy, 38 of its
+# worker while it joins (worker/README.md#memory); 12 of the servers (server/README.md).
+SIZES = {size.name: size for size in (
+    Size("300m", 1, ("alone", "longhaul"), 19, True),
+    Size("100m", 3, ("alone", "gloo", "longhaul"), 18, True),
+    Size("15m", 2, ARMS, 4, False),
+    Size("tiny", 2, ARMS, 2, False))}
 
 
 # ---------------------------------------------------------------- where
@@ -43,7 +76,7 @@ PEER = "plain DiLoCo over gloo"
 class Loopback:
     """No links: everything is on this host."""
 
-    interface, regions = "lo", ("hub", *REGIONS)
+    interface = "lo"
 
     def enter(self, _region):
         """The words before a program."""
@@ -66,12 +99,12 @@ class Loopback:
 
 
 class Emulated(Links):
-    """The links of two-regions.world."""
+    """The links of regions.world."""
 
     interface = "wan0"
 
     def __init__(self, build):
-        super().__init__(build, os.path.join(HERE, "frontdoor", "two-regions.world"),
+        super().__init__(build, os.path.join(HERE, "frontdoor", "regions.world"),
                          f"frontdoor-{os.getpid()}")
 
     def host(self, region):
@@ -160,10 +193,11 @@ class Loop:
 
 
 class Bench:
-    """What all arms share: places, the interpreter, sizes."""
+    """What all arms of a size share: places, the interpreter."""
 
-    def __init__(self, flags, links, folder):
-        self.flags, self.links, self.folder = flags, links, folder
+    def __init__(self, flags, size, links, folder):
+        self.flags, self.size, self.links, self.folder = flags, size, links, folder
+        self.regions = REGIONS[:size.regions]
         self.build = os.path.abspath(flags.build)
         self.python = os.path.abspath(flags.python or os.path.join(ROOT, ".venv-peers", "bin",
                                                                    "python"))
@@ -175,12 +209,14 @@ class Bench:
 
     def loop(self, region, arm, *words, env=None):
         """Starts a process of loop.py."""
-        log = os.path.join(self.folder, f"{arm}-{region}.log")
+        log = os.path.join(self.folder, f"{self.size.name}-{arm}-{region}.log")
         flags = self.flags
         rank = REGIONS.index(region) if region in REGIONS else 0
         self.loops.append(Loop(
-            self, region, arm, "--rank", str(rank), "--size", flags.size, "--h", str(flags.h),
-            "--step-ms", str(flags.step_ms), "--delay", str(flags.delay), *words, log=log, env=env))
+            self, region, arm, "--rank", str(rank), "--size", self.size.name, "--h", str(flags.h),
+            "--regions", str(self.size.regions), "--step-ms", str(flags.step_ms), "--delay",
+            str(flags.delay), *(["--modelled"] if self.size.modelled else []), *words, log=log,
+            env=env))
         return self.loops[-1]
 
     def end(self):
@@ -193,7 +229,7 @@ class Bench:
 # ---------------------------------------------------------------- arms
 
 def peers(bench, arm):
-    """Both regions' loops of an arm that needs no servers, and a lighthouse where it needs one."""
+    """The regions' loops of an arm that needs no servers, and a lighthouse where it needs one."""
     windows = ["--windows", str(bench.flags.windows + 1)]
     if MODULE.get(arm) == "torchft":
         bench.loop("hub", "lighthouse").line()
@@ -202,31 +238,31 @@ def peers(bench, arm):
     if arm == "hivemind":
         line, _ = first.line()
         known = ["--peers", *line.split()[1:]]
-    both = [first, bench.loop(REGIONS[1], arm, *windows, *known)]
-    for loop in both:
+    loops = [first, *(bench.loop(region, arm, *windows, *known) for region in bench.regions[1:])]
+    for loop in loops:
         loop.until_windows(bench.flags.windows + 1)
         loop.until_proof()
-    proofs = [loop.proof for loop in both]
-    check(proofs[0] == proofs[1], f"the regions of {arm} differ: {proofs}")
+    proofs = [loop.proof for loop in loops]
+    check(all(proof == proofs[0] for proof in proofs), f"the regions of {arm} differ: {proofs}")
     synced = proofs[0].get("synced")
     parts = 2 if arm == "torchft-streaming" else 1
     check(arm == "alone" or synced == parts * (bench.flags.windows + 1),
           f"{arm} synchronised {synced} times in {bench.flags.windows + 1} windows")
-    for loop in both:
+    for loop in loops:
         loop.leave()
-    return both
+    return loops
 
 
 def longhaul(bench):
     """Coordinator and two shard servers in the hub, a worker and a loop in each region."""
-    tokens = TOKENS * len(REGIONS) * bench.flags.h * (bench.flags.windows + 1)
+    tokens = TOKENS * len(bench.regions) * bench.flags.h * (bench.flags.windows + 1)
     with World(bench.build, run="frontdoor", units=3 + 3 * tokens // UNIT_TOKENS,
                unit_tokens=UNIT_TOKENS) as world:
         subprocess.run([bench.python, os.path.join(HERE, "frontdoor", "loop.py"), "longhaul",
-                        "--size", bench.flags.size, "--initial", world.path("begin")], check=True,
+                        "--size", bench.size.name, "--initial", world.path("begin")], check=True,
                        env=bench.env)
         for name in ("model.json", "weights.bin"):
-            shutil.copy(world.path("begin", name), world.path(name))
+            os.replace(world.path("begin", name), world.path(name))
         return with_servers(bench, world)
 
 
@@ -237,17 +273,18 @@ def placed(bench, node, region, port):
 
 
 def with_servers(bench, world):
-    coordinator = placed(bench, world.coordinator(len(REGIONS), **{
-        "coordinator.h_base": bench.flags.h}), "hub", 7700)
+    slow = {"coordinator.worker_timeout_s": "60 s"} if bench.size.modelled else {}  # GBs to fill
+    coordinator = placed(bench, world.coordinator(len(bench.regions), **{
+        "coordinator.h_base": bench.flags.h, **slow}), "hub", 7700)
     coordinator.start().listening()
     servers = [placed(bench, world.server(i, coordinator), "hub", 7701 + i).start().listening()
                for i in range(2)]
     workers, loops = [], []
-    for region in REGIONS:
+    for region in bench.regions:
         node = placed(bench, world.worker(region, coordinator, **{
             "trainer.kind": "external", "codec.density": 0.015625}), region, 0)
         workers.append(node.start())
-    for region, node in zip(REGIONS, workers):
+    for region, node in zip(bench.regions, workers):
         loops.append(bench.loop(region, "longhaul", env={
             "LONGHAUL_SOCKET": os.path.join(node.dir, "trainer.sock"),
             "LONGHAUL_MANIFEST": world.path("model.json")}))
@@ -260,10 +297,12 @@ def with_servers(bench, world):
     for loop in loops:
         loop.until_proof()
     for node in workers:
-        check(node.end(120) == 0, f"{node.name} ended with {node.process.returncode}")
-    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
+        check(node.end(PATIENCE_S) == 0, f"{node.name} ended with {node.process.returncode}")
+    until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended",
+          PATIENCE_S)
     check_replicas(servers, workers)
-    check(loops[0].proof == loops[1].proof, "the loops end with different parameters")
+    check(all(loop.proof == loops[0].proof for loop in loops),
+          "the loops end with different parameters")
     for node in workers:
         rounds = node.last("rounds")
         check(rounds >= bench.flags.windows, f"{node.name} pushed {rounds} times")
@@ -290,27 +329,27 @@ def differences(moved):
 
 
 class Figures:
-    """Rows of one arm, beside those of plain DiLoCo of the same run."""
+    """Rows of one size, beside those of plain DiLoCo of the same run."""
 
-    def __init__(self, out, flags):
-        self.out, self.flags, self.alone, self.peer = out, flags, 0.0, {}
+    def __init__(self, out, flags, size):
+        self.out, self.flags, self.size, self.alone, self.peer = out, flags, size, 0.0, {}
 
     def row(self, arm, name, unit, samples):
         """Beside the peer's median, but for the peer itself."""
         against = self.peer.get(name, 0.0) if arm != "gloo" else 0.0
-        self.out.row(f"frontdoor.{arm}.{name}", unit, samples, PEER, against)
+        self.out.row(f"{self.size.prefix}.{arm}.{name}", unit, samples, PEER, against)
 
     def take(self, arm, loops):
-        """The windows of both regions, the first left out."""
-        seconds = [window["seconds"] for loop in loops
-                   for window in loop.windows[1:self.flags.windows + 1]]
-        late = sum(w["late"] for loop in loops for w in loop.windows[1:self.flags.windows + 1])
+        """The windows of all regions, the first left out."""
+        windows = [w for loop in loops for w in loop.windows[1:self.flags.windows + 1]]
+        seconds = [window["seconds"] for window in windows]
+        late = sum(window["late"] for window in windows)
         if late:
-            self.out.condition(f"{arm}.late_steps", late)
+            self.out.condition(self.size.condition(f"{arm}.late_steps"), late)
         if arm == "alone":
             self.alone = statistics.median(seconds)
-            self.out.condition("parameters", loops[0].parameters)
-            self.out.row("frontdoor.alone.window_s", "s", seconds)
+            self.out.condition(self.size.condition("parameters"), loops[0].parameters)
+            self.out.row(f"{self.size.prefix}.alone.window_s", "s", seconds)
             return
         lost = [s - self.alone for s in seconds]
         moved = loops[0].moved[:self.flags.windows + 1]
@@ -319,10 +358,21 @@ class Figures:
             self.peer = {"lost_s": statistics.median(lost)}
             self.peer |= {"sent_bytes": statistics.median(both[0])} if both else {}
         self.row(arm, "lost_s", "s", lost)
-        self.out.row(f"frontdoor.{arm}.share_percent", "%", [100 * s / self.alone for s in lost])
+        self.out.row(f"{self.size.prefix}.{arm}.share_percent", "%",
+                     [100 * s / self.alone for s in lost])
         if both:
             self.row(arm, "sent_bytes", "B", both[0])
-            self.out.row(f"frontdoor.{arm}.received_bytes", "B", both[1])
+            self.out.row(f"{self.size.prefix}.{arm}.received_bytes", "B", both[1])
+        self.copies(arm, windows)
+
+    def copies(self, arm, windows):
+        """What all cuts, and all renewals, of a window took, beside a memcpy in it."""
+        if "memcpy_s" not in windows[0]:
+            return
+        beside = [1e3 * w["memcpy_s"] for w in windows]
+        for what in ("cut", "renew"):
+            self.out.row(f"{self.size.prefix}.{arm}.{what}_ms", "ms",
+                         [1e3 * w[f"{what}_s"] for w in windows], COPY, beside)
 
 
 def install(bench, flags):
@@ -357,11 +407,12 @@ def bring(bench, flags, module, requirement):
         else ""
 
 
-def measure(bench, out):
+def measure(bench, out, missing):
     """Every arm that is asked for; the loop alone and plain DiLoCo come before what stands beside
     them."""
-    asked = [arm for arm in ("alone", "gloo", *ARMS) if arm in bench.flags.arms.split(",")]
-    missing, figures = install(bench, bench.flags), Figures(out, bench.flags)
+    wanted = bench.flags.arms.split(",") if bench.flags.arms else bench.size.arms
+    asked = [arm for arm in ("alone", "gloo", *ARMS) if arm in wanted]
+    figures = Figures(out, bench.flags, bench.size)
     for arm in dict.fromkeys(asked):
         why = missing.get(arm)
         try:
@@ -373,16 +424,51 @@ def measure(bench, out):
             bench.end()
         if why:
             check(arm not in MUST, f"{arm}: {why}")
-            out.condition(arm, f"not measured: {' '.join(why.split())[-400:]}")
-            print(f"{arm}: not measured: {why}", flush=True)
+            said = f"not measured: {' '.join(why.split())[-400:]}"
+            out.condition(bench.size.condition(arm), said)
+            print(f"{arm}: {said}", flush=True)
+
+
+def free_gib():
+    """Memory that processes could take now."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    return kib / 2**20
+
+
+def sizes_of(flags):
+    """What is asked for; refused before anything is begun where memory does not suffice."""
+    sizes = []
+    for name in flags.size.split(","):
+        if name not in SIZES:
+            raise Failure(f"--size {name}: there are {', '.join(SIZES)}")
+        size = SIZES[name]
+        if free_gib() < size.gib:
+            raise Failure(f"--size {name} needs {size.gib} GiB of free memory, and there are "
+                          f"{free_gib():.1f}: end what takes it, or leave the size out")
+        sizes.append(replace(size, regions=flags.regions or size.regions,
+                             modelled=flags.modelled or size.modelled))
+    return sizes
+
+
+def describe(out, size, flags):
+    """Conditions of one size."""
+    regions = ("one region", "two regions", "three regions")[size.regions - 1]
+    steps = "modelled steps, which move a part of the parameters by noise" if size.modelled \
+        else "AdamW"
+    out.condition(size.condition("loop"), f"steps of {flags.step_ms:g} ms, h = {flags.h}, one "
+                  f"thread, {regions} of one process each, {steps}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", required=True)
     parser.add_argument("--json")
-    parser.add_argument("--arms", default=",".join(ARMS), help="these alone, with commas")
-    parser.add_argument("--size", choices=("15m", "tiny"), default="15m")
+    parser.add_argument("--arms", help=f"these alone, with commas, of {','.join(ARMS)}")
+    parser.add_argument("--size", default="15m", help=f"with commas, of {', '.join(SIZES)}")
+    parser.add_argument("--regions", type=int, choices=(1, 2, 3), help="other than the size's")
+    parser.add_argument("--modelled", action="store_true", help="nothing is computed, as with the "
+                        "large sizes")
     parser.add_argument("--h", type=int, default=30, help="steps between two synchronisations")
     parser.add_argument("--step-ms", type=float, default=400, help="the modelled step")
     parser.add_argument("--delay", type=int, default=5, help="streaming's steps of overlap")
@@ -392,27 +478,36 @@ def main():
     parser.add_argument("--keep", help="a folder for the loops' logs")
     flags = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        run(flags, sizes_of(flags))
+    except Failure as failure:
+        raise SystemExit(f"frontdoor: {failure}") from None
+
+
+def run(flags, sizes):
+    """All sizes, on the same links."""
     out = report.Report("frontdoor", flags.json)
     folder = flags.keep or os.path.join(ROOT, "run", f"frontdoor-{os.getpid()}")
     os.makedirs(folder, exist_ok=True)
     links = Loopback() if flags.loopback else Emulated(flags.build)
-    bench = Bench(flags, links, folder)
+    benches = [Bench(flags, size, links, folder) for size in sizes]
     try:
         out.condition("links", "loopback" if flags.loopback else "150 ms, 100 Mbit/s between each "
-                      "of two regions and a hub, no loss")
-        out.condition("loop", f"steps of {flags.step_ms:g} ms, h = {flags.h}, one thread, two "
-                      "regions of one process each, AdamW")
+                      "two of the regions and a hub, no loss")
         out.condition("longhaul", "codec.density 0.015625, other settings the defaults; "
                       "coordinator and two shard servers in the hub")
-        out.condition("torchft", "use_bucketization, which is faster here than its default")
-        out.condition("torchft-streaming", f"so too, two fragments, fragment_sync_delay "
-                      f"{flags.delay}")
-        out.condition("hivemind", "DecentralizedAverager, target_group_size 2")
-        measure(bench, out)
-    except Failure as failure:
-        raise SystemExit(f"frontdoor: {failure}") from None
+        if not all(size.modelled for size in sizes):
+            out.condition("torchft", "use_bucketization, which is faster here than its default")
+            out.condition("torchft-streaming", f"so too, two fragments, fragment_sync_delay "
+                          f"{flags.delay}")
+            out.condition("hivemind", "DecentralizedAverager, target_group_size of all regions")
+        missing = install(benches[0], flags)
+        for bench in benches:
+            describe(out, bench.size, flags)
+            measure(bench, out, missing)
     finally:
-        bench.end()
+        for bench in benches:
+            bench.end()
         links.close()
         if not flags.keep:
             shutil.rmtree(folder)

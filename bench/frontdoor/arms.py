@@ -5,6 +5,7 @@
 """
 import contextlib
 import datetime
+import time
 
 import model as models
 import torch
@@ -27,6 +28,13 @@ class Alone:
     def after_step(self, n):
         """An optimizer step is over."""
 
+    def beside(self, n):
+        """In the pause of a step, which has room for it."""
+
+    def spent(self):
+        """Seconds of the window that ends, by what they were spent on."""
+        return {}
+
     def proof(self):
         """What is equal in all regions in the end."""
         return {}
@@ -41,9 +49,39 @@ class Longhaul(Alone):
     def begin(self):
         import longhaul
 
-        self.run = longhaul.AsyncDiLoCo(longhaul.Client.from_env(), self.model, self.optimizer,
+        client = longhaul.Client.from_env()
+        self.seconds = dict.fromkeys(("cut_s", "renew_s", "memcpy_s"), 0.0)
+        self.calls = dict.fromkeys(self.seconds, 0)
+        client.cut = self.timed("cut_s", client.cut)
+        client.renew = self.timed("renew_s", client.renew)
+        self.beside_them = [torch.zeros_like(p) for p in self.model.parameters()]
+        self.run = longhaul.AsyncDiLoCo(client, self.model, self.optimizer,
                                         tokens_per_step=models.BATCH * models.LENGTH)
         self.run.__enter__()
+
+    def timed(self, what, call):
+        """The call, its seconds counted."""
+        def measured():
+            begun = time.monotonic()
+            call()
+            self.seconds[what] += time.monotonic() - begun
+            self.calls[what] += 1
+        return measured
+
+    def copy(self):
+        """A memcpy of the parameters, on as many threads as a cut."""
+        with torch.no_grad():
+            for to, p in zip(self.beside_them, self.model.parameters()):
+                to.copy_(p)
+
+    def beside(self, n):
+        if n % self.given.h == self.given.h // 2:  # once a window
+            self.timed("memcpy_s", self.copy)()
+
+    def spent(self):
+        said = dict(self.seconds)
+        self.seconds.update(dict.fromkeys(said, 0.0))
+        return said
 
     @property
     def finished(self):
@@ -52,6 +90,8 @@ class Longhaul(Alone):
 
     def proof(self):
         self.run.__exit__(None)
+        if not self.calls["cut_s"] or not self.calls["memcpy_s"]:
+            raise SystemExit(f"no cut was timed, or no memcpy: {self.calls}")
         return {"final": models.digest(self.model.parameters())}
 
 
@@ -63,14 +103,15 @@ class Gloo(Alone):
 
         self.dist = dist
         dist.init_process_group("gloo", init_method=f"tcp://{self.given.first}:7710",
-                                rank=self.given.rank, world_size=2, timeout=PATIENCE)
+                                rank=self.given.rank, world_size=self.given.regions,
+                                timeout=PATIENCE)
         self.anchor = models.Anchor(self.model)
 
     def after_step(self, n):
         if n % self.given.h == 0:
             mean = self.anchor.delta()
             self.dist.all_reduce(mean)
-            self.anchor.step(mean.div_(2))
+            self.anchor.step(mean.div_(self.given.regions))
             self.synced += 1
 
     def proof(self):
@@ -97,11 +138,12 @@ class Torchft(Alone):
         given = self.given
         self.store = dist.TCPStore(given.address, 0, is_master=True, wait_for_workers=False)
         self.manager = Manager(
-            pg=ProcessGroupGloo(timeout=PATIENCE), min_replica_size=2, load_state_dict=None,
-            state_dict=None, use_async_quorum=False, init_sync=False, timeout=PATIENCE,
-            quorum_timeout=PATIENCE, rank=0, world_size=1, store_addr=given.address,
-            store_port=self.store.port, lighthouse_addr=f"http://{given.hub}:7711",
-            replica_id=f"frontdoor{given.rank}", hostname=given.address)
+            pg=ProcessGroupGloo(timeout=PATIENCE), min_replica_size=given.regions,
+            load_state_dict=None, state_dict=None, use_async_quorum=False, init_sync=False,
+            timeout=PATIENCE, quorum_timeout=PATIENCE, rank=0, world_size=1,
+            store_addr=given.address, store_port=self.store.port,
+            lighthouse_addr=f"http://{given.hub}:7711", replica_id=f"frontdoor{given.rank}",
+            hostname=given.address)
         parts, delay = self.fragments()
         self.diloco = DiLoCo(self.manager, parts, self.optimizer,
                              [models.outer(part.parameters()) for part in parts],
@@ -127,7 +169,7 @@ class Streaming(Torchft):
 
 
 class Hivemind(Alone):
-    """DiLoCo over hivemind's averager at its defaults, which knows that the group has two."""
+    """DiLoCo over hivemind's averager at its defaults, which knows how many are in the group."""
 
     def begin(self):
         import hivemind
@@ -140,7 +182,7 @@ class Hivemind(Alone):
         self.anchor = models.Anchor(self.model)
         self.averager = hivemind.DecentralizedAverager(
             [torch.zeros_like(self.anchor.flat)], self.dht, prefix="frontdoor", start=True,
-            target_group_size=2)
+            target_group_size=self.given.regions)
 
     def after_step(self, n):
         if n % self.given.h:
@@ -148,7 +190,7 @@ class Hivemind(Alone):
         with self.averager.get_tensors() as tensors:
             tensors[0].copy_(self.anchor.delta())
         group = self.averager.step(timeout=PATIENCE.total_seconds())
-        self.synced += group is not None and len(group) == 2
+        self.synced += group is not None and len(group) == self.given.regions
         with self.averager.get_tensors() as tensors:
             mean = tensors[0].clone()
         self.anchor.step(mean)
@@ -166,10 +208,10 @@ ARMS = {"alone": Alone, "longhaul": Longhaul, "gloo": Gloo, "torchft": Torchft,
 
 
 @contextlib.contextmanager
-def lighthouse(address):
-    """torchft's, for both regions."""
+def lighthouse(address, regions):
+    """torchft's, for all regions."""
     from torchft.coordination import LighthouseServer
 
-    server = LighthouseServer(bind=f"{address}:7711", min_replicas=2)
+    server = LighthouseServer(bind=f"{address}:7711", min_replicas=regions)
     yield
     server.shutdown()

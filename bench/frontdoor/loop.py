@@ -3,8 +3,9 @@
 
 A step is modelled: forward and backward of the real model over a few bytes, then a pause up to
 `--step-ms` from its beginning, in which a GPU would compute and the processor has nothing to do;
-then the optimizer's step with everything that an arm does there. Every h steps are a window, and a
-line of JSON says how long it took. The last line is the arm's proof; the loop ends with its input.
+then the optimizer's step with everything that an arm does there. With `--modelled` nothing is
+computed, and the step moves a part of the parameters. Every h steps are a window, and a line of
+JSON says how long it took. The last line is the arm's proof; the loop ends with its input.
 """
 import argparse
 import json
@@ -22,6 +23,8 @@ def flags():
     parser.add_argument("arm", choices=[*arms.ARMS, "lighthouse"])
     parser.add_argument("--size", choices=models.SIZES, default="15m")
     parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--regions", type=int, default=2)
+    parser.add_argument("--modelled", action="store_true")
     parser.add_argument("--h", type=int, default=30)
     parser.add_argument("--step-ms", type=float, default=400)
     parser.add_argument("--delay", type=int, default=5)
@@ -46,7 +49,9 @@ def train(given, model, optimizer, arm):
     while not over(given, arm, n):
         start = time.monotonic()
         batch = torch.randint(256, (models.BATCH, models.LENGTH), generator=draw)
-        model(batch).backward()
+        if not given.modelled:
+            model(batch).backward()
+        arm.beside(n)
         rest = start + given.step_ms / 1e3 - time.monotonic()
         late += rest < 0
         time.sleep(max(0.0, rest))
@@ -56,8 +61,8 @@ def train(given, model, optimizer, arm):
         arm.after_step(n)
         if n % given.h == 0:
             now = time.monotonic()
-            print(json.dumps({"window": n // given.h, "seconds": now - began, "late": late}),
-                  flush=True)
+            print(json.dumps({"window": n // given.h, "seconds": now - began, "late": late,
+                              **arm.spent()}), flush=True)
             began, late = now, 0
 
 
@@ -65,7 +70,7 @@ def main():
     given = flags()
     torch.set_num_threads(1)
     if given.arm == "lighthouse":
-        with arms.lighthouse(given.address):
+        with arms.lighthouse(given.address, given.regions):
             print("listening", flush=True)
             sys.stdin.read()
         return
@@ -75,7 +80,8 @@ def main():
 
         longhaul.save_initial(model, given.initial, shards=2)
         return
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    optimizer = models.Modelled(model.parameters(), given.h) if given.modelled else \
+        torch.optim.AdamW(model.parameters(), lr=1e-4)
     arm = arms.ARMS[given.arm](given, model, optimizer)
     arm.begin()
     train(given, model, optimizer, arm)

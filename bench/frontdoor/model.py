@@ -4,6 +4,8 @@ import hashlib
 import torch
 
 SIZES = {  # width, layers, width of the feed-forward parts
+    "300m": (1024, 24, 4096),
+    "100m": (768, 14, 3072),
     "15m": (384, 8, 1536),
     "tiny": (32, 2, 64),
 }
@@ -40,6 +42,25 @@ def make(size):
 def outer(parameters):
     """DiLoCo's outer optimizer, with the values of its paper."""
     return torch.optim.SGD(parameters, lr=0.7, momentum=0.9, nesterov=True)
+
+
+class Modelled(torch.optim.Optimizer):
+    """Moves some of the tensors by noise in each step, each of them once in h steps: the processor
+    has next to nothing to do, as if a GPU computed and stepped. No gradient is needed."""
+
+    def __init__(self, parameters, h):
+        super().__init__(parameters, {"lr": 1e-4})
+        self.moved = [p for group in self.param_groups for p in group["params"]]
+        draw = torch.Generator().manual_seed(5)
+        self.noise = torch.randn(max(p.numel() for p in self.moved), generator=draw)
+        self.h, self.n = h, 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """The tensors whose turn it is."""
+        for p in self.moved[self.n % self.h::self.h]:
+            p.add_(self.noise[:p.numel()].view_as(p), alpha=self.defaults["lr"])
+        self.n += 1
 
 
 def digest(tensors):

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """bench/frontdoor.py, shortened: `tests/bench/frontdoor.py BUILD PYTHON`.
 
-The loop alone and longhaul's arm with a tiny model on loopback: the real programs, two regions,
+The loop alone and longhaul's arm with a tiny model on loopback, two regions; the same and plain
+DiLoCo with three regions and modelled steps, as the large sizes are measured: the real programs,
 equal parameters in the end (the bench checks that itself). Every row is there and the document
-keeps its contract; no time is judged. Before that, what the bench makes of windows.
+keeps its contract; no time is judged. Before that, what the bench makes of windows, what the large
+sizes are, and what it says where memory does not suffice.
 """
 import json
 import os
@@ -17,9 +19,8 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 import frontdoor  # noqa: E402
 import report  # noqa: E402
 
-ROWS = {"frontdoor.alone.window_s", "frontdoor.longhaul.lost_s",
-        "frontdoor.longhaul.share_percent", "frontdoor.longhaul.sent_bytes",
-        "frontdoor.longhaul.received_bytes"}
+ROWS = {"alone.window_s", *(f"longhaul.{what}" for what in (
+    "lost_s", "share_percent", "sent_bytes", "received_bytes", "cut_ms", "renew_ms"))}
 
 
 def check(holds, text):
@@ -27,19 +28,20 @@ def check(holds, text):
         raise SystemExit(f"FAILED: {text}")
 
 
-def loop(seconds, moved):
-    """A loop that said these windows."""
-    windows = [{"seconds": s, "late": 0} for s in seconds]
+def loop(seconds, moved, **spent):
+    """A loop that said these windows; those of longhaul also what it spent."""
+    windows = [{"seconds": s, "late": 0, **spent} for s in seconds]
     return types.SimpleNamespace(windows=windows, moved=moved, parameters=7)
 
 
 def figures():
     """The first window is left out; lost is what is above the loop alone, beside plain DiLoCo."""
     out = report.Report("frontdoor", None)
-    made = frontdoor.Figures(out, types.SimpleNamespace(windows=2))
+    made = frontdoor.Figures(out, types.SimpleNamespace(windows=2), frontdoor.SIZES["15m"])
     made.take("alone", [loop((9, 4, 4, 90), [None] * 4)])
     made.take("gloo", [loop((9, 6, 6), [(0, 0), (50, 1), (100, 2)])] * 2)
-    made.take("longhaul", [loop((9, 5, 5), [(0, 0), (5, 3), (10, 6)])] * 2)
+    made.take("longhaul", [loop((9, 5, 5), [(0, 0), (5, 3), (10, 6)], cut_s=0.03, renew_s=0.02,
+                                memcpy_s=0.01)] * 2)
     rows = {row["name"]: row for row in out.rows}
     check(rows["frontdoor.alone.window_s"]["value"] == 4, rows)
     check("ratio" not in rows["frontdoor.gloo.lost_s"], "the peer stands beside itself")
@@ -48,27 +50,56 @@ def figures():
     check(rows["frontdoor.longhaul.share_percent"]["value"] == 25, rows)
     check(rows["frontdoor.longhaul.sent_bytes"]["ratio"] == 0.1, rows)
     check(rows["frontdoor.longhaul.received_bytes"]["value"] == 3, rows)
+    check((rows["frontdoor.longhaul.cut_ms"]["value"], rows["frontdoor.longhaul.cut_ms"]["ratio"],
+           rows["frontdoor.longhaul.renew_ms"]["ratio"]) == (30, 3, 2), rows)
+    check("frontdoor.gloo.cut_ms" not in rows, "plain DiLoCo has no cuts")
 
 
-def smoke(build, python, folder):
+def sizes():
+    """100 M in three regions and 300 M in one, where there is memory for them."""
+    def asked(gib, **given):
+        frontdoor.free_gib = lambda: gib
+        return frontdoor.sizes_of(types.SimpleNamespace(
+            **{"size": "100m,300m", "regions": None, "modelled": False, **given}))
+    large = {size.name: size for size in asked(24)}
+    check([(name, size.regions, size.modelled, "longhaul" in size.arms, size.prefix)
+           for name, size in large.items()] ==
+          [("100m", 3, True, True, "frontdoor.100m"), ("300m", 1, True, True, "frontdoor.300m")],
+          large)
+    for gib, given, words in ((18.5, {}, "--size 300m needs 19 GiB of free memory, and there are"
+                               " 18.5"), (24, {"size": "1b"}, "there are 300m, 100m, 15m, tiny")):
+        try:
+            asked(gib, **given)
+        except frontdoor.Failure as failure:
+            check(words in str(failure), failure)
+        else:
+            check(False, f"{words}: not refused")
+
+
+def smoke(build, python, folder, prefix, wanted, *flags):
     """The real thing, small."""
     path = os.path.join(folder, "out.json")
     subprocess.run([sys.executable, os.path.join(ROOT, "bench", "frontdoor.py"), "--build", build,
-                    "--json", path, "--python", python, "--arms", "alone,longhaul", "--size",
-                    "tiny", "--h", "4", "--step-ms", "30", "--windows", "3", "--loopback", "--keep",
-                    os.path.join(folder, "logs")], check=True)
+                    "--json", path, "--python", python, "--size", "tiny", "--h", "4", "--step-ms",
+                    "30", "--windows", "3", "--loopback", "--keep", os.path.join(folder, "logs"),
+                    *flags], check=True)
     subprocess.run([sys.executable, os.path.join(ROOT, "tests", "contracts", "validate.py"),
                     "bench", path], check=True)
     with open(path, encoding="utf-8") as file:
         rows = {row["name"]: row for row in json.load(file)["rows"]}
-    check(set(rows) == ROWS, f"rows {sorted(rows)}")
-    check(rows["frontdoor.longhaul.sent_bytes"]["min"] > 0, "nothing was sent")
+    check(set(rows) == {f"{prefix}.{name}" for name in wanted}, f"rows {sorted(rows)}")
+    check(rows[f"{prefix}.longhaul.sent_bytes"]["min"] > 0, "nothing was sent")
+    check("ratio" in rows[f"{prefix}.longhaul.cut_ms"], "no memcpy stands beside the cuts")
 
 
 def main():
     figures()
+    sizes()
     with tempfile.TemporaryDirectory() as folder:
-        smoke(*sys.argv[1:], folder)
+        smoke(*sys.argv[1:], folder, "frontdoor", ROWS, "--arms", "alone,longhaul")
+        smoke(*sys.argv[1:], folder, "frontdoor.tiny",
+              ROWS | {"gloo.lost_s", "gloo.share_percent"}, "--arms", "alone,gloo,longhaul",
+              "--regions", "3", "--modelled")
 
 
 main()

@@ -196,7 +196,7 @@ class Refused(unittest.TestCase):
     def test_tensor_parallel(self):
         for plan, name in (("01", "tp"), ("01", None), ("0", None), ("0", "model"), ("1", None)):
             self.refused(r"^[01]\.weight is placed .*, and not by fully_shard\(\): a model under "
-                         "tensor parallel can't be trained in a run yet; whole parameters can",
+                         "tensor parallel can't be trained in a run yet: take fully_shard",
                          2, tensor_parallel, plan, name)
 
     def test_tensor_parallel_under_fully_shard(self):
@@ -207,7 +207,7 @@ class Refused(unittest.TestCase):
     def test_hybrid_sharding(self):
         for names in (("replicate", "shard"), None):
             self.refused(r"^0.weight is placed .* on a mesh of 2 dimensions: a model under hybrid "
-                         r"sharding \(HSDP\) can't be trained in a run yet; whole parameters can",
+                         r"sharding \(HSDP\) can't be trained in a run yet: take fully_shard",
                          4, hybrid, names)
 
     def test_rows_over_a_part_of_the_ranks(self):

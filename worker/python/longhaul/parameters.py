@@ -44,9 +44,9 @@ def read_manifest(path: str) -> dict[str, typing.Any]:
 
 def _refuse(what: str, way: str) -> typing.NoReturn:
     raise errors.UnsupportedError(
-        f"{what}: a model under {way} can't be trained in a run yet; whole parameters can (one "
-        "rank, DistributedDataParallel), and rows that the ranks of one host share (fully_shard "
-        "over one mesh, Shard(0))", errors.UnsupportedError.code)
+        f"{what}: a model under {way} can't be trained in a run yet: take fully_shard() over one "
+        "mesh of all ranks of this host (Shard(0)), or whole parameters (DistributedDataParallel, "
+        "one rank)", errors.UnsupportedError.code)
 
 
 def _by_fully_shard(model: "torch.nn.Module", name: str) -> bool:
