@@ -33,9 +33,13 @@ class BadResult(Exception):
 
 # ---------------------------------------------------------------- results
 
+def path_of(folder, section):
+    return os.path.join(folder, f"{section.name}.json")
+
+
 def read(folder, section):
     """The document of a section's bench, checked."""
-    path = os.path.join(folder, f"{section.name}.json")
+    path = path_of(folder, section)
     parts = f" --parts {section.part} {section.flags}" if section.part else ""
     command = section.command or f"./bench/run.sh {section.bench}{parts}"
     again = f"measure it with {command} --json bench/results/{section.name}.json"
@@ -209,6 +213,8 @@ def make(folder, readme):
     files, rows, said = {}, {}, {}
     others = peers.read(folder)
     for section in SECTIONS:
+        if section.awaited and not os.path.exists(path_of(folder, section)):
+            continue
         document = read(folder, section)
         rows[section.name] = rows_of(section, document)
         said[section.name] = document.get("conditions", {})

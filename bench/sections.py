@@ -49,7 +49,8 @@ class Section:
     peers: bool = False  # the table of peers.json stands here
     part: str = ""  # these rows alone were measured, in a run of their own
     flags: str = ""  # of that run, beside its --parts
-    command: str = ""  # makes the result, where run.sh does not
+    command: str = ""  # makes the result, where run.sh and the name do not say how
+    awaited: bool = False  # not measured yet: it stands on the page as soon as its result is there
 
     @property
     def name(self):
@@ -69,6 +70,7 @@ PUSH_TARGETS = (
     Target("push.durable.mtls.aes256gcm", "ratio", "at least", 0.55, 0.65),
     Target("push.server.durable.4shards.peak_bytes", "ratio", "at most", 1),
 )
+FRONTDOOR_ARMS = ("longhaul", "gloo", "torchft", "torchft-streaming", "hivemind")
 PLACES = ("five-continents", "geostationary", "two-hops", "deep", "moon", "mobile")
 DRILL_TARGETS = (
     *(Target(f"drill.{place}.{fault}", "ratio", "at most", 1) for place in PLACES
@@ -255,6 +257,55 @@ SECTIONS = (
                 "32-regions", "short"))),
         bars=(Bars("sim-scale.svg", "tokens/s of all regions, as a share of the sum of speeds",
                    "sim.scale.", "ratio", ""),)),
+    Section(
+        "frontdoor", "What a synchronisation costs a PyTorch loop, beside its peers",
+        "The same loop in two regions, once for each way to synchronise them every 30 steps: the "
+        "Python package with real workers and servers, DiLoCo in a dozen lines over gloo, torchft "
+        "and hivemind. `lost_s` are the seconds that a window of 30 steps takes longer than one "
+        "that synchronises nothing, `share_percent` the same of that window; `sent_bytes` leave a "
+        "region in a window, headers included. Ends in brackets: the least and the most window. "
+        "What is exchanged differs: longhaul sends 64 of 4096 values as signs, with error "
+        "feedback, the others every value in fp32, as they do by default; what that does to the "
+        "loss is another question ([learning](../learning)). Steps are modelled as far as they "
+        "last 0.4 s, as if a GPU computed ([frontdoor](../frontdoor)). "
+        "[frontdoor.py](../frontdoor.py)",
+        targets=(Target("frontdoor.longhaul.share_percent", "value", "at most", 2, unit="%"),),
+        bars=(Bars("frontdoor-lost.svg", "seconds of training lost a synchronisation",
+                   "frontdoor.", "value", "s",
+                   only=tuple(f"{arm}.lost_s" for arm in FRONTDOOR_ARMS)),
+              Bars("frontdoor-sent.svg", "bytes that a region sends a synchronisation",
+                   "frontdoor.", "value", "B",
+                   only=tuple(f"{arm}.sent_bytes" for arm in FRONTDOOR_ARMS), log=True)),
+        awaited=True),
+    Section(
+        "frontdoor", "The same with 100 M parameters in three regions, and 300 M in one",
+        part="large", command="./bench/run.sh frontdoor --size 100m,300m",
+        text="Nothing is computed: each step moves a thirtieth of the tensors by noise, so that "
+        "the loops' processors have as little to do as beside a GPU; what is cut, pushed, folded "
+        "and renewed is as much as ever. All regions, workers and servers share the processors of "
+        "one host. `cut_ms` and `renew_ms` are what all cuts, and all renewals, of a window took, "
+        "beside a memcpy of the parameters in the same windows, by turns, on one thread too. "
+        "[frontdoor](../frontdoor)",
+        targets=tuple(target for size in ("100m", "300m") for target in (
+            Target(f"frontdoor.{size}.longhaul.share_percent", "value", "at most", 2, unit="%"),
+            Target(f"frontdoor.{size}.longhaul.cut_ms", "ratio", "at most", 1.5),
+            Target(f"frontdoor.{size}.longhaul.renew_ms", "ratio", "at most", 2))),
+        awaited=True),
+    Section(
+        "showcase", "A model is fine-tuned by three regions together",
+        "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
+        "small parts of texts in German, French and Spanish: each alone (`alone`), and in one run "
+        "over emulated links (`run`), with all parameters (`full`) and with adapters (`lora`). "
+        "Steps, batches and rates are the same either way. A row of a region and a language is "
+        "the run's loss on text that nobody trained, beside that of the region alone; below 1 the "
+        "run is better. One seed, one size. `seconds` are of loops that share the processors of "
+        "one host. [showcase](../showcase)",
+        targets=tuple(Target(f"showcase.{arm}.{region}.{language}", "ratio", "at most", 1)
+                      for arm in ("full", "lora") for region in ("asia", "europe", "america")
+                      for language in ("de", "fr", "es")),
+        bars=(Bars("showcase-loss.svg", "held-out loss: the base, regions alone, and the run",
+                   "showcase.mean.", "value", "nat"),),
+        awaited=True),
     Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "

@@ -10,6 +10,9 @@ import tempfile
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+from sections import SECTIONS  # noqa: E402
+
 PROGRAM = os.path.join(ROOT, "bench", "page.py")
 COMMAND = "./bench/page.py"
 
@@ -225,6 +228,25 @@ class Copies(unittest.TestCase):
         self.refused("codec.json", row, "no ratio")
         self.row("codec.json", row, lambda r: r.update(name="codec.fold.other"))
         self.refused("codec.json", f"no row {row}")
+
+    def test_an_awaited_result_has_its_section_as_soon_as_it_is_there(self):
+        section = next(s for s in SECTIONS if s.awaited and s.part)
+        name = f"{section.name}.json"
+        if os.path.exists(self.path(name)):
+            os.remove(self.path(name))
+        self.page()
+        self.assertEqual(self.page("--check").returncode, 0)
+        self.assertNotIn(section.title, self.text())
+        rows = [{"name": t.row, "unit": "1", "value": t.bound, "ratio": t.bound, "against": "it",
+                 "against_value": 1} for t in section.targets]
+        shutil.copy(self.path("round.json"), self.path(name))
+        self.change(name, lambda d: d.update(bench=section.bench, rows=rows))
+        self.stale("README.md")
+        self.page()
+        page_text = self.text().split(f"## {section.title}")[1].split("\n## ")[0]
+        self.assertEqual(page_text.count("| reached |"), len(section.targets))
+        self.change(name, lambda d: d["rows"].pop())
+        self.refused(name, f"no row {section.targets[-1].row}")
 
     def test_a_result_without_a_section_is_named(self):
         shutil.copy(self.path("round.json"), self.path("new.json"))
