@@ -53,6 +53,7 @@ class AsyncDiLoCo:
                  inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16):
+        parameters.check_optimizer(inner_optimizer)
         self.client = client
         self.model = model
         self.optimizer = inner_optimizer
@@ -87,7 +88,6 @@ class AsyncDiLoCo:
         return self
 
     def _describe(self) -> list[parameters.Described]:
-        parameters.check_optimizer(self.optimizer)
         return [parameters.describe(self.client, name, parameter) for name, parameter
                 in parameters.of_run(self.model, self.manifest)]
 

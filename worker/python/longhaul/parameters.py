@@ -176,8 +176,9 @@ def held(name: str, parameter: "torch.nn.Parameter") -> Held:
     if "tp" in names or data.device_mesh.ndim != 1 or \
             type(data.placements[0]) not in (Replicate, Shard) or \
             (data.placements[0].is_shard() and data.placements[0].dim != 0):
-        hybrid = data.device_mesh.ndim > 1 and "tp" not in names and \
-            sum(p.is_shard() for p in data.placements) < 2
+        # fully_shard() puts the ranks that hold the same rows first, and tensor parallel last
+        hybrid = data.device_mesh.ndim == 2 and "tp" not in names and \
+            data.placements[0].is_replicate() and type(data.placements[1]) is Shard
         _refuse(f"{name} is placed {data.placements} on a mesh of {data.device_mesh.ndim} "
                 "dimensions", "hybrid sharding (HSDP)" if hybrid else "tensor parallel")
     shape, local = tuple(data.shape), data.to_local()
