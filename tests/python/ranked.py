@@ -205,7 +205,7 @@ class Refused(unittest.TestCase):
                          "parallel can't", 4, two_ways, names)
 
     def test_hybrid_sharding(self):
-        for names in (("replicate", "shard"), None):
+        for names in (("replicate", "shard"), ("dp", "fsdp")):
             self.refused(r"^0.weight is placed .* on a mesh of 2 dimensions: a model under hybrid "
                          r"sharding \(HSDP\) can't be trained in a run yet: take fully_shard",
                          4, hybrid, names)

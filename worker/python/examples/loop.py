@@ -22,8 +22,8 @@ def main() -> None:
     flags.add_argument("--rate", type=float, default=1e-3)
     flags.add_argument("--batch", type=int, default=4)
     flags.add_argument("--length", type=int, default=64)
-    flags.add_argument("--keep", nargs="?", const=True, help="keep the optimizer's state for a loop "
-                       "that starts again: in this file, or in the worker's directory")
+    flags.add_argument("--keep", nargs="?", const=True, help="keep the optimizer's state for a "
+                       "loop that starts again: in this file, or in the worker's directory")
     given = flags.parse_args()
 
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32)
