@@ -12,7 +12,7 @@ import subprocess
 import time
 
 LOOK_S, PATIENCE_S, TRIES = 0.005, 150, 10
-STEADY_S = 21  # `longhaul up` starts what lived for 20 s again after 0.2 s, what crashes sooner later
+STEADY_S = 21  # `longhaul up` restarts what lived for 20 s after 0.2 s, what crashes sooner later
 ROUNDS_EACH = 1000  # of the budget: it must not end before, and is ended when all is done
 
 
