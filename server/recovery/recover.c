@@ -315,10 +315,10 @@ lh_err ps_recover(struct ps_server *s)
     if (!err && s->log.older) {
         mends |= s->conf.below_stable;
         err = lh_fail(LH_ERR_CORRUPT,
-                      "%s is an older copy, or of another history, as an earlier start found. "
-                      "Nothing is served from it. Start the server on the newer directory, or with "
-                      "rebuild.damaged: followers: then the shards come back from what their "
-                      "followers hold",
+                      "%s is an older copy, of another history, or its log lost its end, as an "
+                      "earlier start found. Nothing is served from it. Start the server on the "
+                      "newer directory, if there is one, or with rebuild.damaged: followers: then "
+                      "the shards come back from what their followers hold",
                       s->conf.dir);
     }
     s->log.torn = torn;

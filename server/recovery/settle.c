@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "server/core.h"
+#include "server/push/follow.h"
 #include "server/push/insync.h"
 #include "server/recovery/rebuild.h"
 #include "server/recovery/recover.h"
@@ -26,7 +27,12 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
     }
     ps_become(s, PS_SERVING);
     lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        ps_checkpointer_start(s->shard[i]);
+        // A move that was taken back has left streams open: they bring the EPOCH record now, and
+        // not with the next record, for which a quiet shard may wait long.
+        ps_follow_publish(s->shard[i]);
+    }
     ps_report_start(s);
     return LH_OK;
 }

@@ -194,9 +194,9 @@ static void an_epoch_that_was_reserved_is_not_opened_again(void **state)
     assert_int_equal(row(r)->move.target, 0);
 }
 
-static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
+// The target refuses the epoch, and the owner, which is told too late, takes the shard back.
+static void take_back(struct rig *r)
 {
-    struct rig *r = *state;
     begin(r);
     ask(r);
     row(r)->unwanted = true; // as when the owner has to open an epoch
@@ -207,12 +207,67 @@ static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
     r->server->shard[0]->wish = (struct lh_move){2, r->standby->standby.identity}; // told too late
     assert_int_equal(fence(r, FENCES + 1), LH_ERR_BUSY); // MOVE lies ahead
     run(r, 3 * LH_SECOND);
-    assert_true(r->standby->phase == PS_STANDBY && decides(r->server)); // it was taken back
+    assert_true(r->standby->phase == PS_STANDBY && decides(r->server));
     assert_int_equal(ledger(r->server)->epoch, 3);
+}
+
+static void a_target_that_refused_the_epoch_never_serves_in_it(void **state)
+{
+    struct rig *r = *state;
+    take_back(r);
     ask(r);
     run(r, 3 * LH_SECOND);
     assert_true(decides(r->standby));
     assert_int_equal(ledger(r->standby)->epoch, 4);
+}
+
+// Streams stay open while a move is taken back. Nobody pushes, so no record comes after that of the
+// new epoch.
+static void a_quiet_shard_that_was_taken_back_tells_its_followers(void **state)
+{
+    struct rig *r = *state;
+    take_back(r);
+    assert_int_equal(ledger(r->standby)->version, ledger(r->server)->version);
+    assert_int_equal(ledger(r->standby)->epoch, 3);
+}
+
+static unsigned asked; // requests of the owner for an epoch, or for what is registered
+
+static bool count_asked(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                        struct lh_fate *fate)
+{
+    const struct rig *r = arg;
+    (void)to;
+    fate->delay_ns = LH_MS;
+    asked += rpc == LH_RPC_EPOCH && strcmp(from, r->s.self.name) == 0;
+    return true;
+}
+
+// The owner lost its log's end before it froze. It gets another epoch when its target has refused
+// the reserved one, and that is away: it asks twice in half a second, not once a round trip.
+static void an_owner_whose_target_is_away_asks_now_and_then(void **state)
+{
+    struct rig *r = *state;
+    enum { SECONDS = 20 };
+    begin(r);
+    ask(r);
+    rig_settle(r);
+    assert_int_equal(ledger(r->server)->move.epoch, 0);
+    rig_kill_standby(r, true);
+    rig_kill_server(r, false);
+    rig_damage_tail(&r->s);
+    lh_fabric_fates(r->fabric, count_asked, r);
+    asked = 0;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    run(r, SECONDS * LH_SECOND);
+    assert_int_not_equal(row(r)->move.target, 0);
+    assert_false(r->server->phase == PS_SERVING);
+    assert_in_range(asked, SECONDS, 5 * SECONDS);
+    assert_int_equal(rig_start_standby(r), LH_OK);
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(row(r)->move.target, 0);
+    assert_true(decides(r->server));
+    assert_int_equal(ledger(r->server)->epoch, 3);
 }
 
 // The target has the record on its disk, and dies before it serves.
@@ -365,7 +420,8 @@ static void a_copy_from_before_the_record_is_served_where_nobody_heard_of_it(voi
 }
 
 // The new owner loses its log's end, and with it the record that its epoch begins with. What is
-// left is of the epoch before, and no worker has a copy of it: it still counts.
+// left is of the epoch before, and no worker has a copy of it: it still counts. Nobody can tell it
+// from an older copy of the directory, so the server says so first.
 static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
 {
     struct rig *r = *state;
@@ -377,11 +433,19 @@ static void what_is_left_of_a_torn_log_is_gone_on_with(void **state)
     assert_int_equal(row(r)->owner, r->standby->standby.identity);
     rig_settle(r);
     assert_int_equal(ledger(r->standby)->epoch, 2);
+    rig_kill_server(r, false);
     rig_kill_standby(r, false);
     rig_damage_tail(&r->t);
-    r->rebuild_damaged = true;
+    r->fatal_count = 0;
     assert_int_equal(rig_start_standby(r), LH_OK);
     assert_int_equal(ledger(r->standby)->epoch, 1); // it is lost
+    run(r, 5 * LH_SECOND);
+    assert_int_equal(r->fatal_count, 1);
+    assert_non_null(strstr(r->fatal_text, "its log lost its end"));
+    assert_non_null(strstr(r->fatal_text, "rebuild.damaged: followers"));
+    rig_kill_standby(r, false);
+    r->rebuild_damaged = true;
+    assert_int_equal(rig_start_standby(r), LH_OK);
     run(r, 10 * LH_SECOND);
     assert_true(ledger(r->standby)->version > FENCES);
     has_it_all(r, 3);
@@ -515,6 +579,8 @@ int main(void)
         RIG_TEST(the_former_owner_takes_it_back_where_an_operator_says_so),
         RIG_TEST(an_epoch_that_was_reserved_is_not_opened_again),
         RIG_TEST(a_target_that_refused_the_epoch_never_serves_in_it),
+        RIG_TEST(a_quiet_shard_that_was_taken_back_tells_its_followers),
+        RIG_TEST(an_owner_whose_target_is_away_asks_now_and_then),
         RIG_TEST(a_target_that_dies_with_the_record_asks_before_it_serves),
         RIG_TEST(a_copy_from_before_it_served_is_not_served),
         RIG_TEST(nor_is_an_epoch_served_twice_where_nobody_knows),

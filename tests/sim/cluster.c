@@ -60,6 +60,18 @@ static bool old_copy(const struct sim_node *n, lh_err err, const char *text)
     return err == LH_ERR_FENCED && n->put_back && strstr(text, "empty");
 }
 
+// Its log lost its end, and with it the beginning of an epoch that was served from it: to the
+// server that is an older copy of its directory, which it refuses
+// (server/docs/0000-protocol.md#rule-27). An operator who knows of no newer one does what it says.
+static bool is_to_rebuild(struct sim_node *n, lh_err err, const char *text)
+{
+    bool refuses = err == LH_ERR_FENCED && strstr(text, "rebuild.damaged: followers");
+    if (!refuses || !sim_standbys(n->sim)) return false;
+    if (!n->lost_end) sim_fail(n->sim, "%s lost nothing, and refuses its log: %s", n->name, text);
+    n->rebuilds = true;
+    return true;
+}
+
 static void stops(void *arg)
 {
     struct sim_node *n = arg;
@@ -80,11 +92,12 @@ static void on_fatal(void *arg, lh_err err, const char *text)
         sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
         return;
     }
-    bool fenced = taken_over(n, err), old = old_copy(n, err, text);
+    bool rebuilds = is_to_rebuild(n, err, text), old = old_copy(n, err, text);
+    bool fenced = !rebuilds && taken_over(n, err);
     n->stands_by |= fenced;
     if (fenced) sim_operator_refused(n);
     n->emptied |= old;
-    if (fenced || old || disk_failed(n, err)) {
+    if (rebuilds || fenced || old || disk_failed(n, err)) {
         sim_trace(n->sim, "%s stops: %s", n->name, text);
         n->failed = true; // whatever else fails until it is gone
         lh_fake_fail_at(n->env, -1, LH_OK);
@@ -168,7 +181,7 @@ lh_err sim_server_start(struct sim_node *n)
     conf.norm_gate = n->sim->norm_gate;
     conf.below_stable = n->gives_up;
     const struct sim_faults *f = &n->sim->conf.faults;
-    conf.rebuild_damaged = f->damage || f->rollback || f->full_target;
+    conf.rebuild_damaged = f->damage || f->rollback || f->full_target || n->rebuilds;
     conf.grace_ns = 6 * LH_SECOND;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;

@@ -96,8 +96,10 @@ struct sim_node {
     // Its settings give up what a server held that is gone for good (rebuild.below_stable): an
     // operator's word, until it serves again.
     bool gives_up;
-    bool refused; // it stopped for that is not its shard, with the operator's word (operator.c)
-    bool zombie;  // it has another one's directory, and does not reach the coordinator
+    bool lost_end; // a fault took its log's end, and it has not served since
+    bool rebuilds; // an operator's word after that (rebuild.damaged), until it serves again
+    bool refused;  // it stopped for that is not its shard, with the operator's word (operator.c)
+    bool zombie;   // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // bytes that its disk holds; 0: no bound
     bool cut_off;
     uint64_t deaths;

@@ -211,6 +211,7 @@ void sim_lose_tail(struct sim_node *n)
     sim_happened(n->sim, tail);
     sim_saw_loss(n, SIM_LOSS_TAIL, &group);
     sim_node_die(n, false);
+    n->lost_end = true;
     damage_tail(n, place);
 }
 

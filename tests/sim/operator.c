@@ -99,7 +99,9 @@ static void look_at_standby(struct sim *s, uint32_t shard, const struct ps_co_sh
 
 void sim_operator_sees(struct sim_node *n)
 {
-    bool over = n->gives_up && n->server && n->server->phase == PS_SERVING;
+    bool serves = n->server && n->server->phase == PS_SERVING;
+    if (serves) n->lost_end = n->rebuilds = false;
+    bool over = n->gives_up && serves;
     for (uint32_t i = 0; over && i < n->shards; i++) over = !ps_shard_frozen(n->server->shard[i]);
     if (over) n->gives_up = false;
 }
