@@ -225,8 +225,8 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err ? b->unheard + 1 : 0;
     const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
-    // An epoch that was refused may be refused again until somebody else has said a word: the target
-    // of a move, a standby, a worker that has made more stable.
+    // An epoch that was refused is refused again until somebody else has said a word: the target of
+    // a move, a standby, a worker that has made more stable.
     if (err || !take_reply(b, m) || (b->opening && !m->opened))
         later(b);
     else
@@ -303,8 +303,8 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
     const struct lh_ledger *l = &b->shard->replica.ledger;
     lh_err err =
         lh_fail(LH_ERR_FENCED,
-                "%s is an older copy, of another history, or its log lost its end: shard %u ends at "
-                "version %" PRIu64 " of epoch %" PRIu64 ", and the coordinator knows of version "
+                "%s is an older copy, of another history, or its log lost its end: shard %u ends "
+                "at version %" PRIu64 " of epoch %" PRIu64 ", and the coordinator knows of version "
                 "%" PRIu64 " of epoch %" PRIu64,
                 s->conf.dir, b->shard->id, l->version, l->epoch, known->version, known->epoch);
     if (!s->conf.rebuild_damaged && !s->conf.below_stable)

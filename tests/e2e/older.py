@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs of an older build beside those of a newer one: `older.py --old BUILD --new BUILD [CASE]`.
+"""Programs of an older build beside a newer one's: `older.py --old BUILD --new BUILD [CASE]`.
 
 Each case is a run on loopback of a coordinator, two servers and three workers, of which some are of
 the older build; the older build's tool makes its files. In the middle a server, a worker and the

@@ -60,18 +60,6 @@ static bool old_copy(const struct sim_node *n, lh_err err, const char *text)
     return err == LH_ERR_FENCED && n->put_back && strstr(text, "empty");
 }
 
-// Its log lost its end, and with it the beginning of an epoch that was served from it: to the
-// server that is an older copy of its directory, which it refuses
-// (server/docs/0000-protocol.md#rule-27). An operator who knows of no newer one does what it says.
-static bool is_to_rebuild(struct sim_node *n, lh_err err, const char *text)
-{
-    bool refuses = err == LH_ERR_FENCED && strstr(text, "rebuild.damaged: followers");
-    if (!refuses || !sim_standbys(n->sim)) return false;
-    if (!n->lost_end) sim_fail(n->sim, "%s lost nothing, and refuses its log: %s", n->name, text);
-    n->rebuilds = true;
-    return true;
-}
-
 static void stops(void *arg)
 {
     struct sim_node *n = arg;
@@ -92,7 +80,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
         sim_trace(n->sim, "%s's zombie stops: %s", n->name, text);
         return;
     }
-    bool rebuilds = is_to_rebuild(n, err, text), old = old_copy(n, err, text);
+    bool rebuilds = sim_operator_rebuilds(n, err, text), old = old_copy(n, err, text);
     bool fenced = !rebuilds && taken_over(n, err);
     n->stands_by |= fenced;
     if (fenced) sim_operator_refused(n);

@@ -342,7 +342,9 @@ void sim_operator_start(struct sim *s);
 // A former owner that goes on: its setting is what it was before, for the next start.
 void sim_operator_sees(struct sim_node *n);
 void sim_operator_refused(struct sim_node *n); // the shard is another server's, it says
-void sim_disk_limit(struct sim_node *n);       // its disk's bytes hold from here on
+// It stops because its log looks like an older copy's: does an operator let it rebuild its shards?
+bool sim_operator_rebuilds(struct sim_node *n, lh_err err, const char *text);
+void sim_disk_limit(struct sim_node *n); // its disk's bytes hold from here on
 void sim_faults_start(struct sim *s);
 void sim_place_far(struct sim *s); // chooses the nodes with long paths, the coordinator never
 // A server's disk may be lost while a worker's is there that has a copy of the stable point: the

@@ -65,6 +65,19 @@ void sim_operator_refused(struct sim_node *n)
     n->gives_up = false;
 }
 
+// Its log lost its end, and with it the beginning of an epoch that was served from it: to the
+// server that is an older copy of its directory, which it refuses
+// (server/docs/0000-protocol.md#rule-27). The operator knows of no newer one, and does what it
+// says.
+bool sim_operator_rebuilds(struct sim_node *n, lh_err err, const char *text)
+{
+    bool refuses = err == LH_ERR_FENCED && strstr(text, "rebuild.damaged: followers");
+    if (!refuses || !sim_standbys(n->sim)) return false;
+    if (!n->lost_end) sim_fail(n->sim, "%s lost nothing, and refuses its log: %s", n->name, text);
+    n->rebuilds = true;
+    return true;
+}
+
 // The server that says that it waits for the shard's standby; NULL: none does.
 static struct sim_node *waiting_owner(struct sim *s, uint32_t shard)
 {
