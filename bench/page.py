@@ -101,7 +101,8 @@ def beside(row):
     spread = ""
     if "ratio_min" in row:
         spread = f" ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
-    return (f"{row['ratio']:.2f}{spread} of {number(row['against_value'])} {row['unit']}: "
+    ratio = f"{row['ratio']:.2g}" if 0 < row["ratio"] < 0.01 else f"{row['ratio']:.2f}"
+    return (f"{ratio}{spread} of {number(row['against_value'])} {row['unit']}: "
             f"{row.get('against', '')}")
 
 

@@ -210,6 +210,23 @@ SECTIONS = (
                    peers="100m.150ms-100mbit", log=True)),
         peers=True),
     Section(
+        "frontdoor", "A PyTorch loop beside its peers",
+        "The same loop in two regions over emulated links, once for each way to synchronise it: "
+        "seconds that a window of h steps takes more than one that synchronises nothing, as "
+        "seconds and as a share of the window, and bytes over the first region's links. What is "
+        "exchanged differs: longhaul sends 64 of 4096 values as signs, the peers every value in "
+        "fp32, as they do by default. What that does to the loss is another question: "
+        "[learning](../learning). [How it is measured](../frontdoor)",
+        targets=(
+            Target("frontdoor.longhaul.share_percent", "value", "at most", 2, unit="%"),
+            Target("frontdoor.longhaul.lost_s", "ratio", "at most", 1),
+            Target("frontdoor.longhaul.sent_bytes", "ratio", "at most", 1),
+        ),
+        bars=(Bars("frontdoor-lost.svg", "seconds of training lost a synchronisation",
+                   "frontdoor.", "value", "s", only=tuple(
+                       f"{arm}.lost_s" for arm in ("longhaul", "gloo", "torchft",
+                                                   "torchft-streaming", "hivemind"))),)),
+    Section(
         "drill", "Cuts, storms and kills on long and bad links",
         "README's settings, a small model, six places harder than three-regions.world: what "
         "each is stands in the conditions, and as settings in [drill](../drill). Each figure is "
