@@ -125,7 +125,9 @@ static size_t unpack_q2(const uint8_t *in, size_t n, const float level[2], float
     __m256 lower = _mm256_set1_ps(level[0]), upper = _mm256_set1_ps(level[1]);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        __m256i codes = _mm256_set1_epi32(in[i / 4] | in[i / 4 + 1] << 8);
+        uint16_t half;
+        memcpy(&half, in + i / 4, sizeof half);
+        __m256i codes = _mm256_set1_epi32(half);
         __m256i sign = _mm256_sllv_epi32(codes, shift); // each code's two bits at the top
         __m256 size =
             _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(sign, 1)));
