@@ -211,34 +211,6 @@ SECTIONS = (
                    peers="100m.150ms-100mbit", log=True)),
         peers=True),
     Section(
-        "frontdoor", "A PyTorch loop beside its peers",
-        "The same loop in two regions over emulated links, once for each way to synchronise it: "
-        "seconds that a window of h steps takes more than one that synchronises nothing, as "
-        "seconds and as a share of the window, and bytes over the first region's links. What is "
-        "exchanged differs: longhaul sends 64 of 4096 values as signs, the peers every value in "
-        "fp32, as they do by default. What that does to the loss is another question: "
-        "[learning](../learning). [How it is measured](../frontdoor)",
-        targets=(
-            Target("frontdoor.longhaul.share_percent", "value", "at most", 2, unit="%"),
-            Target("frontdoor.longhaul.lost_s", "ratio", "at most", 1),
-            Target("frontdoor.longhaul.sent_bytes", "ratio", "at most", 1),
-        ),
-        bars=(Bars("frontdoor-lost.svg", "seconds of training lost a synchronisation",
-                   "frontdoor.", "value", "s", only=tuple(
-                       f"{arm}.lost_s" for arm in ("longhaul", "gloo", "torchft",
-                                                   "torchft-streaming", "hivemind"))),)),
-    Section(
-        "showcase", "A model fine-tuned by three regions together, beside each region alone",
-        "A model of Hugging Face's is trained on one language and fine-tuned on three others, by "
-        "each region on its own texts and by the three in one run over emulated links, in full "
-        "and with adapters of rank 16 (LoRA). A ratio is the run's held-out loss by that of the "
-        "region alone. [How it is done](../showcase)",
-        targets=tuple(Target(f"showcase.{arm}.{region}.{language}", "ratio", "at most", 1)
-                      for arm in ("full", "lora") for region in ("asia", "europe", "america")
-                      for language in ("de", "fr", "es")),
-        bars=(Bars("showcase-loss.svg", "mean held-out loss of three languages, nats per byte",
-                   "showcase.mean.", "value", "nat"),)),
-    Section(
         "drill", "Cuts, storms and kills on long and bad links",
         "README's settings, a small model, six places harder than three-regions.world: what "
         "each is stands in the conditions, and as settings in [drill](../drill). Each figure is "
