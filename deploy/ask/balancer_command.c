@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "deploy/ask/admin.h"
+#include "deploy/ask/balancer.h"
 #include "deploy/tool/commands.h"
 #include "longhaul/v1/member.pb-c.h"
 
@@ -23,6 +24,23 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *m)
     return LH_OK;
 }
 
+lh_err dp_balancer_check(const json_t *status)
+{
+    if (json_object_get(status, "balancer")) return LH_OK;
+    return lh_fail(LH_ERR_UNSUPPORTED,
+                   "this coordinator is of an older version, whose units follow "
+                   "no orders: update it");
+}
+
+static LH_MUST lh_err check_coordinator(struct request *q)
+{
+    json_t *status;
+    LH_TRY(dp_admin_status(&q->admin, &status));
+    lh_err err = dp_balancer_check(status);
+    json_decref(status);
+    return err;
+}
+
 static LH_MUST lh_err ask(struct request *q)
 {
     Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
@@ -30,6 +48,7 @@ static LH_MUST lh_err ask(struct request *q)
     m.unit = q->unit;
     m.to = (char *)(uintptr_t)(q->to ? q->to : "");
     lh_err err = dp_admin_open(&q->admin);
+    if (!err) err = check_coordinator(q);
     if (!err)
         err = dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
                            take_answer, q);

@@ -4,12 +4,13 @@
 Each case is a run on loopback of a coordinator, two servers and three workers, of which some are of
 the older build; the older build's tool makes its files. In the middle a server, a worker and the
 coordinator are killed with -9 and started again. A run is served where it ends with equal replicas
-and each unit credited once. What the programs say above INFO is printed, for whoever is refused has
-to hear why. It needs two builds, so ctest does not run it.
+and each unit credited once. What one build does not know is refused, with a word that says so. What
+the programs say above INFO is printed. It needs two builds, so ctest does not run it.
 """
 import argparse
 import collections
 import os
+import shutil
 import sys
 
 from loopback import mark, trained_on
@@ -26,25 +27,31 @@ BESIDE = {"none": set(), "worker": {"asia-0"}, "workers": WORKERS, "server": {"s
 # older nodes of a run whose first server is taken over from by its standby
 TAKEN_OVER = {"owner": {"shard-0"}, "standby": {"standby-0"},
               "coordinator_of_standby": {"coordinator"}}
+# older nodes of a run in which a standby is asked for a shard, by the newer build's tool
+MOVED = {"move_from": {"shard-0"}, "move_to": {"standby-0"}, "move_by": {"coordinator"}}
+# older nodes of a run in which a server loses its disk
+LOST = {"lost_disk_workers": WORKERS, "lost_disk_server": {"shard-1"},
+        "lost_disk_coordinator": {"coordinator"}}
 
 
 class Mixed(World):
     """A run in which the nodes of these names are of the older build."""
 
     def __init__(self, given, older):
-        self.newer, self.older = given.new, older
+        self.newer, self.old, self.older = given.new, given.old, older
         super().__init__(given.old, units=given.units, keep=given.keep)
+        self.build = given.new
 
     def program(self, name):
         return name if os.path.isabs(name) else super().program(name)
 
     def of_its_build(self, node):
         name = os.path.basename(node.program)
-        build = self.build if node.name in self.older else self.newer
+        build = self.old if node.name in self.older else self.newer
         node.program = os.path.join(build, ROOM[name], name)
         return node
 
-    def start_all(self, standby):
+    def start_all(self, standby=False):
         self.the_coordinator = self.of_its_build(self.coordinator()).start().listening()
         more = {"acknowledge": "replicated"} if standby else {}
         self.servers = [self.server(i, self.the_coordinator, **more) for i in (0, 1)]
@@ -83,7 +90,7 @@ class Mixed(World):
 
 
 def beside(world):
-    world.start_all(standby=False)
+    world.start_all()
     for node in (world.servers[1], world.workers[0], world.the_coordinator):
         node.kill()
         world.again(node)
@@ -91,23 +98,59 @@ def beside(world):
     world.ends(world.servers)
 
 
-def take_over(world):
+def change_hands(world, how):
+    """Shard 0 goes to its standby, and its former owner stands by."""
     world.start_all(standby=True)
     owner, other, standby = world.servers
     until("the standby is in sync", lambda: any(
         s.get("in_sync", {}).get("state") == "in sync" for s in owner.shards()))
     world.train_on("the standby is there")
-    owner.kill()
-    world.train_on("the take-over")
+    how(owner, standby)
+    world.train_on("the shard has changed hands")
     owner.settings["role"] = "standby"
     world.again(owner)
     world.train_on("the former owner stands by")
     world.ends([standby, other])
 
 
+def take_over(world):
+    change_hands(world, lambda owner, standby: owner.kill())
+
+
+def move(world):
+    def ask(owner, standby):
+        said = world.tool("move", standby.name, *world.admin(world.the_coordinator))
+        check("1 shard to go to" in said, said)
+        check(owner.end() != 0, f"{owner.name} ended as if all was well")
+    change_hands(world, ask)
+
+
+def lose_disk(world):
+    world.start_all()
+    server = world.servers[1]
+    until("a point of each shard is stable", lambda: all(
+        s["stable"] for s in world.the_coordinator.status().get("shards", [{"stable": 0}])))
+    server.kill()
+    shutil.rmtree(server.dir)
+    world.again(server)
+    world.train_on("the loss of a disk")
+    world.ends(world.servers)
+
+
+def epochs(world):
+    """A worker that knows one epoch of the data alone, in a run of two."""
+    coordinator = world.coordinator(**{"coordinator.epochs": 2})
+    world.of_its_build(coordinator).start().listening()
+    worker = world.worker("asia", coordinator)
+    world.of_its_build(worker).start()
+    check(worker.end() != 0, f"{worker.name} ended as if all was well")
+    check(worker.says("the run has 2 data epochs", "older version"), worker.tail())
+    return "refused"
+
+
 def exchange(world, older):
     """All of one build, killed with -9 in the middle, go on as programs of the other one."""
-    world.start_all(standby=False)
+    world.start_all()
     nodes = [world.the_coordinator, *world.servers, *world.workers]
     for node in nodes:
         node.kill()
@@ -118,9 +161,23 @@ def exchange(world, older):
     world.ends(world.servers)
 
 
+def orders(world):
+    """The newer build's tool asks an older coordinator for what that one does not know."""
+    coordinator = world.of_its_build(world.coordinator()).start().listening()
+    asks = world.admin(coordinator)
+    world.tool("get", "members", *asks)
+    code, said, complaint = world.try_tool("balancer", "freeze", *asks)
+    coordinator.must_stop()
+    check(code and "older version" in complaint, f"{code}: {said}{complaint}")
+    return "refused"
+
+
 def cases():
     found = {name: (older, beside) for name, older in BESIDE.items()}
-    found.update({name: (older, take_over) for name, older in TAKEN_OVER.items()})
+    for play, more in ((take_over, TAKEN_OVER), (move, MOVED), (lose_disk, LOST)):
+        found.update({name: (older, play) for name, older in more.items()})
+    found["epochs"] = (WORKERS, epochs)
+    found["orders"] = ({"coordinator"}, orders)
     found["to_newer"] = (ALL, lambda world: exchange(world, set()))
     found["to_older"] = (set(), lambda world: exchange(world, ALL))
     return found
@@ -144,15 +201,14 @@ def tell(world):
 def run(name, given):
     older, play = cases()[name]
     world = Mixed(given, older)
-    said = "served"
     try:
-        play(world)
+        said = play(world) or "served"
     except Failure as failure:
-        said = f"not served: {failure}"
+        said = f"failed: {failure}"
     print(f"{name}: {said}", flush=True)
     tell(world)
     world.close()
-    return said == "served"
+    return not said.startswith("failed")
 
 
 def main():
