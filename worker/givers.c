@@ -33,7 +33,10 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
         if (h->trip.mean_us) h->row.trip = &h->trip;
         t->row[m->n_away++] = &h->row;
     }
+    for (uint32_t i = 0; t && i < t->refused_count; i++)
+        if (!t->refused[i].open) t->told[m->n_refused++] = t->refused[i].unit;
     if (t) m->away = t->row;
+    if (t) m->refused = t->told;
 }
 
 static bool is_named(const struct wk_travel_home *h, const char *address, size_t n,
@@ -54,6 +57,7 @@ static void add_giver(struct wk_worker *w, struct wk_travel_home *h, const char 
     if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
     memcpy(g->address, address, strlen(address) + 1);
     h->givers++;
+    h->open_ns = 0; // it may have what did not come from others
 }
 
 // A coordinator that has just started names none until servers have told it: those that were known
@@ -131,9 +135,14 @@ json_t *wk_travel_status(const struct wk_worker *w)
         json_decref(homes);
         return NULL;
     }
-    return json_pack("{s:I s:I s:I s:I s:I s:I s:o}", "units", (json_int_t)t->count.units, "bytes",
-                     (json_int_t)t->count.bytes, "wire_bytes", (json_int_t)t->count.wire_bytes,
-                     "returned", (json_int_t)t->count.returned, "failed",
-                     (json_int_t)t->count.failed, "held_bytes", (json_int_t)t->bytes, "away",
-                     homes);
+    json_t *refused = json_array();
+    for (uint32_t i = 0; i < t->refused_count; i++)
+        if (!t->refused[i].open)
+            json_array_append_new(refused, json_integer((json_int_t)t->refused[i].unit));
+    return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:o s:o}", "units",
+                     (json_int_t)t->count.units, "bytes", (json_int_t)t->count.bytes, "wire_bytes",
+                     (json_int_t)t->count.wire_bytes, "returned", (json_int_t)t->count.returned,
+                     "given_up", (json_int_t)t->count.given_up, "failed",
+                     (json_int_t)t->count.failed, "refusals", (json_int_t)t->count.refusals,
+                     "held_bytes", (json_int_t)t->bytes, "refused", refused, "away", homes);
 }

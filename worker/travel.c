@@ -6,16 +6,13 @@
 // 2. What arrives counts only with the sha256 of the data's manifest. It is kept in memory until
 //    the unit has left the queue: trained, recalled, or parked.
 // 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region;
-//    one that is busy with others is waited for, as long as something comes. Then the home is
-//    closed for a while: units of it that nobody has begun are given back with the next lease
-//    request, which says so. A unit that is begun waits: it is trained nowhere else.
-// 4. Units are given back by the usual way of recalls: a unit that the coordinator does not hear to
-//    be back is listed again, comes into the queue, and is given back with the next request.
-// 5. Units are asked for in the queue's order, as far as a step sees it: what is kept is trained,
+//    one that is busy with others is waited for, as long as something comes. Then the unit alone is
+//    refused where a giver's answer, or what came, was about it; else its home is closed (homes.c).
+// 4. Units are asked for in the queue's order, as far as a step sees it: what is kept is trained,
 //    and makes room for the next one.
-// 6. A home's calls are as many as its rate lets move well within a deadline; one until that is
+// 5. A home's calls are as many as its rate lets move well within a deadline; one until that is
 //    known, and after one that did not move.
-// 7. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
+// 6. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
 //    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
 #include "worker/travel_state.h"
 
@@ -31,13 +28,13 @@
 #include "worker/units.h"
 
 enum {
-    TRIES = 3,      // tries of a unit until its home is closed
+    TRIES = 3,      // tries of a unit until it is refused, or its home is closed
     BUSY_TRIES = 8, // answers "busy" that count as one try
     PARTS_A_DEADLINE = 4,
 };
-static const int64_t LOOK_NS = 200 * LH_MS; // while something is on its way
-static const int64_t CLOSED_NS = 10 * LH_SECOND, CLOSED_MAX_NS = 300 * LH_SECOND;
-static const int64_t SAMPLE_NS = LH_SECOND; // the rate is that of so long
+static const int64_t LOOK_NS = 200 * LH_MS;      // while something is on its way
+static const int64_t SERVED_NS = 10 * LH_SECOND; // a giver that sent a unit lately is only busy
+static const int64_t SAMPLE_NS = LH_SECOND;      // the rate is that of so long
 
 static uint64_t data_of(const struct wk_worker *w, uint64_t unit)
 {
@@ -87,76 +84,6 @@ static void mark_here(struct wk_travel_unit *a)
     wk_changed(w);
 }
 
-// ---------------------------------------------------------------- a home that is closed
-
-static bool must_go(const struct wk_worker *w, const struct wk_queued *q,
-                    const struct wk_travel_home *h)
-{
-    const char *home = w->conf.units->unit[data_of(w, q->unit)].home;
-    return !q->here && !strcmp(home, h->region) && !wk_units_begun(w, q);
-}
-
-// Units of the home that nobody has begun leave the queue, and are listed for the next request.
-static void hand_back(struct wk_worker *w, struct wk_travel_home *h)
-{
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->queued; i++) {
-        struct wk_queued q = w->queue[i];
-        if (w->returned_count < LH_RECALLS_MAX && must_go(w, &q, h)) {
-            w->returned[w->returned_count++] = q.unit;
-            w->travel->count.returned++;
-            h->returned++;
-        } else {
-            w->queue[kept++] = q;
-        }
-    }
-    if (kept == w->queued) return;
-    w->queued = kept;
-    wk_changed(w); // the request goes out soon
-}
-
-void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why)
-{
-    if (h->closed) return;
-    int64_t wait = CLOSED_NS << (h->closings < 5 ? h->closings : 5);
-    if (wait > CLOSED_MAX_NS) wait = CLOSED_MAX_NS;
-    h->closed = true;
-    h->closings++;
-    h->returned = 0;
-    h->open_ns = lh_now(w->conf.env) + wait;
-    for (struct wk_travel_unit *a = w->travel->arrival; a < w->travel->arrival + WK_ARRIVALS_MAX;
-         a++)
-        if (a->state != WK_TRAVEL_FREE && &w->travel->home[a->home] == h) a->tries = 0;
-    hand_back(w, h);
-    lh_logf(w->conf.log, LH_WARN, "units.closed",
-            "units of region %s do not reach this worker: %s; %" PRIu64
-            " are given back, the next try is in %" PRId64 " s",
-            h->region, why, h->returned, wait / LH_SECOND);
-}
-
-static void open_homes(struct wk_worker *w)
-{
-    int64_t now = lh_now(w->conf.env);
-    for (uint32_t i = 0; i < w->travel->homes; i++) {
-        struct wk_travel_home *h = &w->travel->home[i];
-        if (!h->closed) continue;
-        if (now < h->open_ns) continue;
-        h->closed = false;
-        h->without = 0;
-        lh_logf(w->conf.log, LH_INFO, "units.open", "units of region %s are asked for again",
-                h->region);
-    }
-}
-
-// Not sooner than the request that is due: a coordinator that leases them again all the same, as an
-// older one does, is asked once a second.
-void wk_travel_give_back(struct wk_worker *w)
-{
-    struct wk_travel *t = w->travel;
-    for (uint32_t i = 0; t && i < t->homes; i++)
-        if (t->home[i].closed) hand_back(w, &t->home[i]);
-}
-
 // ---------------------------------------------------------------- rate
 
 // Ends a stretch of time in which units were on their way.
@@ -188,6 +115,34 @@ static void call_ended(struct wk_worker *w, struct wk_travel_home *h, uint64_t b
 
 // ---------------------------------------------------------------- what came
 
+// Is it the unit's own: damaged, missing, or not to be had, whatever else its giver gives?
+static bool is_of_the_unit(lh_err err)
+{
+    switch (err) {
+    case LH_ERR_MALFORMED: // what came has another sha256, or another length
+    case LH_ERR_TOO_LARGE:
+    case LH_ERR_DENIED:
+    case LH_ERR_NOT_FOUND:
+    case LH_ERR_IO:
+    case LH_ERR_CORRUPT: return true;
+    default: return false;
+    }
+}
+
+static void refuse(struct wk_travel_unit *a, const char *text)
+{
+    struct wk_worker *w = a->w;
+    struct wk_travel_home *h = &w->travel->home[a->home];
+    uint32_t place = (uint32_t)(a - w->travel->arrival) + 1;
+    uint64_t unit = a->unit;
+    char why[WK_TRAVEL_TEXT_BYTES]; // `text` may be the place's own
+    snprintf(why, sizeof why, "%s", text);
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].arrival == place) w->queue[i].arrival = 0;
+    release(a);
+    wk_travel_refuse(w, h, unit, why);
+}
+
 static void failed(struct wk_travel_unit *a, lh_err err, const char *text)
 {
     struct wk_worker *w = a->w;
@@ -199,18 +154,23 @@ static void failed(struct wk_travel_unit *a, lh_err err, const char *text)
         return;
     }
     w->travel->count.failed++;
-    bool served = h->arrived_ns && lh_now(w->conf.env) - h->arrived_ns < CLOSED_NS;
+    bool served = h->arrived_ns && lh_now(w->conf.env) - h->arrived_ns < SERVED_NS;
     if (err != LH_ERR_BUSY || (++a->busy % BUSY_TRIES == 0 && !served)) {
         a->tries++;
         a->giver++; // another one, where there is one
     }
+    a->its_own |= is_of_the_unit(err);
     uint32_t wait = a->tries;
     a->state = WK_TRAVEL_WAITING;
     a->try_ns = lh_now(w->conf.env) + wk_backoff(w, &wait, err);
     lh_log_peer(w->conf.log, LH_WARN, "unit.failed", "unit %" PRIu64 " of region %s: %s", a->unit,
                 h->region, text);
-    if (a->tries >= TRIES) wk_travel_close_home(w, h, text);
     look_again(w);
+    if (a->tries < TRIES) return;
+    if (a->its_own)
+        refuse(a, text);
+    else
+        wk_travel_close_home(w, h, text);
 }
 
 static lh_err check(struct wk_travel_unit *a, uint8_t *tokens, size_t n)
@@ -221,8 +181,9 @@ static lh_err check(struct wk_travel_unit *a, uint8_t *tokens, size_t n)
         LH_TRY(lh_unshrink(lh_buf_span(&a->got), tokens, n));
     else
         memcpy(tokens, a->got.data, n);
-    if (EVP_Digest(tokens, n, is, NULL, EVP_sha256(), NULL) != 1 ||
-        memcmp(is, u->sha256, sizeof u->sha256) != 0)
+    bool whole = EVP_Digest(tokens, n, is, NULL, EVP_sha256(), NULL) == 1 &&
+                 memcmp(is, u->sha256, sizeof u->sha256) == 0;
+    if (!whole && !LH_BUG("unit_unchecked"))
         return lh_fail(LH_ERR_MALFORMED, "what came does not have the sha256 of the manifest");
     return a->w->conf.travel->keep(a->w->conf.travel->arg, a->unit, tokens, n);
 }
@@ -253,9 +214,7 @@ static void checked(void *arg)
     w->travel->count.bytes += bytes_of(w, a->unit);
     w->travel->count.wire_bytes += a->sent_bytes;
     lh_buf_free(&a->got);
-    h->closings = 0;
-    h->slow = false;
-    h->arrived_ns = lh_now(w->conf.env);
+    wk_travel_arrived(w, h, a->unit);
     lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
             "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,
             h->region, bytes_of(w, a->unit), a->sent_bytes);
@@ -499,7 +458,8 @@ static void look_at_queue(struct wk_worker *w)
     for (uint32_t i = 0; i < w->queued; i++) {
         struct wk_queued *q = &w->queue[i];
         struct wk_travel_unit *a = q->arrival ? &t->arrival[q->arrival - 1] : NULL;
-        if (!q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX)
+        bool looked_for = !q->arrival && !q->here && i < w->conf.queue_units && i < LH_WINDOW_MAX;
+        if (looked_for && !wk_travel_is_refused(w, data_of(w, q->unit)))
             a = place_for(w, data_of(w, q->unit));
         if (!a) continue;
         q->arrival = (uint16_t)(a - t->arrival + 1);
@@ -540,9 +500,8 @@ static void look_again(struct wk_worker *w)
 void wk_travel_look(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
-    bool busy = false;
     if (!t || w->stopped) return;
-    open_homes(w);
+    bool busy = wk_travel_open(w);
     for (uint32_t i = 0; i < WK_ARRIVALS_MAX; i++) t->arrival[i].wanted = false;
     look_at_queue(w);
     drop_unwanted(w);
@@ -551,6 +510,5 @@ void wk_travel_look(struct wk_worker *w)
         if (a->state == WK_TRAVEL_ASKING) end_if_silent(a);
         busy |= a->state != WK_TRAVEL_FREE && a->state != WK_TRAVEL_HERE;
     }
-    for (uint32_t i = 0; i < t->homes; i++) busy |= t->home[i].closed;
     if (busy) look_again(w);
 }

@@ -1,4 +1,4 @@
-// State of units that travel, which travel.c and givers.c share. Nobody else includes it.
+// State of units that travel, which travel.c, homes.c and givers.c share. Nobody else includes it.
 #ifndef WK_TRAVEL_STATE_H
 #define WK_TRAVEL_STATE_H
 
@@ -36,6 +36,7 @@ struct wk_travel_unit {
     uint32_t giver, tries, busy;
     int64_t try_ns, moved_ns; // no try before; when the call moved last
     bool late;                // its call was ended for silence
+    bool its_own;             // a try failed for the unit itself, whoever gives it
     bool told, lz4;           // the first message came, and says so
     uint64_t sent_bytes;
     struct lh_buf got;
@@ -59,6 +60,7 @@ struct wk_travel_home {
     int64_t open_ns;   // when it is tried again
     uint32_t closings; // closings without an arrival since
     uint64_t returned; // units that were given back since it closed
+    uint32_t refusals; // units that were refused in a row: none has arrived since
     bool slow;         // a call did not move; nothing has arrived since
     int64_t arrived_ns;
     // what arrives
@@ -72,6 +74,14 @@ struct wk_travel_home {
     Longhaul__V1__Trip trip;
 };
 
+// A unit of the data that did not arrive, while others of its home may.
+struct wk_travel_refused {
+    uint64_t unit;
+    uint32_t times;  // times that it was refused without an arrival
+    bool open;       // it is asked for again
+    int64_t open_ns; // when it is
+};
+
 struct wk_travel {
     struct wk_travel_unit arrival[WK_ARRIVALS_MAX];
     struct wk_travel_home home[LH_AWAY_MAX];
@@ -80,12 +90,23 @@ struct wk_travel {
     uint64_t bytes; // kept or on their way
     uint64_t sure;  // kept, or looked for and perhaps kept
     uint64_t timer;
+    struct wk_travel_refused refused[LH_REFUSED_MAX];
+    uint32_t refused_count;
+    uint64_t told[LH_REFUSED_MAX]; // what a request says of them
     struct {
-        uint64_t units, bytes, wire_bytes, returned, failed;
+        uint64_t units, bytes, wire_bytes, returned, given_up, failed, refusals;
     } count;
 };
 
+// ---- homes.c
 // The home's units don't reach this worker: they are given back, and asked for again later.
 void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why);
+// A single unit of the data does not, whose place is empty by now: the same of it alone.
+void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit,
+                      const char *why);
+bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit); // a unit of the data
+void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit);
+// Opens homes and units whose pause is over. True: others still wait for theirs.
+bool wk_travel_open(struct wk_worker *w);
 
 #endif

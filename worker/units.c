@@ -57,15 +57,28 @@ static uint64_t resumed(struct wk_worker *w, uint64_t unit)
     return 0;
 }
 
-void wk_units_park(struct wk_worker *w)
+// Others may have had them credited since.
+static void forget_credited(struct wk_worker *w)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < w->resume_count; i++) { // others may have had them credited since
+    for (uint32_t i = 0; i < w->resume_count; i++) {
         uint64_t u = w->resume[i].unit;
         if (!lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u))
             w->resume[kept++] = w->resume[i];
     }
     w->resume_count = kept;
+}
+
+void wk_units_keep_position(struct wk_worker *w, uint64_t unit, uint64_t tokens)
+{
+    forget_credited(w);
+    if (w->resume_count < WK_POSITIONS_MAX)
+        w->resume[w->resume_count++] = (struct wk_position){unit, tokens};
+}
+
+void wk_units_park(struct wk_worker *w)
+{
+    forget_credited(w);
     for (uint32_t i = 0; i < w->queued; i++)
         if (w->queue[i].done &&
             w->resume_count < WK_POSITIONS_MAX) // too many: from its start again
@@ -125,7 +138,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
         if (u >= units_of_run(w) || index_of(w, u, &at) < w->queued || claimed(w, u)) continue;
         if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         struct wk_queued q = {.unit = u, .tokens = lh_units_at(w->conf.units, u)->tokens};
-        q.here = !w->conf.travel || is_own(w, u);
+        q.here = !w->conf.travel || is_own(w, u) || LH_BUG("here_early");
         q.done = resumed(w, u);
         if (q.done >= q.tokens) { // every shard's pushes hold it, only its claim was lost
             wk_units_finished(w, u, 0);

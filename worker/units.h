@@ -15,6 +15,9 @@ uint32_t wk_units_wanted(const struct wk_worker *w);
 // Units that others had credited leave the queue: what they hold is trained, and a claim of theirs
 // would credit nothing.
 void wk_units_drop_credited(struct wk_worker *w);
+// Remembers in w->resume how far a unit was trained that leaves the queue: if it comes back it goes
+// on from there. One that finds no room is trained from its start.
+void wk_units_keep_position(struct wk_worker *w, uint64_t unit, uint64_t tokens);
 // The whole queue leaves; how far its units were trained is remembered in w->resume.
 void wk_units_park(struct wk_worker *w);
 // Tells the trainer which of the queue's first units come soon.

@@ -24,6 +24,7 @@ enum {
     // Units asked back with one answer, an eighth of LH_LEASES_MAX; the rest follow a second later.
     LH_RECALLS_MAX = 512,
     LH_AWAY_MAX = 64,               // home regions that a worker may say are away
+    LH_REFUSED_MAX = 64,            // single units that do not reach a worker, and that it names
     LH_GIVERS_MAX = 64,             // servers that give units, and are told to workers
     LH_TRAVEL_BYTES_MAX = 32 << 20, // a unit that travels: both ends hold it in memory twice
     // Bulk bytes of one message of such a unit: its call is seen to move on a link of 70 kbit/s,
@@ -98,7 +99,8 @@ LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                  "the answer to a lease request fits a message");
 LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                          LH_SHARDS_MAX * 2 * LH_POINT_WIRE_BYTES +
-                         LH_PATHS_MAX * LH_PATH_WIRE_BYTES + LH_AWAY_MAX * LH_AWAY_WIRE_BYTES <=
+                         LH_PATHS_MAX * LH_PATH_WIRE_BYTES + LH_AWAY_MAX * LH_AWAY_WIRE_BYTES +
+                         LH_REFUSED_MAX * LH_UNIT_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,

@@ -103,6 +103,10 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct ps_co_measured measured;
     struct ps_co_away *away; // LH_AWAY_MAX of them; NULL: none was ever told
     uint32_t aways;
+    // balance/away.c: units of the data that don't reach it, LH_REFUSED_MAX of them; NULL: none was
+    // ever told.
+    uint64_t *refused;
+    uint32_t refused_count;
     struct lh_machine machine; // machine.c: as it said when it joined in this life
     struct ps_co_pace pace;
     struct ps_co_held held;

@@ -165,7 +165,7 @@ static lh_err look_at_held(struct ps_co_asking *a)
 static lh_err grant(struct ps_co_asking *a)
 {
     LH_TRY(ps_co_lease_settle(a->c));
-    if (a->ahead) LH_TRY(take_returned(a));
+    LH_TRY(take_returned(a)); // units that do not reach it come back without leases ahead, too
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
     if (!a->open) return LH_OK;

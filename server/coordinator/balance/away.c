@@ -3,8 +3,8 @@
 // 1. Nothing of it is stored: servers and workers say it anew about once a second. A giver that
 //    falls silent stays on the list: the worker that can't reach it finds that out, and says that
 //    the home is closed to it.
-// 2. A home that is closed to a worker is not leased to it, recalled for it, or kept for it
-//    (lease.c). The worker opens it again by itself.
+// 2. A home that is closed to a worker, or a unit that is refused to it, is not leased to it,
+//    recalled for it, or kept for it (lease.c). The worker opens it again by itself.
 #include "server/coordinator/balance/away.h"
 
 #include <math.h>
@@ -92,9 +92,19 @@ static double number(double x)
     return isfinite(x) && x > 0 ? x : 0;
 }
 
+static void take_refused(const struct ps_coordinator *c, struct ps_co_worker *w,
+                         const Longhaul__V1__LeaseRequest *m)
+{
+    w->refused_count = 0;
+    if (m->n_refused && !w->refused) w->refused = calloc(LH_REFUSED_MAX, sizeof *w->refused);
+    for (size_t i = 0; w->refused && i < m->n_refused && i < LH_REFUSED_MAX; i++)
+        if (m->refused[i] < c->conf.units->count) w->refused[w->refused_count++] = m->refused[i];
+}
+
 void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m)
 {
     struct ps_co_worker *w = &c->worker[worker];
+    take_refused(c, w, m);
     size_t n = m->n_away < LH_AWAY_MAX ? m->n_away : LH_AWAY_MAX;
     w->aways = 0;
     if (n && !w->away) w->away = calloc(LH_AWAY_MAX, sizeof *w->away);
@@ -115,8 +125,10 @@ void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const Longhaul__
 void ps_co_forget_away(struct ps_co_worker *w)
 {
     free(w->away);
+    free(w->refused);
     w->away = NULL;
-    w->aways = 0;
+    w->refused = NULL;
+    w->aways = w->refused_count = 0;
 }
 
 const struct ps_co_away *ps_co_away_of(const struct ps_co_worker *w, uint32_t home)
@@ -130,6 +142,14 @@ bool ps_co_is_closed(const struct ps_coordinator *c, uint32_t home, uint32_t wor
 {
     const struct ps_co_away *a = ps_co_away_of(&c->worker[worker], home);
     return a && a->closed;
+}
+
+bool ps_co_is_refused(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    const struct ps_co_worker *w = &c->worker[worker];
+    for (uint32_t i = 0; i < w->refused_count; i++)
+        if (w->refused[i] == unit % c->conf.units->count) return true;
+    return false;
 }
 
 double ps_co_arrival_s(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
@@ -154,8 +174,11 @@ void ps_co_tell_away(const struct ps_coordinator *c, const struct ps_co_worker *
             json_object_set_new(one, "rtt_ms", json_real((double)a->trip.mean_ns / LH_MS));
         json_array_append_new(rows, one);
     }
-    if (w->aways)
-        json_object_set_new(row, "away", rows);
-    else
-        json_decref(rows);
+    json_t *refused = json_array();
+    for (uint32_t i = 0; i < w->refused_count; i++)
+        json_array_append_new(refused, json_integer((json_int_t)w->refused[i]));
+    if (w->aways) json_object_set(row, "away", rows);
+    if (w->refused_count) json_object_set(row, "refused", refused);
+    json_decref(rows);
+    json_decref(refused);
 }

@@ -19,12 +19,15 @@ void ps_co_take_away(struct ps_coordinator *c, uint32_t worker,
 void ps_co_forget_away(struct ps_co_worker *w);
 // The home's units don't reach this worker now.
 bool ps_co_is_closed(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
+// This unit of the run does not, whatever else of its home does.
+bool ps_co_is_refused(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
 // Gives what is known of the way from that home; NULL: the worker has its files.
 const struct ps_co_away *ps_co_away_of(const struct ps_co_worker *w, uint32_t home);
 // Seconds that a unit needs to reach this worker, where its last one did; 0: it lies there, or
 // nothing is known.
 double ps_co_arrival_s(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
-// Adds "away" to a worker's row of the status: [{"home", "closed", "mbit_s", "rtt_ms"}].
+// Adds "away" to a worker's row of the status: [{"home", "closed", "mbit_s", "rtt_ms"}], and
+// "refused": [unit of the data].
 void ps_co_tell_away(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row);
 
 #endif

@@ -191,12 +191,13 @@ lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
 void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker)
 {
     size_t n = 0;
-    bool closed = false;
+    bool closed = c->worker[worker].refused_count > 0;
     for (uint32_t i = 0; i < c->worker[worker].aways; i++)
         closed |= c->worker[worker].away[i].closed;
     uint32_t *list = closed ? ps_co_stock_wanted(c, worker, &n) : NULL;
     for (size_t i = 0; list && i < n; i++)
-        if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, list[i])].home, worker))
+        if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, list[i])].home, worker) ||
+            ps_co_is_refused(c, list[i], worker))
             ps_co_lease_want(c, list[i], 0);
     free(list); // without memory the worker gets them, and gives them back
 }
@@ -246,5 +247,6 @@ bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t wor
     const char *pinned = ps_co_pinned(c, unit);
     if (pinned && strcmp(pinned, c->worker[worker].region) != 0) return false;
     if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, unit)].home, worker)) return false;
+    if (ps_co_is_refused(c, unit, worker)) return false;
     return ps_co_unit(c, unit)->may_leave || ps_co_is_home(c, unit, worker);
 }

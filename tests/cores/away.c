@@ -1,0 +1,268 @@
+// Single units that do not reach a worker, while others of their home do; and begun ones whose
+// giver is gone (worker/homes.c, server/coordinator/balance/away.c).
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/lease.h"
+#include "tests/cores/trip.h"
+#include "tests/cores/words.h"
+
+enum { BAD = 4 }; // a unit of asia
+
+// The giver's own manifest: what it believes of its units.
+static struct lh_units copy_of(const struct lh_units *units)
+{
+    struct lh_units its = *units;
+    its.unit = calloc(its.count, sizeof *its.unit);
+    assert_non_null(its.unit);
+    memcpy(its.unit, units->unit, its.count * sizeof *its.unit);
+    return its;
+}
+
+// Everything but this unit is trained, and its home stays open.
+static void check_alone(struct trip *t)
+{
+    trip_run_until_credited(t, TRIP_UNITS - 1);
+    assert_int_equal(t->trained[BAD], 0);
+    assert_int_equal(t->arrived, TRIP_UNITS / 2 - 1);
+    assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    assert_true(rig_said(t->r, "unit.away") > 0);
+    assert_true(trip_told(t, "returned") > 0);
+}
+
+// It was given back by name, and the worker does not get it while it is refused.
+static void check_named(struct trip *t)
+{
+    const struct ps_coordinator *c = t->r->coordinator;
+    uint32_t named = 0;
+    for (int i = 0; i < 1200; i++) {
+        rig_run(t->r, 100 * LH_MS);
+        if (!ps_co_is_refused(c, BAD, 0)) continue;
+        named++;
+        assert_int_equal(c->lease[BAD], CO_FREE);
+        assert_false(ps_co_may_train(c, BAD, 0));
+        assert_true(ps_co_may_train(c, BAD + 2, 0));
+    }
+    assert_true(named > 100);
+}
+
+static void a_unit_that_the_giver_refuses_is_refused_alone(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    struct lh_units its = copy_of(&t->r->units); // it has the last word
+    its.unit[BAD].may_leave = false;
+    t->r->server->conf.units = &its;
+    trip_start_worker(t);
+    check_alone(t);
+    assert_true(t->r->server->give.count.refused > 0);
+    assert_true(rig_said(t->r, "may not leave region asia") > 0);
+    check_named(t);
+    t->r->server->conf.units = &t->r->units;
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    trip_over(t);
+    free(its.unit);
+}
+
+// The giver believes in what it sends.
+static void a_damaged_unit_is_refused_alone(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    uint8_t good[sizeof t->tokens];
+    struct lh_units its = copy_of(&t->r->units);
+    struct rig other = {.units = its};
+    memcpy(good, t->tokens, sizeof good);
+    t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
+    trip_write_file(t);
+    trip_hash(&other, t->tokens);
+    memcpy(t->tokens, good, sizeof good);
+    t->r->server->conf.units = &its;
+    trip_start_worker(t);
+    check_alone(t);
+    assert_true(rig_said(t->r, "does not have the sha256") > 0);
+    check_named(t);
+    trip_write_file(t);
+    t->r->server->conf.units = &t->r->units;
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    trip_over(t);
+    free(its.unit);
+}
+
+// The giver sees that its file is damaged, and says so.
+static void a_unit_that_is_damaged_at_its_home_is_refused_alone(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
+    trip_write_file(t);
+    t->tokens[BAD * TRIP_BYTES + 7] ^= 1;
+    trip_start_worker(t);
+    check_alone(t);
+    assert_true(rig_said(t->r, "sha256 is not the manifest's") > 0);
+    trip_write_file(t);
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    trip_over(t);
+}
+
+// Without leases ahead nothing is recalled; what is given back is free for others all the same.
+static void what_is_given_back_is_free_without_leases_ahead(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    const struct ps_coordinator *c = t->r->coordinator;
+    t->r->coordinator->conf.ride_out_ns = 0;
+    t->r->server->conf.units_dir = "";
+    trip_start_worker(t);
+    trip_run_until_credited(t, TRIP_UNITS / 2);
+    rig_run(t->r, 3 * LH_SECOND);
+    assert_true(ps_co_is_closed(c, 0, 0));
+    for (uint32_t i = 0; i < TRIP_UNITS; i += 2) assert_int_equal(c->lease[i], CO_FREE);
+    t->r->server->conf.units_dir = "units";
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    trip_over(t);
+}
+
+// ---------------------------------------------------------------- begun units
+
+// A unit of asia of which the shard's last cut holds a part; t->units: there is none now.
+static uint64_t part_of(const struct trip *t)
+{
+    const struct wk_slot *s = t->l.worker->shard[0].slot.committed;
+    for (uint32_t i = 0; i < s->position_count; i++)
+        if (s->position[i].unit % 2 == 0 && s->position[i].tokens < TRIP_TOKENS)
+            return s->position[i].unit;
+    return t->units;
+}
+
+// The worker is killed when a push holds a part of a unit of asia, and starts again; what had
+// arrived is gone. `address` alone gives units from then on, "": nobody does. Gives that unit.
+static uint64_t begin_again(struct trip *t, const char *address)
+{
+    uint64_t unit = t->units;
+    trip_start_worker(t);
+    for (int i = 0; i < 600 && unit == t->units; i++) {
+        rig_run(t->r, 50 * LH_MS);
+        unit = part_of(t);
+    }
+    assert_true(unit < t->units);
+    trip_end_worker(t, false);
+    t->r->server->conf.units_dir = "";
+    rig_boot_worker(t->r, 1);
+    rig_run(t->r, 2 * LH_SECOND);
+    struct ps_coordinator *c = t->r->coordinator;
+    assert_int_equal(c->givers, 0);
+    if (address[0]) {
+        c->giver[c->givers++] = (struct ps_co_giver){.server = 1, .region = "asia"};
+        snprintf(c->giver[0].address, sizeof c->giver[0].address, "%s", address);
+    }
+    trip_start_worker(t);
+    return unit;
+}
+
+static bool holds(const struct trip *t, uint64_t unit)
+{
+    const struct wk_worker *w = t->l.worker;
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (w->queue[i].unit == unit) return true;
+    return false;
+}
+
+// Waits until the unit was given back, and looks at what is left of it.
+static void wait_until_given_up(struct trip *t, uint64_t unit)
+{
+    const struct ps_coordinator *c = t->r->coordinator;
+    rig_run(t->r, 2 * LH_SECOND);
+    assert_true(holds(t, unit));
+    assert_int_equal(c->begun[unit], CO_BEGUN);
+    for (int i = 0; i < 900 && c->lease[unit] != CO_FREE; i++) rig_run(t->r, 100 * LH_MS);
+    assert_int_equal(c->lease[unit], CO_FREE);
+    assert_false(holds(t, unit));
+    assert_true(rig_said(t->r, "unit.given_up") > 0);
+    assert_true(trip_told(t, "given_up") > 0);
+}
+
+static void given_back_when_its_giver_is_gone(const char *address)
+{
+    struct trip *t = trip_begin();
+    uint64_t unit = begin_again(t, address);
+    wait_until_given_up(t, unit);
+    // It comes back, and goes on where it was trained to.
+    uint64_t before = t->trained[unit];
+    assert_in_range(before, 1, TRIP_TOKENS);
+    t->r->server->conf.units_dir = "units";
+    trip_run_until_credited(t, TRIP_UNITS);
+    assert_true(rig_said(t->r, "units.open") > 0);
+    assert_true(t->trained[unit] >= TRIP_TOKENS);
+    trip_over(t);
+}
+
+static void a_begun_unit_whose_giver_does_not_answer_is_given_back(void **state)
+{
+    (void)state;
+    given_back_when_its_giver_is_gone("mem-nowhere");
+}
+
+static void a_begun_unit_that_nobody_gives_is_given_back(void **state)
+{
+    (void)state;
+    given_back_when_its_giver_is_gone("");
+}
+
+// Nobody waits for the one that gave it back.
+static void another_worker_gets_it(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    uint64_t unit = begin_again(t, "");
+    wait_until_given_up(t, unit);
+    // The worker of its home asks, and has it alone from then on.
+    const struct words asks = {.want = 64, .ahead = 64, .units_per_s = 5};
+    const struct ps_coordinator *c = t->r->coordinator;
+    assert_int_equal(rig_join(t->r, 0, 11, 1).granted, 1);
+    struct heard h = say(t->r, 0, &asks);
+    assert_true(is_in(h.unit, h.units, unit));
+    t->r->server->conf.units_dir = "units";
+    rig_run(t->r, 2 * LH_SECOND);
+    assert_int_equal(c->lease[unit], ps_co_worker_index(c, lh_worker_id(&t->r->w[0].self)) + 1);
+    assert_false(holds(t, unit));
+    trip_over(t);
+}
+
+// Its first giver is gone, and the home is closed for a while; then there is another one.
+static void another_giver_is_asked_at_once(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    uint64_t unit = begin_again(t, "mem-nowhere");
+    for (int i = 0; i < 600 && rig_said(t->r, "units.closed") < 2; i++) rig_run(t->r, 100 * LH_MS);
+    assert_true(rig_said(t->r, "the next try is in 20 s") > 0);
+    uint32_t before = t->arrived;
+    t->r->server->conf.units_dir = "units";
+    rig_run(t->r, 5 * LH_SECOND);
+    assert_true(t->arrived > before);
+    trip_run_until_credited(t, TRIP_UNITS);
+    assert_int_equal(rig_said(t->r, "unit.given_up"), 0);
+    assert_true(t->trained[unit] >= TRIP_TOKENS);
+    trip_over(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_unit_that_the_giver_refuses_is_refused_alone),
+        cmocka_unit_test(a_damaged_unit_is_refused_alone),
+        cmocka_unit_test(a_unit_that_is_damaged_at_its_home_is_refused_alone),
+        cmocka_unit_test(what_is_given_back_is_free_without_leases_ahead),
+        cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),
+        cmocka_unit_test(a_begun_unit_that_nobody_gives_is_given_back),
+        cmocka_unit_test(another_worker_gets_it),
+        cmocka_unit_test(another_giver_is_asked_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,47 @@
+// A worker of europe without files, whose units of asia come from asia's server: tests of units
+// that travel share it.
+#ifndef TESTS_CORES_TRIP_H
+#define TESTS_CORES_TRIP_H
+
+#include <jansson.h>
+
+#include "tests/cores/rig.h"
+#include "worker/travel.h"
+#include "worker/worker.h"
+
+enum { TRIP_UNITS = 40, TRIP_MANY = 400, TRIP_TOKENS = 64, TRIP_BYTES = 2 * TRIP_TOKENS };
+
+struct trip {
+    struct rig *r;
+    struct rig_life l;
+    struct wk_travel_conf travel;
+    struct wk_observer observer;
+    struct lh_log *log;
+    uint32_t units;
+    uint8_t tokens[TRIP_MANY * TRIP_BYTES];
+    bool kept[TRIP_MANY];
+    bool cached; // units are in the worker's cache
+    uint32_t arrived, most_kept;
+    uint64_t trained[TRIP_MANY]; // tokens of each
+    int64_t free_ns;             // the slow link sends nothing more until then
+};
+
+// A run of so many units, asia's and europe's by turns, and data epochs, but for its worker.
+struct trip *trip_begin_with(uint32_t units, uint32_t epochs);
+struct trip *trip_begin(void); // TRIP_UNITS of one epoch
+void trip_start_worker_with(struct trip *t, uint64_t step_ms, uint32_t queue_units);
+void trip_start_worker(struct trip *t);
+void trip_end_worker(struct trip *t, bool power); // what it kept in memory is gone
+void trip_over(struct trip *t);                   // fails the test where a core ended by itself
+// The server gives units by this manifest; all tokens as t->tokens has them lie in its file.
+void trip_start_server(struct trip *t, const struct lh_units *units);
+void trip_write_file(struct trip *t);
+void trip_hash(struct rig *r, const uint8_t *tokens); // r->units get the sha256 of these
+uint64_t trip_credited(const struct trip *t);
+void trip_run_until_credited(struct trip *t, uint64_t units);
+uint32_t trip_kept_now(const struct trip *t);
+json_int_t trip_told(const struct trip *t, const char *key); // a count of the worker's "travel"
+// No token was trained twice, of whatever unit.
+void trip_check_trained_once(const struct trip *t);
+
+#endif

@@ -1,0 +1,200 @@
+// Homes: which homes, and which single units of others, do not reach this worker now, and what it
+// gives back for that (deploy/docs/balancer.md#when-units-do-not-come).
+//
+// 1. A home is closed where nobody gives its units. A unit is refused where others of its home may
+//    come, but this one is damaged or is not to be had; several in a row close the home, too.
+// 2. Either is tried again after CLOSED_NS, then after twice as long each time, up to
+//    CLOSED_MAX_NS; what arrives begins anew. A new giver opens a home at once (givers.c).
+// 3. Units that can't come are given back with the next lease request, which names them and their
+//    closed homes: the coordinator leases them to others, and not to this worker. It is the usual
+//    way of recalls: a unit that the coordinator does not hear to be back is listed again, comes
+//    into the queue, and goes back with the request after that.
+// 4. A unit that is begun is given back where it is refused, or where its home was closed GIVE_UP
+//    times in a row. How far it was trained is kept: if it comes back it goes on from there.
+//    Another worker trains it from its start; the first claim in its shard's log credits it, once.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/travel_state.h"
+#include "worker/units.h"
+
+enum {
+    REFUSALS = 3, // units refused for the first time, in a row, that close their home
+    GIVE_UP = 3,  // closings in a row after which begun units are given back
+    DOUBLINGS = 5,
+};
+static const int64_t CLOSED_NS = 10 * LH_SECOND, CLOSED_MAX_NS = 300 * LH_SECOND;
+
+static int64_t pause_ns(uint32_t times_before)
+{
+    int64_t ns = CLOSED_NS << (times_before < DOUBLINGS ? times_before : DOUBLINGS);
+    return ns < CLOSED_MAX_NS ? ns : CLOSED_MAX_NS;
+}
+
+// ---------------------------------------------------------------- giving back
+
+static struct wk_travel_home *home_of(const struct wk_worker *w, const struct wk_queued *q)
+{
+    struct wk_travel *t = w->travel;
+    const char *region = lh_units_at(w->conf.units, q->unit)->home;
+    for (uint32_t i = 0; i < t->homes; i++)
+        if (!strcmp(t->home[i].region, region)) return &t->home[i];
+    return NULL; // nothing of it was looked for yet
+}
+
+static bool must_go(const struct wk_worker *w, const struct wk_queued *q)
+{
+    const struct wk_travel_home *h = q->here ? NULL : home_of(w, q);
+    if (!h) return false;
+    if (wk_travel_is_refused(w, q->unit % w->conf.units->count)) return true;
+    return h->closed && (h->closings >= GIVE_UP || !wk_units_begun(w, q));
+}
+
+static void leave(struct wk_worker *w, const struct wk_queued *q)
+{
+    struct wk_travel_home *h = home_of(w, q);
+    if (q->done) {
+        w->travel->count.given_up++;
+        lh_log_peer(w->conf.log, LH_WARN, "unit.given_up",
+                    "unit %" PRIu64 " of region %s is trained up to token %" PRIu64 " of %" PRIu64
+                    ", and the rest of it does not come: it is given back, and others may train it "
+                    "from its start",
+                    q->unit, h->region, q->done, q->tokens);
+        wk_units_keep_position(w, q->unit, q->done);
+        if (LH_BUG("given_up_claimed")) wk_units_finished(w, q->unit, 0);
+    }
+    w->returned[w->returned_count++] = q->unit;
+    w->travel->count.returned++;
+    h->returned++;
+}
+
+// Units that can't come leave the queue, and are listed for the next request.
+static void hand_back(struct wk_worker *w)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < w->queued; i++) {
+        struct wk_queued q = w->queue[i];
+        if (w->returned_count < LH_RECALLS_MAX && must_go(w, &q))
+            leave(w, &q);
+        else
+            w->queue[kept++] = q;
+    }
+    if (kept == w->queued) return;
+    w->queued = kept;
+    wk_changed(w); // the request goes out soon
+}
+
+// Not sooner than the request that is due: a coordinator that leases them again all the same, as an
+// older one does, is asked once a second.
+void wk_travel_give_back(struct wk_worker *w)
+{
+    const struct wk_travel *t = w->travel;
+    bool any = t && t->refused_count;
+    for (uint32_t i = 0; t && i < t->homes; i++) any |= t->home[i].closed;
+    if (any) hand_back(w);
+}
+
+// ---------------------------------------------------------------- homes
+
+void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why)
+{
+    if (h->closed) return;
+    int64_t wait = pause_ns(h->closings++);
+    h->closed = true;
+    h->returned = 0;
+    h->refusals = 0;
+    h->open_ns = lh_now(w->conf.env) + wait;
+    for (struct wk_travel_unit *a = w->travel->arrival; a < w->travel->arrival + WK_ARRIVALS_MAX;
+         a++) {
+        if (a->state == WK_TRAVEL_FREE || &w->travel->home[a->home] != h) continue;
+        a->tries = 0;
+        a->its_own = false;
+    }
+    hand_back(w);
+    lh_logf(w->conf.log, LH_WARN, "units.closed",
+            "units of region %s do not reach this worker: %s; %" PRIu64
+            " are given back, the next try is in %" PRId64 " s",
+            h->region, why, h->returned, wait / LH_SECOND);
+}
+
+static bool open_home(struct wk_worker *w, struct wk_travel_home *h)
+{
+    if (lh_now(w->conf.env) < h->open_ns) return false;
+    h->closed = false;
+    h->without = 0;
+    lh_logf(w->conf.log, LH_INFO, "units.open", "units of region %s are asked for again",
+            h->region);
+    return true;
+}
+
+bool wk_travel_open(struct wk_worker *w)
+{
+    struct wk_travel *t = w->travel;
+    bool waits = false;
+    for (uint32_t i = 0; i < t->homes; i++)
+        waits |= t->home[i].closed && !open_home(w, &t->home[i]);
+    for (uint32_t i = 0; i < t->refused_count; i++) {
+        struct wk_travel_refused *r = &t->refused[i];
+        r->open |= lh_now(w->conf.env) >= r->open_ns;
+        waits |= !r->open;
+    }
+    return waits;
+}
+
+// ---------------------------------------------------------------- single units
+
+static struct wk_travel_refused *find(struct wk_travel *t, uint64_t unit)
+{
+    for (uint32_t i = 0; i < t->refused_count; i++)
+        if (t->refused[i].unit == unit) return &t->refused[i];
+    return NULL;
+}
+
+// The unit's row, made where it is new; NULL: all are taken by units that still wait.
+static struct wk_travel_refused *row_of(struct wk_travel *t, uint64_t unit)
+{
+    struct wk_travel_refused *r = find(t, unit);
+    if (r) return r;
+    for (uint32_t i = 0; !r && t->refused_count == LH_REFUSED_MAX && i < t->refused_count; i++)
+        if (t->refused[i].open) r = &t->refused[i]; // others may have trained it since
+    if (!r && t->refused_count < LH_REFUSED_MAX) r = &t->refused[t->refused_count++];
+    if (r) *r = (struct wk_travel_refused){.unit = unit};
+    return r;
+}
+
+bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit)
+{
+    const struct wk_travel_refused *r = find(w->travel, unit);
+    return r && !r->open;
+}
+
+void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit, const char *why)
+{
+    struct wk_travel_refused *r = row_of(w->travel, unit);
+    w->travel->count.refusals++;
+    if (!r || !r->times) h->refusals++;
+    if (r) {
+        int64_t wait = pause_ns(r->times++);
+        r->open = false;
+        r->open_ns = lh_now(w->conf.env) + wait;
+        lh_log_peer(w->conf.log, LH_WARN, "unit.away",
+                    "unit %" PRIu64 " of region %s does not reach this worker: %s; it is given "
+                    "back, and asked for again in %" PRId64 " s",
+                    unit, h->region, why, wait / LH_SECOND);
+    }
+    if (!r || h->refusals >= REFUSALS)
+        wk_travel_close_home(w, h, why);
+    else
+        hand_back(w);
+}
+
+void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit)
+{
+    struct wk_travel *t = w->travel;
+    struct wk_travel_refused *r = find(t, unit);
+    if (r) *r = t->refused[--t->refused_count];
+    h->closings = h->refusals = 0;
+    h->slow = false;
+    h->arrived_ns = lh_now(w->conf.env);
+}
