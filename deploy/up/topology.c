@@ -13,14 +13,15 @@
 #include "common/base/check.h"
 #include "common/base/nearest.h"
 #include "deploy/tool/files.h"
+#include "server/coordinator/schedule.h"
 #include "worker/ranks/reduce.h"
 
-enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
+enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX + PS_SCHEDULE_MAX };
 
 // Things that a topology owns: its tree, divided into the maps that tables read, and their configs.
 struct dp_topology_parts {
     char name[DP_PATH_BYTES];
-    struct lh_yaml *top, *servers, *regions, *links, *server, *worker;
+    struct lh_yaml *top, *servers, *regions, *links, *scale, *server, *worker;
     struct lh_config *config[CONFIGS_MAX];
     unsigned configs;
     struct dp_words *command[1 + DP_REGIONS_MAX];
@@ -97,6 +98,9 @@ static const struct lh_config_row region_rows[] = {
         "ranks.wire of these ranks: what a gradient's value is between them"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
+    LH_CONFIG_ROW_STRING(T, "data", data, "",
+        "Folder of this region's own token files, where it lacks those of other regions: their "
+        "units travel to it; empty: it has all files of --data"),
     LH_CONFIG_ROW_STRING(T, "command", command_text, "",
         "Trainer beside each worker here, in the place of the top's; \"\": the built-in one"),
 };
@@ -118,6 +122,19 @@ static const struct lh_config_row link_rows[] = {
         "Loss of packets"),
 };
 #undef T
+struct scale_entry {
+    const char *at, *region;
+    int64_t workers;
+};
+#define T struct scale_entry
+static const struct lh_config_row scale_rows[] = {
+    LH_CONFIG_ROW_STRING(T, "at", at, NULL,
+        "Time of the day from which on it holds, HH:MM (UTC), until the region's next one"),
+    LH_CONFIG_ROW_INT(T, "workers", workers, NULL, 0, LH_WORKERS_MAX, NULL, NULL,
+        "Workers that are wanted"),
+    LH_CONFIG_ROW_STRING(T, "region", region, "", "Of this region; empty: of all together"),
+};
+#undef T
 // clang-format on
 
 #define TABLE(kind_, rows_, type)                                                                  \
@@ -125,7 +142,8 @@ static const struct lh_config_row link_rows[] = {
         .kind = kind_, .part_of = "topology", .row = rows_,                                        \
         .rows = sizeof(rows_) / sizeof((rows_)[0]), .settings_bytes = sizeof(type)                 \
     }
-static const char *const sections[] = {"servers", "regions", "links", "server", "worker", NULL};
+static const char *const sections[] = {"servers", "regions", "links", "scale",
+                                       "server",  "worker",  NULL};
 static const struct lh_config_table run_table = {.kind = "topology",
                                                  .beside = sections,
                                                  .row = run_rows,
@@ -134,6 +152,7 @@ static const struct lh_config_table run_table = {.kind = "topology",
 static const struct lh_config_table region_table = TABLE("region", region_rows, struct dp_region);
 static const struct lh_config_table server_table = TABLE("server", server_rows, struct dp_server);
 static const struct lh_config_table link_table = TABLE("link", link_rows, struct dp_link);
+static const struct lh_config_table scale_table = TABLE("scale", scale_rows, struct scale_entry);
 
 // ---------------------------------------------------------------- parts
 
@@ -325,6 +344,12 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
                        "%s:%u: %s: gpus, reduce, wire and hosts are the built-in trainer's; a "
                        "command has ranks",
                        t->parts->name, at->line, at->key);
+    if (r->data[0] && (r->command || t->run->own_data))
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s:%u: %s: data: units travel to the built-in trainer alone; a command reads "
+            "its data by itself, so leave this out",
+            t->parts->name, at->line, at->key);
     if (r->gpus) r->ranks = r->gpus;
     int own = r->hosts > 1 ? WK_REDUCE_TCP : WK_REDUCE_SHM;
     if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : own;
@@ -450,6 +475,32 @@ static LH_MUST lh_err read_links(struct dp_topology *t)
     return LH_OK;
 }
 
+// The list in the words of coordinator.scale, which has the rules.
+static LH_MUST lh_err read_scale(struct dp_topology *t)
+{
+    const struct dp_topology_parts *p = t->parts;
+    struct ps_schedule parsed;
+    size_t used = 0;
+    if (!p->scale) return LH_OK;
+    LH_TRY(need(t, p->scale, "scale", LH_YAML_LIST, PS_SCHEDULE_MAX));
+    for (const struct lh_yaml *at = p->scale->child; at; at = at->next) {
+        const void *read;
+        unsigned region;
+        LH_TRY(read_table(t->parts, &scale_table, at, true, &read));
+        const struct scale_entry *e = read;
+        if (e->region[0]) LH_TRY(find_region(t, at->line, e->region, &region));
+        int n = snprintf(t->scale + used, sizeof t->scale - used, "%s%s%s%s=%lld", used ? "," : "",
+                         e->region, e->region[0] ? "@" : "", e->at, (long long)e->workers);
+        used += (size_t)n;
+        if (n < 0 || used >= sizeof t->scale)
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: scale: more entries than %zu characters hold",
+                           p->name, at->line, sizeof t->scale - 1);
+        lh_err err = ps_schedule_parse(t->scale, &parsed);
+        if (err) return lh_fail(err, "%s:%u: %s", p->name, at->line, lh_err_text(err));
+    }
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- the whole
 
 // The rows outside the lists, and the command of all regions.
@@ -476,6 +527,7 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     p->servers = take(p->top, "servers");
     p->regions = take(p->top, "regions");
     p->links = take(p->top, "links");
+    p->scale = take(p->top, "scale");
     p->server = take(p->top, "server");
     p->worker = take(p->top, "worker");
     LH_TRY(read_top(t));
@@ -489,6 +541,7 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     LH_TRY(check_commands(t));
     LH_TRY(read_servers(t));
     LH_TRY(read_links(t));
+    LH_TRY(read_scale(t));
     return find_region(t, p->top->line, t->run->coordinator_region, &t->coordinator);
 }
 
@@ -511,6 +564,13 @@ lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topolo
     return LH_OK;
 }
 
+bool dp_topology_travels(const struct dp_topology *t)
+{
+    for (unsigned i = 0; i < t->regions; i++)
+        if (t->region[i].data[0]) return true;
+    return false;
+}
+
 lh_err dp_topology_load(const char *path, struct dp_topology **out)
 {
     struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
@@ -526,8 +586,8 @@ void dp_topology_free(struct dp_topology *t)
     struct dp_topology_parts *p = t->parts;
     for (unsigned i = 0; i < p->configs; i++) lh_config_destroy(p->config[i]);
     for (unsigned i = 0; i < p->commands; i++) free(p->command[i]);
-    struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions,
-                                     p->links, p->server,  p->worker};
+    struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions, p->links,
+                                     p->scale, p->server,  p->worker};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) lh_yaml_free(trees[i]);
     free(p);
     free(t);
@@ -577,6 +637,7 @@ lh_err dp_topology_explain(const char *key, FILE *out)
     LH_TRY(explain(&region_table, "regions.NAME", NULL, out));
     LH_TRY(explain(&server_table, "servers: a list of maps", NULL, out));
     LH_TRY(explain(&link_table, "links: a list of maps", NULL, out));
+    LH_TRY(explain(&scale_table, "scale: a list of maps", NULL, out));
     fprintf(out,
             "\nserver: and worker: take the settings of those files (--kind server, worker).\n");
     return LH_OK;

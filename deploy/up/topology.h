@@ -15,9 +15,13 @@
 //     africa: {ranks: 4, hosts: 2} # 2 ranks on each of 2 hosts, which are addresses here
 //     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
 //     america: {command: ""}       # the built-in trainer
+//     antarctica: {data: /data/here} # its own token files alone: others' units travel to it
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
+//   scale:                         # workers that are wanted, as coordinator.scale has it
+//     - {at: "22:00", workers: 64} # UTC; of all regions
+//     - {at: "06:00", workers: 8, region: asia}
 //   server: {...}                  # settings of every server.yaml
 //   worker: {...}                  # settings of every worker.yaml
 #ifndef DP_TOPOLOGY_H
@@ -69,6 +73,7 @@ struct dp_region {
     int wire;               // enum wk_sum_type: of its ranks' gradients
     int64_t hosts;          // hosts over which each worker's ranks are spread
     int64_t h;              // local steps per round; 0: by speed (DyLU)
+    const char *data;       // folder of its token files; "": it has all those of --data
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
 };
@@ -115,6 +120,7 @@ struct dp_topology {
     unsigned servers;
     struct dp_link link[DP_LINKS_MAX]; // every pair of regions, once
     unsigned links;
+    char scale[LH_CONFIG_TEXT_MAX];        // as coordinator.scale; "": the topology has none
     unsigned workers, shards;              // sums over all regions
     unsigned helpers;                      // ranks that are not workers, over all regions
     unsigned trainers;                     // workers that have a command beside them
@@ -126,6 +132,9 @@ struct dp_topology {
 LH_MUST lh_err dp_topology_load(const char *path, struct dp_topology **out);
 LH_MUST lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out);
 void dp_topology_free(struct dp_topology *t); // NULL is allowed
+
+// Does a region lack others' files? Then their units travel to it, from servers of their regions.
+bool dp_topology_travels(const struct dp_topology *t);
 
 // The `server:` and `worker:` maps once more, onto a fresh config of that table.
 LH_MUST lh_err dp_topology_server(const struct dp_topology *t, struct lh_config **out);

@@ -52,7 +52,6 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
     return own_program(up->program[DP_PROGRAM_TOOL]);
 }
 
-// The data must be of this model and of these regions.
 // A run whose data end before its budget ends with them, and its learning rate is not down by then.
 static void tell_end(const struct dp_up *up)
 {
@@ -66,6 +65,44 @@ static void tell_end(const struct dp_up *up)
             (unsigned long long)(epochs * tokens), (long long)up->t->run->budget_tokens);
 }
 
+// The region has the files of its own units: those of its workers are read from there alone.
+static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
+{
+    const char *name = up->t->region[region].name, *file = "";
+    char data[DP_PATH_BYTES], path[DP_PATH_BYTES];
+    if (!up->t->region[region].data[0]) return LH_OK;
+    LH_TRY(dp_dir_data(up, region, data));
+    for (uint64_t u = 0; u < up->units.count; u++) {
+        const struct lh_unit *unit = &up->units.unit[u];
+        if (strcmp(unit->home, name) != 0 || !strcmp(unit->file, file)) continue;
+        file = unit->file; // units of a file follow each other
+        LH_TRY(dp_path(path, "%s/%s", data, file));
+        if (access(path, R_OK))
+            return lh_fail(LH_ERR_CONFIG,
+                           "%s: no %s, which has unit %llu of region %s: regions.%s.data is the "
+                           "folder of that region's own token files, as they lie in %s",
+                           data, file, (unsigned long long)u, name, name, up->data);
+    }
+    return LH_OK;
+}
+
+// A region whose units are to travel needs a server there.
+static void tell_givers(const struct dp_up *up, unsigned region)
+{
+    const char *name = up->t->region[region].name;
+    bool away = false, gives = up->t->server_base->units_dir[0] != 0, units = false;
+    for (unsigned r = 0; r < up->t->regions; r++) away |= r != region && up->t->region[r].data[0];
+    for (unsigned i = 0; i < up->t->servers; i++) gives |= up->t->server[i].region == region;
+    for (uint64_t u = 0; u < up->units.count; u++)
+        units |= up->units.unit[u].may_leave && !strcmp(up->units.unit[u].home, name);
+    if (away && units && !gives)
+        fprintf(stderr,
+                "longhaul: no server stands in %s: its units do not travel, so regions that lack "
+                "its files do not help it\n",
+                name);
+}
+
+// The data must be of this model and of these regions.
 static LH_MUST lh_err check_data(struct dp_up *up)
 {
     char *real = realpath(up->flags.data, NULL);
@@ -90,6 +127,8 @@ static LH_MUST lh_err check_data(struct dp_up *up)
                            "%s: unit %llu has its home in %s, which is no region of %s", up->data,
                            (unsigned long long)u, up->units.unit[u].home, up->flags.topology);
     }
+    for (unsigned r = 0; r < up->t->regions; r++) LH_TRY(check_region(up, r));
+    for (unsigned r = 0; r < up->t->regions; r++) tell_givers(up, r);
     LH_TRY(lh_units_check_epochs(&up->units, (uint64_t)up->t->run->epochs));
     tell_end(up);
     return LH_OK;

@@ -140,6 +140,8 @@ LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_dir_own_data(struct dp_up *up);
 // Shape, manifest and plan of the topology; touches no file.
 LH_MUST lh_err dp_dir_model(struct dp_up *up);
+// The folder of the token files that a region has; all files, where it does not say otherwise.
+LH_MUST lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_PATH_BYTES]);
 // Makes or checks the folder: its topology must be the one it was made from. Nodes are listed. The
 // folder is locked: LH_ERR_EXISTS, another `up` works in it.
 LH_MUST lh_err dp_dir_open(struct dp_up *up);

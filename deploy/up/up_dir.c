@@ -187,6 +187,16 @@ static LH_MUST lh_err absolute(const char *path, char out[DP_PATH_BYTES])
     return err;
 }
 
+lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_PATH_BYTES])
+{
+    const struct dp_region *r = &up->t->region[region];
+    if (!r->data[0]) return dp_path(out, "%s", up->data);
+    lh_err err = absolute(r->data, out);
+    return err ? lh_fail(err, "%s: regions.%s.data: %s", up->flags.topology, r->name,
+                         lh_err_text(err))
+               : LH_OK;
+}
+
 void dp_dir_close(struct dp_up *up)
 {
     if (up->lock > 0) close(up->lock);
@@ -408,7 +418,19 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
     LH_TRY(own(c, "coordinator.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "coordinator.seed", "%lld", (long long)up->t->run->seed));
+    if (up->t->scale[0]) LH_TRY(own(c, "coordinator.scale", "%s", up->t->scale));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
+}
+
+// A server gives its region's units to regions that lack their files.
+static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_node *node,
+                                     struct lh_config *c)
+{
+    char data[DP_PATH_BYTES];
+    if (!dp_topology_travels(up->t) || up->t->server_base->units_dir[0]) return LH_OK;
+    LH_TRY(dp_dir_data(up, node->region, data));
+    LH_TRY(own(c, "units.dir", "%s", data));
+    return own(c, "units.file", "%s/units.json", up->data);
 }
 
 static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
@@ -433,6 +455,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
         LH_TRY(own(c, "checkpoint.signers", "%s", path));
         LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
     }
+    LH_TRY(giver_settings(up, node, c));
     LH_TRY(own(c, "role", "shard"));
     LH_TRY(own(c, "shards", "%s", list));
     return own(c, "model.weights", "%s/weights.bin", up->dir);
@@ -452,8 +475,10 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
                                       struct lh_config *c)
 {
     const struct wk_settings *base = up->t->worker_base;
+    char data[DP_PATH_BYTES];
+    LH_TRY(dp_dir_data(up, node->region, data));
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
-    LH_TRY(own(c, "data.dir", "%s", up->data));
+    LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(own(c, "data.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
     char set[64];

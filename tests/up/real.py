@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """`longhaul up` with the real programs: stopped and resumed, drilled, operated from
-outside, or with several processes a worker.
+outside, with several processes a worker, or with a region that has its own files alone.
 
-    tests/up/real.py --build DIR resume|drill|operator|ranks|peers|hosts [--wan]
+    tests/up/real.py --build DIR resume|drill|operator|ranks|peers|hosts|travel [--wan]
 
 A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
@@ -47,18 +47,20 @@ RATE, HOLD = 0.01, 0.3  # of the learning, and the part of it while the gradient
 
 
 class World:
-    def __init__(self, build, run, budget, speed, asia, trainer=""):
+    def __init__(self, build, run, budget, speed, asia, trainer="", asias_words=60000):
         self.dir = tempfile.mkdtemp(prefix="longhaul-real-")
         self.ups = []
         self.tool = os.path.join(build, "deploy", "longhaul")
         self.build = os.path.abspath(build)
         self.write("t.yaml", TOPOLOGY.format(run=run, budget=budget, speed=speed,
-                                               asia=asia, rate=RATE, trainer=trainer))
+                                               asia=asia.replace("DIR", self.dir), rate=RATE,
+                                               trainer=trainer))
         words = random.Random(7)
         for place in ("asia/ja", "europe/de", "america/en"):
             language = place[-2:]
             lexicon = ["".join(words.choices("abcdefghij", k=5)) for _ in range(40)]
-            self.write(f"text/{place}/a.txt", " ".join(words.choices(lexicon, k=60000)))
+            count = asias_words if place == "asia/ja" else 60000
+            self.write(f"text/{place}/a.txt", " ".join(words.choices(lexicon, k=count)))
             self.write(f"text/heldout/{language}.txt", " ".join(words.choices(lexicon, k=3000)))
         subprocess.run([self.tool, "data", "prepare", "--text", self.path("text"), "--out",
                         self.path("tokens"), "--unit-tokens", "2048", "--sequence", "64"],
@@ -375,12 +377,40 @@ def peers(world, wan):
     check(not world.left(), f"processes are left: {world.left()}")
 
 
+def own_files(world):
+    """A folder with the files of asia's units, and with the texts that are held out."""
+    with open(world.path("tokens", "units.json"), encoding="utf-8") as file:
+        manifest = json.load(file)
+    names = {u["file"] for u in manifest["units"] if u["home"] == "asia"}
+    others = {u["file"] for u in manifest["units"]} - names
+    check(names and others, f"files of asia: {names}, of others: {others}")
+    os.makedirs(world.path("asia"))
+    for name in names | {h["file"] for h in manifest["heldout"]}:
+        os.link(world.path("tokens", name), world.path("asia", name))
+
+
+def travel(world, _wan):
+    """Asia has its own files alone, and few: it trains the others' units when those are done."""
+    own_files(world)
+    up = world.up("--no-wan")
+    until("units of others travel to asia", up,
+          lambda: world.status("asia-0").get("travel", {}).get("units", 0) > 3)
+    summary = ended_well(world, up)
+    check(summary["data"]["credited_once"], f"{summary['data']}")
+    gave = {name: world.status(name)["gives"]["units"] for name in ("s0", "s1")}
+    came = world.status("asia-0")["travel"]
+    check(sum(gave.values()) >= came["units"] > 3, f"{gave} gave, {came} came")
+    check("travel" not in world.status("europe-0"), "europe has all files")
+
+
 # play, tokens of its budget, tokens a second of its fastest region
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
          # ten minutes, if they were let
          "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000),
-         "peers": (peers, 1800000, 3000), "hosts": (hosts, 1800000, 3000)}
-ASIA = {"ranks": "{speed: 4, ranks: 3}", "peers": "{speed: 4, ranks: 3, reduce: tcp}",
+         "peers": (peers, 1800000, 3000), "hosts": (hosts, 1800000, 3000),
+         "travel": (travel, 700000, 40000)}
+ASIA = {"travel": "{speed: 4, data: DIR/asia}",
+        "ranks": "{speed: 4, ranks: 3}", "peers": "{speed: 4, ranks: 3, reduce: tcp}",
         "hosts": "{speed: 4, ranks: 3, hosts: 2}"}
 
 
@@ -394,7 +424,8 @@ def main():
     noisy = f"warmup: 0, noise_threshold: 1e-9, noise_hold: {HOLD}, noise_cap: 1"  # always noisy
     world = World(flags.build, flags.what, budget, speed,
                   ASIA.get(flags.what, "{speed: 4}"),
-                  noisy if flags.what == "ranks" else "noise_threshold: off")
+                  noisy if flags.what == "ranks" else "noise_threshold: off",
+                  12000 if flags.what == "travel" else 60000)
     failed = True
     try:
         play(world, flags.wan)

@@ -99,6 +99,34 @@ class Up(Launcher):
         self.assertEqual(up.returncode, 3, said)
         self.assertIn("no longhaul-worker beside this program", said)
 
+    def test_units_travel_to_a_region_that_has_its_own_files_alone(self):
+        os.makedirs(self.path("ours"))
+        self.write("t.yaml", self.TOPOLOGY.replace("us: {}", f"us: {{data: {self.path('ours')}}}"))
+        up = self.start()
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertNotEqual(up.returncode, 0, said)
+        self.assertIn("of region us: regions.us.data is the folder of that region's own", said)
+        for name in os.listdir(self.path("data")):
+            if name.startswith("us"):
+                os.link(self.path("data", name), self.path("ours", name))
+        up = self.start(NODE_SPEED="400")
+        self.wait_until_trained(0)
+        for node, key, folder in (("us-0", "data.dir", "ours"), ("eu-0", "data.dir", "data"),
+                                  ("s0", "units.dir", "data")):
+            with open(self.path("run", node + ".yaml"), encoding="utf-8") as file:
+                self.assertIn(f'{key}: "{self.path(folder)}"', file.read())
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertNotIn("no server stands in eu", said)
+
+    def test_a_region_without_a_server_gives_no_units(self):
+        self.write("t.yaml", self.TOPOLOGY.replace("eu: {}", f"eu: {{data: {self.path('data')}}}"))
+        up = self.start(NODE_SPEED="400")
+        self.wait_until_trained(0)
+        up.send_signal(signal.SIGINT)
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertIn("no server stands in us: its units do not travel", said)
+
     def test_a_pipe_that_closes_does_not_kill_the_run(self):
         up = self.start(NODE_SPEED="2000")
         self.wait_until_trained(0)

@@ -29,7 +29,8 @@ static const char text[] =
     "coordinator: {region: eu}\n"
     "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "
     "[1]}\n"
-    "regions:\n  eu: {speed: 3, h: 6}\n  us: {workers: 2}\n";
+    "regions:\n  eu: {speed: 3, h: 6}\n  us: {workers: 2}\n"
+    "scale: [{at: \"22:00\", workers: 9}, {at: \"06:00\", workers: 1, region: us}]\n";
 
 static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
 {
@@ -111,6 +112,7 @@ static void what_is_made(void **state)
     assert_int_equal(s->coordinator.seed, 7);
     assert_int_equal(ps_settings_h(s, "eu"), 6);
     assert_int_equal(ps_settings_h(s, "us"), 0);
+    assert_string_equal(s->coordinator.scale, "22:00=9,us@06:00=1");
     lh_config_destroy(c);
 
     c = settings_of(&up->node[1]);
@@ -252,7 +254,7 @@ static void what_up_sets_itself_is_refused(void **state)
     assert_int_equal(dp_dir_prepare(up), LH_OK);
     assert_int_equal(dp_net_up(up), LH_OK);
     assert_int_equal(dp_dir_settings(up), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:15: listen is not yours to set"));
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "t.yaml:16: listen is not yours to set"));
     run_dir[strlen(run_dir) - 2] = 0;
     close_up(up);
 }
