@@ -178,6 +178,7 @@ lh_err sim_server_start(struct sim_node *n)
     conf.standby = n->kind == SIM_STANDBY || n->stands_by;
     conf.folded = n->zombie ? NULL : sim_saw_folded;
     conf.folded_arg = n;
+    LH_TRY(sim_travel_gives(n, &conf));
     return ps_server_start(&conf, &n->server);
 }
 
@@ -199,6 +200,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.deadline_ns = 3 * LH_SECOND;
     if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
+    sim_travel_worker(n, &conf);
     LH_TRY(wk_worker_start(&conf, &n->worker));
     sim_saw_start(n);
     return LH_OK;
@@ -246,6 +248,7 @@ void sim_node_bury(struct sim_node *n, bool power)
 {
     sim_note_durable(n->sim);
     sim_balance_count(n);
+    sim_travel_count(n);
     for (uint32_t i = 0; n->server && i < n->shards; i++)
         n->sim->met.rebuilt += n->server->shard[i]->lost.worker != 0;
     if (n->server) n->sim->met.full += n->server->count.full;
@@ -420,6 +423,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
     setup_units(&s->units, SIM_UNITS / s->epochs, SIM_UNIT_TOKENS, SIM_WORKERS);
     sim_choose_balance(s);
+    sim_choose_travel(s);
     lh_fabric_fates(s->fabric, sim_watched_fate, s);
     lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
@@ -453,6 +457,7 @@ static void teardown(struct sim *s)
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
         sim_node_bury(&s->node[i], false);
         lh_log_close(s->node[i].log);
+        sim_travel_free(&s->node[i]);
     }
     sim_copies_free(s);
     sim_judging_end(s);
@@ -556,6 +561,9 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->run_twice += one->run_twice;
     all->silences += one->silences;
     all->given_up += one->given_up;
+    all->travelled += one->travelled;
+    all->refused_units += one->refused_units;
+    all->begun_back += one->begun_back;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 

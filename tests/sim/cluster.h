@@ -13,6 +13,7 @@
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
+#include "worker/travel.h"
 
 enum {
     SIM_SHARDS_MAX = 4,
@@ -104,6 +105,13 @@ struct sim_node {
     bool cut_off;
     uint64_t deaths;
     int64_t far_ns; // what every message from or to it takes longer, one way
+    // Units that travel (travel.c): what a server believes of them, and how much later a message of
+    // one comes; what a worker has.
+    struct lh_units its;
+    bool gives_nothing;
+    int64_t slow_ns;
+    struct wk_travel_conf travel;
+    bool kept[SIM_UNITS], cached[SIM_UNITS];
 };
 
 enum { SIM_VERSIONS_MAX = 8192, SIM_POINTS_MAX = 2048, SIM_LOST_MAX = 64 };
@@ -137,7 +145,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // them, with streams of their own; with `far` some nodes have round trips of 0.6 to 3 s to all
 // others, and silence and deadlines are bounded by what each reports of its path; `disks` loses and
 // damages servers' disks more often, where `disk_loss` and `damage` are on; `full_target` lets the
-// target of a move begin anew on a full disk (targets.c), where `move` is on.
+// target of a move begin anew on a full disk (targets.c), where `move` is on; with `travel` workers
+// have their own region's files alone, and givers of the others' fail (travel.c).
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -175,7 +184,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     APART(rot)                                                                                     \
     APART(move)                                                                                    \
     APART(slow)                                                                                    \
-    OWN_APART(balance)
+    OWN_APART(balance)                                                                             \
+    OWN_APART(travel)
 
 struct sim_faults {
 #define FIELD(name) bool name;
@@ -228,6 +238,8 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t silences;
     int64_t silence_ns;
     uint64_t given_up; // workers, for their silence, where bounds follow from paths
+    // Units that travelled, that were refused to a worker alone, and begun ones that it gave back.
+    uint64_t travelled, refused_units, begun_back;
 };
 
 // Turn of a fault with a stream of its own.
@@ -263,6 +275,7 @@ struct sim {
     uint32_t epochs;                   // data epochs, of SIM_UNITS / epochs units each
     bool epochs_named;                 // the workers' settings say so many, and not 0
     struct ps_co_balance_conf balance; // the coordinator's rule, in all its lives
+    bool caches;                       // workers keep what travelled over their lives
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
@@ -365,6 +378,16 @@ void sim_streams(struct sim *s);
 uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n); // below n
 void sim_streams_start(struct sim *s);
 void sim_streams_end(struct sim *s);
+// Units that travel (travel.c): when there are units; a server's settings; a worker's.
+void sim_choose_travel(struct sim *s);
+LH_MUST lh_err sim_travel_gives(struct sim_node *n, struct ps_conf *conf);
+void sim_travel_worker(struct sim_node *n, struct wk_conf *conf);
+void sim_travel_stepped(const struct sim_node *n, uint64_t unit);
+void sim_travel_count(const struct sim_node *n); // before the worker ends
+int64_t sim_travel_delay(const struct sim *s, enum lh_rpc rpc, const char *to);
+void sim_strike_travel(struct sim *s);
+void sim_travel_end(struct sim *s);
+void sim_travel_free(struct sim_node *n);
 // Copies of directories (copies.c): put back at a later start, or served by another process.
 void sim_strike_rollback(struct sim *s);
 void sim_owner_ends(const struct sim_node *n); // before its memory goes

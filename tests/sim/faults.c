@@ -53,6 +53,7 @@ static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc
     bool stream = rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
     fate->delay_ns = (int64_t)(1 + sim_below(s, 100)) * LH_MS;
     if (s->conf.faults.far) fate->delay_ns += far_ns(s, from, to);
+    if (s->conf.faults.travel) fate->delay_ns += sim_travel_delay(s, rpc, to);
     for (uint32_t i = 0; i < s->nodes; i++)
         if (s->node[i].cut_off && (!strcmp(s->node[i].name, from) || !strcmp(s->node[i].name, to)))
             return false;

@@ -141,6 +141,16 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
                (unsigned long long)met.run_twice);
     bool still = seeds >= 100 && conf.faults.balance && !(met.stolen && met.run_twice);
     if (still) printf("sim: no unit was recalled, or none ran twice, in all these seeds\n");
+    if (conf.faults.travel)
+        printf(
+            "%llu units travelled, %llu were refused to a worker alone, %llu that were begun were "
+            "given back\n",
+            (unsigned long long)met.travelled, (unsigned long long)met.refused_units,
+            (unsigned long long)met.begun_back);
+    bool untravelled = seeds >= 100 && conf.faults.travel &&
+                       !(met.travelled && met.refused_units && met.begun_back);
+    if (untravelled)
+        printf("sim: no unit travelled, was refused, or was given back, in all these seeds\n");
     bool kept = seeds >= 100 && conf.faults.ahead && !met.returns;
     if (kept) printf("sim: no lease was given back in all these seeds\n");
     bool blind = seeds >= 100 && (!met.admitted || !met.clipped);
@@ -158,7 +168,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
-    bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still;
+    bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
+                untravelled;
     return failed || none ? 1 : 0;
 }
 
@@ -247,6 +258,9 @@ static const struct {
     {"return_rounds", "refuse,network", NULL, EXACT},
     {"no_relief", "none", NULL, TIGHT},
     {"give_up_early", "far,partition", NULL, ANY},
+    {"unit_unchecked", "travel", NULL, ANY},
+    {"here_early", "travel", NULL, ANY},
+    {"given_up_claimed", "travel,kill,worker_kill", NULL, ANY},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.

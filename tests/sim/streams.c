@@ -126,6 +126,7 @@ static const struct {
     {SIM_FAULT_clone, 2500, sim_strike_clone},
     {SIM_FAULT_disks, 1500, strike_disks},
     {SIM_FAULT_full_target, 1500, sim_strike_full_target},
+    {SIM_FAULT_travel, 2000, sim_strike_travel},
 };
 
 static void turn(void *arg);
@@ -171,4 +172,5 @@ void sim_streams_end(struct sim *s)
         if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_sync_at(s->node[i].env, -1);
     }
     sim_zombie_end(s);
+    sim_travel_end(s);
 }

@@ -24,6 +24,7 @@ static void saw_stepped(void *arg, const struct wk_step_in *in)
         if (!unit->may_leave && strcmp(unit->home, n->self.region) != 0)
             sim_fail(n->sim, "%s trains unit %llu, which may not leave %s", n->name,
                      (unsigned long long)piece->unit, unit->home);
+        sim_travel_stepped(n, piece->unit);
         for (uint64_t at = piece->offset; at < piece->offset + piece->tokens; at += SIM_SEQUENCE) {
             uint16_t bit = (uint16_t)(1u << at / SIM_SEQUENCE);
             if (t->seen[piece->unit] & bit) t->twice += SIM_SEQUENCE;
