@@ -276,8 +276,7 @@ SECTIONS = (
                    only=tuple(f"{arm}.lost_s" for arm in FRONTDOOR_ARMS)),
               Bars("frontdoor-sent.svg", "bytes that a region sends a synchronisation",
                    "frontdoor.", "value", "B",
-                   only=tuple(f"{arm}.sent_bytes" for arm in FRONTDOOR_ARMS), log=True)),
-        awaited=True),
+                   only=tuple(f"{arm}.sent_bytes" for arm in FRONTDOOR_ARMS), log=True))),
     Section(
         "frontdoor", "The same with 100 M parameters in three regions, and 300 M in one",
         part="large", command="./bench/run.sh frontdoor --size 100m,300m",
@@ -305,8 +304,7 @@ SECTIONS = (
                       for arm in ("full", "lora") for region in ("asia", "europe", "america")
                       for language in ("de", "fr", "es")),
         bars=(Bars("showcase-loss.svg", "held-out loss: the base, regions alone, and the run",
-                   "showcase.mean.", "value", "nat"),),
-        awaited=True),
+                   "showcase.mean.", "value", "nat"),)),
     Section(
         "recovery", "A server with a shard of 1 GB is killed",
         "From kill -9 to the next acknowledged push, the launcher's 0.2 s before it starts another "
