@@ -14,8 +14,8 @@
 #include "worker/push/history.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
-#include "worker/travel.h"
-#include "worker/units.h"
+#include "worker/units/travel.h"
+#include "worker/units/units.h"
 
 static void tick(void *arg);
 

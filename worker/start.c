@@ -22,7 +22,7 @@
 
 #include "worker/bugs.h"
 #include "worker/push/outcome.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 // ---------------------------------------------------------------- one shard
 

@@ -17,7 +17,7 @@
 #include "worker/replica/offer.h"
 #include "worker/start.h"
 #include "worker/train/stats.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 static lh_err open_shard(struct wk_worker *w, uint32_t id)
 {

@@ -23,7 +23,7 @@
 #include "worker/external/external.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
-#include "worker/travel.h"
+#include "worker/units/travel.h"
 
 struct wk_backend;
 

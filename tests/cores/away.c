@@ -1,5 +1,5 @@
 // Single units that do not reach a worker, while others of their home do; and begun ones whose
-// giver is gone (worker/homes.c, server/coordinator/balance/away.c).
+// giver is gone (worker/units/homes.c, server/coordinator/balance/away.c).
 #include <stdlib.h>
 #include <string.h>
 

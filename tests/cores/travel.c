@@ -1,7 +1,7 @@
 // Units whose files a worker does not have come from a server of their home region, and what
-// happens where they can't (worker/travel.c, server/coordinator/balance/away.c). The worker is
-// europe's, without files; the server is asia's, and gives units. Those that are refused or given
-// back: away.c.
+// happens where they can't (worker/units/travel.c, server/coordinator/balance/away.c). The worker
+// is europe's, without files; the server is asia's, and gives units. Those that are refused or
+// given back: away.c.
 #include <stdlib.h>
 #include <string.h>
 

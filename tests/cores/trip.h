@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "tests/cores/rig.h"
-#include "worker/travel.h"
+#include "worker/units/travel.h"
 #include "worker/worker.h"
 
 enum { TRIP_UNITS = 40, TRIP_MANY = 400, TRIP_TOKENS = 64, TRIP_BYTES = 2 * TRIP_TOKENS };

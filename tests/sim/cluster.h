@@ -13,7 +13,7 @@
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
-#include "worker/travel.h"
+#include "worker/units/travel.h"
 
 enum {
     SIM_SHARDS_MAX = 4,

@@ -25,7 +25,7 @@ size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit); // the unit's, a
 // unit and file and say what to do: LH_ERR_NOT_FOUND, LH_ERR_CORRUPT, the source's.
 LH_MUST lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes);
 bool wk_fetch_is_cached(struct wk_fetch *f, uint64_t unit);
-// ---- units whose files are not here (worker/travel.h)
+// ---- units whose files are not here (worker/units/travel.h)
 // Is the unit in the source, in the cache, or kept? What the cache alone has is kept from now on.
 bool wk_fetch_find(struct wk_fetch *f, uint64_t unit, bool *kept);
 // Keeps the unit's tokens[n], which have its sha256, until drop(); in the cache too, where there is

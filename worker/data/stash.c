@@ -1,7 +1,7 @@
 // The stash. See stash.h.
 //
-// A list: what is in it is bounded by those who put it there (worker/travel.c), to some hundred
-// units.
+// A list: what is in it is bounded by those who put it there (worker/units/travel.c), to some
+// hundred units.
 #include "worker/data/stash.h"
 
 #include <inttypes.h>

@@ -19,7 +19,7 @@
 #include "worker/push/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 static const int64_t LOOK_NS = 200 * LH_MS;
 

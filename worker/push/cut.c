@@ -19,7 +19,7 @@
 #include "worker/push/session.h"
 #include "worker/push/view.h"
 #include "worker/train/stats.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 bool wk_may_cut(const struct wk_shard *s)
 {

@@ -16,7 +16,7 @@
 #include "worker/push/view.h"
 #include "worker/replica/follow.h"
 #include "worker/train/stats.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 enum { PATIENCE_NS = 300 * 1000 * 1000 }; // Pushes have so long before views are made.
 

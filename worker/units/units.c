@@ -1,6 +1,6 @@
 // Units: the queue of leased units, and what this worker has of each: begun, finished and not
 // claimed yet, kept for later, given back (server/docs/0000-protocol.md#rule-19).
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 #include <stdlib.h>
 #include <string.h>

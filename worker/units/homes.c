@@ -16,8 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "worker/travel_state.h"
-#include "worker/units.h"
+#include "worker/units/travel_state.h"
+#include "worker/units/units.h"
 
 enum {
     REFUSALS = 3, // units refused for the first time, in a row, that close their home

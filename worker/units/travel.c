@@ -14,7 +14,7 @@
 //    known, and after one that did not move.
 // 6. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
 //    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
-#include "worker/travel_state.h"
+#include "worker/units/travel_state.h"
 
 #include <inttypes.h>
 #include <openssl/evp.h>
@@ -25,7 +25,7 @@
 #include "common/format/shrink.h"
 #include "common/net/head.h"
 #include "longhaul/v1/data.pb-c.h"
-#include "worker/units.h"
+#include "worker/units/units.h"
 
 enum {
     TRIES = 3,      // tries of a unit until it is refused, or its home is closed

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/net/head.h"
-#include "worker/travel_state.h"
+#include "worker/units/travel_state.h"
 
 enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver until the home is closed
 

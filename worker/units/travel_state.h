@@ -4,7 +4,7 @@
 
 #include "common/base/check.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "worker/travel.h"
+#include "worker/units/travel.h"
 #include "worker/worker.h"
 
 enum {
