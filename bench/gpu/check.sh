@@ -7,10 +7,11 @@
 #   --out    where check.json, gpu.json and the stages' logs go; build/gpu-check-out otherwise
 #
 # Stages: facts, build, conformance (fresh seeds, poisoned memory), sanitizers, speed (kernels
-# beside the copy ceiling and beside PyTorch), nccl, worker. Each is PASS, FAIL or SKIP with a
-# reason; the table and check.json are written whatever happens. It leaves clocks, power, MIG and
-# persistence as they are. Exit status: 0 nothing failed, 1 something did, 77 "not run": there is no
-# GPU to use.
+# beside the copy ceiling and beside PyTorch), ceilings (copies on the device and over PCIe), nccl
+# (the library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of
+# three on one GPU). Each is PASS, FAIL or SKIP with a reason; the table and check.json are written
+# whatever happens. It leaves clocks, power, MIG and persistence as they are. Exit status: 0 nothing
+# failed, 1 something did, 77 "not run": there is no GPU to use.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build='' out=build/gpu-check-out
@@ -77,8 +78,9 @@ if [ -n "$why" ]; then
     echo "check: not run: $why"
     exit 77
 fi
-nvidia-smi --query-gpu=name,driver_version,memory.free,clocks.sm,clocks.mem --format=csv,noheader \
-    > "$out/facts.log" 2>&1
+facts=name,driver_version,memory.free,clocks.sm,clocks.mem
+facts+=,pcie.link.gen.max,pcie.link.width.max
+nvidia-smi --query-gpu=$facts --format=csv,noheader > "$out/facts.log" 2>&1
 note facts PASS 0 "$(head -n 1 "$out/facts.log")"
 trap finish EXIT
 
@@ -87,8 +89,8 @@ if [ -z "$build" ]; then
     build=build/gpu-check
     make_it() {
         cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGHAUL_CUDA=ON &&
-            cmake --build "$1" --target longhaul_cuda parity_real bench_gpu nccl_real longhaul \
-                longhaul-worker longhaul-server
+            cmake --build "$1" --target longhaul_cuda parity_real bench_gpu nccl_real nccl_one \
+                longhaul longhaul-worker longhaul-server
     }
     export -f make_it
     stage build 240 bash -c 'make_it "$1"' make_it "$build" || exit 1
@@ -126,20 +128,55 @@ done
 stage speed 120 "$build/bench/bench_gpu" --json "$out/gpu.json"
 stage speed.torch 60 "${LH_BENCH_PYTHON:-python3}" bench/gpu/chain_torch.py $((256 << 20))
 
-# ---- NCCL and a worker
+# ---- ceilings: what the same run copied; told as well
+ceilings() {
+    python3 - "$out/gpu.json" <<'PYTHON'
+import json, sys
+try:
+    with open(sys.argv[1], encoding="utf-8") as file:
+        rows = {row["name"]: row["value"] for row in json.load(file)["rows"]}
+    words = [f"{word} {rows[name]:.1f} GB/s" for word, name in (
+        ("on the device", "gpu.copy"), ("to it", "gpu.copy.in"), ("from it", "gpu.copy.out"))]
+except (OSError, ValueError, KeyError) as err:
+    print(f"the bench left no figures of copies: {err!r}")
+    sys.exit(77)
+print(", ".join(words))
+PYTHON
+}
+export -f ceilings
+export out
+stage ceilings 20 bash -c ceilings
+
+# ---- NCCL, a worker, regions
 nccl=${LONGHAUL_NCCL_LIB:-}
 [ -n "$nccl" ] ||
     nccl=$(ldconfig -p 2> /dev/null | sed -n 's/.*libnccl\.so\.2 .*=> //p' | head -n 1)
 [ -n "$nccl" ] || nccl=$(python3 -c 'import os, nvidia.nccl as n
 print(os.path.join(list(n.__path__)[0], "lib", "libnccl.so.2"))' 2> /dev/null)
-if [ -n "$nccl" ]; then
-    stage nccl 60 "$build/tests/nccl/nccl_real" "$nccl"
-else
-    note nccl SKIP 0 'no NCCL is found; LONGHAUL_NCCL_LIB may name one'
-fi
-if "$build/worker/longhaul-worker" --version > /dev/null 2>&1; then
-    stage worker 90 python3 tests/gpu/worker.py --build "$build" --plugin "$LONGHAUL_CUDA_PLUGIN"
-else
-    note worker SKIP 0 'longhaul-worker does not run on this machine'
-fi
+no_nccl='' no_programs=''
+[ -n "$nccl" ] || no_nccl='no NCCL is found; LONGHAUL_NCCL_LIB may name one'
+for program in server/longhaul-server worker/longhaul-worker deploy/longhaul; do
+    "$build/$program" --version > /dev/null 2>&1 ||
+        no_programs="${program##*/} does not run on this machine"
+done
+
+# unless WHY NAME LIMIT_S COMMAND...: a stage; SKIP if there is a reason, or no such program.
+unless() {
+    local why=$1 name=$2 program=$4
+    shift
+    [ -n "$why" ] || [ -n "$(command -v "$program")" ] || why="$program is not in this build"
+    if [ -n "$why" ]; then
+        note "$name" SKIP 0 "$why"
+    else
+        stage "$@"
+    fi
+}
+
+plugin=$LONGHAUL_CUDA_PLUGIN
+unless "$no_nccl" nccl 60 "$build/tests/nccl/nccl_real" "$nccl"
+unless "$no_nccl" nccl.one 60 "$build/tests/nccl/nccl_one" "$nccl" "$plugin"
+unless "${no_nccl:-$no_programs}" nccl.ranks 120 tests/gpu/ranks.py --build "$build" \
+    --plugin "$plugin" --nccl "$nccl"
+unless "$no_programs" worker 90 tests/gpu/worker.py --build "$build" --plugin "$plugin"
+unless "$no_programs" regions 90 tests/gpu/worker.py --build "$build" --plugin "$plugin" --regions
 [ "$failed" = 0 ] || exit 1

@@ -42,17 +42,32 @@ passed = ["facts", "seed", "conformance.encode", "conformance.transfer", "saniti
           "speed"]
 for name in passed:
     assert stages[name]["verdict"] == "PASS", stages[name]
-assert stages["worker"]["verdict"] == "SKIP", stages["worker"]
+assert "on the device" in stages["ceilings"]["word"], stages["ceilings"]
+assert stages["ceilings"]["verdict"] == "PASS", stages["ceilings"]
+for name, why in {"nccl": "no NCCL is found", "nccl.one": "no NCCL is found",
+                  "nccl.ranks": "no NCCL is found", "worker": "does not run on this machine",
+                  "regions": "does not run on this machine"}.items():
+    assert stages[name]["verdict"] == "SKIP" and why in stages[name]["word"], stages[name]
 rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]
 assert len(rows) == 9 and all(row["value"] > 0 for row in rows), rows
 PYTHON
 
-# A suite that fails is told of, and the others are run all the same.
+# A suite that fails is told of, and the others are run all the same. There is a made-up NCCL, but
+# one of its two programs alone; the bench leaves no figures.
+mkdir -p "$out/build/tests/nccl"
+printf '#!/bin/sh\necho "NCCL at $1"\n' > "$out/build/tests/nccl/nccl_real"
+printf '#!/bin/sh\necho none\n' > "$out/build/bench/bench_gpu"
+chmod +x "$out/build/tests/nccl/nccl_real"
 printf '#!/bin/sh\necho broken\nexit 1\n' > "$out/build/tests/parity/parity_real"
 status=0
-PATH=$out/bin:$PATH bench/gpu/check.sh --build "$out/build" --out "$out/3" > "$out/said" ||
-    status=$?
+PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB=$out/nccl.so bench/gpu/check.sh --build "$out/build" \
+    --out "$out/3" > "$out/said" || status=$?
 [ $status = 1 ] || die "a suite fails, and it ends with $status"
 grep -q '^conformance.encode *FAIL' "$out/said" || die "the table does not say what failed"
 grep -q '^speed *PASS' "$out/said" || die "what comes after is not run"
+grep -q "^nccl *PASS .*NCCL at $out/nccl.so" "$out/said" || die "NCCL is not asked"
+grep -q '^nccl.one *SKIP .*nccl_one is not in this build' "$out/said" || die "nccl.one is not there"
+grep -q '^nccl.ranks *SKIP .*does not run on this machine' "$out/said" ||
+    die "ranks without a worker"
+grep -q '^ceilings *SKIP .*the bench left no figures' "$out/said" || die "ceilings of nothing"
 echo "check: said so, took every stage, told of a failure"

@@ -3,6 +3,7 @@
 
 Both end with the servers' digests. The first says that the device encoded its pushes, the second in
 one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the same of each.
+Then three regions train one model, each with a worker that encodes on the one device.
 """
 import argparse
 import json
@@ -10,7 +11,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
-from world import World, check, held, until  # noqa: E402
+from loopback import check_replicas  # noqa: E402
+from world import REGIONS, World, check, held, until  # noqa: E402
 
 
 def train(world, plugin, backend):
@@ -55,6 +57,25 @@ def without(args):
         print(f"without: {backend['why']}")
 
 
+def regions(args, plugin):
+    """Three regions to the end of a run; all replicas agree, and the device encoded for each."""
+    # Slowed down, so that whoever is there last still finds work.
+    slow = {"gpu.plugin": plugin, "trainer.tokens_per_s": 1500}
+    with World(args.build, units=90, unit_tokens=512) as world:
+        shard = world.both(workers=len(REGIONS)).start().listening()
+        workers = [world.worker(region, shard, backend="cuda", **slow).start()
+                   for region in REGIONS]
+        for worker in workers:
+            worker.must_end(120)
+        check_replicas([shard], workers)
+        encoded = {worker.region: worker.last("backend") for worker in workers}
+        for region, backend in encoded.items():
+            check(backend["name"] == "cuda" and backend["encoded"] > 0, f"{region}: {backend}")
+        shard.ask_to_end()
+        counts = ", ".join(f"{region} {is_['encoded']}" for region, is_ in encoded.items())
+        print(f"three regions on one device: pushes encoded: {counts}")
+
+
 def real(args):
     with World(args.build, units=6, unit_tokens=512) as world:
         _, backend = train(world, args.plugin, "cuda")
@@ -68,12 +89,17 @@ def main():
     parser.add_argument("--emulated", help="the plugin with an emulated device")
     parser.add_argument("--fake", help="the plugin that is wrong")
     parser.add_argument("--plugin", help="only a worker on the device of this plugin")
+    parser.add_argument("--regions", action="store_true", help="with --plugin: three regions there")
     args = parser.parse_args()
+    if args.plugin and args.regions:
+        regions(args, args.plugin)
+        return 0
     if args.plugin:
         real(args)
         return 0
     emulated(args)
     without(args)
+    regions(args, args.emulated)
     return 0
 
 

@@ -5,7 +5,8 @@
 // real one, an operation whose peer is gone never ends by itself: the communicator's error says so,
 // and abort frees it. Faults (fake_fault): of init, "init" (it fails at once) and "never" (it goes
 // on for ever); of an operation, "call" (the call fails), "error" (the communicator does) and
-// "hang"; and "abort", which hangs.
+// "hang"; and "abort", which hangs. With LH_FAKE_NCCL_ONE_GPU it takes no second rank, as the real
+// one does where two are on a device of one host, and says so in its log file.
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -165,6 +166,17 @@ static void *make(void *arg)
     return NULL;
 }
 
+static bool refuses(int ranks)
+{
+    const char *path = getenv("NCCL_DEBUG_FILE");
+    if (ranks < 2 || !getenv("LH_FAKE_NCCL_ONE_GPU")) return false;
+    FILE *log = path ? fopen(path, "a") : NULL;
+    if (!log) return true;
+    fputs("NCCL WARN Duplicate GPU detected\n", log);
+    fclose(log);
+    return true;
+}
+
 SHOWN int ncclCommInitRankConfig(struct wk_nccl_comm **out, int ranks, struct wk_nccl_id id,
                                  int rank, struct wk_nccl_config *config);
 int ncclCommInitRankConfig(struct wk_nccl_comm **out, int ranks, struct wk_nccl_id id, int rank,
@@ -176,6 +188,7 @@ int ncclCommInitRankConfig(struct wk_nccl_comm **out, int ranks, struct wk_nccl_
         return WK_NCCL_ARGUMENT;
     fake_fault("init never", fault);
     if (!strcmp(fault, "init")) return WK_NCCL_SYSTEM;
+    if (refuses(ranks)) return WK_NCCL_USAGE;
     struct wk_nccl_comm *c = calloc(1, sizeof *c);
     if (!c) return WK_NCCL_SYSTEM;
     *c = (struct wk_nccl_comm){.id = id, .ranks = ranks, .rank = rank, .listener = -1};
