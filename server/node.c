@@ -10,6 +10,7 @@
 
 #include "server/command.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/balance/terms.h"
 #include "server/coordinator/schedule.h"
 #include "server/core.h"
 #include "server/server.h"
@@ -24,6 +25,7 @@ struct ps_node {
     struct ps_coordinator *coordinator; // NULL: not this role
     struct lh_units units, given_units; // the coordinator's; of units.dir
     struct ps_schedule schedule;
+    struct ps_terms terms;
     struct ps_command scale_command;
     struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
@@ -181,6 +183,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     const struct ps_settings *s = n->settings;
     LH_TRY(load_units(n));
     LH_TRY(ps_schedule_parse(s->coordinator.scale, &n->schedule)); // as the settings' check did
+    LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
     struct ps_co_conf conf = {
         .env = p->env,
@@ -199,6 +202,10 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .take_over_max_ns = s->coordinator.take_over_max_ms * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .balance = balance_of(s->coordinator.balance),
+        .links = {.terms = &n->terms,
+                  .price_s_by_gb = s->coordinator.price_s_by_gb,
+                  .affinity = s->coordinator.affinity,
+                  .shared_floor = s->coordinator.shared_floor},
         .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
         .epochs = (uint32_t)s->coordinator.epochs,
         .seed = (uint64_t)s->coordinator.seed,

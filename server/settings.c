@@ -7,6 +7,7 @@
 #include "common/format/plan.h"
 #include "common/security/identity.h"
 #include "server/command.h"
+#include "server/coordinator/balance/terms.h"
 #include "server/coordinator/schedule.h"
 
 #define T struct ps_settings
@@ -119,6 +120,19 @@ static const struct lh_config_row rows[] = {
         "finish|weighted|static|level", "Who gets which units: by estimated finish, over measured "
         "speeds and links; own ones first, then by 0.6 utilisation + 0.4 network; shares by speed "
         "at the start; whoever asks, and who runs dry gets of the busiest"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.links", coordinator.links, "",
+        "Bytes of units that may travel from a home region to another in the whole run, and the "
+        "price of 10^9 of them, as in asia>africa=50GiB@0.09,*>africa=200GiB,europe>asia=@0.02; "
+        "the first entry that names a link counts. Not with balance: level"),
+    LH_CONFIG_ROW_FLOAT(T, "coordinator.price_s_by_gb", coordinator.price_s_by_gb, "600", 0, 1e9,
+        "s", NULL, "Seconds earlier that a unit has to end elsewhere for each unit of price a "
+        "gigabyte of it would cost"),
+    LH_CONFIG_ROW_FLOAT(T, "coordinator.affinity", coordinator.affinity, "0", 0, 1000, NULL, NULL,
+        "Share of a unit's training time by which it has to end earlier in a region whose own "
+        "units have other languages; 0: languages count for nothing"),
+    LH_CONFIG_ROW_FLOAT(T, "coordinator.shared_floor", coordinator.shared_floor, "0", 0, 1, NULL,
+        NULL, "Share of each region's tokens that are to be of other regions' units, as far as "
+        "there are any for it, with balance: finish; 0: no floor"),
     LH_CONFIG_ROW_STRING(T, "coordinator.scale", coordinator.scale, "",
         "Workers that are wanted from which time of the day on (UTC), as in "
         "22:00=64,06:00=8,asia@22:00=32; without a region: in all. Empty: none are asked for"),
@@ -244,6 +258,21 @@ static LH_MUST lh_err check_scale(const struct ps_settings *s)
                                   "how many workers are wanted");
 }
 
+static LH_MUST lh_err check_links(const struct ps_settings *s)
+{
+    struct ps_terms terms;
+    LH_TRY(ps_terms_parse(s->coordinator.links, &terms));
+    bool finish = s->coordinator.balance == PS_RULE_FINISH;
+    if (terms.terms && s->coordinator.balance == PS_RULE_LEVEL)
+        return lh_fail(LH_ERR_CONFIG,
+                       "coordinator.links needs coordinator.balance: finish, weighted "
+                       "or static; level does not reckon with links");
+    if (!finish && (s->coordinator.affinity > 0 || s->coordinator.shared_floor > 0))
+        return lh_fail(LH_ERR_CONFIG, "coordinator.%s needs coordinator.balance: finish",
+                       s->coordinator.affinity > 0 ? "affinity" : "shared_floor");
+    return LH_OK;
+}
+
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
 {
     LH_TRY(lh_setting_needed("coordinator.units", s->coordinator.units, "a coordinator"));
@@ -251,6 +280,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG, "coordinator.budget_tokens is missing: a coordinator needs "
                                       "it to know when the run ends");
     LH_TRY(check_scale(s));
+    LH_TRY(check_links(s));
     return check_plan_h(s->coordinator.plan_h);
 }
 

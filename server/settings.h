@@ -48,6 +48,8 @@ struct ps_settings {
         int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
         int64_t ride_out_s;
         int balance; // enum ps_balance_rule
+        const char *links;
+        double price_s_by_gb, affinity, shared_floor;
         const char *scale, *scale_command;
         int64_t scale_timeout_s, scale_every_s;
         int64_t budget_tokens, epochs, seed;

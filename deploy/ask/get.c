@@ -66,12 +66,25 @@ static const struct dp_column plan[] = {
     {"HELD", "held_tokens", 10},      {"TRAINS", "trains_tokens", 12},
     {"ENDS S", "ends_s", 9},          {NULL, NULL, 0},
 };
-// HERE S: when the worker would end the unit; THERE S: when those who hold it, or its home, would
-// end all that is left to them.
+// HERE S: when the worker would end the unit; COST S: its price and its language, as seconds; THERE
+// S: when those who hold it, or its home, would end all that is left to them.
 static const struct dp_column decisions[] = {
     {"REASON", "reason", -8},  {"UNIT", "unit", 8},     {"UNITS", "units", 6},
     {"HOME", "home", -12},     {"FROM", "from", -16},   {"TO", "worker", -16},
-    {"REGION", "region", -12}, {"HERE S", "here_s", 8}, {"THERE S", "there_s", 8},
+    {"REGION", "region", -12}, {"HERE S", "here_s", 8}, {"COST S", "cost_s", 8},
+    {"THERE S", "there_s", 8}, {NULL, NULL, 0},
+};
+// Links over which units travelled, or that have a cap or a price: of 10^12 bytes, here. COMING:
+// bytes of units that are leased over it and not begun.
+static const struct dp_column terms[] = {
+    {"HOME", "from", -12},
+    {"TO", "to", -12},
+    {"PRICE/TB", "price_tb", 9},
+    {"CAP BYTES", "cap_bytes", 14},
+    {"CROSSED", "crossed_bytes", 12},
+    {"COMING", "coming_bytes", 12},
+    {"LEFT", "left_bytes", 14},
+    {"STATE", "state", -6},
     {NULL, NULL, 0},
 };
 static const struct dp_column totals[] = {
@@ -256,6 +269,10 @@ void dp_get_decisions(const json_t *status, struct lh_buf *out)
                json_string_value(json_object_get(pin, "region")));
     put_scale(status, out);
     dp_put(out, "\n");
+    if (json_array_size(json_object_get(b, "links"))) {
+        dp_table_put(out, terms, json_object_get(b, "links"));
+        dp_put(out, "\n");
+    }
     dp_table_put(out, decisions, json_object_get(b, "decisions"));
 }
 

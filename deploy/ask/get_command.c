@@ -115,8 +115,8 @@ static LH_MUST lh_err run(int argc, char **argv)
         "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
         "them by measured speed and residency, which leases follow with coordinator.balance: "
         "finish;\n"
-        "-o wide says what the balancer decided last, why, and by which figures, and how many\n"
-        "workers are wanted and here.\n",
+        "-o wide says what the balancer decided last, why, and by which figures, what links\n"
+        "carried of units against their caps, and how many workers are wanted and here.\n",
         flags, LH_COUNT(flags)};
     bool help, known = false;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -15,6 +15,7 @@
 #include "server/answer.h"
 #include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
@@ -40,13 +41,11 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These read their rows at a start, and again after a commit that failed, in this order: rows of
 // leases and of members go by the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members, ps_co_load_overrides,
-    ps_co_load_leases,  ps_co_load_drains,
-    ps_co_load_trips,   ps_co_load_points,
-    ps_co_load_epochs,  ps_co_load_insync,
-    ps_co_load_moves,   ps_co_load_plan,
-    ps_co_load_live,    ps_co_load_status,
-    ps_co_load_decided, NULL,
+    ps_co_load_members, ps_co_load_overrides, ps_co_load_leases,
+    ps_co_load_drains,  ps_co_load_trips,     ps_co_load_points,
+    ps_co_load_epochs,  ps_co_load_insync,    ps_co_load_moves,
+    ps_co_load_plan,    ps_co_load_live,      ps_co_load_status,
+    ps_co_load_decided, ps_co_load_crossed,   NULL,
 };
 
 static void on_timer(void *arg)
@@ -167,6 +166,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
         ps_co_forget_copies(&c->worker[i]);
         ps_co_forget_measured(&c->worker[i]);
         ps_co_forget_away(&c->worker[i]);
+        ps_co_forget_crossed(&c->worker[i]);
     }
     for (uint32_t i = 0; c->shard && i < c->conf.manifest->shards; i++) {
         free(c->shard[i].credit);

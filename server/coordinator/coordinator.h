@@ -23,6 +23,7 @@
 struct lh_manifest;
 struct ps_coordinator;
 struct ps_schedule;
+struct ps_terms;
 
 struct ps_co_scale_wish {       // what the supplier of machines is told
     char region[LH_NAME_BYTES]; // "": the whole run
@@ -55,6 +56,12 @@ struct ps_co_conf {
         bool follows;              // leases follow the balancer's policy; false: balance/level.c
         enum ps_balance_kind kind; // the policy
     } balance;
+    struct ps_co_links_conf {         // heeded where `balance` follows the policy
+        const struct ps_terms *terms; // borrowed; NULL: no link has a cap or a price
+        double price_s_by_gb;         // seconds that one unit of price a gigabyte is worth
+        double affinity;     // a unit in a foreign language costs this share of its training time
+        double shared_floor; // share of a region's tokens that are to be foreign; 0: none
+    } links;
     struct ps_co_scale_conf {
         const struct ps_schedule *schedule; // borrowed; NULL or without entries: nothing is wanted
         // Tells the supplier of machines: blocks, on the hook lane, for a bounded time; *stop ends

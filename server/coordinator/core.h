@@ -69,6 +69,12 @@ struct ps_co_away { // balance/away.c: a home whose units travel to a worker, as
     struct lh_trip trip;
 };
 
+struct ps_co_crossing {     // balance/crossed.c: what of a home's units reached a worker, in bytes
+    uint32_t home;          // index in c->stock.home
+    uint64_t bytes;         // sum over all its processes
+    uint64_t seen, process; // the last one's part, and that one's number
+};
+
 struct ps_co_giver { // balance/away.c: a server that gives units of its region
     uint64_t server; // the id of its certificate
     char region[LH_NAME_BYTES], address[LH_ADDRESS_BYTES];
@@ -107,6 +113,8 @@ struct ps_co_worker { // member.c, where nothing else is said
     // ever told.
     uint64_t *refused;
     uint32_t refused_count;
+    struct ps_co_crossing *crossing; // LH_AWAY_MAX of them; NULL: nothing crossed
+    uint32_t crossings;
     struct lh_machine machine; // machine.c: as it said when it joined in this life
     struct ps_co_pace pace;
     struct ps_co_held held;

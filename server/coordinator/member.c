@@ -12,6 +12,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
@@ -69,6 +70,7 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
         ps_co_forget_copies(&c->worker[c->workers]);
         ps_co_forget_measured(&c->worker[c->workers]);
         ps_co_forget_away(&c->worker[c->workers]);
+        ps_co_forget_crossed(&c->worker[c->workers]);
     }
     return LH_OK;
 }
@@ -326,6 +328,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     lh_err err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);
     if (!err) err = ps_co_take_durable(c, w, m);
+    if (!err) err = ps_co_take_crossed(c, i, m);
     if (!err) err = ps_co_grant(c, i, m, leased);
     if (err)
         ps_co_refuse(c, rq, err);

@@ -25,6 +25,7 @@
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
@@ -211,7 +212,8 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
 }
 
 // {"rule", "frozen", "pinned": [{"unit", "region"}], "twice": units that run twice now,
-// "decisions": the last ones (balance/decided.h)}
+// "decisions": the last ones (balance/decided.h), "links": what crossed them
+// (balance/crossed.h)}
 static json_t *balancer_status(const struct ps_coordinator *c)
 {
     json_t *pinned = json_array();
@@ -220,8 +222,9 @@ static json_t *balancer_status(const struct ps_coordinator *c)
                                                 "region", c->pin[i].region));
     const char *rule =
         c->conf.balance.follows ? ps_balance_kind_name(c->conf.balance.kind) : "level";
-    return json_pack("{s:s s:b s:o s:i s:o}", "rule", rule, "frozen", c->frozen, "pinned", pinned,
-                     "twice", (int)c->seconds, "decisions", ps_co_decisions(c));
+    return json_pack("{s:s s:b s:o s:i s:o s:o}", "rule", rule, "frozen", c->frozen, "pinned",
+                     pinned, "twice", (int)c->seconds, "decisions", ps_co_decisions(c), "links",
+                     ps_co_crossed(c));
 }
 
 bool ps_coordinator_over(const struct ps_coordinator *c)

@@ -138,6 +138,28 @@ static void a_pin_is_of_a_unit_of_the_run(void **state)
     refused(r, "pin/0000000008", NO_UNIT);
 }
 
+static void bytes_that_crossed_are_of_a_worker_and_a_home(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"crossed/1", "crossed/0000000000000001.00",
+                                        "crossed/000000000000000x/00",
+                                        "crossed/0000000000000001/x"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct rig *r = one_there(1);
+        put(r, names[i], lh_span("123456781234567812345678", 24));
+        refused(r, names[i], "has another name than crossed/WORKER/HOME");
+    }
+    char key[48];
+    for (int i = 0; i < 3; i++) {
+        const char *const why[] = {"is too short", NEVER_JOINED, "is of a home that no unit"};
+        struct rig *r = one_there(1);
+        snprintf(key, sizeof key, "crossed/%016llx/%02d", (unsigned long long)worker(r) + (i == 1),
+                 i == 2 ? 63 : 0);
+        put(r, key, lh_span("123456781234567812345678", i ? 24 : 23));
+        refused(r, key, why[i]);
+    }
+}
+
 static void a_drain_is_of_a_member(void **state)
 {
     (void)state;
@@ -242,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_plan_that_is_none_is_refused),
         cmocka_unit_test(a_lease_is_of_a_unit_and_a_worker_of_the_run),
         cmocka_unit_test(a_pin_is_of_a_unit_of_the_run),
+        cmocka_unit_test(bytes_that_crossed_are_of_a_worker_and_a_home),
         cmocka_unit_test(a_drain_is_of_a_member),
         cmocka_unit_test(a_members_row_has_its_name),
         cmocka_unit_test(a_run_keeps_its_epochs),

@@ -8,6 +8,7 @@
 #include "common/net/rpc.h"
 #include "longhaul/v1/data.pb-c.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "tests/cores/trip.h"
 
 static void units_of_another_region_arrive_and_are_trained(void **state)
@@ -32,6 +33,8 @@ static void units_of_another_region_arrive_and_are_trained(void **state)
     assert_true(a && !a->closed && a->bytes_per_s.mean > 0);
     assert_true(ps_co_arrival_s(t->r->coordinator, 0, 0) > 0);
     assert_true(ps_co_arrival_s(t->r->coordinator, 1, 0) == 0);
+    struct ps_co_carried is = ps_co_carried(t->r->coordinator, 0, "europe");
+    assert_true(is.crossed > 0 && is.crossed == (double)trip_told(t, "wire_bytes"));
     trip_over(t);
 }
 

@@ -29,6 +29,8 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     if (s->away) {
         away.region = (char *)(uintptr_t)s->away; // only read
         away.closed = s->closed;
+        away.arrived_bytes = s->arrived_bytes;
+        away.process = s->process;
         rate.mean = s->away_bytes_per_s;
         if (rate.mean > 0) away.bytes_per_s = &rate;
         m.away = aways;

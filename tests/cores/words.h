@@ -14,6 +14,7 @@ struct words { // what a worker by hand says
     const char *away; // the home whose units travel to it; NULL: none
     bool closed;      // they do not reach it
     double away_bytes_per_s;
+    uint64_t arrived_bytes, process; // bytes of that home's units; its process
 };
 
 struct heard {

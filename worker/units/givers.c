@@ -26,6 +26,8 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
         longhaul__v1__estimate__init(&h->rate);
         h->row.region = h->region;
         h->row.closed = h->closed;
+        h->row.arrived_bytes = h->arrived_bytes;
+        h->row.process = t->process;
         h->rate.mean = h->bytes_per_s.mean;
         h->rate.spread = h->bytes_per_s.spread;
         if (h->rate.mean > 0) h->row.bytes_per_s = &h->rate;
@@ -99,7 +101,9 @@ lh_err wk_travel_start(struct wk_worker *w)
 {
     if (!w->conf.travel) return LH_OK;
     w->travel = calloc(1, sizeof *w->travel);
-    return w->travel ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for units that travel");
+    if (!w->travel) return lh_fail(LH_ERR_NO_MEMORY, "no memory for units that travel");
+    w->travel->process = lh_random_u64(w->conf.env);
+    return LH_OK;
 }
 
 void wk_travel_close(struct wk_worker *w)

@@ -214,6 +214,7 @@ static void checked(void *arg)
     w->travel->count.bytes += bytes_of(w, a->unit);
     w->travel->count.wire_bytes += a->sent_bytes;
     lh_buf_free(&a->got);
+    h->arrived_bytes += a->sent_bytes;
     wk_travel_arrived(w, h, a->unit);
     lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
             "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,

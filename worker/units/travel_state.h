@@ -68,6 +68,7 @@ struct wk_travel_home {
     int64_t since_ns;
     uint64_t bytes;
     struct lh_estimate bytes_per_s;
+    uint64_t arrived_bytes; // on the wire, of all that arrived
     // as it is told
     Longhaul__V1__Away row;
     Longhaul__V1__Estimate rate;
@@ -90,6 +91,7 @@ struct wk_travel {
     uint64_t bytes; // kept or on their way
     uint64_t sure;  // kept, or looked for and perhaps kept
     uint64_t timer;
+    uint64_t process; // a random number of this life
     struct wk_travel_refused refused[LH_REFUSED_MAX];
     uint32_t refused_count;
     uint64_t told[LH_REFUSED_MAX]; // what a request says of them

@@ -4,7 +4,8 @@
 // 1. What the policy is told (view.c): pools are what nobody has begun, free or reserved; a region
 //    is its live workers together, with their measured speed and the time that their pushes take.
 //    Where a region says that a home's units have to travel to it, their transfer counts, by what
-//    it measured; else they lie there.
+//    it measured; else they lie there. A link with a cap carries what that leaves (crossed.h); its
+//    price, and a foreign language, count as seconds that a gain has to make up for.
 // 2. The policy names a pool. Of it the worker gets the first unit that is free; where none is, one
 //    that another worker reserved and has not begun is recalled for it: from the one that would end
 //    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
@@ -51,8 +52,11 @@ lh_err ps_co_balancer_make(struct ps_coordinator *c)
 {
     c->balancer = calloc(1, sizeof *c->balancer);
     if (!c->balancer) return LH_ERR_NO_MEMORY;
-    c->balancer->b.conf =
-        (struct ps_balance_conf){.kind = c->conf.balance.kind, .hysteresis = HYSTERESIS};
+    c->balancer->b.conf = (struct ps_balance_conf){.kind = c->conf.balance.kind,
+                                                   .hysteresis = HYSTERESIS,
+                                                   .affinity = c->conf.links.affinity,
+                                                   .shared_floor = c->conf.links.shared_floor,
+                                                   .price_s_by_gb = c->conf.links.price_s_by_gb};
     return LH_OK;
 }
 
@@ -158,7 +162,7 @@ static bool gains(const struct assigning *s, uint32_t v, double tokens, double a
     double wait = ASK_S + trip_s(&c->worker[v]) + trip_s(w) + arrival_s;
     to->here_s = here_s(c, s->a->w, tokens, wait);
     to->there_s = ends_s(c, v, 0);
-    return to->here_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
+    return to->here_s + to->cost_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
 }
 
 // Recalls one unit of the pool for the worker, from the one that ends last. *from: its index;
@@ -171,6 +175,7 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
     double tokens = p->units > 0 ? p->tokens / p->units : 0, latest = -1;
     double arrival_s =
         ps_balance_arrival(&s->x->b, p->home, s->region, p->units > 0 ? p->bytes / p->units : 0);
+    choice->cost_s = ps_balance_cost(&s->x->b, choice->pool, s->region);
     struct ps_balance_choice best = *choice;
     *unit = c->units;
     for (uint32_t v = 0; v < c->workers; v++) {
@@ -239,9 +244,22 @@ static bool is_reserved(const struct assigning *s)
 
 // ---------------------------------------------------------------- one after the other
 
+// Tokens that were leased since this process began, whatever was recalled of them: own and foreign
+// ones count for the floor of shared data, foreign ones against the link's cap.
+static void count_share(struct assigning *s, uint32_t home, uint64_t tokens)
+{
+    struct ps_balance_link *l = &s->x->b.link[home][s->region];
+    struct ps_balance_region *g = &s->x->b.region[s->region];
+    (home == s->region ? s->x->own : s->x->foreign)[s->region] += tokens;
+    *(home == s->region ? &g->own_tokens : &g->foreign_tokens) += tokens;
+    if (home != s->region && l->cap_bytes >= 0)
+        l->cap_bytes = fmax(l->cap_bytes - (double)tokens * s->a->c->conf.units->token_bytes, 0);
+}
+
 static void taken(struct assigning *s, const struct ps_balance_choice *choice, uint64_t tokens)
 {
     struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
+    count_share(s, p->home, tokens);
     p->units = fmax(p->units - 1, 0);
     p->tokens = fmax(p->tokens - (double)tokens, 0);
     p->bytes = p->tokens * s->a->c->conf.units->token_bytes;
@@ -258,7 +276,7 @@ static struct ps_balance_choice choose(const struct assigning *s)
     if (!s->a->c->frozen) return ps_balance_next(b, &s->x->mine, s->region);
     for (uint32_t p = 0; p < b->pools; p++)
         if (b->pool[p].home == s->region && b->pool[p].units >= 1)
-            return (struct ps_balance_choice){PS_BALANCE_HOME, p, s->region, 0, 0};
+            return (struct ps_balance_choice){PS_BALANCE_HOME, p, s->region, 0, 0, 0};
     return (struct ps_balance_choice){0};
 }
 
@@ -308,8 +326,8 @@ static lh_err take_pinned(struct assigning *s)
     for (uint32_t i = 0; i < c->pins; i++) {
         uint64_t u = c->pin[i].unit;
         if (!wants_more(s, false) || !may_have(s->a, u)) continue;
-        struct ps_balance_choice choice = {PS_BALANCE_HOME, ps_co_stock_pool(c, u), s->region, 0,
-                                           0};
+        struct ps_balance_choice choice = {
+            .reason = PS_BALANCE_HOME, .pool = ps_co_stock_pool(c, u), .from = s->region};
         uint64_t tokens = ps_co_unit(c, u)->tokens;
         LH_TRY(ps_co_take(s->a, u));
         taken(s, &choice, tokens);
@@ -337,6 +355,16 @@ static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
            ps_co_may_train(c, u, a->w);
 }
 
+// A cap has room for what would cross its link.
+static bool fits_cap(const struct assigning *s, uint64_t unit)
+{
+    const struct ps_coordinator *c = s->a->c;
+    uint32_t home = c->stock.pool[ps_co_stock_pool(c, unit)].home;
+    double cap = s->x->b.link[home][s->region].cap_bytes;
+    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    return home == s->region || cap < 0 || bytes <= cap;
+}
+
 static lh_err run_twice(struct assigning *s)
 {
     struct ps_coordinator *c = s->a->c;
@@ -348,7 +376,7 @@ static lh_err run_twice(struct assigning *s)
         if (v == s->a->w || region == s->region || !c->worker[v].held.tokens[CO_BEGUN]) continue;
         double there = ends_s(c, v, 0);
         for (uint32_t at = c->worker[v].held.head; at; at = ps_co_stock_behind(c, at)) {
-            if (!may_run_twice(s->a, at - 1)) continue;
+            if (!may_run_twice(s->a, at - 1) || !fits_cap(s, at - 1)) continue;
             struct ps_balance_choice it = ps_balance_twice(
                 &s->x->b, s->region, region, UINT64_MAX, (double)ps_co_unit(c, at - 1)->tokens,
                 ps_co_arrival_s(c, at - 1, s->a->w), there);

@@ -306,6 +306,15 @@ static bool may_have(const struct ps_balance *b, uint32_t pool, uint32_t r)
            (r == p->home || cap < 0 || cap >= unit_of(p, p->bytes));
 }
 
+double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *p = &b->pool[pool];
+    bool foreign = r != p->home && !(p->languages & b->region[r].languages);
+    double language = foreign ? b->conf.affinity * seconds_of(b, r, unit_of(p, p->tokens)) : 0;
+    double gigabytes = r == p->home ? 0 : unit_of(p, p->bytes) / GIGA;
+    return b->link[p->home][r].price * b->conf.price_s_by_gb * gigabytes + language;
+}
+
 // When a unit of the pool would end here: it has to arrive, and what is held is trained before it.
 static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
 {
@@ -344,15 +353,17 @@ static struct ps_balance_choice foreign(const struct ps_balance *b,
     for (uint32_t p = 0; p < b->pools; p++) {
         uint32_t home = b->pool[p].home;
         if (home == r || !may_have(b, p, r)) continue;
-        struct ps_balance_choice c = {PS_BALANCE_STOLEN, p, home, ends_here(b, p, r),
-                                      ends_there(b, plan, p, r)};
-        if (c.here_s >= c.there_s * (1 - hysteresis(b, r, home))) continue;
+        struct ps_balance_choice c = {
+            PS_BALANCE_STOLEN,        p, home, ends_here(b, p, r), ps_balance_cost(b, p, r),
+            ends_there(b, plan, p, r)};
+        double here = c.here_s + c.cost_s;
+        if (here >= c.there_s * (1 - hysteresis(b, r, home))) continue;
         double planned = plan->tokens[p][r];
-        bool better = planned > most || (most <= 0 && c.there_s - c.here_s > gain);
+        bool better = planned > most || (most <= 0 && c.there_s - here > gain);
         if (!better) continue;
         if (planned > 0) c.reason = PS_BALANCE_PLANNED;
         most = fmax(most, planned);
-        gain = c.there_s - c.here_s;
+        gain = c.there_s - here;
         best = c;
     }
     return best;
@@ -369,7 +380,7 @@ static struct ps_balance_choice own(const struct ps_balance *b, uint32_t r)
         double n = (double)__builtin_popcountll(b->pool[p].allowed);
         if (best.reason && n >= allowed) continue;
         allowed = n;
-        best = (struct ps_balance_choice){PS_BALANCE_HOME, p, r, ends_here(b, p, r), 0};
+        best = (struct ps_balance_choice){PS_BALANCE_HOME, p, r, ends_here(b, p, r), 0, 0};
     }
     return best;
 }
@@ -387,9 +398,9 @@ static struct ps_balance_choice shared(const struct ps_balance *b, uint32_t r)
     struct ps_balance_choice best = {0};
     for (uint32_t p = 0; p < b->pools; p++) {
         if (b->pool[p].home == r || !may_have(b, p, r)) continue;
-        double here = ends_here(b, p, r);
-        if (best.reason && here >= best.here_s) continue;
-        best = (struct ps_balance_choice){PS_BALANCE_SHARED, p, b->pool[p].home, here, 0};
+        double here = ends_here(b, p, r), cost = ps_balance_cost(b, p, r);
+        if (best.reason && here + cost >= best.here_s + best.cost_s) continue;
+        best = (struct ps_balance_choice){PS_BALANCE_SHARED, p, b->pool[p].home, here, cost, 0};
     }
     return best;
 }
@@ -453,8 +464,12 @@ static struct ps_balance_choice by_shares(const struct ps_balance *b,
         if (best.reason && (!home || best.reason == PS_BALANCE_HOME) &&
             plan->tokens[p][r] <= plan->tokens[best.pool][r])
             continue;
-        best = (struct ps_balance_choice){home ? PS_BALANCE_HOME : PS_BALANCE_PLANNED, p,
-                                          b->pool[p].home, ends_here(b, p, r), 0};
+        best = (struct ps_balance_choice){home ? PS_BALANCE_HOME : PS_BALANCE_PLANNED,
+                                          p,
+                                          b->pool[p].home,
+                                          ends_here(b, p, r),
+                                          ps_balance_cost(b, p, r),
+                                          0};
         if (home) break;
     }
     return best;
@@ -476,7 +491,8 @@ static struct ps_balance_choice by_score(const struct ps_balance *b, uint32_t r)
         double score = 0.6 * (1 - b->pool[p].tokens / most) + 0.4 * path / fmax(slowest, 1e-9);
         if (best.reason && score >= least) continue;
         least = score;
-        best = (struct ps_balance_choice){PS_BALANCE_SCORED, p, home, ends_here(b, p, r), 0};
+        best = (struct ps_balance_choice){PS_BALANCE_SCORED,        p, home, ends_here(b, p, r),
+                                          ps_balance_cost(b, p, r), 0};
     }
     return best;
 }

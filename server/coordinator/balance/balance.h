@@ -106,6 +106,7 @@ struct ps_balance_choice {
     enum ps_balance_reason reason;
     uint32_t pool, from; // from: the region that would have trained it
     double here_s;       // when the unit would end here
+    double cost_s;       // its price and its language, as seconds that a gain has to make up for
     double there_s;      // when that region would end all that is left to it
 };
 
@@ -118,6 +119,8 @@ bool ps_balance_kind_of(const char *name, enum ps_balance_kind *out);
 uint32_t ps_balance_window(const struct ps_balance *b);
 // Seconds that this many bytes need from one region to another; 0 within a region.
 double ps_balance_arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes);
+// The cost there of a unit of the pool, beside its time: price and language, as seconds.
+double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t region);
 void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out);
 // The next unit of this region, which has room for one. `plan`: of this state, or for
 // PS_BALANCE_STATIC what is left of the shares at the start.

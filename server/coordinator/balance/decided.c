@@ -21,7 +21,7 @@ struct ps_co_decisions {
         enum ps_balance_reason reason;
         uint32_t worker, from;
         uint64_t unit, units;
-        double here_s, there_s;
+        double here_s, cost_s, there_s;
     } last[KEPT];
     uint64_t of[PS_BALANCE_TWICE + 1]; // how many were made, by reason
     uint64_t count;                    // ever made; the newest is at (count - 1) % KEPT
@@ -47,7 +47,7 @@ static void say(struct ps_coordinator *c, const struct decision *d)
         [PS_BALANCE_TWICE] = "balance.twice",
     };
     const struct ps_co_worker *w = &c->worker[d->worker];
-    char from[2 * LH_NAME_BYTES + 32] = "", there[96] = "";
+    char from[2 * LH_NAME_BYTES + 32] = "", there[96] = "", cost[64] = "";
     if (d->reason == PS_BALANCE_HOME || d->reason == PS_BALANCE_NOTHING) return;
     if (d->from != PS_CO_NOBODY)
         snprintf(from, sizeof from, ", which %s of %s holds,", c->worker[d->from].name,
@@ -55,9 +55,12 @@ static void say(struct ps_coordinator *c, const struct decision *d)
     if (d->there_s > 0 && d->there_s < 1e9)
         snprintf(there, sizeof there, ", the others would end all that is left to them in %.1f s",
                  d->there_s);
+    if (d->cost_s > 0)
+        snprintf(cost, sizeof cost, ", its price and language count as %.1f s", d->cost_s);
     ps_co_say(c, LH_INFO, events[d->reason],
-              "unit %" PRIu64 " of %s%s goes to %s of %s: it would end there in %.1f s%s", d->unit,
-              ps_co_unit(c, d->unit)->home, from, w->name, w->region, d->here_s, there);
+              "unit %" PRIu64 " of %s%s goes to %s of %s: it would end there in %.1f s%s%s",
+              d->unit, ps_co_unit(c, d->unit)->home, from, w->name, w->region, d->here_s, cost,
+              there);
 }
 
 static bool goes_on(const struct decision *d, const struct decision *last)
@@ -71,13 +74,14 @@ void ps_co_decide(struct ps_coordinator *c, uint32_t worker, uint32_t from, uint
 {
     struct ps_co_decisions *all = c->decided;
     int64_t now = c->conf.env->ops->wall_s(c->conf.env);
-    struct decision d = {now, choice->reason, worker,         from, unit,
-                         1,   choice->here_s, choice->there_s};
+    struct decision d = {now, choice->reason, worker,         from,           unit,
+                         1,   choice->here_s, choice->cost_s, choice->there_s};
     struct decision *last = &all->last[(all->count + KEPT - 1) % KEPT];
     all->of[choice->reason]++;
     if (all->count && goes_on(&d, last)) {
         last->units++;
         last->here_s = d.here_s;
+        last->cost_s = d.cost_s;
         last->there_s = d.there_s;
     } else {
         all->last[all->count++ % KEPT] = d;
@@ -104,6 +108,7 @@ json_t *ps_co_decisions(const struct ps_coordinator *c)
                                 "units", (json_int_t)d->units, "home", ps_co_unit(c, d->unit)->home,
                                 "from", d->from == PS_CO_NOBODY ? NULL : c->worker[d->from].name,
                                 "here_s", d->here_s);
+        if (d->cost_s > 0) json_object_set_new(row, "cost_s", json_real(d->cost_s));
         if (d->there_s > 0 && d->there_s < 1e9)
             json_object_set_new(row, "there_s", json_real(d->there_s));
         json_array_append_new(rows, row);

@@ -19,8 +19,8 @@ void ps_co_decide(struct ps_coordinator *c, uint32_t worker, uint32_t from, uint
 // How often this life decided so, since a full disk took something back.
 uint64_t ps_co_decided_count(const struct ps_coordinator *c, enum ps_balance_reason reason);
 // Gives the last decisions, the newest first: {"at": wall seconds, "worker", "region", "reason",
-// "unit", "units", "home", "from": worker | null, "here_s", "there_s"}. Units that one worker got
-// in a row for the same reason are one row: `unit` is the first of them.
+// "unit", "units", "home", "from": worker | null, "here_s", "cost_s", "there_s"}. Units that one
+// worker got in a row for the same reason are one row: `unit` is the first of them.
 json_t *ps_co_decisions(const struct ps_coordinator *c);
 
 #endif

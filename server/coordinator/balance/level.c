@@ -6,12 +6,16 @@
 //    for it at most. So free units last to the end of the run, and nobody takes what another needs.
 // 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
 //    longest, as many as let both end together. Only units that are not begun.
-// 4. While an operator has frozen the balancer a worker gets units of its own region alone, and
+// 4. Nothing goes over a link with a cap, which this rule does not reckon with: where the policy
+// does
+//    (assign.c), this one serves workers whose speed is not known.
+// 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
 //    nothing is recalled.
 //
 // Time of a request: the units that it gets, times the pools; where it finds nothing free, the
 // units that are leased. While a shard has not reported, all that are free may be looked at.
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/level.h"
 
 #include <stdlib.h>
@@ -36,7 +40,8 @@ static bool open_to(const struct ps_co_asking *a, uint32_t pool)
     const struct ps_coordinator *c = a->c;
     const struct ps_co_pool *p = &c->stock.pool[pool];
     bool own = p->home == ps_co_stock_home(c, c->worker[a->w].region);
-    return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
+    return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w) &&
+           !ps_co_is_capped(c, p->home, a->w);
 }
 
 static struct walk *walk_new(const struct ps_co_asking *a, bool home)
@@ -242,7 +247,8 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder
     const struct ps_coordinator *c = a->c;
     return ps_co_may_lease(c, u) && c->begun[u] == CO_WAITS &&
            !ps_co_wanted_elsewhere(c, u, holder) && ps_co_is_home(c, u, a->w) == home &&
-           ps_co_may_train(c, u, a->w);
+           ps_co_may_train(c, u, a->w) &&
+           !ps_co_is_capped(c, c->stock.pool[ps_co_stock_pool(c, u)].home, a->w);
 }
 
 // Recalls what lets the busiest worker and this one end together. The last units go first: those

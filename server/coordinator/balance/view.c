@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/stock.h"
 
 static const int64_t PLAN_NS = LH_SECOND; // ten times that with more than FEW regions
@@ -61,6 +62,35 @@ static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
         g->tokens_per_s.spread += w->measured.tokens_spread;
         g->exchange_s = fmax(g->exchange_s, ps_co_exchange_s(w));
     }
+    for (uint32_t r = 0; r < x->b.regions; r++) {
+        x->b.region[r].own_tokens = x->own[r];
+        x->b.region[r].foreign_tokens = x->foreign[r];
+        x->b.region[r].languages = r < c->stock.homes ? x->home_languages[r] : 0;
+    }
+}
+
+// ---------------------------------------------------------------- languages
+
+// A bit for each of the first languages; the last one is of all others.
+static uint64_t bit_of(const char *names[64], uint32_t *count, const char *language)
+{
+    uint32_t i = 0;
+    while (i < *count && strcmp(names[i], language) != 0) i++;
+    if (i == *count && i < 63) names[(*count)++] = language;
+    return UINT64_C(1) << (i < 63 ? i : 63);
+}
+
+static void hear_languages(const struct ps_coordinator *c, struct ps_co_balancer *x)
+{
+    const char *names[64];
+    uint32_t count = 0;
+    for (uint64_t u = 0; u < c->conf.units->count && !x->spoken; u++) {
+        uint32_t p = ps_co_stock_pool(c, u);
+        uint64_t bit = bit_of(names, &count, c->conf.units->unit[u].language);
+        x->languages[p] |= bit;
+        x->home_languages[c->stock.pool[p].home] |= bit;
+    }
+    x->spoken = true;
 }
 
 // ---------------------------------------------------------------- pools
@@ -83,6 +113,7 @@ static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
         const struct ps_co_pool *from = &c->stock.pool[p];
         struct ps_balance_pool *to = &x->b.pool[p];
         to->home = from->home;
+        to->languages = x->languages[p];
         to->allowed = from->leaves ? UINT64_MAX : UINT64_C(1) << from->home;
         to->units = (double)(from->free_units + from->leased_units[CO_WAITS]);
         to->tokens = (double)(from->free_tokens + from->leased_tokens[CO_WAITS]);
@@ -106,6 +137,17 @@ static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
         l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
 }
 
+// A cap holds whether or not the region is known to lack the home's files.
+static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x, uint32_t home,
+                       uint32_t r)
+{
+    struct ps_balance_link *l = &x->b.link[home][r];
+    const struct ps_term *t = ps_terms_of(c->conf.links.terms, c->stock.home[home], x->name[r]);
+    if (!t) return;
+    if (t->cap_bytes >= 0) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
+    if (!l->lies_there) l->price = t->price;
+}
+
 // A region has the files of all homes unless one of its workers says otherwise. Units that reach
 // none of its workers are not for it.
 static void look_at_links(struct ps_coordinator *c, struct ps_co_balancer *x)
@@ -124,6 +166,8 @@ static void look_at_links(struct ps_coordinator *c, struct ps_co_balancer *x)
             if (a) take_link(&x->b.link[h][r], a);
         }
     }
+    for (uint32_t h = 0; h < c->stock.homes; h++)
+        for (uint32_t r = 0; r < x->b.regions; r++) take_terms(c, x, h, r);
     for (uint32_t p = 0; p < x->b.pools; p++)
         for (uint32_t r = 0; r < x->b.regions; r++)
             if (x->b.region[r].workers && !reached[x->b.pool[p].home][r])
@@ -173,6 +217,7 @@ void ps_co_view(struct ps_coordinator *c)
     x->b.regions = 0;
     memset(x->b.region, 0, sizeof x->b.region);
     for (uint32_t h = 0; h < c->stock.homes; h++) (void)region_of(x, c->stock.home[h]);
+    hear_languages(c, x);
     look_at_workers(c, x);
     look_at_pools(c, x);
     look_at_links(c, x);

@@ -15,6 +15,10 @@ struct ps_co_balancer {
     uint64_t planned_live;              // the live workers of that plan, as a mark
     uint32_t region_of[LH_WORKERS_MAX]; // each worker's region
     const char *name[PS_BALANCE_REGIONS_MAX];
+    bool spoken; // the languages of pools and homes are known
+    uint64_t languages[PS_BALANCE_POOLS_MAX], home_languages[PS_BALANCE_REGIONS_MAX];
+    // Tokens of a region's own units, and of others', that it was given.
+    uint64_t own[PS_BALANCE_REGIONS_MAX], foreign[PS_BALANCE_REGIONS_MAX];
 };
 
 // Does the run have no more regions and pools than the policy takes?

@@ -114,6 +114,10 @@ static void refused_together(void **state)
         {coordinator, "coordinator.scale=25:00=3", "coordinator.scale: \"25:00=3\" is not valid"},
         {coordinator, "coordinator.scale_command=a | b", "coordinator.scale_command: | means"},
         {coordinator, "coordinator.scale_command=a", "scale_command needs coordinator.scale"},
+        {coordinator, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
+        {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
+        {coordinator, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
+        {coordinator, "coordinator.shared_floor=0.1", "shared_floor needs coordinator.balance"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
         {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };

@@ -68,6 +68,32 @@ static void the_plan_says_when_each_region_ends(void **state)
     lh_buf_free(&out);
 }
 
+// A cap and a price with their figures, and why nothing more crosses a link.
+static void the_plan_says_what_links_carried(void **state)
+{
+    (void)state;
+    struct lh_buf out = lh_buf(1 << 16);
+    json_t *all = json_loads(
+        "{\"balancer\": {\"rule\": \"finish\", \"decisions\": [{\"reason\": \"planned\", "
+        "\"cost_s\": "
+        "12.5}], \"links\": [{\"from\": \"asia\", \"to\": \"africa\", \"price_tb\": 90.0, "
+        "\"cap_bytes\": 640, \"crossed_bytes\": 620, \"coming_bytes\": 0, \"left_bytes\": 20, "
+        "\"state\": \"full\"}, {\"from\": \"asia\", \"to\": \"europe\", \"cap_bytes\": null}]}}",
+        0, NULL);
+    assert_non_null(all);
+    dp_get_decisions(all, &out);
+    lh_put_u8(&out, 0);
+    const char *text = (char *)out.data, *row = strstr(text, "\nasia ");
+    assert_non_null(strstr(text, "PRICE/TB"));
+    assert_non_null(row);
+    assert_non_null(
+        strstr(row, " 90.0            640          620            0             20 full"));
+    assert_non_null(strstr(text, "COST S"));
+    assert_non_null(strstr(text, " 12.5 "));
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
 static void the_plan_says_how_many_workers_are_wanted(void **state)
 {
     (void)state;
@@ -332,6 +358,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_plan_says_when_each_region_ends),
         cmocka_unit_test(the_plan_says_how_many_workers_are_wanted),
+        cmocka_unit_test(the_plan_says_what_links_carried),
         cmocka_unit_test(members_say_what_they_run_on),
         cmocka_unit_test(links_are_what_workers_measured),
         cmocka_unit_test(regions_are_sums),

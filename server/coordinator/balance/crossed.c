@@ -1,0 +1,194 @@
+// Crossed: what links have carried of units, by what workers say that arrived. See crossed.h.
+//
+// Store: crossed/<worker, 16 hex>/<home, 2 decimals> = bytes in all u64, of the last process u64,
+// that process u64. A worker counts what arrived since its process began; another process counts
+// from 0. So bytes survive a restart of either, and none counts twice; those that arrived in the
+// last second before a worker was killed may be missing.
+//
+// A cap is hard for what the balancer leases: what may come still counts as if it came, all that is
+// leased over the link, recalled over it or kept, and not begun. A region counts as if it had none
+// of the home's files, whatever else it says: the cap holds before the first unit was looked for.
+#include "server/coordinator/balance/crossed.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/balance/stock.h"
+#include "server/coordinator/commit.h"
+
+static const char ROWS[] = "crossed/";
+
+static const struct ps_terms *terms_of(const struct ps_coordinator *c)
+{
+    return c->conf.links.terms;
+}
+
+// ---------------------------------------------------------------- rows
+
+// The worker's count of this home; made where it is new. NULL: no memory.
+static struct ps_co_crossing *crossing_of(struct ps_co_worker *w, uint32_t home)
+{
+    if (!w->crossing) w->crossing = calloc(LH_AWAY_MAX, sizeof *w->crossing);
+    for (uint32_t i = 0; w->crossing && i < w->crossings; i++)
+        if (w->crossing[i].home == home) return &w->crossing[i];
+    if (!w->crossing || w->crossings == LH_AWAY_MAX) return NULL;
+    w->crossing[w->crossings] = (struct ps_co_crossing){.home = home};
+    return &w->crossing[w->crossings++];
+}
+
+static const char *read_row(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+{
+    char id[17] = "";
+    uint64_t worker, home;
+    if (strlen(name) < 18 || name[16] != '/') return "has another name than crossed/WORKER/HOME";
+    memcpy(id, name, 16);
+    if (!ps_co_row_number(id, 16, &worker) || !ps_co_row_number(name + 17, 10, &home))
+        return "has another name than crossed/WORKER/HOME";
+    struct ps_co_crossing is = {.home = (uint32_t)home};
+    is.bytes = lh_get_u64(at);
+    is.seen = lh_get_u64(at);
+    is.process = lh_get_u64(at);
+    if (at->failed) return NULL;
+    uint32_t i = ps_co_worker_index(c, worker);
+    if (i == c->workers) return "is of a worker that never joined";
+    if (home >= c->stock.homes) return "is of a home that no unit has";
+    struct ps_co_crossing *to = crossing_of(&c->worker[i], (uint32_t)home);
+    if (to) *to = is;
+    return to ? NULL : "found no memory";
+}
+
+lh_err ps_co_load_crossed(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].crossings = 0;
+    return ps_co_load_named(c, ROWS, read_row);
+}
+
+static lh_err put(struct ps_coordinator *c, const struct ps_co_worker *w,
+                  const struct ps_co_crossing *x)
+{
+    char key[40];
+    struct lh_buf row = lh_buf(32);
+    snprintf(key, sizeof key, "%s%016" PRIx64 "/%02u", ROWS, w->id, x->home);
+    lh_put_u64(&row, x->bytes);
+    lh_put_u64(&row, x->seen);
+    lh_put_u64(&row, x->process);
+    lh_err err = lh_buf_err(&row);
+    if (!err) err = ps_co_put(c, key, lh_buf_span(&row));
+    lh_buf_free(&row);
+    return err;
+}
+
+static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w,
+                       const Longhaul__V1__Away *a)
+{
+    uint32_t home = ps_co_stock_home(c, a->region);
+    if (!a->arrived_bytes || home == c->stock.homes) return LH_OK;
+    struct ps_co_crossing *x = crossing_of(w, home);
+    if (!x) return lh_fail(LH_ERR_BUSY, "no memory for what crossed a link");
+    uint64_t before = x->process == a->process ? x->seen : 0;
+    if (a->arrived_bytes <= before) return LH_OK; // a late copy
+    x->bytes += a->arrived_bytes - before;
+    x->seen = a->arrived_bytes;
+    x->process = a->process;
+    return put(c, w, x);
+}
+
+lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
+                          const Longhaul__V1__LeaseRequest *m)
+{
+    for (size_t i = 0; i < m->n_away && i < LH_AWAY_MAX; i++)
+        LH_TRY(take_one(c, &c->worker[worker], m->away[i]));
+    return LH_OK;
+}
+
+void ps_co_forget_crossed(struct ps_co_worker *w)
+{
+    free(w->crossing);
+    w->crossing = NULL;
+    w->crossings = 0;
+}
+
+// ---------------------------------------------------------------- what a link carried
+
+// Bytes of one worker's units of that home that are not begun, leased to it or on their way.
+static double coming_to(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t home)
+{
+    uint64_t tokens = 0;
+    for (uint32_t at = w->held.head; at; at = ps_co_stock_behind(c, at))
+        if (c->begun[at - 1] == CO_WAITS && c->stock.pool[ps_co_stock_pool(c, at - 1)].home == home)
+            tokens += ps_co_unit(c, at - 1)->tokens;
+    for (uint32_t at = w->wanted.head; at; at = ps_co_stock_wanted_behind(c, at))
+        if (c->stock.pool[ps_co_stock_pool(c, at - 1)].home == home)
+            tokens += ps_co_unit(c, at - 1)->tokens;
+    return (double)tokens * c->conf.units->token_bytes;
+}
+
+struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,
+                                   const char *region)
+{
+    struct ps_co_carried out = {.term = ps_terms_of(terms_of(c), c->stock.home[home], region),
+                                .left = -1};
+    bool capped = out.term && out.term->cap_bytes >= 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (strcmp(w->region, region) != 0) continue;
+        for (uint32_t k = 0; k < w->crossings; k++)
+            if (w->crossing[k].home == home) out.crossed += (double)w->crossing[k].bytes;
+        if (capped) out.coming += coming_to(c, w, home);
+    }
+    if (!capped) return out;
+    out.left = out.term->cap_bytes - out.crossed - out.coming;
+    if (out.left < 0) out.left = 0;
+    return out;
+}
+
+bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker)
+{
+    const struct ps_term *t =
+        ps_terms_of(terms_of(c), c->stock.home[home], c->worker[worker].region);
+    return t && t->cap_bytes >= 0;
+}
+
+// ---------------------------------------------------------------- what is told of it
+
+static bool is_first_of_region(const struct ps_coordinator *c, uint32_t worker)
+{
+    for (uint32_t i = 0; i < worker; i++)
+        if (!strcmp(c->worker[i].region, c->worker[worker].region)) return false;
+    return true;
+}
+
+static json_t *row_of(const struct ps_coordinator *c, uint32_t home, const char *region,
+                      const struct ps_co_carried *is)
+{
+    bool capped = is->left >= 0;
+    double unit = c->conf.units->count ? (double)c->conf.units->unit[0].tokens : 0;
+    bool full = capped && is->left < unit * c->conf.units->token_bytes;
+    double price = is->term ? is->term->price : 0;
+    json_t *row = json_pack("{s:s s:s s:f s:f s:I s:I s:s}", "from", c->stock.home[home], "to",
+                            region, "price", price, "price_tb", 1000 * price, "crossed_bytes",
+                            (json_int_t)is->crossed, "coming_bytes", (json_int_t)is->coming,
+                            "state", full ? "full" : "open");
+    json_object_set_new(row, "cap_bytes",
+                        capped ? json_integer((json_int_t)is->term->cap_bytes) : json_null());
+    json_object_set_new(row, "left_bytes",
+                        capped ? json_integer((json_int_t)is->left) : json_null());
+    return row;
+}
+
+json_t *ps_co_crossed(const struct ps_coordinator *c)
+{
+    json_t *rows = json_array();
+    bool any = terms_of(c) && terms_of(c)->terms;
+    for (uint32_t i = 0; i < c->workers; i++) any |= c->worker[i].crossings > 0;
+    for (uint32_t i = 0; any && i < c->workers; i++) {
+        const char *region = c->worker[i].region;
+        for (uint32_t h = 0; h < c->stock.homes && is_first_of_region(c, i); h++) {
+            struct ps_co_carried is = ps_co_carried(c, h, region);
+            if (is.term || is.crossed > 0) json_array_append_new(rows, row_of(c, h, region, &is));
+        }
+    }
+    return rows;
+}

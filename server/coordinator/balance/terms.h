@@ -1,0 +1,31 @@
+// Terms of links: how many bytes of units may cross from a home region to another, and at which
+// price. Pure.
+//
+// Text: "asia>africa=50GiB@0.09,*>africa=200GiB,europe>asia=@0.02". FROM>TO=[CAP][@PRICE]; `*` is
+// any region. The first entry that names a link counts. A cap is of all units that reach the region
+// in the run, on the wire; the price is of 10^9 bytes, in whatever money.
+#ifndef PS_CO_TERMS_H
+#define PS_CO_TERMS_H
+
+#include "common/base/err.h"
+#include "common/security/identity.h"
+
+enum { PS_TERMS_MAX = 64 };
+
+struct ps_term {
+    char from[LH_NAME_BYTES], to[LH_NAME_BYTES]; // "*": any
+    double cap_bytes;                            // < 0: no cap
+    double price;                                // a price of 10^9 bytes
+};
+
+struct ps_terms {
+    struct ps_term term[PS_TERMS_MAX];
+    uint32_t terms;
+};
+
+// LH_ERR_CONFIG says what is wrong, beginning with the setting's key.
+LH_MUST lh_err ps_terms_parse(const char *text, struct ps_terms *out);
+// The terms of the link from a home region to another; NULL: it has none, or they are one region.
+const struct ps_term *ps_terms_of(const struct ps_terms *t, const char *from, const char *to);
+
+#endif

@@ -1,0 +1,190 @@
+// Links that carry units: caps, prices, languages, a floor of shared data
+// (server/coordinator/balance/crossed.c, assign.c). Worker 0 is asia's and fast, worker 1 europe's;
+// 40 units of 128 bytes, 20 of each.
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/crossed.h"
+#include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/view.h"
+#include "tests/cores/words.h"
+
+enum { UNITS = 40, BYTES = 2 * WORDS_TOKENS };
+
+static struct ps_terms terms; // one test's at a time
+
+static void follow(struct rig *r, const char *text, struct ps_co_links_conf links)
+{
+    assert_int_equal(ps_terms_parse(text, &terms), LH_OK);
+    links.terms = &terms;
+    r->coordinator->conf.balance =
+        (struct ps_co_balance_conf){.follows = true, .kind = PS_BALANCE_FINISH};
+    r->coordinator->conf.links = links;
+    ps_co_balancer_free(r->coordinator);
+    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
+}
+
+static struct rig *begin(const char *text, struct ps_co_links_conf links)
+{
+    struct rig *r = begun_run(UNITS, 300 * LH_SECOND);
+    follow(r, text, links);
+    return r;
+}
+
+static struct words fast(const struct rig *r)
+{
+    return (struct words){
+        .want = UNITS, .ahead = UNITS, .units_per_s = 2, .away = r->w[1].self.region, .process = 7};
+}
+
+// Europe's units that worker 0 holds; it begins them all, so that none is on its way.
+static size_t foreign(struct rig *r, struct words *s)
+{
+    struct heard h = say(r, 0, s);
+    s->begins = 0;
+    for (size_t i = 0; i < h.units; i++) {
+        bool theirs = !strcmp(r->units.unit[h.unit[i]].home, r->w[1].self.region);
+        if (theirs) assert_true(s->begins < LH_COUNT(s->begun));
+        if (theirs) s->begun[s->begins++] = h.unit[i];
+    }
+    return s->begins;
+}
+
+static void a_cap_is_hard(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=640B", (struct ps_co_links_conf){0});
+    struct words s = fast(r);
+    assert_int_equal(foreign(r, &s), 5); // what may come counts
+    s.arrived_bytes = 500;               // lz4 made them smaller
+    assert_int_equal(foreign(r, &s), 6);
+    s.arrived_bytes = 620;
+    assert_int_equal(foreign(r, &s), 6);
+    struct ps_co_carried is = ps_co_carried(r->coordinator, 1, "asia");
+    assert_true(is.crossed == 620 && is.coming == 0 && is.left == 20);
+    json_t *rows = ps_co_crossed(r->coordinator);
+    const json_t *row = json_array_get(rows, 0);
+    assert_int_equal(json_array_size(rows), 1);
+    assert_string_equal(json_string_value(json_object_get(row, "from")), "europe");
+    assert_string_equal(json_string_value(json_object_get(row, "to")), "asia");
+    assert_string_equal(json_string_value(json_object_get(row, "state")), "full");
+    assert_int_equal(json_integer_value(json_object_get(row, "left_bytes")), 20);
+    json_decref(rows);
+    rig_free(r);
+}
+
+// Bytes are counted over restarts of both, and none twice.
+static void what_crossed_is_known_after_a_restart(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=10kB", (struct ps_co_links_conf){0});
+    struct words s = fast(r);
+    s.want = s.ahead = 4;
+    s.arrived_bytes = 300;
+    say(r, 0, &s);
+    s.arrived_bytes = 200; // a late copy of an earlier request
+    say(r, 0, &s);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    follow(r, "europe>asia=10kB", (struct ps_co_links_conf){0});
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").crossed == 300);
+    rig_run(r, 2 * LH_SECOND); // its servers have to be heard
+    s.arrived_bytes = 310;
+    say(r, 0, &s);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").crossed == 310);
+    s.process = 8; // another process counts from its start
+    s.arrived_bytes = 50;
+    say(r, 0, &s);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").crossed == 360);
+    rig_free(r);
+}
+
+// A worker whose speed is not known is served by a rule that counts no bytes.
+static void level_gives_nothing_over_a_link_with_a_cap(void **state)
+{
+    (void)state;
+    for (int capped = 0; capped < 2; capped++) {
+        struct rig *r = begin(capped ? "*>asia=1GiB" : "*>asia=@1", (struct ps_co_links_conf){0});
+        r->coordinator->conf.balance.follows = false;
+        struct words s = fast(r);
+        s.want = s.ahead = 28; // it has 20 of its own
+        if (capped)
+            assert_int_equal(foreign(r, &s), 0);
+        else
+            assert_true(foreign(r, &s) > 0);
+        rig_free(r);
+    }
+}
+
+// Europe trains for 80 s; asia is through after 10.
+static size_t taken_from_europe(const char *text, struct ps_co_links_conf links, bool languages)
+{
+    struct rig *r = begin(text, links);
+    for (uint32_t i = 0; languages && i < UNITS; i++)
+        snprintf(r->units.unit[i].language, sizeof r->units.unit[i].language, "%s",
+                 i % 2 ? "de" : "ja");
+    struct words slow = {.want = 1, .ahead = 1, .units_per_s = 0.25}, s = fast(r);
+    s.want = s.ahead = 25;
+    assert_int_equal(say(r, 1, &slow).units, 1);
+    size_t n = foreign(r, &s);
+    rig_free(r);
+    return n;
+}
+
+static void a_price_counts_as_seconds(void **state)
+{
+    (void)state;
+    struct ps_co_links_conf links = {.price_s_by_gb = 600};
+    assert_true(taken_from_europe("", links, false) > 0);
+    assert_true(taken_from_europe("europe>asia=@1", links, false) > 0);
+    assert_int_equal(taken_from_europe("europe>asia=@1000000", links, false), 0); // 77 s a unit
+    assert_true(taken_from_europe("asia>europe=@1000000", links, false) > 0);
+    links.price_s_by_gb = 0;
+    assert_true(taken_from_europe("europe>asia=@1000000", links, false) > 0);
+}
+
+static void a_foreign_language_counts_as_seconds(void **state)
+{
+    (void)state;
+    struct ps_co_links_conf links = {.affinity = 200};    // 100 s a unit
+    assert_true(taken_from_europe("", links, false) > 0); // all have one language
+    assert_int_equal(taken_from_europe("", links, true), 0);
+    links.affinity = 0.1;
+    assert_true(taken_from_europe("", links, true) > 0);
+}
+
+// Two equal regions would train their own units alone.
+static void a_floor_of_shared_data(void **state)
+{
+    (void)state;
+    for (int floor = 0; floor < 2; floor++) {
+        struct ps_co_links_conf links = {.shared_floor = floor ? 0.25 : 0};
+        struct rig *r = begin("", links);
+        struct words equal = {.want = 8, .ahead = 8, .units_per_s = 2}, s = fast(r);
+        s.want = s.ahead = 8;
+        say(r, 1, &equal);
+        size_t n = foreign(r, &s);
+        if (floor)
+            assert_in_range(n, 2, 3);
+        else
+            assert_int_equal(n, 0);
+        assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_SHARED) > 0, floor);
+        rig_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cap_is_hard),
+        cmocka_unit_test(what_crossed_is_known_after_a_restart),
+        cmocka_unit_test(level_gives_nothing_over_a_link_with_a_cap),
+        cmocka_unit_test(a_price_counts_as_seconds),
+        cmocka_unit_test(a_foreign_language_counts_as_seconds),
+        cmocka_unit_test(a_floor_of_shared_data),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

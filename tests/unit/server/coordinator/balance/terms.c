@@ -1,0 +1,69 @@
+// server/coordinator/balance/terms.c: which link has which cap and price, and what are no terms.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "server/coordinator/balance/terms.h"
+
+static void the_first_entry_that_names_a_link_counts(void **state)
+{
+    (void)state;
+    static const char TEXT[] = "asia>africa=1.5GiB@0.09, europe>asia=@0.02 *>africa=200kB";
+    struct ps_terms t;
+    assert_int_equal(ps_terms_parse(TEXT, &t), LH_OK);
+    assert_int_equal(t.terms, 3);
+    const struct ps_term *is = ps_terms_of(&t, "asia", "africa");
+    assert_true(is && is->cap_bytes == 1.5 * 1024 * 1024 * 1024 && is->price == 0.09);
+    is = ps_terms_of(&t, "europe", "asia");
+    assert_true(is && is->cap_bytes < 0 && is->price == 0.02);
+    is = ps_terms_of(&t, "europe", "africa");
+    assert_true(is && is->cap_bytes == 200e3 && is->price == 0);
+    assert_null(ps_terms_of(&t, "africa", "asia"));
+    assert_null(ps_terms_of(&t, "africa", "africa")); // nothing crosses a link
+    assert_null(ps_terms_of(NULL, "asia", "africa"));
+    assert_int_equal(ps_terms_parse("", &t), LH_OK);
+    assert_int_equal(t.terms, 0);
+    assert_int_equal(ps_terms_parse("a>b=0B", &t), LH_OK); // nothing may cross it
+    assert_true(ps_terms_of(&t, "a", "b")->cap_bytes == 0);
+}
+
+static void what_is_none_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "asia",        "asia=1GiB",   "asia>=1GiB", ">b=1GiB",   "a>b",       "a>b=",
+        "a>b=@",       "a>b=1",       "a>b=1 GiB",  "a>b=-1GiB", "a>b=GiB",   "a>b=1GiB@x",
+        "a>b=1GiB@-1", "a>b=1GiB@1x", "a>b=1PiB",   "a>b=infB",  "a>b=1GiB1", "a>b=@1@2",
+    };
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        struct ps_terms t;
+        if (ps_terms_parse(bad[i], &t) != LH_ERR_CONFIG) fail_msg("\"%s\" was taken", bad[i]);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "coordinator.links"));
+    }
+}
+
+static void there_are_not_too_many(void **state)
+{
+    (void)state;
+    char text[8 * (PS_TERMS_MAX + 1) + 1];
+    struct ps_terms t;
+    for (int n = PS_TERMS_MAX; n <= PS_TERMS_MAX + 1; n++) {
+        for (int i = 0; i < n; i++) snprintf(text + 7 * i, sizeof text - 7 * (size_t)i, "a>b=1B,");
+        assert_int_equal(ps_terms_parse(text, &t), n > PS_TERMS_MAX ? LH_ERR_CONFIG : LH_OK);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_entry_that_names_a_link_counts),
+        cmocka_unit_test(what_is_none_is_refused),
+        cmocka_unit_test(there_are_not_too_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
