@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU what no other can show, in under 10 minutes and without a network.
 #
-#   bench/gpu/check.sh [--build DIR] [--out DIR]
+#   bench/gpu/check.sh [--build DIR] [--out DIR] [--limit S]
 #
 #   --build  a build with the plugin; without it, build/gpu-check is made, with LONGHAUL_CUDA=ON
 #   --out    where check.json, gpu.json and the stages' logs go; build/gpu-check-out otherwise
+#   --limit  how long all stages may take together, 590 s otherwise; what is left then is SKIP
 #
 # Stages: facts, build, conformance (fresh seeds, poisoned memory), sanitizers, speed (kernels
 # beside the copy ceiling and beside PyTorch), ceilings (copies on the device and over PCIe), nccl
@@ -14,16 +15,18 @@
 # failed, 1 something did, 77 "not run": there is no GPU to use.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
-build='' out=build/gpu-check-out
+build='' out=build/gpu-check-out total=590
 while [ $# -gt 0 ]; do
     case $1 in
     --build) build=${2:?--build needs a folder}; shift ;;
     --out) out=${2:?--out needs a folder}; shift ;;
+    --limit) total=${2:?--limit needs seconds}; shift ;;
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
     *) echo "check: unknown flag $1 (see --help)" >&2; exit 2 ;;
     esac
     shift
 done
+[[ $total =~ ^[0-9]{1,6}$ ]] || { echo "check: --limit $total: whole seconds, please" >&2; exit 2; }
 mkdir -p "$out"
 : > "$out/stages.tsv"
 failed=0
@@ -52,16 +55,22 @@ PYTHON
     table
 }
 
-# stage NAME LIMIT_S COMMAND...: status 77 and 3 are SKIP, with the last line of what it said.
+# stage NAME LIMIT_S COMMAND...: status 77 and 3 are SKIP, with the last line of what it said. So is
+# a stage for which no time is left.
 stage() {
-    local name=$1 limit=$2 begun=$SECONDS status verdict
+    local name=$1 limit=$2 begun=$SECONDS left=$((total - SECONDS)) late=FAIL status verdict
     shift 2
+    if [ $left -le 0 ]; then
+        note "$name" SKIP 0 "the $total s of all stages are over"
+        return 1
+    fi
+    [ "$limit" -lt $left ] || limit=$left late=SKIP
     timeout -k 5 "$limit" "$@" > "$out/$name.log" 2>&1
     status=$?
     case $status in
     0) verdict=PASS ;;
     77 | 3) verdict=SKIP ;;
-    124 | 137) verdict=FAIL; echo "more than $limit s" >> "$out/$name.log" ;;
+    124 | 137) verdict=$late; echo "more than $limit s" >> "$out/$name.log" ;;
     *) verdict=FAIL ;;
     esac
     note "$name" $verdict $((SECONDS - begun)) "$(tail -n 1 "$out/$name.log")"
@@ -118,7 +127,7 @@ for tool in memcheck racecheck initcheck synccheck; do
     elif LH_TEST_QUICK=1 stage "sanitizer.$tool" 60 "$sanitizer" --tool $tool --error-exitcode 1 \
         "$parity" transfer; then
         :
-    elif grep -q 'not supported' "$out/sanitizer.$tool.log"; then
+    elif grep -qs 'not supported' "$out/sanitizer.$tool.log"; then
         sed -i "/^sanitizer.$tool\t/s/\tFAIL\t/\tSKIP\t/" "$out/stages.tsv"
         failed=$(grep -c $'\tFAIL\t' "$out/stages.tsv")
     fi

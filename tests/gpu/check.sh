@@ -70,4 +70,17 @@ grep -q '^nccl.one *SKIP .*nccl_one is not in this build' "$out/said" || die "nc
 grep -q '^nccl.ranks *SKIP .*does not run on this machine' "$out/said" ||
     die "ranks without a worker"
 grep -q '^ceilings *SKIP .*the bench left no figures' "$out/said" || die "ceilings of nothing"
+
+# Nothing goes on beyond the limit of all stages: neither the one under way nor what comes after.
+printf '#!/bin/sh\nexec sleep 100\n' > "$out/build/tests/parity/parity_real"
+PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB=$out/nccl.so bench/gpu/check.sh --build "$out/build" \
+    --out "$out/4" --limit 2 > "$out/said" || die "without time left it ends with $?"
+grep -q '^conformance.encode *SKIP .*more than [12] s' "$out/said" || die "a stage goes on"
+for name in conformance.fold sanitizer.memcheck speed nccl; do
+    grep -q "^$name *SKIP .*the 2 s of all stages are over" "$out/said" ||
+        die "$name is not left out"
+done
+status=0
+bench/gpu/check.sh --limit soon > "$out/said" 2>&1 || status=$?
+[ $status = 2 ] && grep -q 'limit soon: whole seconds' "$out/said" || die "a wrong --limit: $status"
 echo "check: said so, took every stage, told of a failure"
