@@ -37,7 +37,7 @@ stage_asan() { build asan && run_ctest asan -LE "${OWN_STAGE/sim|/}"; }
 
 stage_tsan() { build tsan --target tsan_tests && run_ctest tsan -L '^tsan$'; }
 
-stage_fuzz() { count_said tests/fuzz/run.sh 10; } # a target each
+stage_fuzz() { count_said tests/fuzz/run.sh 6; } # a target each
 
 stage_coverage() { count_said tests/coverage.py --whole; } # a file each
 
