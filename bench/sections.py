@@ -289,8 +289,7 @@ SECTIONS = (
         targets=tuple(target for size in ("100m", "300m") for target in (
             Target(f"frontdoor.{size}.longhaul.share_percent", "value", "at most", 2, unit="%"),
             Target(f"frontdoor.{size}.longhaul.cut_ms", "ratio", "at most", 1.5),
-            Target(f"frontdoor.{size}.longhaul.renew_ms", "ratio", "at most", 2))),
-        awaited=True),
+            Target(f"frontdoor.{size}.longhaul.renew_ms", "ratio", "at most", 2)))),
     Section(
         "showcase", "A model is fine-tuned by three regions together",
         "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
