@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The optimizer's state that a loop keeps: kept.py LIBRARY PACKAGE."""
+import contextlib
 import errno
 import os
+import resource
 import unittest
 from unittest import mock
 
@@ -11,6 +13,17 @@ from transformers import TrainingArguments
 from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
 
 CUT = longhaul.Due.CUT
+
+
+@contextlib.contextmanager
+def full_at(most):
+    """No file of this process can have more bytes."""
+    was = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, was[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, was)
 
 
 class Kept(Case):
@@ -86,6 +99,22 @@ class Kept(Case):
             self.train(Fake(dues=[CUT, CUT]), 2, keep_every=1)
         self.assertIn("kept can't be written (", said.output[1])
         self.assertEqual(os.listdir(self.folder.name), ["kept"])
+        self.optimizer = self.adam()
+        self.train(Fake(), 0)
+        self.assert_moments(wanted)
+
+    def test_a_disk_that_is_full_at_any_byte(self):
+        """A write that fails within torch.save() is torch's own error, of another kind."""
+        self.model = model_of((64, 64))  # its tensors are larger than a file's buffer
+        self.optimizer = self.adam()
+        self.train(Fake(dues=[CUT]), 1, keep_every=1)
+        wanted, size = self.moments(), os.path.getsize(self.path("kept"))
+        for most in (*range(0, size, 4096), size - 1):
+            with self.subTest(most=most), full_at(most), \
+                    self.assertLogs("longhaul", "WARNING") as said:
+                self.train(Fake(dues=[CUT, CUT]), 2, keep_every=1)
+            self.assertIn("kept can't be written (", said.output[2])
+            self.assertEqual(os.listdir(self.folder.name), ["kept"])
         self.optimizer = self.adam()
         self.train(Fake(), 0)
         self.assert_moments(wanted)

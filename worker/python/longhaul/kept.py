@@ -91,11 +91,15 @@ class KeptState:
 
         state, shared = self._own()
         path = self.path
+        document = {"kind": _KIND, "credited": self._client.credited(), "mark": mark,
+                    "ranks": (self._client.rank, self._client.ranks),
+                    "shapes": self._shapes(), "held": self._held(), "state": state,
+                    "shared": shared}
         with open(path + ".tmp", "wb") as file:
-            torch.save({"kind": _KIND, "credited": self._client.credited(), "mark": mark,
-                        "ranks": (self._client.rank, self._client.ranks),
-                        "shapes": self._shapes(), "held": self._held(), "state": state,
-                        "shared": shared}, file)
+            try:
+                torch.save(document, file)
+            except RuntimeError as why:  # torch's own, in place of the write's that failed
+                raise OSError(str(why.__context__ or why)) from why
             file.flush()
             os.fsync(file.fileno())
         if self._client.ranks > 1 and os.path.exists(path):
