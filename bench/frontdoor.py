@@ -443,11 +443,12 @@ def sizes_of(flags):
         if name not in SIZES:
             raise Failure(f"--size {name}: there are {', '.join(SIZES)}")
         size = SIZES[name]
-        if free_gib() < size.gib:
-            raise Failure(f"--size {name} needs {size.gib} GiB of free memory, and there are "
+        regions = flags.regions or size.regions
+        gib = max(size.gib, size.gib * regions // size.regions)  # a loop and a worker each
+        if free_gib() < gib:
+            raise Failure(f"--size {name} needs {gib} GiB of free memory, and there are "
                           f"{free_gib():.1f}: end what takes it, or leave the size out")
-        sizes.append(replace(size, regions=flags.regions or size.regions,
-                             modelled=flags.modelled or size.modelled))
+        sizes.append(replace(size, regions=regions, modelled=flags.modelled or size.modelled))
     return sizes
 
 

@@ -67,7 +67,8 @@ def sizes():
           [("100m", 3, True, True, "frontdoor.100m"), ("300m", 1, True, True, "frontdoor.300m")],
           large)
     for gib, given, words in ((18.5, {}, "--size 300m needs 19 GiB of free memory, and there are"
-                               " 18.5"), (24, {"size": "1b"}, "there are 300m, 100m, 15m, tiny")):
+                               " 18.5"), (24, {"size": "1b"}, "there are 300m, 100m, 15m, tiny"),
+                              (24, {"regions": 3}, "--size 300m needs 57 GiB of free memory")):
         try:
             asked(gib, **given)
         except frontdoor.Failure as failure:
