@@ -291,7 +291,10 @@ class Kept(unittest.TestCase):
 
     def test_another_way_to_share_out_warms_up_and_says_so(self):
         self.loop(2, "replicas", 1)
-        self.warms_up(2, "fsdp", "was kept while the parameters were shared out otherwise")
+        for way in ("fsdp", "zero"):
+            self.warms_up(2, way, "was kept while the parameters were shared out otherwise")
+        self.loop(2, "zero", 1)
+        self.warms_up(2, "replicas", "was kept while the parameters were shared out otherwise")
 
     def test_a_bad_file_of_one_rank_is_named_by_all(self):
         self.loop(2, "fsdp", 1)

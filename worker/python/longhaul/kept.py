@@ -56,8 +56,8 @@ class KeptState:
         self._base = None if path is True else os.fspath(path)
         self._client, self._every = client, every
         # ZeroRedundancyOptimizer: a rank has the state of its own part of the parameters
-        zero = hasattr(optimizer, "consolidate_state_dict")
-        self._optimizer = optimizer.optim if zero else optimizer
+        self._zero = hasattr(optimizer, "consolidate_state_dict")
+        self._optimizer = optimizer.optim if self._zero else optimizer
         self._draw, self._life, self._cuts = "", 0, 0
         self._files: dict[_Mark, str] = {}
         self._others: str | None = None  # what another number of ranks kept
@@ -92,7 +92,7 @@ class KeptState:
         state, shared = self._own()
         path = self.path
         document = {"kind": _KIND, "credited": self._client.credited(), "mark": mark,
-                    "ranks": (self._client.rank, self._client.ranks),
+                    "ranks": (self._client.rank, self._client.ranks), "zero": self._zero,
                     "shapes": self._shapes(), "held": self._held(), "state": state,
                     "shared": shared}
         with open(path + ".tmp", "wb") as file:
@@ -172,10 +172,13 @@ class KeptState:
         if tuple(kept["ranks"]) != mine:
             return (f"{path} was kept by rank {kept['ranks'][0]} of {kept['ranks'][1]}, and this "
                     f"is rank {mine[0]} of {mine[1]}")
+        otherwise = f"{path} was kept while the parameters were shared out otherwise"
+        if kept.get("zero", False) != self._zero:  # a rank of it has some parameters alone
+            return otherwise
         if kept["shapes"] != self._shapes():
             raise self._foreign(path)
         if [tuple(h) for h in kept["held"]] != self._held():
-            return f"{path} was kept while the parameters were shared out otherwise"
+            return otherwise
         if kept["credited"] > now:
             return (f"{path} was kept at {kept['credited']} tokens, and the run is at {now}: it is "
                     "another run's")
