@@ -296,6 +296,12 @@ class Kept(unittest.TestCase):
         self.loop(2, "zero", 1)
         self.warms_up(2, "replicas", "was kept while the parameters were shared out otherwise")
 
+    def test_what_could_not_serve_does_not_spoil_what_was_kept_after_it(self):
+        self.loop(2, "replicas", 1)
+        first = self.loop(2, "fsdp", 1)
+        self.assertIn("kept.0.before", os.listdir(self.folder))  # of the replicas
+        self.goes_on(2, "fsdp", [found["moments"][1] for found in first])
+
     def test_a_bad_file_of_one_rank_is_named_by_all(self):
         self.loop(2, "fsdp", 1)
         os.truncate(self.path("kept.1"), 100)

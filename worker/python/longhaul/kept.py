@@ -214,7 +214,8 @@ class KeptState:
         try:
             why = self._look(self.path) or self._look_at_others()
             if self._client.ranks > 1:
-                why = why or self._look(self.path + ".before")
+                before = self._look(self.path + ".before")
+                why = why or (None if self._files else before)  # after a newer one it may be any
         except (errors.StateError, ValueError) as error:
             wrong = str(error)
         return _Offer(draw, list(self._files), wrong, why)
