@@ -164,6 +164,18 @@ class Kept(Case):
         self.assertIn("another run's", said.output[0])
         self.assert_moments({})
 
+    def test_what_another_version_kept_is_left_alone(self):
+        torch.save({"kind": "longhaul.kept/1", "credited": 0, "shapes": [[2, 2], [2]],
+                    "state": {}}, self.path("kept"))
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.train(Fake(dues=[CUT]), 1, keep_every=1)
+        self.assertIn("kept was kept by another version of this package; the optimizer warms up",
+                      said.output[0])
+        wanted = self.moments()
+        self.optimizer = self.adam()
+        self.train(Fake(), 0)
+        self.assert_moments(wanted)
+
     def test_bad_files_are_named(self):
         self.train(Fake(dues=[CUT]), 1, keep_every=1)
         size = os.path.getsize(self.path("kept"))

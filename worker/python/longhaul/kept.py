@@ -25,7 +25,8 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_KIND = "longhaul.kept/2"
+_FAMILY = "longhaul.kept/"
+_KIND = _FAMILY + "2"
 _WHOLE = -1  # in place of the dimension that is shared out: every rank has all of it
 _Document = typing.Dict[str, typing.Any]
 _Mark = typing.Tuple[str, int, int]  # a boundary: the processes' draw, their life, its step
@@ -147,8 +148,8 @@ class KeptState:
     # ---- reading
 
     def _read(self, path: str, whole: bool) -> _Document:
-        """A file that this model and optimizer could have kept. `whole`: with its tensors, which
-        otherwise lie in the file still."""
+        """What some version of this package kept. `whole`: with its tensors, which otherwise lie in
+        the file still."""
         import torch  # pylint: disable=import-outside-toplevel
 
         try:
@@ -156,7 +157,7 @@ class KeptState:
         except Exception as why:  # torch names many kinds
             raise errors.StateError(f"{path} can't be read ({why}): remove it, and the optimizer "
                                     "warms up", errors.StateError.code) from why
-        if not isinstance(kept, dict) or kept.get("kind") != _KIND:
+        if not isinstance(kept, dict) or not str(kept.get("kind")).startswith(_FAMILY):
             raise self._foreign(path)
         return kept
 
@@ -167,6 +168,8 @@ class KeptState:
 
     def _judge(self, path: str, kept: _Document) -> str | None:
         """Why the state can't go on here; None: it can."""
+        if kept["kind"] != _KIND:
+            return f"{path} was kept by another version of this package"
         now = self._client.credited()
         mine = (self._client.rank, self._client.ranks)
         if tuple(kept["ranks"]) != mine:
