@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 from unittest import mock
 
@@ -85,6 +86,29 @@ class Test(unittest.TestCase):
 
     def test_a_line_is_fitted_by_pieces_on_threads(self):
         self.fit(threads=3)
+
+    def test_a_closed_client_opens_again(self):
+        weight = array.array("f", [0.0] * IN)
+        with Worker(IN) as worker:
+            c = longhaul.Client.from_env()
+            optimizer = types.SimpleNamespace(param_groups=[{"lr": 2.0}])
+            rates.schedule(optimizer, c, 1000)
+            self.assertAlmostEqual(optimizer.param_groups[0]["lr"], 0.04)  # it has not begun
+            for last in (False, True):
+                c.open()
+                c.open()
+                c.parameter("weight", (IN,), weight.buffer_info()[0], owner=weight)
+                c.connect(60)
+                c.start()
+                c.boundary(1, 1)
+                rate = rates.schedule(optimizer, c, 1000)
+                self.assertLess(rate.get_last_lr()[0], 2)
+                if last:
+                    self.assertTrue(c.finish(60))
+                c.close()
+                with self.assertRaises(errors.LonghaulError):
+                    c.boundary(2, 1)
+            self.assertEqual(worker.process.wait(20), 0)
 
     def test_errors_have_a_class_and_the_librarys_text(self):
         with mock.patch.dict(os.environ):

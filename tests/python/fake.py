@@ -20,6 +20,7 @@ class Fake:
     def __init__(self, leases=(), dues=()):
         self.leases, self.dues = list(leases), list(dues)
         self.done, self.credits, self.room, self.kinds = [], 0, 1000, []
+        self.shadow = 0
 
     def parameter(self, name, *_, dtype, **__):
         self.done.append(("parameter", name))
@@ -30,6 +31,12 @@ class Fake:
             self.done.append((name, *given))
             return True
         return call
+
+    def open(self):
+        pass  # it is never closed
+
+    def state(self):
+        return longhaul.State(True, 0, 0, 0, 0, 0, self.shadow)
 
     def boundary(self, step, tokens):
         self.done.append(("boundary", step, tokens))

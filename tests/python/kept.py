@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 from accelerate import Accelerator
-from transformers import TrainingArguments
+from fits import Fit, Watch, moments, points, trainer_of
 from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
 
 CUT = longhaul.Due.CUT
@@ -45,11 +45,10 @@ class Kept(Case):
         return run
 
     def moments(self):
-        return {i: {k: v.clone() for k, v in of.items()}
-                for i, of in self.optimizer.state_dict()["state"].items()}
+        return moments(self.optimizer)
 
-    def assert_moments(self, wanted):
-        mine = self.moments()
+    def assert_moments(self, wanted, mine=None):
+        mine = self.moments() if mine is None else mine
         self.assertEqual(mine.keys(), wanted.keys())
         for i, of in wanted.items():
             for k, v in of.items():
@@ -133,26 +132,79 @@ class Kept(Case):
             self.train(Fake(), 0, keep=True)
         self.assert_moments(wanted)
 
-    def test_trainer_and_accelerate_keep_it_too(self):
+    def trainer(self, dues, steps, **given):
+        """A life of transformers' Trainer, which ends after so many steps."""
+        watch = Watch()
+        trainer = trainer_of(Fit(), self.path("out"), watch, max_steps=steps,
+                             gradient_accumulation_steps=2, max_grad_norm=0.5, **given)
+        LonghaulCallback(1, Fake(dues=dues), keep=self.path("kept"), keep_every=1).attach(trainer)
+        trainer.train()
+        return watch
+
+    def test_the_trainer_goes_on_with_it(self):
+        first = self.trainer([0, CUT, 0], 3, learning_rate=0.1)
+        self.assertEqual(first.begun, {})
+        with self.assertLogs("longhaul", "WARNING") as said:
+            second = self.trainer([0, CUT], 2, learning_rate=0.2)
+        self.assertIn("goes on from", said.output[0])
+        self.assert_moments(first.after[1], second.begun)
+        self.assertEqual(second.rates[0], 0.2)  # the script's
+        self.assertEqual({int(of["step"]) for of in second.after[1].values()}, {4})
+        third = self.trainer([], 1)
+        self.assert_moments(second.after[1], third.begun)
+
+    def test_the_trainers_checkpoint_gives_way_to_what_was_kept_after_it(self):
+        first = self.trainer([0, 0, CUT], 3, save_strategy="steps", save_steps=2)
+        watch = Watch()
+        trainer = trainer_of(Fit(), self.path("out"), watch, max_steps=3,
+                             gradient_accumulation_steps=2)
+        LonghaulCallback(1, Fake(), keep=self.path("kept")).attach(trainer)
+        trainer.train(resume_from_checkpoint=self.path("out/checkpoint-2"))
+        self.assert_moments(first.after[2], watch.begun)
+        os.remove(self.path("kept"))
+        trainer.train(resume_from_checkpoint=self.path("out/checkpoint-2"))
+        self.assert_moments(first.after[1], watch.begun)  # the Trainer's own
+
+    def accelerated(self, dues, **options):
+        """A life of a loop of accelerate; the moments at its begin and after each step."""
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model = Fit()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        model, optimizer, batches = accelerator.prepare(
+            model, optimizer, torch.utils.data.DataLoader(points(64), batch_size=4))
+        seen = []
+        with LocalSGD(accelerator, model, client=Fake(dues=dues), optimizer=optimizer,
+                      keep=self.path("kept"), keep_every=1, **options) as local:
+            seen.append(moments(optimizer))
+            for batch in batches:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(**batch)["loss"])
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    local.step(tokens=4)
+                    if accelerator.sync_gradients:
+                        seen.append(moments(optimizer))
+                if local.finished:
+                    break
+        return seen
+
+    def test_a_loop_of_accelerate_goes_on_with_it(self):
+        first = self.accelerated([0, CUT, longhaul.Due.DRAIN])
+        self.assertEqual((first[0], len(first)), ({}, 4))
+        with self.assertLogs("longhaul", "WARNING") as said:
+            second = self.accelerated([CUT | longhaul.Due.DRAIN])
+        self.assertIn("goes on from", said.output[0])
+        self.assert_moments(first[2], second[0])
+        self.assert_moments(second[1], self.accelerated([longhaul.Due.DRAIN])[0])
+
+    def test_accelerate_has_to_name_the_optimizer(self):
         accelerator = Accelerator(cpu=True)
-        model, wrapped = accelerator.prepare(self.model, self.optimizer)
+        model, _ = accelerator.prepare(self.model, self.optimizer)
         with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
             with LocalSGD(accelerator, model, client=Fake(), keep=self.path("kept")):
                 self.fail("it began")
-        with LocalSGD(accelerator, model, client=Fake(dues=[CUT, 8]), optimizer=wrapped,
-                      keep=self.path("kept"), keep_every=1) as local:
-            accelerator.backward(model(torch.ones(1, 2)).sum())
-            wrapped.step()
-            local.step()
-            wanted = self.moments()
-            wrapped.step()
-            local.step()
-            self.assertTrue(local.finished)
-        self.optimizer = self.adam()
-        callback = LonghaulCallback(1, Fake(), keep=self.path("kept"))
-        callback.on_train_begin(TrainingArguments(self.path("out"), report_to=[], use_cpu=True),
-                                None, None, model=self.model, optimizer=self.optimizer)
-        self.assert_moments(wanted)
 
     def test_another_runs_state_is_left_alone(self):
         client = Fake(dues=[CUT])

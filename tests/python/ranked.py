@@ -5,8 +5,10 @@ Ranks are forks of this process, with gloo between them; the client is a stand-i
 trained is refused by its name. The optimizer's state that ranks keep: each goes on with its own
 values, all with those of one boundary, or all of them warm up.
 """
+import contextlib
 import json
 import logging
+import math
 import multiprocessing
 import os
 import sys
@@ -15,9 +17,15 @@ import traceback
 import unittest
 from multiprocessing import connection
 
+import peft
 import torch
 import torch.distributed as dist
+from accelerate import Accelerator, FullyShardedDataParallelPlugin, ParallelismConfig
 from fake import Fake, errors, longhaul, model_of
+from fits import trainer_of
+from gpus import as_if_there_were_gpus
+from longhaul.accelerate import LocalSGD
+from longhaul.hf import LonghaulCallback
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -25,9 +33,13 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel,
                                                parallelize_module)
 from torch.nn.parallel import DistributedDataParallel
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 CUT = longhaul.Due.CUT
+RENEW = longhaul.Due.RENEW
 PATIENCE_S = 120
+SMALL = {"vocab_size": 33, "hidden_size": 8, "intermediate_size": 15, "num_hidden_layers": 2,
+         "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16}
 
 
 # ---------------------------------------------------------------- in a rank
@@ -110,30 +122,162 @@ def moments(optimizer):
     return {str(i): {k: numbers(v) for k, v in one.items()} for i, one in of.items()}
 
 
-def loop(rank, ranks, way, folder, steps, every=1):
-    """So many steps, with a cut after each. What the package said, the moments after each step
-    and at the start, and the parameters at each boundary."""
-    said, states, held = [], [], []
+@contextlib.contextmanager
+def hearing():
+    """What the package says."""
+    said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
     logging.getLogger("longhaul").addHandler(handler)
+    yield said
+    logging.getLogger("longhaul").removeHandler(handler)
+
+
+def loop(rank, ranks, way, folder, steps, every=1):
+    """So many steps, with a cut after each. What the package said, the moments after each step
+    and at the start, and the parameters at each boundary."""
+    states, held = [], []
     model, optimizer = shared_out(way)
     replicas = DistributedDataParallel(model) if way in ("replicas", "zero") else model
     client = client_of(rank, ranks, [CUT] * steps)
     client.cut = lambda: held.append([numbers(p.detach()) for p in model.parameters()])
-    try:
-        run = longhaul.AsyncDiLoCo(client, model, optimizer, keep=os.path.join(folder, "kept"),
-                                   keep_every=every)
-        run.__enter__()  # pylint: disable=unnecessary-dunder-call
-    except errors.StateError as error:
-        return {"refused": str(error)}
-    states.append(moments(optimizer))
-    for step in range(steps):
-        replicas(torch.full((1, 4), 1.0 + rank + step)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
+    with hearing() as said:
+        try:
+            run = longhaul.AsyncDiLoCo(client, model, optimizer, keep=os.path.join(folder, "kept"),
+                                       keep_every=every)
+            run.__enter__()  # pylint: disable=unnecessary-dunder-call
+        except errors.StateError as error:
+            return {"refused": str(error)}
         states.append(moments(optimizer))
+        for step in range(steps):
+            replicas(torch.full((1, 4), 1.0 + rank + step)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            states.append(moments(optimizer))
     return {"said": said, "moments": states, "held": held, "steps": len(client.of("boundary"))}
+
+
+class Holder(Fake):
+    """Has what was described: which values are this rank's, and where they lie."""
+
+    def __init__(self, rank, ranks, dues):
+        super().__init__(dues=dues)
+        self.rank, self.ranks, self.held, self.cuts = rank, ranks, {}, 0
+
+    def parameter(self, name, shape, data, *, first=0, count=0, owner=None, **_):
+        self.held[name] = (first, math.prod(shape), owner)
+
+    def renew(self):
+        for _, _, values in self.held.values():
+            values.add_(1)
+
+    def cut(self):
+        self.cuts += 1
+
+    def rows(self):
+        return {n: (first, of, values.flatten().tolist())
+                for n, (first, of, values) in self.held.items()}
+
+
+def causal(kind):
+    """A tiny model of Hugging Face's; 33 rows are no multiple of the ranks."""
+    torch.manual_seed(3)
+    if kind == "qwen2":
+        return Qwen2ForCausalLM(Qwen2Config(**SMALL, tie_word_embeddings=True))
+    model = LlamaForCausalLM(LlamaConfig(**SMALL))
+    if kind == "lora":
+        model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules="all-linear",
+                                                           task_type="CAUSAL_LM"))
+    return model
+
+
+def whole_of(accelerator, model):
+    """The parameters that are trained, of all ranks; names are those of before prepare()."""
+    trained = {n for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    trained = {n.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", "")
+               for n in trained}
+    return {n: v.flatten().tolist() for n, v in accelerator.get_state_dict(model).items()
+            if n in trained}
+
+
+def accelerated(rank, ranks, folder, kind, plugin):
+    """A loop of accelerate whose model its FSDP2 shares out: two steps, and a renewal by one
+    before each cut."""
+    with as_if_there_were_gpus():
+        accelerator = Accelerator(
+            cpu=True, gradient_accumulation_steps=2,
+            fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2, **plugin))
+        model = causal(kind)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        names = [n for n, p in model.named_parameters() if p.requires_grad]
+        model, optimizer = accelerator.prepare(model, optimizer)
+        client, wholes = Holder(rank, ranks, [RENEW | CUT] * 2), []
+        with hearing() as said, \
+                LocalSGD(accelerator, model, client=client, optimizer=optimizer,
+                         keep=os.path.join(folder, "kept"), keep_every=1) as local:
+            begun = moments(optimizer.optimizer)
+            for step in range(4):
+                batch = torch.arange(16).view(2, 8) + rank + step
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(input_ids=batch, labels=batch).loss)
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    if accelerator.sync_gradients:
+                        wholes.append(whole_of(accelerator, model))
+                    local.step(tokens=16)
+                    if accelerator.sync_gradients:
+                        wholes.append(whole_of(accelerator, model))
+            rows = client.rows()
+        return {"fsdp2": accelerator.is_fsdp2, "names": names, "rows": rows, "wholes": wholes,
+                "said": said, "moments": [begun, moments(optimizer.optimizer)],
+                "cuts": client.cuts, "boundaries": client.of("boundary")}
+
+
+def accelerates_hybrid(rank, ranks):
+    with as_if_there_were_gpus():
+        accelerator = Accelerator(
+            cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=2),
+            parallelism_config=ParallelismConfig(dp_replicate_size=2, dp_shard_size=ranks // 2))
+        model = model_of((4, 6))
+        model, _ = accelerator.prepare(model, torch.optim.Adam(model.parameters()))
+        client = client_of(rank, ranks)
+        try:
+            with LocalSGD(accelerator, model, client=client):
+                return "it began"
+        except errors.UnsupportedError as error:
+            return "it connected" if client.of("connect", "start") else str(error)
+
+
+def accelerates_fsdp1(_rank, _ranks):
+    with as_if_there_were_gpus():
+        accelerator = Accelerator(
+            cpu=True, fsdp_plugin=FullyShardedDataParallelPlugin(fsdp_version=1))
+        try:
+            LocalSGD(accelerator, model_of((4, 6)), client=Fake())
+            return "it began"
+        except errors.UnsupportedError as error:
+            return str(error)
+
+
+def trained(rank, ranks, folder, fsdp):
+    """A life of transformers' Trainer with ranks that share the model out, or replicas."""
+    ids = torch.arange(16).view(2, 8) + rank
+    data = [{"input_ids": ids[i % 2], "labels": ids[i % 2]} for i in range(64)]
+    given = {"fsdp": True, "fsdp_config": {"version": 2}} if fsdp else {"ddp_backend": "gloo"}
+    with as_if_there_were_gpus() if fsdp else contextlib.nullcontext():
+        trainer = trainer_of(causal("qwen2"), os.path.join(folder, "out"), data=data, max_steps=3,
+                             gradient_accumulation_steps=2, max_grad_norm=1.0, **given)
+        client = Holder(rank, ranks, [CUT] * 3)
+        with hearing() as said:
+            LonghaulCallback(16, client, keep=os.path.join(folder, "kept"),
+                             keep_every=1).attach(trainer)
+            trainer.train()
+        return {"fsdp2": trainer.accelerator.is_fsdp2, "said": said, "cuts": client.cuts,
+                "boundaries": client.of("boundary"),
+                "steps": sorted({of["step"] for of in moments(trainer.optimizer.optimizer).values()
+                                 })}
 
 
 def be_rank(scene, rank, ranks, folder, given):
@@ -142,7 +286,8 @@ def be_rank(scene, rank, ranks, folder, given):
     status = 1
     try:
         torch.set_num_threads(1)
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        os.environ.update(GLOO_SOCKET_IFNAME="lo", RANK=str(rank), WORLD_SIZE=str(ranks),
+                          LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks))
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank,
                                 world_size=ranks)
         found = scene(rank, ranks, *given)
@@ -223,6 +368,65 @@ class Refused(unittest.TestCase):
     def test_zero_that_steps_within_the_backward_pass(self):
         self.refused(r"overlap_with_ddp=True\) steps within .* leave overlap_with_ddp out",
                      2, zero_in_backward)
+
+
+    def test_accelerates_hybrid_sharding(self):
+        self.refused(r"^0.weight is placed .* under hybrid sharding \(HSDP\) can't", 4,
+                     accelerates_hybrid)
+
+    def test_accelerates_fsdp1(self):
+        self.refused(r"^FSDP: FSDP1's .* take FSDP2 \(FullyShardedDataParallelPlugin\("
+                     r"fsdp_version=2\)", 2, accelerates_fsdp1)
+
+
+class Accelerates(unittest.TestCase):
+    """accelerate's FSDP2, in a loop of its own and under transformers' Trainer."""
+
+    def assert_a_whole(self, found):
+        """Rows of all ranks are the model; renewals reach it; names are those of before."""
+        for one in found:
+            self.assertTrue(one["fsdp2"])
+            self.assertEqual(list(one["rows"]), one["names"])
+            self.assertEqual(one["cuts"], 2)
+            self.assertEqual(one["boundaries"], [["boundary", 1, 32], ["boundary", 2, 32]])
+            for before, after in (one["wholes"][:2], one["wholes"][2:]):
+                for name, values in before.items():
+                    self.assertEqual(len(values), len(after[name]))
+                    for a, b in zip(values, after[name]):
+                        self.assertAlmostEqual(a + 1, b, 5)
+        for name in found[0]["names"]:
+            self.assertGreater(len({one["rows"][name][0] for one in found}), 1, name)
+            rows = sorted(one["rows"][name] for one in found)
+            self.assertEqual([v for _, _, values in rows for v in values],
+                             found[0]["wholes"][-1][name], name)
+            self.assertEqual({of for _, of, _ in rows}, {len(found[0]["wholes"][-1][name])})
+
+    def test_a_loop_of_accelerate(self):
+        layers = {"auto_wrap_policy": "transformer_based_wrap"}
+        for kind, plugin in (
+                ("qwen2", layers), ("llama", {**layers, "cpu_ram_efficient_loading": False}),
+                ("llama", {**layers, "activation_checkpointing": True}),
+                ("lora", layers), ("qwen2", {**layers, "cpu_offload": True})):
+            with self.subTest(kind=kind, **plugin), \
+                    tempfile.TemporaryDirectory(prefix="lh-fsdp2-") as folder:
+                first = of_ranks(2, accelerated, folder, kind, plugin)
+                self.assert_a_whole(first)
+                second = of_ranks(2, accelerated, folder, kind, plugin)
+                self.assert_a_whole(second)
+                for before, after in zip(first, second):
+                    self.assertEqual(after["moments"][0], before["moments"][1])
+                    self.assertIn("goes on from", after["said"][0])
+
+    def test_the_trainer(self):
+        for fsdp in (True, False):
+            with tempfile.TemporaryDirectory(prefix="lh-trained-") as folder:
+                for life in (1, 2):
+                    for one in of_ranks(2, trained, folder, fsdp):
+                        self.assertEqual((one["fsdp2"], one["cuts"]), (fsdp, 3))
+                        self.assertEqual(one["boundaries"],
+                                         [["boundary", i, 16] for i in (1, 2, 3)])
+                        self.assertEqual(one["steps"], [3 * life])
+                        self.assertEqual(len(one["said"]), life - 1)
 
 
 class Kept(unittest.TestCase):

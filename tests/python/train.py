@@ -34,7 +34,11 @@ SMALL = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hid
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 MODELS = {"llama": LlamaConfig(**SMALL), "qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
           "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2)}
-KEEP = {"loop.py": "--keep", "fsdp.py": "{out}.optimizer"}  # words of the command line
+KEEP = {"loop.py": "--keep", "fsdp.py": "{out}.optimizer", "trainer.py": "{out}.optimizer",
+        "accelerate_loop.py": "{out}.optimizer"}  # words of the command line
+# What `accelerate launch --use_fsdp --fsdp_version 2` tells a script.
+FSDP2 = {"ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "2",
+         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP"}
 GOES_ON = "the optimizer goes on from"
 OWN_INITIAL = ("lora.py", "jax_loop.py")
 
@@ -42,7 +46,8 @@ OWN_INITIAL = ("lora.py", "jax_loop.py")
 class Trainer:
     """A training script beside a worker, over its lives."""
 
-    def __init__(self, world, worker, package, script, data, ranks=1):
+    def __init__(self, world, worker, given, script, data):
+        package, ranks = given.package, given.ranks
         self.world, self.worker = world, worker
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
@@ -53,10 +58,11 @@ class Trainer:
         settings = world.path(worker.name + ".yaml")
         self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
                      *(ranked if self.ranked else []),
+                     *([os.path.join(ROOT, "tests", "python", "gpus.py")] if given.fsdp2 else []),
                      os.path.join(package, "examples", script),
                      *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
                      *KEEP.get(script, "").format(out=self.out).split()]
-        self.env = {**os.environ, "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
+        self.env = {**os.environ, **(FSDP2 if given.fsdp2 else {}), "PYTHONPATH": package, "OMP_NUM_THREADS": "1",
                     "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
                                                      "liblonghaul.so.1")}
@@ -208,7 +214,8 @@ def check_losses(trainers, ratio):
 
 
 def check_kept(trainer):
-    """A rank is killed: all of them go on with the optimizer's state that they kept."""
+    """The trainer or one of its ranks is killed: all go on with the optimizer's state that they
+    kept."""
     trainer.kill()
     trainer.start()
     until("every rank goes on with what it kept", lambda: trainer.trains(0) and
@@ -226,7 +233,7 @@ def play(world, given, trainers):
     script = given.script or ("trainer.py" if given.trainer else "loop.py")
     data = world.path("text", "asia", "l0", "a.txt") if given.trainer else \
         world.path("data", "units.json")
-    trainers += [Trainer(world, w, given.package, script, data, given.ranks) for w in workers]
+    trainers += [Trainer(world, w, given, script, data) for w in workers]
     if script == "lora.py":
         check_other_base(world, given, trainers[0])
     for t in trainers:
@@ -234,7 +241,7 @@ def play(world, given, trainers):
     until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
     if given.trainer:
         until("the trainer says losses", lambda: len(trainers[0].losses()) > 25, 120)
-        if script == "fsdp.py":
+        if script in KEEP:
             check_kept(trainers[0])
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     else:
@@ -267,6 +274,7 @@ def main():
     flags.add_argument("--model", choices=MODELS, default="llama")
     flags.add_argument("--trainer", action="store_true")
     flags.add_argument("--ranks", type=int, default=1, help="torchrun's")
+    flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
     flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
     flags.add_argument("--units", type=int, default=360)

@@ -17,9 +17,11 @@ import numpy
 import torch
 from accelerate import Accelerator, DistributedType
 from fake import Fake, errors, longhaul, model_of, parameters
+from fits import IN, Fit, Watch, trainer_of
 from longhaul.accelerate import LocalSGD
 from longhaul.hf import LonghaulCallback
-from transformers import TrainingArguments
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from transformers import TrainerCallback
 
 
 class Case(unittest.TestCase):
@@ -308,6 +310,32 @@ class Boundaries(Case):
                 scaler.update()
         self.assertEqual(client.of("boundary"), [("boundary", 1, 10)])
 
+    def test_what_bf16_parameters_cost_is_said(self):
+        client = Fake()
+        client.shadow = 24
+        with self.assertLogs("longhaul", "WARNING") as said:
+            with self.run_of(client):
+                pass
+        self.assertIn("0.0 MB of this process hold in fp32 what bf16 parameters can't",
+                      said.output[0])
+        client.shadow = 0
+        with self.assertNoLogs("longhaul", "WARNING"):
+            with self.run_of(client):
+                pass
+
+    def test_an_optimizer_of_masters_is_refused_before_anybody_is_asked(self):
+        """What other regions trained would go into the model, and be written over from them."""
+        masters = [p.detach().clone().requires_grad_() for p in self.model.parameters()]
+        client = Fake()
+        with self.assertRaisesRegex(errors.ModelError, r"2 tensors .* of shape \(2, 2\): .* after "
+                                    r"fully_shard\(\)"):
+            with longhaul.AsyncDiLoCo(client, self.model, torch.optim.SGD(masters, lr=0.1)):
+                self.fail("it began")
+        self.assertEqual(client.done, [])
+        part = torch.optim.SGD([self.model[0].bias], lr=0.1)  # another one steps on the rest
+        with longhaul.AsyncDiLoCo(client, self.model, part):
+            pass
+
     def test_the_rate_follows_the_credited_tokens(self):
         client = Fake()
         rate = longhaul.schedule(self.optimizer, client, 1000)
@@ -320,20 +348,92 @@ class Boundaries(Case):
 class Around(Case):
     """Trainer and accelerate."""
 
-    def trainer_args(self, **given):
-        return TrainingArguments(self.path("out"), report_to=[], use_cpu=True, **given)
+    def trainer(self, callback, *watches, **given):
+        """A Trainer that trains in a run of this callback."""
+        trainer = trainer_of(Fit(), self.path("out"), *watches, **given)
+        callback.attach(trainer)
+        return trainer
 
     def test_an_older_checkpoint_is_not_pushed_as_training(self):
-        args = self.trainer_args(load_best_model_at_end=True, eval_strategy="steps",
-                                 save_strategy="steps")
         client = Fake()
-        callback = LonghaulCallback(1, client)
         with self.assertRaisesRegex(errors.UnsupportedError, "load_best_model_at_end"):
-            callback.on_train_begin(args, None, None, model=self.model, optimizer=self.optimizer)
+            self.trainer(LonghaulCallback(1, client), load_best_model_at_end=True, max_steps=1,
+                         eval_strategy="steps", save_strategy="steps").train()
         self.assertEqual(client.done, [])
-        callback.on_train_begin(self.trainer_args(), None, None, model=self.model,
-                                optimizer=self.optimizer)
-        self.assertEqual(client.of("connect", "start"), [("connect", 600), ("start",)])
+
+    def test_what_cannot_be_trained_under_the_trainer_is_refused_by_name(self):
+        for kind in ("DEEPSPEED", "FSDP"):
+            state, client = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False), Fake()
+            with mock.patch("longhaul.hf.AcceleratorState", return_value=state), \
+                    self.assertRaisesRegex(errors.UnsupportedError, f"{kind}: .* take FSDP2"):
+                self.trainer(LonghaulCallback(1, client), max_steps=1).train()
+            self.assertEqual(client.done, [])
+
+    def test_the_runs_figures_reach_the_trainers_trackers(self):
+        tracker = Watch()  # the Trainer's own come before the callbacks that it is given
+        with mock.patch("transformers.trainer.get_reporting_integration_callbacks",
+                        return_value=[tracker]):
+            self.trainer(LonghaulCallback(1, Fake()), max_steps=2).train()
+        self.assertIn("longhaul/cuts", tracker.logs[0])
+        self.assertIn("loss", tracker.logs[0])
+
+    def test_the_trainer_counts_the_tokens(self):
+        for rank, ranks, mine in ((0, 1, 6 * IN), (0, 4, 11), (1, 4, 11), (2, 4, 10)):
+            client = Fake()
+            client.rank, client.ranks = rank, ranks
+            self.trainer(LonghaulCallback(client=client), max_steps=2, gradient_accumulation_steps=2,
+                         per_device_train_batch_size=3,
+                         include_num_input_tokens_seen="all").train()
+            self.assertEqual(client.of("boundary"), [("boundary", 1, mine), ("boundary", 2, mine)])
+
+    def test_somebody_has_to_count_the_tokens(self):
+        client = Fake()
+        with self.assertRaisesRegex(errors.InvalidError, "tokens_per_step.*non_padding"):
+            self.trainer(LonghaulCallback(client=client), max_steps=1).train()
+        self.assertEqual(client.done, [])
+
+    def test_the_trainers_rate_follows_the_runs_clock(self):
+        client, watch = Fake(), Watch()
+        client.credits = 525  # half of what is left after the warm-up
+        self.trainer(LonghaulCallback(1, client, total_tokens=1000), watch, max_steps=2,
+                     learning_rate=0.1).train()
+        self.assertEqual(len(watch.rates), 2)
+        for rate in (*watch.rates, watch.logs[1]["learning_rate"]):
+            self.assertAlmostEqual(rate, 0.1 * 0.51)
+
+    def test_the_schedule_is_one_for_the_trainer_too(self):
+        """It saves it, and loads it."""
+        client, watch = Fake(), Watch()
+        client.credits = 525
+        for resumed in (False, True):
+            model = Fit()
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            trainer = trainer_of(model, self.path("out"), watch, max_steps=2 + resumed,
+                                 save_strategy="steps", save_steps=2,
+                                 optimizers=(optimizer, longhaul.schedule(optimizer, client, 1000)))
+            LonghaulCallback(1, client).attach(trainer)
+            trainer.train(resume_from_checkpoint=resumed)
+        self.assertEqual(len(watch.rates), 3)
+        for rate in watch.rates:
+            self.assertAlmostEqual(rate, 0.1 * 0.51)
+
+    def test_a_training_that_ended_with_an_error_is_left_before_another(self):
+        class Interrupt(TrainerCallback):
+            at = 2
+
+            def on_step_end(self, args, state, control, **_):
+                if state.global_step == self.at:
+                    raise KeyboardInterrupt
+
+        client, interrupt = Fake(), Interrupt()
+        trainer = self.trainer(LonghaulCallback(1, client), interrupt, max_steps=3)
+        with self.assertRaises(KeyboardInterrupt):
+            trainer.train()
+        interrupt.at = 0
+        trainer.train()
+        self.assertEqual([d[0] for d in client.of("connect", "boundary", "finish", "close")],
+                         ["connect", *["boundary"] * 2, "close", "connect", *["boundary"] * 3,
+                          "finish", "close"])
 
     def test_accelerates_steps_accumulate_until_they_are_one(self):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -356,8 +456,8 @@ class Around(Case):
             local.step()
         self.assertFalse(local.finished)
         for kind in ("DEEPSPEED", "MEGATRON_LM", "FSDP"):
-            sharded = mock.Mock(distributed_type=DistributedType[kind])
-            with self.assertRaisesRegex(errors.UnsupportedError, kind):
+            sharded = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False)
+            with self.assertRaisesRegex(errors.UnsupportedError, f"{kind}: .* take FSDP2"):
                 LocalSGD(sharded, self.model)
 
 
@@ -394,6 +494,9 @@ class Parameters(Case):
         inner = Wrapped(_orig_mod=self.model)
         self.assertEqual([n for n, _ in parameters.of_run(Wrapped(module=inner), None)],
                          ["0.weight", "0.bias"])
+        recomputed = checkpoint_wrapper(torch.nn.Linear(2, 2))
+        self.assertEqual([n for n, _ in parameters.of_run(Wrapped(layer=recomputed), None)],
+                         ["layer.weight", "layer.bias"])
         both = Wrapped(module=Wrapped(x=torch.nn.Linear(2, 2)), x=torch.nn.Linear(2, 2))
         self.assertEqual([n for n, _ in parameters.of_run(both, None)],
                          ["module.x.weight", "module.x.bias", "x.weight", "x.bias"])

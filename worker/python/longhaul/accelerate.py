@@ -14,7 +14,21 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_REFUSED = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.FSDP)
+_REFUSED = {
+    DistributedType.DEEPSPEED: "DeepSpeed steps on partitions of its own, not on the model's "
+                               "parameters",
+    DistributedType.MEGATRON_LM: "Megatron's parallel parameters can't be described yet",
+    DistributedType.FSDP: "FSDP1's flat parameters can't be described"}
+
+
+def check_way(state: typing.Any) -> None:
+    """Refuses, by its name, a way to share a model out that accelerate prepared and that can't be
+    trained in a run. `state`: an Accelerator, or AcceleratorState."""
+    if state.distributed_type in _REFUSED and not getattr(state, "is_fsdp2", False):
+        raise errors.UnsupportedError(
+            f"{state.distributed_type.value}: {_REFUSED[state.distributed_type]}: take FSDP2 "
+            "(FullyShardedDataParallelPlugin(fsdp_version=2), or fsdp_config={'version': 2} of the "
+            "Trainer), or DistributedDataParallel", errors.UnsupportedError.code)
 
 
 class LocalSGD:
@@ -32,7 +46,8 @@ class LocalSGD:
                 if local.finished:
                     break
 
-    Ranks of this host go on averaging their gradients at every step, as they do without it.
+    Ranks of this host go on averaging their gradients at every step, as they do without it. They
+    may share the model out by accelerate's FSDP2; `model` is what accelerator.prepare() gave.
 
     :param local_sgd_steps: is not used: how often regions exchange is ``coordinator.h_base`` of the
         run, equal for all.
@@ -45,11 +60,7 @@ class LocalSGD:
                  local_sgd_steps: int | None = None, enabled: bool = True,
                  client: _client.Client | None = None,
                  optimizer: "torch.optim.Optimizer | None" = None, **options: typing.Any):
-        if accelerator.distributed_type in _REFUSED:
-            raise errors.UnsupportedError(
-                f"{accelerator.distributed_type.value}: accelerate's sharded parameters can't be "
-                "described yet; take DistributedDataParallel, or fully_shard() in a loop of yours",
-                errors.UnsupportedError.code)
+        check_way(accelerator)
         if local_sgd_steps is not None:
             _log.warning("longhaul: local_sgd_steps=%d is not used: coordinator.h_base of the run "
                          "says how often regions exchange", local_sgd_steps)

@@ -60,11 +60,10 @@ class Client:
         self._threads = max(1, threads)
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
-        self._check(self._lib.longhaul_open(ctypes.byref(self._handle)))
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
         self.rank, self.ranks = rank or 0, ranks
-        self._check(self._lib.longhaul_ranks(self._handle, self.rank, self.ranks))
+        self.open()
 
     @classmethod
     def from_env(cls, threads: int = 1) -> "Client":
@@ -85,6 +84,15 @@ class Client:
         raise kind(f"{name}: {text}" if text else name, code)
 
     # ---- before a connection
+
+    def open(self) -> None:
+        """After close(): parameters may be described anew, for another connection. Otherwise it
+        does nothing."""
+        if self._handle:
+            return
+        self._check(self._lib.longhaul_open(ctypes.byref(self._handle)))
+        self._owner = os.getpid()
+        self._check(self._lib.longhaul_ranks(self._handle, self.rank, self.ranks))
 
     def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int = FP32,
                   memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,

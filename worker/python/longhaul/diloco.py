@@ -79,8 +79,13 @@ class AsyncDiLoCo:
     # ---- a life
 
     def __enter__(self) -> "AsyncDiLoCo":
+        self.client.open()
         self._described = self._describe()
         self._begin()
+        shadow = self.client.state().shadow_bytes
+        if shadow:
+            _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
+                         "can't (4 bytes a value)", shadow / 1e6)
         if self._kept:
             self._kept.restore()
         if self._hook:
@@ -88,8 +93,9 @@ class AsyncDiLoCo:
         return self
 
     def _describe(self) -> list[parameters.Described]:
-        return [parameters.describe(self.client, name, parameter) for name, parameter
-                in parameters.of_run(self.model, self.manifest)]
+        named = parameters.of_run(self.model, self.manifest)
+        parameters.check_masters(self.model, self.optimizer)
+        return [parameters.describe(self.client, name, parameter) for name, parameter in named]
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._handle:

@@ -3,30 +3,58 @@ from __future__ import annotations
 
 import typing
 
+from accelerate.state import AcceleratorState
 from transformers import TrainerCallback
 
 from . import client as _client
 from . import errors
+from .accelerate import check_way
 from .diloco import AsyncDiLoCo
+from .rates import schedule
+
+if typing.TYPE_CHECKING:
+    from transformers import Trainer
 
 
 class LonghaulCallback(TrainerCallback):
-    """Trainer(..., callbacks=[LonghaulCallback(tokens_per_step=...)]) trains in a run.
+    """Trains in a run::
+
+        trainer = Trainer(...)
+        LonghaulCallback(tokens_per_step=...).attach(trainer)
+        trainer.train()
 
     Training begins with the run's parameters, stops when the run drains, and ends with the run's
-    final ones. The run's figures are added to what the Trainer logs to its trackers.
+    final ones. The run's figures are added to what the Trainer logs. ``callbacks=[...]`` of the
+    Trainer does as well, but its trackers (TensorBoard, wandb) come before such callbacks and do
+    not hear of the figures.
+
     `load_best_model_at_end` is refused: the Trainer loads that checkpoint before the last cut, and
-    the way back to it would be pushed as training.
+    the way back to it would be pushed as training. `resume_from_checkpoint` gives the Trainer's
+    step count, its optimizer and its place in the data; parameters are the run's.
 
     :param tokens_per_step: of one optimizer step of this process: per_device_train_batch_size x
-        gradient_accumulation_steps x tokens of a sample.
+        gradient_accumulation_steps x tokens of a sample. None: as the Trainer counts them, with
+        ``TrainingArguments(include_num_input_tokens_seen="non_padding")``.
+    :param total_tokens: the run's budget (coordinator.budget_tokens): rates follow the run's clock
+        (:class:`longhaul.schedule`) in place of the Trainer's scheduler. None: the Trainer's.
     :param options: of :class:`AsyncDiLoCo`; `keep`, say.
     """
 
-    def __init__(self, tokens_per_step: int, client: _client.Client | None = None,
-                 **options: typing.Any):
+    def __init__(self, tokens_per_step: int | None = None, client: _client.Client | None = None,
+                 *, total_tokens: int | None = None, **options: typing.Any):
         self._client, self._tokens, self._options = client, tokens_per_step, options
+        self._total = total_tokens
+        self._rate: schedule | None = None
+        self._seen = 0  # tokens that the Trainer counted up to the last step
         self.run: AsyncDiLoCo | None = None
+
+    def attach(self, trainer: "Trainer") -> "LonghaulCallback":
+        """Puts the callback before all others of the trainer. Before train()."""
+        callbacks = trainer.callback_handler.callbacks
+        if self in callbacks:
+            callbacks.remove(self)
+        callbacks.insert(0, self)
+        return self
 
     def on_train_begin(self, args, state, control, model=None, optimizer=None, **_):
         """Joins the run."""
@@ -35,10 +63,33 @@ class LonghaulCallback(TrainerCallback):
                 "load_best_model_at_end=True would push the way back to an older checkpoint into "
                 "the run: leave it out; training ends with the run's final parameters",
                 errors.UnsupportedError.code)
+        if self._tokens is None and args.include_num_input_tokens_seen in ("no", False):
+            raise errors.InvalidError(
+                "nobody counts the tokens: give LonghaulCallback(tokens_per_step=...), or "
+                "TrainingArguments(include_num_input_tokens_seen='non_padding')",
+                errors.InvalidError.code)
+        check_way(AcceleratorState())
+        if self.run:  # a training that ended with an error, or began anew with smaller batches
+            self.run.__exit__(errors.RestartError)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
-        self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), model, inner,
-                               tokens_per_step=self._tokens, **self._options)
+        client = self._client or _client.Client.from_env()
+        self.run = AsyncDiLoCo(client, model, inner, tokens_per_step=self._tokens or 0,
+                               **self._options)
         self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
+        self._seen = state.num_input_tokens_seen
+        self._rate = schedule(inner, client, self._total) if self._total else None
+
+    def on_pre_optimizer_step(self, args, state, control, **_):
+        """Tokens and rates of the step that comes."""
+        if not self.run:
+            return
+        if self._tokens is None:
+            tokens, self._seen = state.num_input_tokens_seen - self._seen, \
+                state.num_input_tokens_seen
+            client = self.run.client  # the Trainer counts those of all ranks
+            self.run.trained(tokens // client.ranks + (client.rank < tokens % client.ranks))
+        if self._rate:
+            self._rate.step()
 
     def on_step_end(self, args, state, control, **_):
         """The run drains: no further step."""
@@ -49,6 +100,8 @@ class LonghaulCallback(TrainerCallback):
         """Adds the run's figures."""
         if self.run and logs is not None and not self.run.finished:
             logs.update(self.run.figures())
+            if self._rate and "learning_rate" in logs:
+                logs["learning_rate"] = self._rate.get_last_lr()[0]
 
     def on_train_end(self, args, state, control, **_):
         """Leaves with the run's final parameters."""

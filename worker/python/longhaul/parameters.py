@@ -18,9 +18,13 @@ _Value = typing.TypeVar("_Value")
 
 
 def _bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """By name, without what DistributedDataParallel (module.) puts before all names and
-    torch.compile (_orig_mod.) into them."""
-    named = {n.replace("_orig_mod.", ""): value for n, value in pairs}
+    """By name, without what DistributedDataParallel (module.) puts before all names, and
+    torch.compile (_orig_mod.) and activation checkpointing into them."""
+    named = {}
+    for name, value in pairs:
+        for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
+            name = name.replace(wrapper, "")
+        named[name] = value
     while named and all(n.startswith("module.") for n in named):
         named = {n[len("module."):]: value for n, value in named.items()}
     return named
@@ -79,6 +83,21 @@ def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
         raise errors.UnsupportedError(
             "ZeroRedundancyOptimizer(overlap_with_ddp=True) steps within the backward pass, where "
             "no boundary can be: leave overlap_with_ddp out", errors.UnsupportedError.code)
+
+
+def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None") -> None:
+    """Refuses an optimizer of other tensors than the model's parameters: fp32 masters of them, or
+    those of before fully_shard(). What other regions trained goes into the model, and its next
+    step would write over it."""
+    if optimizer is None:
+        return
+    own = {id(p) for p in model.parameters()}
+    others = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    if others:
+        raise errors.ModelError(
+            f"{len(others)} tensors of the optimizer are no parameters of the model, the first of "
+            f"shape {tuple(others[0].shape)}: the optimizer has to step on the model's own, not on "
+            "masters of them, and is made after fully_shard()", errors.ModelError.code)
 
 
 def of_run(model: "torch.nn.Module",

@@ -5,6 +5,7 @@ import math
 import typing
 
 from . import client as _client
+from . import errors
 
 if typing.TYPE_CHECKING:
     import torch
@@ -27,7 +28,8 @@ def cosine(tokens: int, total: int, warmup: float = 0.05, floor: float = 0.02) -
 class schedule:  # pylint: disable=invalid-name,too-few-public-methods
     """In place of torch.optim.lr_scheduler: all regions have the same rate at the same time.
 
-    Every call of step() sets each group's rate to its initial one times ``shape(credited)``.
+    Every call of step() sets each group's rate to its initial one times ``shape(credited)``. Until
+    the client has begun, rates are those of the run's begin.
     """
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
@@ -38,13 +40,27 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
         self._shape = shape
         self._peak = [group.setdefault("initial_lr", group["lr"])
                       for group in optimizer.param_groups]
+        try:
+            self.step()
+        except (errors.StateError, errors.InvalidError):  # not begun, or closed
+            self._set(0)
 
     def step(self) -> None:
         """Before or after each optimizer step. Costs one load."""
-        part = self._shape(self._client.credited(), self._total)
+        self._set(self._client.credited())
+
+    def _set(self, credited: int) -> None:
+        part = self._shape(credited, self._total)
         for group, peak in zip(self._optimizer.param_groups, self._peak):
             group["lr"] = peak * part
 
     def get_last_lr(self) -> list[float]:
         """Rates as torch's schedulers say them."""
         return [group["lr"] for group in self._optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, typing.Any]:
+        """Nothing: the clock is the run's. For what saves a scheduler beside the model."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, typing.Any]) -> None:
+        """Nothing is in it."""

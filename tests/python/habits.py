@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""What users of Hugging Face do around a loop, with the real client: habits.py LIBRARY PACKAGE
+EXTERNAL_WORKER.
+
+transformers' Trainer trains beside a worker that only pretends (tests/external/worker.c): it takes
+every cut and gives back what it took. DataLoader workers that fork, accumulated and clipped
+gradients, bf16, torch.compile, tied and frozen weights, buffers, checkpoints and an interrupt.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+import fake  # noqa: F401  pylint: disable=unused-import  # puts the package where it is found
+import torch
+from fits import IN, Fit, Watch, points, trainer_of
+from longhaul.hf import LonghaulCallback
+from safetensors.torch import load_file, save_file
+from transformers import TrainerCallback
+
+WORKER = sys.argv[3]
+
+
+class Interrupt(TrainerCallback):
+    """As Ctrl-C in a notebook, after so many steps of all."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def on_step_end(self, args, state, control, **_):
+        if state.global_step == self.at:
+            raise KeyboardInterrupt
+
+
+class Habits(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="lh-habits-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        torch.manual_seed(1)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def worker(self, model):
+        """Begins beside us, with as many values as the model trains; ends by itself."""
+        trained = [p for p in model.parameters() if p.requires_grad]
+        socket = self.path("s")
+        process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [WORKER, self.folder, socket, "1", "1", str(sum(p.numel() for p in trained))])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        patched = mock.patch.dict(os.environ, {"LONGHAUL_SOCKET": socket})
+        patched.start()
+        self.addCleanup(patched.stop)
+        return process
+
+    def fits(self, model, watch, floor=0.05, **given):
+        """A life of the Trainer from the first step to the last; what it watched."""
+        worker = self.worker(model)
+        trainer = trainer_of(model, self.path("out"), watch, **{
+            "max_steps": 250, "learning_rate": 0.1, "data": points(4096), **given})
+        LonghaulCallback(4, timeout_s=60).attach(trainer)
+        trainer.train()
+        self.assertEqual(worker.wait(60), 0)
+        losses = [one["loss"] for one in watch.logs if "loss" in one]
+        self.assertLess(sum(losses[-10:]) / 10, floor)
+        self.assertGreater(losses[0], 20 * floor)
+        self.assertGreater(watch.logs[-2]["longhaul/cuts"], 10)
+        self.assertEqual({one.get("longhaul/restarts", 0) for one in watch.logs}, {0})
+        return trainer
+
+    def test_data_workers_that_fork_and_gradients_that_are_accumulated_and_clipped(self):
+        self.fits(Fit(), Watch(), dataloader_num_workers=2, gradient_accumulation_steps=2,
+                  max_grad_norm=1.0)
+
+    def test_bf16(self):
+        model = Fit().bfloat16()
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.fits(model, Watch(), floor=0.3)
+        self.assertIn("hold in fp32 what bf16 parameters can't", said.output[0])
+        self.assertEqual({p.dtype for p in model.parameters()}, {torch.bfloat16})
+
+    def test_autocast(self):
+        self.fits(Fit(), Watch(), floor=0.3, bf16=True)
+
+    def test_a_compiled_model(self):
+        self.addCleanup(torch._dynamo.reset)  # pylint: disable=protected-access
+        trainer = self.fits(Fit(), Watch(), torch_compile=True, torch_compile_backend="eager")
+        self.assertTrue(hasattr(trainer.model_wrapped, "_orig_mod"))
+
+    def test_tied_and_frozen_weights_and_buffers(self):
+        class Odd(Fit):
+            """The line is used under two names, behind a norm that has buffers alone and a frozen
+            layer that turns the input around."""
+
+            def __init__(self):
+                super().__init__()
+                self.same = torch.nn.Linear(IN, 1)
+                self.same.weight = self.line.weight
+                self.turn = torch.nn.Linear(IN, IN, bias=False)
+                self.norm = torch.nn.BatchNorm1d(IN, affine=False)
+                with torch.no_grad():
+                    self.turn.weight.copy_(torch.eye(IN).flip(0))
+                self.turn.requires_grad_(False)
+
+            def forward(self, x, labels):
+                x = self.turn(x)
+                self.norm(x)
+                one = super().forward(x, labels)["loss"]
+                return {"loss": (one + (self.same(x).squeeze(-1) - labels).square().mean()) / 2}
+
+        model = Odd()
+        self.fits(model, Watch())
+        self.assertTrue(torch.equal(model.turn.weight, torch.eye(IN).flip(0)))
+        self.assertIs(model.same.weight, model.line.weight)
+        self.assertEqual(model.norm.num_batches_tracked, 250)
+        for i, weight in enumerate(model.line.weight[0].flip(0).tolist()):
+            self.assertAlmostEqual(weight, i, delta=0.4)
+
+    def test_an_interrupt_and_another_train_from_a_checkpoint(self):
+        model, watch, interrupt = Fit(), Watch(), Interrupt(200)
+        worker = self.worker(model)
+        trainer = trainer_of(model, self.path("out"), watch, interrupt, max_steps=250,
+                             learning_rate=0.1, data=points(4096), save_strategy="steps",
+                             save_steps=100)
+        LonghaulCallback(4, timeout_s=60, keep=self.path("kept"), keep_every=4).attach(trainer)
+        with self.assertRaises(KeyboardInterrupt):
+            trainer.train()
+        interrupt.at = 0
+        before = [one["loss"] for one in watch.logs]
+        other = self.path("out/checkpoint-100/model.safetensors")  # parameters are the run's
+        save_file({n: v + 100 for n, v in load_file(other).items()}, other)
+        with self.assertLogs("longhaul", "WARNING") as said:
+            trainer.train(resume_from_checkpoint=self.path("out/checkpoint-100"))
+        self.assertIn("goes on from", said.output[0])
+        self.assertEqual(worker.wait(60), 0)
+        after = [one["loss"] for one in watch.logs[len(before):] if "loss" in one]
+        self.assertEqual(len(after), 150)
+        self.assertGreater(before[0], 10)
+        self.assertLess(sum(after[:10]) / 10, 1)
+        self.assertLess(sum(after[-10:]) / 10, 0.05)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
