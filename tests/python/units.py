@@ -264,6 +264,14 @@ class Boundaries(Case):
         wrapped.finish()
         self.assertEqual(client.of("boundary"), [("boundary", 1, 3), ("boundary", 2, 4)])
 
+    def test_settings_of_the_run_are_named(self):
+        for word, setting in (("sync_every", "coordinator.h_base"), ("compression", "codec"),
+                              ("outer_optimizer", "update")):
+            with self.assertRaisesRegex(TypeError, f"{word} is a setting of the run.*{setting}"):
+                self.run_of(Fake(), **{word: 1})
+        with self.assertRaisesRegex(TypeError, "takes no speed"):
+            self.run_of(Fake(), speed=1)
+
     def test_an_error_in_the_loop_waits_for_nothing(self):
         client = Fake()
         with self.assertRaises(KeyError):
@@ -333,8 +341,30 @@ class Boundaries(Case):
                 self.fail("it began")
         self.assertEqual(client.done, [])
         part = torch.optim.SGD([self.model[0].bias], lr=0.1)  # another one steps on the rest
-        with longhaul.AsyncDiLoCo(client, self.model, part):
-            pass
+        dummy = torch.optim.SGD([torch.zeros(1)], lr=0.1)     # of layer-wise optimizers
+        for welcome in (part, dummy):
+            with longhaul.AsyncDiLoCo(client, self.model, welcome):
+                pass
+
+    def test_masters_in_the_optimizers_state_are_refused_before_a_renewal(self):
+        class Masters(torch.optim.SGD):
+            """As apex's and Transformer Engine's: it steps on fp32 copies in its state."""
+
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        self.state[p].setdefault("master_param", p.detach().float().clone())
+                return super().step(closure)
+
+        for optimizer in (Masters(self.model.parameters(), lr=0.1), self.optimizer):
+            client = Fake(dues=[longhaul.Due.CUT, longhaul.Due.RENEW])
+            try:
+                with longhaul.AsyncDiLoCo(client, self.model, optimizer):
+                    for _ in range(2):
+                        optimizer.step()
+            except errors.UnsupportedError as error:
+                self.assertIn("keeps masters of the parameters (master_param)", str(error))
+            self.assertEqual(len(client.of("renew")), optimizer is self.optimizer)
 
     def test_the_rate_follows_the_credited_tokens(self):
         client = Fake()

@@ -15,6 +15,22 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger("longhaul")
 
 
+# What other libraries' wrappers are given, and where it stands here.
+_SETTINGS = {"sync_every": "coordinator.h_base", "local_sgd_steps": "coordinator.h_base",
+             "fragment_sync_delay": "coordinator.h_base", "compression": "codec.*",
+             "outer_optimizer": "update.*", "target_batch_size": "coordinator.h_base",
+             "run_id": "the worker's settings file"}
+
+
+def _of_the_run(settings: dict[str, object]) -> None:
+    """Says of a word that AsyncDiLoCo does not take where it stands."""
+    for name in settings:
+        if name in _SETTINGS:
+            raise TypeError(f"{name} is a setting of the run, equal for all who take part, and not "
+                            f"of a loop: {_SETTINGS[name]}")
+        raise TypeError(f"AsyncDiLoCo() takes no {name}")
+
+
 class AsyncDiLoCo:
     """Between two optimizer steps: gives the worker cuts, adds what other regions trained.
 
@@ -47,12 +63,15 @@ class AsyncDiLoCo:
         of them warms up.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps.
+    :param settings: none; a word of another library is an error that says which setting it is.
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
                  inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
-                 keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16):
+                 keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
+                 **settings: object):
+        _of_the_run(settings)
         parameters.check_optimizer(inner_optimizer)
         self.client = client
         self.model = model
@@ -66,6 +85,7 @@ class AsyncDiLoCo:
         self._tokens = 0       # trained since the last boundary
         self._hook = hook
         self._handle: typing.Any = None
+        self._checked = False  # that the optimizer's state holds no masters
         self._kept: KeptState | None = None
         if keep:
             if inner_optimizer is None:
@@ -160,6 +180,7 @@ class AsyncDiLoCo:
         if due & (_client.Due.RENEW | _client.Due.CUT):
             parameters.check_places(self._described)
         if due & _client.Due.RENEW:
+            self._checked = self._checked or parameters.check_state(self.optimizer)
             self.client.renew()
         if due & _client.Due.CUT:
             self.client.cut()
@@ -183,7 +204,8 @@ class AsyncDiLoCo:
         self.finished = True
         parameters.check_places(self._described)
         while not self._ends():
-            _log.warning("longhaul: waiting for the end of the run")
+            _log.warning("longhaul: this loop has ended, and waits for the end of the run, which "
+                         "comes with its budget or by `longhaul drain run --end`")
 
     def _ends(self) -> bool:
         try:

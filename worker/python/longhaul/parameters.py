@@ -92,12 +92,28 @@ def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | 
     if optimizer is None:
         return
     own = {id(p) for p in model.parameters()}
-    others = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    others = [p for group in optimizer.param_groups for p in group["params"]
+              if p.requires_grad and id(p) not in own]  # a layer-wise optimizer has a dummy
     if others:
         raise errors.ModelError(
             f"{len(others)} tensors of the optimizer are no parameters of the model, the first of "
             f"shape {tuple(others[0].shape)}: the optimizer has to step on the model's own, not on "
             "masters of them, and is made after fully_shard()", errors.ModelError.code)
+
+
+def check_state(optimizer: "torch.optim.Optimizer | None") -> bool:
+    """Before the first renewal: refuses an optimizer that keeps masters in its state (apex,
+    Transformer Engine), for the same reason. False: it has no state yet, so nobody can tell."""
+    state = getattr(optimizer, "state", None)
+    for of in (state or {}).values():
+        for name, value in of.items() if isinstance(of, dict) else ():
+            if "master" in str(name) and getattr(value, "ndim", 0):
+                raise errors.UnsupportedError(
+                    f"the optimizer keeps masters of the parameters ({name}), and its next step "
+                    "would write them over what other regions trained: leave its master weights "
+                    "out; what bf16 can't hold of other regions' work is kept in fp32 anyway",
+                    errors.UnsupportedError.code)
+    return optimizer is None or bool(state)
 
 
 def of_run(model: "torch.nn.Module",
