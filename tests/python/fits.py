@@ -54,5 +54,5 @@ def trainer_of(model, out, *watches, data=None, optimizers=(None, None), **given
     args = TrainingArguments(out, **{
         "report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_steps": 1,
         "save_strategy": "no", "per_device_train_batch_size": 4, **given})
-    return Trainer(model, args, train_dataset=data or points(512), callbacks=list(watches),
-                   optimizers=optimizers)
+    return Trainer(model, args, train_dataset=data or points(512),
+                   eval_dataset=points(8, seed=2), callbacks=list(watches), optimizers=optimizers)

@@ -406,7 +406,7 @@ class Accelerates(unittest.TestCase):
         for kind, plugin in (
                 ("qwen2", layers), ("llama", {**layers, "cpu_ram_efficient_loading": False}),
                 ("llama", {**layers, "activation_checkpointing": True}),
-                ("lora", layers), ("qwen2", {**layers, "cpu_offload": True})):
+                ("lora", layers)):
             with self.subTest(kind=kind, **plugin), \
                     tempfile.TemporaryDirectory(prefix="lh-fsdp2-") as folder:
                 first = of_ranks(2, accelerated, folder, kind, plugin)

@@ -393,7 +393,8 @@ class Around(Case):
 
     def test_what_cannot_be_trained_under_the_trainer_is_refused_by_name(self):
         for kind in ("DEEPSPEED", "FSDP"):
-            state, client = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False), Fake()
+            client = Fake()
+            state = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False)
             with mock.patch("longhaul.hf.AcceleratorState", return_value=state), \
                     self.assertRaisesRegex(errors.UnsupportedError, f"{kind}: .* take FSDP2"):
                 self.trainer(LonghaulCallback(1, client), max_steps=1).train()
@@ -411,8 +412,8 @@ class Around(Case):
         for rank, ranks, mine in ((0, 1, 6 * IN), (0, 4, 11), (1, 4, 11), (2, 4, 10)):
             client = Fake()
             client.rank, client.ranks = rank, ranks
-            self.trainer(LonghaulCallback(client=client), max_steps=2, gradient_accumulation_steps=2,
-                         per_device_train_batch_size=3,
+            self.trainer(LonghaulCallback(client=client), max_steps=2,
+                         per_device_train_batch_size=3, gradient_accumulation_steps=2,
                          include_num_input_tokens_seen="all").train()
             self.assertEqual(client.of("boundary"), [("boundary", 1, mine), ("boundary", 2, mine)])
 

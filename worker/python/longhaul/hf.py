@@ -101,6 +101,7 @@ class LonghaulCallback(TrainerCallback):
         if self.run and logs is not None and not self.run.finished:
             logs.update(self.run.figures())
             if self._rate and "learning_rate" in logs:
+                self._rate.step()  # the Trainer's scheduler has set its own meanwhile
                 logs["learning_rate"] = self._rate.get_last_lr()[0]
 
     def on_train_end(self, args, state, control, **_):
