@@ -86,6 +86,13 @@ void lk_launch_each(enum lk_gpu_op op, const struct lk_gpu_arrays *a, cudaStream
 void lk_launch_digest(const uint8_t *bytes, uint64_t n, uint8_t *hashes, cudaStream_t stream);
 
 extern const struct lk_gpu_transfer lk_gpu_transfer_table;
+extern const struct lk_gpu_forward lk_gpu_forward_table;
+extern const struct lk_gpu_backward lk_gpu_backward_table;
+extern const struct lk_gpu_optimizer lk_gpu_optimizer_table;
+// lk_gpu_backward.split, which stands in layers.cu.
+int lk_launch_split_gradient(const struct lk_gpu_heads *h, const float *cosine, const float *sine,
+                             const float *dq, const float *dk, const float *dv, float *dqkv,
+                             lk_gpu_stream stream);
 // The error that an earlier launch left; 0: none.
 int lk_gpu_last_error(void);
 int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,

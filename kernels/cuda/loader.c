@@ -54,27 +54,32 @@ static void shorten(char path[LK_GPU_PATH_BYTES])
     free(real);
 }
 
-void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES])
+void lk_plugin_find(const char *path, const char *variable, const char *name,
+                    char out[LK_GPU_PATH_BYTES])
 {
     static const char *const beside[] = {"", "../", "../lib/longhaul/"};
-    const char *said = path && *path ? path : getenv(LK_GPU_PLUGIN_VARIABLE);
+    const char *said = path && *path ? path : getenv(variable);
     if (said && *said) {
         snprintf(out, LK_GPU_PATH_BYTES, "%s", said);
         return;
     }
     size_t n = folder_of_program(out);
     for (size_t i = 0; n && i < sizeof beside / sizeof beside[0]; i++) {
-        snprintf(out + n, LK_GPU_PATH_BYTES - n, "%s%s", beside[i], LK_GPU_PLUGIN);
+        snprintf(out + n, LK_GPU_PATH_BYTES - n, "%s%s", beside[i], name);
         if (access(out, R_OK) == 0) {
             shorten(out);
             return;
         }
     }
-    snprintf(out, LK_GPU_PATH_BYTES, "%s", LK_GPU_PLUGIN);
+    snprintf(out, LK_GPU_PATH_BYTES, "%s", name);
 }
 
-// dlerror() begins with the file's name, which the caller says as well.
-static const char *without(const char *path, const char *said)
+void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES])
+{
+    lk_plugin_find(path, LK_GPU_PLUGIN_VARIABLE, LK_GPU_PLUGIN, out);
+}
+
+const char *lk_plugin_why(const char *path, const char *said)
 {
     size_t n = strlen(path);
     if (!said) return "the system gives no reason";
@@ -86,7 +91,7 @@ lh_err lk_gpu_open_table(const char *path, struct lk_gpu *out)
     *out = (struct lk_gpu){.library = NULL};
     lk_gpu_find(path, out->path);
     out->library = dlopen(out->path, RTLD_NOW | RTLD_LOCAL);
-    if (!out->library) return refuse(out, "%s", without(out->path, dlerror()));
+    if (!out->library) return refuse(out, "%s", lk_plugin_why(out->path, dlerror()));
     lk_gpu_query_function *query;
     void *symbol = dlsym(out->library, LK_GPU_QUERY);
     if (!symbol) return refuse(out, "it is another library, without " LK_GPU_QUERY);

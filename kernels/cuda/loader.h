@@ -21,6 +21,11 @@ struct lk_gpu {
 // LK_GPU_PLUGIN beside the program, in the folder above it (a build's), in ../lib/longhaul (an
 // installation's), else wherever the system looks.
 void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES]);
+// The same for a plugin of any name, with a variable of its own.
+void lk_plugin_find(const char *path, const char *variable, const char *name,
+                    char out[LK_GPU_PATH_BYTES]);
+// What dlerror() says, without the file's name at its start.
+const char *lk_plugin_why(const char *path, const char *said);
 // Opens that file and believes it once it has named this ABI and this size of its table. Fails with
 // LH_ERR_UNSUPPORTED and one line that says why the CPU is used: no plugin, another ABI, a short
 // table, no driver, no device. `out` can be closed either way, and says which file was tried. One

@@ -308,6 +308,7 @@ static const struct lk_gpu_backend lk_backend = {
     lk_devices,  lk_error_text,     &lk_memory,
     &lk_streams, &lk_kernels,       &lk_gpu_transfer_table,
     lk_versions, lk_device,         lk_use,
+    &lk_gpu_forward_table, &lk_gpu_backward_table, &lk_gpu_optimizer_table,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *

@@ -9,12 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cuda/train.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 3, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 4, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -110,7 +112,6 @@ struct lk_gpu_arrays {
 
 struct lk_gpu_shard; // a plan on the device, and what encoding and folding need beside it
 struct lk_gpu_slots; // pinned memory for payloads on their way to the host
-typedef void *lk_gpu_stream;
 typedef void *lk_gpu_event;
 
 struct lk_gpu_memory {
@@ -190,6 +191,9 @@ struct lk_gpu_backend {
     void (*versions)(struct lk_gpu_versions *out);
     int (*device)(int index, struct lk_gpu_device *out); // makes a context on that device
     int (*use)(int index); // the calling thread's calls are that device's from now on; first: 0
+    const struct lk_gpu_forward *forward; // the trainer's layers (train.h)
+    const struct lk_gpu_backward *backward;
+    const struct lk_gpu_optimizer *optimizer;
 };
 
 // The one name that the plugin shows. NULL: it does not speak this ABI.

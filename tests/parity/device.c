@@ -1,6 +1,7 @@
 // See device.h.
 #include "tests/parity/device.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,29 @@ void must_equal(const void *is, const void *should, size_t bytes, const char *wh
     size_t i = 0;
     while (a[i] == b[i]) i++;
     fprintf(stderr, "parity: byte %zu of %zu is %02x, not %02x\n", i, bytes, a[i], b[i]);
+    va_start(list, what);
+    end_with(what, list);
+}
+
+void must_near(const float *is, const float *should, size_t n, double most, const char *what, ...)
+{
+    double square = 0, apart = 0, largest = 0;
+    size_t worst = n;
+    va_list list;
+    for (size_t i = 0; i < n; i++) {
+        square += (double)should[i] * (double)should[i];
+        largest = fmax(largest, fabs((double)should[i]));
+    }
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)is[i] - (double)should[i];
+        apart += d * d;
+        if (!(fabs(d) <= most * largest) && worst == n) worst = i;
+    }
+    if (worst == n && apart <= most * most * square) return;
+    if (worst < n)
+        fprintf(stderr, "parity: value %zu of %zu is %.9g, not %.9g\n", worst, n, (double)is[worst],
+                (double)should[worst]);
+    fprintf(stderr, "parity: distance %.3g of a norm of %.3g\n", sqrt(apart), sqrt(square));
     va_start(list, what);
     end_with(what, list);
 }

@@ -28,6 +28,10 @@ void device_free(const struct device *d, void *device);
 // Ends the program with a line when they differ.
 void must_equal(const void *is, const void *should, size_t bytes, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
+// The same of sums that are taken in another order: the distance is at most `most` of the norm, and
+// of the largest value at each place. Zero where all is zero.
+void must_near(const float *is, const float *should, size_t n, double most, const char *what, ...)
+    __attribute__((format(printf, 5, 6)));
 void must(bool holds, const char *what, ...) __attribute__((format(printf, 2, 3)));
 void must_succeed(const struct device *d, int err, const char *call);
 
@@ -48,5 +52,7 @@ void parity_guard(void);
 void parity_fold(void);
 void parity_each(void);
 void parity_transfer(void);
+void parity_layers(void);
+void parity_optimizer(void);
 
 #endif

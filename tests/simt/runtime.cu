@@ -114,6 +114,11 @@ void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
     add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0});
 }
 
+void simt_queue(cudaStream_t stream, std::function<void()> work)
+{
+    add(stream, operation{work, NULL, 0});
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = 1;

@@ -161,6 +161,10 @@ static inline float __fdiv_rn(float a, float b)
 {
     return a / b;
 }
+static inline float __fsqrt_rn(float x)
+{
+    return sqrtf(x);
+}
 static inline double __dmul_rn(double a, double b)
 {
     return a * b;
@@ -193,6 +197,7 @@ typedef struct simt_event *cudaEvent_t;
 
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body);
+void simt_queue(cudaStream_t stream, std::function<void()> work); // what is no kernel of ours
 #define LK_LAUNCH(kernel, grid, block, stream, ...)                                                \
     simt_launch(#kernel, grid, block, stream, std::bind(kernel, __VA_ARGS__))
 #define LK_SHARED(type, name)                                                                      \

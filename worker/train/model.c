@@ -228,6 +228,32 @@ void wk_params_free(struct wk_params *p)
     *p = (struct wk_params){0};
 }
 
+struct wk_layer_at wk_params_layer(const struct wk_params *p, const struct wk_shape *shape,
+                                   uint32_t layer)
+{
+    uint32_t bias = shape->qkv_bias ? 3 : 0;
+    const struct wk_param *of = &p->at[1 + layer * p->per_layer];
+    return (struct wk_layer_at){
+        .norm1 = of[0].offset,
+        .qkv = of[1].offset,
+        .qkv_bias = of[4].offset,
+        .o = of[4 + bias].offset,
+        .norm2 = of[5 + bias].offset,
+        .gate_up = of[6 + bias].offset,
+        .down = of[8 + bias].offset,
+    };
+}
+
+uint64_t wk_params_norm(const struct wk_params *p, const struct wk_shape *shape)
+{
+    return p->at[1 + shape->layers * p->per_layer].offset;
+}
+
+uint64_t wk_params_head(const struct wk_params *p, const struct wk_shape *shape)
+{
+    return shape->tied ? 0 : p->at[2 + shape->layers * p->per_layer].offset;
+}
+
 lh_err wk_model_init(const struct wk_shape *shape, uint64_t seed, float *out)
 {
     struct wk_params p;

@@ -51,6 +51,13 @@ struct wk_params {
 };
 LH_MUST lh_err wk_params_list(const struct wk_shape *shape, struct wk_params *out);
 void wk_params_free(struct wk_params *p);
+struct wk_layer_at { // offsets of a layer's tensors in the flat array; q|k|v and gate|up are one
+    uint64_t norm1, qkv, qkv_bias, o, norm2, gate_up, down;
+};
+struct wk_layer_at wk_params_layer(const struct wk_params *p, const struct wk_shape *shape,
+                                   uint32_t layer);
+uint64_t wk_params_norm(const struct wk_params *p, const struct wk_shape *shape); // the last norm's
+uint64_t wk_params_head(const struct wk_params *p, const struct wk_shape *shape); // tied: 0
 static inline bool wk_param_decays(const struct wk_param *p)
 {
     return p->role == WK_MATRIX || p->role == WK_RESIDUAL_OUT;

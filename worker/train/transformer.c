@@ -26,10 +26,6 @@
 // vocabulary still gives the matrix product something to reuse.
 enum { CHUNK_VALUES = 1 << 16, CHUNK_ROWS_MIN = 32 };
 
-struct layer_at { // offsets of its tensors in the flat array
-    uint64_t norm1, qkv, qkv_bias, o, norm2, gate_up, down;
-};
-
 struct activations { // one layer's, [rows_max][...]
     float *x, *n1, *qkv, *a, *log_sum, *mid, *n2, *gate_up, *s;
     float *inverse_rms1, *inverse_rms2;
@@ -39,7 +35,7 @@ struct wk_transformer {
     struct wk_transformer_conf conf;
     struct wk_params params;
     size_t dim, qkv, ffn, vocab, chunk_rows, bytes;
-    struct layer_at *at; // [layers]
+    struct wk_layer_at *at; // [layers]
     uint64_t norm_at, head_at;
 
     float *arena;
@@ -119,27 +115,15 @@ static size_t carve_all(struct wk_transformer *t, float *base)
 
 static void place_tensors(struct wk_transformer *t)
 {
-    const struct wk_params *p = &t->params;
-    uint32_t bias = t->conf.shape.qkv_bias ? 3 : 0;
-    for (uint32_t l = 0; l < t->conf.shape.layers; l++) {
-        const struct wk_param *of = &p->at[1 + l * p->per_layer];
-        t->at[l] = (struct layer_at){
-            .norm1 = of[0].offset,
-            .qkv = of[1].offset,
-            .qkv_bias = of[4].offset,
-            .o = of[4 + bias].offset,
-            .norm2 = of[5 + bias].offset,
-            .gate_up = of[6 + bias].offset,
-            .down = of[8 + bias].offset,
-        };
-    }
-    uint32_t norm = 1 + t->conf.shape.layers * p->per_layer;
-    t->norm_at = p->at[norm].offset;
-    t->head_at = t->conf.shape.tied ? 0 : p->at[norm + 1].offset;
+    const struct wk_shape *s = &t->conf.shape;
+    for (uint32_t l = 0; l < s->layers; l++) t->at[l] = wk_params_layer(&t->params, s, l);
+    t->norm_at = wk_params_norm(&t->params, s);
+    t->head_at = wk_params_head(&t->params, s);
 }
 
-static lh_err check_conf(const struct wk_transformer_conf *c)
+lh_err wk_transformer_check(const struct wk_transformer_conf *c)
 {
+    LH_TRY(wk_shape_check(&c->shape));
     if (c->length_max < 1 || c->length_max > c->shape.context)
         return lh_fail(LH_ERR_CONFIG, "sequence of %zu tokens: from 1 to the context, %" PRIu32,
                        c->length_max, c->shape.context);
@@ -169,8 +153,7 @@ static lh_err allocate(struct wk_transformer *t)
 lh_err wk_transformer_create(const struct wk_transformer_conf *conf, struct wk_transformer **out)
 {
     const struct wk_shape *s = &conf->shape;
-    LH_TRY(wk_shape_check(s));
-    LH_TRY(check_conf(conf));
+    LH_TRY(wk_transformer_check(conf));
     struct wk_transformer *t = calloc(1, sizeof *t);
     if (t == NULL) return lh_fail(LH_ERR_NO_MEMORY, "transformer");
     t->conf = *conf;
@@ -211,33 +194,38 @@ size_t wk_transformer_bytes(const struct wk_transformer *t)
 
 // ---- forward ------------------------------------------------------------------------------------
 
-// Inputs and targets of a batch, row by row; with_targets false leaves the last id unread.
-static lh_err take_batch(struct wk_transformer *t, const struct wk_batch *b, bool with_targets)
+lh_err wk_batch_take(const struct wk_transformer_conf *conf, const struct wk_batch *b,
+                     bool with_targets, uint32_t *input, uint32_t *target)
 {
-    if (b->sequences == 0 || b->length == 0 || b->length > t->conf.length_max ||
-        b->sequences > t->conf.rows_max / b->length)
+    if (b->sequences == 0 || b->length == 0 || b->length > conf->length_max ||
+        b->sequences > conf->rows_max / b->length)
         return lh_fail(LH_ERR_INVALID, "batch of %zu sequences of %zu tokens: room for %zu of %zu",
-                       b->sequences, b->length, t->conf.rows_max / t->conf.length_max,
-                       t->conf.length_max);
+                       b->sequences, b->length, conf->rows_max / conf->length_max,
+                       conf->length_max);
     for (size_t s = 0; s < b->sequences; s++) {
         const uint32_t *ids = b->ids + s * b->stride;
         for (size_t i = 0; i < b->length + (with_targets ? 1 : 0); i++)
-            if (ids[i] >= t->vocab)
+            if (ids[i] >= conf->shape.vocab)
                 return lh_fail(LH_ERR_INVALID,
                                "token id %" PRIu32
-                               " at %zu of sequence %zu: the vocabulary has %zu",
-                               ids[i], i, s, t->vocab);
-        memcpy(t->input + s * b->length, ids, b->length * sizeof *ids);
-        if (with_targets) memcpy(t->target + s * b->length, ids + 1, b->length * sizeof *ids);
+                               " at %zu of sequence %zu: the vocabulary has %" PRIu32,
+                               ids[i], i, s, conf->shape.vocab);
+        memcpy(input + s * b->length, ids, b->length * sizeof *ids);
+        if (with_targets) memcpy(target + s * b->length, ids + 1, b->length * sizeof *ids);
     }
     return LH_OK;
+}
+
+static lh_err take_batch(struct wk_transformer *t, const struct wk_batch *b, bool with_targets)
+{
+    return wk_batch_take(&t->conf, b, with_targets, t->input, t->target);
 }
 
 static void forward_layer(struct wk_transformer *t, const float *params, uint32_t l, size_t rows,
                           const struct lk_attention *shape)
 {
     const struct wk_shape *s = &t->conf.shape;
-    const struct layer_at *at = &t->at[l];
+    const struct wk_layer_at *at = &t->at[l];
     struct activations *k = &t->layer[l];
     float eps = (float)s->rms_eps, *next = t->layer[l + 1].x;
     const float *bias = s->qkv_bias ? params + at->qkv_bias : NULL;
@@ -323,7 +311,7 @@ static void backward_layer(struct wk_transformer *t, const float *params, uint32
                            const struct lk_attention *shape, float *gradient)
 {
     const struct wk_shape *s = &t->conf.shape;
-    const struct layer_at *at = &t->at[l];
+    const struct wk_layer_at *at = &t->at[l];
     struct activations *k = &t->layer[l];
     float *dbias = s->qkv_bias ? gradient + at->qkv_bias : NULL;
 

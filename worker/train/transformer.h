@@ -36,6 +36,12 @@ struct wk_transformer_conf {
     bool backward;     // keep activations; else one layer's are reused and gradient() is refused
 };
 
+LH_MUST lh_err wk_transformer_check(const struct wk_transformer_conf *conf); // LH_ERR_CONFIG
+// Inputs and targets of a batch, row by row, [rows] each; without targets the last id of a sequence
+// is not read. LH_ERR_INVALID: it is empty or too large, or an id is no token.
+LH_MUST lh_err wk_batch_take(const struct wk_transformer_conf *conf, const struct wk_batch *batch,
+                             bool with_targets, uint32_t *input, uint32_t *target);
+
 LH_MUST lh_err wk_transformer_create(const struct wk_transformer_conf *conf,
                                      struct wk_transformer **out);
 void wk_transformer_destroy(struct wk_transformer *t);       // NULL is allowed

@@ -1,0 +1,59 @@
+// The local optimizer, a piece of a tensor a block: sums of squares for the norm, AdamW in the
+// order of kernels/layers/adamw.c and to its bits; and zeros.
+#include "kernels/cuda/rows.cuh"
+
+LK_KERNEL lk_piece_squares(const struct lk_gpu_piece *piece, const float *a, const float *b,
+                           double *out)
+{
+    LK_SHARED(struct lk_parts<double>, parts);
+    const struct lk_gpu_piece p = piece[blockIdx.x];
+    double sum = 0;
+    for (uint64_t i = p.at + threadIdx.x; i < p.at + p.len; i += LK_THREADS) {
+        double d = (double)a[i];
+        if (b) d -= (double)b[i];
+        sum = __dadd_rn(sum, __dmul_rn(d, d));
+    }
+    sum = lk_parts_sum(&parts, sum);
+    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+}
+
+LK_KERNEL lk_adamw_values(struct lk_gpu_adamw c, const struct lk_gpu_piece *piece, const float *g,
+                          float *m, float *v, float *p)
+{
+    const struct lk_gpu_piece is = piece[blockIdx.x];
+    float keep = is.decays ? c.keep_decayed : c.keep;
+    for (uint64_t i = is.at + threadIdx.x; i < is.at + is.len; i += LK_THREADS) {
+        float grad = __fmul_rn(g[i], c.grad_scale);
+        float first = __fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));
+        float second =
+            __fadd_rn(__fmul_rn(c.beta2, v[i]), __fmul_rn(c.rest2, __fmul_rn(grad, grad)));
+        float root = __fadd_rn(__fmul_rn(__fsqrt_rn(second), c.inverse_root), c.eps);
+        m[i] = first;
+        v[i] = second;
+        p[i] = __fsub_rn(__fmul_rn(p[i], keep), __fmul_rn(c.size, __fdiv_rn(first, root)));
+    }
+}
+
+static int lk_piece_sums(const struct lk_gpu_piece *piece, uint64_t pieces, const float *a,
+                         const float *b, double *out, lk_gpu_stream stream)
+{
+    LK_LAUNCH(lk_piece_squares, (unsigned)pieces, LK_THREADS, (cudaStream_t)stream, piece, a, b,
+              out);
+    return lk_gpu_last_error();
+}
+
+static int lk_adamw_step(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece,
+                         uint64_t pieces, const float *g, float *m, float *v, float *p,
+                         lk_gpu_stream stream)
+{
+    LK_LAUNCH(lk_adamw_values, (unsigned)pieces, LK_THREADS, (cudaStream_t)stream, *c, piece, g, m,
+              v, p);
+    return lk_gpu_last_error();
+}
+
+static int lk_zero(float *x, uint64_t n, lk_gpu_stream stream)
+{
+    return (int)cudaMemsetAsync(x, 0, n * sizeof *x, (cudaStream_t)stream);
+}
+
+const struct lk_gpu_optimizer lk_gpu_optimizer_table = {lk_piece_sums, lk_adamw_step, lk_zero};

@@ -1,0 +1,21 @@
+// What the host prepares for the trainer's kernels (train.h): numbers of an AdamW step, the rows of
+// each token, pieces of tensors.
+#ifndef LK_CUDA_PREPARE_H
+#define LK_CUDA_PREPARE_H
+
+#include "kernels/cuda/train.h"
+#include "kernels/optimizer.h"
+
+// The numbers of lk_adamw()'s loop; `decay` is that of pieces that decay.
+struct lk_gpu_adamw lk_gpu_adamw_of(const struct lk_adamw *c, double decay);
+
+// The rows of each different id of id[rows], ids and rows rising. Fills token[rows],
+// from[rows + 1] and row[rows]; `key` is scratch, [rows]. Returns how many ids there are.
+uint64_t lk_gpu_places_of(uint64_t rows, const uint32_t *id, uint64_t *key, uint32_t *token,
+                          uint32_t *from, uint32_t *row);
+
+// Pieces of a tensor of `len` values: how many there are, and they themselves.
+uint64_t lk_gpu_piece_count(uint64_t len);
+void lk_gpu_pieces_of(uint64_t at, uint64_t len, bool decays, struct lk_gpu_piece *out);
+
+#endif

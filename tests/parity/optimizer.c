@@ -1,0 +1,137 @@
+// The local optimizer against kernels/layers: AdamW to the bit, norms to within a rounding of
+// fp64; and what the host prepares for them.
+#include "tests/parity/device.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/prepare.h"
+
+enum { TENSORS = 5, STEPS = 3 };
+static const uint64_t lens[TENSORS] = {1, 300, LK_GPU_PIECE, 2 * LK_GPU_PIECE + 7, 31};
+
+struct pieces {
+    struct lk_gpu_piece *host, *there;
+    uint64_t count, values;
+};
+
+static struct pieces make_pieces(const struct device *dev)
+{
+    struct pieces p = {0};
+    for (int i = 0; i < TENSORS; i++) p.count += lk_gpu_piece_count(lens[i]);
+    must(p.count == 7, "%llu pieces, not 7", (unsigned long long)p.count);
+    p.host = calloc(p.count, sizeof *p.host);
+    must(p.host != NULL, "no memory");
+    for (uint64_t i = 0, at = 0; i < TENSORS; i++) {
+        lk_gpu_pieces_of(p.values, lens[i], i % 2, p.host + at);
+        at += lk_gpu_piece_count(lens[i]);
+        p.values += lens[i];
+    }
+    p.there = device_put(dev, p.host, p.count * sizeof *p.host);
+    return p;
+}
+
+static float *filled(uint64_t n, uint64_t seed, bool squared)
+{
+    float *x = made(CASE_GAUSSIAN, n, seed);
+    for (uint64_t i = 0; squared && i < n; i++) x[i] *= x[i];
+    return x;
+}
+
+static void steps(const struct device *dev, const struct pieces *pieces, uint64_t seed)
+{
+    uint64_t n = pieces->values;
+    size_t bytes = n * sizeof(float);
+    float *g = filled(n, seed, false), *m = filled(n, seed + 1, false);
+    float *v = filled(n, seed + 2, true), *p = filled(n, seed + 3, false), *is = malloc(bytes);
+    must(is != NULL, "no memory");
+    float *g_there = device_put(dev, g, bytes), *m_there = device_put(dev, m, bytes);
+    float *v_there = device_put(dev, v, bytes), *p_there = device_put(dev, p, bytes);
+    for (uint64_t step = seed; step < seed + STEPS; step++) {
+        struct lk_adamw c = {3e-3, 0.9, 0.95, 1e-8, step, seed % 2 ? 1.0f : 0.37f};
+        const struct lk_gpu_adamw numbers = lk_gpu_adamw_of(&c, 0.1);
+        must_succeed(dev,
+                     dev->b->optimizer->adamw(&numbers, pieces->there, pieces->count, g_there,
+                                              m_there, v_there, p_there, dev->stream),
+                     "adamw");
+        for (uint64_t i = 0, at = 0; i < TENSORS; at += lens[i++])
+            lk_adamw(&c, i % 2 ? 0.1 : 0, lens[i], g + at, m + at, v + at, p + at);
+    }
+    const float *should[] = {m, v, p};
+    float *there[] = {m_there, v_there, p_there};
+    for (int i = 0; i < 3; i++) {
+        device_get(dev, is, there[i], bytes);
+        must_equal(is, should[i], bytes, "adamw, array %d, seed %llu", i,
+                   (unsigned long long)seed);
+        device_free(dev, there[i]);
+    }
+    free(g);
+    free(m);
+    free(v);
+    free(p);
+    free(is);
+    device_free(dev, g_there);
+}
+
+static void squares(const struct device *dev, const struct pieces *pieces, uint64_t seed)
+{
+    uint64_t n = pieces->values;
+    float *a = filled(n, seed, false), *b = filled(n, seed + 1, false);
+    float *a_there = device_put(dev, a, n * sizeof *a), *b_there = device_put(dev, b, n * sizeof *b);
+    double *out = device_room(dev, pieces->count * sizeof *out), got[8];
+    must(pieces->count <= LH_COUNT(got), "room for pieces");
+    for (int apart = 0; apart < 2; apart++) {
+        must_succeed(dev,
+                     dev->b->optimizer->sum_squares(pieces->there, pieces->count, a_there,
+                                                    apart ? b_there : NULL, out, dev->stream),
+                     "sum_squares");
+        device_get(dev, got, out, pieces->count * sizeof *got);
+        for (uint64_t i = 0; i < pieces->count; i++) {
+            double sum = 0;
+            for (uint64_t j = pieces->host[i].at; j < pieces->host[i].at + pieces->host[i].len;
+                 j++) {
+                double d = (double)a[j] - (apart ? (double)b[j] : 0);
+                sum += d * d;
+            }
+            must(fabs(got[i] - sum) <= 1e-12 * sum, "squares of piece %llu: %.17g, not %.17g",
+                 (unsigned long long)i, got[i], sum);
+        }
+    }
+    must_succeed(dev, dev->b->optimizer->zero(a_there, n - 1, dev->stream), "zero");
+    memset(b, 0, (n - 1) * sizeof *b);
+    b[n - 1] = a[n - 1];
+    device_get(dev, a, a_there, n * sizeof *a);
+    must_equal(a, b, n * sizeof *a, "zeros, and the value behind them");
+    free(a);
+    free(b);
+    device_free(dev, a_there);
+    device_free(dev, b_there);
+    device_free(dev, out);
+}
+
+static void places(void)
+{
+    static const uint32_t id[] = {7, 2, 7, 0, 2, 7};
+    static const uint32_t tokens[] = {0, 2, 7}, starts[] = {0, 1, 3, 6};
+    static const uint32_t rows[] = {3, 1, 4, 0, 2, 5};
+    uint64_t key[6];
+    uint32_t token[6], from[7], row[6];
+    must(lk_gpu_places_of(6, id, key, token, from, row) == 3, "three tokens");
+    must_equal(token, tokens, sizeof tokens, "tokens");
+    must_equal(from, starts, sizeof starts, "where their rows begin");
+    must_equal(row, rows, sizeof rows, "rows");
+}
+
+void parity_optimizer(void)
+{
+    struct device dev = device_create();
+    struct pieces pieces = make_pieces(&dev);
+    places();
+    for (uint64_t seed = 1; seed <= seeds_of(2); seed++) {
+        simt_seed(seed);
+        steps(&dev, &pieces, seed);
+        squares(&dev, &pieces, seed);
+    }
+    free(pieces.host);
+    device_free(&dev, pieces.there);
+    device_destroy(&dev);
+}
