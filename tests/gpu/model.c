@@ -74,9 +74,8 @@ static float *from_device(const struct device *d, const float *there, uint64_t n
     return host;
 }
 
-static struct wk_gpu_passes *passes_of(const struct device *d,
-                                       const struct wk_transformer_conf *conf,
-                                       enum lk_gemm_type type)
+static struct wk_gpu_passes *
+passes_of(const struct device *d, const struct wk_transformer_conf *conf, enum lk_gemm_type type)
 {
     struct wk_gpu_passes *t;
     const struct wk_gpu_passes_conf c = {d->gpu.backend, d->gemm.table, d->stream, *conf, type};

@@ -72,17 +72,17 @@ static void norms(const struct device *dev, size_t rows, size_t dim, uint64_t se
     int rms = another(&a, rows), dx = another(&a, rows * dim), dw = another(&a, dim);
     size_t slabs = (rows + LK_GPU_SLAB - 1) / LK_GPU_SLAB;
     int partial = another(&a, slabs * dim);
-    must_succeed(dev,
-                 f->rmsnorm(rows, dim, 1e-5f, a.there[x], a.there[w], a.there[y], a.there[rms],
-                            dev->stream),
-                 "rmsnorm");
+    must_succeed(
+        dev,
+        f->rmsnorm(rows, dim, 1e-5f, a.there[x], a.there[w], a.there[y], a.there[rms], dev->stream),
+        "rmsnorm");
     lk_rmsnorm(rows, dim, 1e-5f, a.host[x], a.host[w], a.host[y], a.host[rms]);
     close_to(&a, y, "rmsnorm");
     close_to(&a, rms, "rmsnorm's inverse");
 
     // y serves as the output's gradient; dx and dw are added to.
-    struct lk_gpu_columns c = {rows,           dim,           a.there[y], a.there[x],
-                               a.there[rms], a.there[partial], a.there[dw]};
+    struct lk_gpu_columns c = {
+        rows, dim, a.there[y], a.there[x], a.there[rms], a.there[partial], a.there[dw]};
     must_succeed(dev,
                  b->rmsnorm(rows, dim, a.there[x], a.there[w], a.there[rms], a.there[y], true,
                             a.there[dx], dev->stream),
@@ -264,24 +264,24 @@ static void embeddings(const struct device *dev, size_t rows, size_t dim, uint32
 {
     struct arrays a = {.dev = dev, .seed = seed};
     int table = another(&a, vocab * dim), x = another(&a, rows * dim);
+    int dx = another(&a, rows * dim);
     uint32_t *id = some_ids(rows, vocab, seed), *token = calloc(3 * rows + 1, sizeof *token);
     uint64_t *key = malloc(rows * sizeof *key);
     must(token && key, "no memory");
     uint32_t *from = token + rows, *row = from + rows + 1;
     uint32_t *id_there = device_put(dev, id, rows * sizeof *id);
-    must_succeed(dev,
-                 dev->b->forward->embed(rows, dim, id_there, a.there[table], a.there[x],
-                                        dev->stream),
-                 "embed");
+    must_succeed(
+        dev, dev->b->forward->embed(rows, dim, id_there, a.there[table], a.there[x], dev->stream),
+        "embed");
     lk_embed(rows, dim, id, a.host[table], a.host[x]);
     same(&a, x, "embed");
     uint64_t tokens = lk_gpu_places_of(rows, id, key, token, from, row);
     uint32_t *there = device_put(dev, token, (3 * rows + 1) * sizeof *token);
     const struct lk_gpu_places places = {tokens, there, there + rows, there + 2 * rows + 1};
     must_succeed(dev,
-                 dev->b->backward->embed(dim, &places, a.there[x], a.there[table], dev->stream),
+                 dev->b->backward->embed(dim, &places, a.there[dx], a.there[table], dev->stream),
                  "embed's gradient");
-    lk_embed_grad(rows, dim, id, a.host[x], a.host[table]);
+    lk_embed_grad(rows, dim, id, a.host[dx], a.host[table]);
     same(&a, table, "embed's gradient");
     free(id);
     free(token);

@@ -60,8 +60,7 @@ static void steps(const struct device *dev, const struct pieces *pieces, uint64_
     float *there[] = {m_there, v_there, p_there};
     for (int i = 0; i < 3; i++) {
         device_get(dev, is, there[i], bytes);
-        must_equal(is, should[i], bytes, "adamw, array %d, seed %llu", i,
-                   (unsigned long long)seed);
+        must_equal(is, should[i], bytes, "adamw, array %d, seed %llu", i, (unsigned long long)seed);
         device_free(dev, there[i]);
     }
     free(g);
@@ -76,7 +75,8 @@ static void squares(const struct device *dev, const struct pieces *pieces, uint6
 {
     uint64_t n = pieces->values;
     float *a = filled(n, seed, false), *b = filled(n, seed + 1, false);
-    float *a_there = device_put(dev, a, n * sizeof *a), *b_there = device_put(dev, b, n * sizeof *b);
+    float *a_there = device_put(dev, a, n * sizeof *a),
+          *b_there = device_put(dev, b, n * sizeof *b);
     double *out = device_room(dev, pieces->count * sizeof *out), got[8];
     must(pieces->count <= LH_COUNT(got), "room for pieces");
     for (int apart = 0; apart < 2; apart++) {

@@ -55,6 +55,8 @@ FOLDERS = {
     "kernels": ("kernels/cpu", "common/base", "common/format"),
     "kernels/cpu": ("kernels", "common/base", "common/format"),
     "kernels/cuda": ("kernels", "kernels/cpu", "common/base", "common/format"),
+    # a plugin of its own: the table that it fills, and libc
+    "kernels/cublaslt": ("kernels/cuda",),
     "kernels/layers": ("kernels", "common/base"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
 }
@@ -476,6 +478,7 @@ FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
 # Folders with fewer or more, each with its reason. tests/unit mirrors the folders that it tests.
 FOLDER_SIZES = {
     "kernels": "the way into the codecs and the outer optimizers; all else is in its folders",
+    "kernels/cublaslt": "one plugin",
     "common/net/mem": "the other half of common/net/grpc",
     "worker/client/examples": "includes longhaul.h alone, as a user's program does",
     "tests/bugs": "a file for each room that has such bugs",

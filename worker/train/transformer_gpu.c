@@ -36,24 +36,24 @@ struct wk_gpu_passes {
     struct wk_layer_at *at;             // [layers]
     uint64_t norm_at, head_at;
 
-    char *arena; // the device's, like all arrays down to `host`
+    char *arena;               // the device's, like all arrays down to `host`
     struct activations *layer; // [layers + 1], itself on the host; of the last only x is used
     float *normed, *inverse_rms, *logits, *cosine, *sine;
     float *joined, *split, *scores; // [rows][qkv], [rows][dim] by heads, some sequences' weights
     float *dx, *dwide, *dnarrow, *dsplit, *dqkv, *dscores, *dot, *partial; // backward only
-    uint16_t *half_params, *half_a, *half_b; // bf16 only
+    uint16_t *half_params, *half_a, *half_b;                               // bf16 only
     uint32_t *ids;
     double *nll;
     void *workspace;
 
-    char *host;          // pinned: what follows
-    uint32_t *host_ids;  // input, target, tokens, where their rows begin, rows
-    double *host_nll;    // [rows_max]
-    float *host_tables;  // cosine, then sine
-    uint64_t *key;       // [rows_max], not pinned
-    uint64_t tokens;     // of the batch in hand, different ones
-    const float *value;  // its parameters
-    int err;             // the first failing call's since the last wait
+    char *host;         // pinned: what follows
+    uint32_t *host_ids; // input, target, tokens, where their rows begin, rows
+    double *host_nll;   // [rows_max]
+    float *host_tables; // cosine, then sine
+    uint64_t *key;      // [rows_max], not pinned
+    uint64_t tokens;    // of the batch in hand, different ones
+    const float *value; // its parameters
+    int err;            // the first failing call's since the last wait
 };
 
 static void also(struct wk_gpu_passes *t, int err)
@@ -528,8 +528,8 @@ static void head(struct wk_gpu_passes *t, size_t rows, float scale, float *gradi
         linear_input(t, n, t->dim, t->vocab, t->logits, t->head_at, t->dnarrow + from * t->dim);
         linear_weight(t, n, t->dim, t->vocab, t->logits, x, gradient + t->head_at);
     }
-    also(t, t->conf.gpu->memory->copy_out(t->host_nll, t->nll, rows * sizeof *t->nll,
-                                          t->conf.stream));
+    also(t,
+         t->conf.gpu->memory->copy_out(t->host_nll, t->nll, rows * sizeof *t->nll, t->conf.stream));
 }
 
 // Waits for all that was queued, and adds the losses up in the order of the rows.
@@ -591,9 +591,11 @@ static void backward_layer(struct wk_gpu_passes *t, uint32_t l, const struct wk_
     attention_gradient(t, b, k, dq, dk, dv);
     also(t, back->split(&h, t->cosine, t->sine, dq, dk, dv, t->dqkv, stream));
     if (t->conf.model.shape.qkv_bias) {
-        const struct lk_gpu_columns bias = {
-            .rows = rows, .width = t->qkv, .dy = t->dqkv, .partial = t->partial,
-            .out = g + at->qkv_bias};
+        const struct lk_gpu_columns bias = {.rows = rows,
+                                            .width = t->qkv,
+                                            .dy = t->dqkv,
+                                            .partial = t->partial,
+                                            .out = g + at->qkv_bias};
         also(t, back->columns(&bias, stream));
     }
     linear_weight(t, rows, t->dim, t->qkv, t->dqkv, k->n1, g + at->qkv);

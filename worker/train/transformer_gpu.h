@@ -15,9 +15,9 @@
 struct wk_gpu_passes;
 
 struct wk_gpu_passes_conf {
-    const struct lk_gpu_backend *gpu;  // borrows, like the next two
+    const struct lk_gpu_backend *gpu; // borrows, like the next two
     const struct lk_gemm_table *gemm;
-    lk_gpu_stream stream;              // what the passes are queued on
+    lk_gpu_stream stream; // what the passes are queued on
     struct wk_transformer_conf model;
     // What products multiply. BF16: parameters and activations are rounded to it, to nearest, and
     // the sums are fp32, as all else is.
@@ -27,8 +27,8 @@ struct wk_gpu_passes_conf {
 // LH_ERR_CONFIG; LH_ERR_UNSUPPORTED says what the device has no memory for, or what is wrong.
 LH_MUST lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf,
                                     struct wk_gpu_passes **out);
-void wk_gpu_passes_destroy(struct wk_gpu_passes *t);       // NULL is allowed
-size_t wk_gpu_passes_bytes(const struct wk_gpu_passes *t); // memory of the device
+void wk_gpu_passes_destroy(struct wk_gpu_passes *t);               // NULL is allowed
+size_t wk_gpu_passes_bytes(const struct wk_gpu_passes *t);         // memory of the device
 const char *wk_gpu_passes_products(const struct wk_gpu_passes *t); // "cuBLASLt 13.1.0"
 
 // wk_transformer_loss() and wk_transformer_gradient() of arrays on the device; they wait for the
