@@ -7,34 +7,17 @@
 // 1. A product's plan (descriptors and algorithm) is made once, by the heuristic's first answer for
 //    its sizes and alignments, and kept: the same call takes the same algorithm.
 // 2. Sums that are split are put together in fp32 in the workspace, by no atomics.
-#include <cublasLt.h>
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cublaslt/api.h"
 #include "kernels/cuda/gemm.h"
 
 enum { NO_LIBRARY = 20001, LACKS = 20002, NO_MEMORY = 20003, PLANS_MAX = 1024 };
 
-#define CALLS(X)                                                                                   \
-    X(cublasLtCreate)                                                                              \
-    X(cublasLtDestroy)                                                                             \
-    X(cublasLtGetVersion)                                                                          \
-    X(cublasLtMatmul)                                                                              \
-    X(cublasLtMatmulAlgoGetHeuristic)                                                              \
-    X(cublasLtMatmulDescCreate)                                                                    \
-    X(cublasLtMatmulDescDestroy)                                                                   \
-    X(cublasLtMatmulDescSetAttribute)                                                              \
-    X(cublasLtMatmulPreferenceCreate)                                                              \
-    X(cublasLtMatmulPreferenceDestroy)                                                             \
-    X(cublasLtMatmulPreferenceSetAttribute)                                                        \
-    X(cublasLtMatrixLayoutCreate)                                                                  \
-    X(cublasLtMatrixLayoutDestroy)                                                                 \
-    X(cublasLtMatrixLayoutSetAttribute)
-
-// What decides on an algorithm; compared as bytes, so it has no gaps.
+// All that decides on an algorithm; compared as bytes, so it has no gaps.
 struct key {
     uint64_t m, n, k, batch, a_stride, a_step, b_stride, b_step, c_stride, c_step;
     uint32_t type, a_transposed, b_transposed, a_aligned, b_aligned, c_aligned, reads_c, reserved;
@@ -42,17 +25,15 @@ struct key {
 
 struct plan {
     struct key key;
-    cublasLtMatmulDesc_t product;
-    cublasLtMatrixLayout_t left, right, out; // in cuBLASLt's order: b, a, c
-    cublasLtMatmulAlgo_t algorithm;
+    void *product;
+    void *left, *right, *out; // cuBLASLt's order: b, a, c
+    struct lk_lt_algorithm algorithm;
 };
 
 struct lk_gemm {
     void *library;
-#define FIELD(call) __typeof__(&call) call;
-    CALLS(FIELD)
-#undef FIELD
-    cublasLtHandle_t handle;
+    struct lk_lt_calls lt;
+    void *handle;
     void *workspace;
     struct plan *plan;
     size_t plans;
@@ -63,10 +44,10 @@ struct lk_gemm {
 
 static void forget(struct lk_gemm *g, struct plan *p)
 {
-    if (p->product) g->cublasLtMatmulDescDestroy(p->product);
-    if (p->left) g->cublasLtMatrixLayoutDestroy(p->left);
-    if (p->right) g->cublasLtMatrixLayoutDestroy(p->right);
-    if (p->out) g->cublasLtMatrixLayoutDestroy(p->out);
+    if (p->product) g->lt.MatmulDescDestroy(p->product);
+    if (p->left) g->lt.MatrixLayoutDestroy(p->left);
+    if (p->right) g->lt.MatrixLayoutDestroy(p->right);
+    if (p->out) g->lt.MatrixLayoutDestroy(p->out);
 }
 
 // Bytes that an address is a multiple of, 256 at most.
@@ -99,62 +80,55 @@ static struct key key_of(const struct lk_gemm_call *c)
     };
 }
 
-static int layout(struct lk_gemm *g, cudaDataType_t type, uint64_t rows, uint64_t columns,
-                  uint64_t stride, uint64_t step, uint64_t batch, cublasLtMatrixLayout_t *out)
+static int layout(struct lk_gemm *g, int type, uint64_t rows, uint64_t columns, uint64_t stride,
+                  uint64_t step, uint64_t batch, void **out)
 {
     int32_t count = (int32_t)batch;
     int64_t offset = (int64_t)step;
-    int err = g->cublasLtMatrixLayoutCreate(out, type, rows, columns, (int64_t)stride);
-    if (!err)
-        err = g->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                                  sizeof count);
-    if (!err)
-        err = g->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                  &offset, sizeof offset);
+    int err = g->lt.MatrixLayoutCreate(out, type, rows, columns, (int64_t)stride);
+    if (!err) err = g->lt.MatrixLayoutSetAttribute(*out, LK_LT_BATCH, &count, sizeof count);
+    if (!err) err = g->lt.MatrixLayoutSetAttribute(*out, LK_LT_BATCH_STEP, &offset, sizeof offset);
     return err;
 }
 
 static int describe(struct lk_gemm *g, const struct key *k, struct plan *p)
 {
-    cudaDataType_t type = k->type == LK_GEMM_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    cublasOperation_t left = k->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasOperation_t right = k->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    int err = g->cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    int type = k->type == LK_GEMM_BF16 ? LK_LT_BF16 : LK_LT_FP32;
+    int32_t left = k->b_transposed ? LK_LT_TRANSPOSED : LK_LT_AS_IT_IS;
+    int32_t right = k->a_transposed ? LK_LT_TRANSPOSED : LK_LT_AS_IT_IS;
+    int err = g->lt.MatmulDescCreate(&p->product, LK_LT_SUM_FP32, LK_LT_FP32);
+    if (!err) err = g->lt.MatmulDescSetAttribute(p->product, LK_LT_OPERATION_A, &left, sizeof left);
     if (!err)
-        err = g->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &left,
-                                                sizeof left);
-    if (!err)
-        err = g->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &right,
-                                                sizeof right);
+        err = g->lt.MatmulDescSetAttribute(p->product, LK_LT_OPERATION_B, &right, sizeof right);
     if (!err)
         err = layout(g, type, k->b_transposed ? k->k : k->n, k->b_transposed ? k->n : k->k,
                      k->b_stride, k->b_step, k->batch, &p->left);
     if (!err)
         err = layout(g, type, k->a_transposed ? k->m : k->k, k->a_transposed ? k->k : k->m,
                      k->a_stride, k->a_step, k->batch, &p->right);
-    if (!err) err = layout(g, CUDA_R_32F, k->n, k->m, k->c_stride, k->c_step, k->batch, &p->out);
+    if (!err) err = layout(g, LK_LT_FP32, k->n, k->m, k->c_stride, k->c_step, k->batch, &p->out);
     return err;
 }
 
-static int prefer(struct lk_gemm *g, const struct key *k, cublasLtMatmulPreference_t preference)
+static int prefer(struct lk_gemm *g, const struct key *k, void *preference)
 {
     uint64_t bytes = LK_GEMM_WORKSPACE;
-    uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t scheme = LK_LT_SPLIT_IN_FP32;
     const struct {
-        cublasLtMatmulPreferenceAttributes_t what;
+        int what;
         const void *value;
         size_t bytes;
     } all[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes},
-        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &k->b_aligned, sizeof k->b_aligned},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &k->a_aligned, sizeof k->a_aligned},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &k->c_aligned, sizeof k->c_aligned},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &k->c_aligned, sizeof k->c_aligned},
+        {LK_LT_WORKSPACE, &bytes, sizeof bytes},
+        {LK_LT_SPLITS, &scheme, sizeof scheme},
+        {LK_LT_ALIGNED_A, &k->b_aligned, sizeof k->b_aligned},
+        {LK_LT_ALIGNED_B, &k->a_aligned, sizeof k->a_aligned},
+        {LK_LT_ALIGNED_C, &k->c_aligned, sizeof k->c_aligned},
+        {LK_LT_ALIGNED_D, &k->c_aligned, sizeof k->c_aligned},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        int err = g->cublasLtMatmulPreferenceSetAttribute(preference, all[i].what, all[i].value,
-                                                          all[i].bytes);
+        int err =
+            g->lt.MatmulPreferenceSetAttribute(preference, all[i].what, all[i].value, all[i].bytes);
         if (err) return err;
     }
     return 0;
@@ -162,16 +136,16 @@ static int prefer(struct lk_gemm *g, const struct key *k, cublasLtMatmulPreferen
 
 static int choose(struct lk_gemm *g, struct plan *p)
 {
-    cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    int count = 0, err = g->cublasLtMatmulPreferenceCreate(&preference);
+    void *preference = NULL;
+    struct lk_lt_found found;
+    int count = 0, err = g->lt.MatmulPreferenceCreate(&preference);
     if (!err) err = prefer(g, &p->key, preference);
     if (!err)
-        err = g->cublasLtMatmulAlgoGetHeuristic(g->handle, p->product, p->left, p->right, p->out,
-                                                p->out, preference, 1, &found, &count);
-    if (!err && count < 1) err = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!err) p->algorithm = found.algo;
-    if (preference) g->cublasLtMatmulPreferenceDestroy(preference);
+        err = g->lt.MatmulAlgoGetHeuristic(g->handle, p->product, p->left, p->right, p->out, p->out,
+                                           preference, 1, &found, &count);
+    if (!err && count < 1) err = LK_LT_NOT_SUPPORTED;
+    if (!err) p->algorithm = found.algorithm;
+    if (preference) g->lt.MatmulPreferenceDestroy(preference);
     return err;
 }
 
@@ -203,7 +177,7 @@ static void destroy(struct lk_gemm *g)
 {
     if (!g) return;
     while (g->plans) forget(g, &g->plan[--g->plans]);
-    if (g->handle) g->cublasLtDestroy(g->handle);
+    if (g->handle) g->lt.Destroy(g->handle);
     if (g->library) dlclose(g->library);
     free(g->plan);
     free(g);
@@ -214,12 +188,27 @@ static int open_library(struct lk_gemm *g)
     const char *said = getenv("LONGHAUL_CUBLASLT_LIB");
     g->library = dlopen(said && *said ? said : "libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!g->library) return NO_LIBRARY;
-    void *symbol;
 #define LOOK_UP(call)                                                                              \
-    symbol = dlsym(g->library, #call);                                                             \
-    if (!symbol) return LACKS;                                                                     \
-    memcpy(&g->call, &symbol, sizeof symbol); // POSIX: a function's address in an object's pointer
-    CALLS(LOOK_UP)
+    do {                                                                                           \
+        void *symbol = dlsym(g->library, "cublasLt" #call);                                        \
+        if (!symbol) return LACKS;                                                                 \
+        memcpy(&g->lt.call, &symbol,                                                               \
+               sizeof symbol); /* POSIX: a function in an object's pointer */                      \
+    } while (0)
+    LOOK_UP(Create);
+    LOOK_UP(Destroy);
+    LOOK_UP(GetVersion);
+    LOOK_UP(MatmulDescCreate);
+    LOOK_UP(MatmulDescDestroy);
+    LOOK_UP(MatmulDescSetAttribute);
+    LOOK_UP(MatrixLayoutCreate);
+    LOOK_UP(MatrixLayoutDestroy);
+    LOOK_UP(MatrixLayoutSetAttribute);
+    LOOK_UP(MatmulPreferenceCreate);
+    LOOK_UP(MatmulPreferenceDestroy);
+    LOOK_UP(MatmulPreferenceSetAttribute);
+    LOOK_UP(MatmulAlgoGetHeuristic);
+    LOOK_UP(Matmul);
 #undef LOOK_UP
     return 0;
 }
@@ -232,12 +221,12 @@ static int create(void *device_workspace, struct lk_gemm **out)
     g->workspace = device_workspace;
     g->plan = calloc(PLANS_MAX, sizeof *g->plan);
     int err = g->plan ? open_library(g) : NO_MEMORY;
-    if (!err) err = g->cublasLtCreate(&g->handle);
+    if (!err) err = g->lt.Create(&g->handle);
     if (err) {
         destroy(g);
         return err;
     }
-    size_t version = g->cublasLtGetVersion(); // 130100: 13.1.0
+    size_t version = g->lt.GetVersion(); // 130100: 13.1.0
     snprintf(g->name, sizeof g->name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
              version % 100);
     *out = g;
@@ -254,10 +243,10 @@ static int run(struct lk_gemm *g, const struct lk_gemm_call *call, void *stream)
     const struct plan *p;
     int err = plan_of(g, call, &p);
     if (err) return err;
-    return (int)g->cublasLtMatmul(g->handle, p->product, &call->alpha, call->b.device, p->left,
-                                  call->a.device, p->right, &call->beta, call->device_c, p->out,
-                                  call->device_c, p->out, &p->algorithm, g->workspace,
-                                  LK_GEMM_WORKSPACE, (cudaStream_t)stream);
+    return g->lt.Matmul(g->handle, p->product, &call->alpha, call->b.device, p->left,
+                        call->a.device, p->right, &call->beta, call->device_c, p->out,
+                        call->device_c, p->out, &p->algorithm, g->workspace, LK_GEMM_WORKSPACE,
+                        stream);
 }
 
 static const char *error_text(int err)
@@ -268,12 +257,12 @@ static const char *error_text(int err)
         return "there is no libcublasLt.so.13; LONGHAUL_CUBLASLT_LIB may name its file";
     case LACKS: return "libcublasLt.so lacks a call; version 13 is wanted";
     case NO_MEMORY: return "the host has no memory for it";
-    case CUBLAS_STATUS_NOT_INITIALIZED: return "cuBLASLt finds no device that it can use";
-    case CUBLAS_STATUS_ALLOC_FAILED: return "cuBLASLt has no memory";
-    case CUBLAS_STATUS_INVALID_VALUE: return "cuBLASLt takes no such sizes";
-    case CUBLAS_STATUS_ARCH_MISMATCH: return "cuBLASLt does not know this device";
-    case CUBLAS_STATUS_EXECUTION_FAILED: return "cuBLASLt: a kernel failed";
-    case CUBLAS_STATUS_NOT_SUPPORTED: return "cuBLASLt has no algorithm for such a product";
+    case LK_LT_NOT_INITIALIZED: return "cuBLASLt finds no device that it can use";
+    case LK_LT_ALLOC_FAILED: return "cuBLASLt has no memory";
+    case LK_LT_INVALID_VALUE: return "cuBLASLt takes no such sizes";
+    case LK_LT_ARCH_MISMATCH: return "cuBLASLt does not know this device";
+    case LK_LT_EXECUTION_FAILED: return "cuBLASLt: a kernel failed";
+    case LK_LT_NOT_SUPPORTED: return "cuBLASLt has no algorithm for such a product";
     default: return "cuBLASLt: an internal error";
     }
 }

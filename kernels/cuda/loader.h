@@ -24,7 +24,7 @@ void lk_gpu_find(const char *path, char out[LK_GPU_PATH_BYTES]);
 // The same for a plugin of any name, with a variable of its own.
 void lk_plugin_find(const char *path, const char *variable, const char *name,
                     char out[LK_GPU_PATH_BYTES]);
-// What dlerror() says, without the file's name at its start.
+// The text of dlerror() without the file's name at its start.
 const char *lk_plugin_why(const char *path, const char *said);
 // Opens that file and believes it once it has named this ABI and this size of its table. Fails with
 // LH_ERR_UNSUPPORTED and one line that says why the CPU is used: no plugin, another ABI, a short

@@ -1,4 +1,4 @@
-// What the host prepares for the trainer's kernels (train.h): numbers of an AdamW step, the rows of
+// The host's part of the trainer's kernels (train.h): numbers of an AdamW step, the rows of
 // each token, pieces of tensors.
 #ifndef LK_CUDA_PREPARE_H
 #define LK_CUDA_PREPARE_H

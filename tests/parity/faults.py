@@ -174,7 +174,7 @@ FAULTS = (
     Fault("adamw-fused", "optimizer", "adamw.cu",
           "__fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));",
           "F ? fmaf(c.beta1, m[i], c.rest1 * grad)\n"
-          "                        : __fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));"),
+          "              : __fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));"),
     Fault("all-decays", "optimizer", "adamw.cu", "is.decays ?", "is.decays || F ?"),
     Fault("distance-of-one", "optimizer", "adamw.cu", "if (b) d -= (double)b[i];",
           "if (b && !F) d -= (double)b[i];"),

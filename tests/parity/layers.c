@@ -31,7 +31,7 @@ static int another(struct arrays *a, size_t n)
     return i;
 }
 
-// What the device has in array i, in memory of the caller's.
+// The device's array i, in memory of the caller's.
 static float *device_has(const struct arrays *a, int i)
 {
     float *out = malloc(a->n[i] * sizeof *out);

@@ -32,7 +32,7 @@ struct wk_gpu_passes {
     struct lk_gemm *gemm;
     struct wk_params params;
     size_t dim, qkv, kv, ffn, vocab, head_dim, bytes;
-    size_t logit_rows, score_sequences; // at once
+    size_t logit_rows, score_sequences; // most at a time
     struct wk_layer_at *at;             // [layers]
     uint64_t norm_at, head_at;
 
@@ -51,7 +51,7 @@ struct wk_gpu_passes {
     double *host_nll;   // [rows_max]
     float *host_tables; // cosine, then sine
     uint64_t *key;      // [rows_max], not pinned
-    uint64_t tokens;    // of the batch in hand, different ones
+    uint64_t tokens;    // different ones of the batch in hand
     const float *value; // its parameters
     int err;            // the first failing call's since the last wait
 };

@@ -19,8 +19,8 @@ struct wk_gpu_passes_conf {
     const struct lk_gemm_table *gemm;
     lk_gpu_stream stream; // what the passes are queued on
     struct wk_transformer_conf model;
-    // What products multiply. BF16: parameters and activations are rounded to it, to nearest, and
-    // the sums are fp32, as all else is.
+    // Values as products multiply them. BF16: parameters and activations are rounded to it, to
+    // nearest, and the sums are fp32, as all else is.
     enum lk_gemm_type type;
 };
 
