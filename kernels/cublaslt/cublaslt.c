@@ -15,7 +15,13 @@
 #include "kernels/cublaslt/api.h"
 #include "kernels/cuda/gemm.h"
 
-enum { NO_LIBRARY = 20001, LACKS = 20002, NO_MEMORY = 20003, PLANS_MAX = 1024 };
+enum {
+    NO_LIBRARY = 20001,
+    LACKS = 20002,
+    NO_MEMORY = 20003,
+    PLANS_MAX = 1024,
+    WORKSPACE_BYTES = 32 << 20
+};
 
 // All that decides on an algorithm; compared as bytes, so it has no gaps.
 struct key {
@@ -112,7 +118,7 @@ static int describe(struct lk_gemm *g, const struct key *k, struct plan *p)
 
 static int prefer(struct lk_gemm *g, const struct key *k, void *preference)
 {
-    uint64_t bytes = LK_GEMM_WORKSPACE;
+    uint64_t bytes = WORKSPACE_BYTES;
     uint32_t scheme = LK_LT_SPLIT_IN_FP32;
     const struct {
         int what;
@@ -245,7 +251,7 @@ static int run(struct lk_gemm *g, const struct lk_gemm_call *call, void *stream)
     if (err) return err;
     return g->lt.Matmul(g->handle, p->product, &call->alpha, call->b.device, p->left,
                         call->a.device, p->right, &call->beta, call->device_c, p->out,
-                        call->device_c, p->out, &p->algorithm, g->workspace, LK_GEMM_WORKSPACE,
+                        call->device_c, p->out, &p->algorithm, g->workspace, WORKSPACE_BYTES,
                         stream);
 }
 
@@ -272,6 +278,7 @@ __attribute__((visibility("default"))) const struct lk_gemm_table *lk_gemm_query
     static const struct lk_gemm_table table = {
         .abi = LK_GEMM_ABI,
         .bytes = sizeof table,
+        .workspace_bytes = WORKSPACE_BYTES,
         .create = create,
         .destroy = destroy,
         .name = name,

@@ -13,10 +13,7 @@
 extern "C" {
 #endif
 
-enum {
-    LK_GEMM_ABI = 1,
-    LK_GEMM_WORKSPACE = 32 << 20, // bytes that a handle works in
-};
+enum { LK_GEMM_ABI = 1 };
 
 enum lk_gemm_type { LK_GEMM_FP32, LK_GEMM_BF16 };
 
@@ -41,8 +38,9 @@ struct lk_gemm_call {
 
 struct lk_gemm;
 struct lk_gemm_table {
-    uint32_t abi, bytes; // LK_GEMM_ABI, sizeof(struct lk_gemm_table)
-    // Borrows LK_GEMM_WORKSPACE bytes of the device. A handle is one thread's and one stream's.
+    uint32_t abi, bytes;      // LK_GEMM_ABI, sizeof(struct lk_gemm_table)
+    uint64_t workspace_bytes; // the device's, that a handle works in
+    // Borrows workspace_bytes of the device. A handle is one thread's and one stream's.
     int (*create)(void *device_workspace, struct lk_gemm **out);
     void (*destroy)(struct lk_gemm *g);
     const char *(*name)(const struct lk_gemm *g); // "cuBLASLt 13.1.0"; valid as long as g

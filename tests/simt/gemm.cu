@@ -74,6 +74,6 @@ extern "C" __attribute__((visibility("default"))) const struct lk_gemm_table *
 lk_gemm_query(uint32_t abi)
 {
     static const struct lk_gemm_table table = {
-        LK_GEMM_ABI, sizeof table, create, destroy, name, run, error_text};
+        LK_GEMM_ABI, sizeof table, 256, create, destroy, name, run, error_text};
     return abi == LK_GEMM_ABI ? &table : NULL;
 }

@@ -154,7 +154,7 @@ static size_t carve_all(struct wk_gpu_passes *t, char *base)
     t->scores = carve(&c, scores_of(t, t->score_sequences));
     t->ids = carve_bytes(&c, (5 * rows + 1) * sizeof *t->ids);
     t->nll = carve_bytes(&c, rows * sizeof *t->nll);
-    t->workspace = carve_bytes(&c, LK_GEMM_WORKSPACE);
+    t->workspace = carve_bytes(&c, t->conf.gemm->workspace_bytes);
     if (backward) {
         t->dscores = carve(&c, scores_of(t, t->score_sequences));
         carve_backward(t, &c);
