@@ -1,6 +1,10 @@
 // One rank of the NCCL at argv[1] on the first device of the plugin at argv[2]. A communicator of
 // its own gives and sums buckets, in fp32 and bf16, is aborted, and is made again: what one rank
-// sums up is what it had, in bf16 rounded. Exit status 77 says in one line what is missing.
+// sums up is what it had, in bf16 rounded. That shows calls and waits, not that bytes moved, since
+// a bucket's sum lies where the bucket lay. So NCCL's AllReduce is called once more by itself, from
+// one array of the device to another that holds something else. Exit status 77 says in one line
+// what is missing.
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "kernels/convert.h"
+#include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/comm_nccl.h"
 
 enum { VALUES = 300007, BUCKET_BYTES = 256 << 10, EPOCHS = 2, SKIPPED = 77 };
@@ -100,9 +105,81 @@ static int rank_of(const char *library, const char *plugin, enum wk_sum_type typ
     return failed;
 }
 
+// ---- AllReduce from array to array
+
+struct arrays {
+    struct wk_nccl nccl;
+    struct lk_gpu gpu;
+    wk_nccl_comm comm;
+    lk_gpu_stream stream;
+    void *from, *to; // on the device
+    void *pinned;    // two buckets: what goes, what comes
+};
+
+static int settle(struct arrays *a, int result)
+{
+    while (result == WK_NCCL_IN_PROGRESS) {
+        poll(NULL, 0, 1);
+        int asked = a->nccl.api.async_error(a->comm, &result);
+        if (asked) result = asked;
+    }
+    return result;
+}
+
+static int move(struct arrays *a)
+{
+    const struct lk_gpu_memory *m = a->gpu.backend->memory;
+    const struct lk_gpu_streams *streams = a->gpu.backend->streams;
+    float *in = a->pinned, *out = in + BUCKET_BYTES / sizeof(float);
+    for (uint32_t v = 0; v < BUCKET_BYTES / sizeof(float); v++) {
+        in[v] = value_of(v);
+        out[v] = -1e9f;
+    }
+    if (m->copy_in(a->from, in, BUCKET_BYTES, a->stream) ||
+        m->copy_in(a->to, out, BUCKET_BYTES, a->stream) || streams->wait(a->stream))
+        return complain("a copy", "to the device");
+    int result = settle(a, a->nccl.api.all_reduce(a->from, a->to, BUCKET_BYTES / sizeof(float),
+                                                  WK_NCCL_FP32, WK_NCCL_SUM, a->comm, a->stream));
+    if (result) return complain("AllReduce", a->nccl.api.error_text(result));
+    if (m->copy_out(out, a->to, BUCKET_BYTES, a->stream) || streams->wait(a->stream))
+        return complain("a copy", "from the device");
+    for (uint32_t v = 0; v < BUCKET_BYTES / sizeof(float); v++)
+        if (out[v] != in[v]) return complain("AllReduce", "its values did not come");
+    return 0;
+}
+
+// The process ends after it, and gives back what there is.
+static int array_to_array(const char *library, const char *plugin)
+{
+    static struct arrays a;
+    struct wk_nccl_config config = WK_NCCL_CONFIG;
+    struct wk_nccl_id id;
+    lh_err err = wk_nccl_open(library, &a.nccl);
+    if (!err) err = lk_gpu_open(plugin, &a.gpu);
+    if (err) return complain("opened again", lh_err_text(err));
+    const struct lk_gpu_backend *b = a.gpu.backend;
+    if (b->use(0) || b->streams->create(&a.stream) || b->memory->alloc(&a.from, BUCKET_BYTES) ||
+        b->memory->alloc(&a.to, BUCKET_BYTES) ||
+        b->memory->pinned_alloc(&a.pinned, 2 * (size_t)BUCKET_BYTES))
+        return complain("the device", "memory or a stream");
+    int result = a.nccl.api.unique_id(&id);
+    if (!result) result = settle(&a, a.nccl.api.init(&a.comm, 1, id, 0, &config));
+    if (result) return complain("a communicator", a.nccl.api.error_text(result));
+    int failed = move(&a);
+    (void)a.nccl.api.abort(a.comm);
+    b->memory->release(a.from);
+    b->memory->release(a.to);
+    b->memory->pinned_release(a.pinned);
+    b->streams->destroy(a.stream);
+    lk_gpu_close(&a.gpu);
+    if (!failed) printf("AllReduce from array to array: the values came\n");
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) return complain("usage", "nccl_one LIBRARY PLUGIN");
     int status = rank_of(argv[1], argv[2], WK_SUM_FP32);
-    return status ? status : rank_of(argv[1], argv[2], WK_SUM_BF16);
+    if (!status) status = rank_of(argv[1], argv[2], WK_SUM_BF16);
+    return status ? status : array_to_array(argv[1], argv[2]);
 }
