@@ -139,6 +139,10 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_SIZE(T, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
         "Gradients are summed in buckets of this size, the last layers' first, while the backward "
         "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
+    LH_CONFIG_ROW_ENUM(T, "ranks.optimizer", ranks.optimizer, "replicated", "replicated|sharded",
+        "Who has the optimizer's moments; tcp and nccl, and the same for all of a worker. replicated: "
+        "every rank all of them. sharded: each rank its part, which it updates for all (ZeRO-1); "
+        "rank 0 has a copy of all besides, of which a lost rank's are taken, up to 32 steps old"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),
@@ -231,6 +235,16 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
+static lh_err check_optimizer(const struct wk_settings *s)
+{
+    bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
+    if (s->ranks.optimizer == WK_OPTIMIZER_REPLICATED || !(shm || one)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "ranks.optimizer is sharded, but %s",
+                   one ? "ranks.count is 1: there are no other ranks"
+                       : "with ranks.reduce shm the worker alone has an optimizer: take tcp or nccl, "
+                         "or leave it replicated");
+}
+
 static lh_err check_one_host(const struct wk_settings *s)
 {
     const struct {
@@ -296,6 +310,7 @@ static lh_err check(const void *settings)
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
     LH_TRY(check_hosts(s));
+    LH_TRY(check_optimizer(s));
     LH_TRY(check_trainer(s));
     if (s->retry_base_ms > s->retry_max_ms)
         return lh_fail(LH_ERR_CONFIG,

@@ -4,6 +4,8 @@
 
 #include "common/app/node.h"
 
+// The words of ranks.optimizer, in their order.
+enum wk_optimizer_kind { WK_OPTIMIZER_REPLICATED, WK_OPTIMIZER_SHARDED };
 // The words of ranks.reduce, in their order.
 enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP, WK_REDUCE_NCCL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
@@ -53,7 +55,8 @@ struct wk_settings {
     struct {
         int64_t count, rank;
         int reduce; // enum wk_reduce_kind
-        int wire;   // enum wk_sum_type
+        int wire;      // enum wk_sum_type
+        int optimizer; // enum wk_optimizer_kind
         int64_t bucket_bytes;
         const char *name;
         const char *listen, *leader, *address; // "": all ranks are on one host

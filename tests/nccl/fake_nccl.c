@@ -36,13 +36,13 @@ struct wk_nccl_comm {
     pthread_t thread; // makes it
 };
 
-enum kind { SUM, GIVE };
+enum kind { SUM, GIVE, SCATTER, GATHER };
 struct operation {
     struct wk_nccl_comm *comm;
     enum kind kind;
     const void *from;
     void *to;
-    size_t bytes;
+    size_t bytes; // of a slice with SCATTER and GATHER
     bool bf16; // a sum's values; else fp32
     char fault[16];
 };
@@ -262,25 +262,25 @@ static uint16_t narrow(float x)
     return (uint16_t)(low + (half > 0x8000 || (half == 0x8000 && (low & 1))));
 }
 
-static void add(const struct operation *o, const void *theirs)
+static void add(const struct operation *o, void *sum, const void *theirs, size_t bytes)
 {
-    float *x = o->to;
-    uint16_t *small = o->to;
-    for (size_t i = 0; !o->bf16 && i < o->bytes / sizeof *x; i++)
-        x[i] += ((const float *)theirs)[i];
-    for (size_t i = 0; o->bf16 && i < o->bytes / sizeof *small; i++)
+    float *x = sum;
+    uint16_t *small = sum;
+    for (size_t i = 0; !o->bf16 && i < bytes / sizeof *x; i++) x[i] += ((const float *)theirs)[i];
+    for (size_t i = 0; o->bf16 && i < bytes / sizeof *small; i++)
         small[i] = narrow(wide(small[i]) + wide(((const uint16_t *)theirs)[i]));
 }
 
-static bool sum_up(const struct operation *o)
+// Rank 0: the sum of what all have at `from`.
+static bool sum_up(const struct operation *o, void *sum, size_t bytes)
 {
     struct wk_nccl_comm *c = o->comm;
-    void *theirs = malloc(o->bytes + 1);
+    void *theirs = malloc(bytes + 1);
     bool fine = theirs != NULL;
-    memmove(o->to, o->from, o->bytes);
+    memmove(sum, o->from, bytes);
     for (int rank = 1; fine && rank < c->ranks; rank++) {
-        fine = move(c, c->fd[rank], theirs, o->bytes, false);
-        if (fine) add(o, theirs);
+        fine = move(c, c->fd[rank], theirs, bytes, false);
+        if (fine) add(o, sum, theirs, bytes);
     }
     free(theirs);
     return fine;
@@ -295,11 +295,51 @@ static bool give_all(const struct operation *o)
     return fine;
 }
 
+// Each rank's slice of the sum to it; the rest of its array is spoiled, as the real one's may be.
+static bool scatter(const struct operation *o)
+{
+    struct wk_nccl_comm *c = o->comm;
+    size_t bytes = o->bytes * (size_t)c->ranks;
+    uint8_t *array = (uint8_t *)o->to - (size_t)c->rank * o->bytes, *sum = NULL;
+    bool fine = true;
+    if (c->rank) {
+        fine = move(c, c->fd[0], (void *)(uintptr_t)o->from, bytes, true);
+        memset(array, 0xff, bytes);
+        return fine && move(c, c->fd[0], o->to, o->bytes, false);
+    }
+    sum = malloc(bytes + 1);
+    fine = sum && sum_up(o, sum, bytes);
+    memset(array, 0xff, bytes);
+    if (fine) memcpy(o->to, sum, o->bytes);
+    for (int rank = 1; fine && rank < c->ranks; rank++)
+        fine = move(c, c->fd[rank], sum + (size_t)rank * o->bytes, o->bytes, true);
+    free(sum);
+    return fine;
+}
+
+static bool gather(const struct operation *o)
+{
+    struct wk_nccl_comm *c = o->comm;
+    size_t bytes = o->bytes * (size_t)c->ranks;
+    uint8_t *array = o->to;
+    bool fine = true;
+    if (c->rank)
+        return move(c, c->fd[0], (void *)(uintptr_t)o->from, o->bytes, true) &&
+               move(c, c->fd[0], array, bytes, false);
+    for (int rank = 1; fine && rank < c->ranks; rank++)
+        fine = move(c, c->fd[rank], array + (size_t)rank * o->bytes, o->bytes, false);
+    for (int rank = 1; fine && rank < c->ranks; rank++)
+        fine = move(c, c->fd[rank], array, bytes, true);
+    return fine;
+}
+
 static bool carry_out(const struct operation *o)
 {
     struct wk_nccl_comm *c = o->comm;
     if (!strcmp(o->fault, "hang")) return false;
-    if (!c->rank) return (o->kind != SUM || sum_up(o)) && give_all(o);
+    if (o->kind == SCATTER) return scatter(o);
+    if (o->kind == GATHER) return gather(o);
+    if (!c->rank) return (o->kind != SUM || sum_up(o, o->to, o->bytes)) && give_all(o);
     if (o->kind == SUM && !move(c, c->fd[0], (void *)(uintptr_t)o->from, o->bytes, true))
         return false;
     return move(c, c->fd[0], o->to, o->bytes, false);
@@ -349,15 +389,24 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
     return queue((struct operation){comm, GIVE, from, to, count, false, ""}, stream);
 }
 
-// The table has these, the worker has no use for them yet.
-SHOWN int ncclReduceScatter(void);
-int ncclReduceScatter(void)
+SHOWN int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
+                            struct wk_nccl_comm *comm, wk_nccl_stream stream);
+int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
+                      struct wk_nccl_comm *comm, wk_nccl_stream stream)
 {
-    return WK_NCCL_USAGE;
+    bool bf16 = type == WK_NCCL_BF16;
+    size_t bytes = count * (bf16 ? 2 : 4);
+    if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
+    if (to != (const char *)from + (size_t)comm->rank * bytes) return WK_NCCL_ARGUMENT;
+    return queue((struct operation){comm, SCATTER, from, to, bytes, bf16, ""}, stream);
 }
 
-SHOWN int ncclAllGather(void);
-int ncclAllGather(void)
+SHOWN int ncclAllGather(const void *from, void *to, size_t count, int type,
+                        struct wk_nccl_comm *comm, wk_nccl_stream stream);
+int ncclAllGather(const void *from, void *to, size_t count, int type, struct wk_nccl_comm *comm,
+                  wk_nccl_stream stream)
 {
-    return WK_NCCL_USAGE;
+    bool mine = from == (char *)to + (size_t)comm->rank * count;
+    if (type != WK_NCCL_UINT8 || !mine) return WK_NCCL_ARGUMENT;
+    return queue((struct operation){comm, GATHER, from, to, count, false, ""}, stream);
 }

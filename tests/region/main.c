@@ -23,6 +23,7 @@ static const char *const bugs[] = {
     "region_no_silence", "region_any_version",  "region_step_again",     "region_deaf_to_abort",
     "region_step_lost",  "region_own_gradient", "region_tries_for_ever", "region_any_parameters",
     "region_any_sum",    "region_any_bucket",   "region_bucket_early",   "region_given_kept",
+    "region_any_moments", "region_moments_lost", "region_any_optimizer",
 };
 
 static int hunt(const char *bug, uint64_t seeds)
@@ -67,13 +68,15 @@ static int campaign(uint64_t from, uint64_t seeds)
         sum.shares += out.shares;
         sum.ends += out.ends;
         sum.early += out.early;
+        sum.lost += out.lost;
         for (int i = 0; i < WORLD_FAULT_KINDS; i++) sum.faults[i] += out.faults[i];
     }
     printf("%" PRIu64 " seeds, %" PRIu64 " failed; %" PRIu64 " steps, %" PRIu64
            " states shared, %" PRIu64 " processes ended with a word; %" PRIu64
-           " buckets summed before the backward pass had ended; faults:",
-           seeds, failed, sum.steps, sum.shares, sum.ends, sum.early);
-    bool idle = seeds >= 100 && !sum.early;
+           " buckets summed before the backward pass had ended; %" PRIu64
+           " parts of moments lost; faults:",
+           seeds, failed, sum.steps, sum.shares, sum.ends, sum.early, sum.lost);
+    bool idle = seeds >= 100 && (!sum.early || !sum.lost);
     for (int i = 0; i < WORLD_FAULT_KINDS; i++) {
         printf(" %s %" PRIu64, fault_names[i], sum.faults[i]);
         idle |= seeds >= 100 && !sum.faults[i]; // it would prove nothing

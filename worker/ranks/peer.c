@@ -46,6 +46,7 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
     float *gradient = p->state.gradient;
     LH_TRY(wk_peers_step_get(task->payload, &p->step));
     p->step.step.values = p->state.values;
+    wk_peers_prepare(p->peers, &p->step.update);
     if (!lh_hash_equal(&p->step.manifest, &p->conf.manifest))
         return lh_fail(LH_ERR_MANIFEST, "the leader's model is another one");
     if (p->step.step.length > p->conf.length)
@@ -101,8 +102,10 @@ static lh_err apply(void *arg)
     double norm;
     if (u->step != p->steps + 1)
         return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
-    LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
-    wk_update_apply(u, &p->params, norm, &arrays, NULL);
+    if (!p->conf.peers.sharded) { // else it is taken already
+        LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
+        wk_update_apply(u, &p->params, norm, &arrays, NULL);
+    }
     p->steps++;
     atomic_fetch_add(&p->applied, 1);
     atomic_store(&p->digest, wk_peers_digest(1, s->value, s->values * sizeof *s->value));
@@ -115,15 +118,18 @@ static LH_MUST lh_err allocate(struct wk_peer *p)
 {
     LH_TRY(wk_params_list(&p->conf.shape, &p->params));
     size_t values = p->params.values;
+    bool sharded = p->conf.peers.sharded; // zero.h has the moments
     p->state = (struct wk_reduce_state){
         .value = lh_zeros(values, sizeof(float)),
-        .m = lh_zeros(values, sizeof(float)),
-        .v = lh_zeros(values, sizeof(float)),
+        .m = sharded ? NULL : lh_zeros(values, sizeof(float)),
+        .v = sharded ? NULL : lh_zeros(values, sizeof(float)),
         .gradient = lh_zeros(values + WK_FIGURES, sizeof(float)),
         .values = values,
         .steps = &p->steps,
+        .params = &p->params,
     };
-    if (!p->state.value || !p->state.m || !p->state.v || !p->state.gradient)
+    bool moments = sharded || (p->state.m && p->state.v);
+    if (!p->state.value || !moments || !p->state.gradient)
         return lh_fail(LH_ERR_NO_MEMORY, "a rank of %zu parameters", values);
     const struct wk_transformer_conf transformer = {p->conf.shape, p->conf.length,
                                                     (size_t)p->conf.batch * p->conf.length, true};

@@ -25,6 +25,9 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
+    struct wk_zero *zero; // NULL: the optimizer is replicated
+    struct wk_region_cut cut;  // as this epoch began
+    struct wk_peers_lost lost; // leader: by that cut, not told yet
     uint64_t step;        // leader: steps that are counted
     pthread_mutex_t lock; // guards what follows
     pthread_cond_t come;
@@ -33,6 +36,7 @@ struct wk_peers {
     struct lh_buf wish; // its payload
     uint64_t final;     // Values at the gradient's end that the task under way is past.
     bool task, computing, fine, stepped, ended, quit, over;
+    bool updated; // leader: the step that was counted has been taken here
     struct wk_peers_task now;
     struct lh_buf payload; // The task's.
     struct wk_peers_status status;
@@ -77,6 +81,7 @@ static uint64_t digest_state(void *arg)
 {
     const struct wk_reduce_state *s = &((struct wk_peers *)arg)->conf.state;
     uint64_t is = digest_parameters(arg);
+    if (((struct wk_peers *)arg)->zero) return is; // moments are dealt to each epoch's members
     is = wk_peers_digest(is, s->m, s->values * sizeof *s->m);
     return wk_peers_digest(is, s->v, s->values * sizeof *s->v);
 }
@@ -122,9 +127,30 @@ static uint64_t final(void *arg)
 static lh_err apply(void *arg)
 {
     struct wk_peers *p = arg;
+    p->updated = p->zero && p->zero->ranks;
+    if (p->updated) LH_TRY(wk_zero_commit(p->zero));
     if (p->conf.rank) return p->conf.apply(p->conf.arg);
     p->step++; // the trainer does it, once it hears STEPPED
     return LH_OK;
+}
+
+static void cut(void *arg, const struct wk_region_cut *is)
+{
+    struct wk_peers *p = arg;
+    uint64_t lost = p->conf.rank ? 0 : is->was & ~is->holders;
+    p->cut = *is;
+    p->lost = (struct wk_peers_lost){.ranks = lost, .step = p->zero->mirrored};
+    wk_zero_cut(p->zero, is);
+}
+
+static void moments(void *arg, uint64_t held[2])
+{
+    wk_zero_steps(((struct wk_peers *)arg)->zero, held);
+}
+
+static bool whole(void *arg)
+{
+    return ((struct wk_peers *)arg)->zero->whole;
 }
 
 static uint64_t step_of(void *arg)
@@ -143,9 +169,26 @@ static void stepped(void *arg, uint64_t step)
     pthread_mutex_unlock(&p->lock);
 }
 
+// An epoch stands: the moments that were lost with their owners are the mirror's from here on.
+static void tell_lost(struct wk_peers *p)
+{
+    uint64_t lost = p->lost.ranks;
+    p->lost.ranks = 0;
+    if (!lost) return;
+    lh_logf(p->conf.log, LH_WARN, "moments.lost",
+            "%u of %u parts of the optimizer's moments went with their ranks, the first of them "
+            "rank %d; they are taken from step %llu or later, the region is at step %llu",
+            wk_region_count(lost), wk_region_count(p->cut.was), __builtin_ctzll(lost),
+            (unsigned long long)p->lost.step, (unsigned long long)p->cut.step);
+    pthread_mutex_lock(&p->lock);
+    p->status.lost = (struct wk_peers_lost){p->status.lost.times + 1, lost, p->lost.step};
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void changed(void *arg, uint64_t members)
 {
     struct wk_peers *p = arg;
+    if (members) tell_lost(p);
     pthread_mutex_lock(&p->lock);
     if (members) p->status.members = members;
     p->status.epochs += members != 0;
@@ -252,8 +295,9 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {compute, final,        computed,         apply,
-                                                   step_of, digest_state, digest_parameters};
+    static const struct wk_region_work_ops work = {
+        compute, final, computed, apply, step_of, digest_state, digest_parameters,
+        cut,     moments, whole};
     static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
@@ -261,8 +305,11 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .rank = p->conf.rank,
         .ranks = p->conf.ranks,
         .life = lh_random_u64(p->conf.env) | 1,
-        .share_bytes = 3 * bytes,
-        .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum),
+        // Sharded: parameters, and moments to the leader and from it.
+        .share_bytes = (p->zero ? 5 : 3) * bytes,
+        .reduce_bytes =
+            p->conf.state.values * wk_sum_bytes(p->conf.sum) + (p->zero ? bytes : 0),
+        .sharded = p->zero != NULL,
         .sum = p->conf.sum,
         .bucket_bytes = p->conf.bucket_bytes,
         .gather_ns = p->conf.gather_ns,
@@ -291,6 +338,7 @@ static void free_peers(struct wk_peers *p)
     wk_wire_close(p->channel);
     wk_comm_destroy(p->conf.comm);
     wk_region_destroy(p->region);
+    wk_zero_destroy(p->zero);
     lh_buf_free(&p->wish);
     lh_buf_free(&p->payload);
     if (p->bell >= 0) close(p->bell);
@@ -308,12 +356,12 @@ static LH_MUST lh_err make(struct wk_peers *p)
                                       .address = p->conf.address,
                                       .tls = p->conf.tls,
                                       .hooks = {message, lost, refused, p}};
-    const struct wk_comm_arrays arrays = {
+    struct wk_comm_arrays arrays = {
         .part = {{s->value, s->values * sizeof(float)},
+                 {s->steps, sizeof *s->steps},
                  {s->m, s->values * sizeof(float)},
-                 {s->v, s->values * sizeof(float)},
-                 {s->steps, sizeof *s->steps}},
-        .parts = 4,
+                 {s->v, s->values * sizeof(float)}},
+        .parts = p->conf.sharded ? 2 : 4,
         .sum = s->gradient,
         .sums = s->values + WK_FIGURES,
         .behind = WK_FIGURES,
@@ -322,6 +370,12 @@ static LH_MUST lh_err make(struct wk_peers *p)
     };
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->bell < 0) return lh_fail_errno(errno, "a bell");
+    if (p->conf.sharded) {
+        if (!arrays.bucket_bytes) arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
+        LH_TRY(wk_zero_create(s, p->conf.rank, wk_comm_bucket_values(&arrays), &p->zero));
+        arrays.zero = p->zero;
+        arrays.room = wk_zero_room(p->zero);
+    }
     wk_comm_bind(p->conf.comm, &arrays, p->bell);
     const struct wk_region_conf region = region_conf(p);
     LH_TRY(wk_region_create(&region, lh_now(p->conf.env), &p->region));
@@ -424,6 +478,16 @@ void wk_peers_final(struct wk_peers *p, uint64_t from)
     p->final = p->conf.state.values - from;
     pthread_mutex_unlock(&p->lock);
     ring(p);
+}
+
+void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update)
+{
+    if (p->zero) wk_zero_prepare(p->zero, update);
+}
+
+const double *wk_peers_squares(const struct wk_peers *p)
+{
+    return p->updated ? p->zero->squares : NULL;
 }
 
 void wk_peers_leave(struct wk_peers *p)

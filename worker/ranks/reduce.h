@@ -80,6 +80,9 @@ struct wk_gathered {
     double nll;
     uint32_t samples; // first figures, one a rank
     struct wk_share sample[WK_SAMPLES_MAX];
+    // The optimizer's step is taken too: `value` is its result, the gradient's place has what was
+    // there before, and these are the squares of the gradient's pieces (update.h). NULL: it is not.
+    const double *squares;
 };
 
 // A trainer's state. Peers hold the same.
@@ -88,6 +91,7 @@ struct wk_reduce_state {
     float *gradient;      // [values + WK_FIGURES]
     uint64_t values;
     uint64_t *steps; // how many the optimizer has taken
+    const struct wk_params *params;
 };
 
 struct wk_reduce;

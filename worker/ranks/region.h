@@ -26,6 +26,10 @@
 //  6. A member whose parameters are not the leader's fails the epoch and takes the leader's.
 //  7. Nothing of a gradient is handed to the sum before the computation says that it is final; what
 //     a failure finds summed already is worth nothing: the step begins from an empty gradient.
+//  8. With a sharded optimizer each member has moments of its own part alone (zero.h). A member
+//     says after which steps its moments are: after the step that it holds, and the one before or
+//     behind it. A new epoch says which the leader counts, among whom they are cut, and who still
+//     has them; from there on these are believed, and are dealt anew to the members.
 //
 // Pure: no clock, no thread, no file. Time comes with each call; channel, collectives and training
 // are tables. All calls on one thread, none of which blocks.
@@ -35,6 +39,7 @@
 #include "worker/ranks/region_message.h"
 
 enum { WK_REGION_TRIES = 8 };
+#define WK_REGION_NO_STEP UINT64_MAX // Moments after it are worth nothing.
 
 // The arrays that share() carries from rank 0 to all.
 enum wk_region_share { WK_REGION_SHARE_ALL, WK_REGION_SHARE_PARAMETERS };
@@ -44,6 +49,26 @@ enum wk_region_progress { WK_REGION_BUSY, WK_REGION_OK, WK_REGION_WRONG, WK_REGI
 // connected: dropped.
 struct wk_region_channel_ops {
     void (*send)(void *arg, uint32_t to, struct lh_span bytes);
+};
+
+static inline bool wk_region_in(uint64_t members, uint32_t rank)
+{
+    return members >> rank & 1;
+}
+static inline uint32_t wk_region_count(uint64_t members)
+{
+    return (uint32_t)__builtin_popcountll(members);
+}
+// The place of a rank among the members.
+static inline uint32_t wk_region_place(uint64_t members, uint32_t rank)
+{
+    return wk_region_count(members & ((UINT64_C(1) << rank) - 1));
+}
+
+// Moments at an epoch's start: they hold after `step`, are cut among `was` (0: the leader has all
+// of them), of whom `holders` still have theirs, and are dealt to `members`.
+struct wk_region_cut {
+    uint64_t step, was, holders, members;
 };
 
 // Collectives: NCCL and a device's streams behind one table. One thing is under
@@ -85,6 +110,12 @@ struct wk_region_work_ops {
     uint64_t (*step)(void *arg);
     uint64_t (*digest)(void *arg);
     uint64_t (*parameters)(void *arg); // the digest of the parameters alone
+    // With a sharded optimizer alone. Each rank, as an epoch begins; share() of all then deals the
+    // moments, unless the leader is alone.
+    void (*cut)(void *arg, const struct wk_region_cut *cut);
+    // After which steps the own moments are: those that hold, then the others.
+    void (*moments)(void *arg, uint64_t held[2]);
+    bool (*whole)(void *arg); // leader: it has all moments, after the step that it holds
 };
 
 struct wk_region_hooks {                                    // each may be NULL
@@ -100,6 +131,7 @@ struct wk_region_conf {
     uint64_t share_bytes, reduce_bytes; // what share() and reduce() carry
     enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
     uint64_t bucket_bytes;              // A bucket of the sum; all ranks must have the same.
+    bool sharded;                       // The optimizer is; all ranks must have the same.
     int64_t gather_ns; // how long the leader waits for ranks that are not there yet
     int64_t hello_ns;  // between two HELLOs
     int64_t beat_ns, silence_ns;

@@ -15,6 +15,8 @@ struct wk_region_peer { // the leader's, of each other rank; a member's of the
     bool waits;    // it said HELLO, and no epoch with it was begun since
     bool stands;   // its communicator of this epoch
     uint64_t done; // steps that it holds, as it said
+    uint64_t cut;  // sharded: the epoch that its moments are cut by; 0: none
+    uint64_t held[2]; // after which steps they are
 };
 
 struct wk_region {
@@ -24,6 +26,10 @@ struct wk_region {
     uint64_t epoch;                // the one that is or was last; 0: none
     uint64_t members;              // its members
     bool share;                    // its state is shared first
+    struct wk_region_cut cut;      // sharded: of the epoch
+    // Sharded. Leader: the epoch and members that moments are cut by; 0: it has all. Member: the
+    // epoch that its own are.
+    uint64_t cut_epoch, cut_members;
     bool step_share;               // the parameters are, before the step that is wanted
     bool stepping;                 // SHARE belongs to a step, not to the epoch
     bool comm;                     // a communicator is, or is being made or aborted
@@ -71,10 +77,6 @@ void wk_region_step(struct wk_region *r, int64_t now);
 void wk_region_leave(struct wk_region *r, int64_t now);
 // Looks at what is under way.
 enum wk_region_event wk_region_look(struct wk_region *r, int64_t now);
-static inline bool wk_region_in(uint64_t members, uint32_t rank)
-{
-    return members >> rank & 1;
-}
 static inline bool wk_region_epoch_is(const struct wk_region *r)
 {
     return r->phase >= WK_REGION_INIT && r->phase <= WK_REGION_REDUCE;

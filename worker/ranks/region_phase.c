@@ -45,17 +45,6 @@ void wk_region_cause(struct wk_region *r, const char *format, ...)
     va_end(list);
 }
 
-static uint32_t count(uint64_t members)
-{
-    return (uint32_t)__builtin_popcountll(members);
-}
-
-// The place of a rank among the members.
-static uint32_t place(uint64_t members, uint32_t rank)
-{
-    return count(members & ((UINT64_C(1) << rank) - 1));
-}
-
 static int64_t op_ns(const struct wk_region *r, uint64_t bytes)
 {
     return r->conf.op_ns +
@@ -66,9 +55,11 @@ void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t n
 {
     LH_ASSERT(r->phase == WK_REGION_WAIT && !r->comm && !r->computing);
     wk_region_go(r, WK_REGION_INIT, now, r->conf.init_ns);
-    if (count(r->members) == 1) return; // look() finds it standing
+    if (r->conf.sharded) r->conf.work->cut(r->conf.work_arg, &r->cut);
+    if (wk_region_count(r->members) == 1) return; // look() finds it standing
     r->comm = true;
-    r->conf.comm->init(r->conf.comm_arg, id, count(r->members), place(r->members, r->conf.rank));
+    r->conf.comm->init(r->conf.comm_arg, id, wk_region_count(r->members),
+                       wk_region_place(r->members, r->conf.rank));
 }
 
 static void compute(struct wk_region *r, int64_t now)
@@ -79,7 +70,7 @@ static void compute(struct wk_region *r, int64_t now)
     // Alone it keeps nobody waiting.
     wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
     r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
-                          place(r->members, r->conf.rank), count(r->members),
+                          wk_region_place(r->members, r->conf.rank), wk_region_count(r->members),
                           lh_buf_span(&r->payload));
 }
 

@@ -171,11 +171,22 @@ static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk
     if (!b->warmup.released) out->noise = wk_noise_ratio(&b->warmup.noise, sequences);
 }
 
-static void optimize(struct builtin *b, const struct wk_update *update, double norm,
-                     struct wk_tensor_norms *norms)
+static lh_err norm_of(const struct builtin *b, const struct wk_gathered *sum, uint64_t step,
+                      struct wk_tensor_norms *norms, double *norm)
+{
+    if (sum->squares) return wk_update_norm_of(&b->params, sum->squares, step, norms, norm);
+    return wk_update_norm(&b->params, b->gradient, step, norms, norm);
+}
+
+// Unless the ranks have done so together.
+static void optimize(struct builtin *b, const struct wk_update *update,
+                     const struct wk_gathered *sum, double norm, struct wk_tensor_norms *norms)
 {
     const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
-    wk_update_apply(update, &b->params, norm, &arrays, norms);
+    if (!sum->squares)
+        wk_update_apply(update, &b->params, norm, &arrays, norms);
+    else if (norms)
+        wk_update_moved(&b->params, b->value, b->gradient, norms);
     b->steps = update->step;
     b->conf.reduce->ops->applied(b->conf.reduce);
 }
@@ -190,12 +201,12 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     LH_TRY(read_pieces(b, in, &sequences));
     const struct wk_update update = update_of(b, in);
     LH_TRY(accumulate(b, sequences, &update, &sum));
-    LH_TRY(wk_update_norm(&b->params, b->gradient, update.step, in->norms, &out->grad_norm));
+    LH_TRY(norm_of(b, &sum, update.step, in->norms, &out->grad_norm));
     uint64_t tokens = sequences * b->conf.sequence;
     out->loss = sum.nll / (double)tokens;
     out->rate = update.rate;
     note_noise(b, in, out, (uint32_t)sequences, &sum);
-    optimize(b, &update, out->grad_norm, in->norms);
+    optimize(b, &update, &sum, out->grad_norm, in->norms);
     if (b->conf.tokens_per_s > 0.0)
         out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
     if (!b->conf.evaluation) return LH_OK;
@@ -363,7 +374,8 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
     b->passes.batch = c->batch;
-    const struct wk_reduce_state state = {b->value, b->m, b->v, b->gradient, values, &b->steps};
+    const struct wk_reduce_state state = {b->value, b->m,      b->v,      b->gradient,
+                                          values,   &b->steps, &b->params};
     LH_TRY(wk_transformer_create(&t, &b->passes.transformer));
     return c->reduce->ops->bind(c->reduce, &state);
 }

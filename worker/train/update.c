@@ -7,13 +7,45 @@
 
 #include "kernels/optimizer.h"
 
-lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
-                      struct wk_tensor_norms *norms, double *norm)
+// The piece that begins at `at`: its end, before `end`.
+static size_t piece_end(const struct wk_param *is, size_t at, size_t end)
+{
+    size_t block = (at / WK_UPDATE_BLOCK + 1) * WK_UPDATE_BLOCK, last = is->offset + is->len;
+    if (last < end) end = last;
+    return block < end ? block : end;
+}
+
+size_t wk_update_squares(const struct wk_params *p, const float *gradient, size_t from, size_t end,
+                         double *squares)
+{
+    size_t count = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const struct wk_param *is = &p->at[i];
+        size_t at = is->offset > from ? is->offset : from, last = is->offset + is->len;
+        while (at < last && at < end) {
+            size_t to = piece_end(is, at, end);
+            if (squares) squares[count] = lk_sum_squares(to - at, gradient + at);
+            count++;
+            at = to;
+        }
+    }
+    return count;
+}
+
+// By the squares, or by the gradient where they are NULL.
+static LH_MUST lh_err find_norm(const struct wk_params *p, const double *squares,
+                                const float *gradient, uint64_t step,
+                                struct wk_tensor_norms *norms, double *norm)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < p->count; i++) {
         const struct wk_param *is = &p->at[i];
-        double part = lk_sum_squares(is->len, gradient + is->offset);
+        double part = 0.0;
+        for (size_t at = is->offset, end = at + is->len; at < end;) {
+            size_t to = piece_end(is, at, end);
+            part += squares ? *squares++ : lk_sum_squares(to - at, gradient + at);
+            at = to;
+        }
         if (!isfinite(part))
             return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64, is->name, step);
         if (norms) norms[i].gradient = sqrt(part);
@@ -21,6 +53,18 @@ lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t
     }
     *norm = sqrt(sum);
     return LH_OK;
+}
+
+lh_err wk_update_norm_of(const struct wk_params *p, const double *squares, uint64_t step,
+                         struct wk_tensor_norms *norms, double *norm)
+{
+    return find_norm(p, squares, NULL, step, norms, norm);
+}
+
+lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
+                      struct wk_tensor_norms *norms, double *norm)
+{
+    return find_norm(p, NULL, gradient, step, norms, norm);
 }
 
 static double distance(size_t n, const float *a, const float *b)
@@ -33,10 +77,9 @@ static double distance(size_t n, const float *a, const float *b)
     return sqrt(sum);
 }
 
-void wk_update_apply(const struct wk_update *u, const struct wk_params *params, double norm,
-                     const struct wk_update_arrays *a, struct wk_tensor_norms *norms)
+static struct lk_adamw adamw_of(const struct wk_update *u, double norm)
 {
-    struct lk_adamw c = {
+    return (struct lk_adamw){
         .rate = u->rate,
         .beta1 = u->beta1,
         .beta2 = u->beta2,
@@ -44,12 +87,46 @@ void wk_update_apply(const struct wk_update *u, const struct wk_params *params, 
         .step = u->step,
         .grad_scale = lk_clip_scale(norm, u->clip),
     };
+}
+
+static double decay_of(const struct wk_update *u, const struct wk_param *p)
+{
+    return wk_param_decays(p) ? u->weight_decay : 0.0;
+}
+
+void wk_update_moved(const struct wk_params *params, const float *value, const float *before,
+                     struct wk_tensor_norms *norms)
+{
     for (uint32_t i = 0; i < params->count; i++) {
         const struct wk_param *p = &params->at[i];
-        double decay = wk_param_decays(p) ? u->weight_decay : 0.0;
+        norms[i].weight = sqrt(lk_sum_squares(p->len, value + p->offset));
+        norms[i].update = distance(p->len, value + p->offset, before + p->offset);
+    }
+}
+
+void wk_update_slice(const struct wk_update *u, const struct wk_params *params, double norm,
+                     size_t from, size_t end, const struct wk_update_arrays *a)
+{
+    const struct lk_adamw c = adamw_of(u, norm);
+    for (uint32_t i = 0; i < params->count; i++) {
+        const struct wk_param *p = &params->at[i];
+        size_t at = p->offset > from ? p->offset : from, to = p->offset + p->len;
+        if (to > end) to = end;
+        if (at >= to) continue;
+        size_t n = at - from;
+        lk_adamw(&c, decay_of(u, p), to - at, a->gradient + n, a->m + n, a->v + n, a->value + n);
+    }
+}
+
+void wk_update_apply(const struct wk_update *u, const struct wk_params *params, double norm,
+                     const struct wk_update_arrays *a, struct wk_tensor_norms *norms)
+{
+    const struct lk_adamw c = adamw_of(u, norm);
+    for (uint32_t i = 0; i < params->count; i++) {
+        const struct wk_param *p = &params->at[i];
         if (norms) memcpy(a->before, a->value + p->offset, p->len * sizeof *a->before);
-        lk_adamw(&c, decay, p->len, a->gradient + p->offset, a->m + p->offset, a->v + p->offset,
-                 a->value + p->offset);
+        lk_adamw(&c, decay_of(u, p), p->len, a->gradient + p->offset, a->m + p->offset,
+                 a->v + p->offset, a->value + p->offset);
         if (!norms) continue;
         norms[i].weight = sqrt(lk_sum_squares(p->len, a->value + p->offset));
         norms[i].update = distance(p->len, a->value + p->offset, a->before);

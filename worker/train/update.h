@@ -9,6 +9,11 @@
 #include "worker/train/model.h"
 #include "worker/train/trainer.h"
 
+// A gradient's squares are added up in pieces: WK_UPDATE_BLOCK values of the model's flat order, from
+// its start, cut where a tensor ends. A tensor's sum is that of its pieces, the whole one that of
+// the tensors, each in order. So ranks that hold whole blocks each come to the same bits together.
+enum { WK_UPDATE_BLOCK = 1024 };
+
 struct wk_update {
     double rate, beta1, beta2, eps, weight_decay;
     double clip;   // limit of the global gradient norm; 0: none
@@ -22,10 +27,24 @@ struct wk_update_arrays {
     float *before; // room for the largest tensor; only where norms are asked for
 };
 
+// The pieces of the values [from, end): their number, and the sum of squares of each, appended at
+// `squares` where that is not NULL. `from` is a multiple of WK_UPDATE_BLOCK, `end` too, or the
+// model's.
+size_t wk_update_squares(const struct wk_params *p, const float *gradient, size_t from, size_t end,
+                         double *squares);
+// The gradient's norm from the squares of all its pieces; the rest as below.
+LH_MUST lh_err wk_update_norm_of(const struct wk_params *p, const double *squares, uint64_t step,
+                                 struct wk_tensor_norms *norms, double *norm);
 // The gradient's norm; each tensor's into `norms`, where that is not NULL. LH_ERR_NON_FINITE names
 // the tensor.
 LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
                               struct wk_tensor_norms *norms, double *norm);
+// What a tensor's values weigh, and how far they went from `before`: into `norms`.
+void wk_update_moved(const struct wk_params *p, const float *value, const float *before,
+                     struct wk_tensor_norms *norms);
+// AdamW of the values [from, end): a->gradient, m, v and value are those of `from` on.
+void wk_update_slice(const struct wk_update *u, const struct wk_params *p, double norm, size_t from,
+                     size_t end, const struct wk_update_arrays *a);
 // norms NULL: nobody asks for them.
 void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
                      const struct wk_update_arrays *a, struct wk_tensor_norms *norms);

@@ -117,7 +117,7 @@ static void settings_that_would_do_nothing(void **state)
     }
 }
 
-static void ranks_on_several_hosts(void **state)
+static void ranks_fit_together(void **state)
 {
     (void)state;
     static const struct {
@@ -140,6 +140,10 @@ static void ranks_on_several_hosts(void **state)
         {{"reduce=tcp", "listen=a:0", "address=10.0.0.2"}, "ranks.listen: \"a:0\""},
         {{"reduce=tcp", "listen=a:1", "address=asia"}, "ranks.address: \"asia\": no address in"},
         {{"reduce=nccl", "listen=127.0.0.2:1", "address=127.0.0.2"}, "nccl.interface"},
+        {{"reduce=tcp", "optimizer=sharded"}, NULL},
+        {{"reduce=nccl", "optimizer=sharded"}, NULL},
+        {{"optimizer=sharded"}, "with ranks.reduce shm the worker alone has an optimizer"},
+        {{"reduce=tcp", "count=1", "optimizer=sharded"}, "ranks.count is 1"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct lh_config *c = load("ranks.count=2");
@@ -217,7 +221,7 @@ int main(void)
         cmocka_unit_test(every_codec_word_is_its_name),
         cmocka_unit_test(refused_together),
         cmocka_unit_test(settings_that_would_do_nothing),
-        cmocka_unit_test(ranks_on_several_hosts),
+        cmocka_unit_test(ranks_fit_together),
         cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
     };

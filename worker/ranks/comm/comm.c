@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/comm/comm_zero.h"
 
 enum { IDLE_MS = 100 };
 
@@ -67,6 +68,32 @@ static LH_MUST lh_err wait_final(struct wk_comm *c, uint64_t needed)
     return LH_OK;
 }
 
+static LH_MUST lh_err sum_behind(struct wk_comm *c)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    uint64_t most = wk_comm_bucket_values(a);
+    for (uint64_t done = 0; done < a->behind;) {
+        uint64_t left = a->behind - done, n = left < most ? left : most;
+        LH_TRY(wait_final(c, UINT64_MAX));
+        LH_TRY(c->ops->reduce(c, a->sum + (a->sums - a->behind) + done, n, n == left));
+        done += n;
+    }
+    return LH_OK;
+}
+
+// Each owner gets its slices' sums.
+static LH_MUST lh_err scatter_buckets(struct wk_comm *c)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    uint64_t values = a->sums - a->behind;
+    for (uint64_t i = wk_zero_buckets(a->zero); i-- > 0;) {
+        struct wk_zero_bucket b = wk_zero_bucket(a->zero, i, c->ranks);
+        LH_TRY(wait_final(c, values - b.from));
+        LH_TRY(c->ops->scatter(c, a->sum + b.from, b.end - b.from, b.each, false));
+    }
+    return LH_OK;
+}
+
 static lh_err reduce_buckets(struct wk_comm *c)
 {
     const struct wk_comm_arrays *a = &c->arrays;
@@ -78,21 +105,24 @@ static lh_err reduce_buckets(struct wk_comm *c)
         LH_TRY(wait_final(c, last ? UINT64_MAX : values - end));
         LH_TRY(c->ops->reduce(c, a->sum + end, n, last));
     }
-    for (uint64_t done = 0; done < a->behind;) {
-        uint64_t left = a->behind - done, n = left < most ? left : most;
-        LH_TRY(wait_final(c, UINT64_MAX));
-        LH_TRY(c->ops->reduce(c, a->sum + values + done, n, n == left));
-        done += n;
-    }
-    return LH_OK;
+    return sum_behind(c);
+}
+
+static LH_MUST lh_err step_sharded(struct wk_comm *c)
+{
+    LH_ASSERT(c->arrays.behind);
+    LH_TRY(scatter_buckets(c));
+    LH_TRY(sum_behind(c));
+    return wk_comm_zero_step(c);
 }
 
 static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
-    if (order == WK_COMM_REDUCE) return reduce_buckets(c);
-    return c->ops->share(c, a->part, c->what == WK_REGION_SHARE_ALL ? a->parts : 1);
+    bool all = c->what == WK_REGION_SHARE_ALL;
+    if (order == WK_COMM_REDUCE) return a->zero ? step_sharded(c) : reduce_buckets(c);
+    return a->zero && all ? wk_comm_zero_share(c) : c->ops->share(c, a->part, all ? a->parts : 1);
 }
 
 // Locked.
@@ -193,6 +223,7 @@ void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int to
 {
     c->arrays = *arrays;
     if (!c->arrays.bucket_bytes) c->arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
+    if (!c->arrays.room) c->arrays.room = c->arrays.bucket_bytes;
     c->told = told;
 }
 

@@ -15,6 +15,7 @@
 
 #include "common/env/env.h"
 #include "worker/ranks/region.h"
+#include "worker/ranks/zero.h"
 
 enum { WK_COMM_BUCKET_BYTES = 25 << 20 }; // as PyTorch's DDP has it (bucket_cap_mb)
 enum { WK_COMM_TEXT_BYTES = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
@@ -32,7 +33,9 @@ struct wk_comm_arrays {
     uint64_t sums;
     uint64_t behind;       // The last of them, which are summed up last of all.
     uint64_t bucket_bytes; // between ranks; 0: WK_COMM_BUCKET_BYTES
+    uint64_t room;         // Bytes of the largest array that is one operation's; 0: bucket_bytes
     enum wk_sum_type type; // As what they cross between ranks.
+    struct wk_zero *zero;  // A sharded optimizer; NULL: it is replicated. Borrows.
 };
 struct wk_comm_counts {
     uint64_t buckets; // Buckets whose sum was begun.
@@ -52,6 +55,12 @@ struct wk_comm_ops {
     lh_err (*share)(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts);
     // A bucket. Its sum may come later, that of the `last` one and of all before it at once.
     lh_err (*reduce)(struct wk_comm *c, float *bucket, uint64_t values, bool last);
+    // The same, of which rank k gets only its own slice: `each` values from k * each on, fewer or
+    // none at the end. What else is in the bucket is worth nothing then.
+    lh_err (*scatter)(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each, bool last);
+    // Each rank's slice of `data`, `each` bytes, comes to all; the last one's `last` as above.
+    // ranks * each is at most `room`.
+    lh_err (*gather)(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last);
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone

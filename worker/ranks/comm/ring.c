@@ -1,4 +1,4 @@
-// A ring's two operations. See ring.h.
+// A ring's operations. See ring.h.
 //
 // Invariants: 1. segments of a kind are sent and received in order, so a count says which; 2. a
 // partial sum is made in the array itself, and is overwritten by the result only after it was sent:
@@ -30,27 +30,30 @@ struct operation {
     uint8_t *data;
     size_t bytes;            // On the wire; `data` has twice as many with `narrow`.
     uint32_t segments, root; // root: the rank that results begin at
+    uint32_t reach;          // How many ranks after the root get them.
     bool sums, narrow;       // narrow: fp32 in `data`, bf16 on the wire
     // Segments by kind: that may be sent, were sent, have come.
     uint32_t ready[3], sent[3], come[3];
     struct transfer in, out;
 };
 
-static uint32_t after(const struct wk_ring *r)
+// How far after `from` a rank stands.
+static uint32_t distance(const struct wk_ring *r, uint32_t from, uint32_t to)
 {
-    return (r->rank + 1) % r->ranks;
+    return (to + r->ranks - from) % r->ranks;
 }
 
 static uint32_t to_send(const struct operation *o, enum kind kind)
 {
-    bool sends =
-        kind == PARTIAL ? o->sums && o->ring->rank + 1 < o->ring->ranks : after(o->ring) != o->root;
+    bool sends = kind == PARTIAL ? o->sums && o->ring->rank + 1 < o->ring->ranks
+                                 : distance(o->ring, o->root, o->ring->rank) < o->reach;
     return sends ? o->segments : 0;
 }
 
 static uint32_t to_come(const struct operation *o, enum kind kind)
 {
-    bool comes = kind == PARTIAL ? o->sums && o->ring->rank > 0 : o->ring->rank != o->root;
+    uint32_t far = distance(o->ring, o->root, o->ring->rank);
+    bool comes = kind == PARTIAL ? o->sums && o->ring->rank > 0 : far && far <= o->reach;
     return comes ? o->segments : 0;
 }
 
@@ -205,12 +208,11 @@ static LH_MUST lh_err wait_for(const struct operation *o)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums, bool narrow)
+static LH_MUST lh_err run(struct wk_ring *r, struct operation o)
 {
-    struct operation o = {.ring = r, .data = data, .bytes = bytes, .sums = sums, .narrow = narrow};
-    o.segments = (uint32_t)((bytes + WK_RING_SEGMENT_BYTES - 1) / WK_RING_SEGMENT_BYTES);
-    o.root = sums ? r->ranks - 1 : 0;
-    if (r->rank == 0) o.ready[sums ? PARTIAL : RESULT] = o.segments;
+    o.ring = r;
+    o.segments = (uint32_t)((o.bytes + WK_RING_SEGMENT_BYTES - 1) / WK_RING_SEGMENT_BYTES);
+    if (r->rank == (o.sums ? 0 : o.root)) o.ready[o.sums ? PARTIAL : RESULT] = o.segments;
     LH_ASSERT(r->ranks > 1 && r->rank < r->ranks);
     for (;;) {
         LH_TRY(receive_some(&o));
@@ -222,12 +224,58 @@ static LH_MUST lh_err run(struct wk_ring *r, void *data, size_t bytes, bool sums
     return LH_OK;
 }
 
+// The sum begins at rank 0 and is whole at the last rank, from where it reaches so many others.
+static LH_MUST lh_err sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type,
+                          uint32_t reach)
+{
+    return run(r, (struct operation){.data = (uint8_t *)x,
+                                     .bytes = (size_t)n * wk_sum_bytes(type),
+                                     .root = r->ranks - 1,
+                                     .reach = reach,
+                                     .sums = true,
+                                     .narrow = type == WK_SUM_BF16});
+}
+
+static LH_MUST lh_err give(struct wk_ring *r, uint32_t root, void *data, size_t bytes)
+{
+    return run(r, (struct operation){
+                      .data = data, .bytes = bytes, .root = root, .reach = r->ranks - 1});
+}
+
+// The k-th slice: where it begins, and how much of it there is.
+static uint64_t slice(uint64_t all, uint64_t each, uint32_t k, uint64_t *at)
+{
+    *at = each * k < all ? each * k : all;
+    return all - *at < each ? all - *at : each;
+}
+
 lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type)
 {
-    return run(r, x, (size_t)n * wk_sum_bytes(type), true, type == WK_SUM_BF16);
+    return sum(r, x, n, type, r->ranks - 1);
+}
+
+lh_err wk_ring_scatter(struct wk_ring *r, float *x, uint64_t n, uint64_t each,
+                       enum wk_sum_type type)
+{
+    LH_ASSERT(each * r->ranks >= n);
+    for (uint32_t k = 0; k < r->ranks; k++) {
+        uint64_t at, values = slice(n, each, k, &at);
+        if (values) LH_TRY(sum(r, x + at, values, type, distance(r, r->ranks - 1, k)));
+    }
+    return LH_OK;
+}
+
+lh_err wk_ring_gather(struct wk_ring *r, void *data, size_t bytes, size_t each)
+{
+    LH_ASSERT(each * r->ranks >= bytes);
+    for (uint32_t k = 0; k < r->ranks; k++) {
+        uint64_t at, n = slice(bytes, each, k, &at);
+        if (n) LH_TRY(give(r, k, (uint8_t *)data + at, n));
+    }
+    return LH_OK;
 }
 
 lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes)
 {
-    return run(r, data, bytes, false, false);
+    return give(r, 0, data, bytes);
 }
