@@ -139,8 +139,7 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
     bool sharded = s->ranks.optimizer == WK_OPTIMIZER_SHARDED;
     return json_pack("{s:s s:s s:s s:o s:i s:I s:I s:s s:f s:I s:I s:s}", "optimizer",
                      sharded ? "sharded" : "replicated", "moments_lost", moments_of(&is.lost),
-                     "reduce",
-                     wk_reduce_word(s->ranks.reduce), "wire",
+                     "reduce", wk_reduce_word(s->ranks.reduce), "wire",
                      wk_sum_word((enum wk_sum_type)s->ranks.wire), "members",
                      __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
                      "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",

@@ -239,10 +239,11 @@ static lh_err check_optimizer(const struct wk_settings *s)
 {
     bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
     if (s->ranks.optimizer == WK_OPTIMIZER_REPLICATED || !(shm || one)) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "ranks.optimizer is sharded, but %s",
-                   one ? "ranks.count is 1: there are no other ranks"
-                       : "with ranks.reduce shm the worker alone has an optimizer: take tcp or nccl, "
-                         "or leave it replicated");
+    return lh_fail(
+        LH_ERR_CONFIG, "ranks.optimizer is sharded, but %s",
+        one ? "ranks.count is 1: there are no other ranks"
+            : "with ranks.reduce shm the worker alone has an optimizer: take tcp or nccl, "
+              "or leave it replicated");
 }
 
 static lh_err check_one_host(const struct wk_settings *s)

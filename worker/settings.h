@@ -54,7 +54,7 @@ struct wk_settings {
 
     struct {
         int64_t count, rank;
-        int reduce; // enum wk_reduce_kind
+        int reduce;    // enum wk_reduce_kind
         int wire;      // enum wk_sum_type
         int optimizer; // enum wk_optimizer_kind
         int64_t bucket_bytes;

@@ -43,7 +43,7 @@ struct operation {
     const void *from;
     void *to;
     size_t bytes; // of a slice with SCATTER and GATHER
-    bool bf16; // a sum's values; else fp32
+    bool bf16;    // a sum's values; else fp32
     char fault[16];
 };
 

@@ -221,12 +221,16 @@ static void cut_moments(void *arg, const struct wk_region_cut *cut)
     struct process *p = arg;
     struct world *w = p->world;
     p->moved = *cut;
+    p->unlike = false;
     if (!p->rank) judge_cut(w, cut);
     if (wk_region_in(cut->holders, p->rank)) {
         bool same = p->owners == wk_region_count(cut->was) &&
                     p->place == wk_region_place(cut->was, p->rank);
         if (p->held_step[p->now] != cut->step) p->now = !p->now;
-        if (!same || p->held_step[p->now] != cut->step)
+        // A process that was started anew, on a connection that the leader takes for the one
+        // before.
+        p->unlike = !p->owners;
+        if (p->owners && (!same || p->held_step[p->now] != cut->step))
             world_wrong(w, "rank %u has no moments after step %" PRIu64, p->rank, cut->step);
     }
     if (wk_region_count(cut->members) > 1) return;
@@ -362,6 +366,11 @@ static void begin(struct process *p, bool share)
     e->over = false;
     e->sharing = share;
     e->due_ns = 0;
+    if (share && e->dealing && p->unlike) {
+        e->wrong = ERROR;
+        e->wrong_at = e->ops;
+        return;
+    }
     if (e->wrong == HANGS && e->ops >= e->wrong_at) return;
     unsigned slot = e->ops % 4;
     if (e->ops > g->ops) {
@@ -466,7 +475,9 @@ void world_break_group(struct process *p)
         g->ready = g->ready ? g->ready - 1 : 0; // not over anywhere yet
     bool half = p->end.sharing && !p->end.over && p->region;
     if (half && p->rank) p->param ^= 1;
-    if (half && p->end.dealing && g->ready >= p->end.ops) p->owners = 0;
+    if (!half || !p->end.dealing || g->ready < p->end.ops) return;
+    p->owners = 0;
+    p->held_step[0] = p->held_step[1] = WK_REGION_NO_STEP;
 }
 
 static void abort_comm(void *arg)
@@ -496,6 +507,6 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute,   final,         computed,    apply,
-                                              step_of,   digest_of,     parameters_of, cut_moments,
+const struct wk_region_work_ops world_work = {compute,    final,     computed,      apply,
+                                              step_of,    digest_of, parameters_of, cut_moments,
                                               moments_of, whole};

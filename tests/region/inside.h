@@ -18,16 +18,16 @@ struct group { // a communicator
                                   // have begun
     uint64_t sum[4], begun_by[4]; // the last operations have a place each
     int64_t ready_ns;
-    uint64_t state[3]; // rank 0's, of a share
+    uint64_t state[3];    // rank 0's, of a share
     uint64_t cell[CELLS]; // moments on their way at an epoch's start
     bool given[CELLS];    // by their owners; the others are the mirror's
-    bool broken;       // an endpoint is gone
+    bool broken;          // an endpoint is gone
     int64_t broken_ns;
 };
 
 struct endpoint {
     bool live, made, sharing, over;
-    bool dealing; // the share deals moments as well
+    bool dealing;         // the share deals moments as well
     bool reducing;        // it sums up, from reduce() on until all buckets are
     uint64_t given, done; // buckets that it may sum up; those that it has, or has under way
     struct group *group;
@@ -63,6 +63,7 @@ struct process {
     uint64_t held_step[2];      // after which they are
     unsigned now;               // which of both holds
     uint32_t owners, place;     // by which they are cut; 0: nothing is held
+    bool unlike;                // it has not what the leader believes
     bool whole;                 // the leader's mirror is that of its step
     struct wk_region_cut moved; // what the next share deals
     uint64_t wished;            // leader: the step that is wanted

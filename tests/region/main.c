@@ -19,11 +19,11 @@ static const char *const fault_names[WORLD_FAULT_KINDS] = {"kill",  "power",    
 
 #ifdef LH_PLANTED_BUGS
 static const char *const bugs[] = {
-    "region_no_share",   "region_stale_lane",   "region_abort_for_ever", "region_no_deadlines",
-    "region_no_silence", "region_any_version",  "region_step_again",     "region_deaf_to_abort",
-    "region_step_lost",  "region_own_gradient", "region_tries_for_ever", "region_any_parameters",
-    "region_any_sum",    "region_any_bucket",   "region_bucket_early",   "region_given_kept",
-    "region_any_moments", "region_moments_lost", "region_any_optimizer",
+    "region_no_share",    "region_stale_lane",   "region_abort_for_ever", "region_no_deadlines",
+    "region_no_silence",  "region_any_version",  "region_step_again",     "region_deaf_to_abort",
+    "region_step_lost",   "region_own_gradient", "region_tries_for_ever", "region_any_parameters",
+    "region_any_sum",     "region_any_bucket",   "region_bucket_early",   "region_given_kept",
+    "region_moments_now", "region_moments_lost", "region_any_optimizer",
 };
 
 static int hunt(const char *bug, uint64_t seeds)

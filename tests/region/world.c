@@ -140,7 +140,7 @@ static void ended(void *arg, lh_err err, const char *text)
         !p->rank && err == LH_ERR_UNAVAILABLE && strstr(text, "8 communicators in a row");
     bool other = p->rank && p->rank == w->other;
     bool named = p->sum ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
-                 : p->sharded != w->sharded ? strstr(text, "has ranks.optimizer ") != NULL
+                 : p->sharded != w->sharded  ? strstr(text, "has ranks.optimizer ") != NULL
                  : p->bucket_bytes != BUCKET ? strstr(text, "bucket_bytes 7, the leader 8") != NULL
                                              : strstr(text, "2.27.5") && strstr(text, "2.28.9");
     p->refused = err == LH_ERR_CONFIG;

@@ -25,11 +25,11 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
-    struct wk_zero *zero; // NULL: the optimizer is replicated
+    struct wk_zero *zero;      // NULL: the optimizer is replicated
     struct wk_region_cut cut;  // as this epoch began
     struct wk_peers_lost lost; // leader: by that cut, not told yet
-    uint64_t step;        // leader: steps that are counted
-    pthread_mutex_t lock; // guards what follows
+    uint64_t step;             // leader: steps that are counted
+    pthread_mutex_t lock;      // guards what follows
     pthread_cond_t come;
     bool wanted, changed; // leader: a step that the thread has not taken yet
     uint64_t number;
@@ -295,9 +295,9 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {
-        compute, final, computed, apply, step_of, digest_state, digest_parameters,
-        cut,     moments, whole};
+    static const struct wk_region_work_ops work = {compute, final,        computed,          apply,
+                                                   step_of, digest_state, digest_parameters, cut,
+                                                   moments, whole};
     static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
@@ -307,8 +307,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .life = lh_random_u64(p->conf.env) | 1,
         // Sharded: parameters, and moments to the leader and from it.
         .share_bytes = (p->zero ? 5 : 3) * bytes,
-        .reduce_bytes =
-            p->conf.state.values * wk_sum_bytes(p->conf.sum) + (p->zero ? bytes : 0),
+        .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum) + (p->zero ? bytes : 0),
         .sharded = p->zero != NULL,
         .sum = p->conf.sum,
         .bucket_bytes = p->conf.bucket_bytes,

@@ -57,9 +57,9 @@ struct wk_peers_lost {
 struct wk_peers_status {
     uint64_t members; // A bit a rank, of the epoch that stands or stood last; 0: none did.
     uint64_t epochs, failures;
-    uint64_t digest;                 // The digest of the parameters that the last step left.
-    double bytes_per_s;              // A reduction's, at least; measured.
-    struct wk_comm_counts counts;    // Buckets that were summed.
+    uint64_t digest;              // The digest of the parameters that the last step left.
+    double bytes_per_s;           // A reduction's, at least; measured.
+    struct wk_comm_counts counts; // Buckets that were summed.
     struct wk_peers_lost lost;
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };

@@ -94,8 +94,8 @@ void wk_zero_cut(struct wk_zero *z, const struct wk_region_cut *cut)
     z->cut = *cut;
     z->unlike = false;
     if (wk_region_in(cut->holders, z->rank)) {
-        bool same = z->ranks == wk_region_count(cut->was) &&
-                    z->place == wk_region_place(cut->was, z->rank);
+        bool same =
+            z->ranks == wk_region_count(cut->was) && z->place == wk_region_place(cut->was, z->rank);
         z->unlike = !same || !believe(z, cut->step);
     }
     if (wk_region_count(cut->members) > 1 || z->unlike) return;

@@ -32,8 +32,8 @@ struct wk_zero_moments { // of the own slices, one after the other, the first bu
 struct wk_zero {
     struct wk_reduce_state state; // m, v: the mirror, rank 0's alone. Borrows.
     uint32_t rank;
-    uint64_t bucket;         // values
-    uint32_t ranks, place;   // by whom the own moments are cut; ranks 0: there are none
+    uint64_t bucket;       // values
+    uint32_t ranks, place; // by whom the own moments are cut; ranks 0: there are none
     struct wk_zero_moments held[2];
     unsigned now;             // Which of both holds.
     struct wk_region_cut cut; // What the next share has to do.
@@ -57,7 +57,7 @@ struct wk_zero_bucket { // values [from, end), `each` of them a slice
 // `values`: of a bucket, at least; it becomes whole blocks. LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_zero_create(const struct wk_reduce_state *state, uint32_t rank, uint64_t values,
                               struct wk_zero **out);
-void wk_zero_destroy(struct wk_zero *z); // NULL is allowed
+void wk_zero_destroy(struct wk_zero *z);        // NULL is allowed
 uint64_t wk_zero_room(const struct wk_zero *z); // bytes of `stage`
 uint64_t wk_zero_buckets(const struct wk_zero *z);
 struct wk_zero_bucket wk_zero_bucket(const struct wk_zero *z, uint64_t i, uint32_t ranks);

@@ -34,8 +34,8 @@ size_t wk_update_squares(const struct wk_params *p, const float *gradient, size_
 
 // By the squares, or by the gradient where they are NULL.
 static LH_MUST lh_err find_norm(const struct wk_params *p, const double *squares,
-                                const float *gradient, uint64_t step,
-                                struct wk_tensor_norms *norms, double *norm)
+                                const float *gradient, uint64_t step, struct wk_tensor_norms *norms,
+                                double *norm)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < p->count; i++) {

@@ -9,9 +9,10 @@
 #include "worker/train/model.h"
 #include "worker/train/trainer.h"
 
-// A gradient's squares are added up in pieces: WK_UPDATE_BLOCK values of the model's flat order, from
-// its start, cut where a tensor ends. A tensor's sum is that of its pieces, the whole one that of
-// the tensors, each in order. So ranks that hold whole blocks each come to the same bits together.
+// A gradient's squares are added up in pieces: WK_UPDATE_BLOCK values of the model's flat order,
+// from its start, cut where a tensor ends. A tensor's sum is that of its pieces, the whole one that
+// of the tensors, each in order. So ranks that hold whole blocks each come to the same bits
+// together.
 enum { WK_UPDATE_BLOCK = 1024 };
 
 struct wk_update {

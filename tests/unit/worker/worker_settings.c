@@ -217,12 +217,9 @@ static void what_auto_means(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file),
-        cmocka_unit_test(every_codec_word_is_its_name),
-        cmocka_unit_test(refused_together),
-        cmocka_unit_test(settings_that_would_do_nothing),
-        cmocka_unit_test(ranks_fit_together),
-        cmocka_unit_test(stagger_has_three_words),
+        cmocka_unit_test(a_good_file),        cmocka_unit_test(every_codec_word_is_its_name),
+        cmocka_unit_test(refused_together),   cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(ranks_fit_together), cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,8 +135,8 @@ static LH_MUST lh_err put(struct device_comm *d, struct slot *s, const void *fro
     else
         memcpy(pinned, from, s->bytes);
     memset(pinned + s->bytes, 0, end - s->at - s->bytes);
-    return device_err(
-        d, d->gpu.backend->memory->copy_in(device, pinned, end - s->at, d->stream), "a copy to it");
+    return device_err(d, d->gpu.backend->memory->copy_in(device, pinned, end - s->at, d->stream),
+                      "a copy to it");
 }
 
 static LH_MUST lh_err fetch(struct device_comm *d, struct slot *s, void *to)

@@ -238,8 +238,8 @@ static LH_MUST lh_err sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_t
 
 static LH_MUST lh_err give(struct wk_ring *r, uint32_t root, void *data, size_t bytes)
 {
-    return run(r, (struct operation){
-                      .data = data, .bytes = bytes, .root = root, .reach = r->ranks - 1});
+    return run(
+        r, (struct operation){.data = data, .bytes = bytes, .root = root, .reach = r->ranks - 1});
 }
 
 // The k-th slice: where it begins, and how much of it there is.

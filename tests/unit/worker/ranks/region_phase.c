@@ -110,9 +110,8 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
     static const struct wk_region_comm_ops comm = {
         version, unique_id, init, share, reduce, poll, NULL, NULL, NULL,
     };
-    static const struct wk_region_work_ops work = {compute, final,  computed, apply,
-                                                   steps,   digest, digest,   NULL,
-                                                   NULL,    NULL};
+    static const struct wk_region_work_ops work = {compute, final,  computed, apply, steps,
+                                                   digest,  digest, NULL,     NULL,  NULL};
     static const struct wk_region_hooks hooks = {NULL, NULL, NULL, NULL};
     const struct wk_region_conf conf = {.ranks = 2,
                                         .life = 10,

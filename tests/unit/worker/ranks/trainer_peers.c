@@ -344,11 +344,13 @@ static struct wk_builtin_conf clipped(struct fixture *f, struct wk_reduce *reduc
     return c;
 }
 
-// Norms of a step's tensors and the parameters after it, of a sharded and of a replicated optimizer.
+// Norms of a step's tensors and the parameters after it, of a sharded and of a replicated
+// optimizer.
 static void sharded_is_replicated_to_the_bit(void **state)
 {
     struct fixture *f = *state;
-    size_t values = f->manifest.values, norms = f->manifest.tensors * sizeof(struct wk_tensor_norms);
+    size_t values = f->manifest.values,
+           norms = f->manifest.tensors * sizeof(struct wk_tensor_norms);
     float *first = malloc(STEPS * values * sizeof *first);
     struct wk_tensor_norms *told = malloc(norms), *is = malloc(norms);
     assert_true(first && told && is);

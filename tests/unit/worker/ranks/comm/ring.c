@@ -1,5 +1,6 @@
-// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, to all or to each
-// its slice, what rank 0 or each rank has to all, and what happens when a rank goes, talks nonsense, or is told to leave.
+// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, to all or to
+// each its slice, what rank 0 or each rank has to all, and what happens when a rank goes, talks
+// nonsense, or is told to leave.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
