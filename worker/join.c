@@ -115,7 +115,7 @@ lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
     return wk_reduce_peers_create(&peers, out);
 }
 
-// Whose moments were lost, the last time that some were; null: none were.
+// The ranks whose moments were lost, the last time that some were; null: none were.
 static json_t *moments_of(const struct wk_peers_lost *is)
 {
     json_t *ranks = json_array();

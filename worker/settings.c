@@ -140,9 +140,10 @@ static const struct lh_config_row rows[] = {
         "Gradients are summed in buckets of this size, the last layers' first, while the backward "
         "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
     LH_CONFIG_ROW_ENUM(T, "ranks.optimizer", ranks.optimizer, "replicated", "replicated|sharded",
-        "Who has the optimizer's moments; tcp and nccl, and the same for all of a worker. replicated: "
-        "every rank all of them. sharded: each rank its part, which it updates for all (ZeRO-1); "
-        "rank 0 has a copy of all besides, of which a lost rank's are taken, up to 32 steps old"),
+        "Who has the optimizer's moments; tcp and nccl, and the same for all of a worker. "
+        "replicated: every rank all of them. sharded: each rank its part, which it updates for "
+        "all (ZeRO-1); rank 0 has a copy of all besides, at most 32 steps old, for those "
+        "that are lost"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),

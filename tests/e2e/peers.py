@@ -4,9 +4,10 @@
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
 the others train on, and it takes part again when it is started. Then the worker is
 killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
-answers nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
-fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that is
-refused or never made, an abort that hangs. With --hosts each rank has an address of its own and a
+answers nothing, is done without. With --optimizer sharded each has a part of the optimizer, and
+what a killed rank had is said to be lost. With --nccl NCCL and its devices are made up
+(tests/nccl), and fail on demand besides: an error, a call that fails, an operation that hangs, a
+communicator that is refused or never made, an abort that hangs. With --hosts each rank has an address of its own and a
 files of its own, and all talk under mutual TLS: as on several hosts; strangers come
 to the leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks
 hold the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
@@ -139,21 +140,21 @@ def strangers(world, region):
     print("40 that say nothing, garbage, and certificates of another region and role: refused")
 
 
-def another_wire(region):
-    """A rank whose ranks.wire is not the worker's ends, and says both; then it comes back as it
-    should be."""
-    last, mine = region.ranks[-1], region.worker.settings.get("ranks.wire", "fp32")
-    other = "fp32" if mine == "bf16" else "bf16"
+def another_setting(region, key, words):
+    """A rank whose setting is not the worker's ends, and says both; then it comes back as it should
+    be."""
+    last, mine = region.ranks[-1], region.worker.settings[key]
+    other = words[words[0] == mine]
     last.kill()
-    last.settings["ranks.wire"] = other
+    last.settings[key] = other
     last.start()
     check(last.end(60) != 0, f"{last.name} ended as if it were in order")
-    check(last.says(f"has ranks.wire {other}, the leader {mine}"), last.tail())
-    last.settings["ranks.wire"] = mine
+    check(last.says(f"has {key} {other}, the leader {mine}"), last.tail())
+    last.settings[key] = mine
     last.start()
     region.together()
     region.goes_on("the rank is as the others", last)
-    print(f"a rank with ranks.wire {other} is refused by the leader's {mine}")
+    print(f"a rank with {key} {other} is refused by the leader's {mine}")
 
 
 def kill_a_rank(region):
@@ -167,6 +168,13 @@ def kill_a_rank(region):
     region.together()
     region.goes_on("the rank is back", last)
     print(f"kill -9 of a rank: the others train on after {took:.1f} s, and it came back")
+    lost = region.worker.status()["region_ranks"]["moments_lost"]
+    if region.worker.settings["ranks.optimizer"] == "replicated":
+        check(lost is None, f"moments were lost: {lost}")
+        return
+    check(region.worker.says("moments.lost", f"the first of them rank {len(region.ranks) - 1};"),
+          region.worker.tail())
+    check(lost["ranks"] == [len(region.ranks) - 1], f"moments were lost: {lost}")
 
 
 def kill_the_worker(region):
@@ -254,6 +262,7 @@ def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
+    check(mine["optimizer"] == region.worker.settings["ranks.optimizer"], f"at the end: {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")
@@ -275,7 +284,8 @@ def run(world, ranks, more, kills, hosts):
         strangers(world, region)
     elif kills:
         kill_a_rank(region)
-        another_wire(region)
+        another_setting(region, "ranks.wire", ("fp32", "bf16"))
+        another_setting(region, "ranks.optimizer", ("replicated", "sharded"))
     if kills:
         kill_the_worker(region)
         stop_a_rank(region)
@@ -301,10 +311,12 @@ def main():
     parser.add_argument("--nccl", help="the made-up NCCL, and its devices")
     parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
     parser.add_argument("--wire", default="fp32", help="ranks.wire")
+    parser.add_argument("--optimizer", default="replicated", help="ranks.optimizer")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire}
+    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire,
+            "ranks.optimizer": flags.optimizer}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
     units = 800 if flags.nccl else 600 if flags.hosts else 240

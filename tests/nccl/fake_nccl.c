@@ -42,7 +42,7 @@ struct operation {
     enum kind kind;
     const void *from;
     void *to;
-    size_t bytes; // of a slice with SCATTER and GATHER
+    size_t bytes; // SCATTER, GATHER: a slice's.
     bool bf16;    // a sum's values; else fp32
     char fault[16];
 };

@@ -185,7 +185,7 @@ static void commit_moments(struct process *p)
     p->whole = !p->owners;
 }
 
-// What the leader believes is there, and nothing is given up that is.
+// Moments are there that the leader believes in, and none are given up that are.
 static void judge_cut(struct world *w, const struct wk_region_cut *cut)
 {
     uint32_t owners = wk_region_count(cut->was);

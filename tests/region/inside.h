@@ -20,7 +20,7 @@ struct group { // a communicator
     int64_t ready_ns;
     uint64_t state[3];    // rank 0's, of a share
     uint64_t cell[CELLS]; // moments on their way at an epoch's start
-    bool given[CELLS];    // by their owners; the others are the mirror's
+    bool given[CELLS];    // Owners gave them; the others are the mirror's.
     bool broken;          // an endpoint is gone
     int64_t broken_ns;
 };
@@ -61,8 +61,8 @@ struct process {
     uint64_t mirror[CELLS];     // the leader's
     uint64_t held[2][CELLS];    // the own cells alone count
     uint64_t held_step[2];      // after which they are
-    unsigned now;               // which of both holds
-    uint32_t owners, place;     // by which they are cut; 0: nothing is held
+    unsigned now;               // The one of both that holds.
+    uint32_t owners, place;     // Among so many they are cut; 0: nothing is held.
     bool unlike;                // it has not what the leader believes
     bool whole;                 // the leader's mirror is that of its step
     struct wk_region_cut moved; // what the next share deals
@@ -99,7 +99,7 @@ struct world {
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
     bool sharded; // the region's optimizer
-    // What moments should be: after the step that is counted; as the mirror has them; once those
+    // Moments as they should be: after the step that is counted; as the mirror has them; once those
     // that the leader believes in are dealt; as its last cut saved the mirror.
     uint64_t moment[CELLS], mirrored[CELLS], believed[CELLS], saved[CELLS];
     bool wanting, storm;

@@ -102,7 +102,7 @@ static lh_err apply(void *arg)
     double norm;
     if (u->step != p->steps + 1)
         return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
-    if (!p->conf.peers.sharded) { // else it is taken already
+    if (!p->conf.peers.sharded) { // The ranks have taken it together otherwise.
         LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
         wk_update_apply(u, &p->params, norm, &arrays, NULL);
     }

@@ -24,7 +24,8 @@
 
 enum { WK_ZERO_COLLECT_STEPS = 32 };
 
-struct wk_zero_moments { // of the own slices, one after the other, the first bucket's first
+// Moments of the own slices, one after the other, the first bucket's first.
+struct wk_zero_moments {
     float *m, *v;
     uint64_t step; // after which they are; WK_REGION_NO_STEP: worth nothing
 };
@@ -33,7 +34,7 @@ struct wk_zero {
     struct wk_reduce_state state; // m, v: the mirror, rank 0's alone. Borrows.
     uint32_t rank;
     uint64_t bucket;       // values
-    uint32_t ranks, place; // by whom the own moments are cut; ranks 0: there are none
+    uint32_t ranks, place; // The own moments are this place's; ranks 0: there are none.
     struct wk_zero_moments held[2];
     unsigned now;             // Which of both holds.
     struct wk_region_cut cut; // What the next share has to do.
@@ -42,7 +43,7 @@ struct wk_zero {
     uint64_t mirrored;        // After which step the mirror is, all of it.
     // The step under way.
     struct wk_update update;
-    double *squares;    // of all pieces, in order
+    double *squares;    // Those of all pieces, in order.
     double *packed;     // [ranks][packed_each]: what each owner has of them
     size_t packed_each; // doubles
     bool bad;           // The norm is not finite.

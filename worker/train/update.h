@@ -40,7 +40,7 @@ LH_MUST lh_err wk_update_norm_of(const struct wk_params *p, const double *square
 // the tensor.
 LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
                               struct wk_tensor_norms *norms, double *norm);
-// What a tensor's values weigh, and how far they went from `before`: into `norms`.
+// The norm of each tensor's values, and of the way that they went from `before`: into `norms`.
 void wk_update_moved(const struct wk_params *p, const float *value, const float *before,
                      struct wk_tensor_norms *norms);
 // AdamW of the values [from, end): a->gradient, m, v and value are those of `from` on.

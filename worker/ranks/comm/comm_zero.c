@@ -17,7 +17,8 @@ static LH_MUST lh_err gather_stage(struct wk_comm *c, uint64_t values)
 
 // ---------------------------------------------------------------- to the mirror
 
-struct lot { // of a bucket that is cut among `was`: values [at, at + n) of each slice
+// Values [at, at + n) of each slice of a bucket that is cut among `was`.
+struct lot {
     struct wk_zero_bucket b;
     uint64_t at, n;
 };

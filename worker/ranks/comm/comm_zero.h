@@ -1,4 +1,4 @@
-// What a communicator does for a sharded optimizer (worker/ranks/zero.h), by its operations alone.
+// A communicator for a sharded optimizer (worker/ranks/zero.h), by its operations alone.
 #ifndef WK_COMM_ZERO_H
 #define WK_COMM_ZERO_H
 

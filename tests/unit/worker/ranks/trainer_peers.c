@@ -340,7 +340,7 @@ enum { SLICED_BUCKET = 4 * 6144 };
 static struct wk_builtin_conf clipped(struct fixture *f, struct wk_reduce *reduce)
 {
     struct wk_builtin_conf c = conf_with(f, reduce);
-    c.clip = 0.05; // so that the norm's bits count
+    c.clip = 0.05; // The norm's bits count.
     return c;
 }
 

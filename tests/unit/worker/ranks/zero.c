@@ -219,7 +219,7 @@ static void a_step_that_was_cut_off_is_taken_or_taken_back(void **state)
             assert_false(p[k].zero->unlike);
             check_moments(p, one, k);
         }
-        // What it never had is no moments of this rank's, and is said.
+        // A rank says when the leader believes moments that it never had.
         const struct wk_region_cut never = {7, 7, 7, 7}, another = {counted, 3, 3, 7};
         wk_zero_cut(p[0].zero, &never);
         assert_true(p[0].zero->unlike);
