@@ -2,15 +2,15 @@
 """A region whose worker and ranks are peers, beside a region of one process, with kills.
 
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
-the others train on, and it takes part again when it is started. Then the worker is
-killed: it comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so
-answers nothing, is done without. With --optimizer sharded each has a part of the optimizer, and
-what a killed rank had is said to be lost. With --nccl NCCL and its devices are made up
-(tests/nccl), and fail on demand besides: an error, a call that fails, an operation that hangs, a
-communicator that is refused or never made, an abort that hangs. With --hosts each rank has an address of its own and a
-files of its own, and all talk under mutual TLS: as on several hosts; strangers come
-to the leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks
-hold the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
+the others train on, and it takes part again when it is started. Then the worker is killed: it
+comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so answers
+nothing, is done without. With --optimizer sharded each has a part of the optimizer, and what a
+killed rank had is said to be lost. With --nccl NCCL and its devices are made up (tests/nccl), and
+fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
+is refused or never made, an abort that hangs. With --hosts each rank has an address of its own
+and a files of its own, and all talk under mutual TLS: as on several hosts; strangers come to the
+leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks hold
+the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
 and no process is left.
 """
 import argparse
