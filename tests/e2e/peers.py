@@ -143,7 +143,7 @@ def strangers(world, region):
 def another_setting(region, key, words):
     """A rank whose setting is not the worker's ends, and says both; then it comes back as it should
     be."""
-    last, mine = region.ranks[-1], region.worker.settings[key]
+    last, mine = region.ranks[-1], region.worker.settings.get(key, words[0])
     other = words[words[0] == mine]
     last.kill()
     last.settings[key] = other
@@ -169,7 +169,7 @@ def kill_a_rank(region):
     region.goes_on("the rank is back", last)
     print(f"kill -9 of a rank: the others train on after {took:.1f} s, and it came back")
     lost = region.worker.status()["region_ranks"]["moments_lost"]
-    if region.worker.settings["ranks.optimizer"] == "replicated":
+    if region.worker.settings.get("ranks.optimizer", "replicated") == "replicated":
         check(lost is None, f"moments were lost: {lost}")
         return
     check(region.worker.says("moments.lost", f"the first of them rank {len(region.ranks) - 1};"),
@@ -262,7 +262,8 @@ def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
-    check(mine["optimizer"] == region.worker.settings["ranks.optimizer"], f"at the end: {mine}")
+    optimizer = region.worker.settings.get("ranks.optimizer", "replicated")
+    check(mine["optimizer"] == optimizer, f"at the end there were {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")
