@@ -176,6 +176,24 @@ static void a_floor_of_shared_data(void **state)
     }
 }
 
+// What is leased ahead lets a coordinator be away; the floor is of that, too.
+static void a_floor_does_not_end_leases_ahead(void **state)
+{
+    (void)state;
+    size_t held[2];
+    for (int floor = 0; floor < 2; floor++) {
+        struct ps_co_links_conf links = {.shared_floor = floor ? 0.25 : 0};
+        struct rig *r = begin("", links);
+        struct words one = {.want = 1, .ahead = 1, .units_per_s = 2};
+        struct words s = {.want = 4, .ahead = UNITS, .units_per_s = 2};
+        say(r, 1, &one);
+        held[floor] = say(r, 0, &s).units;
+        rig_free(r);
+    }
+    assert_true(held[0] > 12);
+    assert_in_range(held[1], held[0] - 2, held[0] + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -185,6 +203,7 @@ int main(void)
         cmocka_unit_test(a_price_counts_as_seconds),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
         cmocka_unit_test(a_floor_of_shared_data),
+        cmocka_unit_test(a_floor_does_not_end_leases_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,8 +11,8 @@
 //    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
 // 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
 //    never less than it trains until it can have asked again. Beyond them it reserves units of its
-//    own region, and those that the plan gives it, as far as it trains until the planned end and
-//    within the time to ride out.
+//    own region, and those that the plan or the floor of shared data gives it, as far as it trains
+//    until the planned end and within the time to ride out.
 //    A static split reserves nothing before the speeds of all live workers are known.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
@@ -340,7 +340,9 @@ static lh_err take_all(struct assigning *s)
     for (;;) {
         if (!wants_more(s, true)) return LH_OK;
         struct ps_balance_choice choice = choose(s);
-        bool may_reserve = choice.reason == PS_BALANCE_HOME || choice.reason == PS_BALANCE_PLANNED;
+        bool may_reserve = choice.reason == PS_BALANCE_HOME ||
+                           choice.reason == PS_BALANCE_PLANNED ||
+                           choice.reason == PS_BALANCE_SHARED; // else the floor would end it
         if (!choice.reason || (is_reserved(s) && !may_reserve)) return LH_OK;
         LH_TRY(take_of(s, &choice));
     }
