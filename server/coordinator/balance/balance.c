@@ -443,14 +443,16 @@ static struct ps_balance_choice by_finish(const struct ps_balance *b,
     return theirs.reason == PS_BALANCE_PLANNED || !mine.reason ? theirs : mine;
 }
 
-// Is at least half a unit of this pool left in somebody's share? What is not goes to its home.
+// Is at least half a unit of this pool left in the share of somebody who may have it? What is not
+// goes to its home.
 static bool shared_out(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
                        uint32_t r)
 {
     double half = unit_of(&b->pool[p], b->pool[p].tokens) / 2;
     if (plan->tokens[p][r] >= half) return true;
     bool left = b->pool[p].home != r;
-    for (uint32_t i = 0; i < b->regions; i++) left |= plan->tokens[p][i] >= half;
+    for (uint32_t i = 0; i < b->regions; i++)
+        left |= plan->tokens[p][i] >= half && may_have(b, p, i);
     return !left;
 }
 

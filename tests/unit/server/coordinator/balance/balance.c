@@ -287,6 +287,20 @@ static void test_static_shares_stand(void **state)
     assert_int_equal(ps_balance_next(b, plan, ASIA).reason, PS_BALANCE_HOME);
 }
 
+// What a full link keeps from those whose share it is, is the home's, however slow that is.
+static void test_static_shares_over_a_full_link_are_the_homes(void **state)
+{
+    (void)state;
+    b->conf.kind = PS_BALANCE_STATIC;
+    b->region[ASIA].tokens_per_s.mean = 0.01; // its own share is less than half a unit
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_NOTHING);
+    b->link[ASIA][EUROPE].cap_bytes = 0;
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_NOTHING); // America's
+    b->link[ASIA][AMERICA].cap_bytes = 0;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
+}
+
 static void test_the_plain_rule(void **state)
 {
     (void)state;
@@ -398,6 +412,7 @@ int main(void)
         TEST(test_the_window_shrinks_in_the_last_tenth),
         TEST(test_twice_in_the_last_twentieth),
         TEST(test_static_shares_stand),
+        TEST(test_static_shares_over_a_full_link_are_the_homes),
         TEST(test_the_plain_rule),
         TEST(test_equal_input_equal_output),
         TEST(test_units_that_can_go_nowhere),
