@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/lease.h"
 #include "tests/cores/trip.h"
 #include "tests/cores/words.h"
@@ -84,6 +85,9 @@ static void a_damaged_unit_is_refused_alone(void **state)
     check_alone(t);
     assert_true(rig_said(t->r, "does not have the sha256") > 0);
     check_named(t);
+    // What was thrown away has crossed the link all the same.
+    struct ps_co_carried is = ps_co_carried(t->r->coordinator, 0, "europe");
+    assert_true(is.crossed > (double)trip_told(t, "wire_bytes"));
     trip_write_file(t);
     t->r->server->conf.units = &t->r->units;
     trip_run_until_credited(t, TRIP_UNITS);

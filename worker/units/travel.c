@@ -214,7 +214,6 @@ static void checked(void *arg)
     w->travel->count.bytes += bytes_of(w, a->unit);
     w->travel->count.wire_bytes += a->sent_bytes;
     lh_buf_free(&a->got);
-    h->arrived_bytes += a->sent_bytes;
     wk_travel_arrived(w, h, a->unit);
     lh_logf(w->conf.log, LH_DEBUG, "unit.arrived",
             "unit %" PRIu64 " of region %s: %" PRIu64 " bytes, %" PRIu64 " on the wire", a->unit,
@@ -287,6 +286,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct wk_worker *w = a->w;
     bool whole = !status && a->told && a->got.len == a->sent_bytes;
     a->call = NULL;
+    w->travel->home[a->home].arrived_bytes += a->got.len; // damaged, late or wanted no more
     call_ended(w, &w->travel->home[a->home], whole ? bytes_of(w, a->unit) : 0);
     if (whole && a->wanted && !w->stopped) {
         a->state = WK_TRAVEL_CHECKING;

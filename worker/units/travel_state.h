@@ -68,7 +68,7 @@ struct wk_travel_home {
     int64_t since_ns;
     uint64_t bytes;
     struct lh_estimate bytes_per_s;
-    uint64_t arrived_bytes; // on the wire, of all that arrived
+    uint64_t arrived_bytes; // on the wire, also of what did not count as a unit
     // as it is told
     Longhaul__V1__Away row;
     Longhaul__V1__Estimate rate;
