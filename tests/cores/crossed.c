@@ -75,6 +75,33 @@ static void a_cap_is_hard(void **state)
     rig_free(r);
 }
 
+// A second run is in nobody's list of what is held; its tokens have to come all the same.
+static void a_second_run_counts_against_the_cap(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
+    struct words one = {.want = 1, .ahead = 1, .units_per_s = 0.1};
+    for (uint32_t w = 0; w < 2; w++) assert_int_equal(say(r, w, &one).units, 1);
+    rig_run(r, 2 * LH_SECOND);
+    struct words a = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 0.1, .batch_s = 1}, b = a;
+    struct heard has = say(r, 0, &a), its = say(r, 1, &b);
+    assert_int_equal(has.units, UNITS / 2);
+    assert_int_equal(its.units, UNITS / 2);
+    memcpy(a.claimed, has.unit, sizeof has.unit);
+    memcpy(b.claimed, its.unit, sizeof its.unit);
+    a.claims = UNITS / 2;
+    b.claims = UNITS / 2 - 1;
+    b.begun[b.begins++] = its.unit[UNITS / 2 - 1];
+    say(r, 1, &b);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").coming == 0);
+    a.units_per_s = 1; // it has become fast
+    assert_int_equal(say(r, 0, &a).units, 1);
+    assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_TWICE), 1);
+    struct ps_co_carried is = ps_co_carried(r->coordinator, 1, "asia");
+    assert_true(is.coming == BYTES && is.left == 1000 - BYTES);
+    rig_free(r);
+}
+
 // Bytes are counted over restarts of both, and none twice.
 static void what_crossed_is_known_after_a_restart(void **state)
 {
@@ -198,6 +225,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_is_hard),
+        cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(level_gives_nothing_over_a_link_with_a_cap),
         cmocka_unit_test(a_price_counts_as_seconds),

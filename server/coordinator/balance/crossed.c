@@ -6,8 +6,9 @@
 // last second before a worker was killed may be missing.
 //
 // A cap is hard for what the balancer leases: what may come still counts as if it came, all that is
-// leased over the link, recalled over it or kept, and not begun. A region counts as if it had none
-// of the home's files, whatever else it says: the cap holds before the first unit was looked for.
+// leased over the link, recalled over it or kept, and not begun, and what runs a second time there.
+// A region counts as if it had none of the home's files, whatever else it says: the cap holds
+// before the first unit was looked for.
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
@@ -112,7 +113,8 @@ void ps_co_forget_crossed(struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- what a link carried
 
-// Bytes of one worker's units of that home that are not begun, leased to it or on their way.
+// Bytes of one worker's units of that home that are not begun, leased to it or on their way. Nobody
+// says whether a second run is begun: it counts until it ends.
 static double coming_to(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t home)
 {
     uint64_t tokens = 0;
@@ -122,6 +124,12 @@ static double coming_to(const struct ps_coordinator *c, const struct ps_co_worke
     for (uint32_t at = w->wanted.head; at; at = ps_co_stock_wanted_behind(c, at))
         if (c->stock.pool[ps_co_stock_pool(c, at - 1)].home == home)
             tokens += ps_co_unit(c, at - 1)->tokens;
+    for (uint32_t i = 0; i < c->seconds; i++) {
+        const struct ps_co_second_lease *s = &c->second[i];
+        if (&c->worker[s->worker] == w &&
+            c->stock.pool[ps_co_stock_pool(c, s->unit)].home == home)
+            tokens += ps_co_unit(c, s->unit)->tokens;
+    }
     return (double)tokens * c->conf.units->token_bytes;
 }
 
