@@ -102,6 +102,19 @@ static void a_second_run_counts_against_the_cap(void **state)
     rig_free(r);
 }
 
+// The cap has room for a unit like the others of the pool, but not for its first one.
+static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=128B", (struct ps_co_links_conf){0});
+    assert_string_equal(r->units.unit[1].home, "europe");
+    r->units.unit[1].tokens = 2 * WORDS_TOKENS;
+    struct words s = fast(r);
+    say(r, 0, &s);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").coming <= 128);
+    rig_free(r);
+}
+
 // Bytes are counted over restarts of both, and none twice.
 static void what_crossed_is_known_after_a_restart(void **state)
 {
@@ -226,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_is_hard),
         cmocka_unit_test(a_second_run_counts_against_the_cap),
+        cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(level_gives_nothing_over_a_link_with_a_cap),
         cmocka_unit_test(a_price_counts_as_seconds),

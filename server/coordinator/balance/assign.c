@@ -123,6 +123,16 @@ static uint64_t free_unit(const struct assigning *s, uint32_t pool)
     return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
 }
 
+// A cap has room for this unit, however large the others of its pool are.
+static bool fits_cap(const struct assigning *s, uint64_t unit)
+{
+    const struct ps_coordinator *c = s->a->c;
+    uint32_t home = c->stock.pool[ps_co_stock_pool(c, unit)].home;
+    double cap = s->x->b.link[home][s->region].cap_bytes;
+    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
+    return home == s->region || cap < 0 || bytes <= cap;
+}
+
 // ---------------------------------------------------------------- a reserved unit
 
 static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t pool)
@@ -183,7 +193,7 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
         if (v == s->a->w || !may_give(c, v) || !gains(s, v, tokens, arrival_s, &its)) continue;
         if (its.there_s <= latest) continue;
         uint64_t u = last_of(s->a, choice->pool, v);
-        if (u == c->units) continue;
+        if (u == c->units || !fits_cap(s, u)) continue;
         latest = its.there_s;
         best = its;
         *unit = u;
@@ -286,7 +296,7 @@ static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
     struct ps_coordinator *c = s->a->c;
     uint64_t unit = free_unit(s, choice->pool);
     uint32_t from = PS_CO_NOBODY;
-    bool free_one = unit < c->units;
+    bool free_one = unit < c->units && fits_cap(s, unit);
     bool recalls = !c->frozen && s->x->b.conf.kind != PS_BALANCE_STATIC;
     if (!free_one && (!recalls || !recall_one(s, choice, &unit, &from))) {
         s->x->b.pool[choice->pool].units = 0;
@@ -355,16 +365,6 @@ static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
     const struct ps_coordinator *c = a->c;
     return c->begun[u] == CO_BEGUN && ps_co_may_lease(c, u) && !ps_co_second(c, u) &&
            ps_co_may_train(c, u, a->w);
-}
-
-// A cap has room for what would cross its link.
-static bool fits_cap(const struct assigning *s, uint64_t unit)
-{
-    const struct ps_coordinator *c = s->a->c;
-    uint32_t home = c->stock.pool[ps_co_stock_pool(c, unit)].home;
-    double cap = s->x->b.link[home][s->region].cap_bytes;
-    double bytes = (double)ps_co_unit(c, unit)->tokens * c->conf.units->token_bytes;
-    return home == s->region || cap < 0 || bytes <= cap;
 }
 
 static lh_err run_twice(struct assigning *s)
