@@ -142,19 +142,21 @@ static void what_crossed_is_known_after_a_restart(void **state)
     rig_free(r);
 }
 
-// A worker whose speed is not known is served by a rule that counts no bytes.
-static void level_gives_nothing_over_a_link_with_a_cap(void **state)
+// A worker whose speed is not known is served by level.c. Where nothing lies in its region it gets
+// one unit at a time over a link with a cap: else it would never train, and never be measured.
+static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
 {
     (void)state;
-    for (int capped = 0; capped < 2; capped++) {
-        struct rig *r = begin(capped ? "*>asia=1GiB" : "*>asia=@1", (struct ps_co_links_conf){0});
-        r->coordinator->conf.balance.follows = false;
-        struct words s = fast(r);
-        s.want = s.ahead = 28; // it has 20 of its own
-        if (capped)
-            assert_int_equal(foreign(r, &s), 0);
-        else
-            assert_true(foreign(r, &s) > 0);
+    static const struct {
+        const char *links;
+        size_t units;
+    } rows[] = {{"*>asia=1GiB", 1}, {"*>asia=100B", 0}, {"*>asia=@1", UNITS / 2}};
+    for (size_t i = 0; i < LH_COUNT(rows); i++) {
+        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
+        struct words s = {
+            .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
+        assert_int_equal(say(r, 0, &s).units, rows[i].units);
+        assert_int_equal(say(r, 0, &s).units, rows[i].units); // one that it has is enough
         rig_free(r);
     }
 }
@@ -241,7 +243,7 @@ int main(void)
         cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
-        cmocka_unit_test(level_gives_nothing_over_a_link_with_a_cap),
+        cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
         cmocka_unit_test(a_price_counts_as_seconds),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
         cmocka_unit_test(a_floor_of_shared_data),

@@ -6,9 +6,9 @@
 //    for it at most. So free units last to the end of the run, and nobody takes what another needs.
 // 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
 //    longest, as many as let both end together. Only units that are not begun.
-// 4. Nothing goes over a link with a cap, which this rule does not reckon with: where the policy
-// does
-//    (assign.c), this one serves workers whose speed is not known.
+// 4. Where the policy heeds caps of links (assign.c), this rule serves workers whose speed is not
+//    known. One that has nothing gets a unit over each link whose cap has room: else it would never
+//    train, and never be measured, where nothing lies in its region. Nothing is recalled over it.
 // 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
 //    nothing is recalled.
 //
@@ -31,6 +31,7 @@ struct walk {
     struct walked {
         uint32_t pool;
         uint64_t slot; // the next one to look at; PS_CO_NO_SLOT: it is over
+        double left;   // bytes that its link's cap leaves; < 0: it has none
     } at[];
 };
 
@@ -40,8 +41,15 @@ static bool open_to(const struct ps_co_asking *a, uint32_t pool)
     const struct ps_coordinator *c = a->c;
     const struct ps_co_pool *p = &c->stock.pool[pool];
     bool own = p->home == ps_co_stock_home(c, c->worker[a->w].region);
-    return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w) &&
-           !ps_co_is_capped(c, p->home, a->w);
+    return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
+}
+
+// Bytes that may still come to the worker from there; < 0: there is no cap.
+static double left_of(const struct ps_co_asking *a, uint32_t home)
+{
+    const struct ps_coordinator *c = a->c;
+    if (!ps_co_is_capped(c, home, a->w)) return -1;
+    return a->out->units ? 0 : ps_co_carried(c, home, c->worker[a->w].region).left;
 }
 
 static struct walk *walk_new(const struct ps_co_asking *a, bool home)
@@ -54,7 +62,8 @@ static struct walk *walk_new(const struct ps_co_asking *a, bool home)
     for (uint32_t p = 0; p < s->pools; p++) {
         bool mine = s->pool[p].home == own;
         if (home != mine || !open_to(a, p)) continue;
-        k->at[k->pools++] = (struct walked){p, ps_co_stock_next(a->c, p, 0)};
+        k->at[k->pools++] =
+            (struct walked){p, ps_co_stock_next(a->c, p, 0), left_of(a, s->pool[p].home)};
     }
     return k;
 }
@@ -62,6 +71,13 @@ static struct walk *walk_new(const struct ps_co_asking *a, bool home)
 static bool may_have_it(const struct walk *k, uint64_t unit)
 {
     return ps_co_is_free(k->a, unit) && ps_co_may_train(k->a->c, unit, k->a->w);
+}
+
+static bool fits(const struct walked *at, const struct ps_coordinator *c)
+{
+    double bytes =
+        (double)ps_co_unit(c, ps_co_stock_unit(c, at->slot))->tokens * c->conf.units->token_bytes;
+    return at->left < 0 || bytes <= at->left;
 }
 
 // The first of them before this turn that is free for the worker; c->units: none is.
@@ -73,6 +89,7 @@ static uint64_t walk_next(struct walk *k, uint64_t before)
     for (struct walked *at = k->at; at < k->at + k->pools; at++) {
         while (at->slot != PS_CO_NO_SLOT && !may_have_it(k, ps_co_stock_unit(c, at->slot)))
             at->slot = ps_co_stock_next(c, at->pool, at->slot + 1);
+        if (at->slot != PS_CO_NO_SLOT && !fits(at, c)) at->slot = PS_CO_NO_SLOT;
         if (at->slot == PS_CO_NO_SLOT) continue;
         uint64_t its = ps_co_stock_turn(c, ps_co_stock_unit(c, at->slot));
         if (its >= turn) continue;
@@ -80,7 +97,7 @@ static uint64_t walk_next(struct walk *k, uint64_t before)
         best = ps_co_stock_unit(c, at->slot);
         of = at;
     }
-    if (of) of->slot = ps_co_stock_next(c, of->pool, of->slot + 1);
+    if (of) of->slot = of->left < 0 ? ps_co_stock_next(c, of->pool, of->slot + 1) : PS_CO_NO_SLOT;
     return best;
 }
 
@@ -104,7 +121,8 @@ static uint64_t free_tokens(const struct ps_co_asking *a)
     const struct ps_coordinator *c = a->c;
     uint64_t sum = 0;
     for (uint32_t p = 0; p < c->stock.pools; p++)
-        if (open_to(a, p)) sum += c->stock.pool[p].free_tokens;
+        if (open_to(a, p) && !ps_co_is_capped(c, c->stock.pool[p].home, a->w))
+            sum += c->stock.pool[p].free_tokens;
     return sum - kept_for_others(a);
 }
 
