@@ -350,6 +350,13 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
             "%s:%u: %s: data: units travel to the built-in trainer alone; a command reads "
             "its data by itself, so leave this out",
             t->parts->name, at->line, at->key);
+    const struct wk_settings *worker = t->worker_base;
+    if (r->data[0] && (worker->trainer.kind == WK_TRAINER_EXTERNAL || !worker->data.travel_bytes))
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: %s: data: no units travel with worker: %s; leave one of the two out",
+                       t->parts->name, at->line, at->key,
+                       worker->data.travel_bytes ? "trainer.kind: external"
+                                                 : "data.travel_bytes: 0");
     if (r->gpus) r->ranks = r->gpus;
     int own = r->hosts > 1 ? WK_REDUCE_TCP : WK_REDUCE_SHM;
     if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : own;

@@ -163,6 +163,10 @@ static void refusals(void **state)
         {TOP SERVERS REGIONS "sclae: []\n", "did you mean scale?"},
         {TOP SERVERS "regions:\n  eu: {data: /d, command: a}\n",
          "f:8: eu: data: units travel to the built-in trainer alone"},
+        {TOP SERVERS "regions:\n  eu: {data: /d}\nworker: {trainer: {kind: external}}\n",
+         "f:8: eu: data: no units travel with worker: trainer.kind: external"},
+        {TOP SERVERS "regions:\n  eu: {data: /d}\nworker: {data: {travel_bytes: 0}}\n",
+         "f:8: eu: data: no units travel with worker: data.travel_bytes: 0"},
         {TOP SERVERS "regions: {eu: {command: a}, us: }\ndata.own: true\n",
          "region us has no command"},
     };
