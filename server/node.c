@@ -184,6 +184,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     LH_TRY(load_units(n));
     LH_TRY(ps_schedule_parse(s->coordinator.scale, &n->schedule)); // as the settings' check did
     LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
+    LH_TRY(ps_terms_check(&n->terms, &n->units));
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
     struct ps_co_conf conf = {
         .env = p->env,

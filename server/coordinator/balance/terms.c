@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/format/units.h"
+
 static const char BLANKS[] = " ,";
 
 static bool take_name(const char **at, const char *end, char stop, char out[LH_NAME_BYTES])
@@ -76,6 +78,22 @@ lh_err ps_terms_parse(const char *text, struct ps_terms *out)
             return lh_fail(LH_ERR_CONFIG, "coordinator.links: more than %d entries", PS_TERMS_MAX);
         out->term[out->terms++] = t;
         at += len;
+    }
+    return LH_OK;
+}
+
+lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units)
+{
+    for (uint32_t i = 0; i < t->terms; i++) {
+        const char *from = t->term[i].from;
+        bool any = !strcmp(from, "*");
+        for (uint64_t u = 0; u < units->count && !any; u++)
+            any = !strcmp(units->unit[u].home, from);
+        if (!any)
+            return lh_fail(LH_ERR_CONFIG,
+                           "coordinator.links: %s>%s: no unit of coordinator.units has its home in "
+                           "%s; is the name right?",
+                           from, t->term[i].to, from);
     }
     return LH_OK;
 }

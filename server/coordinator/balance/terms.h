@@ -10,6 +10,8 @@
 #include "common/base/err.h"
 #include "common/security/identity.h"
 
+struct lh_units;
+
 enum { PS_TERMS_MAX = 64 };
 
 struct ps_term {
@@ -25,6 +27,8 @@ struct ps_terms {
 
 // LH_ERR_CONFIG says what is wrong, beginning with the setting's key.
 LH_MUST lh_err ps_terms_parse(const char *text, struct ps_terms *out);
+// Is each FROM a home of these units? LH_ERR_CONFIG names one that is not, whose cap caps nothing.
+LH_MUST lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units);
 // The terms of the link from a home region to another; NULL: it has none, or they are one region.
 const struct ps_term *ps_terms_of(const struct ps_terms *t, const char *from, const char *to);
 

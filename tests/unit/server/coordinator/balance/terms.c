@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "common/base/check.h"
+#include "common/format/units.h"
 #include "server/coordinator/balance/terms.h"
 
 static void the_first_entry_that_names_a_link_counts(void **state)
@@ -47,6 +48,19 @@ static void what_is_none_is_refused(void **state)
     }
 }
 
+static void a_home_that_no_unit_has_is_refused(void **state)
+{
+    (void)state;
+    struct lh_unit unit[] = {{.home = "asia"}, {.home = "europe"}};
+    const struct lh_units units = {.unit = unit, .count = LH_COUNT(unit)};
+    struct ps_terms t;
+    assert_int_equal(ps_terms_parse("*>x=1B,europe>x=1B,asia>y=@1", &t), LH_OK);
+    assert_int_equal(ps_terms_check(&t, &units), LH_OK);
+    assert_int_equal(ps_terms_parse("asia>x=1B,assia>africa=1B", &t), LH_OK);
+    assert_int_equal(ps_terms_check(&t, &units), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "coordinator.links: assia>africa: no unit"));
+}
+
 static void there_are_not_too_many(void **state)
 {
     (void)state;
@@ -63,6 +77,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_entry_that_names_a_link_counts),
         cmocka_unit_test(what_is_none_is_refused),
+        cmocka_unit_test(a_home_that_no_unit_has_is_refused),
         cmocka_unit_test(there_are_not_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
