@@ -545,6 +545,23 @@ static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
     rig_free(r);
 }
 
+static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words s = {.want = 1, .ahead = 1, .away = r->w[1].self.region, .closed = true};
+    say(r, 0, &s);
+    assert_int_equal(order(r, "move", 1, r->w[0].self.name), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "unit 1 does not reach worker"));
+    s.closed = false;
+    say(r, 0, &s);
+    assert_int_equal(order(r, "move", 1, r->w[0].self.name), LH_OK);
+    assert_int_equal(order(r, "pin", 3, r->w[1].self.region), LH_OK);
+    assert_int_equal(order(r, "move", 3, r->w[0].self.name), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "unit 3 is pinned to europe"));
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,6 +586,7 @@ int main(void)
         cmocka_unit_test(a_pinned_unit_is_for_its_region),
         cmocka_unit_test(a_pinned_unit_is_recalled_from_another_region),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
+        cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,9 +153,14 @@ static lh_err move(struct ps_coordinator *c, uint64_t unit, const char *name)
     if (!c->worker[w].live || ps_co_draining(c, &c->worker[w]))
         return lh_fail(LH_ERR_INVALID, "worker %s is not there to take it, or drains", name);
     LH_TRY(check_residency(c, unit, c->worker[w].region));
+    const char *pinned = ps_co_pinned(c, unit);
+    if (pinned && strcmp(pinned, c->worker[w].region) != 0)
+        return lh_fail(LH_ERR_INVALID, "unit %" PRIu64 " is pinned to %s", unit, pinned);
     if (!ps_co_may_train(c, unit, w))
-        return lh_fail(LH_ERR_INVALID, "unit %" PRIu64 " is pinned to %s", unit,
-                       ps_co_pinned(c, unit));
+        return lh_fail(LH_ERR_INVALID,
+                       "unit %" PRIu64 " does not reach worker %s now (`away` and `refused` of its "
+                       "row in the coordinator's status.json); its log says why",
+                       unit, name);
     if (c->lease[unit] == w + 1)
         return lh_fail(LH_ERR_INVALID, "unit %" PRIu64 " is leased to %s already", unit, name);
     if (c->lease[unit] != CO_FREE && c->begun[unit] != CO_WAITS)
