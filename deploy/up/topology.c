@@ -495,6 +495,9 @@ static LH_MUST lh_err read_scale(struct dp_topology *t)
         unsigned region;
         LH_TRY(read_table(t->parts, &scale_table, at, true, &read));
         const struct scale_entry *e = read;
+        if (e->at[strspn(e->at, "0123456789:")])
+            return lh_fail(LH_ERR_CONFIG, "%s:%u: at: \"%s\" is not valid, expected HH:MM", p->name,
+                           at->line, e->at);
         if (e->region[0]) LH_TRY(find_region(t, at->line, e->region, &region));
         int n = snprintf(t->scale + used, sizeof t->scale - used, "%s%s%s%s=%lld", used ? "," : "",
                          e->region, e->region[0] ? "@" : "", e->at, (long long)e->workers);
