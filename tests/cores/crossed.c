@@ -75,11 +75,10 @@ static void a_cap_is_hard(void **state)
     rig_free(r);
 }
 
-// A second run is in nobody's list of what is held; its tokens have to come all the same.
-static void a_second_run_counts_against_the_cap(void **state)
+// Asia has claimed all of its units, europe all but one, which it has begun. Asia has become fast,
+// and asks. Gives how many units it gets.
+static size_t run_twice(struct rig *r)
 {
-    (void)state;
-    struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
     struct words one = {.want = 1, .ahead = 1, .units_per_s = 0.1};
     for (uint32_t w = 0; w < 2; w++) assert_int_equal(say(r, w, &one).units, 1);
     rig_run(r, 2 * LH_SECOND);
@@ -94,12 +93,32 @@ static void a_second_run_counts_against_the_cap(void **state)
     b.begun[b.begins++] = its.unit[UNITS / 2 - 1];
     say(r, 1, &b);
     assert_true(ps_co_carried(r->coordinator, 1, "asia").coming == 0);
-    a.units_per_s = 1; // it has become fast
-    assert_int_equal(say(r, 0, &a).units, 1);
+    a.units_per_s = 1;
+    a.away = r->w[1].self.region;
+    return say(r, 0, &a).units;
+}
+
+// A second run is in nobody's list of what is held; its tokens have to come all the same.
+static void a_second_run_counts_against_the_cap(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
+    assert_int_equal(run_twice(r), 1);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_TWICE), 1);
     struct ps_co_carried is = ps_co_carried(r->coordinator, 1, "asia");
     assert_true(is.coming == BYTES && is.left == 1000 - BYTES);
     rig_free(r);
+}
+
+static void the_price_of_a_second_run_counts(void **state)
+{
+    (void)state;
+    static const char *const links[] = {"europe>asia=@1", "europe>asia=@1000000"}; // 77 s a unit
+    for (size_t i = 0; i < LH_COUNT(links); i++) {
+        struct rig *r = begin(links[i], (struct ps_co_links_conf){.price_s_by_gb = 600});
+        assert_int_equal(run_twice(r), i ? 0 : 1);
+        rig_free(r);
+    }
 }
 
 // The cap has room for a unit like the others of the pool, but not for its first one.
@@ -241,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_is_hard),
         cmocka_unit_test(a_second_run_counts_against_the_cap),
+        cmocka_unit_test(the_price_of_a_second_run_counts),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),

@@ -367,6 +367,20 @@ static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
            ps_co_may_train(c, u, a->w);
 }
 
+// As it is for a unit that is leased once: its price and language have to be made up for.
+static struct ps_balance_choice twice(const struct assigning *s, uint64_t unit, uint32_t from,
+                                      double there_s)
+{
+    const struct ps_coordinator *c = s->a->c;
+    double tokens = (double)ps_co_unit(c, unit)->tokens;
+    struct ps_balance_choice is = ps_balance_twice(&s->x->b, s->region, from, UINT64_MAX, tokens,
+                                                   ps_co_arrival_s(c, unit, s->a->w), there_s);
+    is.cost_s = ps_balance_cost_of(&s->x->b, ps_co_stock_pool(c, unit), s->region, tokens,
+                                   tokens * c->conf.units->token_bytes);
+    if (is.here_s + is.cost_s >= is.there_s) is.reason = PS_BALANCE_NOTHING;
+    return is;
+}
+
 static lh_err run_twice(struct assigning *s)
 {
     struct ps_coordinator *c = s->a->c;
@@ -379,9 +393,7 @@ static lh_err run_twice(struct assigning *s)
         double there = ends_s(c, v, 0);
         for (uint32_t at = c->worker[v].held.head; at; at = ps_co_stock_behind(c, at)) {
             if (!may_run_twice(s->a, at - 1) || !fits_cap(s, at - 1)) continue;
-            struct ps_balance_choice it = ps_balance_twice(
-                &s->x->b, s->region, region, UINT64_MAX, (double)ps_co_unit(c, at - 1)->tokens,
-                ps_co_arrival_s(c, at - 1, s->a->w), there);
+            struct ps_balance_choice it = twice(s, at - 1, region, there);
             if (!it.reason || it.there_s - it.here_s <= best.there_s - best.here_s) continue;
             best = it;
             unit = at - 1;

@@ -306,13 +306,20 @@ static bool may_have(const struct ps_balance *b, uint32_t pool, uint32_t r)
            (r == p->home || cap < 0 || cap >= unit_of(p, p->bytes));
 }
 
-double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t r)
+double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t r, double tokens,
+                          double bytes)
 {
     const struct ps_balance_pool *p = &b->pool[pool];
     bool foreign = r != p->home && !(p->languages & b->region[r].languages);
-    double language = foreign ? b->conf.affinity * seconds_of(b, r, unit_of(p, p->tokens)) : 0;
-    double gigabytes = r == p->home ? 0 : unit_of(p, p->bytes) / GIGA;
+    double language = foreign ? b->conf.affinity * seconds_of(b, r, tokens) : 0;
+    double gigabytes = r == p->home ? 0 : bytes / GIGA;
     return b->link[p->home][r].price * b->conf.price_s_by_gb * gigabytes + language;
+}
+
+double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t r)
+{
+    const struct ps_balance_pool *p = &b->pool[pool];
+    return ps_balance_cost_of(b, pool, r, unit_of(p, p->tokens), unit_of(p, p->bytes));
 }
 
 // When a unit of the pool would end here: it has to arrive, and what is held is trained before it.

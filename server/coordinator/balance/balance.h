@@ -121,6 +121,9 @@ uint32_t ps_balance_window(const struct ps_balance *b);
 double ps_balance_arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes);
 // The cost there of a unit of the pool, beside its time: price and language, as seconds.
 double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t region);
+// The same of a unit of so many tokens and bytes, whatever the pool has left.
+double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t region, double tokens,
+                          double bytes);
 void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out);
 // The next unit of this region, which has room for one. `plan`: of this state, or for
 // PS_BALANCE_STATIC what is left of the shares at the start.
