@@ -3,6 +3,7 @@
 // 40 units of 128 bytes, 20 of each.
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/coordinator/balance/assign.h"
@@ -96,6 +97,21 @@ static size_t run_twice(struct rig *r)
     a.units_per_s = 1;
     a.away = r->w[1].self.region;
     return say(r, 0, &a).units;
+}
+
+// Over its lives a worker may meet more homes than one life knows of: it is served all the same.
+static void a_worker_that_met_many_homes_is_served(void **state)
+{
+    (void)state;
+    struct rig *r = begin("", (struct ps_co_links_conf){0});
+    struct ps_co_worker *w = &r->coordinator->worker[0];
+    w->crossing = calloc(LH_AWAY_MAX, sizeof *w->crossing);
+    assert_non_null(w->crossing);
+    for (; w->crossings < LH_AWAY_MAX; w->crossings++) w->crossing[w->crossings].home = 100;
+    struct words s = fast(r);
+    s.arrived_bytes = 300;
+    assert_true(say(r, 0, &s).units > 0);
+    rig_free(r);
 }
 
 // A second run is in nobody's list of what is held; its tokens have to come all the same.
@@ -259,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cap_is_hard),
+        cmocka_unit_test(a_worker_that_met_many_homes_is_served),
         cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(the_price_of_a_second_run_counts),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
