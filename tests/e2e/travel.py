@@ -18,13 +18,13 @@ from world import check, until
 SPEED = 2500  # tokens/s
 
 
-def stay(world):
-    """Every other unit of europe may not leave. Gives their numbers."""
+def stay(world, home="europe"):
+    """Every other unit of that home may not leave. Gives their numbers."""
     path = world.path("data", "units.json")
     with open(path, encoding="utf-8") as file:
         manifest = json.load(file)
     for unit in manifest["units"]:
-        unit["may_leave"] = unit["home"] != "europe" or unit["id"] % 2 == 0
+        unit["may_leave"] = unit["home"] != home or unit["id"] % 2 == 0
     with open(path, "w", encoding="utf-8") as file:
         json.dump(manifest, file)
     world.read_units()

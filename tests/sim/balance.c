@@ -44,6 +44,12 @@ static void order(struct sim *s, const char *what, uint64_t unit, const char *to
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
+// What no cap binds is not ordered where caps are judged (links.c).
+static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *to)
+{
+    if (!s->conf.faults.links) order(s, what, unit, to);
+}
+
 // Nobody holds the balancer any more; asked again and again, for the coordinator may be down.
 static void let_go(void *arg)
 {
@@ -66,10 +72,10 @@ static void some_order(void *arg)
     }
     switch (draw(s, 8)) {
     case 0: order(s, "freeze", 0, ""); break;
-    case 1: order(s, "pin", unit, w->region); break;
+    case 1: by_hand(s, "pin", unit, w->region); break;
     case 2: order(s, "unpin", unit, ""); break;
     case 3:
-    case 4: order(s, "move", unit, w->name); break;
+    case 4: by_hand(s, "move", unit, w->name); break;
     default: order(s, "thaw", 0, ""); break;
     }
     lh_fake_at(s->world, (int64_t)(50 + draw(s, 900)) * LH_MS, some_order, s);

@@ -10,6 +10,7 @@
 
 #include "common/env/env_fake.h"
 #include "common/net/mem/transport_mem.h"
+#include "server/coordinator/balance/terms.h"
 #include "server/core.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/synthetic.h"
@@ -23,7 +24,8 @@ enum {
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
     SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
 };
-enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_CUTS_MAX = 4096 };
+enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_UNIT_BYTES = 2 * SIM_UNIT_TOKENS };
+enum { SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
 // Refusals in turn of one worker and shard: more are a livelock (ten are never seen).
 enum { SIM_REFUSED_MAX = 50 };
@@ -146,7 +148,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // others, and silence and deadlines are bounded by what each reports of its path; `disks` loses and
 // damages servers' disks more often, where `disk_loss` and `damage` are on; `full_target` lets the
 // target of a move begin anew on a full disk (targets.c), where `move` is on; with `travel` workers
-// have their own region's files alone, and givers of the others' fail (travel.c).
+// have their own region's files alone, and givers of the others' fail (travel.c); with `links` there
+// are caps on what may travel (links.c).
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -185,7 +188,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     APART(move)                                                                                    \
     APART(slow)                                                                                    \
     OWN_APART(balance)                                                                             \
-    OWN_APART(travel)
+    OWN_APART(travel)                                                                              \
+    OWN_APART(links)
 
 struct sim_faults {
 #define FIELD(name) bool name;
@@ -240,6 +244,8 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t given_up; // workers, for their silence, where bounds follow from paths
     // Units that travelled, that were refused to a worker alone, and begun ones that it gave back.
     uint64_t travelled, refused_units, begun_back;
+    // Bytes of units over links with a cap, and how many of these had no room for another one.
+    uint64_t crossed, full_links;
 };
 
 // Turn of a fault with a stream of its own.
@@ -256,6 +262,13 @@ struct sim_ambush {
     int64_t until, lasts; // the end of this stage; how long its disk is full, ns
     bool cut, workers;    // it loses its power before there is room; all workers die, too
     bool damaged;         // it was seen to start on the damaged file
+};
+
+// Bytes that crossed one link, from a home to a worker's region (links.c).
+struct sim_crossed {
+    uint64_t bytes;  // of units that came, whole and right
+    uint64_t again;  // of these, what had come to the same worker before
+    uint64_t untold; // the most that no request had told of when the worker died
 };
 
 // Image of a directory (copies.c).
@@ -276,6 +289,13 @@ struct sim {
     bool epochs_named;                 // the workers' settings say so many, and not 0
     struct ps_co_balance_conf balance; // the coordinator's rule, in all its lives
     bool caches;                       // workers keep what travelled over their lives
+    struct {
+        struct ps_terms terms;
+        struct ps_co_links_conf conf;
+        double cap[SETUP_REGIONS][SETUP_REGIONS]; // bytes; < 0: none
+        struct sim_crossed crossed[SETUP_REGIONS][SETUP_REGIONS];
+        bool came[SIM_WORKERS][SIM_UNITS];
+    } links;
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
@@ -388,6 +408,13 @@ int64_t sim_travel_delay(const struct sim *s, enum lh_rpc rpc, const char *to);
 void sim_strike_travel(struct sim *s);
 void sim_travel_end(struct sim *s);
 void sim_travel_free(struct sim_node *n);
+// Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's tokens
+// arrived at a worker; a worker is about to lose its memory.
+void sim_choose_links(struct sim *s);
+void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens, size_t bytes);
+void sim_links_death(struct sim_node *n);
+void sim_judge_links(struct sim *s); // at any moment
+void sim_links_count(struct sim *s); // in the end
 // Copies of directories (copies.c): put back at a later start, or served by another process.
 void sim_strike_rollback(struct sim *s);
 void sim_owner_ends(const struct sim_node *n); // before its memory goes
@@ -412,7 +439,8 @@ static inline uint64_t sim_below(struct sim *s, uint64_t n)
 {
     return lh_fake_random(s->world) % n;
 }
-// (cluster.c, faults.c, disks.c)
+// (lives.c, faults.c, disks.c)
+void sim_make_node(struct sim *s, uint32_t at, enum sim_kind kind, uint32_t index); // not started
 LH_MUST lh_err sim_server_start(struct sim_node *n);
 void sim_node_bury(struct sim_node *n, bool power);
 void sim_make_zombie(struct sim *s);

@@ -406,6 +406,7 @@ void sim_look(struct sim *s)
 {
     sim_read_store(s);
     sim_judge_stock(s);
+    sim_judge_links(s);
     for (uint32_t k = 0; k < s->shards; k++) {
         look_at_owners(s, k);
         look_at_stable(s, k);
@@ -445,4 +446,5 @@ void sim_judge(struct sim *s)
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);
+    sim_judge_links(s);
 }

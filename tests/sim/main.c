@@ -147,6 +147,12 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
             "given back\n",
             (unsigned long long)met.travelled, (unsigned long long)met.refused_units,
             (unsigned long long)met.begun_back);
+    if (conf.faults.links)
+        printf("%llu bytes crossed links with a cap, %llu of them had no room for another unit\n",
+               (unsigned long long)met.crossed, (unsigned long long)met.full_links);
+    bool uncrossed = conf.faults.links && (!conf.faults.travel || seeds >= 100) &&
+                     !(met.crossed && met.full_links);
+    if (uncrossed) printf("sim: no link with a cap was full in all these seeds; is travel on?\n");
     bool untravelled =
         conf.faults.travel && ((seeds >= 100 && !(met.travelled && met.refused_units)) ||
                                (seeds >= 300 && !met.begun_back)); // once in twenty seeds
@@ -170,7 +176,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
     bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
-                untravelled;
+                untravelled || uncrossed;
     return failed || none ? 1 : 0;
 }
 
@@ -262,6 +268,8 @@ static const struct {
     {"unit_unchecked", "travel", NULL, ANY},
     {"here_early", "travel", NULL, ANY},
     {"given_up_claimed", "travel,kill,worker_kill", NULL, ANY},
+    {"cap_forgets_coming", "travel,links", NULL, ANY},
+    {"cap_forgets_crossed", "travel,links,coordinator,worker_kill", NULL, ANY},
 };
 
 // Failpoints in whose family nothing is planted: a process that dies there would prove little.

@@ -81,6 +81,21 @@ static void take_shard_row(struct sim_stored *s, const struct row *r, struct lh_
     shard->move_target = lh_get_u64(c);
 }
 
+// crossed/<worker, 16 hex>/<home>
+static void take_crossed(struct sim_stored *s, const struct row *r, struct lh_cursor *c)
+{
+    uint64_t worker = tail_number(r->key, 16), home = tail_number(strchr(r->key, '/') + 1, 10);
+    uint64_t bytes = lh_get_u64(c);
+    uint32_t i = 0;
+    while (i < s->crossings && (s->crossed[i].worker != worker || s->crossed[i].home != home)) i++;
+    LH_ASSERT(i < SIM_STORED_CROSSED);
+    if (i == s->crossings) s->crossings++;
+    s->unreadable |= bytes < s->crossed[i].bytes;
+    s->crossed[i].worker = worker;
+    s->crossed[i].home = home;
+    s->crossed[i].bytes = bytes;
+}
+
 static void take_row(struct sim_stored *s, const struct row *r)
 {
     struct lh_cursor c = lh_cursor(r->value);
@@ -95,6 +110,8 @@ static void take_row(struct sim_stored *s, const struct row *r)
         memcpy(s->plan, r->value.data, r->value.len);
     } else if (!strncmp(r->key, "worker/", 7)) {
         take_worker(s, &c);
+    } else if (!strncmp(r->key, "crossed/", 8)) {
+        take_crossed(s, r, &c);
     } else if (strchr(r->key, '/')) {
         take_shard_row(s, r, &c);
     }
@@ -172,6 +189,14 @@ uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker)
 {
     for (uint32_t i = 0; i < s->workers; i++)
         if (s->worker[i].id == worker) return s->worker[i].granted;
+    return 0;
+}
+
+uint64_t sim_stored_crossed(const struct sim_stored *s, uint64_t worker, uint64_t home)
+{
+    for (uint32_t i = 0; i < s->crossings; i++)
+        if (s->crossed[i].worker == worker && s->crossed[i].home == home)
+            return s->crossed[i].bytes;
     return 0;
 }
 

@@ -1,13 +1,15 @@
 // The coordinator's store as its disk holds it: a reading of the judge's own.
 //
 // The bytes are those of server/coordinator/store.h, the rows those of member.c,
-// coordinator.c, plan.c, owners/insync.c, owners/epochs.c and owners/move.c beside it.
+// coordinator.c, plan.c, owners/insync.c, owners/epochs.c, owners/move.c and balance/crossed.c beside
+// it.
 #ifndef SIM_STORED_H
 #define SIM_STORED_H
 
 #include "common/base/buf.h"
 
 enum { SIM_STORED_UNITS = 64, SIM_STORED_WORKERS = 16, SIM_STORED_SHARDS = 4 };
+enum { SIM_STORED_CROSSED = 64 };
 
 struct sim_point {
     uint64_t epoch, version;
@@ -34,6 +36,10 @@ struct sim_stored {
         uint32_t granted;
     } worker[SIM_STORED_WORKERS];
     uint32_t workers;
+    struct { // bytes of a home's units that came to a worker
+        uint64_t worker, home, bytes;
+    } crossed[SIM_STORED_CROSSED];
+    uint32_t crossings;
     struct sim_stored_shard shard[SIM_STORED_SHARDS];
     uint8_t plan[512];
     size_t plan_bytes;
@@ -44,6 +50,7 @@ struct sim_stored {
 void sim_stored_read(struct sim_stored *s, struct lh_span file);
 void sim_stored_free(struct sim_stored *s);
 uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker); // 0: nothing
+uint64_t sim_stored_crossed(const struct sim_stored *s, uint64_t worker, uint64_t home); // bytes
 uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard);    // the last; 0: none
 
 // An answer tells what held when its request was handled, and leaves with the end of the commit

@@ -16,7 +16,7 @@
 #include "common/format/tokens.h"
 #include "tests/sim/cluster.h"
 
-enum { UNIT_BYTES = 2 * SIM_UNIT_TOKENS, KEPT_UNITS = 6 };
+enum { UNIT_BYTES = SIM_UNIT_BYTES, KEPT_UNITS = 6 };
 static const char GOOD[] = "all.bin", BAD[] = "bad.bin", GONE[] = "gone.bin", FOLDER[] = "units";
 
 static uint64_t draw(struct sim *s, uint64_t n)
@@ -119,6 +119,7 @@ static lh_err keep(void *arg, uint64_t unit, const uint8_t *tokens, size_t bytes
             sim_fail(n->sim, "%s keeps damaged tokens of unit %" PRIu64, n->name, unit);
             break;
         }
+    if (n->sim->conf.faults.links) sim_links_arrived(n, unit, tokens, bytes);
     n->kept[unit] = true;
     n->cached[unit] = n->sim->caches;
     return LH_OK;

@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""Links with a cap and a price, languages, and residency, with real processes over loopback.
+
+A region without data trains units that travel to it: of asia's no more bytes than the link's cap,
+also over a kill of the coordinator, of europe's none that the policy would have to pay for, and
+none that may not leave. What a server sent is counted, not what the worker says that it got. Then a
+run in which a unit in a foreign language costs more than any wait: no region takes another's.
+"""
+import os
+import re
+import sys
+
+from loopback import (check_credit, check_replicas, end_all, end_workers, kill_and_see, nothing_left,
+                      play)
+from travel import given, stay
+from world import REGIONS, World, check, until
+
+SLOW, FAST = 500, 3000  # tokens/s
+UNIT = 2 << 10  # bytes, before lz4
+CAP = 6 * UNIT
+
+
+def of_link(coordinator, start, end):
+    """The balancer's row of this link; {} before there is one."""
+    rows = coordinator.status().get("balancer", {}).get("links", [])
+    return next((r for r in rows if (r["from"], r["to"]) == (start, end)), {})
+
+
+def sent(server):
+    return server.status().get("gives", {}).get("sent_bytes", 0)
+
+
+def decided(coordinator, home, worker):
+    """Units of this home that the policy gave to the worker, by the coordinator's log."""
+    pattern = rf"balance\.\w+ unit (\d+) of {home}\b.* goes to {worker} of"
+    return [int(unit) for unit in re.findall(pattern, coordinator.text())]
+
+
+def start(world, **more):
+    settings = {"coordinator.balance": "finish", "log.level": "debug"}
+    coordinator = world.coordinator(**settings, **more).start().listening()
+    gives = {"units.dir": world.path("data"), "log.level": "debug"}
+    servers = [world.server(0, coordinator, region="europe", **gives).start().listening(),
+               world.server(1, coordinator, region="asia", **gives).start().listening()]
+    return coordinator, servers
+
+
+def end(world, coordinator, servers, workers):
+    end_workers(coordinator, workers)
+    check_replicas(servers, workers)
+    check_credit(world, coordinator, servers)
+    end_all([coordinator, *servers])
+
+
+def run_caps(world):
+    staying = stay(world, "asia")
+    check(len(staying) > 10, "too few units stay")
+    coordinator, servers = start(world, **{
+        "coordinator.price_s_by_gb": 600,
+        "coordinator.links": f"asia>africa={CAP}B,europe>africa=@1000000"})  # 1200 s a unit
+    os.makedirs(world.path("empty"))
+    workers = [world.worker("asia", coordinator, **{"trainer.tokens_per_s": SLOW}).start(),
+               world.worker("europe", coordinator, **{"trainer.tokens_per_s": FAST}).start(),
+               world.worker("africa", coordinator, **{
+                   "trainer.tokens_per_s": FAST, "data.dir": world.path("empty"),
+                   "data.travel_bytes": "64 KiB"}).start()]
+    until("the link is full", lambda: of_link(coordinator, "asia", "africa").get("state") == "full")
+    kill_and_see(coordinator, workers[:2])
+    until("the link is full after a kill, too",
+          lambda: of_link(coordinator, "asia", "africa").get("state") == "full")
+    end_workers(coordinator, workers)
+    row, crossed = of_link(coordinator, "asia", "africa"), sent(servers[1])
+    check(CAP - UNIT < crossed <= CAP, f"{crossed} bytes were sent, the cap is {CAP}: {row}")
+    check(row["crossed_bytes"] == crossed, f"{crossed} bytes were sent, the row says {row}")
+    check(not staying & set(given(servers[1])), "it gave what may not leave")
+    check(decided(coordinator, "asia", "africa-0"), "the policy gave africa nothing")
+    check(not decided(coordinator, "europe", "africa-0"),
+          "what costs 1200 s went to a region that would end it a minute earlier")
+    end(world, coordinator, servers, workers)
+
+
+def run_languages(world):
+    coordinator, servers = start(world, **{"coordinator.affinity": 1000})
+    workers = [world.worker(region, coordinator, **{
+        "trainer.tokens_per_s": SLOW if region == "asia" else FAST}).start() for region in REGIONS]
+    end(world, coordinator, servers, workers)
+    moved = re.findall(r"balance\.\w+ unit \d+ of .*", coordinator.text())
+    check(not moved, f"units went to another language's region: {moved[:3]}")
+    for worker in workers:
+        own = sum(u["tokens"] for u in world.units if u["home"] == worker.region)
+        check(worker.last("tokens") <= own,
+              f"{worker.name} trained {worker.last('tokens')} tokens, its own are {own}")
+
+
+def run(world):
+    run_caps(world)
+    with World(world.build, units=24, keep=world.keep) as other:
+        run_languages(other)
+        nothing_left(other)
+
+
+if __name__ == "__main__":
+    sys.exit(play(__doc__, run, 90))

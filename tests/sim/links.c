@@ -1,0 +1,149 @@
+// Links: no fault, but caps of bytes and prices on the links over which units travel (`travel` has
+// to be on), languages, and in half of the seeds a floor of shared data. Leases follow the
+// balancer's policy, which alone heeds them; an operator neither pins nor moves units, for he is
+// not bound by a cap.
+//
+// A violation: more than its cap crossed a link. The judge counts by itself what came, whole and
+// right, with the bytes that a giver sends of it. Two things do not count, as
+// deploy/docs/balancer.md says:
+// - what came to the same worker before: it was damaged, broken off, or its worker began anew;
+// - what came so shortly before its worker died that no request told of it. The coordinator's disk
+//   says what was told.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/format/shrink.h"
+#include "tests/sim/judge.h"
+
+static uint64_t draw(struct sim *s, uint64_t n)
+{
+    return sim_draw(s, SIM_FAULT_links, n);
+}
+
+static uint32_t region_of(const char *name)
+{
+    uint32_t r = 0;
+    while (r < SETUP_REGIONS && strcmp(setup_region[r], name) != 0) r++;
+    LH_ASSERT(r < SETUP_REGIONS);
+    return r;
+}
+
+// ---------------------------------------------------------------- what is drawn
+
+// Of four links one has nothing, one a price, two have a cap of 0 to 9 units, and perhaps a price.
+static void choose_link(struct sim *s, uint32_t from, uint32_t to, char *text, size_t size)
+{
+    static const char *const price[] = {"", "@1", "@100000", "@1000000"}; // 77 s a unit
+    uint64_t kind = draw(s, 4), cap = draw(s, 9 * SIM_UNIT_BYTES);
+    uint64_t costs = draw(s, LH_COUNT(price));
+    size_t used = strlen(text);
+    s->links.cap[from][to] = kind < 2 ? -1 : (double)cap;
+    if (kind < 2) snprintf(text + used, size - used, ",%s>%s=%s", setup_region[from],
+                           setup_region[to], costs && kind ? price[costs] : "@0");
+    if (kind >= 2) snprintf(text + used, size - used, ",%s>%s=%lluB%s", setup_region[from],
+                            setup_region[to], (unsigned long long)cap, price[costs]);
+}
+
+void sim_choose_links(struct sim *s)
+{
+    static const double shares[] = {0, 0.25}, languages[] = {0, 0.5};
+    static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_FINISH,
+                                                 PS_BALANCE_WEIGHTED, PS_BALANCE_STATIC};
+    char text[2048] = "";
+    if (!s->conf.faults.links) return;
+    for (uint32_t from = 0; from < SETUP_REGIONS; from++)
+        for (uint32_t to = 0; to < SETUP_REGIONS; to++)
+            if (from != to) choose_link(s, from, to, text, sizeof text);
+    lh_err err = ps_terms_parse(text + 1, &s->links.terms);
+    LH_ASSERT(!err);
+    s->links.conf = (struct ps_co_links_conf){.terms = &s->links.terms,
+                                              .price_s_by_gb = 600,
+                                              .affinity = languages[draw(s, 2)],
+                                              .shared_floor = shares[draw(s, 2)]};
+    enum ps_balance_kind kind = kinds[draw(s, LH_COUNT(kinds))];
+    if (!s->conf.faults.balance) s->balance = (struct ps_co_balance_conf){true, kind};
+    if (!s->ride_out_ns) s->ride_out_ns = (draw(s, 3) ? 300 : 1) * LH_SECOND;
+    for (uint64_t u = 0; u < s->units.count; u++)
+        snprintf(s->units.unit[u].language, sizeof s->units.unit[u].language, "l%u",
+                 region_of(s->units.unit[u].home) / 2); // two regions share one
+    sim_happened(s, links);
+}
+
+// ---------------------------------------------------------------- what crossed
+
+// As a giver sends it: an lz4 frame where that is smaller.
+static uint64_t sent_bytes(const uint8_t *tokens, size_t bytes)
+{
+    struct lh_buf small = lh_buf(2 * bytes + 64);
+    lh_err err = lh_shrink(lh_span(tokens, bytes), &small);
+    uint64_t sent = !err && small.len ? small.len : bytes;
+    lh_buf_free(&small);
+    return sent;
+}
+
+void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens, size_t bytes)
+{
+    struct sim *s = n->sim;
+    uint32_t from = region_of(s->units.unit[unit].home), to = region_of(n->self.region);
+    struct sim_crossed *x = &s->links.crossed[from][to];
+    uint64_t sent = sent_bytes(tokens, bytes);
+    x->bytes += sent;
+    if (s->links.came[n->index][unit]) x->again += sent;
+    s->links.came[n->index][unit] = true;
+}
+
+// The coordinator's number of a home: they are in the order of their first units.
+static uint32_t number_of(const struct sim *s, uint32_t region)
+{
+    bool met[SETUP_REGIONS] = {false};
+    uint32_t number = 0;
+    for (uint64_t u = 0; u < s->units.count; u++) {
+        uint32_t is = region_of(s->units.unit[u].home);
+        if (is == region) return number;
+        number += !met[is];
+        met[is] = true;
+    }
+    return UINT32_MAX; // no unit is at home there
+}
+
+void sim_links_death(struct sim_node *n)
+{
+    struct sim *s = n->sim;
+    if (!s->conf.faults.links || n->kind != SIM_WORKER || !n->worker) return;
+    uint32_t to = region_of(n->self.region);
+    sim_read_store(s);
+    for (uint32_t from = 0; from < SETUP_REGIONS; from++) {
+        struct sim_crossed *x = &s->links.crossed[from][to];
+        uint64_t told = sim_stored_crossed(&s->judging->stored, s->judging->id[n->index],
+                                           number_of(s, from));
+        if (x->bytes > told + x->untold) x->untold = x->bytes - told;
+    }
+}
+
+void sim_judge_links(struct sim *s)
+{
+    for (uint32_t from = 0; s->conf.faults.links && from < SETUP_REGIONS; from++)
+        for (uint32_t to = 0; to < SETUP_REGIONS; to++) {
+            const struct sim_crossed *x = &s->links.crossed[from][to];
+            double cap = s->links.cap[from][to];
+            uint64_t excused = x->again + x->untold;
+            bool capped = from != to && cap >= 0;
+            if (capped && (double)x->bytes > cap + (double)excused)
+                sim_fail(s, "%llu bytes crossed from %s to %s, whose cap is %.0f; %llu are excused",
+                         (unsigned long long)x->bytes, setup_region[from], setup_region[to], cap,
+                         (unsigned long long)excused);
+        }
+}
+
+// Bytes over links with a cap, and how many of these links had no room for another unit.
+void sim_links_count(struct sim *s)
+{
+    for (uint32_t from = 0; s->conf.faults.links && from < SETUP_REGIONS; from++)
+        for (uint32_t to = 0; to < SETUP_REGIONS; to++) {
+            const struct sim_crossed *x = &s->links.crossed[from][to];
+            double cap = s->links.cap[from][to];
+            if (from == to || cap < 0) continue;
+            s->met.crossed += x->bytes;
+            s->met.full_links += x->bytes && (double)x->bytes + SIM_UNIT_BYTES > cap;
+        }
+}
