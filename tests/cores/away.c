@@ -113,6 +113,78 @@ static void a_unit_that_is_damaged_at_its_home_is_refused_alone(void **state)
     trip_over(t);
 }
 
+// ---------------------------------------------------------------- damaged files of its own
+
+enum { OWN = 5 }; // a unit of europe, as the worker is
+
+static void note_end(void *arg, lh_err err, const char *text)
+{
+    char *said = arg;
+    if (err != LH_ERR_KILLED) snprintf(said, LH_ERR_TEXT_BYTES, "%s", text);
+}
+
+// Starts a worker that can't read these units; *said: why it ended by itself.
+static void start_unread(struct trip *t, const bool *unread, char said[LH_ERR_TEXT_BYTES])
+{
+    struct wk_conf conf = rig_life_conf(t->r, &t->l, 200);
+    sim_trainer_unread(t->l.trainer, unread, t->units);
+    conf.travel = &t->travel;
+    conf.observer = &t->observer;
+    conf.log = t->log;
+    conf.queue_units = 10;
+    conf.fatal = note_end;
+    conf.fatal_arg = said;
+    said[0] = 0;
+    rig_life_start(&t->l, &conf);
+}
+
+// It is given back by its number; the worker goes on, and trains it when its file is mended.
+static void a_damaged_unit_of_its_own_is_given_back(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    const struct ps_coordinator *c = t->r->coordinator;
+    bool unread[TRIP_UNITS] = {[OWN] = true};
+    char said[LH_ERR_TEXT_BYTES];
+    start_unread(t, unread, said);
+    trip_run_until_credited(t, TRIP_UNITS - 1);
+    assert_int_equal(t->trained[OWN], 0);
+    assert_true(rig_said(t->r, "unit 5 of region europe can't be read here: sha256") > 0);
+    assert_int_equal(rig_said(t->r, "units.closed"), 0);
+    assert_true(trip_told(t, "refusals") > 0);
+    uint32_t named = 0;
+    for (int i = 0; i < 1200; i++) {
+        rig_run(t->r, 100 * LH_MS);
+        if (!ps_co_is_refused(c, OWN, 0)) continue;
+        named++;
+        assert_int_equal(c->lease[OWN], CO_FREE);
+        assert_false(ps_co_may_train(c, OWN, 0)); // another worker of its home may
+    }
+    assert_true(named > 100);
+    unread[OWN] = false;
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
+    assert_string_equal(said, "");
+    trip_over(t);
+}
+
+// Nothing was trained between them: the folder is another run's, say.
+static void three_in_a_row_end_the_worker(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    bool unread[TRIP_UNITS];
+    char said[LH_ERR_TEXT_BYTES];
+    for (uint32_t i = 0; i < TRIP_UNITS; i++) unread[i] = i % 2 == 1;
+    t->r->server->conf.units_dir = ""; // nothing comes from elsewhere either
+    start_unread(t, unread, said);
+    for (int i = 0; i < 600 && !said[0]; i++) rig_run(t->r, 100 * LH_MS);
+    assert_non_null(strstr(said, "sha256 is not the manifest's"));
+    assert_non_null(strstr(said, "is data.dir the run's?"));
+    assert_int_equal(rig_said(t->r, "can't be read here"), 2);
+    trip_over(t);
+}
+
 // Without leases ahead nothing is recalled; what is given back is free for others all the same.
 static void what_is_given_back_is_free_without_leases_ahead(void **state)
 {
@@ -262,6 +334,8 @@ int main(void)
         cmocka_unit_test(a_unit_that_the_giver_refuses_is_refused_alone),
         cmocka_unit_test(a_damaged_unit_is_refused_alone),
         cmocka_unit_test(a_unit_that_is_damaged_at_its_home_is_refused_alone),
+        cmocka_unit_test(a_damaged_unit_of_its_own_is_given_back),
+        cmocka_unit_test(three_in_a_row_end_the_worker),
         cmocka_unit_test(what_is_given_back_is_free_without_leases_ahead),
         cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),
         cmocka_unit_test(a_begun_unit_that_nobody_gives_is_given_back),

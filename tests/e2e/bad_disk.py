@@ -276,7 +276,31 @@ def full_from_the_start(world):
     check(coordinator.alive(), "the coordinator suffered")
 
 
-CASES = (corrupt_tail, corrupt_middle, lost_disk, damaged_store)
+def damaged_unit(world):
+    """A unit of the worker's own region is damaged on its disk: it is given back by its number, all
+    others are trained, and when its file is mended it is trained too."""
+    unit = next(u for u in world.units if u["home"] == "asia" and u["id"] > 3)
+    path = world.path("data", unit["file"])
+    at = 1024 + 2 * unit["from"] + 9  # a token has 2 bytes, a file a header of 1024
+    coordinator, servers = run(world)
+    flip(path, at)
+    worker = world.worker("asia", coordinator).start()
+    until("the worker says which unit it is", lambda: worker.says(
+        "WARN", "unit.away", f"unit {unit['id']} of region asia", "sha256", "restore the file",
+        "given back"))
+    until("all others are credited",
+          lambda: coordinator.status().get("credited") == len(world.units) - 1)
+    check(worker.alive(), "the worker ended")
+    until("its status has the unit's number", lambda: unit["id"] in worker.status().get(
+        "travel", {}).get("refused", []))
+    flip(path, at)
+    worker.must_end(120)
+    until("the run is over", lambda: coordinator.status().get("phase") == "ended")
+    check(coordinator.status()["credited"] == len(world.units), "a unit is missing")
+    check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
+
+
+CASES = (corrupt_tail, corrupt_middle, lost_disk, damaged_store, damaged_unit)
 MOUNTED = (full_disk, relieved, full_from_the_start)
 
 

@@ -14,6 +14,8 @@ struct synthetic {
     float *values;
     uint64_t count, step_ns, random;
     float quantum;
+    const bool *unread; // by unit of the data; NULL: all can be read
+    uint64_t units;
 };
 
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
@@ -53,6 +55,12 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
 {
     struct synthetic *s = (struct synthetic *)t;
     check_handed(t, in);
+    for (uint32_t i = 0; s->unread && i < in->pieces; i++) {
+        if (!s->unread[in->piece[i].unit % s->units]) continue;
+        out->unread = true;
+        out->unit = in->piece[i].unit;
+        return lh_fail(LH_ERR_CORRUPT, "sha256 is not the manifest's, the tokens changed");
+    }
     for (uint64_t i = 0; i < s->count; i++) {
         s->random = s->random * 6364136223846793005u + 1442695040888963407u;
         s->values[i] -= 0.25f * (float)(1 + (s->random >> 33) % 8);
@@ -90,6 +98,12 @@ static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tok
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)
 {
     ((struct synthetic *)t)->quantum = quantum;
+}
+
+void sim_trainer_unread(struct wk_trainer *t, const bool *unread, uint64_t units)
+{
+    ((struct synthetic *)t)->unread = unread;
+    ((struct synthetic *)t)->units = units;
 }
 
 struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms)

@@ -10,5 +10,7 @@
 struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms);
 // Progress in multiples of this as well, not only of a quarter. A power of two.
 void sim_trainer_quantum(struct wk_trainer *t, float quantum);
+// Units of the data whose files are damaged: a step of one fails. Borrows unread[units].
+void sim_trainer_unread(struct wk_trainer *t, const bool *unread, uint64_t units);
 
 #endif

@@ -177,13 +177,24 @@ static int64_t step_job(void *arg)
     return w->out.least_ns;
 }
 
+// A unit that can't be read is given back, and others are trained; the step changed nothing.
+static void step_failed(struct wk_worker *w)
+{
+    if (!w->out.unread || !wk_travel_unread(w, w->out.unit, w->step_error)) {
+        wk_fatal(w, w->step_error);
+        return;
+    }
+    if (w->phase >= LH_PHASE_DRAIN) wk_units_park(w);
+    wk_round_boundary(w);
+}
+
 static void step_done(void *arg)
 {
     struct wk_worker *w = arg;
     w->stepping = false;
     if (w->stopped) return;
     if (w->step_error) {
-        wk_fatal(w, w->step_error);
+        step_failed(w);
         return;
     }
     uint64_t tokens = 0;

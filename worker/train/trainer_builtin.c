@@ -73,8 +73,25 @@ static uint64_t data_of(const struct builtin *b, uint64_t unit)
     return unit % wk_loader_units(b->conf.loader);
 }
 
+// The tokens of one piece; *out says which unit could not be read.
+static lh_err read_piece(struct builtin *b, const struct wk_piece *piece, size_t n,
+                         struct wk_step_out *out)
+{
+    size_t length = b->conf.sequence;
+    for (uint64_t at = 0; at < piece->tokens; at += length, n++) {
+        lh_err err = wk_loader_read(b->conf.loader, data_of(b, piece->unit), piece->offset + at,
+                                    length, b->ids + n * (length + 1));
+        if (!err) continue;
+        out->unread = true;
+        out->unit = piece->unit;
+        return err;
+    }
+    return LH_OK;
+}
+
 // The pieces' tokens as sequences, each with the id after it, in ids.
-static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t *sequences)
+static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, struct wk_step_out *out,
+                          size_t *sequences)
 {
     size_t length = b->conf.sequence, room = (size_t)b->conf.batch * b->conf.accumulate, n = 0;
     for (uint32_t p = 0; p < in->pieces; p++) {
@@ -84,9 +101,8 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, size_t
                            "piece of %" PRIu64 " tokens of unit %" PRIu64
                            ": whole sequences of %zu, %zu of them left in this step",
                            piece->tokens, piece->unit, length, room - n);
-        for (uint64_t at = 0; at < piece->tokens; at += length, n++)
-            LH_TRY(wk_loader_read(b->conf.loader, data_of(b, piece->unit), piece->offset + at,
-                                  length, b->ids + n * (length + 1)));
+        LH_TRY(read_piece(b, piece, n, out));
+        n += piece->tokens / length;
     }
     if (n == 0) return lh_fail(LH_ERR_INVALID, "a step without tokens");
     *sequences = n;
@@ -198,7 +214,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     struct wk_gathered sum;
     *out = (struct wk_step_out){0};
     if (in->norms) LH_TRY(prepare_norms(b));
-    LH_TRY(read_pieces(b, in, &sequences));
+    LH_TRY(read_pieces(b, in, out, &sequences));
     const struct wk_update update = update_of(b, in);
     LH_TRY(accumulate(b, sequences, &update, &sum));
     LH_TRY(norm_of(b, &sum, update.step, in->norms, &out->grad_norm));

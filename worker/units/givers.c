@@ -135,7 +135,7 @@ json_t *wk_travel_status(const struct wk_worker *w)
                                                    h->closed, "givers", (int)h->givers, "mbit_s",
                                                    h->bytes_per_s.mean * 8e-6));
     }
-    if (!json_array_size(homes)) {
+    if (!json_array_size(homes) && !(t && t->count.refusals)) {
         json_decref(homes);
         return NULL;
     }

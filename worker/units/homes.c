@@ -12,6 +12,9 @@
 // 4. A unit that is begun is given back where it is refused, or where its home was closed GIVE_UP
 //    times in a row. How far it was trained is kept: if it comes back it goes on from there.
 //    Another worker trains it from its start; the first claim in its shard's log credits it, once.
+// 5. A unit whose file is here, but damaged, is refused as one that did not come: one of the
+//    worker's own region, too. Several in a row, with nothing trained between them, are the
+//    folder's fault, and end the worker.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +24,7 @@
 
 enum {
     REFUSALS = 3, // units refused for the first time, in a row, that close their home
+    UNREADS = 3,  // units found damaged for the first time, in a row, that end the worker
     GIVE_UP = 3,  // closings in a row after which begun units are given back
     DOUBLINGS = 5,
 };
@@ -45,28 +49,30 @@ static struct wk_travel_home *home_of(const struct wk_worker *w, const struct wk
 
 static bool must_go(const struct wk_worker *w, const struct wk_queued *q)
 {
+    if (wk_travel_is_refused(w, q->unit % w->conf.units->count)) return true;
     const struct wk_travel_home *h = q->here ? NULL : home_of(w, q);
     if (!h) return false;
-    if (wk_travel_is_refused(w, q->unit % w->conf.units->count)) return true;
     return h->closed && (h->closings >= GIVE_UP || !wk_units_begun(w, q));
 }
 
 static void leave(struct wk_worker *w, const struct wk_queued *q)
 {
     struct wk_travel_home *h = home_of(w, q);
+    struct wk_trainer *t = w->conf.trainer;
+    if (q->announced && t && t->ops->announce) t->ops->announce(t, q->unit, false);
     if (q->done) {
         w->travel->count.given_up++;
         lh_log_peer(w->conf.log, LH_WARN, "unit.given_up",
                     "unit %" PRIu64 " of region %s is trained up to token %" PRIu64 " of %" PRIu64
                     ", and the rest of it does not come: it is given back, and others may train it "
                     "from its start",
-                    q->unit, h->region, q->done, q->tokens);
+                    q->unit, lh_units_at(w->conf.units, q->unit)->home, q->done, q->tokens);
         wk_units_keep_position(w, q->unit, q->done);
         if (LH_BUG("given_up_claimed")) wk_units_finished(w, q->unit, 0);
     }
     w->returned[w->returned_count++] = q->unit;
     w->travel->count.returned++;
-    h->returned++;
+    if (h) h->returned++;
 }
 
 // Units that can't come leave the queue, and are listed for the next request.
@@ -169,24 +175,56 @@ bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit)
     return r && !r->open;
 }
 
+// Is asked for again after a pause.
+static void note(struct wk_worker *w, struct wk_travel_refused *r, const char *what,
+                 const char *why)
+{
+    int64_t wait = pause_ns(r->times++);
+    r->open = false;
+    r->open_ns = lh_now(w->conf.env) + wait;
+    lh_log_peer(w->conf.log, LH_WARN, "unit.away",
+                "unit %" PRIu64 " of region %s %s: %s; it is given back, and asked for again in "
+                "%" PRId64 " s",
+                r->unit, w->conf.units->unit[r->unit].home, what, why, wait / LH_SECOND);
+}
+
 void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit, const char *why)
 {
     struct wk_travel_refused *r = row_of(w->travel, unit);
     w->travel->count.refusals++;
     if (!r || !r->times) h->refusals++;
-    if (r) {
-        int64_t wait = pause_ns(r->times++);
-        r->open = false;
-        r->open_ns = lh_now(w->conf.env) + wait;
-        lh_log_peer(w->conf.log, LH_WARN, "unit.away",
-                    "unit %" PRIu64 " of region %s does not reach this worker: %s; it is given "
-                    "back, and asked for again in %" PRId64 " s",
-                    unit, h->region, why, wait / LH_SECOND);
-    }
+    if (r) note(w, r, "does not reach this worker", why);
     if (!r || h->refusals >= REFUSALS)
         wk_travel_close_home(w, h, why);
     else
         hand_back(w);
+}
+
+static bool too_many(struct wk_worker *w, bool first)
+{
+    struct wk_travel *t = w->travel;
+    if (t->unread_steps != w->count.steps) t->unread = 0;
+    t->unread_steps = w->count.steps;
+    t->unread += first;
+    return t->unread >= UNREADS;
+}
+
+bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err)
+{
+    struct wk_travel *t = w->travel;
+    char why[WK_TRAVEL_TEXT_BYTES];
+    if (!t || (err != LH_ERR_CORRUPT && err != LH_ERR_IO)) return false;
+    snprintf(why, sizeof why, "%s", lh_err_text(err));
+    struct wk_travel_refused *r = row_of(t, unit % w->conf.units->count);
+    if (!r || too_many(w, !r->times)) {
+        (void)lh_fail(err, "%s; it is not the only one: is data.dir the run's?", why);
+        return false;
+    }
+    t->count.refusals++;
+    note(w, r, "can't be read here", why);
+    hand_back(w);
+    wk_travel_look(w); // for the end of its pause
+    return true;
 }
 
 void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit)

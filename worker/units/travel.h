@@ -37,6 +37,10 @@ void wk_travel_free(struct wk_worker *w);
 void wk_travel_look(struct wk_worker *w);
 // Takes what can't come now out of the queue, and lists it for the lease request that is made next.
 void wk_travel_give_back(struct wk_worker *w);
+// A step found that a unit of the run, whose file is here, can't be read. True: it is damaged, is
+// given back by its number and asked for again later. False: the error is another one, or three
+// units in a row were damaged with nothing trained between them, or nothing travels.
+bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err);
 // Tells in a lease request which homes are away; *m borrows that until the next call.
 void wk_travel_tell(struct wk_worker *w, struct Longhaul__V1__LeaseRequest *m);
 // The givers that its answer names.

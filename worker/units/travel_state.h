@@ -95,6 +95,8 @@ struct wk_travel {
     struct wk_travel_refused refused[LH_REFUSED_MAX];
     uint32_t refused_count;
     uint64_t told[LH_REFUSED_MAX]; // what a request says of them
+    uint32_t unread;               // units found damaged in a row, for the first time each
+    uint64_t unread_steps;         // steps that were made before the last of them
     struct {
         uint64_t units, bytes, wire_bytes, returned, given_up, failed, refusals;
     } count;

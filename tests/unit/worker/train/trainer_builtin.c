@@ -323,8 +323,10 @@ static void a_failed_step_changes_nothing(void **state)
     assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_INVALID);
     piece.tokens = 0;
     assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_INVALID);
-    piece = (struct wk_piece){10, 0, SEQUENCE};
+    assert_false(out.unread);
+    piece = (struct wk_piece){10 + wk_loader_units(&f->loader), 0, SEQUENCE};
     assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_NOT_FOUND);
+    assert_true(out.unread && out.unit == piece.unit);
     piece.unit = 0;
     assert_true(has_parameters(t, had, values));
     had[bad] = NAN;
