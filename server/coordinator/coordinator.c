@@ -17,6 +17,7 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"
@@ -45,7 +46,8 @@ static ps_co_load_fn *const LOADS[] = {
     ps_co_load_drains,  ps_co_load_trips,     ps_co_load_points,
     ps_co_load_epochs,  ps_co_load_insync,    ps_co_load_moves,
     ps_co_load_plan,    ps_co_load_live,      ps_co_load_status,
-    ps_co_load_decided, ps_co_load_crossed,   NULL,
+    ps_co_load_decided, ps_co_load_crossed,   ps_co_load_machines,
+    NULL,
 };
 
 static void on_timer(void *arg)

@@ -115,7 +115,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     uint32_t refused_count;
     struct ps_co_crossing *crossing; // LH_AWAY_MAX of them; NULL: nothing crossed
     uint32_t crossings;
-    struct lh_machine machine; // machine.c: as it said when it joined in this life
+    struct lh_machine machine; // machine.c: as it said when it joined last
     struct ps_co_pace pace;
     struct ps_co_held held;
     struct ps_co_wanted wanted;

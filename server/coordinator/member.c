@@ -216,12 +216,12 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     ps_co_say(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
               w->name, w->region, w->granted);
     w->live = true; // said now: the next tick would say that it is back
-    ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
+    err = ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);
-    if (!item || !list) {
-        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
+    if (err || !item || !list) {
+        ps_co_refuse(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__JoinReply out = LONGHAUL__V1__JOIN_REPLY__INIT;
         Longhaul__V1__Wire wire = lh_head_wire();

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/cadence.h"
+#include "server/coordinator/drain.h"
 #include "tests/cores/words.h"
 #include "worker/worker.h"
 
@@ -214,7 +216,17 @@ struct cuts {
     uint64_t count, together;
 };
 
-static struct cuts count_cuts(enum wk_stagger stagger)
+// The run stands still, or goes on.
+static void drain(struct rig *r, bool undo)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *found;
+    m.undo = undo;
+    assert_int_equal(ps_co_drain(r->coordinator, &m.base, &found), LH_OK);
+}
+
+// `dry`: of what comes after the worker had nothing to train for some seconds.
+static struct cuts count_cuts(enum wk_stagger stagger, bool dry)
 {
     struct rig *r = rig_new(1);
     struct rig_life l;
@@ -230,8 +242,10 @@ static struct cuts count_cuts(enum wk_stagger stagger)
     rig_life_start(&l, &conf);
     const struct wk_worker *w = l.worker;
     uint64_t cut[2] = {0, 0}, at[2] = {0, 0};
-    for (int i = 0; i < 10000; i++) {
+    for (int i = dry ? -8000 : 0; i < 10000; i++) {
+        if (i == -5000 || i == -2000) drain(r, i == -2000);
         rig_run(r, LH_MS);
+        if (i == -1) out = (struct cuts){0, 0};
         for (int k = 0; k < 2; k++) {
             if (w->shard[k].progress.cut_count == cut[k]) continue;
             cut[k] = w->shard[k].progress.cut_count;
@@ -245,12 +259,21 @@ static struct cuts count_cuts(enum wk_stagger stagger)
     return out;
 }
 
-// The peak of what a worker sends at one step is one shard's push, not that of all: until it runs
-// dry once, for then all shards are cut at one step, and again at those that follow.
+// The peak of what a worker sends at one step is one shard's push, not that of all.
 static void staggered_shards_are_not_pushed_at_one_step(void **state)
 {
     (void)state;
-    struct cuts on = count_cuts(WK_STAGGER_ON), off = count_cuts(WK_STAGGER_OFF);
+    struct cuts on = count_cuts(WK_STAGGER_ON, false), off = count_cuts(WK_STAGGER_OFF, false);
+    assert_true(on.count > 6 && off.count > 6);
+    assert_int_equal(on.together, 0);
+    assert_int_equal(off.together, off.count / 2);
+}
+
+// A worker that ran dry pushes all it has at one step; from then on its shards have their own again.
+static void what_ran_dry_is_staggered_again(void **state)
+{
+    (void)state;
+    struct cuts on = count_cuts(WK_STAGGER_ON, true), off = count_cuts(WK_STAGGER_OFF, true);
     assert_true(on.count > 6 && off.count > 6);
     assert_int_equal(on.together, 0);
     assert_int_equal(off.together, off.count / 2);
@@ -268,6 +291,7 @@ int main(void)
         cmocka_unit_test(the_base_has_stages),
         cmocka_unit_test(half_of_one_is_one),
         cmocka_unit_test(staggered_shards_are_not_pushed_at_one_step),
+        cmocka_unit_test(what_ran_dry_is_staggered_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,6 +102,37 @@ static void what_is_the_same_is_not(void **state)
     over(r);
 }
 
+static void start_again(struct rig *r)
+{
+    rig_settle(r);
+    struct lh_log *log = r->coordinator->conf.log;
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    r->coordinator->conf.log = log;
+}
+
+// The coordinator alone is restarted; its workers go on and do not join again.
+static void it_is_known_after_a_restart(void **state)
+{
+    (void)state;
+    struct rig *r = logged();
+    Longhaul__V1__Machine a = some_machine((char[]){"0.1.0"}, (char[]){"topk-sign"});
+    join(r, 0, &a);
+    start_again(r);
+    json_t *row = row_of(r, 0);
+    assert_string_equal(text_of(row, "version"), "0.1.0");
+    assert_string_equal(text_of(row, "system"), "Linux 6.1 x86_64");
+    assert_int_equal(json_integer_value(json_object_get(row, "processors")), 16);
+    assert_true(json_real_value(json_object_get(row, "memory_gib")) == 64);
+    json_decref(row);
+    join(r, 0, NULL); // and forgotten, where an older program came in its place
+    start_again(r);
+    row = row_of(r, 0);
+    assert_int_equal(json_object_size(row), 0);
+    json_decref(row);
+    over(r);
+}
+
 static void an_older_worker_tells_nothing(void **state)
 {
     (void)state;
@@ -166,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_differs_is_named),
         cmocka_unit_test(what_is_the_same_is_not),
+        cmocka_unit_test(it_is_known_after_a_restart),
         cmocka_unit_test(an_older_worker_tells_nothing),
         cmocka_unit_test(texts_of_a_peer_are_cut_and_printable),
         RIG_TEST(a_worker_tells_what_it_was_given),

@@ -13,6 +13,7 @@
 struct wk_progress {
     uint64_t tokens, steps;
     uint64_t cut_count;      // cuts of this process
+    bool in_turn;            // the last cut was at the shard's own step of a round (round.c)
     uint64_t held_steps;     // steps of this process that committed cuts hold
     double *residual_square; // [layout->extents], of the last cut that was measured; NULL: never
 };

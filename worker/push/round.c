@@ -89,15 +89,20 @@ static bool staggered(const struct wk_shard *s)
     return s->replica.ledger.plan.mode != LH_MODE_BSP;
 }
 
+// The shard's own step of a round. The first round, and the first one after all shards were cut
+// together, because there was nothing left to train, is as long as brings it to that step.
+static bool is_its_turn(const struct wk_worker *w, const struct wk_shard *s)
+{
+    if (s->progress.steps >= w->local_steps) return true;
+    return staggered(s) && !s->progress.in_turn && s->progress.steps && s->id &&
+           s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards;
+}
+
 static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
 {
     bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
     if (bsp && wk_round_pushed(s)) return false; // one push a round
-    if (s->progress.steps >= w->local_steps) return true;
-    // the first cuts are staggered, so that shards are pushed at different times
-    if (staggered(s) && s->progress.cut_count == 0 && s->progress.steps && s->id &&
-        s->progress.steps >= (w->local_steps * s->id + w->shards - 1) / w->shards)
-        return true;
+    if (is_its_turn(w, s)) return true;
     bool awaits = w->queued && !wk_units_any_here(w); // all that it has is on its way
     bool idle = awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
@@ -137,6 +142,7 @@ static lh_err cut_all(struct wk_worker *w)
         bool bsp = s->replica.ledger.plan.mode == LH_MODE_BSP;
         bool due = bsp && !staggered(s) ? together : cut_due(w, s);
         if (s->ended || !wk_may_cut(s) || !(due || (bsp && lags(w, s)))) continue;
+        s->progress.in_turn = is_its_turn(w, s);
         LH_TRY(wk_cut(s));
     }
     return LH_OK;

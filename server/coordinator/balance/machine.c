@@ -1,8 +1,11 @@
 // Machine: see machine.h.
 //
 // 1. Texts are a peer's: they are cut, and what is not printable ASCII becomes '?'.
-// 2. Nothing of it is stored: a worker says it anew with each join. After a restart of the
-//    coordinator alone it is not known until then.
+// 2. A worker says it with each join; it is stored, for a coordinator that is restarted alone.
+//
+// Store: machine/<worker, 16 hex> = version, system, processor, gpu, codec, cipher (strings),
+// processors u32, memory in bytes u64. A row is written where it differs from the one that is
+// there, and removed where an older worker tells nothing.
 #include "server/coordinator/balance/machine.h"
 
 #include <inttypes.h>
@@ -12,6 +15,8 @@
 
 #include "common/base/check.h"
 #include "server/coordinator/commit.h"
+
+static const char ROWS[] = "machine/";
 
 #define TEXT(key)                                                                                  \
     {                                                                                              \
@@ -82,16 +87,59 @@ static void say_differences(struct ps_coordinator *c, const struct ps_co_worker 
     lh_buf_free(&text);
 }
 
-void ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
-                        const Longhaul__V1__Machine *m)
+// ---------------------------------------------------------------- rows
+
+static const char *read_row(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+{
+    struct lh_machine m = {.processors = 0};
+    uint64_t worker;
+    if (!ps_co_row_number(name, 16, &worker)) return "has another name than machine/WORKER";
+    uint32_t i = ps_co_worker_index(c, worker);
+    if (i == c->workers) return "is of a worker that never joined";
+    for (size_t k = 0; k < LH_COUNT(TEXTS); k++)
+        lh_get_str(at, (char *)&m + TEXTS[k].at, TEXTS[k].size);
+    m.processors = lh_get_u32(at);
+    m.memory_bytes = lh_get_u64(at);
+    if (!at->failed) c->worker[i].machine = m;
+    return NULL;
+}
+
+lh_err ps_co_load_machines(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].machine = (struct lh_machine){{0}};
+    return ps_co_load_named(c, ROWS, read_row);
+}
+
+static lh_err store(struct ps_coordinator *c, const struct ps_co_worker *w, bool known)
+{
+    char key[40];
+    struct lh_span has = {0};
+    snprintf(key, sizeof key, "%s%016" PRIx64, ROWS, w->id);
+    bool there = ps_store_get(c->store, key, &has);
+    if (!known) return there ? ps_co_remove(c, key) : LH_OK;
+    struct lh_buf row = lh_buf(LH_SMALL_BYTES);
+    for (size_t i = 0; i < LH_COUNT(TEXTS); i++)
+        lh_put_str(&row, text_of(&w->machine, &TEXTS[i]));
+    lh_put_u32(&row, w->machine.processors);
+    lh_put_u64(&row, w->machine.memory_bytes);
+    lh_err err = lh_buf_err(&row);
+    if (!err && !(there && lh_span_equal(has, lh_buf_span(&row))))
+        err = ps_co_put(c, key, lh_buf_span(&row));
+    lh_buf_free(&row);
+    return err;
+}
+
+lh_err ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
+                          const Longhaul__V1__Machine *m)
 {
     w->machine = (struct lh_machine){.processors = 0};
-    if (!m) return;
+    if (!m) return store(c, w, false);
     const char *const said[] = {m->version, m->system, m->processor, m->gpu, m->codec, m->cipher};
     for (size_t i = 0; i < LH_COUNT(TEXTS); i++) take_text(&w->machine, &TEXTS[i], said[i]);
     w->machine.processors = m->processors;
     w->machine.memory_bytes = m->memory_bytes;
     if (w->machine.version[0]) say_differences(c, w);
+    return store(c, w, true);
 }
 
 // ---------------------------------------------------------------- what operators see
