@@ -146,6 +146,7 @@ static lh_err start_coordinator(struct node *n)
     conf.h_base = f->h_base;
     conf.dylu = true;
     conf.by_link = f->by_link;
+    conf.budget_tokens = (uint64_t)n->cluster->scene->tokens; // all that there is
     conf.balance.follows = f->follows;
     conf.balance.kind = f->kind;
     conf.plan.staleness_per_live = 4;

@@ -8,6 +8,7 @@
 #include "server/coordinator/balance/lease.h"
 #include "tests/cores/trip.h"
 #include "tests/cores/words.h"
+#include "tests/sim/synthetic.h"
 
 enum { BAD = 4 }; // a unit of asia
 

@@ -17,6 +17,7 @@ static struct rig *balanced(uint32_t units, enum ps_balance_kind kind)
 {
     struct rig *r = begun_run(units, 300 * LH_SECOND);
     r->coordinator->conf.balance = (struct ps_co_balance_conf){true, kind};
+    r->coordinator->conf.budget_tokens = (uint64_t)units * WORDS_TOKENS; // all that there is
     ps_co_balancer_free(r->coordinator);
     assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
     return r;

@@ -288,6 +288,7 @@ struct sim {
     uint32_t epochs;                   // data epochs, of SIM_UNITS / epochs units each
     bool epochs_named;                 // the workers' settings say so many, and not 0
     struct ps_co_balance_conf balance; // the coordinator's rule, in all its lives
+    uint64_t budget_tokens;            // the coordinator's; 0: every unit
     bool caches;                       // workers keep what travelled over their lives
     struct {
         struct ps_terms terms;

@@ -66,6 +66,7 @@ void sim_choose_links(struct sim *s)
     for (uint64_t u = 0; u < s->units.count; u++)
         snprintf(s->units.unit[u].language, sizeof s->units.unit[u].language, "l%u",
                  region_of(s->units.unit[u].home) / 2); // two regions share one
+    s->budget_tokens = draw(s, 2) ? (uint64_t)SIM_UNITS * SIM_UNIT_TOKENS : 0; // all that there is
     sim_happened(s, links);
 }
 

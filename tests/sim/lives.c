@@ -123,6 +123,7 @@ static lh_err start_coordinator(struct sim_node *n)
     conf.seed = s->conf.seed;
     conf.balance = s->balance;
     conf.links = s->links.conf;
+    conf.budget_tokens = s->budget_tokens;
     conf.dylu = true;
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;

@@ -13,7 +13,8 @@
 //    never less than it trains until it can have asked again. Beyond them it reserves units of its
 //    own region, and those that the plan or the floor of shared data gives it, as far as it trains
 //    until the planned end and within the time to ride out.
-//    A static split reserves nothing before the speeds of all live workers are known.
+//    A static split reserves nothing before the speeds of all live workers are known. The run's
+//    budget bounds what is leased anew; what is recalled, or runs twice, is in it already.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
 // 5. While an operator has frozen the balancer a worker gets free units of its own region alone.
@@ -107,16 +108,23 @@ static double trip_s(const struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- a free unit
 
+// The budget ends what is leased anew. A unit that another worker holds counts in it already.
+static bool within_budget(const struct ps_co_asking *a)
+{
+    return a->sum < a->budget;
+}
+
 static bool may_have(const struct ps_co_asking *a, uint64_t unit)
 {
-    return ps_co_is_free(a, unit) && ps_co_may_train(a->c, unit, a->w);
+    return within_budget(a) && ps_co_is_free(a, unit) && ps_co_may_train(a->c, unit, a->w);
 }
 
 // The first unit of the pool that is free for the worker; c->units: none.
 static uint64_t free_unit(const struct assigning *s, uint32_t pool)
 {
     const struct ps_coordinator *c = s->a->c;
-    if (ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w)) return c->units;
+    if (!within_budget(s->a) || ps_co_is_closed(c, c->stock.pool[pool].home, s->a->w))
+        return c->units;
     uint64_t slot = ps_co_stock_next(c, pool, 0);
     while (slot != PS_CO_NO_SLOT && !may_have(s->a, ps_co_stock_unit(c, slot)))
         slot = ps_co_stock_next(c, pool, slot + 1);
@@ -241,7 +249,7 @@ static bool wants_more(const struct assigning *s, bool reserve)
 {
     const struct ps_co_asking *a = s->a;
     size_t n = a->out->units + s->coming_units;
-    if (a->held >= PS_CO_HELD_MAX || a->sum >= a->budget || n >= LH_LEASES_MAX) return false;
+    if (a->held >= PS_CO_HELD_MAX || n >= LH_LEASES_MAX) return false;
     if (n < s->window) return true;
     return reserve && !s->too_soon && s->window == a->want && n < a->m->ahead &&
            (double)a->tokens + s->coming_tokens < s->limit;
@@ -322,7 +330,7 @@ static lh_err take_kept(struct assigning *s)
     lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     for (size_t i = 0; !err && i < n; i++) {
         bool room = s->a->held < PS_CO_HELD_MAX && s->a->out->units < LH_LEASES_MAX;
-        if (room && s->a->sum < s->a->budget && may_have(s->a, list[i]))
+        if (room && may_have(s->a, list[i]))
             err = ps_co_take(s->a, list[i]);
     }
     free(list);
@@ -429,5 +437,5 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     bool idle = !a->out->units && !s.coming_units && !c->frozen;
     if (idle && s.x->b.conf.kind == PS_BALANCE_STATIC)
         s.x->planned = false; // splits what is left over
-    return idle && a->sum < a->budget ? run_twice(&s) : LH_OK;
+    return idle ? run_twice(&s) : LH_OK;
 }

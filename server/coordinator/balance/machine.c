@@ -106,7 +106,7 @@ static const char *read_row(struct ps_coordinator *c, const char *name, struct l
 
 lh_err ps_co_load_machines(struct ps_coordinator *c)
 {
-    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].machine = (struct lh_machine){{0}};
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].machine = (struct lh_machine){.processors = 0};
     return ps_co_load_named(c, ROWS, read_row);
 }
 
