@@ -90,6 +90,20 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     rig_free(r);
 }
 
+// It has all units, and its speed is not known yet: it counts as fast as the one that asks, which
+// takes half of them.
+static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words unknown = {.want = 40, .ahead = LH_LEASES_MAX};
+    struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
+    assert_int_equal(say(r, 0, &unknown).units, 40);
+    assert_int_equal(say(r, 1, &slow).units, 0);
+    assert_in_range(say(r, 0, &unknown).recalls, 12, 20); // by a tenth earlier
+    rig_free(r);
+}
+
 static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w, uint32_t home)
 {
     struct heard h = say((struct rig *)(uintptr_t)r, w, s);
@@ -568,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
+        cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_leased_to_it),
         cmocka_unit_test(what_was_recalled_for_a_closed_home_is_free_for_others),
         cmocka_unit_test(a_transfer_counts_where_units_travel),

@@ -196,6 +196,28 @@ static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
     }
 }
 
+// The same where the other worker has reserved all: one is asked back for it.
+static void a_worker_without_a_speed_is_not_forgotten(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *links;
+        size_t least, most;
+    } rows[] = {{"*>asia=1GiB", 1, 1}, {"*>asia=100B", 0, 0}, {"*>asia=@1", 2, UNITS}};
+    for (size_t i = 0; i < LH_COUNT(rows); i++) {
+        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
+        struct words all = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.25};
+        struct words s = {
+            .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
+        assert_int_equal(say(r, 1, &all).units, UNITS);
+        for (int again = 0; again < 2; again++) {
+            assert_int_equal(say(r, 0, &s).units, 0);
+            assert_in_range(say(r, 1, &all).recalls, rows[i].least, rows[i].most);
+        }
+        rig_free(r);
+    }
+}
+
 // Europe trains for 80 s; asia is through after 10.
 static size_t taken_from_europe(const char *text, struct ps_co_links_conf links, bool languages)
 {
@@ -281,6 +303,7 @@ int main(void)
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
+        cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),
         cmocka_unit_test(a_price_counts_as_seconds),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
         cmocka_unit_test(a_floor_of_shared_data),

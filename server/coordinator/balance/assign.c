@@ -75,22 +75,24 @@ bool ps_co_assigns(const struct ps_co_asking *a)
 
 // ---------------------------------------------------------------- a worker's own time
 
-// Seconds until the worker ends what it has, and until its last push is decided.
-static double ends_s(const struct ps_coordinator *c, uint32_t worker, double more_tokens)
+// Seconds until the worker ends what it has, and until its last push is decided. One whose speed
+// is not known yet counts as fast as the one that asks: nothing says that it is slower.
+static double ends_s(const struct assigning *s, uint32_t worker)
 {
+    const struct ps_coordinator *c = s->a->c;
     const struct ps_co_worker *w = &c->worker[worker];
-    double speed = w->tokens_per_s > 0 ? w->tokens_per_s : 1;
-    double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens + more_tokens;
+    double speed = w->tokens_per_s > 0 ? w->tokens_per_s : c->worker[s->a->w].tokens_per_s;
+    double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens;
     double quiet = (double)(c->listener.ns - w->seen_ns) / LH_SECOND - QUIET_S;
     return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
 }
 
-// When the worker would end one more unit, which it has to wait for.
-static double here_s(const struct ps_coordinator *c, uint32_t worker, double tokens, double wait_s)
+// When the one that asks would end one more unit, which it has to wait for.
+static double here_s(const struct assigning *s, double tokens, double wait_s)
 {
-    const struct ps_co_worker *w = &c->worker[worker];
+    const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
     double trains = tokens / w->tokens_per_s + ps_co_exchange_s(w);
-    return fmax(ends_s(c, worker, 0) - ps_co_exchange_s(w), wait_s) + trains;
+    return fmax(ends_s(s, s->a->w) - ps_co_exchange_s(w), wait_s) + trains;
 }
 
 static double hysteresis(const struct ps_coordinator *c, uint32_t a, uint32_t b)
@@ -178,8 +180,8 @@ static bool gains(const struct assigning *s, uint32_t v, double tokens, double a
     const struct ps_coordinator *c = s->a->c;
     const struct ps_co_worker *w = &c->worker[s->a->w];
     double wait = ASK_S + trip_s(&c->worker[v]) + trip_s(w) + arrival_s;
-    to->here_s = here_s(c, s->a->w, tokens, wait);
-    to->there_s = ends_s(c, v, 0);
+    to->here_s = here_s(s, tokens, wait);
+    to->there_s = ends_s(s, v);
     return to->here_s + to->cost_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
 }
 
@@ -398,7 +400,7 @@ static lh_err run_twice(struct assigning *s)
     for (uint32_t v = 0; v < c->workers; v++) {
         uint32_t region = s->x->region_of[v];
         if (v == s->a->w || region == s->region || !c->worker[v].held.tokens[CO_BEGUN]) continue;
-        double there = ends_s(c, v, 0);
+        double there = ends_s(s, v);
         for (uint32_t at = c->worker[v].held.head; at; at = ps_co_stock_behind(c, at)) {
             if (!may_run_twice(s->a, at - 1) || !fits_cap(s, at - 1)) continue;
             struct ps_balance_choice it = twice(s, at - 1, region, there);

@@ -8,7 +8,8 @@
 //    longest, as many as let both end together. Only units that are not begun.
 // 4. Where the policy heeds caps of links (assign.c), this rule serves workers whose speed is not
 //    known. One that has nothing gets a unit over each link whose cap has room: else it would never
-//    train, and never be measured, where nothing lies in its region. Nothing is recalled over it.
+//    train, and never be measured, where nothing lies in its region. Where all are leased, one is
+//    recalled for it.
 // 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
 //    nothing is recalled.
 //
@@ -219,7 +220,25 @@ static lh_err lease_free(struct ps_co_asking *a, bool *none)
 
 // ---------------------------------------------------------------- levelling
 
-static void count_unit(const struct ps_co_asking *a, uint64_t u)
+// Bytes that may come to the worker from each home; < 0: its link has no cap. NULL: no memory.
+static double *left_of_all(const struct ps_co_asking *a)
+{
+    const struct ps_coordinator *c = a->c;
+    double *left = calloc(c->stock.homes ? c->stock.homes : 1, sizeof *left);
+    for (uint32_t h = 0; left && h < c->stock.homes; h++) left[h] = left_of(a, h);
+    return left;
+}
+
+// One unit at a time comes over a link with a cap.
+static bool may_cross(const struct ps_co_asking *a, uint64_t u, const double *left)
+{
+    const struct ps_coordinator *c = a->c;
+    double has = left[c->stock.pool[ps_co_stock_pool(c, u)].home];
+    double bytes = (double)ps_co_unit(c, u)->tokens * c->conf.units->token_bytes;
+    return has < 0 || (bytes <= has && !c->worker[a->w].wanted.units);
+}
+
+static void count_unit(const struct ps_co_asking *a, uint64_t u, const double *left)
 {
     struct ps_coordinator *c = a->c;
     if (!ps_co_may_lease(c, u) || c->begun[u] == CO_CLAIMED) return;
@@ -228,19 +247,20 @@ static void count_unit(const struct ps_co_asking *a, uint64_t u)
     bool moves = ps_co_wanted_elsewhere(c, u, holder);
     struct ps_co_worker *w = &c->worker[moves ? c->wanted_by[u] - 1 : holder];
     w->left_tokens += tokens;
-    if (!moves && w->gives && c->begun[u] == CO_WAITS && ps_co_may_train(c, u, a->w))
+    if (!moves && w->gives && c->begun[u] == CO_WAITS && ps_co_may_train(c, u, a->w) &&
+        may_cross(a, u, left))
         w->spare_tokens += tokens;
 }
 
 // Counts what every worker has left; units on their way to this one are its own.
-static void count_all(const struct ps_co_asking *a)
+static void count_all(const struct ps_co_asking *a, const double *left)
 {
     struct ps_coordinator *c = a->c;
     for (uint32_t i = 0; i < c->workers; i++)
         c->worker[i].left_tokens = c->worker[i].spare_tokens = 0;
     for (uint32_t i = 0; i < c->workers; i++)
         for (uint32_t at = c->worker[i].held.head; at; at = ps_co_stock_behind(c, at))
-            count_unit(a, at - 1);
+            count_unit(a, at - 1, left);
 }
 
 static double seconds_of(const struct ps_co_worker *w)
@@ -260,21 +280,21 @@ static struct ps_co_worker *busiest(const struct ps_co_asking *a)
     return out;
 }
 
-static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder, bool home)
+static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder, bool home,
+                       const double *left)
 {
     const struct ps_coordinator *c = a->c;
     return ps_co_may_lease(c, u) && c->begun[u] == CO_WAITS &&
            !ps_co_wanted_elsewhere(c, u, holder) && ps_co_is_home(c, u, a->w) == home &&
-           ps_co_may_train(c, u, a->w) &&
-           !ps_co_is_capped(c, c->stock.pool[ps_co_stock_pool(c, u)].home, a->w);
+           ps_co_may_train(c, u, a->w) && may_cross(a, u, left);
 }
 
 // Recalls what lets the busiest worker and this one end together. The last units go first: those
 // that are not read ahead. One of its own region is its own before another's is.
-static lh_err level(struct ps_co_asking *a)
+static lh_err level_by(struct ps_co_asking *a, const double *left)
 {
     struct ps_coordinator *c = a->c;
-    count_all(a);
+    count_all(a, left);
     struct ps_co_worker *w = &c->worker[a->w], *from = busiest(a);
     if (!from) return LH_OK;
     double slow = from->tokens_per_s > 0 ? from->tokens_per_s : 1;
@@ -288,13 +308,21 @@ static lh_err level(struct ps_co_asking *a)
     for (int home = 1; home >= 0; home--)
         for (size_t i = n; i-- && free_places;) {
             double tokens = (double)ps_co_unit(c, list[i])->tokens;
-            if (!may_recall(a, list[i], holder, home) || moved + tokens > most) continue;
+            if (!may_recall(a, list[i], holder, home, left) || moved + tokens > most) continue;
             ps_co_lease_want(c, list[i], a->w + 1);
             moved += tokens;
             free_places--;
         }
     free(list);
     return LH_OK;
+}
+
+static lh_err level(struct ps_co_asking *a)
+{
+    double *left = left_of_all(a);
+    lh_err err = left ? level_by(a, left) : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    free(left);
+    return err;
 }
 
 lh_err ps_co_level(struct ps_co_asking *a)
