@@ -86,7 +86,7 @@ static void a_damaged_unit_is_refused_alone(void **state)
     check_alone(t);
     assert_true(rig_said(t->r, "does not have the sha256") > 0);
     check_named(t);
-    // What was thrown away has crossed the link all the same.
+    // A damaged unit has crossed the link all the same.
     struct ps_co_carried is = ps_co_carried(t->r->coordinator, 0, "europe");
     assert_true(is.crossed > (double)trip_told(t, "wire_bytes"));
     trip_write_file(t);

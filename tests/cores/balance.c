@@ -100,7 +100,7 @@ static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
     struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
     assert_int_equal(say(r, 0, &unknown).units, 40);
     assert_int_equal(say(r, 1, &slow).units, 0);
-    assert_in_range(say(r, 0, &unknown).recalls, 12, 20); // by a tenth earlier
+    assert_in_range(say(r, 0, &unknown).recalls, 12, 20); // A tenth earlier is enough.
     rig_free(r);
 }
 

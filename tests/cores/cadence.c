@@ -269,7 +269,8 @@ static void staggered_shards_are_not_pushed_at_one_step(void **state)
     assert_int_equal(off.together, off.count / 2);
 }
 
-// A worker that ran dry pushes all it has at one step; from then on its shards have their own again.
+// A worker that ran dry pushes all it has at one step; from then on its shards have their own
+// again.
 static void what_ran_dry_is_staggered_again(void **state)
 {
     (void)state;

@@ -275,7 +275,7 @@ static void a_floor_of_shared_data(void **state)
     }
 }
 
-// What is leased ahead lets a coordinator be away; the floor is of that, too.
+// Leases ahead let a coordinator be away; the floor is of those, too.
 static void a_floor_does_not_end_leases_ahead(void **state)
 {
     (void)state;

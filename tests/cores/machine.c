@@ -125,7 +125,7 @@ static void it_is_known_after_a_restart(void **state)
     assert_int_equal(json_integer_value(json_object_get(row, "processors")), 16);
     assert_true(json_real_value(json_object_get(row, "memory_gib")) == 64);
     json_decref(row);
-    join(r, 0, NULL); // and forgotten, where an older program came in its place
+    join(r, 0, NULL); // An older program came in its place.
     start_again(r);
     row = row_of(r, 0);
     assert_int_equal(json_object_size(row), 0);

@@ -44,7 +44,7 @@ static void order(struct sim *s, const char *what, uint64_t unit, const char *to
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
-// What no cap binds is not ordered where caps are judged (links.c).
+// Pins and moves are not bound by caps: none is ordered where caps are judged (links.c).
 static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
     if (!s->conf.faults.links) order(s, what, unit, to);

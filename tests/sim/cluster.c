@@ -1,4 +1,5 @@
-// The cluster: one run, from its seed to the judge. Its nodes and their lives: lives.c. See cluster.h.
+// The cluster: one run, from its seed to the judge. Its nodes and their lives: lives.c. See
+// cluster.h.
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"

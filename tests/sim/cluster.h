@@ -148,8 +148,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // others, and silence and deadlines are bounded by what each reports of its path; `disks` loses and
 // damages servers' disks more often, where `disk_loss` and `damage` are on; `full_target` lets the
 // target of a move begin anew on a full disk (targets.c), where `move` is on; with `travel` workers
-// have their own region's files alone, and givers of the others' fail (travel.c); with `links` there
-// are caps on what may travel (links.c).
+// have their own region's files alone, and givers of the others' fail (travel.c); with `links`
+// there are caps on what may travel (links.c).
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -266,8 +266,8 @@ struct sim_ambush {
 
 // Bytes that crossed one link, from a home to a worker's region (links.c).
 struct sim_crossed {
-    uint64_t bytes;  // of units that came, whole and right
-    uint64_t again;  // of these, what had come to the same worker before
+    uint64_t bytes;  // Those of units that came, whole and right.
+    uint64_t again;  // Part of them: units that had come to the same worker before.
     uint64_t untold; // the most that no request had told of when the worker died
 };
 
@@ -409,13 +409,13 @@ int64_t sim_travel_delay(const struct sim *s, enum lh_rpc rpc, const char *to);
 void sim_strike_travel(struct sim *s);
 void sim_travel_end(struct sim *s);
 void sim_travel_free(struct sim_node *n);
-// Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's tokens
-// arrived at a worker; a worker is about to lose its memory.
+// Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's
+// tokens arrived at a worker; a worker is about to lose its memory.
 void sim_choose_links(struct sim *s);
 void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens, size_t bytes);
 void sim_links_death(struct sim_node *n);
-void sim_judge_links(struct sim *s); // at any moment
-void sim_links_count(struct sim *s); // in the end
+void sim_judge_links(struct sim *s); // Holds at any moment.
+void sim_links_count(struct sim *s); // Called in the end.
 // Copies of directories (copies.c): put back at a later start, or served by another process.
 void sim_strike_rollback(struct sim *s);
 void sim_owner_ends(const struct sim_node *n); // before its memory goes

@@ -30,7 +30,7 @@ static uint32_t region_of(const char *name)
 
 // ---------------------------------------------------------------- what is drawn
 
-// Of four links one has nothing, one a price, two have a cap of 0 to 9 units, and perhaps a price.
+// One link of four has nothing, one a price, two have a cap of 0 to 9 units, and perhaps a price.
 static void choose_link(struct sim *s, uint32_t from, uint32_t to, char *text, size_t size)
 {
     static const char *const price[] = {"", "@1", "@100000", "@1000000"}; // 77 s a unit
@@ -38,10 +38,12 @@ static void choose_link(struct sim *s, uint32_t from, uint32_t to, char *text, s
     uint64_t costs = draw(s, LH_COUNT(price));
     size_t used = strlen(text);
     s->links.cap[from][to] = kind < 2 ? -1 : (double)cap;
-    if (kind < 2) snprintf(text + used, size - used, ",%s>%s=%s", setup_region[from],
-                           setup_region[to], costs && kind ? price[costs] : "@0");
-    if (kind >= 2) snprintf(text + used, size - used, ",%s>%s=%lluB%s", setup_region[from],
-                            setup_region[to], (unsigned long long)cap, price[costs]);
+    if (kind < 2)
+        snprintf(text + used, size - used, ",%s>%s=%s", setup_region[from], setup_region[to],
+                 costs && kind ? price[costs] : "@0");
+    if (kind >= 2)
+        snprintf(text + used, size - used, ",%s>%s=%lluB%s", setup_region[from], setup_region[to],
+                 (unsigned long long)cap, price[costs]);
 }
 
 void sim_choose_links(struct sim *s)
@@ -115,8 +117,8 @@ void sim_links_death(struct sim_node *n)
     sim_read_store(s);
     for (uint32_t from = 0; from < SETUP_REGIONS; from++) {
         struct sim_crossed *x = &s->links.crossed[from][to];
-        uint64_t told = sim_stored_crossed(&s->judging->stored, s->judging->id[n->index],
-                                           number_of(s, from));
+        uint64_t told =
+            sim_stored_crossed(&s->judging->stored, s->judging->id[n->index], number_of(s, from));
         if (x->bytes > told + x->untold) x->untold = x->bytes - told;
     }
 }

@@ -1,5 +1,5 @@
-// Lives: what nodes are, how they start, end and come back, and why they may stop by themselves. See
-// cluster.h.
+// Lives: what nodes are, how they start, end and come back, and why they may stop by themselves.
+// See cluster.h.
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"

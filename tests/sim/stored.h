@@ -1,8 +1,8 @@
 // The coordinator's store as its disk holds it: a reading of the judge's own.
 //
 // The bytes are those of server/coordinator/store.h, the rows those of member.c,
-// coordinator.c, plan.c, owners/insync.c, owners/epochs.c, owners/move.c and balance/crossed.c beside
-// it.
+// coordinator.c, plan.c, owners/insync.c, owners/epochs.c, owners/move.c and balance/crossed.c
+// beside it.
 #ifndef SIM_STORED_H
 #define SIM_STORED_H
 
@@ -51,7 +51,7 @@ void sim_stored_read(struct sim_stored *s, struct lh_span file);
 void sim_stored_free(struct sim_stored *s);
 uint32_t sim_stored_granted(const struct sim_stored *s, uint64_t worker); // 0: nothing
 uint64_t sim_stored_crossed(const struct sim_stored *s, uint64_t worker, uint64_t home); // bytes
-uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard);    // the last; 0: none
+uint64_t sim_stored_epoch(const struct sim_stored *s, uint32_t shard); // the last; 0: none
 
 // An answer tells what held when its request was handled, and leaves with the end of the commit
 // that made that durable. So it is of a state that the newest commit left, replaced or came by, as

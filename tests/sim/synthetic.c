@@ -14,7 +14,7 @@ struct synthetic {
     float *values;
     uint64_t count, step_ns, random;
     float quantum;
-    const bool *unread; // by unit of the data; NULL: all can be read
+    const bool *unread; // Indexed by unit of the data. NULL: all can be read.
     uint64_t units;
 };
 

@@ -53,7 +53,7 @@ struct wk_step_out {
     double noise;     // ratio of noise.h while it holds the rate back; 0: it does not
     const struct wk_evaluated *evaluated; // the trainer's, until the next step; NULL: none was due
     bool unread;   // the step failed before it changed anything, for a unit that can't be read
-    uint64_t unit; // that unit, of the run
+    uint64_t unit; // Number of that unit of the run.
 };
 
 struct wk_renewal {

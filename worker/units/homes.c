@@ -223,7 +223,7 @@ bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err)
     t->count.refusals++;
     note(w, r, "can't be read here", why);
     hand_back(w);
-    wk_travel_look(w); // for the end of its pause
+    wk_travel_look(w); // It starts the timer that ends the pause.
     return true;
 }
 

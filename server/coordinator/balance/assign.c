@@ -332,8 +332,7 @@ static lh_err take_kept(struct assigning *s)
     lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     for (size_t i = 0; !err && i < n; i++) {
         bool room = s->a->held < PS_CO_HELD_MAX && s->a->out->units < LH_LEASES_MAX;
-        if (room && may_have(s->a, list[i]))
-            err = ps_co_take(s->a, list[i]);
+        if (room && may_have(s->a, list[i])) err = ps_co_take(s->a, list[i]);
     }
     free(list);
     return err;
@@ -360,9 +359,9 @@ static lh_err take_all(struct assigning *s)
     for (;;) {
         if (!wants_more(s, true)) return LH_OK;
         struct ps_balance_choice choice = choose(s);
-        bool may_reserve = choice.reason == PS_BALANCE_HOME ||
-                           choice.reason == PS_BALANCE_PLANNED ||
-                           choice.reason == PS_BALANCE_SHARED; // else the floor would end it
+        bool may_reserve =
+            choice.reason == PS_BALANCE_HOME || choice.reason == PS_BALANCE_PLANNED ||
+            choice.reason == PS_BALANCE_SHARED; // Without it the floor ends a reservation.
         if (!choice.reason || (is_reserved(s) && !may_reserve)) return LH_OK;
         LH_TRY(take_of(s, &choice));
     }

@@ -88,7 +88,7 @@ static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w,
     uint32_t home = ps_co_stock_home(c, a->region);
     if (!a->arrived_bytes || home == c->stock.homes) return LH_OK;
     struct ps_co_crossing *x = crossing_of(w, home);
-    if (!x && w->crossing) return LH_OK; // with so many homes caps count for nothing (view.h)
+    if (!x && w->crossing) return LH_OK; // Caps count for nothing then (view.h).
     if (!x) return lh_fail(LH_ERR_BUSY, "no memory for what crossed a link");
     uint64_t before = x->process == a->process ? x->seen : 0;
     if (a->arrived_bytes <= before) return LH_OK; // a late copy
@@ -128,8 +128,7 @@ static double coming_to(const struct ps_coordinator *c, const struct ps_co_worke
             tokens += ps_co_unit(c, at - 1)->tokens;
     for (uint32_t i = 0; i < c->seconds; i++) {
         const struct ps_co_second_lease *s = &c->second[i];
-        if (&c->worker[s->worker] == w &&
-            c->stock.pool[ps_co_stock_pool(c, s->unit)].home == home)
+        if (&c->worker[s->worker] == w && c->stock.pool[ps_co_stock_pool(c, s->unit)].home == home)
             tokens += ps_co_unit(c, s->unit)->tokens;
     }
     return (double)tokens * c->conf.units->token_bytes;

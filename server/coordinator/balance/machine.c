@@ -106,7 +106,8 @@ static const char *read_row(struct ps_coordinator *c, const char *name, struct l
 
 lh_err ps_co_load_machines(struct ps_coordinator *c)
 {
-    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].machine = (struct lh_machine){.processors = 0};
+    for (uint32_t i = 0; i < c->workers; i++)
+        c->worker[i].machine = (struct lh_machine){.processors = 0};
     return ps_co_load_named(c, ROWS, read_row);
 }
 
@@ -118,8 +119,7 @@ static lh_err store(struct ps_coordinator *c, const struct ps_co_worker *w, bool
     bool there = ps_store_get(c->store, key, &has);
     if (!known) return there ? ps_co_remove(c, key) : LH_OK;
     struct lh_buf row = lh_buf(LH_SMALL_BYTES);
-    for (size_t i = 0; i < LH_COUNT(TEXTS); i++)
-        lh_put_str(&row, text_of(&w->machine, &TEXTS[i]));
+    for (size_t i = 0; i < LH_COUNT(TEXTS); i++) lh_put_str(&row, text_of(&w->machine, &TEXTS[i]));
     lh_put_u32(&row, w->machine.processors);
     lh_put_u64(&row, w->machine.memory_bytes);
     lh_err err = lh_buf_err(&row);

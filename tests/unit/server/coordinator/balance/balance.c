@@ -287,7 +287,7 @@ static void test_static_shares_stand(void **state)
     assert_int_equal(ps_balance_next(b, plan, ASIA).reason, PS_BALANCE_HOME);
 }
 
-// What a full link keeps from those whose share it is, is the home's, however slow that is.
+// A share that a full link keeps from its region is the home's, however slow that is.
 static void test_static_shares_over_a_full_link_are_the_homes(void **state)
 {
     (void)state;
