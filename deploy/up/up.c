@@ -222,7 +222,9 @@ static enum ending run(struct dp_up *up, struct dp_view *v)
         say_restarts(up, v);
         if (up->flags.with_faults) dp_faults_tick(&faults, up, v);
         dp_view_show(v, up, false);
-        if (!dp_faults_open(&faults) && (dp_watch_done(up) || workers_ended(up))) return ENDED_DONE;
+        if (dp_faults_open(&faults) || !(dp_watch_done(up) || workers_ended(up))) continue;
+        if (up->flags.with_faults) dp_faults_over(up, v);
+        return ENDED_DONE;
     }
 }
 

@@ -200,6 +200,8 @@ struct dp_faults {
 void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
 bool dp_faults_open(const struct dp_faults *f);     // one has not healed yet
 unsigned dp_faults_planned(const struct dp_up *up); // faults of a whole drill
+// The run has ended: says how many faults it was too short for.
+void dp_faults_over(struct dp_up *up, struct dp_view *v);
 
 // ---- up_weights.c
 // Parameters at the final versions, out of the nodes' checkpoints, into theta[manifest.values].

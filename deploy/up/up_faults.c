@@ -195,3 +195,13 @@ void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
     else if (f->next < STEPS && dp_watch_progress(up) >= script[f->next].at && !dp_watch_done(up))
         begin(f, up, v);
 }
+
+void dp_faults_over(struct dp_up *up, struct dp_view *v)
+{
+    unsigned planned = dp_faults_planned(up);
+    if (up->faults < planned)
+        dp_view_say(v, up,
+                    "drill: %u of its %u faults came before the run ended: a larger budget_tokens "
+                    "leaves time for the others",
+                    up->faults, planned);
+}

@@ -78,6 +78,12 @@ class Up(Launcher):
         self.assertFalse(os.path.exists(self.path("run", "summary.json")))
         self.assertEqual(self.nodes_left(), [])
 
+    def test_a_run_that_is_too_short_for_the_drill_says_so(self):
+        up = self.start("--with-faults", NODE_SPEED="200000")
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertRegex(said, r"drill: [0-3] of its 4 faults came before the run ended: a larger "
+                         "budget_tokens")
+
     def test_an_ended_run_is_judged_by_what_its_new_processes_say(self):
         for late in ("0", "1.5"):  # the second finds the first's statuses, which would do
             up = self.start(NODE_SPEED="200000", NODE_LATE=late)
