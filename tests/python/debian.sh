@@ -18,14 +18,15 @@ root=$(mktemp -d "${TMPDIR:-/tmp}/lh-debian.XXXXXX")
 trap 'rm -rf --one-file-system "$root"' EXIT # what is mounted is mounted in its own namespace
 
 echo "debian: an empty ${SUITE:-bookworm} in $root"
-debootstrap --variant=minbase "${SUITE:-bookworm}" "$root" http://deb.debian.org/debian >"$root.log" ||
+debootstrap --variant=minbase "${SUITE:-bookworm}" "$root" http://deb.debian.org/debian \
+    >"$root.log" ||
     { tail "$root.log"; exit 1; }
 rm -f "$root.log"
 cp /etc/resolv.conf "$root/etc/"
-cp "$wheels"/longhaul-*.whl "$wheels"/longhaul_programs-*.whl "$root/root/"
+cp "$wheels"/longhaul-*.whl "$wheels"/longhaul_programs-*.whl "$root/srv/"
 for folder in ${LEND:-}; do mkdir -p "$root$folder"; done
 
-cat >"$root/root/synced.py" <<'END'
+cat >"$root/srv/synced.py" <<'END'
 """Waits until every worker has pushed, and has seen what was folded."""
 import glob
 import json
@@ -46,9 +47,9 @@ while sum(map(synced, glob.glob("run/run/*-0/status.json"))) < 3:
         sys.exit("no synced step in 600 s")
     time.sleep(0.2)
 END
-cat >"$root/root/user.sh" <<'END'
+cat >"$root/srv/user.sh" <<'END'
 set -eu
-cd /root
+cd /srv
 begun=$(date +%s)
 say() { echo "debian: $(($(date +%s) - begun)) s: $*"; }
 export DEBIAN_FRONTEND=noninteractive
@@ -73,5 +74,5 @@ LEND=${LEND:-} unshare --mount --pid --fork --propagation private bash -euc '
     root=$1; shift
     mount -t proc proc "$root/proc"
     for folder in $LEND; do mount --bind -o ro "$folder" "$root$folder"; done
-    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb \
-        chroot "$root" bash /root/user.sh "$@"' bash "$root" "$@"
+    exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv TERM=dumb \
+        chroot "$root" bash /srv/user.sh "$@"' bash "$root" "$@"
