@@ -5,8 +5,10 @@ Fits a line beside a worker that only pretends (tests/external/worker.c), in mem
 then the errors that a user meets.
 """
 import array
+import json
 import os
 import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -150,6 +152,61 @@ class Test(unittest.TestCase):
         with mock.patch.dict(os.environ, {"LONGHAUL_LIBRARY": "/nowhere/liblonghaul.so.1"}):
             with self.assertRaisesRegex(ImportError, "LONGHAUL_LIBRARY.*/nowhere"):
                 longhaul.Client()
+
+    def prepared(self, folder, text):
+        """What `longhaul data prepare` makes of these texts, and save_units() of their bytes."""
+        for region, languages in text.items():
+            for language, content in languages.items():
+                place = os.path.join(folder, "text", region, language)
+                os.makedirs(place)
+                with open(os.path.join(place, "a.txt"), "wb") as file:
+                    file.write(content)
+        made = [os.path.join(folder, name) for name in ("tool", "saved")]
+        subprocess.run([os.path.join(BUILD, "deploy", "longhaul"), "data", "prepare", "--text",
+                        os.path.join(folder, "text"), "--out", made[0], "--unit-tokens", "64",
+                        "--sequence", "16", "--stays", "us"], check=True, capture_output=True)
+        count = longhaul.save_units(
+            {r: {n: [t[:100], b"", t[100:]] for n, t in of.items()} for r, of in text.items()},
+            made[1], 256, unit_tokens=64, stays=["us"])
+        return count, *made
+
+    def test_units_of_any_tokenizer_are_those_of_the_tool(self):
+        draw = random.Random(1)
+        text = {"us": {"en": draw.randbytes(640) + b"\n"},
+                "eu": {n: draw.randbytes(size) + b"\n" for n, size in
+                       (("de", 1500), ("fr", 640), ("it", 63))}}
+        with tempfile.TemporaryDirectory() as folder:
+            count, tool, saved = self.prepared(folder, text)
+            self.assertEqual(count, 10 + 23 + 10 + 1)
+            found = []
+            for place in (tool, saved):
+                with open(os.path.join(place, "units.json"), encoding="utf-8") as file:
+                    found.append(json.load(file))
+            self.assertEqual(*found)
+            names = sorted(os.listdir(tool))
+            self.assertEqual(names, sorted(os.listdir(saved)))
+            for name in set(names) - {"units.json"}:
+                with open(os.path.join(tool, name), "rb") as one, \
+                        open(os.path.join(saved, name), "rb") as two:
+                    self.assertEqual(one.read(), two.read(), name)
+
+    def test_bad_units_are_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for tokens, vocabulary, words in (
+                    ({"eu": {"de": [[1, 2, 300]]}}, 300, "eu-de: a token of 1 to 300; .* has 300"),
+                    ({"eu": {"de": [[-1]]}}, 300, "eu-de: a token of -1 to -1"),
+                    ({"eu": {"de": [[1] * 63]}}, 300, "no language has a whole unit of 64"),
+                    ({"eu": {"a/b": [[1]]}}, 300, "a language has a name of at most 15"),
+                    ({"..": {"de": [[1]]}}, 300, "a region has a name"),
+                    ({}, 0, "a vocabulary of 1 to")):
+                with self.assertRaisesRegex(ValueError, words):
+                    longhaul.save_units(tokens, folder, vocabulary, unit_tokens=64)
+                self.assertNotIn("units.json", os.listdir(folder))
+            longhaul.save_units({"eu": {"de": [[70000] * 64]}}, folder, 70001, unit_tokens=64)
+            with open(os.path.join(folder, "eu-de-000.bin"), "rb") as file:
+                head, tokens = file.read(12), file.read()[1012:]
+            self.assertEqual(struct.unpack("<3i", head), (20240801, 7, 64))
+            self.assertEqual(struct.unpack("<64I", tokens), (70000,) * 64)
 
     def test_the_cosine_is_the_built_in_trainers(self):
         self.assertAlmostEqual(rates.cosine(0, 1000, 0.1, 0.02), 0.02)

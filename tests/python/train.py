@@ -126,10 +126,33 @@ class Trainer:
               self.text()[-3000:])
 
 
+def make_units(world, given):
+    """The texts' units anew, by a tokenizer of more tokens than bytes, which ends documents by its
+    own mark."""
+    sys.path.insert(0, given.package)
+    import longhaul  # pylint: disable=import-outside-toplevel
+
+    def documents(language):
+        for path in glob.glob(os.path.join(language, "*.txt")):
+            with open(path, "rb") as file:
+                for line in file:
+                    yield [given.vocabulary - 256 + byte for byte in line] + [0]
+
+    shutil.rmtree(world.path("data"))
+    longhaul.save_units({
+        region: {os.path.basename(language): documents(language)
+                 for language in glob.glob(world.path("text", region, "*"))}
+        for region in os.listdir(world.path("text")) if region != "heldout"},
+        world.path("data"), given.vocabulary, unit_tokens=world.unit_tokens)
+    world.read_units()
+
+
 def make_base(world, given):
     """A model in hf; the one that adapters are for has learned a little from all texts."""
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_config(MODELS[given.model])
+    config = MODELS[given.model]
+    config.vocab_size = given.vocabulary
+    model = AutoModelForCausalLM.from_config(config)
     if given.script == "lora.py":
         optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         texts = [open(path, "rb").read() for path in  # pylint: disable=consider-using-with
@@ -223,6 +246,8 @@ def check_kept(trainer):
 
 
 def play(world, given, trainers):
+    if given.vocabulary != 256:
+        make_units(world, given)
     make_model(world, given)
     regions = REGIONS[:1] if given.trainer else REGIONS[:given.regions]
     coordinator = world.coordinator(len(regions), **{"coordinator.h_base": 4}).start().listening()
@@ -278,6 +303,7 @@ def main():
     flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
     flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
+    flags.add_argument("--vocabulary", type=int, default=256, help="of another tokenizer")
     flags.add_argument("--units", type=int, default=360)
     given = flags.parse_args()
     trainers = []

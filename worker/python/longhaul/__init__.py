@@ -12,14 +12,15 @@ from .errors import (AgainError, BusyError, DamagedError, DrainedError, ForkedEr
                      StateError, SystemCallError, TimedOutError, UnsupportedError, VersionError)
 from .initial import save_arrays, save_initial
 from .rates import cosine, schedule
+from .units import save_units
 
 if typing.TYPE_CHECKING:
     from .functional import Functional
 
 __version__ = "0.1.0"
 __all__ = ["AsyncDiLoCo", "Client", "Due", "Functional", "LeasedDataLoader", "LonghaulError",
-           "Optimizer", "State", "Unit", "cosine", "save_arrays", "save_initial", "schedule",
-           "AgainError", "BusyError", "DamagedError", "DrainedError", "ForkedError",
+           "Optimizer", "State", "Unit", "cosine", "save_arrays", "save_initial", "save_units",
+           "schedule", "AgainError", "BusyError", "DamagedError", "DrainedError", "ForkedError",
            "InvalidError", "ModelError", "OutOfMemoryError", "RefusedError", "RestartError",
            "StateError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError"]
 

@@ -1,0 +1,131 @@
+"""save_units: the data of a run out of tokens of any tokenizer. `longhaul data prepare` makes the
+same of bytes (common/format/units.h has the format)."""
+from __future__ import annotations
+
+import array
+import contextlib
+import fractions
+import hashlib
+import json
+import os
+import re
+import struct
+import sys
+import typing
+
+_Documents = typing.Iterable[typing.Sequence[int]]
+_WORD = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9._-]+\Z")  # safe in a path
+_HEADER = 256                                             # int32 before a file's tokens
+_FILE_TOKENS = 1 << 26
+
+
+def _checked(kind: str, name: str, most: int) -> str:
+    if not _WORD.match(name) or len(name) > most:
+        raise ValueError(f"a {kind} has a name of at most {most} letters, digits and ._-, not "
+                         f"{name!r}")
+    return name
+
+
+class _Files:
+    """The token files of one region and language; whole units alone are written."""
+
+    def __init__(self, folder: str, region: str, language: str, width: str, unit: int):
+        self.folder, self.stem, self.width = folder, f"{region}-{language}", width
+        self._unit = unit
+        self._row = {"language": language, "home": region}
+        self._pending = array.array(width)
+        self._file: typing.BinaryIO | None = None
+        self._in_file = self._files = 0
+        self.units: list[dict[str, typing.Any]] = []
+
+    def add(self, document: typing.Sequence[int], vocabulary: int) -> None:
+        """The next document's tokens."""
+        if len(document) and not 0 <= min(document) <= max(document) < vocabulary:
+            raise ValueError(f"{self.stem}: a token of {min(document)} to {max(document)}; the "
+                             f"vocabulary has {vocabulary}")
+        self._pending.extend(iter(document))
+        at = 0
+        while len(self._pending) - at >= self._unit:
+            self._put(self._pending[at:at + self._unit])
+            at += self._unit
+        del self._pending[:at]
+
+    def _put(self, tokens: array.array) -> None:
+        if sys.byteorder == "big":
+            tokens.byteswap()
+        if self._file and self._in_file + len(tokens) > _FILE_TOKENS:
+            self.close()
+        if not self._file:
+            name = f"{self.stem}-{self._files:03}.bin"
+            self._file = open(  # pylint: disable=consider-using-with
+                os.path.join(self.folder, name), "wb")
+            self._row["file"], self._files = name, self._files + 1
+            self._file.write(bytes(4 * _HEADER))
+        self.units.append({**self._row, "from": self._in_file, "tokens": len(tokens),
+                           "sha256": hashlib.sha256(tokens.tobytes()).hexdigest()})
+        self._file.write(tokens.tobytes())
+        self._in_file += len(tokens)
+
+    def close(self) -> None:
+        """Ends the file that is being written: its header has the count."""
+        if not self._file:
+            return
+        magic, version = (20240520, 1) if self.width == "H" else (20240801, 7)
+        self._file.seek(0)
+        self._file.write(struct.pack("<3i", magic, version, self._in_file))
+        self._file.close()
+        self._file, self._in_file = None, 0
+
+
+def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], folder: str,
+               vocabulary: int, *, unit_tokens: int = 8192,
+               stays: typing.Container[str] = ()) -> int:
+    """Writes token files and units.json, which coordinator, workers and :class:`LeasedDataLoader`
+    take; gives the number of units.
+
+    ::
+
+        tokenizer = AutoTokenizer.from_pretrained("model")
+        def documents(path):
+            for line in open(path): yield tokenizer(line)["input_ids"] + [tokenizer.eos_token_id]
+        longhaul.save_units({"asia": {"ja": documents("ja.txt")}, "europe": {"de": ...}}, "data",
+                            vocabulary=len(tokenizer))
+
+    Documents follow each other as they are: end each with the tokenizer's mark. What does not fill
+    a unit at a language's end is dropped.
+
+    :param tokens: of each region and each language: documents, sequences of ids below `vocabulary`.
+    :param unit_tokens: a multiple of the length of the sequences that are trained.
+    :param stays: regions whose units may not leave.
+    """
+    if not 1 <= vocabulary <= 1 << 31 or not 1 <= unit_tokens <= _FILE_TOKENS:
+        raise ValueError(f"a vocabulary of 1 to 2^31 and units of 1 to {_FILE_TOKENS} tokens, not "
+                         f"{vocabulary} and {unit_tokens}")
+    width = "H" if vocabulary <= 65536 else "I"
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "units.json")
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)  # a call that breaks off leaves none
+    units = []
+    for region in sorted(tokens):
+        placed = []
+        for language in sorted(tokens[region]):
+            files = _Files(folder, _checked("region", region, 63),
+                           _checked("language", language, 15), width, unit_tokens)
+            try:
+                for document in tokens[region][language]:
+                    files.add(document, vocabulary)
+            finally:
+                files.close()
+            many = len(files.units)  # any stretch of a region holds its languages in proportion
+            placed += [(fractions.Fraction(2 * j + 1, many), u) for j, u in enumerate(files.units)]
+        units += [{**u, "may_leave": region not in stays}
+                  for _, u in sorted(placed, key=lambda one: one[0])]
+    if not units:
+        raise ValueError(f"no language has a whole unit of {unit_tokens} tokens: give more text, "
+                         "or smaller units")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"schema": "longhaul.units/1", "vocabulary": vocabulary,
+                   "dtype": f"u{16 if width == 'H' else 32}", "unit_tokens": unit_tokens,
+                   "units": [{"id": i, **u} for i, u in enumerate(units)], "heldout": []}, file)
+    return len(units)
