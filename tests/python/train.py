@@ -61,7 +61,8 @@ class Trainer:
                      *([os.path.join(ROOT, "tests", "python", "gpus.py")] if given.fsdp2 else []),
                      os.path.join(package, "examples", script),
                      *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
-                     *KEEP.get(script, "").format(out=self.out).split()]
+                     *KEEP.get(script, "").format(out=self.out).split(),
+                     *(["--accumulate", str(given.accumulate)] if given.accumulate else [])]
         self.env = {**os.environ, **(FSDP2 if given.fsdp2 else {}), "PYTHONPATH": package,
                     "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
@@ -303,6 +304,7 @@ def main():
     flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
     flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
+    flags.add_argument("--accumulate", type=int, help="batches of a step; of loop.py")
     flags.add_argument("--vocabulary", type=int, default=256, help="of another tokenizer")
     flags.add_argument("--units", type=int, default=360)
     given = flags.parse_args()

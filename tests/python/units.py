@@ -102,6 +102,33 @@ class Loader(Case):
                 client.room = int(batch[0, -1] == 11)
         self.assertEqual(client.of("trained"), [("trained", 0, 16)])
 
+    def test_a_loop_that_accumulates_gets_what_it_lacks_for_its_last_step(self):
+        """Nothing else is leased until its units are credited, and these wait for that step."""
+        class Scarce(Fake):
+            idle = 0
+
+            def lease(self):
+                if self.leases:
+                    return self.leases.pop(0)
+                if ("trained", 0, 12) in self.done:
+                    raise errors.DrainedError("none")
+                return None
+
+            def wait(self, *_):
+                self.idle += 1
+                if self.idle > 9:
+                    raise AssertionError("the loop waits for a step that never comes")
+
+        client, seen = Scarce([longhaul.Unit(0, 0, 12)]), []
+        with self.run_of(client) as run:
+            for batch in longhaul.LeasedDataLoader(run, self.units(12), batch_size=1,
+                                                   sequence_length=4):
+                seen.append(batch[0, 0].item())
+                if len(seen) % 5 == 0:
+                    self.optimizer.step()
+        self.assertEqual(seen, [0, 4, 8, 8, 8])
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 12)])
+
     def test_a_life_that_is_over_takes_its_leases_along(self):
         client = Fake([longhaul.Unit(0, 0, 8), longhaul.Unit(0, 4, 8)], [0, "over"])
         path = self.units(8)

@@ -22,6 +22,7 @@ def main() -> None:
     flags.add_argument("--rate", type=float, default=1e-3)
     flags.add_argument("--batch", type=int, default=4)
     flags.add_argument("--length", type=int, default=64)
+    flags.add_argument("--accumulate", type=int, default=1, help="batches of a step")
     flags.add_argument("--keep", nargs="?", const=True, help="keep the optimizer's state for a "
                        "loop that starts again: in this file, or in the worker's directory")
     given = flags.parse_args()
@@ -32,11 +33,12 @@ def main() -> None:
                               keep=given.keep, keep_every=1) as run:
         batches = longhaul.LeasedDataLoader(run, given.units, batch_size=given.batch,
                                             sequence_length=given.length)
-        for batch in batches:
+        for i, batch in enumerate(batches, 1):
             loss = model(input_ids=batch, labels=batch).loss
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            (loss / given.accumulate).backward()
+            if i % given.accumulate == 0:
+                optimizer.step()
+                optimizer.zero_grad()
             print(f"loss {loss.item():.4f}", flush=True)
     model.save_pretrained(given.out)
 

@@ -61,6 +61,9 @@ class LeasedDataLoader:
     with the optimizer step after it, and credited with the cut that holds that step, exactly once.
     A unit that ends within a sequence gives its last, shorter one in a batch of its own.
 
+    A loop that accumulates gradients over several batches, and lacks some for a step when no unit
+    is left, gets its last batch again; that counts no tokens.
+
     The loader waits while other regions hold what is left, and ends when the run does. Units need
     no place in a checkpoint: a loop that starts again is leased them from where its last committed
     cut stood. state_dict() holds the draws and the epoch.
@@ -94,13 +97,15 @@ class LeasedDataLoader:
             self._units = json.load(file)["units"]
         self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
         self._tokens = 0                  # of these
+        self._open = 0                    # batches since the last step
         run.listen(self._forget, self._note)
 
     def _forget(self) -> None:
-        self._work, self._drained = [], False
+        self._work, self._drained, self._open = [], False, 0
         self._given, self._tokens = {}, 0
 
     def _note(self) -> int:
+        self._open = 0
         for unit in list(self._given):
             if not self._run.client.trained(unit, self._given[unit]):
                 break  # so many notes wait for a cut already: it comes with a later step
@@ -211,6 +216,7 @@ class LeasedDataLoader:
     def __iter__(self) -> typing.Iterator["torch.Tensor"]:
         import torch  # pylint: disable=import-outside-toplevel
 
+        batch = torch.empty(0)
         while not self._run.finished:
             try:
                 taken = self._next()
@@ -218,8 +224,11 @@ class LeasedDataLoader:
                 self._restart()
                 continue
             if taken:
-                yield torch.tensor([list(s) for s in self._share(taken)], dtype=torch.long)
+                batch = torch.tensor([list(s) for s in self._share(taken)], dtype=torch.long)
             elif self._drained:
                 return
-            else:
+            elif not self._open:
                 self._run.idle()
+                continue
+            self._open += 1
+            yield batch  # anew where a loop that accumulates lacks some for its step
