@@ -168,6 +168,16 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
+// As worker/node.c has it, with data.prefetch at its least.
+static void set_window(const struct cluster *c, struct wk_conf *conf)
+{
+    uint64_t share = c->units.count / 20;
+    uint32_t most = share > 64 ? 64 : share < 8 ? 8 : (uint32_t)share;
+    uint32_t window = c->scene->flags.window;
+    conf->window_units = window ? window : most;
+    conf->queue_units = window ? 2 * window : most + 8;
+}
+
 static lh_err start_worker(struct node *n)
 {
     struct cluster *c = n->cluster;
@@ -178,6 +188,7 @@ static lh_err start_worker(struct node *n)
     conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
     conf.snapshot_rounds = 8;
     conf.durable_every = 50;
+    set_window(c, &conf);
     conf.lease_ns = LH_SECOND;
     conf.retry_base_ns = 200 * LH_MS;
     conf.retry_max_ns = 30 * LH_SECOND;

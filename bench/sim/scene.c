@@ -19,7 +19,7 @@ static _Noreturn void usage(const char *why)
             "  [--stands-for N] [--rule level|finish|weighted|static] [--speeds A,B,...]\n"
             "  [--rtt-ms LOW,HIGH] [--mbit LOW,HIGH] [--loss P] [--port-mbit N]\n"
             "  [--slow SHARE,AT,TO] [--fail EVERY_S,DOWN_S] [--h-base N] [--cadence speed|link]\n"
-            "  [--limit-s N]\n"
+            "  [--window N|0] [--limit-s N]\n"
             "  [--seed N]\n",
             why);
     exit(2);
@@ -113,6 +113,8 @@ static void read_flag(struct scene_flags *f, const char *name, const char *text)
     } else if (!strcmp(name, "cadence")) {
         f->by_link = !strcmp(text, "link");
         if (!f->by_link && strcmp(text, "speed") != 0) usage("--cadence: speed or link");
+    } else if (!strcmp(name, "window")) {
+        f->window = (uint32_t)number(text, 0, LH_WINDOW_MAX, name);
     } else if (!strcmp(name, "limit-s")) {
         f->limit_s = number(text, 1, 1e6, name);
     } else {
@@ -128,7 +130,8 @@ struct scene_flags scene_read(int argc, char **argv)
         {"speeds", 1, NULL, 0},  {"rtt-ms", 1, NULL, 0},     {"mbit", 1, NULL, 0},
         {"loss", 1, NULL, 0},    {"port-mbit", 1, NULL, 0},  {"slow", 1, NULL, 0},
         {"fail", 1, NULL, 0},    {"h-base", 1, NULL, 0},     {"limit-s", 1, NULL, 0},
-        {"cadence", 1, NULL, 0}, {"seed", 1, NULL, 0},       {NULL, 0, NULL, 0}};
+        {"cadence", 1, NULL, 0}, {"window", 1, NULL, 0},     {"seed", 1, NULL, 0},
+        {NULL, 0, NULL, 0}};
     struct scene_flags f = {.seed = 1,
                             .workers = 4,
                             .shards = 1,
@@ -140,6 +143,7 @@ struct scene_flags scene_read(int argc, char **argv)
                             .rtt_ms = {50, 300},
                             .mbit = {100, 10000},
                             .h_base = 8,
+                            .window = 2,
                             .limit_s = 20000};
     int at = 0, said;
     while ((said = getopt_long(argc, argv, "", options, &at)) == 0)

@@ -30,8 +30,9 @@ struct scene_flags {
     double slow_to;                   // the part of its speed that a region has then
     double fail_every_s, fail_down_s; // a region is killed so often, and started again after
     uint32_t h_base;
-    bool by_link;   // coordinator.cadence
-    double limit_s; // virtual seconds after which the run counts as stuck
+    uint32_t window; // units that a step is mixed from; 0: as data.window: auto
+    bool by_link;    // coordinator.cadence
+    double limit_s;  // virtual seconds after which the run counts as stuck
 };
 
 struct scene_region {

@@ -170,7 +170,9 @@ static lh_err grant(struct ps_co_asking *a)
     LH_TRY(look_at_held(a));
     if (!a->open) return LH_OK;
     a->sum = committed(a);
-    return ps_co_assigns(a) ? ps_co_assign(a) : ps_co_level(a);
+    if (ps_co_assigns(a)) return ps_co_assign(a);
+    ps_co_assign_few(a);
+    return ps_co_level(a);
 }
 
 lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m,

@@ -90,9 +90,9 @@ def check_nobody_warns(world, excused=BUSY):
             check(level not in ("WARN", "ERROR") or fine, f"{node.name} warns: {line}")
 
 
-def check_replicas(servers, workers):
+def check_replicas(servers, workers, shards=2):
     truth = held(servers)
-    check(len(truth) == 2, f"the servers report {len(truth)} shards")
+    check(len(truth) == shards, f"the servers report {len(truth)} shards")
     for worker in workers:
         mine = worker.last_holdings()
         check(mine == truth, f"{worker.name} ends with {mine}, the servers have {truth}")

@@ -10,7 +10,9 @@
 //    that another worker reserved and has not begun is recalled for it: from the one that would end
 //    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
 // 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
-//    never less than it trains until it can have asked again. Beyond them it reserves units of its
+//    never less than it trains until it can have asked again. Of these it has no more in work than
+//    it trains in a quarter of the time that is left: what is begun comes back from nobody. Beyond
+//    them it reserves units of its
 //    own region, and those that the plan or the floor of shared data gives it, as far as it trains
 //    until the planned end and within the time to ride out.
 //    A static split reserves nothing before the speeds of all live workers are known. The run's
@@ -34,9 +36,10 @@
 #include "server/coordinator/balance/view.h"
 
 static const double HYSTERESIS = 0.1;
-static const double ASK_S = 1;    // between two requests of a worker
-static const double QUIET_S = 5;  // a worker that was silent for longer is behind by that much
-static const double WINDOW_S = 3; // a window holds so many seconds of training at least
+static const double ASK_S = 1;      // between two requests of a worker
+static const double QUIET_S = 5;    // a worker that was silent for longer is behind by that much
+static const double WINDOW_S = 3;   // a window holds so many seconds of training at least
+static const double IN_WORK = 0.25; // share of the time left that units in work last at most
 
 struct assigning {
     struct ps_co_asking *a;
@@ -71,6 +74,13 @@ bool ps_co_assigns(const struct ps_co_asking *a)
 {
     const struct ps_co_worker *w = &a->c->worker[a->w];
     return a->c->conf.balance.follows && a->ahead && w->tokens_per_s > 0 && ps_co_view_fits(a->c);
+}
+
+void ps_co_assign_few(const struct ps_co_asking *a)
+{
+    const struct ps_co_balance_conf *conf = &a->c->conf.balance;
+    bool finish = conf->follows && conf->kind == PS_BALANCE_FINISH && ps_co_view_fits(a->c);
+    if (finish && a->ahead && a->c->worker[a->w].tokens_per_s <= 0) a->out->window = PS_CO_FEW;
 }
 
 // ---------------------------------------------------------------- a worker's own time
@@ -218,20 +228,45 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
 
 // ---------------------------------------------------------------- how many
 
-static uint32_t window_of(const struct assigning *s)
+// Units a second at the worker, of those that nobody has begun.
+static double units_a_second(const struct assigning *s)
 {
-    const struct ps_co_asking *a = s->a;
-    const struct ps_co_worker *w = &a->c->worker[a->w];
-    struct ps_balance *b = &s->x->b;
+    const struct ps_balance *b = &s->x->b;
     double units = 0, tokens = 0;
     for (uint32_t p = 0; p < b->pools; p++) {
         units += b->pool[p].units;
         tokens += b->pool[p].tokens;
     }
+    return tokens > 0 ? s->a->c->worker[s->a->w].tokens_per_s * units / tokens : 0;
+}
+
+// Units that last until the worker can have asked again.
+static double least_of(const struct assigning *s)
+{
+    const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
+    return ceil(units_a_second(s) * fmax(WINDOW_S, 2 * w->measured.batch_s.mean)) + 1;
+}
+
+// Units that the worker may have in work at once: what it trains in a quarter of the time until the
+// planned end. One that becomes four times slower still ends them by then. 0: as many as it likes.
+static uint32_t in_work(const struct assigning *s)
+{
+    const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
+    double end_s = s->x->plan.end_s, a_second = units_a_second(s);
+    bool known = s->x->b.conf.kind == PS_BALANCE_FINISH && end_s > 0 && a_second > 0;
+    if (!known || w->measured.batch_s.mean <= 0) return 0; // An older worker keeps its window.
+    double most = fmax(ceil(a_second * end_s * IN_WORK), fmax(PS_CO_FEW, least_of(s)));
+    return most < LH_WINDOW_MAX ? (uint32_t)most : 0;
+}
+
+static uint32_t window_of(const struct assigning *s)
+{
+    const struct ps_co_asking *a = s->a;
+    const struct ps_co_worker *w = &a->c->worker[a->w];
+    struct ps_balance *b = &s->x->b;
     b->conf.window = (uint32_t)a->want;
     uint32_t window = ps_balance_window(b);
-    double seconds = fmax(WINDOW_S, 2 * w->measured.batch_s.mean);
-    double least = tokens > 0 ? ceil(w->tokens_per_s * seconds * units / tokens) + 1 : 1;
+    double least = least_of(s);
     bool tail =
         window < a->want && w->measured.batch_s.mean > 0; // an older worker keeps its window
     if (!tail) return (uint32_t)a->want;
@@ -432,6 +467,8 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
     s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0));
     a->out->window = s.window < a->want ? s.window : 0;
+    uint32_t most = in_work(&s);
+    if (most && (!a->out->window || most < a->out->window)) a->out->window = most;
     LH_TRY(take_kept(&s));
     LH_TRY(take_pinned(&s));
     LH_TRY(take_all(&s));

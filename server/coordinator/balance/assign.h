@@ -6,6 +6,8 @@
 
 struct ps_co_balancer;
 
+enum { PS_CO_FEW = 2 }; // units that a worker may always have in work
+
 LH_MUST lh_err ps_co_balancer_make(struct ps_coordinator *c);
 void ps_co_balancer_free(struct ps_coordinator *c);
 // Is this request served by the policy? Not where the setting is another, nor that of a worker
@@ -13,5 +15,8 @@ void ps_co_balancer_free(struct ps_coordinator *c);
 // policy takes.
 bool ps_co_assigns(const struct ps_co_asking *a);
 LH_MUST lh_err ps_co_assign(struct ps_co_asking *a);
+// Bounds what a worker begins where its speed is not known yet: what is begun comes back from
+// nobody.
+void ps_co_assign_few(const struct ps_co_asking *a);
 
 #endif

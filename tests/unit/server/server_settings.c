@@ -19,6 +19,8 @@ static const char standby[] = "role: standby\ncoordinator: c.example:7000\nshard
                               "seal.keys: k\nmodel.weights: w\n";
 static const char coordinator[] = "role: coordinator\ncoordinator.units: u.json\n"
                                   "coordinator.budget_tokens: 3_000_000\n";
+static const char level[] = "role: coordinator\ncoordinator.units: u.json\n"
+                            "coordinator: {budget_tokens: 3_000_000, balance: level}\n";
 
 // Finishes a file of two parts and assignments, NULL at the end.
 static lh_err finish(const char *part, const char *const *set, struct lh_config **out)
@@ -114,10 +116,10 @@ static void refused_together(void **state)
         {coordinator, "coordinator.scale=25:00=3", "coordinator.scale: \"25:00=3\" is not valid"},
         {coordinator, "coordinator.scale_command=a | b", "coordinator.scale_command: | means"},
         {coordinator, "coordinator.scale_command=a", "scale_command needs coordinator.scale"},
-        {coordinator, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
+        {level, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
-        {coordinator, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
-        {coordinator, "coordinator.shared_floor=0.1", "shared_floor needs coordinator.balance"},
+        {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
+        {level, "coordinator.shared_floor=0.1", "shared_floor needs coordinator.balance"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
         {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };
