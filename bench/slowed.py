@@ -132,8 +132,8 @@ def simulated(flags, rule):
     for seed in range(1, flags.seeds + 1):
         line = [program, "--workers", len(REGIONS), "--units", flags.units, "--speeds", 1,
                 "--rtt-ms", f"{RTT_MS},{RTT_MS}", "--mbit", f"{MBIT},{MBIT}", "--stands-for", 1,
-                "--h-base", H, "--window", 0, "--slow", f"{1 / len(REGIONS)},{SLOW_AT},{SLOW_TO}", "--rule", rule,
-                "--seed", seed]
+                "--h-base", H, "--window", 0, "--rule", rule, "--seed", seed,
+                "--slow", f"{1 / len(REGIONS)},{SLOW_AT},{SLOW_TO}"]
         said = subprocess.run([str(word) for word in line], check=True, stdout=subprocess.PIPE,
                               text=True)
         seconds.append(json.loads(said.stdout)["makespan_s"])

@@ -357,8 +357,8 @@ static void the_window_is_two_in_the_last_tenth(void **state)
     rig_free(r);
 }
 
-// What is begun comes back from nobody: a worker begins no more than it trains in a quarter of the
-// time that is left, and two units while its speed is not known.
+// A begun unit comes back from nobody, so a worker begins no more than it trains in a quarter of
+// the time that is left, and two units while its speed is not known.
 static void what_a_worker_begins_is_bounded(void **state)
 {
     (void)state;
