@@ -488,6 +488,7 @@ FOLDER_SIZES = {
     "bench/balancer": "one program",
     "bench/durable": "one library",
     "bench/gpu": "one program",
+    "deploy/up": "one command, and the file that it reads: a topology, and its tables",
     "tests/sim": "one program: cluster, faults and judge look at the same state",
     "tests/fuzz": "a flat list of targets, found by their names",
     "tests/cores": "a program for each subject over one rig",
