@@ -197,6 +197,29 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
     }
 }
 
+// ---------------------------------------------------------------- units
+
+// Units that are trained in part come first, or a start would begin others beside them.
+static void what_was_begun_goes_on_first(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(47, 1);
+    l->rig->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    uint32_t begun = 0;
+    for (int i = 0; i < 400 && !begun; i++) {
+        life_run(l, 50 * LH_MS);
+        begun = l->worker->queued > 4 ? shard(l)->slot.committed->position_count : 0;
+    }
+    assert_true(begun > 0);
+    life_kill(l);
+    life_start(l);
+    for (int i = 0; i < 400 && !l->worker->queued; i++) life_run(l, 10 * LH_MS);
+    const struct wk_queued *q = l->worker->queue;
+    assert_true(l->worker->queued > begun);
+    for (uint32_t i = 0; i < begun; i++) assert_true(q[i].done > 0);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +229,7 @@ int main(void)
         cmocka_unit_test(what_was_never_made_is_gone_for_good),
         cmocka_unit_test(a_join_that_was_cut_short_is_completed_for_all_shards),
         cmocka_unit_test(a_copy_that_cant_be_read_is_not_offered_again),
+        cmocka_unit_test(what_was_begun_goes_on_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,17 @@ bool wk_units_any_here(const struct wk_worker *w)
     return false;
 }
 
+// Puts a unit behind all others, or, where it was begun, behind those that were: what is begun
+// stays with this worker, so it goes on before others are begun beside it.
+static void enter(struct wk_worker *w, const struct wk_queued *q)
+{
+    uint32_t at = q->done ? 0 : w->queued;
+    while (at < w->queued && w->queue[at].done) at++;
+    memmove(w->queue + at + 1, w->queue + at, (w->queued - at) * sizeof *w->queue);
+    w->queue[at] = *q;
+    w->queued++;
+}
+
 void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     uint32_t at = 0;
@@ -144,7 +155,7 @@ void wk_units_take(struct wk_worker *w, size_t n, const uint64_t *units)
             wk_units_finished(w, u, 0);
             continue;
         }
-        w->queue[w->queued++] = q;
+        enter(w, &q);
     }
     wk_units_announce(w);
 }
