@@ -264,6 +264,21 @@ SECTIONS = (
         bars=(Bars("sim-scale.svg", "tokens/s of all regions, as a share of the sum of speeds",
                    "sim.scale.", "ratio", ""),)),
     Section(
+        "slowed", "A region slowed to a quarter in the middle of a run, beside the simulation",
+        "Real processes on emulated links: four regions of one speed, 100 ms and 100 Mbit/s "
+        "apart, synthetic trainers. After two fifths of the time one worker is started again at "
+        "a quarter of its speed. Seconds from the phase `running` until all units are credited, "
+        "by rule of leasing, beside the median of bench_sim on the same scene. "
+        "[slowed.py](../slowed.py)",
+        targets=(Target("slowed.finish", "ratio", "at most", 1.05),), awaited=True),
+    Section(
+        "many", "Workers as processes beside one server",
+        "1.08 M parameters in one shard, synthetic trainers that take no processor, loopback with "
+        "mutual TLS. `server_cpu_a_push_ms`: the server's processor time by pushes decided; "
+        "`a_delivery`: by records sent to followers. `each_push_ms` and `each_follower_ms` are "
+        "the line through the sizes: a push by itself, and each follower of it. Memory is PSS. "
+        "[many.py](../many.py)", awaited=True),
+    Section(
         "frontdoor", "What a synchronisation costs a PyTorch loop, beside its peers",
         "The same loop in two regions, once for each way to synchronise them every 30 steps: the "
         "Python package with real workers and servers, DiLoCo in a dozen lines over gloo, torchft "

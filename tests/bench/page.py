@@ -241,14 +241,15 @@ class Copies(unittest.TestCase):
         self.assertNotIn(section.title, self.text())
         rows = [{"name": t.row, "unit": "1", "value": t.bound, "ratio": t.bound, "against": "it",
                  "against_value": 1} for t in section.targets]
+        rows.append({"name": f"{section.bench}.more", "unit": "1", "value": 1})
         shutil.copy(self.path("round.json"), self.path(name))
         self.change(name, lambda d: d.update(bench=section.bench, rows=rows))
         self.stale("README.md")
         self.page()
         page_text = self.text().split(f"## {section.title}")[1].split("\n## ")[0]
         self.assertEqual(page_text.count("| reached |"), len(section.targets))
-        self.change(name, lambda d: d["rows"].pop())
-        self.refused(name, f"no row {section.targets[-1].row}")
+        self.change(name, lambda d: d["rows"].pop(0))
+        self.refused(name, f"no row {section.targets[0].row}")
 
     def test_a_result_without_a_section_is_named(self):
         shutil.copy(self.path("round.json"), self.path("new.json"))
