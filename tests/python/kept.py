@@ -36,7 +36,8 @@ class Kept(Case):
 
     def train(self, client, steps, **options):
         """So many steps with gradients of one; then the process is dead."""
-        run = self.run_of(client, **{"keep": self.path("kept"), **options})
+        run = self.run_of(client, **{"keep": self.path("kept"), "tokens_per_step": 1,
+                                     **options})
         run.__enter__()  # pylint: disable=unnecessary-dunder-call
         for _ in range(steps):
             for p in self.model.parameters():

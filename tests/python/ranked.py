@@ -144,7 +144,7 @@ def loop(rank, ranks, way, folder, steps, every=1):
     with hearing() as said:
         try:
             run = longhaul.AsyncDiLoCo(client, model, optimizer, keep=os.path.join(folder, "kept"),
-                                       keep_every=every)
+                                       keep_every=every, tokens_per_step=1)
             run.__enter__()  # pylint: disable=unnecessary-dunder-call
         except errors.StateError as error:
             return {"refused": str(error)}

@@ -291,6 +291,19 @@ class Boundaries(Case):
         wrapped.finish()
         self.assertEqual(client.of("boundary"), [("boundary", 1, 3), ("boundary", 2, 4)])
 
+    def test_a_loop_that_counts_no_tokens_is_told_once(self):
+        cuts = [longhaul.Due.CUT] * 3
+        with self.assertLogs("longhaul", "WARNING") as said:
+            with self.run_of(Fake(dues=cuts)):
+                for _ in range(3):
+                    self.optimizer.step()
+        self.assertEqual(len(said.output), 1)
+        self.assertIn("no tokens are counted", said.output[0])
+        with self.assertNoLogs("longhaul", "WARNING"):
+            with self.run_of(Fake(dues=cuts)) as run:
+                run.trained(1)
+                self.optimizer.step()
+
     def test_settings_of_the_run_are_named(self):
         for word, setting in (("sync_every", "coordinator.h_base"), ("compression", "codec"),
                               ("outer_optimizer", "update")):
@@ -449,6 +462,16 @@ class Around(Case):
         with self.assertRaisesRegex(errors.InvalidError, "tokens_per_step.*non_padding"):
             self.trainer(LonghaulCallback(client=client), max_steps=1).train()
         self.assertEqual(client.done, [])
+
+    def test_a_model_whose_tokens_the_trainer_cannot_count_is_named(self):
+        client, model = Fake(), Fit()
+        model.main_input_name = "pixels"
+        trainer = trainer_of(model, self.path("out"), max_steps=1,
+                             include_num_input_tokens_seen="all")
+        LonghaulCallback(client=client).attach(trainer)
+        with self.assertRaisesRegex(errors.InvalidError, "counts no tokens .*tokens_per_step"):
+            trainer.train()
+        self.assertEqual(client.of("boundary"), [])
 
     def test_the_trainers_rate_follows_the_runs_clock(self):
         client, watch = Fake(), Watch()

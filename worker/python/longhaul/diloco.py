@@ -83,6 +83,7 @@ class AsyncDiLoCo:
         self.restarts = 0      # lives that ended under us; their uncut progress is lost
         self.steps = 0         # boundaries of this life
         self._tokens = 0       # trained since the last boundary
+        self._counts = False   # tokens, or it was told that it does not
         self._hook = hook
         self._handle: typing.Any = None
         self._checked = False  # that the optimizer's state holds no masters
@@ -171,6 +172,7 @@ class AsyncDiLoCo:
             return
         try:
             due = self.client.boundary(self.steps + 1, self._tokens)
+            self._counts = self._counts or self._tokens > 0
             self.steps, self._tokens = self.steps + 1, 0
             self._act(due)
         except errors.RestartError as why:
@@ -186,6 +188,7 @@ class AsyncDiLoCo:
             self.client.cut()
             if self._kept:
                 self._kept.cut(self.restarts, self.steps)
+            self._warn_of_tokens()
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",
                          self.client.state().away_steps)
@@ -195,6 +198,15 @@ class AsyncDiLoCo:
                     "the same command", errors.TimedOutError.code)
         if due & _client.Due.DRAIN:
             self.finished = True
+
+    def _warn_of_tokens(self) -> None:
+        """At a cut of a loop with data of its own."""
+        if self._counts or self._noted:
+            return
+        self._counts = True
+        _log.warning("longhaul: no tokens are counted, so the run's clock, its rates and its "
+                     "budget know nothing of this loop: call trained(tokens), or give "
+                     "tokens_per_step")
 
     def finish(self) -> None:
         """The loop is over: a last cut, the end of the run, its final parameters into the model.

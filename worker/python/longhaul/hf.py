@@ -86,6 +86,10 @@ class LonghaulCallback(TrainerCallback):
         if self._tokens is None:
             tokens, self._seen = state.num_input_tokens_seen - self._seen, \
                 state.num_input_tokens_seen
+            if not self._seen:
+                raise errors.InvalidError(
+                    "the Trainer counts no tokens in the inputs of this model: give "
+                    "LonghaulCallback(tokens_per_step=...)", errors.InvalidError.code)
             client = self.run.client  # the Trainer counts those of all ranks
             self.run.trained(tokens // client.ranks + (client.rank < tokens % client.ranks))
         if self._rate:
