@@ -56,6 +56,24 @@ class Case(unittest.TestCase):
         return longhaul.AsyncDiLoCo(client, self.model, self.optimizer, **options)
 
 
+class Scarce(Fake):
+    """A client whose units are all there is: no other is leased until one of them is trained."""
+
+    idle, over, holder = 0, None, None
+
+    def lease(self):
+        if self.leases:
+            return self.leases.pop(0)
+        if self.over in (self.holder or self).done:
+            raise errors.DrainedError("none")
+        return None
+
+    def wait(self, *_):
+        self.idle += 1
+        if self.idle > 9:
+            raise AssertionError("the loop waits for a step that never comes")
+
+
 class Loader(Case):
     def train(self, client, path, steps=1000, **options):
         batches = []
@@ -104,22 +122,8 @@ class Loader(Case):
 
     def test_a_loop_that_accumulates_gets_what_it_lacks_for_its_last_step(self):
         """Nothing else is leased until its units are credited, and these wait for that step."""
-        class Scarce(Fake):
-            idle = 0
-
-            def lease(self):
-                if self.leases:
-                    return self.leases.pop(0)
-                if ("trained", 0, 12) in self.done:
-                    raise errors.DrainedError("none")
-                return None
-
-            def wait(self, *_):
-                self.idle += 1
-                if self.idle > 9:
-                    raise AssertionError("the loop waits for a step that never comes")
-
         client, seen = Scarce([longhaul.Unit(0, 0, 12)]), []
+        client.over = ("trained", 0, 12)
         with self.run_of(client) as run:
             for batch in longhaul.LeasedDataLoader(run, self.units(12), batch_size=1,
                                                    sequence_length=4):
@@ -188,9 +192,9 @@ class Loader(Case):
 class Ranks(Case):
     """Loaders of several ranks, each in a thread; what all of them found goes through a barrier."""
 
-    def train(self, clients, path, **options):
-        """The batches of each rank. A rank that comes to fewer steps than others breaks the
-        barrier."""
+    def train(self, clients, path, accumulate=1, **options):
+        """The batches of each rank, so many a step. A rank that comes to fewer steps than others
+        breaks the barrier."""
         ranks, found, batches = len(clients), {}, [[] for _ in clients]
         barrier = threading.Barrier(ranks, timeout=60)
 
@@ -210,8 +214,9 @@ class Ranks(Case):
                 with longhaul.AsyncDiLoCo(client, model, optimizer) as run:
                     for batch in longhaul.LeasedDataLoader(run, path, **options):
                         batches[rank].append(batch)
-                        barrier.wait()  # the gradients' all-reduce
-                        optimizer.step()
+                        if len(batches[rank]) % accumulate == 0:
+                            barrier.wait()  # the gradients' all-reduce
+                            optimizer.step()
             except BaseException:
                 barrier.abort()
                 raise
@@ -252,6 +257,18 @@ class Ranks(Case):
                          [[[[0, 1, 2, 3]], [[4, 5]]]] * 2)
         self.assertEqual([sum(d[2] for d in c.of("boundary")) for c in clients], [6, 0])
         self.assertEqual([c.of("trained")[-1:] for c in clients], [[], [("trained", 0, 6)]])
+
+    def test_ranks_that_accumulate_get_what_they_lack_at_the_same_time(self):
+        clients = [Scarce([longhaul.Unit(0, 0, 20)]), Scarce()]
+        for client in clients:
+            client.over, client.holder = ("trained", 0, 20), clients[0]
+        batches = self.train(clients, self.units(20), accumulate=2, batch_size=1,
+                             sequence_length=4)
+        self.assertEqual([len(mine) for mine in batches], [4, 4])
+        for mine in batches:
+            self.assertTrue(torch.equal(mine[2], mine[3]))
+        self.assertEqual([d[2] for d in clients[0].of("boundary") if d[2]], [8, 4])
+        self.assertEqual([d[2] for d in clients[1].of("boundary") if d[2]], [8])
 
     def test_a_rank_without_units_waits_with_the_others(self):
         leases = [None, longhaul.Unit(0, 0, 4), None]
@@ -530,6 +547,23 @@ class Around(Case):
         self.assertEqual(client.of("boundary"), [("boundary", 1, 6), ("boundary", 2, 6)])
         self.assertEqual(client.of("cut", "finish", "close"),
                          [("cut",), ("finish", 60), ("close",)])
+
+    def test_a_loop_of_accelerate_takes_units_of_the_run(self):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model, optimizer = accelerator.prepare(self.model, self.optimizer)
+        client, seen = Scarce([longhaul.Unit(0, 0, 12)]), []
+        client.over = ("trained", 0, 12)
+        with LocalSGD(accelerator, model, client=client) as local:
+            for batch in longhaul.LeasedDataLoader(local.run, self.units(12), batch_size=1,
+                                                   sequence_length=4):
+                seen.append(batch[0, 0].item())
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(batch.float().view(2, 2)).sum())
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    local.step()
+        self.assertEqual(seen, [0, 4, 8, 8])
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 8), ("boundary", 2, 4)])
 
     def test_accelerate_alone_and_sharded(self):
         accelerator = Accelerator(cpu=True)
