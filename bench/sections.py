@@ -115,7 +115,7 @@ SECTIONS = (
         bars=(Bars("learning-attribution.svg", "effect on the held-out loss; below 0 is better",
                    "learning.attribution.effect", "value", "%"),)),
     Section(
-        "learning", "A rule for long runs: screening", part="rule", awaited=True,
+        "learning", "A rule for long runs: screening", part="rule",
         command="bench/learning/rule.py --results bench/results/learning-rule.jsonl",
         text="Small transformers at several lengths N (rounds): what the shipped rule and others "
         "for density p, decay beta and step eta end at, beside the best synchronous, dense arm of "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How a rule for p, beta and eta holds as runs get longer: gaps of every arm at every length.
 
-    bench/learning/rule.py --results FILE.jsonl [--json FILE] [--seeds 301-303]
+    bench/learning/rule.py --results FILE.jsonl [--json FILE] [--seeds 301-303] [--test 304-308]
 
 FILE.jsonl has the lines of bench_learning: one model, one size of step, several lengths N (rounds).
 Of each length the baseline is the synchronous, dense arm of the lowest mean among those that have
@@ -14,7 +14,10 @@ t); below 0 is better. One seed has no interval.
     learning.rule.curve.nN.ARM       beside the baseline where the curve is worst, from 5 % of the
                                      tokens on; the interval is of that place alone
     learning.rule.loss.nN.ARM        nats per byte, least to most of the seeds
+    learning.rule.test.nN[.ARM]      as the first, on the seeds of --test, beside the baseline that
+                                     was chosen on the others; test.shipped.nN.ARM likewise
 
+An arm that was picked for its gap on some seeds is judged by others: those of --test.
 Lines of two commits, of another model or step, or of a tree that was not clean are refused.
 """
 import argparse
@@ -109,19 +112,26 @@ def worst(ours, theirs):
     return max(found) if found else None
 
 
-def length_rows(out, rounds, arms):
+def gap_rows(out, prefix, n, arms, base):
+    """Rows of every arm's end beside `base` and beside the shipped rule."""
+    for arm, ours in arms.items():
+        found = gaps(ours, arms[base]) if base in arms and arm != base else []
+        if found:
+            out.estimate(f"{prefix}.{n}" + ("" if arm == SHIPPED else f".{arm}"), "%",
+                         *paired(found), len(found))
+        found = gaps(ours, arms[SHIPPED]) if SHIPPED in arms and arm != SHIPPED else []
+        if found:
+            out.estimate(f"{prefix}.shipped.{n}.{arm}", "%", *paired(found), len(found))
+
+
+def length_rows(out, rounds, arms, base):
     """Rows of one length; returns what the conditions say of it."""
-    base, n = best_dense(arms), f"n{rounds}"
+    n = f"n{rounds}"
+    gap_rows(out, "learning.rule", n, arms, base)
     for arm, ours in arms.items():
         if base and arm != base and set(ours) & set(arms[base]):
-            found = gaps(ours, arms[base])
-            out.estimate(f"learning.rule.{n}" + ("" if arm == SHIPPED else f".{arm}"), "%",
-                         *paired(found), len(found))
             _, _, at = worst(ours, arms[base])
             out.estimate(f"learning.rule.curve.{n}.{arm}", "%", *paired(at), len(at))
-        if arm != SHIPPED and set(ours) & set(arms.get(SHIPPED, ())):
-            found = gaps(ours, arms[SHIPPED])
-            out.estimate(f"learning.rule.shipped.{n}.{arm}", "%", *paired(found), len(found))
         out.row(f"learning.rule.loss.{n}.{arm}", "nats/byte",
                 [ours[seed].loss for seed in sorted(ours)])
     out.row(f"learning.rule.seeds.{n}", "seeds", [max(map(len, arms.values()))])
@@ -129,8 +139,24 @@ def length_rows(out, rounds, arms):
     return f"{base or 'no baseline'}; tried, with their seeds: {', '.join(tried) or 'none'}"
 
 
-def make(path, json_path, seeds):
+def test_rows(out, runs, bases):
+    """Rows of the test's seeds; `bases`: the baseline of each length, chosen elsewhere."""
+    for rounds, arms in sorted(runs.items()):
+        gap_rows(out, "learning.rule.test", f"n{rounds}", arms, bases.get(rounds))
+        out.row(f"learning.rule.test.seeds.n{rounds}", "seeds", [max(map(len, arms.values()))])
+    counted = sorted({seed for arms in runs.values() for by in arms.values() for seed in by})
+    out.condition("test", " ".join(map(str, counted)))
+
+
+def make(path, json_path, seeds, test):
+    if set(seeds) & set(test):
+        raise BadResults("--seeds and --test have seeds in common: an arm would be judged by what "
+                         "it was picked on")
     runs, shared = read(path, seeds)
+    tested, again = read(path, test) if test else ({}, shared)
+    if again != shared:
+        raise BadResults(f"{path}: the test's lines are of {again}, the others of {shared}; run "
+                         f"them on one commit and setting")
     out = report.Report("learning", json_path)
     out.condition("trained at", shared["commit"])
     out.condition("model", f"{shared['parameters'] / 1e6:.2f} M parameters: dim {shared['dim']}")
@@ -138,13 +164,16 @@ def make(path, json_path, seeds):
                   f"{shared['base_rate']:.4g}")
     counted = sorted({seed for arms in runs.values() for by in arms.values() for seed in by})
     out.condition("seeds", " ".join(map(str, counted)))
+    bases = {rounds: best_dense(arms) for rounds, arms in runs.items()}
     for rounds, arms in sorted(runs.items()):
-        out.condition(f"baseline, N {rounds}", length_rows(out, rounds, arms))
+        out.condition(f"baseline, N {rounds}", length_rows(out, rounds, arms, bases[rounds]))
         for arm, by in arms.items():
             if not arm.startswith(DENSE):
                 said = ", ".join(f"{key} {value:.4g}"
                                  for key, value in next(iter(by.values())).settings.items())
                 out.condition(f"{arm}, N {rounds}", said)
+    if test:
+        test_rows(out, tested, bases)
     out.finish()
 
 
@@ -154,9 +183,11 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--seeds", type=seeds_of, default="301-303",
                         help="those that count (301-303)")
+    parser.add_argument("--test", type=seeds_of, default=(),
+                        help="others, for arms that were picked on those")
     flags = parser.parse_args()
     try:
-        make(flags.results, flags.json, flags.seeds)
+        make(flags.results, flags.json, flags.seeds, flags.test)
     except (BadResults, OSError) as error:
         print(f"rule.py: {error}", file=sys.stderr)
         sys.exit(1)

@@ -94,6 +94,21 @@ class Rule(unittest.TestCase):
         said, _ = self.run_on(lines, "--seeds", "400")
         self.assertIn("no arm of seeds 400 to 400", said)
 
+    def test_what_was_picked_is_judged_by_other_seeds(self):
+        lines = (seeds("sync-sgd-1", [2.0]) + seeds("sync-sgd-2", [2.1]) + seeds("ours", [2.2])
+                 + [line("sync-sgd-1", 304, 2.0), line("sync-sgd-2", 304, 1.0),
+                    line("ours", 304, 2.02), line("ours:s=0.5", 304, 2.04)])
+        rows, said = self.run_on(lines, "--test", "304-308")
+        self.near(rows["learning.rule.n400"], 10)
+        self.near(rows["learning.rule.test.n400"], 1)  # beside what was the baseline before
+        self.near(rows["learning.rule.test.n400.ours:s=0.5"], 2)
+        self.near(rows["learning.rule.test.shipped.n400.ours:s=0.5"], 100 * (2.04 / 2.02 - 1))
+        self.assertEqual((said["seeds"], said["test"]), ("301", "304"))
+        said, _ = self.run_on(lines, "--test", "303-304")
+        self.assertIn("have seeds in common", said)
+        said, _ = self.run_on([*lines, line("ours", 305, 2, commit="other")], "--test", "305")
+        self.assertIn("run them on one commit", said)
+
     def test_lines_that_do_not_go_together_are_refused(self):
         good = seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.0])
         for extra, says in (
