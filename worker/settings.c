@@ -186,6 +186,12 @@ const char *wk_reduce_word(int kind)
     return word[kind];
 }
 
+const char *wk_optimizer_word(int kind)
+{
+    static const char *const word[] = {"replicated", "sharded"};
+    return word[kind];
+}
+
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
 {
     bool dense = wk_codec_is_dense(s);

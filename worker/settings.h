@@ -78,6 +78,7 @@ extern const struct lh_config_table wk_settings_table;
 
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
+const char *wk_optimizer_word(int kind);                // "sharded"
 // The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
 static inline const char *wk_ranks_leader(const struct wk_settings *s)
 {
