@@ -355,6 +355,12 @@ SECTIONS = (
                       for size in ("10m", "100m")
                       for name, limit in (("cut", 1.5), ("renew", 2), ("sparse", 2)))),
     Section(
+        "ranks", "A step of a region's ranks",
+        "Sums of gradients beside the backward pass, in one bucket after it, and a sharded "
+        "optimizer, by turns, on one host; beside one rank's part with nobody to wait for. "
+        "[ranks.c](../ranks.c)",
+        targets=(Target("ranks.beside.ms", "ratio", "at most", 1),), awaited=True),
+    Section(
         "pause", "A checkpoint of 1 GB beside the folding",
         "The longest that any one function kept the server's loop, in seconds in which a "
         "checkpoint was made and in those between them, where it is the fold of a push; beside a "
