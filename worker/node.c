@@ -16,6 +16,7 @@
 #include "worker/join.h"
 #include "worker/push/beside.h"
 #include "worker/settings.h"
+#include "worker/train/device.h"
 #include "worker/train/model.h"
 #include "worker/train/schedule.h"
 #include "worker/train/trainer_builtin.h"
@@ -37,6 +38,8 @@ struct wk_node {
     struct wk_reduce *reduce;
     struct wk_evaluation *evaluation;
     struct wk_backend *backend;
+    struct wk_device *device; // NULL: the CPU trains
+    char no_device[512];      // why it does, where a device was asked for
     struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
@@ -227,6 +230,10 @@ static void tell(void *arg, json_t *status)
     const struct wk_node *n = arg;
     struct wk_loader_status is;
     json_object_set_new(status, "backend", wk_backend_status(n->backend));
+    json_object_set_new(status, "trainer",
+                        json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
+                                  n->no_device, "device",
+                                  n->device ? wk_device_name(n->device) : ""));
     json_t *region = wk_join_status(n->settings, n->reduce);
     if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;
@@ -266,6 +273,40 @@ static LH_MUST lh_err open_beside(struct wk_node *n)
                                 : lh_path(n->socket, sizeof n->socket, s->node.dir, "trainer.sock");
 }
 
+static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
+{
+    const struct wk_settings *s = n->settings;
+    const struct wk_device_conf conf = {
+        .plugin = s->gpu.plugin,
+        .products = s->gpu.products,
+        .index = s->gpu.device < 0 ? 0 : (int)s->gpu.device,
+        .precision = (enum wk_precision)s->trainer.precision,
+        .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
+    };
+    if (s->ranks.count > 1)
+        return lh_fail(LH_ERR_UNSUPPORTED, "ranks.count is %lld: ranks train on the CPU",
+                       (long long)s->ranks.count);
+    return wk_device_open(&conf, &n->device);
+}
+
+// Where trainer.backend asks for one; whoever has none trains on the CPU, and says why.
+static LH_MUST lh_err open_device(struct wk_node *n, const struct wk_shape *shape)
+{
+    enum wk_backend_kind kind = (enum wk_backend_kind)n->settings->trainer.backend;
+    if (kind == WK_BACKEND_CPU) return LH_OK;
+    lh_err err = try_device(n, shape);
+    if (!err) {
+        lh_logf(n->program->log, LH_INFO, "trainer.cuda", "trains on %s, %llu MiB of it",
+                wk_device_name(n->device), (unsigned long long)(wk_device_bytes(n->device) >> 20));
+        return LH_OK;
+    }
+    if (err != LH_ERR_UNSUPPORTED) return err;
+    snprintf(n->no_device, sizeof n->no_device, "%s", lh_err_text(err));
+    lh_logf(n->program->log, kind == WK_BACKEND_CUDA ? LH_WARN : LH_INFO, "trainer.cpu", "%s",
+            n->no_device);
+    return LH_OK;
+}
+
 static LH_MUST lh_err open_trainer(struct wk_node *n)
 {
     const struct wk_settings *s = n->settings;
@@ -280,6 +321,7 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     LH_TRY(open_loader(n));
     LH_TRY(open_reduce(n, &shape));
     LH_TRY(open_evaluation(n));
+    LH_TRY(open_device(n, &shape));
     const struct wk_builtin_conf trainer = {.manifest = m,
                                             .loader = n->loader,
                                             .sequence = shape.context,
@@ -293,7 +335,8 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
                                             .tokens_per_s = s->trainer.tokens_per_s,
                                             .reduce = n->reduce,
                                             .warmup = warmup_of(n),
-                                            .evaluation = n->evaluation};
+                                            .evaluation = n->evaluation,
+                                            .device = n->device};
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
@@ -433,6 +476,8 @@ static void free_parts(struct wk_node *n)
 {
     if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
     if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    wk_device_close(n->device);
+    n->device = NULL;
     if (n->loader) wk_loader_close(n->loader);
     wk_evaluation_close(n->evaluation);
     wk_backend_close(n->backend);

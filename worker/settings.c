@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "kernels/codec.h"
+#include "worker/backend.h"
 #include "worker/stream/address.h"
 
 #define T struct wk_settings
@@ -37,8 +38,13 @@ static const struct lh_config_row rows[] = {
         "File of the CUDA plugin; empty: $LONGHAUL_CUDA_PLUGIN, beside the program, or where the "
         "system looks (`longhaul gpu` says what is found)"),
 
+    LH_CONFIG_ROW_STRING(T, "gpu.products", gpu.products, "",
+        "File of the plugin of matrix products; empty: $LONGHAUL_GEMM_PLUGIN, beside the program, "
+        "or where the system looks"),
+
     LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
-        "Which GPU ranks.reduce nccl uses; auto: the rank's number, modulo the GPUs there are"),
+        "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
+        "GPUs there are"),
     LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
@@ -48,6 +54,13 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic|external",
         "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
         "external: a process of your own, linked with liblonghaul.so"),
+    LH_CONFIG_ROW_ENUM(T, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
+        "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and that of matrix "
+        "products, to within rounding. auto, cuda: the GPU where it can be used, else the CPU; log "
+        "and status.json say why. No GPU was seen to run it"),
+    LH_CONFIG_ROW_ENUM(T, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
+        "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
+        "product, and sums, parameters and optimizer stay fp32"),
     LH_CONFIG_ROW_STRING(T, "trainer.socket", trainer.socket, "",
         "Unix socket that an external trainer connects with (LONGHAUL_SOCKET names it there); "
         "empty: trainer.sock in dir"),
@@ -234,6 +247,11 @@ static lh_err check_trainer(const struct wk_settings *s)
                            "and no loss: take builtin, or leave it off",
                            builtin_only[i].name,
                            s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
+    if (s->trainer.backend == WK_BACKEND_CUDA && (!builtin || s->ranks.count > 1))
+        return lh_fail(LH_ERR_CONFIG,
+                       "trainer.backend is cuda, but %s: leave it, or take auto",
+                       builtin ? "ranks.count is more than 1, and ranks train on the CPU"
+                               : "only trainer.kind builtin trains here");
     if (builtin) LH_TRY(lh_setting_needed("data.dir", s->data.dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
         return lh_fail(LH_ERR_CONFIG,

@@ -22,8 +22,9 @@ struct wk_settings {
 
     int backend; // enum wk_backend_kind
     struct {
-        const char *plugin; // "": where the loader looks
-        int64_t device;     // -1: by rank
+        const char *plugin;   // "": where the loader looks
+        const char *products; // "": where its loader looks
+        int64_t device;       // -1: by rank
     } gpu;
 
     struct {
@@ -31,7 +32,9 @@ struct wk_settings {
     } nccl;
 
     struct {
-        int kind; // enum wk_trainer_kind
+        int kind;      // enum wk_trainer_kind
+        int backend;   // enum wk_backend_kind
+        int precision; // enum wk_precision
         int64_t batch, accumulate;
         double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
         int64_t seed;

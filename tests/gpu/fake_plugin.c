@@ -8,6 +8,8 @@
 //   none     the driver sees no device
 //   memory   the device has none
 //   later    the third shard's encoding and all after it fail
+//   layers   a gradient of its layers is wrong
+//   step     the third step of the optimizer and all after it fail
 //   bytes    its payloads differ from the CPU's in one bit
 #include "kernels/cuda/plugin.h"
 
@@ -20,9 +22,11 @@ enum { NO_DRIVER = 1, NO_MEMORY = 2, BROKEN = 3 };
 static struct lk_gpu_backend table;
 static struct lk_gpu_memory memory;
 static struct lk_gpu_kernels kernels;
+static struct lk_gpu_backward backward;
+static struct lk_gpu_optimizer optimizer;
 static const struct lk_gpu_backend *real;
 static const char *how;
-static int encodings;
+static int encodings, steps;
 
 static int devices(int *count)
 {
@@ -57,6 +61,20 @@ static int encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk
     return real->kernels->encode(shard, in, stream);
 }
 
+static int no_gradient(uint64_t rows, uint64_t width, const float *gate_up, const float *dy,
+                       float *dgate_up, lk_gpu_stream stream)
+{
+    (void)rows, (void)width, (void)gate_up, (void)dy, (void)dgate_up, (void)stream;
+    return 0;
+}
+
+static int adamw(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
+                 const float *g, float *m, float *v, float *p, lk_gpu_stream stream)
+{
+    if (++steps > 2) return BROKEN;
+    return real->optimizer->adamw(c, piece, pieces, g, m, v, p, stream);
+}
+
 static int flip(void *host, const void *device, size_t bytes, lk_gpu_stream stream)
 {
     int err = real->memory->copy_out(host, device, bytes, stream);
@@ -76,6 +94,8 @@ static void borrow(void)
     table = *real;
     memory = *real->memory;
     kernels = *real->kernels;
+    backward = *real->backward;
+    optimizer = *real->optimizer;
 }
 
 __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)
@@ -91,7 +111,11 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     if (!strcmp(how, "memory")) memory.alloc = no_memory;
     if (!strcmp(how, "later")) kernels.encode = encode;
     if (!strcmp(how, "bytes")) memory.copy_out = flip;
+    if (!strcmp(how, "layers")) backward.swiglu = no_gradient;
+    if (!strcmp(how, "step")) optimizer.adamw = adamw;
     table.memory = &memory;
+    table.backward = &backward;
+    table.optimizer = &optimizer;
     table.kernels = &kernels;
     return &table;
 }

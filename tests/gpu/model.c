@@ -337,7 +337,7 @@ static void whoever_cannot_says_why(void **state)
     double nll;
     streams.wait = failing_wait;
     assert_int_equal(wk_gpu_passes_loss(t, value, &b, &nll), LH_ERR_IO);
-    assert_non_null(strstr(lh_err_text(LH_ERR_IO), "training on the GPU: "));
+    assert_non_null(strstr(lh_err_text(LH_ERR_IO), "passes of the model: "));
     fine(d, d->gpu.backend->streams->wait(d->stream));
     d->gpu.backend->memory->release(value);
     wk_gpu_passes_destroy(t);

@@ -336,6 +336,9 @@ static void run_block(unsigned block)
     blockIdx = dim3(block);
     threads = blockDim.x;
     readies = done = at_barrier = shareds = 0;
+#ifdef SIMT_ASAN
+    scheduler_stack = NULL; // that of the thread that is here now
+#endif
     for (unsigned i = 0; i < threads; i++) prepare(&fibre[i], i);
     while (readies) {
         unsigned at = simt_choose(readies);

@@ -3,7 +3,8 @@
 // Invariants: 1. an operation runs after those before it in its stream and after the event that its
 // stream was told to wait for; nothing else orders it; 2. device memory can be reached by kernels
 // and copies alone (under AddressSanitizer a touch from the host is found); 3. a copy reads its
-// source when it runs, and its destination holds poison until then.
+// source when it runs, and its destination holds poison until then; 4. one thread at a time is
+// inside, whoever calls: the emulator has one processor.
 #include "kernels/cuda/plugin.h"
 #include "tests/simt/fibre.h"
 
@@ -12,6 +13,7 @@
 
 #include <deque>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -40,6 +42,8 @@ struct simt_stream {
     std::deque<operation> queue;
 };
 
+static std::recursive_mutex inside; // a queued call may run others
+#define ONE_AT_A_TIME std::lock_guard<std::recursive_mutex> one_at_a_time(inside)
 static std::vector<simt_stream *> streams;
 static std::map<char *, size_t> device;
 
@@ -111,11 +115,13 @@ static void drain(const simt_stream *s)
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body)
 {
+    ONE_AT_A_TIME;
     add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0});
 }
 
 void simt_queue(cudaStream_t stream, std::function<void()> work)
 {
+    ONE_AT_A_TIME;
     add(stream, operation{work, NULL, 0});
 }
 
@@ -164,6 +170,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index)
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
+    ONE_AT_A_TIME;
     *all = *left = (size_t)1 << 30;
     for (auto &m : device) *left -= m.second < *left ? m.second : *left;
     return cudaSuccess;
@@ -181,6 +188,7 @@ cudaError_t cudaGetLastError()
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    ONE_AT_A_TIME;
     *out = malloc(bytes ? bytes : 1);
     if (!*out) return cudaErrorMemoryAllocation;
     fill(*out, bytes);
@@ -191,6 +199,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    ONE_AT_A_TIME;
     if (!memory) return cudaSuccess;
     for (simt_stream *s : streams) drain(s); // as the real one does
     auto m = device.find((char *)memory);
@@ -203,6 +212,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
+    ONE_AT_A_TIME;
     *out = malloc(bytes ? bytes : 1);
     if (*out) fill(*out, bytes);
     return *out ? cudaSuccess : cudaErrorMemoryAllocation;
@@ -210,6 +220,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    ONE_AT_A_TIME;
     for (simt_stream *s : streams) drain(s);
     free(memory);
     return cudaSuccess;
@@ -218,6 +229,7 @@ cudaError_t cudaFreeHost(void *memory)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     check_device(kind == cudaMemcpyDeviceToHost ? from : to, bytes, "cudaMemcpyAsync");
     if (kind == cudaMemcpyDeviceToDevice) check_device(from, bytes, "cudaMemcpyAsync");
     if (kind == cudaMemcpyDeviceToHost) fill(to, bytes);
@@ -227,6 +239,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     check_device(to, bytes, "cudaMemsetAsync");
     add(stream, operation{[=] { memset(to, value, bytes); }, NULL, 0});
     return cudaSuccess;
@@ -234,6 +247,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    ONE_AT_A_TIME;
     (void)flags;
     *out = new simt_stream;
     streams.push_back(*out);
@@ -242,6 +256,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     if (!stream) return cudaSuccess;
     drain(stream);
     for (size_t i = 0; i < streams.size(); i++)
@@ -252,12 +267,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     drain(stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
+    ONE_AT_A_TIME;
     (void)flags;
     add(stream, operation{{}, event, event->recorded});
     return cudaSuccess;
@@ -272,6 +289,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    ONE_AT_A_TIME;
     for (simt_stream *s : streams) drain(s);
     delete event;
     return cudaSuccess;
@@ -279,6 +297,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+    ONE_AT_A_TIME;
     uint64_t ticket = ++event->recorded;
     add(stream, operation{[=] { event->reached = ticket; }, NULL, 0});
     return cudaSuccess;
@@ -286,6 +305,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    ONE_AT_A_TIME;
     while (event->reached < event->recorded)
         if (!step()) simt_fail("an event is waited for that nothing will reach");
     return cudaSuccess;
@@ -293,6 +313,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
+    ONE_AT_A_TIME;
     if (event->reached < event->recorded) step();
     return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }

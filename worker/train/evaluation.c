@@ -110,7 +110,7 @@ static bool within_share(const struct wk_evaluation *e, int64_t now)
     return !e->spent_ns || after <= e->conf.share * (double)(now - e->started_ns);
 }
 
-static LH_MUST lh_err evaluate(struct wk_evaluation *e, struct wk_transformer *t,
+static LH_MUST lh_err evaluate(struct wk_evaluation *e, const struct wk_passes *passes,
                                const float *params)
 {
     struct wk_evaluated *r = &e->last;
@@ -118,7 +118,7 @@ static LH_MUST lh_err evaluate(struct wk_evaluation *e, struct wk_transformer *t
     for (uint32_t i = 0; i < e->texts; i++) {
         const struct text *text = &e->text[i];
         double nll;
-        LH_TRY(wk_transformer_text(t, params, text->ids, text->count, &nll));
+        LH_TRY(wk_passes_text(passes, params, text->ids, text->count, &nll));
         memcpy(r->by[i].language, text->language, sizeof r->by[i].language);
         r->by[i].loss = nll / (double)(text->count - 1);
         r->loss += r->by[i].loss / e->texts;
@@ -126,14 +126,14 @@ static LH_MUST lh_err evaluate(struct wk_evaluation *e, struct wk_transformer *t
     return LH_OK;
 }
 
-lh_err wk_evaluation_step(struct wk_evaluation *e, struct wk_transformer *t, const float *params,
-                          uint64_t tokens, const struct wk_evaluated **out)
+lh_err wk_evaluation_step(struct wk_evaluation *e, const struct wk_passes *passes,
+                          const float *params, uint64_t tokens, const struct wk_evaluated **out)
 {
     e->trained += tokens;
     *out = NULL;
     int64_t from = lh_now(e->conf.env);
     if (e->trained < e->next || !within_share(e, from)) return LH_OK;
-    LH_TRY(evaluate(e, t, params));
+    LH_TRY(evaluate(e, passes, params));
     int64_t now = lh_now(e->conf.env);
     e->last.took_ns = now - from;
     e->spent_ns += e->last.took_ns;

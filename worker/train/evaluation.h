@@ -9,7 +9,7 @@
 #include "common/env/env.h"
 #include "common/format/units.h"
 #include "worker/train/trainer.h"
-#include "worker/train/transformer.h"
+#include "worker/train/passes.h"
 
 struct wk_evaluation_conf {
     struct lh_env *env;
@@ -29,7 +29,7 @@ LH_MUST lh_err wk_evaluation_open(const struct wk_evaluation_conf *conf,
 void wk_evaluation_close(struct wk_evaluation *e); // NULL is allowed
 
 // After a step of so many tokens: evaluates when it is due. *out stays NULL when not.
-LH_MUST lh_err wk_evaluation_step(struct wk_evaluation *e, struct wk_transformer *t,
+LH_MUST lh_err wk_evaluation_step(struct wk_evaluation *e, const struct wk_passes *passes,
                                   const float *params, uint64_t tokens,
                                   const struct wk_evaluated **out);
 

@@ -13,6 +13,20 @@ static uint32_t pass_of(const struct wk_passes *p, const struct wk_reduce_step *
     return left < most ? left : most;
 }
 
+static lh_err pass(const struct wk_passes *p, const float *params, const struct wk_batch *batch,
+                   float scale, float *gradient, const struct wk_final *final, double *nll)
+{
+    if (p->device) return wk_device_gradient(p->device, batch, scale, nll);
+    return wk_transformer_gradient(p->transformer, params, batch, scale, gradient, final, nll);
+}
+
+static lh_err square(const struct wk_passes *p, uint64_t values, const float *gradient, double *out)
+{
+    if (p->device) return wk_device_square(p->device, out);
+    *out = lk_sum_squares(values, gradient);
+    return LH_OK;
+}
+
 lh_err wk_passes_run(const struct wk_passes *p, const float *params,
                      const struct wk_reduce_step *step, struct wk_part part, bool fresh,
                      float *gradient, const struct wk_final *final, struct wk_share *share)
@@ -23,14 +37,35 @@ lh_err wk_passes_run(const struct wk_passes *p, const float *params,
         struct wk_batch batch = {step->ids + (part.from + done) * stride, n, step->length, stride};
         bool measured = step->measure && fresh && !done, last = done + n == part.count;
         double nll = 0.0;
-        LH_TRY(wk_transformer_gradient(p->transformer, params, &batch, step->scale, gradient,
-                                       last && !measured ? final : NULL, &nll));
+        LH_TRY(
+            pass(p, params, &batch, step->scale, gradient, last && !measured ? final : NULL, &nll));
         if (measured) {
             share->first = n;
-            share->first_square = lk_sum_squares(step->values, gradient);
+            LH_TRY(square(p, step->values, gradient, &share->first_square));
         }
         share->nll += nll;
         done += n;
     }
     return LH_OK;
+}
+
+struct text {
+    const struct wk_passes *passes;
+    const float *params;
+};
+
+static lh_err window(void *arg, const struct wk_batch *batch, double *nll)
+{
+    const struct text *t = arg;
+    if (t->passes->device) return wk_device_loss(t->passes->device, batch, nll);
+    return wk_transformer_loss(t->passes->transformer, t->params, batch, nll);
+}
+
+lh_err wk_passes_text(const struct wk_passes *p, const float *params, const uint32_t *ids,
+                      size_t count, double *nll_sum)
+{
+    struct text t = {p, params};
+    const struct wk_transformer_conf *conf =
+        p->device ? wk_device_model(p->device) : wk_transformer_made_for(p->transformer);
+    return wk_text_windows(conf, ids, count, window, &t, nll_sum);
 }

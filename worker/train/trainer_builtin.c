@@ -31,7 +31,7 @@ struct builtin {
     struct wk_params params;
     struct wk_passes passes;
     struct lh_hash manifest;
-    float *value, *gradient, *m, *v; // [params.values] each
+    float *value, *gradient, *m, *v; // [params.values] each; NULL with a device
     bool shared;                     // value is the reduce's, who frees it
     float *before;                   // a tensor before the step, while its norms are asked for
     uint32_t *ids;                   // [batch * accumulate][sequence + 1]
@@ -46,12 +46,20 @@ static struct builtin *builtin_of(struct wk_trainer *t)
 
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
 {
-    wk_host_copy(builtin_of(t)->value, first, values, slot);
+    struct builtin *b = builtin_of(t);
+    if (b->conf.device)
+        wk_device_copy(b->conf.device, first, values, slot);
+    else
+        wk_host_copy(b->value, first, values, slot);
 }
 
 static void renew(struct wk_trainer *t, const struct wk_renewal *r)
 {
-    wk_host_renew(builtin_of(t)->value, r);
+    struct builtin *b = builtin_of(t);
+    if (b->conf.device)
+        wk_device_renew(b->conf.device, r);
+    else
+        wk_host_renew(b->value, r);
 }
 
 static uint64_t step_tokens(const struct wk_trainer *t)
@@ -109,6 +117,13 @@ static lh_err read_pieces(struct builtin *b, const struct wk_step_in *in, struct
     return LH_OK;
 }
 
+static lh_err clear_gradient(struct builtin *b)
+{
+    if (b->conf.device) return wk_device_clear(b->conf.device);
+    memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
+    return LH_OK;
+}
+
 static void tell_final(void *arg, uint64_t from)
 {
     struct wk_reduce *r = arg;
@@ -133,7 +148,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
     const struct wk_final final = {tell_final, r};
     *sum = (struct wk_gathered){.fresh = true};
     struct wk_part part;
-    memset(b->gradient, 0, b->params.values * sizeof *b->gradient);
+    LH_TRY(clear_gradient(b));
     r->ops->deal(r, &step, &part);
     lh_err err = LH_OK;
     do {
@@ -154,7 +169,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
 static lh_err prepare_norms(struct builtin *b)
 {
     size_t most = 0;
-    if (b->before) return LH_OK;
+    if (b->before || b->conf.device) return LH_OK;
     for (uint32_t i = 0; i < b->params.count; i++)
         if (b->params.at[i].len > most) most = b->params.at[i].len;
     b->before = malloc(most * sizeof *b->before);
@@ -190,21 +205,25 @@ static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk
 static lh_err norm_of(const struct builtin *b, const struct wk_gathered *sum, uint64_t step,
                       struct wk_tensor_norms *norms, double *norm)
 {
+    if (b->conf.device) return wk_device_norm(b->conf.device, step, norms, norm);
     if (sum->squares) return wk_update_norm_of(&b->params, sum->squares, step, norms, norm);
     return wk_update_norm(&b->params, b->gradient, step, norms, norm);
 }
 
 // Unless the ranks have done so together.
-static void optimize(struct builtin *b, const struct wk_update *update,
-                     const struct wk_gathered *sum, double norm, struct wk_tensor_norms *norms)
+static lh_err optimize(struct builtin *b, const struct wk_update *update,
+                       const struct wk_gathered *sum, double norm, struct wk_tensor_norms *norms)
 {
     const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
-    if (!sum->squares)
+    if (b->conf.device)
+        LH_TRY(wk_device_apply(b->conf.device, update, norm, norms));
+    else if (!sum->squares)
         wk_update_apply(update, &b->params, norm, &arrays, norms);
     else if (norms)
         wk_update_moved(&b->params, b->value, b->gradient, norms);
     b->steps = update->step;
     b->conf.reduce->ops->applied(b->conf.reduce);
+    return LH_OK;
 }
 
 static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
@@ -222,12 +241,11 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     out->loss = sum.nll / (double)tokens;
     out->rate = update.rate;
     note_noise(b, in, out, (uint32_t)sequences, &sum);
-    optimize(b, &update, &sum, out->grad_norm, in->norms);
+    LH_TRY(optimize(b, &update, &sum, out->grad_norm, in->norms));
     if (b->conf.tokens_per_s > 0.0)
         out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
     if (!b->conf.evaluation) return LH_OK;
-    return wk_evaluation_step(b->conf.evaluation, b->passes.transformer, b->value, tokens,
-                              &out->evaluated);
+    return wk_evaluation_step(b->conf.evaluation, &b->passes, b->value, tokens, &out->evaluated);
 }
 
 static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
@@ -240,6 +258,40 @@ static void announce(struct wk_trainer *t, uint64_t unit, bool comes)
 }
 
 // ---- saved state --------------------------------------------------------------------------------
+
+// Room for both of a device's moments on the host, for a moment.
+static lh_err room_for_moments(const struct builtin *b, float **m, float **v)
+{
+    *m = malloc(2 * b->params.values * sizeof **m);
+    *v = *m ? *m + b->params.values : NULL;
+    return *m ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "the device's optimizer state");
+}
+
+static lh_err put_moments(struct builtin *b, struct lh_buf *out, size_t bytes)
+{
+    float *m = b->m, *v = b->v;
+    if (b->conf.device) LH_TRY(room_for_moments(b, &m, &v));
+    lh_err err = b->conf.device ? wk_device_moments(b->conf.device, m, v) : LH_OK;
+    if (!err) {
+        lh_put(out, m, bytes);
+        lh_put(out, v, bytes);
+        err = lh_buf_err(out);
+    }
+    if (b->conf.device) free(m);
+    return err;
+}
+
+static lh_err take_moments(struct builtin *b, struct lh_cursor *c)
+{
+    float *m = b->m, *v = b->v;
+    if (b->conf.device) LH_TRY(room_for_moments(b, &m, &v));
+    lh_get_into(c, m, b->params.values * sizeof *m);
+    lh_get_into(c, v, b->params.values * sizeof *v);
+    if (!b->conf.device) return LH_OK;
+    lh_err err = wk_device_set_moments(b->conf.device, m, v);
+    free(m);
+    return err;
+}
 
 static lh_err save(struct wk_trainer *t, struct lh_buf *out)
 {
@@ -256,9 +308,7 @@ static lh_err save(struct wk_trainer *t, struct lh_buf *out)
     lh_put_u64(out, b->warmup.noise.steps);
     lh_put_f64(out, b->warmup.noise.signal);
     lh_put_f64(out, b->warmup.noise.variance);
-    lh_put(out, b->m, bytes);
-    lh_put(out, b->v, bytes);
-    LH_TRY(lh_buf_err(out));
+    LH_TRY(put_moments(b, out, bytes));
     lh_put_u32(out, lh_crc32c(0, out->data + start, out->len - start));
     return lh_buf_err(out);
 }
@@ -297,8 +347,7 @@ static lh_err load(struct wk_trainer *t, struct lh_span bytes)
     b->warmup.noise.steps = lh_get_u64(&c);
     b->warmup.noise.signal = lh_get_f64(&c);
     b->warmup.noise.variance = lh_get_f64(&c);
-    lh_get_into(&c, b->m, b->params.values * sizeof(float));
-    lh_get_into(&c, b->v, b->params.values * sizeof(float));
+    LH_TRY(take_moments(b, &c));
     b->steps = steps;
     return LH_OK;
 }
@@ -379,17 +428,20 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
 {
     const struct wk_builtin_conf *c = &b->conf;
     size_t values = b->params.values, sequences = (size_t)c->batch * c->accumulate;
+    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
+    if (!b->ids) return lh_fail(LH_ERR_NO_MEMORY, "ids of %zu sequences", sequences);
+    b->passes.batch = c->batch;
+    b->passes.device = c->device;
+    if (c->device) return LH_OK;
     b->value = c->reduce->ops->parameters(c->reduce);
     b->shared = b->value != NULL;
     if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
     b->gradient = lh_zeros(values + WK_FIGURES, sizeof *b->gradient);
     b->m = lh_zeros(values, sizeof *b->m);
     b->v = lh_zeros(values, sizeof *b->v);
-    b->ids = calloc(sequences * ((size_t)c->sequence + 1), sizeof *b->ids);
-    if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL || b->ids == NULL)
+    if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
-    b->passes.batch = c->batch;
     const struct wk_reduce_state state = {b->value, b->m,      b->v,      b->gradient,
                                           values,   &b->steps, &b->params};
     LH_TRY(wk_transformer_create(&t, &b->passes.transformer));

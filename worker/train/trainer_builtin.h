@@ -21,6 +21,9 @@ struct wk_builtin_conf {
     struct wk_reduce *reduce;     // borrows: shares the gradient's work, may hold the parameters
     struct wk_warmup_conf warmup; // zeros: the rate is the schedule's
     struct wk_evaluation *evaluation; // borrows; NULL: none
+    // Borrows; its arrays and passes in place of this process's; NULL: the CPU. Made for this
+    // model, `sequence` and `batch`, and only without other ranks.
+    struct wk_device *device;
 };
 
 // sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no

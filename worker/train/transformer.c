@@ -187,6 +187,11 @@ void wk_transformer_destroy(struct wk_transformer *t)
     free(t);
 }
 
+const struct wk_transformer_conf *wk_transformer_made_for(const struct wk_transformer *t)
+{
+    return &t->conf;
+}
+
 size_t wk_transformer_bytes(const struct wk_transformer *t)
 {
     return t->bytes;
@@ -370,21 +375,40 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
 
 enum { EVAL_ROWS = 1024 };
 
-lh_err wk_transformer_text(struct wk_transformer *t, const float *params, const uint32_t *ids,
-                           size_t count, double *nll_sum)
+lh_err wk_text_windows(const struct wk_transformer_conf *conf, const uint32_t *ids, size_t count,
+                       lh_err (*loss)(void *arg, const struct wk_batch *b, double *nll), void *arg,
+                       double *nll_sum)
 {
-    size_t sequence = t->conf.length_max, batch = t->conf.rows_max / sequence;
+    size_t sequence = conf->length_max, batch = conf->rows_max / sequence;
     *nll_sum = 0.0;
     for (size_t at = 0; at + 1 < count;) {
         size_t left = count - 1 - at, windows = left / sequence;
         struct wk_batch b = {ids + at, windows < batch ? windows : batch, sequence, sequence};
         if (windows == 0) b = (struct wk_batch){ids + at, 1, left, left};
         double nll = 0.0;
-        LH_TRY(wk_transformer_loss(t, params, &b, &nll));
+        LH_TRY(loss(arg, &b, &nll));
         *nll_sum += nll;
         at += b.sequences * b.length;
     }
     return LH_OK;
+}
+
+struct text {
+    struct wk_transformer *transformer;
+    const float *params;
+};
+
+static lh_err window(void *arg, const struct wk_batch *b, double *nll)
+{
+    const struct text *t = arg;
+    return wk_transformer_loss(t->transformer, t->params, b, nll);
+}
+
+lh_err wk_transformer_text(struct wk_transformer *t, const float *params, const uint32_t *ids,
+                           size_t count, double *nll_sum)
+{
+    struct text text = {t, params};
+    return wk_text_windows(&t->conf, ids, count, window, &text, nll_sum);
 }
 
 lh_err wk_eval(const struct wk_shape *shape, const float *params, const uint32_t *ids, size_t count,

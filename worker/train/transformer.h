@@ -59,7 +59,15 @@ LH_MUST lh_err wk_transformer_gradient(struct wk_transformer *t, const float *pa
 LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
                                      const struct wk_batch *batch, float *logits);
 
-// The same over a text of `count` >= 2 ids, in windows of length_max as below.
+const struct wk_transformer_conf *wk_transformer_made_for(const struct wk_transformer *t);
+
+// Calls loss() for each batch of windows of a text of `count` >= 2 ids, of conf's longest sequence,
+// and adds up. The last window may be short.
+LH_MUST lh_err wk_text_windows(const struct wk_transformer_conf *conf, const uint32_t *ids,
+                               size_t count,
+                               lh_err (*loss)(void *arg, const struct wk_batch *b, double *nll),
+                               void *arg, double *nll_sum);
+// wk_transformer_loss() over a text, in windows of length_max as below.
 LH_MUST lh_err wk_transformer_text(struct wk_transformer *t, const float *params,
                                    const uint32_t *ids, size_t count, double *nll_sum);
 

@@ -538,7 +538,7 @@ static lh_err end_pass(struct wk_gpu_passes *t, size_t rows, double *nll_sum)
     also(t, t->conf.gpu->streams->wait(t->conf.stream));
     int err = t->err;
     t->err = 0;
-    if (err) return lh_fail(LH_ERR_IO, "training on the GPU: %s", t->conf.gpu->error_text(err));
+    if (err) return lh_fail(LH_ERR_IO, "passes of the model: %s", t->conf.gpu->error_text(err));
     *nll_sum = 0.0;
     for (size_t r = 0; r < rows; r++) *nll_sum += t->host_nll[r];
     return LH_OK;

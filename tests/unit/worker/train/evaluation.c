@@ -101,7 +101,8 @@ static struct wk_evaluation_conf conf_of(struct fixture *f)
 static const struct wk_evaluated *train(struct fixture *f, struct wk_evaluation *e, uint64_t tokens)
 {
     const struct wk_evaluated *out;
-    assert_int_equal(wk_evaluation_step(e, f->t, f->params, tokens, &out), LH_OK);
+    const struct wk_passes passes = {.transformer = f->t};
+    assert_int_equal(wk_evaluation_step(e, &passes, f->params, tokens, &out), LH_OK);
     return out;
 }
 

@@ -1,0 +1,282 @@
+// The built-in trainer with its arrays on the emulated device, beside the same on the CPU: losses,
+// parameters, norms and noise agree to rounding; saved states are each other's; a device that fails
+// ends training, and no parameter of it is taken.
+#include "tests/unit/worker/train/trainer_case.h"
+#include "worker/train/device.h"
+
+enum { STEPS = 6, NORM_STEPS = 2 };
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    assert_non_null(value);
+    return value;
+}
+
+static struct wk_device_conf device_conf(const struct fixture *f, enum wk_precision precision)
+{
+    return (struct wk_device_conf){
+        .plugin = variable("LH_TEST_EMULATED_PLUGIN"),
+        .products = variable("LH_TEST_EMULATED_PLUGIN"),
+        .precision = precision,
+        .model = {f->shape, SEQUENCE, (size_t)BATCH * SEQUENCE, true},
+    };
+}
+
+static struct wk_device *device_of(const struct fixture *f, enum wk_precision precision)
+{
+    struct wk_device *d;
+    const struct wk_device_conf conf = device_conf(f, precision);
+    lh_err err = wk_device_open(&conf, &d);
+    if (err) fail_msg("%s", lh_err_text(err));
+    assert_true(wk_device_bytes(d) > 4 * f->manifest.values * sizeof(float));
+    return d;
+}
+
+static double apart(const float *a, const float *b, uint64_t n)
+{
+    double sum = 0, square = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        sum += d * d;
+        square += (double)b[i] * (double)b[i];
+    }
+    return sqrt(sum / square);
+}
+
+static void near_parameters(struct wk_trainer *a, struct wk_trainer *b, uint64_t n, double most)
+{
+    float *of_a = copy_parameters(a, n), *of_b = copy_parameters(b, n);
+    double d = apart(of_a, of_b, n);
+    if (!(d < most)) fail_msg("parameters are %.2e apart", d);
+    free(of_a);
+    free(of_b);
+}
+
+static void near(double a, double b, double most, const char *what)
+{
+    if (!(fabs(a - b) <= most * fabs(b))) fail_msg("%s: %.9g, not %.9g", what, a, b);
+}
+
+// Two trainers, the second one's arrays on a device.
+struct two {
+    struct wk_builtin_conf conf;
+    struct wk_device *device;
+    struct wk_trainer *cpu, *gpu;
+};
+
+static void make_two(struct fixture *f, struct two *t, enum wk_precision precision)
+{
+    t->cpu = trainer_of(f, &t->conf);
+    t->device = device_of(f, precision);
+    t->conf.device = t->device;
+    t->gpu = trainer_of(f, &t->conf);
+}
+
+static void end_two(struct two *t)
+{
+    t->cpu->ops->destroy(t->cpu);
+    t->gpu->ops->destroy(t->gpu);
+    wk_device_close(t->device);
+}
+
+static void steps_agree(void **state)
+{
+    struct fixture *f = *state;
+    struct two t = {.conf = conf_of(f)};
+    t.conf.accumulate = 2;
+    t.conf.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1}; // the noise is measured
+    make_two(f, &t, WK_PRECISION_FP32);
+    assert_string_equal(wk_device_name(t.device), "an emulated device, the emulator's loops, fp32");
+    assert_true(equal_parameters(t.cpu, t.gpu, f->manifest.values));
+    double first = 0, last = 0;
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        struct wk_step_out cpu = take_step(t.cpu, i), gpu = take_step(t.gpu, i);
+        near(gpu.loss, cpu.loss, 1e-5, "loss");
+        near(gpu.grad_norm, cpu.grad_norm, 1e-4, "norm of the gradient");
+        near(gpu.noise, cpu.noise, 1e-3, "noise");
+        assert_true(gpu.rate == cpu.rate && gpu.noise > 0);
+        if (i == 1) first = gpu.loss;
+        last = gpu.loss;
+    }
+    assert_true(last < first - 0.1); // it learns
+    near_parameters(t.gpu, t.cpu, f->manifest.values, 1e-4);
+
+    // A saved state of either is the other's; from there on they agree as well.
+    struct lh_buf saved = lh_buf((size_t)1 << 24), again = lh_buf((size_t)1 << 24);
+    assert_int_equal(t.gpu->ops->save(t.gpu, &saved), LH_OK);
+    assert_int_equal(t.cpu->ops->load(t.cpu, lh_buf_span(&saved)), LH_OK);
+    share_parameters(t.gpu, t.cpu, f->manifest.values);
+    assert_int_equal(t.gpu->ops->load(t.gpu, lh_buf_span(&saved)), LH_OK);
+    assert_int_equal(t.gpu->ops->save(t.gpu, &again), LH_OK);
+    assert_int_equal(again.len, saved.len);
+    assert_memory_equal(again.data, saved.data, saved.len);
+    struct wk_step_out cpu = take_step(t.cpu, 9), gpu = take_step(t.gpu, 9);
+    near(gpu.loss, cpu.loss, 1e-6, "loss after a load");
+    near_parameters(t.gpu, t.cpu, f->manifest.values, 1e-5);
+    lh_buf_free(&saved);
+    lh_buf_free(&again);
+    end_two(&t);
+}
+
+static struct wk_step_out step_with_norms(struct wk_trainer *t, uint64_t i,
+                                          struct wk_tensor_norms *norms)
+{
+    struct wk_piece piece = {0, i * 3, t->ops->step_tokens(t)};
+    struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 1e-3f, .norms = norms};
+    struct wk_step_out out;
+    assert_int_equal(t->ops->step(t, &in, &out), LH_OK);
+    return out;
+}
+
+static void norms_agree(void **state)
+{
+    struct fixture *f = *state;
+    struct two t = {.conf = conf_of(f)};
+    make_two(f, &t, WK_PRECISION_FP32);
+    uint32_t n = f->manifest.tensors;
+    struct wk_tensor_norms *cpu = calloc(n, sizeof *cpu), *gpu = calloc(n, sizeof *gpu);
+    assert_true(cpu && gpu);
+    for (uint64_t i = 0; i < NORM_STEPS; i++) {
+        (void)step_with_norms(t.cpu, i, cpu);
+        (void)step_with_norms(t.gpu, i, gpu);
+        for (uint32_t k = 0; k < n; k++) {
+            near(gpu[k].weight, cpu[k].weight, 1e-4, "norm of weights");
+            near(gpu[k].gradient, cpu[k].gradient, 1e-3, "norm of a tensor's gradient");
+            near(gpu[k].update, cpu[k].update, 1e-2, "norm of an update");
+        }
+    }
+    free(cpu);
+    free(gpu);
+    end_two(&t);
+}
+
+// Parameters that move under the progress get the bits of lk_view_move.
+static void renewals_have_the_same_bits(void **state)
+{
+    struct fixture *f = *state;
+    struct two t = {.conf = conf_of(f)};
+    make_two(f, &t, WK_PRECISION_FP32);
+    uint64_t values = f->manifest.values, first = 1000, n = values - 1500;
+    uint64_t words = (n + 1023) / 1024;
+    float *from = copy_parameters(t.cpu, values), *to = malloc(values * sizeof *to);
+    uint64_t *changed = calloc(words, sizeof *changed);
+    assert_true(to && changed);
+    memcpy(to, from, values * sizeof *to);
+    for (uint64_t i = 7; i < n; i += 1999) {
+        to[first + i] += 0.25f;
+        changed[i / 1024] |= 1ull << i % 1024 / 16;
+    }
+    (void)take_step(t.cpu, 1);
+    share_parameters(t.cpu, t.gpu, values);
+    const struct wk_renewal r = {first, n, from + first, to + first, changed};
+    t.cpu->ops->renew(t.cpu, &r);
+    t.gpu->ops->renew(t.gpu, &r);
+    assert_true(equal_parameters(t.cpu, t.gpu, values));
+    float *now = copy_parameters(t.gpu, values);
+    assert_true(memcmp(now, from, values * sizeof *now) != 0);
+    free(now);
+    free(from);
+    free(to);
+    free(changed);
+    end_two(&t);
+}
+
+static void bf16_learns_too(void **state)
+{
+    struct fixture *f = *state;
+    struct two t = {.conf = conf_of(f)};
+    make_two(f, &t, WK_PRECISION_BF16);
+    assert_non_null(strstr(wk_device_name(t.device), ", bf16"));
+    double first = 0, last = 0, other = 0;
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        struct wk_step_out cpu = take_step(t.cpu, i), gpu = take_step(t.gpu, i);
+        near(gpu.loss, cpu.loss, 5e-3, "loss");
+        other += fabs(gpu.loss - cpu.loss);
+        if (i == 1) first = gpu.loss;
+        last = gpu.loss;
+    }
+    assert_true(other > 0);
+    assert_true(last < first - 0.1);
+    end_two(&t);
+}
+
+static void refused(const struct wk_device_conf *conf, const char *why)
+{
+    struct wk_device *d;
+    assert_int_equal(wk_device_open(conf, &d), LH_ERR_UNSUPPORTED);
+    const char *text = lh_err_text(LH_ERR_UNSUPPORTED);
+    if (!strstr(text, why) || !strstr(text, "; the CPU is used"))
+        fail_msg("\"%s\" lacks \"%s\", or that the CPU is used", text, why);
+    assert_null(strchr(text, '\n'));
+    assert_null(d);
+}
+
+static void whoever_cannot_says_why(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_device_conf conf = device_conf(f, WK_PRECISION_FP32);
+    conf.products = "none.so";
+    refused(&conf, "plugin of matrix products none.so: ");
+    conf = device_conf(f, WK_PRECISION_FP32);
+    conf.index = 3;
+    refused(&conf, "GPU 3: ");
+    conf.index = 0;
+    conf.plugin = "none.so";
+    refused(&conf, "CUDA plugin none.so: ");
+    conf.plugin = variable("LH_TEST_FAKE_PLUGIN");
+    setenv("LH_FAKE_PLUGIN", "driver", 1);
+    refused(&conf, "this machine has no NVIDIA driver");
+    setenv("LH_FAKE_PLUGIN", "memory", 1);
+    refused(&conf, "parameters with gradient and moments on an emulated device: ");
+    setenv("LH_FAKE_PLUGIN", "layers", 1);
+    refused(&conf, "the gradient of a made-up model is ");
+}
+
+// The device fails in the middle: the step says so and does not count, nor does any other; what is
+// copied from there on is no number, so that no push takes it.
+static void a_device_that_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_builtin_conf conf = conf_of(f);
+    struct wk_device_conf device = device_conf(f, WK_PRECISION_FP32);
+    struct wk_device *d;
+    device.plugin = variable("LH_TEST_FAKE_PLUGIN");
+    setenv("LH_FAKE_PLUGIN", "step", 1);
+    lh_err err = wk_device_open(&device, &d);
+    if (err) fail_msg("%s", lh_err_text(err));
+    conf.device = d;
+    struct wk_trainer *t = trainer_of(f, &conf);
+    (void)take_step(t, 1);
+    (void)take_step(t, 2);
+    struct wk_piece piece = {0, 0, t->ops->step_tokens(t)};
+    struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 1e-3f};
+    struct wk_step_out out;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t->ops->step(t, &in, &out), LH_ERR_IO);
+        const char *text = lh_err_text(LH_ERR_IO);
+        if (!strstr(text, "training on the GPU, ") || !strstr(text, "fell off the bus"))
+            fail_msg("it says: %s", text);
+    }
+    float *copy = copy_parameters(t, f->manifest.values);
+    for (uint64_t i = 0; i < f->manifest.values; i++) assert_true(isnan(copy[i]));
+    free(copy);
+    struct lh_buf saved = lh_buf((size_t)1 << 24);
+    assert_int_equal(t->ops->save(t, &saved), LH_ERR_IO);
+    lh_buf_free(&saved);
+    t->ops->destroy(t);
+    wk_device_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(steps_agree, setup, teardown),
+        cmocka_unit_test_setup_teardown(norms_agree, setup, teardown),
+        cmocka_unit_test_setup_teardown(renewals_have_the_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(bf16_learns_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(whoever_cannot_says_why, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_device_that_fails, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

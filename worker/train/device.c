@@ -1,0 +1,473 @@
+// The trainer's arrays on a device. See device.h.
+//
+// 1. What crosses goes through pinned memory, a piece at a time; pageable memory is never given to
+//    the device.
+// 2. A failure is kept: nothing is computed from arrays that a failed call may have left half done.
+#include "worker/train/device.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/cuda/gemm_loader.h"
+#include "kernels/cuda/prepare.h"
+#include "kernels/optimizer.h"
+#include "kernels/view.h"
+
+enum { CROSS_BYTES = 16 << 20, CROSS = CROSS_BYTES / sizeof(float), WORD = 64 * LK_VIEW_LINE };
+LH_STATIC_ASSERT(CROSS % WORD == 0, "a piece that crosses is whole words of `changed`");
+
+struct wk_device {
+    struct wk_device_conf conf;
+    struct lk_gpu gpu;
+    struct lk_gemm_library gemm;
+    const struct lk_gpu_backend *b;
+    lk_gpu_stream stream;
+    struct wk_gpu_passes *passes;
+    struct wk_params params;
+    uint64_t pieces, bytes;
+    float *value, *gradient, *m, *v; // the device's, like the next four
+    float *before;                   // [values], from the first time that norms are asked for
+    struct lk_gpu_piece *piece;      // [pieces]
+    double *square;                  // [pieces]
+    float *cross;                    // pinned, [min(CROSS, values)]
+    double *host_square;             // pinned, [pieces]
+    char name[512];
+    lh_err failed; // LH_OK, or what every call gives from then on
+    char why[256];
+};
+
+// ---- failures
+
+static lh_err fail(struct wk_device *d, int err)
+{
+    if (!d->failed) {
+        d->failed = LH_ERR_IO;
+        snprintf(d->why, sizeof d->why, "%s", d->b->error_text(err));
+    }
+    return lh_fail(d->failed, "training on the GPU, %s: %s; start the worker again", d->name,
+                   d->why);
+}
+
+// Before a call: the thread uses the device, which has not failed.
+static lh_err begin(struct wk_device *d)
+{
+    int err = d->failed ? 0 : d->b->use(d->conf.index);
+    return err || d->failed ? fail(d, err) : LH_OK;
+}
+
+static lh_err end(struct wk_device *d, int err)
+{
+    int waited = d->b->streams->wait(d->stream);
+    if (!err) err = waited;
+    return err ? fail(d, err) : LH_OK;
+}
+
+// ---- crossing
+
+static int cross_out(struct wk_device *d, float *to, const float *from, uint64_t values)
+{
+    int err = 0;
+    for (uint64_t at = 0, n; !err && at < values; at += n) {
+        n = values - at < CROSS ? values - at : CROSS;
+        err = d->b->memory->copy_out(d->cross, from + at, n * sizeof *to, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+        if (!err) memcpy(to + at, d->cross, n * sizeof *to);
+    }
+    return err;
+}
+
+static int cross_in(struct wk_device *d, float *to, const float *from, uint64_t values)
+{
+    int err = 0;
+    for (uint64_t at = 0, n; !err && at < values; at += n) {
+        n = values - at < CROSS ? values - at : CROSS;
+        memcpy(d->cross, from + at, n * sizeof *to);
+        err = d->b->memory->copy_in(to + at, d->cross, n * sizeof *to, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+    }
+    return err;
+}
+
+void wk_device_copy(struct wk_device *d, uint64_t first, uint64_t values, float *slot)
+{
+    lh_err err = begin(d);
+    int failed = err ? 0 : cross_out(d, slot, d->value + first, values);
+    if (failed) err = fail(d, failed);
+    for (uint64_t i = 0; err && i < values; i++) slot[i] = NAN;
+}
+
+static bool moves(const uint64_t *changed, uint64_t words)
+{
+    for (uint64_t i = 0; i < words; i++)
+        if (changed[i]) return true;
+    return false;
+}
+
+// The parameters come to the host for it, where a line of them changes.
+static int move(struct wk_device *d, const struct wk_renewal *r)
+{
+    int err = 0;
+    for (uint64_t at = 0, n; !err && at < r->values; at += n) {
+        n = r->values - at < CROSS ? r->values - at : CROSS;
+        const uint64_t *changed = r->changed + at / WORD;
+        float *there = d->value + r->first + at;
+        if (!moves(changed, (n + WORD - 1) / WORD)) continue;
+        err = d->b->memory->copy_out(d->cross, there, n * sizeof *there, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+        if (err) break;
+        lk_view_move(r->from + at, r->to + at, changed, d->cross, n);
+        err = d->b->memory->copy_in(there, d->cross, n * sizeof *there, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+    }
+    return err;
+}
+
+void wk_device_renew(struct wk_device *d, const struct wk_renewal *r)
+{
+    if (begin(d)) return;
+    int err = r->from ? move(d, r) : cross_in(d, d->value + r->first, r->to, r->values);
+    if (err) (void)fail(d, err);
+}
+
+lh_err wk_device_moments(struct wk_device *d, float *m, float *v)
+{
+    LH_TRY(begin(d));
+    int err = cross_out(d, m, d->m, d->params.values);
+    if (!err) err = cross_out(d, v, d->v, d->params.values);
+    return err ? fail(d, err) : LH_OK;
+}
+
+lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v)
+{
+    LH_TRY(begin(d));
+    int err = cross_in(d, d->m, m, d->params.values);
+    if (!err) err = cross_in(d, d->v, v, d->params.values);
+    return err ? fail(d, err) : LH_OK;
+}
+
+// ---- passes
+
+lh_err wk_device_clear(struct wk_device *d)
+{
+    LH_TRY(begin(d));
+    int err = d->b->optimizer->zero(d->gradient, d->params.values, d->stream);
+    return err ? fail(d, err) : LH_OK;
+}
+
+// A pass's own words become those of every later call.
+static lh_err passed(struct wk_device *d, lh_err err)
+{
+    if (err != LH_ERR_IO) return err;
+    d->failed = LH_ERR_IO;
+    snprintf(d->why, sizeof d->why, "%s", lh_err_text(err));
+    return fail(d, 0);
+}
+
+lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, float scale,
+                          double *nll_sum)
+{
+    LH_TRY(begin(d));
+    return passed(d,
+                  wk_gpu_passes_gradient(d->passes, d->value, batch, scale, d->gradient, nll_sum));
+}
+
+lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double *nll_sum)
+{
+    LH_TRY(begin(d));
+    return passed(d, wk_gpu_passes_loss(d->passes, d->value, batch, nll_sum));
+}
+
+// ---- sums of squares, and the step
+
+// The pieces' sums of a^2 or (a - b)^2, on the host.
+static lh_err squares(struct wk_device *d, const float *a, const float *b)
+{
+    int err = d->b->optimizer->sum_squares(d->piece, d->pieces, a, b, d->square, d->stream);
+    if (!err)
+        err = d->b->memory->copy_out(d->host_square, d->square, d->pieces * sizeof *d->square,
+                                     d->stream);
+    return end(d, err);
+}
+
+// That of the tensor whose first piece is *at, which moves on to the next tensor's.
+static double square_of(const struct wk_device *d, const struct wk_param *p, uint64_t *at)
+{
+    double sum = 0.0;
+    for (uint64_t n = lk_gpu_piece_count(p->len); n > 0; n--) sum += d->host_square[(*at)++];
+    return sum;
+}
+
+lh_err wk_device_square(struct wk_device *d, double *out)
+{
+    LH_TRY(begin(d));
+    LH_TRY(squares(d, d->gradient, NULL));
+    *out = 0.0;
+    for (uint64_t i = 0; i < d->pieces; i++) *out += d->host_square[i];
+    return LH_OK;
+}
+
+lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
+                      double *norm)
+{
+    double sum = 0.0;
+    LH_TRY(begin(d));
+    LH_TRY(squares(d, d->gradient, NULL));
+    for (uint64_t i = 0, at = 0; i < d->params.count; i++) {
+        double part = square_of(d, &d->params.at[i], &at);
+        if (!isfinite(part))
+            return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64,
+                           d->params.at[i].name, step);
+        if (norms) norms[i].gradient = sqrt(part);
+        sum += part;
+    }
+    *norm = sqrt(sum);
+    return LH_OK;
+}
+
+static lh_err keep_before(struct wk_device *d)
+{
+    uint64_t bytes = d->params.values * sizeof *d->before;
+    void *got = NULL;
+    int err = d->before ? 0 : d->b->memory->alloc(&got, bytes);
+    if (err)
+        return lh_fail(LH_ERR_NO_MEMORY, "trainer.norms_every_rounds: %" PRIu64 " MiB on %s: %s",
+                       bytes >> 20, d->name, d->b->error_text(err));
+    if (!d->before) d->before = got;
+    err = d->b->memory->copy_within(d->before, d->value, bytes, d->stream);
+    return err ? fail(d, err) : LH_OK;
+}
+
+static lh_err measure(struct wk_device *d, struct wk_tensor_norms *norms)
+{
+    LH_TRY(squares(d, d->value, NULL));
+    for (uint64_t i = 0, at = 0; i < d->params.count; i++)
+        norms[i].weight = sqrt(square_of(d, &d->params.at[i], &at));
+    LH_TRY(squares(d, d->value, d->before));
+    for (uint64_t i = 0, at = 0; i < d->params.count; i++)
+        norms[i].update = sqrt(square_of(d, &d->params.at[i], &at));
+    return LH_OK;
+}
+
+lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double norm,
+                       struct wk_tensor_norms *norms)
+{
+    const struct lk_adamw step = {.rate = u->rate,
+                                  .beta1 = u->beta1,
+                                  .beta2 = u->beta2,
+                                  .eps = u->eps,
+                                  .step = u->step,
+                                  .grad_scale = lk_clip_scale(norm, u->clip)};
+    const struct lk_gpu_adamw c = lk_gpu_adamw_of(&step, u->weight_decay);
+    LH_TRY(begin(d));
+    if (norms) LH_TRY(keep_before(d));
+    LH_TRY(end(d, d->b->optimizer->adamw(&c, d->piece, d->pieces, d->gradient, d->m, d->v, d->value,
+                                         d->stream)));
+    return norms ? measure(d, norms) : LH_OK;
+}
+
+// ---- life
+
+static lh_err no_memory(const struct wk_device *d, uint64_t bytes, const char *where, int err)
+{
+    return lh_fail(LH_ERR_UNSUPPORTED,
+                   "%" PRIu64 " parameters with gradient and moments on %s: %" PRIu64 " MiB%s: %s",
+                   d->params.values, d->name, (bytes + (1 << 20) - 1) >> 20, where,
+                   d->b->error_text(err));
+}
+
+static lh_err take_memory(struct wk_device *d)
+{
+    uint64_t values = d->params.values, crossing = values < CROSS ? values : CROSS;
+    for (uint32_t i = 0; i < d->params.count; i++)
+        d->pieces += lk_gpu_piece_count(d->params.at[i].len);
+    const struct {
+        void **to;
+        uint64_t bytes;
+    } all[] = {{(void **)&d->value, values * sizeof(float)},
+               {(void **)&d->gradient, values * sizeof(float)},
+               {(void **)&d->m, values * sizeof(float)},
+               {(void **)&d->v, values * sizeof(float)},
+               {(void **)&d->piece, d->pieces * sizeof *d->piece},
+               {(void **)&d->square, d->pieces * sizeof *d->square}};
+    for (size_t i = 0; i < LH_COUNT(all); i++) d->bytes += all[i].bytes;
+    for (size_t i = 0; i < LH_COUNT(all); i++) {
+        int err = d->b->memory->alloc(all[i].to, all[i].bytes);
+        if (err) return no_memory(d, d->bytes, "", err);
+    }
+    uint64_t pinned = crossing * sizeof(float), sums = d->pieces * sizeof *d->piece;
+    int err = d->b->memory->pinned_alloc((void **)&d->cross, pinned);
+    if (!err) err = d->b->memory->pinned_alloc((void **)&d->host_square, sums);
+    return err ? no_memory(d, pinned + sums, " of pinned memory", err) : LH_OK;
+}
+
+// The table of pieces goes by the memory that their sums come back in.
+static lh_err fill(struct wk_device *d)
+{
+    struct lk_gpu_piece *piece = (struct lk_gpu_piece *)(void *)d->host_square;
+    uint64_t values = d->params.values;
+    for (uint32_t i = 0; i < d->params.count; i++) {
+        const struct wk_param *p = &d->params.at[i];
+        lk_gpu_pieces_of(p->offset, p->len, wk_param_decays(p), piece);
+        piece += lk_gpu_piece_count(p->len);
+    }
+    int err =
+        d->b->memory->copy_in(d->piece, d->host_square, d->pieces * sizeof *d->piece, d->stream);
+    float *zeros[] = {d->value, d->m, d->v};
+    for (size_t i = 0; !err && i < LH_COUNT(zeros); i++)
+        err = d->b->optimizer->zero(zeros[i], values, d->stream);
+    int waited = d->b->streams->wait(d->stream);
+    if (!err) err = waited;
+    return err ? lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err)) : LH_OK;
+}
+
+// ---- is it to be believed?
+
+enum { CHECK_LENGTH = 12, CHECK_SEQUENCES = 3 };
+
+static double distance(const float *a, const float *b, uint64_t n)
+{
+    double apart = 0.0, square = 0.0;
+    for (uint64_t i = 0; i < n; i++) {
+        double x = (double)a[i] - (double)b[i];
+        apart += x * x;
+        square += (double)b[i] * (double)b[i];
+    }
+    return sqrt(apart / square);
+}
+
+static lh_err compare(struct wk_device *d, const struct wk_shape *shape,
+                      const struct wk_params *params, float *value, float *cpu, float *gpu)
+{
+    struct wk_transformer_conf conf = {*shape, CHECK_LENGTH, CHECK_SEQUENCES * CHECK_LENGTH, true};
+    const struct wk_gpu_passes_conf there = {d->b, d->gemm.table, d->stream, conf,
+                                             d->conf.precision == WK_PRECISION_BF16 ? LK_GEMM_BF16
+                                                                                    : LK_GEMM_FP32};
+    uint32_t ids[CHECK_SEQUENCES * CHECK_LENGTH + 1];
+    for (uint32_t i = 0; i < LH_COUNT(ids); i++) ids[i] = i * i % shape->vocab;
+    const struct wk_batch batch = {ids, CHECK_SEQUENCES, CHECK_LENGTH, CHECK_LENGTH};
+    double nll, nll_gpu = 0.0, most = d->conf.precision == WK_PRECISION_BF16 ? 0.05 : 1e-3;
+    struct wk_transformer *t = NULL;
+    struct wk_gpu_passes *passes = NULL;
+    void *arrays = NULL;
+    lh_err err;
+    LH_TRY_TO(out, err, wk_model_init(shape, 1, value));
+    LH_TRY_TO(out, err, wk_transformer_create(&conf, &t));
+    LH_TRY_TO(out, err, wk_transformer_gradient(t, value, &batch, 1.0f, cpu, NULL, &nll));
+    LH_TRY_TO(out, err, wk_gpu_passes_create(&there, &passes));
+    int failed = d->b->memory->alloc(&arrays, 2 * params->values * sizeof(float));
+    float *value_there = arrays, *gradient_there = value_there + (arrays ? params->values : 0);
+    if (!failed) failed = d->b->optimizer->zero(gradient_there, params->values, d->stream);
+    if (!failed) failed = cross_in(d, value_there, value, params->values);
+    if (!failed &&
+        wk_gpu_passes_gradient(passes, value_there, &batch, 1.0f, gradient_there, &nll_gpu))
+        err = lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, lh_err_text(LH_ERR_IO));
+    if (!err && !failed) failed = cross_out(d, gpu, gradient_there, params->values);
+    if (failed) err = lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(failed));
+    if (err) goto out;
+    double apart = distance(gpu, cpu, params->values);
+    if (!(apart <= most) || !(fabs(nll_gpu / nll - 1.0) <= most))
+        err = lh_fail(LH_ERR_UNSUPPORTED,
+                      "%s: the gradient of a made-up model is %.2g beside the CPU's, at most %g",
+                      d->name, apart, most);
+out:
+    if (arrays) d->b->memory->release(arrays);
+    wk_gpu_passes_destroy(passes);
+    wk_transformer_destroy(t);
+    return err;
+}
+
+static lh_err check(struct wk_device *d)
+{
+    const struct wk_shape shape = {60, 16, 2, 4, 2, 24, CHECK_LENGTH, 1e4, 1e-6, true, true};
+    struct wk_params params;
+    LH_TRY(wk_params_list(&shape, &params));
+    float *memory = calloc(3 * params.values, sizeof *memory);
+    lh_err err = memory ? compare(d, &shape, &params, memory, memory + params.values,
+                                  memory + 2 * params.values)
+                        : lh_fail(LH_ERR_NO_MEMORY, "the check of a device");
+    free(memory);
+    wk_params_free(&params);
+    return err;
+}
+
+static lh_err open_all(struct wk_device *d)
+{
+    const struct wk_device_conf *c = &d->conf;
+    struct lk_gpu_device is;
+    LH_TRY(lk_gpu_open(c->plugin, &d->gpu));
+    d->b = d->gpu.backend;
+    int err = d->b->use(c->index);
+    if (!err) err = d->b->device(c->index, &is);
+    if (err) return lh_fail(LH_ERR_UNSUPPORTED, "GPU %d: %s", c->index, d->b->error_text(err));
+    snprintf(d->name, sizeof d->name, "%s", is.name);
+    LH_TRY(lk_gemm_open(c->products, &d->gemm));
+    err = d->b->streams->create(&d->stream);
+    if (err) return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err));
+    if (!d->b->optimizer)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s: the CUDA plugin has no layers", d->name);
+    LH_TRY(wk_params_list(&c->model.shape, &d->params));
+    LH_TRY(take_memory(d));
+    LH_TRY(fill(d));
+    LH_TRY(check(d));
+    bool half = c->precision == WK_PRECISION_BF16;
+    const struct wk_gpu_passes_conf passes = {d->b, d->gemm.table, d->stream, c->model,
+                                              half ? LK_GEMM_BF16 : LK_GEMM_FP32};
+    LH_TRY(wk_gpu_passes_create(&passes, &d->passes));
+    snprintf(d->name, sizeof d->name, "%s, %s, %s", is.name, wk_gpu_passes_products(d->passes),
+             half ? "bf16" : "fp32");
+    d->bytes += wk_gpu_passes_bytes(d->passes);
+    return LH_OK;
+}
+
+lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out)
+{
+    struct wk_device *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return lh_fail(LH_ERR_NO_MEMORY, "training on a device");
+    d->conf = *conf;
+    lh_err err = open_all(d);
+    if (!err) {
+        *out = d;
+        return LH_OK;
+    }
+    char text[LH_ERR_TEXT_BYTES];
+    bool said = !d->gpu.library || err != LH_ERR_UNSUPPORTED; // the loader's words end so already
+    snprintf(text, sizeof text, "%s", lh_err_text(err));
+    wk_device_close(d);
+    return lh_fail(err, "%s%s", text, said ? "" : "; the CPU is used");
+}
+
+void wk_device_close(struct wk_device *d)
+{
+    if (!d) return;
+    wk_gpu_passes_destroy(d->passes);
+    void *there[] = {d->value, d->gradient, d->m, d->v, d->before, d->piece, d->square};
+    for (size_t i = 0; i < LH_COUNT(there); i++)
+        if (there[i]) d->b->memory->release(there[i]);
+    if (d->cross) d->b->memory->pinned_release(d->cross);
+    if (d->host_square) d->b->memory->pinned_release(d->host_square);
+    if (d->stream) d->b->streams->destroy(d->stream);
+    wk_params_free(&d->params);
+    lk_gemm_close(&d->gemm);
+    lk_gpu_close(&d->gpu);
+    free(d);
+}
+
+const char *wk_device_name(const struct wk_device *d)
+{
+    return d->name;
+}
+
+const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)
+{
+    return &d->conf.model;
+}
+
+uint64_t wk_device_bytes(const struct wk_device *d)
+{
+    return d->bytes;
+}

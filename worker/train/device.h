@@ -1,0 +1,57 @@
+// The built-in trainer's arrays on a device, and its steps there: parameters, gradient and moments
+// stay on it, and cross only when the worker copies or renews its view.
+//
+// What is computed is what transformer.c and update.c compute; AdamW has their bits, gradients
+// agree to rounding. The parameters of the CPU's calls are missing here: the arrays are this one's.
+// One thread at a time. A device that fails gives LH_ERR_IO, here and at every later call.
+#ifndef WK_DEVICE_H
+#define WK_DEVICE_H
+
+#include "worker/train/transformer_gpu.h"
+#include "worker/train/update.h"
+
+struct wk_device;
+
+// trainer.precision's words, in their order: what products multiply (transformer_gpu.h).
+enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16 };
+
+struct wk_device_conf {
+    const char *plugin;   // the CUDA plugin's file; "": where lk_gpu_find() looks
+    const char *products; // that of matrix products; "": where lk_gemm_open() looks
+    int index;            // which device
+    enum wk_precision precision;
+    struct wk_transformer_conf model; // its passes; with backward
+};
+
+// Opens plugins and device, takes all memory, and believes the device once it has a small made-up
+// model's gradient as the CPU has it. LH_ERR_UNSUPPORTED says in one line why it can't be used;
+// else LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
+LH_MUST lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out);
+void wk_device_close(struct wk_device *d);             // NULL is allowed
+const char *wk_device_name(const struct wk_device *d); // "NVIDIA H200, cuBLASLt 13.1.0, fp32"
+const struct wk_transformer_conf *wk_device_model(const struct wk_device *d);
+uint64_t wk_device_bytes(const struct wk_device *d); // of the device's memory
+
+// wk_trainer_ops.copy and renew. If the device fails, `slot` gets NaNs, which no push takes, and
+// the next step says why.
+void wk_device_copy(struct wk_device *d, uint64_t first, uint64_t values, float *slot);
+void wk_device_renew(struct wk_device *d, const struct wk_renewal *r);
+
+LH_MUST lh_err wk_device_clear(struct wk_device *d); // the gradient becomes zeros
+// wk_transformer_gradient(), wk_transformer_loss(), and lk_sum_squares() of the gradient.
+LH_MUST lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, float scale,
+                                  double *nll_sum);
+LH_MUST lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double *nll_sum);
+LH_MUST lh_err wk_device_square(struct wk_device *d, double *out);
+
+// wk_update_norm() and wk_update_apply().
+LH_MUST lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
+                              double *norm);
+LH_MUST lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double norm,
+                               struct wk_tensor_norms *norms);
+
+// The optimizer's moments, [values] each, out of the device and into it.
+LH_MUST lh_err wk_device_moments(struct wk_device *d, float *m, float *v);
+LH_MUST lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v);
+
+#endif
