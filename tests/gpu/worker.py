@@ -3,7 +3,8 @@
 
 Both end with the servers' digests. The first says that the device encoded its pushes, the second in
 one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the same of each.
-Then three regions train one model, each with a worker that encodes on the one device.
+Then three regions train one model, each with a worker that encodes on the one device; one region
+trains on it, to the CPU's losses; and a region that does and one that does not train together.
 """
 import argparse
 import json
@@ -15,10 +16,11 @@ from loopback import check_replicas  # noqa: E402
 from world import REGIONS, World, check, held, until  # noqa: E402
 
 
-def train(world, plugin, backend):
+def train(world, plugin, backend, mode="async", **more):
     """One worker to the end of the run; its last word of its backend."""
-    shard = world.both().start().listening()
-    worker = world.worker("asia", shard, backend=backend, **{"gpu.plugin": plugin}).start()
+    shard = world.both(**{"update.mode": mode}).start().listening()
+    settings = {"gpu.plugin": plugin, "gpu.products": plugin, **more}
+    worker = world.worker("asia", shard, backend=backend, **settings).start()
     truth = until("the run ends", lambda: worker.process.poll() is not None and held([shard]), 120)
     check(worker.process.returncode == 0, f"the worker ended with {worker.process.returncode}")
     check(worker.last_holdings() == truth, "the worker's replica is not the server's")
@@ -47,7 +49,11 @@ def emulated(args):
 def without(args):
     os.environ["LH_FAKE_PLUGIN"] = "driver"
     with World(args.build, units=6, unit_tokens=512) as world:
-        worker, backend = train(world, args.fake, "cuda")
+        worker, backend = train(world, args.fake, "cuda", **{"trainer.backend": "cuda"})
+        trainer = worker.last("trainer")
+        check(trainer["backend"] == "cpu" and trainer["device"] == "", f"{trainer}")
+        check("no NVIDIA driver; the CPU is used" in trainer["why"], f"{trainer}")
+        check(worker.says("trainer.cpu", "no NVIDIA driver; the CPU is used"), worker.tail())
         check(backend["name"] == "cpu", f"{backend}")
         check("this machine has no NVIDIA driver; the CPU is used" in backend["why"], f"{backend}")
         check(worker.says("backend.cpu", "no NVIDIA driver; the CPU is used"), worker.tail())
@@ -76,6 +82,50 @@ def regions(args, plugin):
         print(f"three regions on one device: pushes encoded: {counts}")
 
 
+ON_DEVICE = {"trainer.backend": "cuda"}
+
+
+def losses(build, plugin, precisions=("fp32", "bf16")):
+    """One region's run on the CPU, and on the device: the losses are the same to rounding. With
+    bsp each step goes on from the same parameters, whatever time it takes."""
+    found = {}
+    for name in ("cpu", *precisions):
+        more = {} if name == "cpu" else {**ON_DEVICE, "trainer.precision": name}
+        with World(build, units=6, unit_tokens=512) as world:
+            worker, _ = train(world, plugin, "cpu", mode="bsp", **more)
+            trainer = worker.last("trainer")
+            check(trainer["backend"] == ("cpu" if name == "cpu" else "cuda"), f"{trainer}")
+            check(trainer["why"] == "" and (name == "cpu" or name in trainer["device"]),
+                  f"{trainer}")
+            check(name == "cpu" or worker.says("trainer.cuda", "trains on "), worker.tail())
+            found[name] = worker.last("loss")
+    check(found["cpu"] < 5.5, f"the CPU learned nothing: {found}")
+    for name, loss in found.items():
+        most = 0.005 if name == "bf16" else 0.001
+        check(abs(loss - found["cpu"]) < most * found["cpu"], f"losses differ: {found}")
+    print("losses: " + ", ".join(f"{name} {loss:.5f}" for name, loss in found.items()))
+
+
+def mixed(args):
+    """A region that trains and encodes on the device, and one of processors: replicas agree."""
+    with World(args.build, units=18, unit_tokens=512) as world:
+        shard = world.both(workers=2).start().listening()
+        there = {**ON_DEVICE, "backend": "cuda", "gpu.plugin": args.emulated,
+                 "gpu.products": args.emulated, "trainer.norms_every_rounds": 1}
+        # The CPU's is slowed down, so that whoever trains on an emulator finds work as well.
+        workers = [world.worker("asia", shard, **there).start(),
+                   world.worker("europe", shard, **{"trainer.tokens_per_s": 600}).start()]
+        for worker in workers:
+            worker.must_end(120)
+        check_replicas([shard], workers)
+        trainer, backend = workers[0].last("trainer"), workers[0].last("backend")
+        check(trainer["backend"] == "cuda" and backend["encoded"] > 0, f"{trainer} {backend}")
+        check(workers[0].last("tokens") > 0, "the region on the device trained nothing")
+        check(workers[0].says("tensor.norms"), workers[0].tail())
+        shard.ask_to_end()
+        print(f"mixed: {backend['encoded']} pushes of a region that trained on the device")
+
+
 def real(args):
     with World(args.build, units=6, unit_tokens=512) as world:
         _, backend = train(world, args.plugin, "cuda")
@@ -100,6 +150,8 @@ def main():
     emulated(args)
     without(args)
     regions(args, args.emulated)
+    losses(args.build, args.emulated)
+    mixed(args)
     return 0
 
 
