@@ -289,7 +289,7 @@ static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
     return wk_device_open(&conf, &n->device);
 }
 
-// Where trainer.backend asks for one; whoever has none trains on the CPU, and says why.
+// A device where trainer.backend asks for one; whoever has none trains on the CPU, and says why.
 static LH_MUST lh_err open_device(struct wk_node *n, const struct wk_shape *shape)
 {
     enum wk_backend_kind kind = (enum wk_backend_kind)n->settings->trainer.backend;

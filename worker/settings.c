@@ -55,9 +55,9 @@ static const struct lh_config_row rows[] = {
         "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
         "external: a process of your own, linked with liblonghaul.so"),
     LH_CONFIG_ROW_ENUM(T, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
-        "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and that of matrix "
-        "products, to within rounding. auto, cuda: the GPU where it can be used, else the CPU; log "
-        "and status.json say why. No GPU was seen to run it"),
+        "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and the plugin of "
+        "matrix products, to within rounding. auto, cuda: the GPU where it can be used, else the "
+        "CPU; log and status.json say why. No GPU was seen to run it"),
     LH_CONFIG_ROW_ENUM(T, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
         "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
         "product, and sums, parameters and optimizer stay fp32"),
@@ -248,8 +248,7 @@ static lh_err check_trainer(const struct wk_settings *s)
                            builtin_only[i].name,
                            s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
     if (s->trainer.backend == WK_BACKEND_CUDA && (!builtin || s->ranks.count > 1))
-        return lh_fail(LH_ERR_CONFIG,
-                       "trainer.backend is cuda, but %s: leave it, or take auto",
+        return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but %s: leave it, or take auto",
                        builtin ? "ranks.count is more than 1, and ranks train on the CPU"
                                : "only trainer.kind builtin trains here");
     if (builtin) LH_TRY(lh_setting_needed("data.dir", s->data.dir, "trainer.kind builtin"));

@@ -337,7 +337,7 @@ static void run_block(unsigned block)
     threads = blockDim.x;
     readies = done = at_barrier = shareds = 0;
 #ifdef SIMT_ASAN
-    scheduler_stack = NULL; // that of the thread that is here now
+    scheduler_stack = NULL; // The thread that is here now has another one.
 #endif
     for (unsigned i = 0; i < threads; i++) prepare(&fibre[i], i);
     while (readies) {

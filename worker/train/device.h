@@ -17,8 +17,8 @@ enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16 };
 
 struct wk_device_conf {
     const char *plugin;   // the CUDA plugin's file; "": where lk_gpu_find() looks
-    const char *products; // that of matrix products; "": where lk_gemm_open() looks
-    int index;            // which device
+    const char *products; // the file of the other one; "": where lk_gemm_open() looks
+    int index;            // number of the device
     enum wk_precision precision;
     struct wk_transformer_conf model; // its passes; with backward
 };
@@ -30,7 +30,7 @@ LH_MUST lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_devic
 void wk_device_close(struct wk_device *d);             // NULL is allowed
 const char *wk_device_name(const struct wk_device *d); // "NVIDIA H200, cuBLASLt 13.1.0, fp32"
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d);
-uint64_t wk_device_bytes(const struct wk_device *d); // of the device's memory
+uint64_t wk_device_bytes(const struct wk_device *d); // memory of the device
 
 // wk_trainer_ops.copy and renew. If the device fails, `slot` gets NaNs, which no push takes, and
 // the next step says why.

@@ -10,7 +10,7 @@
 
 struct wk_passes {
     struct wk_transformer *transformer; // rows_max: batch sequences
-    struct wk_device *device;           // in its place; parameters and gradient are the device's
+    struct wk_device *device;           // replaces it; parameters and gradient are the device's
     uint32_t batch;                     // sequences of one forward and backward pass
 };
 
