@@ -8,6 +8,7 @@
 #include "kernels/codec.h"
 #include "worker/backend.h"
 #include "worker/stream/address.h"
+#include "worker/train/device.h"
 
 #define T struct wk_settings
 
@@ -247,6 +248,10 @@ static lh_err check_trainer(const struct wk_settings *s)
                            "and no loss: take builtin, or leave it off",
                            builtin_only[i].name,
                            s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
+    if (s->trainer.precision != WK_PRECISION_FP32 && s->trainer.backend == WK_BACKEND_CPU)
+        return lh_fail(LH_ERR_CONFIG,
+                       "trainer.precision is bf16, but trainer.backend is cpu, which "
+                       "trains in fp32: set trainer.backend, or leave it");
     if (s->trainer.backend == WK_BACKEND_CUDA && (!builtin || s->ranks.count > 1))
         return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but %s: leave it, or take auto",
                        builtin ? "ranks.count is more than 1, and ranks train on the CPU"

@@ -112,14 +112,18 @@ def mixed(args):
         shard = world.both(workers=2).start().listening()
         there = {**ON_DEVICE, "backend": "cuda", "gpu.plugin": args.emulated,
                  "gpu.products": args.emulated, "trainer.norms_every_rounds": 1}
-        # The CPU's is slowed down, so that whoever trains on an emulator finds work as well.
+        # The other has a rank, though none that was started, and so it trains on the CPU; slowed
+        # down, so that whoever trains on an emulator finds work as well.
+        ranks = {"trainer.backend": "auto", "ranks.count": 2, "trainer.tokens_per_s": 600}
         workers = [world.worker("asia", shard, **there).start(),
-                   world.worker("europe", shard, **{"trainer.tokens_per_s": 600}).start()]
+                   world.worker("europe", shard, **ranks).start()]
         for worker in workers:
             worker.must_end(120)
         check_replicas([shard], workers)
         trainer, backend = workers[0].last("trainer"), workers[0].last("backend")
         check(trainer["backend"] == "cuda" and backend["encoded"] > 0, f"{trainer} {backend}")
+        why = workers[1].last("trainer")["why"]
+        check(why == "ranks.count is 2: ranks train on the CPU", why)
         check(workers[0].last("tokens") > 0, "the region on the device trained nothing")
         check(workers[0].says("tensor.norms"), workers[0].tail())
         shard.ask_to_end()

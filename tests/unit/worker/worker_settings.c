@@ -95,6 +95,11 @@ static void settings_that_would_do_nothing(void **state)
         const char *set[3], *says;
     } row[] = {
         {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
+        {{"trainer.backend=cuda"}, NULL},
+        {{"trainer.backend=cuda", "ranks.count=2"}, "ranks train on the CPU"},
+        {{"trainer.backend=cuda", "trainer.kind=synthetic"}, "only trainer.kind builtin trains"},
+        {{"trainer.backend=auto", "trainer.precision=bf16", "ranks.count=2"}, NULL},
+        {{"trainer.precision=bf16"}, "trainer.precision is bf16, but trainer.backend is cpu"},
         {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
         {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},
         {{"eval.every_tokens=4096", "trainer.kind=external"}, "but trainer.kind external"},
