@@ -7,10 +7,11 @@
 #   --out    where check.json, gpu.json and the stages' logs go; build/gpu-check-out otherwise
 #   --limit  how long all stages may take together, 590 s otherwise; what is left then is SKIP
 #
-# Stages: facts, build, conformance (fresh seeds, poisoned memory), sanitizers, speed (kernels
-# beside the copy ceiling and beside PyTorch), ceilings (copies on the device and over PCIe), nccl
-# (the library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of
-# three on one GPU). Each is PASS, FAIL or SKIP with a reason; the table and check.json are written
+# Stages: facts, build, conformance (fresh seeds, poisoned memory; a model's gradients beside the
+# CPU's), sanitizers, speed (kernels beside the copy ceiling and beside PyTorch; training beside the
+# products alone and beside PyTorch), ceilings (copies on the device and over PCIe), nccl (the
+# library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of three
+# on one GPU), train (a region that trains on it beside one that does not). Each is PASS, FAIL or SKIP with a reason; the table and check.json are written
 # whatever happens. It leaves clocks, power, MIG and persistence as they are. Exit status: 0 nothing
 # failed, 1 something did, 77 "not run": there is no GPU to use.
 set -uo pipefail
@@ -98,14 +99,17 @@ if [ -z "$build" ]; then
     build=build/gpu-check
     make_it() {
         cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLONGHAUL_CUDA=ON &&
-            cmake --build "$1" --target longhaul_cuda parity_real bench_gpu nccl_real nccl_one \
-                longhaul longhaul-worker longhaul-server
+            cmake --build "$1" --target longhaul_cuda longhaul_cublaslt parity_real gpu_model \
+                bench_gpu bench_gpu_train nccl_real nccl_one longhaul longhaul-worker \
+                longhaul-server
     }
     export -f make_it
     stage build 240 bash -c 'make_it "$1"' make_it "$build" || exit 1
 fi
-export LONGHAUL_CUDA_PLUGIN=$PWD/$build/liblonghaul_cuda.so
-case $build in /*) export LONGHAUL_CUDA_PLUGIN=$build/liblonghaul_cuda.so ;; esac
+folder=$PWD/$build
+case $build in /*) folder=$build ;; esac
+export LONGHAUL_CUDA_PLUGIN=$folder/liblonghaul_cuda.so
+export LONGHAUL_GEMM_PLUGIN=${LONGHAUL_GEMM_PLUGIN:-$folder/liblonghaul_cublaslt.so}
 if [ ! -e "$LONGHAUL_CUDA_PLUGIN" ]; then
     note build FAIL 0 "$LONGHAUL_CUDA_PLUGIN is not there"
     exit 1
@@ -115,9 +119,35 @@ fi
 export LH_PARITY_SEED=$((RANDOM * 32768 + RANDOM))
 note seed PASS 0 "LH_PARITY_SEED=$LH_PARITY_SEED"
 parity=$build/tests/parity/parity_real
-for suite in encode threshold dense guard fold each transfer; do
+for suite in encode threshold dense guard fold each transfer layers optimizer; do
     LH_TEST_QUICK=1 stage "conformance.$suite" 60 "$parity" $suite
 done
+
+# unless WHY NAME LIMIT_S COMMAND...: a stage; SKIP if there is a reason, or no such program.
+unless() {
+    local why=$1 name=$2 program=$4
+    shift
+    [ -n "$why" ] || [ -n "$(command -v "$program")" ] || why="$program is not in this build"
+    if [ -n "$why" ]; then
+        note "$name" SKIP 0 "$why"
+    else
+        stage "$@"
+    fi
+}
+
+# ---- training: whoever has no cuBLASLt has no products
+[ -n "${LONGHAUL_CUBLASLT_LIB:-}" ] || LONGHAUL_CUBLASLT_LIB=$(ldconfig -p 2> /dev/null |
+    sed -n 's/.*libcublasLt\.so\.13 .*=> //p' | head -n 1)
+[ -n "$LONGHAUL_CUBLASLT_LIB" ] || LONGHAUL_CUBLASLT_LIB=$(python3 -c 'import glob, nvidia
+print("\n".join(glob.glob(list(nvidia.__path__)[0] + "/*/lib/libcublasLt.so.13")))' \
+    2> /dev/null | head -n 1)
+export LONGHAUL_CUBLASLT_LIB
+no_products=''
+[ -n "$LONGHAUL_CUBLASLT_LIB" ] ||
+    no_products='no libcublasLt.so.13 is found; LONGHAUL_CUBLASLT_LIB may name one'
+[ -e "$LONGHAUL_GEMM_PLUGIN" ] || no_products="$LONGHAUL_GEMM_PLUGIN is not there"
+LH_TEST_PLUGIN=$LONGHAUL_CUDA_PLUGIN LH_TEST_PRODUCTS=$LONGHAUL_GEMM_PLUGIN unless \
+    "$no_products" conformance.model 60 "$build/tests/gpu/gpu_model"
 
 # ---- sanitizers
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null)
@@ -136,6 +166,8 @@ done
 # ---- speed: told, never a reason to fail
 stage speed 120 "$build/bench/bench_gpu" --json "$out/gpu.json"
 stage speed.torch 60 "${LH_BENCH_PYTHON:-python3}" bench/gpu/chain_torch.py $((256 << 20))
+unless "$no_products" speed.train 90 "$build/bench/bench_gpu_train" --json "$out/train.json"
+stage speed.train.torch 60 "${LH_BENCH_PYTHON:-python3}" bench/gpu/train_torch.py
 
 # ---- ceilings: what the same run copied; told as well
 ceilings() {
@@ -169,18 +201,6 @@ for program in server/longhaul-server worker/longhaul-worker deploy/longhaul; do
         no_programs="${program##*/} does not run on this machine"
 done
 
-# unless WHY NAME LIMIT_S COMMAND...: a stage; SKIP if there is a reason, or no such program.
-unless() {
-    local why=$1 name=$2 program=$4
-    shift
-    [ -n "$why" ] || [ -n "$(command -v "$program")" ] || why="$program is not in this build"
-    if [ -n "$why" ]; then
-        note "$name" SKIP 0 "$why"
-    else
-        stage "$@"
-    fi
-}
-
 plugin=$LONGHAUL_CUDA_PLUGIN
 unless "$no_nccl" nccl 60 "$build/tests/nccl/nccl_real" "$nccl"
 unless "$no_nccl" nccl.one 60 "$build/tests/nccl/nccl_one" "$nccl" "$plugin"
@@ -188,4 +208,6 @@ unless "${no_nccl:-$no_programs}" nccl.ranks 120 tests/gpu/ranks.py --build "$bu
     --plugin "$plugin" --nccl "$nccl"
 unless "$no_programs" worker 90 tests/gpu/worker.py --build "$build" --plugin "$plugin"
 unless "$no_programs" regions 90 tests/gpu/worker.py --build "$build" --plugin "$plugin" --regions
+unless "${no_products:-$no_programs}" train 90 tests/gpu/worker.py --build "$build" \
+    --plugin "$plugin" --products "$LONGHAUL_GEMM_PLUGIN"
 [ "$failed" = 0 ] || exit 1

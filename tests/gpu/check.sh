@@ -31,25 +31,38 @@ small='--values 9000 --worker-values 9000 --repeats 1'
 printf '#!/bin/sh\nexec "%s/bench/bench_gpu" %s "$@"\n' "$build" "$small" \
     > "$out/build/bench/bench_gpu"
 printf '#!/bin/sh\nshift 4\nexec "$@"\n' > "$out/bin/compute-sanitizer"
-chmod +x "$out"/bin/* "$out/build/tests/parity/parity_real" "$out/build/bench/bench_gpu"
+shape='--dim 16 --layers 1 --heads 4 --ffn 24 --vocab 50 --context 16 --batch 2 --steps 2'
+printf '#!/bin/sh\nexec "%s/bench/bench_gpu_train" %s --product 32 "$@"\n' "$build" "$shape" \
+    > "$out/build/bench/bench_gpu_train"
+mkdir -p "$out/build/tests/gpu"
+cp "$build/tests/gpu/gpu_model" "$out/build/tests/gpu"
+chmod +x "$out"/bin/* "$out/build/tests/parity/parity_real" "$out/build/bench/"*
 export LH_BENCH_EMULATED=1 # else no bench takes it for a device
+# The emulated plugin multiplies as well; cuBLASLt is not opened.
+export LONGHAUL_GEMM_PLUGIN=$emulated LONGHAUL_CUBLASLT_LIB=none.so
 PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB='' bench/gpu/check.sh --build "$out/build" --out "$out/2" \
     > "$out/said" || { cat "$out/said"; die "with one that pretends it fails"; }
 python3 - "$out/2" <<'PYTHON'
 import json, os, sys
 stages = {s["stage"]: s for s in json.load(open(os.path.join(sys.argv[1], "check.json")))["stages"]}
 passed = ["facts", "seed", "conformance.encode", "conformance.transfer", "sanitizer.memcheck",
-          "speed"]
+          "conformance.layers", "conformance.model", "speed", "speed.train"]
 for name in passed:
     assert stages[name]["verdict"] == "PASS", stages[name]
 assert "on the device" in stages["ceilings"]["word"], stages["ceilings"]
 assert stages["ceilings"]["verdict"] == "PASS", stages["ceilings"]
 for name, why in {"nccl": "no NCCL is found", "nccl.one": "no NCCL is found",
                   "nccl.ranks": "no NCCL is found", "worker": "does not run on this machine",
-                  "regions": "does not run on this machine"}.items():
+                  "regions": "does not run on this machine",
+                  "train": "does not run on this machine",
+                  "speed.train.torch": "PyTorch"}.items():
     assert stages[name]["verdict"] == "SKIP" and why in stages[name]["word"], stages[name]
 rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]
 assert len(rows) == 9 and all(row["value"] > 0 for row in rows), rows
+rows = json.load(open(os.path.join(sys.argv[1], "train.json")))["rows"]
+names = ["gpu.product.fp32", "gpu.product.bf16", "gpu.train.fp32", "gpu.train.fp32.work",
+         "gpu.train.bf16", "gpu.train.bf16.work"]
+assert [row["name"] for row in rows] == names and all(row["value"] > 0 for row in rows), rows
 PYTHON
 
 # A suite that fails is told of, and the others are run all the same. There is a made-up NCCL, but
@@ -60,8 +73,8 @@ printf '#!/bin/sh\necho none\n' > "$out/build/bench/bench_gpu"
 chmod +x "$out/build/tests/nccl/nccl_real"
 printf '#!/bin/sh\necho broken\nexit 1\n' > "$out/build/tests/parity/parity_real"
 status=0
-PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB=$out/nccl.so bench/gpu/check.sh --build "$out/build" \
-    --out "$out/3" > "$out/said" || status=$?
+PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB=$out/nccl.so LONGHAUL_GEMM_PLUGIN=$out/none.so \
+    bench/gpu/check.sh --build "$out/build" --out "$out/3" > "$out/said" || status=$?
 [ $status = 1 ] || die "a suite fails, and it ends with $status"
 grep -q '^conformance.encode *FAIL' "$out/said" || die "the table does not say what failed"
 grep -q '^speed *PASS' "$out/said" || die "what comes after is not run"
@@ -69,6 +82,9 @@ grep -q "^nccl *PASS .*NCCL at $out/nccl.so" "$out/said" || die "NCCL is not ask
 grep -q '^nccl.one *SKIP .*nccl_one is not in this build' "$out/said" || die "nccl.one is not there"
 grep -q '^nccl.ranks *SKIP .*does not run on this machine' "$out/said" ||
     die "ranks without a worker"
+for name in conformance.model speed.train train; do
+    grep -q "^$name *SKIP .*none.so is not there" "$out/said" || die "$name without products"
+done
 grep -q '^ceilings *SKIP .*the bench left no figures' "$out/said" || die "ceilings of nothing"
 
 # Nothing goes on beyond the limit of all stages: neither the one under way nor what comes after.

@@ -1,5 +1,6 @@
 // The transformer's passes on the emulated device against the CPU's and PyTorch's: losses and
 // gradients, twice to the same bits; and why there are no passes, where there are none.
+// $LH_TEST_PLUGIN and $LH_TEST_PRODUCTS name other plugins than the emulator's: bench/gpu/check.sh.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,10 +16,10 @@
 #include "tests/oracle/case.h"
 #include "worker/train/transformer_gpu.h"
 
-static const double bound = 1e-5; // relative, norm-wise per tensor; 1e-4 is what is asked for
-
 struct device {
     struct lk_gpu gpu;
+    bool emulated;
+    double bound; // relative, norm-wise per tensor
     struct lk_gemm_library gemm;
     lk_gpu_stream stream;
 };
@@ -35,9 +36,14 @@ static int open_device(void **state)
     struct device *d = calloc(1, sizeof *d);
     if (!d) return -1;
     *state = d;
-    if (lk_gpu_open(variable("LH_TEST_EMULATED_PLUGIN"), &d->gpu) ||
-        lk_gemm_open(variable("LH_TEST_EMULATED_PLUGIN"), &d->gemm))
+    const char *plugin = getenv("LH_TEST_PLUGIN"), *products = getenv("LH_TEST_PRODUCTS");
+    struct lk_gpu_device is;
+    if (lk_gpu_open(plugin ? plugin : variable("LH_TEST_EMULATED_PLUGIN"), &d->gpu) ||
+        lk_gemm_open(products ? products : variable("LH_TEST_EMULATED_PLUGIN"), &d->gemm) ||
+        d->gpu.backend->device(0, &is))
         return -1;
+    d->emulated = !strcmp(is.name, LK_GPU_EMULATED);
+    d->bound = d->emulated ? 1e-5 : 1e-4; // 1e-4 is what is asked for
     return d->gpu.backend->streams->create(&d->stream);
 }
 
@@ -81,7 +87,7 @@ passes_of(const struct device *d, const struct wk_transformer_conf *conf, enum l
     const struct wk_gpu_passes_conf c = {d->gpu.backend, d->gemm.table, d->stream, *conf, type};
     lh_err err = wk_gpu_passes_create(&c, &t);
     if (err) fail_msg("%s", lh_err_text(err));
-    assert_string_equal(wk_gpu_passes_products(t), "the emulator's loops");
+    if (d->emulated) assert_string_equal(wk_gpu_passes_products(t), "the emulator's loops");
     return t;
 }
 
@@ -128,9 +134,9 @@ static void agrees_with_the_cpu_and_torch(void **state)
         struct wk_batch b = case_batch(&c);
         double nll = 0;
         float *g = gradient_of(d, t, value, c.params.values, &b, 1.0f / (float)tokens, &nll);
-        assert_true(fabs(nll / ours.nll_sum - 1.0) < bound);
-        compare(&c.params, g, ours.gradient, bound, "the CPU's");
-        compare(&c.params, g, c.answer.gradient, bound, "PyTorch's");
+        assert_true(fabs(nll / ours.nll_sum - 1.0) < d->bound);
+        compare(&c.params, g, ours.gradient, d->bound, "the CPU's");
+        compare(&c.params, g, c.answer.gradient, d->bound, "PyTorch's");
         free(g);
         d->gpu.backend->memory->release(value);
         wk_gpu_passes_destroy(t);
@@ -197,8 +203,8 @@ static void larger_batches(void **state)
         struct wk_gpu_passes *t = passes_of(d, &m.conf, LK_GEMM_FP32);
         float *value = to_device(d, m.value, m.params.values);
         float *g = gradient_of(d, t, value, m.params.values, &b, 0.1f, &nll);
-        assert_true(fabs(nll / should - 1.0) < bound);
-        compare(&m.params, g, cpu, bound, "a batch");
+        assert_true(fabs(nll / should - 1.0) < d->bound);
+        compare(&m.params, g, cpu, d->bound, "a batch");
 
         // Another order of blocks, warps and copies: the same bits. And without a gradient.
         float *same = gradient_of(d, t, value, m.params.values, &b, 0.1f, &again);
@@ -220,7 +226,7 @@ static void larger_batches(void **state)
             assert_int_equal(wk_gpu_passes_gradient(t, value, &one, 0.1f, sum, &nll), LH_OK);
         }
         float *parts = from_device(d, sum, m.params.values);
-        compare(&m.params, parts, cpu, bound, "parts of a batch");
+        compare(&m.params, parts, cpu, d->bound, "parts of a batch");
         free(parts);
         d->gpu.backend->memory->release(sum);
         struct wk_batch small = {m.ids, 5, 9, 11};
@@ -228,7 +234,7 @@ static void larger_batches(void **state)
         cpu = gradient_on_cpu(&m, &small, &should);
         free(same);
         same = gradient_of(d, t, value, m.params.values, &small, 0.1f, &again);
-        compare(&m.params, same, cpu, bound, "short sequences");
+        compare(&m.params, same, cpu, d->bound, "short sequences");
 
         free(g);
         free(same);
@@ -343,6 +349,7 @@ static void whoever_cannot_says_why(void **state)
     wk_gpu_passes_destroy(t);
     free_model(&m);
 
+    if (!d->emulated) return;
     struct lk_gemm_library none;
     assert_int_equal(lk_gemm_open("none.so", &none), LH_ERR_UNSUPPORTED);
     assert_non_null(strstr(lh_err_text(LH_ERR_UNSUPPORTED), "plugin of matrix products none.so: "));

@@ -19,7 +19,7 @@ from world import REGIONS, World, check, held, until  # noqa: E402
 def train(world, plugin, backend, mode="async", **more):
     """One worker to the end of the run; its last word of its backend."""
     shard = world.both(**{"update.mode": mode}).start().listening()
-    settings = {"gpu.plugin": plugin, "gpu.products": plugin, **more}
+    settings = {"gpu.plugin": plugin, **more}
     worker = world.worker("asia", shard, backend=backend, **settings).start()
     truth = until("the run ends", lambda: worker.process.poll() is not None and held([shard]), 120)
     check(worker.process.returncode == 0, f"the worker ended with {worker.process.returncode}")
@@ -85,12 +85,13 @@ def regions(args, plugin):
 ON_DEVICE = {"trainer.backend": "cuda"}
 
 
-def losses(build, plugin, precisions=("fp32", "bf16")):
+def losses(build, plugin, products):
     """One region's run on the CPU, and on the device: the losses are the same to rounding. With
     bsp each step goes on from the same parameters, whatever time it takes."""
     found = {}
-    for name in ("cpu", *precisions):
+    for name in ("cpu", "fp32", "bf16"):
         more = {} if name == "cpu" else {**ON_DEVICE, "trainer.precision": name}
+        more["gpu.products"] = products
         with World(build, units=6, unit_tokens=512) as world:
             worker, _ = train(world, plugin, "cpu", mode="bsp", **more)
             trainer = worker.last("trainer")
@@ -143,10 +144,15 @@ def main():
     parser.add_argument("--emulated", help="the plugin with an emulated device")
     parser.add_argument("--fake", help="the plugin that is wrong")
     parser.add_argument("--plugin", help="only a worker on the device of this plugin")
+    parser.add_argument("--products", help="with --plugin: a region trains there, by this plugin "
+                        "of matrix products, and one on the CPU")
     parser.add_argument("--regions", action="store_true", help="with --plugin: three regions there")
     args = parser.parse_args()
     if args.plugin and args.regions:
         regions(args, args.plugin)
+        return 0
+    if args.plugin and args.products:
+        losses(args.build, args.plugin, args.products)
         return 0
     if args.plugin:
         real(args)
@@ -154,7 +160,7 @@ def main():
     emulated(args)
     without(args)
     regions(args, args.emulated)
-    losses(args.build, args.emulated)
+    losses(args.build, args.emulated, args.emulated)
     mixed(args)
     return 0
 

@@ -487,7 +487,7 @@ FOLDER_SIZES = {
     "tests/wan": "most of its tests are scripts",
     "bench/balancer": "one program",
     "bench/durable": "one library",
-    "bench/gpu": "one program",
+    "bench/gpu": "two programs",
     "deploy/up": "one command, and the file that it reads: a topology, and its tables",
     "tests/sim": "one program: cluster, faults and judge look at the same state",
     "tests/fuzz": "a flat list of targets, found by their names",
