@@ -231,6 +231,14 @@ static void whoever_cannot_says_why(void **state)
     refused(&conf, "parameters with gradient and moments on an emulated device: ");
     setenv("LH_FAKE_PLUGIN", "layers", 1);
     refused(&conf, "the gradient of a made-up model is ");
+
+    // A model that is smaller than the made-up one.
+    struct wk_device *tiny;
+    conf = device_conf(f, WK_PRECISION_FP32);
+    conf.model =
+        (struct wk_transformer_conf){{5, 4, 1, 2, 1, 3, 4, 1e4, 1e-6, false, true}, 4, 4, true};
+    assert_int_equal(wk_device_open(&conf, &tiny), LH_OK);
+    wk_device_close(tiny);
 }
 
 // The device fails in the middle: the step says so and does not count, nor does any other; what is

@@ -17,7 +17,8 @@
 #include "kernels/optimizer.h"
 #include "kernels/view.h"
 
-enum { CROSS_BYTES = 16 << 20, CROSS = CROSS_BYTES / sizeof(float), WORD = 64 * LK_VIEW_LINE };
+// The most that crosses at once, and the least that there is room for: the model of check() fits.
+enum { CROSS = (16 << 20) / sizeof(float), CROSS_MIN = 1 << 14, WORD = 64 * LK_VIEW_LINE };
 LH_STATIC_ASSERT(CROSS % WORD == 0, "a piece that crosses is whole words of `changed`");
 
 struct wk_device {
@@ -33,7 +34,7 @@ struct wk_device {
     float *before;                   // [values], from the first time that norms are asked for
     struct lk_gpu_piece *piece;      // [pieces]
     double *square;                  // [pieces]
-    float *cross;                    // pinned, [min(CROSS, values)]
+    float *cross;                    // pinned, [CROSS at most]
     double *host_square;             // pinned, [pieces]
     char name[512];
     lh_err failed; // LH_OK, or what every call gives from then on
@@ -282,6 +283,7 @@ static lh_err no_memory(const struct wk_device *d, uint64_t bytes, const char *w
 static lh_err take_memory(struct wk_device *d)
 {
     uint64_t values = d->params.values, crossing = values < CROSS ? values : CROSS;
+    if (crossing < CROSS_MIN) crossing = CROSS_MIN;
     for (uint32_t i = 0; i < d->params.count; i++)
         d->pieces += lk_gpu_piece_count(d->params.at[i].len);
     const struct {
@@ -385,6 +387,7 @@ static lh_err check(struct wk_device *d)
     const struct wk_shape shape = {60, 16, 2, 4, 2, 24, CHECK_LENGTH, 1e4, 1e-6, true, true};
     struct wk_params params;
     LH_TRY(wk_params_list(&shape, &params));
+    LH_ASSERT(params.values <= CROSS_MIN);
     float *memory = calloc(3 * params.values, sizeof *memory);
     lh_err err = memory ? compare(d, &shape, &params, memory, memory + params.values,
                                   memory + 2 * params.values)
