@@ -11,9 +11,10 @@
 # CPU's), sanitizers, speed (kernels beside the copy ceiling and beside PyTorch; training beside the
 # products alone and beside PyTorch), ceilings (copies on the device and over PCIe), nccl (the
 # library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of three
-# on one GPU), train (a region that trains on it beside one that does not). Each is PASS, FAIL or SKIP with a reason; the table and check.json are written
-# whatever happens. It leaves clocks, power, MIG and persistence as they are. Exit status: 0 nothing
-# failed, 1 something did, 77 "not run": there is no GPU to use.
+# on one GPU), train (a region that trains on it beside one that does not). Each is PASS, FAIL or
+# SKIP with a reason; the table and check.json are written whatever happens. It leaves clocks,
+# power, MIG and persistence as they are. Exit status: 0 nothing failed, 1 something did, 77 "not
+# run": there is no GPU to use.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build='' out=build/gpu-check-out total=590
