@@ -1,5 +1,5 @@
-// longhaul gpu: what a worker on this machine would find: plugin, driver, devices, NCCL; and why
-// not.
+// longhaul gpu: what a worker on this machine would find: plugin, driver, devices, matrix products,
+// NCCL; and why not.
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
+#include "kernels/cuda/gemm_loader.h"
 #include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/nccl.h"
 
@@ -54,6 +55,24 @@ static json_t *gpu_part(const char *path)
     return part;
 }
 
+// The products that a trainer on a device would use. The handle works in none of its memory here.
+static json_t *products_part(const char *path)
+{
+    struct lk_gemm_library library;
+    struct lk_gemm *gemm = NULL;
+    char none[1];
+    const char *why = "";
+    lh_err err = lk_gemm_open(path, &library);
+    int failed = err ? 0 : library.table->create(none, &gemm);
+    if (err) why = lh_err_text(err);
+    if (failed) why = library.table->error_text(failed);
+    json_t *part = json_pack("{s:s s:s s:s}", "plugin", library.path, "name",
+                             gemm ? library.table->name(gemm) : "", "why", why);
+    if (gemm) library.table->destroy(gemm);
+    lk_gemm_close(&library);
+    return part;
+}
+
 static json_t *nccl_part(const char *path)
 {
     struct wk_nccl nccl;
@@ -86,7 +105,7 @@ static void line(struct lh_buf *out, const char *head, const char *text, const c
     lh_put(out, "\n", 1);
 }
 
-static void show(const json_t *gpu, const json_t *nccl, struct lh_buf *out)
+static void show(const json_t *gpu, const json_t *products, const json_t *nccl, struct lh_buf *out)
 {
     static const struct dp_column columns[] = {
         {"DEVICE", "device", 6},     {"NAME", "name", -28},    {"BUS", "bus", -12},
@@ -98,23 +117,28 @@ static void show(const json_t *gpu, const json_t *nccl, struct lh_buf *out)
     line(out, "driver   CUDA ", text_of(gpu, "driver"), "none");
     line(out, "built    CUDA ", text_of(gpu, "runtime"), "not known");
     line(out, "backend  ", text_of(gpu, "why"), "cuda");
+    line(out, "products ", text_of(products, "name"), text_of(products, "why"));
     line(out, "NCCL     ", text_of(nccl, "version"), text_of(nccl, "why"));
     if (*text_of(nccl, "environment")) line(out, "NCCL_*   ", text_of(nccl, "environment"), "");
     if (json_array_size(devices)) dp_table_put(out, columns, devices);
 }
 
-static LH_MUST lh_err report(const char *plugin, const char *library, bool json)
+static LH_MUST lh_err report(const char *plugin, const char *products_plugin, const char *library,
+                             bool json)
 {
     struct lh_buf text = lh_buf(OUTPUT_BYTES_MAX);
-    json_t *gpu = gpu_part(plugin), *nccl = nccl_part(library);
-    lh_err err = gpu && nccl ? LH_OK : LH_ERR_NO_MEMORY;
-    json_t *both = err || !json ? NULL : json_pack("{s:O s:O}", "gpu", gpu, "nccl", nccl);
-    if (!err && json) err = dp_table_json(&text, both);
-    if (!err && !json) show(gpu, nccl, &text);
+    json_t *gpu = gpu_part(plugin), *products = products_part(products_plugin);
+    json_t *nccl = nccl_part(library), *all = NULL;
+    lh_err err = gpu && products && nccl ? LH_OK : LH_ERR_NO_MEMORY;
+    if (!err && json)
+        all = json_pack("{s:O s:O s:O}", "gpu", gpu, "products", products, "nccl", nccl);
+    if (!err && json) err = dp_table_json(&text, all);
+    if (!err && !json) show(gpu, products, nccl, &text);
     if (!err) err = lh_buf_err(&text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
-    json_decref(both);
+    json_decref(all);
     json_decref(gpu);
+    json_decref(products);
     json_decref(nccl);
     lh_buf_free(&text);
     return err;
@@ -122,25 +146,27 @@ static LH_MUST lh_err report(const char *plugin, const char *library, bool json)
 
 static LH_MUST lh_err run(int argc, char **argv)
 {
-    const char *plugin = NULL, *library = NULL, *format = "table";
+    const char *plugin = NULL, *products = NULL, *library = NULL, *format = "table";
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--plugin", DP_TEXT, &plugin, "FILE", "this CUDA plugin instead of the one that is found"},
+        {"--products", DP_TEXT, &products, "FILE", "this plugin of matrix products, likewise"},
         {"--nccl", DP_TEXT, &library, "FILE", "this NCCL instead of the one that is found"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
     const struct dp_usage usage = {
         "longhaul gpu [flags]",
-        "What a worker on this machine would find: the CUDA plugin, the driver, the devices,\n"
-        "NCCL; and in one line why a worker uses the CPU. It asks the devices for their memory\n"
-        "and starts nothing on them. The exit code is 0 either way.",
+        "What a worker on this machine would find: the CUDA plugin, the driver, the devices, what\n"
+        "multiplies matrices where a worker trains on one, NCCL; and in one line each why not. It\n"
+        "asks the devices for their memory and starts nothing on them. The exit code is 0 either\n"
+        "way.",
         flags, LH_COUNT(flags)};
     bool help, json;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(format, &json));
-    return report(plugin, library, json);
+    return report(plugin, products, library, json);
 }
 
 int dp_cmd_gpu(int argc, char **argv)

@@ -40,7 +40,8 @@ struct lk_gemm;
 struct lk_gemm_table {
     uint32_t abi, bytes;      // LK_GEMM_ABI, sizeof(struct lk_gemm_table)
     uint64_t workspace_bytes; // the device's, that a handle works in
-    // Borrows workspace_bytes of the device. A handle is one thread's and one stream's.
+    // Borrows workspace_bytes of the device, and touches none of them before run(). A handle is one
+    // thread's and one stream's.
     int (*create)(void *device_workspace, struct lk_gemm **out);
     void (*destroy)(struct lk_gemm *g);
     const char *(*name)(const struct lk_gemm *g); // "cuBLASLt 13.1.0"; valid as long as g

@@ -29,7 +29,8 @@ def train(world, plugin, backend, mode="async", **more):
 
 
 def asked(world, plugin):
-    return json.loads(world.tool("gpu", "--plugin", plugin, "--nccl", "none.so", "-o", "json"))
+    return json.loads(world.tool("gpu", "--plugin", plugin, "--products", plugin, "--nccl",
+                                 "none.so", "-o", "json"))
 
 
 def emulated(args):
@@ -41,7 +42,9 @@ def emulated(args):
         found = asked(world, args.emulated)
         check(found["gpu"]["devices"][0]["name"] == "an emulated device", f"{found}")
         check(found["gpu"]["why"] == "" and "no NCCL" in found["nccl"]["why"], f"{found}")
-        text = world.tool("gpu", "--plugin", args.emulated)
+        check(found["products"]["name"] == "the emulator's loops", f"{found}")
+        text = world.tool("gpu", "--plugin", args.emulated, "--products", args.emulated)
+        check("products the emulator's loops" in text, text)
         check("an emulated device" in text and "backend  cuda" in text, text)
         print(f"emulated: {backend['encoded']} pushes")
 
@@ -60,6 +63,7 @@ def without(args):
         found = asked(world, args.fake)
         check(found["gpu"]["opened"] and not found["gpu"]["devices"], f"{found}")
         check("no NVIDIA driver" in found["gpu"]["why"], f"{found}")
+        check("without lk_gemm_query" in found["products"]["why"], f"{found}")
         print(f"without: {backend['why']}")
 
 
