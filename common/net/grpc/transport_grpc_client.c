@@ -266,7 +266,8 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
                  l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
-    bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset");
+    bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset") ||
+                strstr(details, "Broken pipe");
     // A server that refuses us says nothing by a connection, before or after this call began.
     if (gone && l->line->accepted == c->connection) {
         snprintf(out, size, "%.120s closed the connection: its process ended, or is going away",
