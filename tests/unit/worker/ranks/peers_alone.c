@@ -36,7 +36,12 @@ static struct wk_peers *start(struct lh_env *env, const char *name, struct array
         .ranks = 2,
         .patience_ns = 600 * LH_SECOND,
         .gather_ns = 0,
-        .state = {a->value, a->m, a->v, a->gradient, VALUES, &a->steps},
+        .state = {.value = a->value,
+                  .m = a->m,
+                  .v = a->v,
+                  .gradient = a->gradient,
+                  .values = VALUES,
+                  .steps = &a->steps},
     };
     snprintf(conf.name, sizeof conf.name, "%s", name);
     assert_int_equal(wk_comm_tcp_create(&tcp, &conf.comm), LH_OK);
