@@ -1,7 +1,7 @@
 // Moments and parameters of a sharded optimizer on their way. See comm_zero.h.
 //
 // Invariant: the moments that a rank holds are given up only when all that are left are in the
-// mirror: the first of a new owner's comes from there.
+// mirror: rank 0 gives the parameters after that, and a rank waits for them first.
 #include "worker/ranks/comm/comm_zero.h"
 
 #include <string.h>
@@ -92,10 +92,10 @@ lh_err wk_comm_zero_share(struct wk_comm *c)
     uint64_t own = 0, from;
     if (z->unlike)
         return lh_fail(LH_ERR_PROTOCOL, "this rank has no moments as the leader believes it has");
-    LH_TRY(c->ops->share(c, c->arrays.part, c->arrays.parts));
     if (z->cut.was) LH_TRY(collect(c));
     z->whole = true;
     z->mirrored = z->cut.step;
+    LH_TRY(c->ops->share(c, c->arrays.part, c->arrays.parts));
     LH_TRY(wk_zero_deal(z));
     for (uint64_t i = 0; i < wk_zero_buckets(z); i++) {
         struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);

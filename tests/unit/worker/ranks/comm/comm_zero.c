@@ -1,0 +1,79 @@
+// A sharded optimizer's moments on their way as an epoch begins, over made-up operations: a rank
+// gives its own up only once rank 0 has them.
+#include "worker/ranks/comm/comm_zero.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+enum { VALUES = 5000, RANKS = 2, STEP = 4 };
+
+static struct wk_param tensor = {.name = "a", .role = WK_MATRIX, .len = VALUES};
+static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
+
+static struct {
+    unsigned gathers;
+    bool fails; // A share() after a gather() does.
+} made;
+
+// The other rank gives nothing.
+static lh_err gather(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
+{
+    (void)c, (void)data, (void)bytes, (void)each, (void)last;
+    made.gathers++;
+    return LH_OK;
+}
+
+// Rank 0 gives what is here already.
+static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts)
+{
+    (void)c, (void)part, (void)parts;
+    return made.fails && made.gathers ? lh_fail(LH_ERR_UNAVAILABLE, "made up") : LH_OK;
+}
+
+// All that rank 1 has to give has left it. Rank 0 goes on only with the last of it, and the
+// communicator breaks before that: rank 1 still has its moments, and says so.
+static void moments_stay_until_rank_0_has_them(void **state)
+{
+    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
+    static float value[VALUES], gradient[VALUES + WK_FIGURES];
+    const struct wk_region_cut first = {.members = 3}, next = {STEP, 3, 3, 3};
+    uint64_t steps = STEP, held[2];
+    const struct wk_reduce_state s = {
+        .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
+    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
+    (void)state;
+    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    struct wk_zero *z = c.arrays.zero;
+    c.arrays.part[0] = (struct wk_comm_part){value, sizeof value};
+    c.arrays.parts = 1;
+    wk_zero_cut(z, &first);
+    assert_int_equal(wk_zero_deal(z), LH_OK);
+    z->held[0].step = STEP;
+    z->held[0].m[7] = 3;
+    made.fails = true;
+    wk_zero_cut(z, &next);
+    assert_int_equal(wk_comm_zero_share(&c), LH_ERR_UNAVAILABLE);
+    assert_true(made.gathers > 0);
+    wk_zero_steps(z, held);
+    assert_true(held[0] == STEP && z->ranks == RANKS && z->place == 1);
+    assert_true(z->held[z->now].m[7] == 3);
+    // The next epoch takes them, and deals others.
+    made.fails = false;
+    wk_zero_cut(z, &next);
+    assert_false(z->unlike);
+    assert_int_equal(wk_comm_zero_share(&c), LH_OK);
+    wk_zero_steps(z, held);
+    assert_true(held[0] == STEP && held[1] == WK_REGION_NO_STEP);
+    wk_zero_destroy(z);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(moments_stay_until_rank_0_has_them)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
