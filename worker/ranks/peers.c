@@ -26,7 +26,7 @@ struct wk_peers {
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
     struct wk_zero *zero;      // NULL: the optimizer is replicated
-    struct wk_region_cut cut;  // as this epoch began
+    struct wk_region_cut cut;  // the last one of moments that were not all in the mirror
     struct wk_peers_lost lost; // leader: by that cut, not told yet
     uint64_t step;             // leader: steps that are counted
     pthread_mutex_t lock;      // guards what follows
@@ -138,8 +138,12 @@ static void cut(void *arg, const struct wk_region_cut *is)
 {
     struct wk_peers *p = arg;
     uint64_t lost = p->conf.rank ? 0 : is->was & ~is->holders;
-    p->cut = *is;
-    p->lost = (struct wk_peers_lost){.ranks = lost, .step = p->zero->mirrored};
+    // The mirror may be whole because an epoch that never stood collected into it: what that one
+    // found lost is still to be told.
+    if (is->was) {
+        p->cut = *is;
+        p->lost = (struct wk_peers_lost){.ranks = lost, .step = p->zero->mirrored};
+    }
     wk_zero_cut(p->zero, is);
 }
 
