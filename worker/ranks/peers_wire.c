@@ -294,9 +294,20 @@ lh_err wk_wire_first(struct lh_span stream, struct lh_span *message)
     *message = lh_span(NULL, 0);
     if (at.failed) return LH_ERR_BEHIND;
     if (bytes < WK_REGION_HEAD_BYTES || bytes > MESSAGE_MAX)
-        return lh_fail(LH_ERR_MALFORMED, "a message between ranks of %u bytes", bytes);
+        return lh_fail(LH_ERR_MALFORMED,
+                       "a message between ranks of %u bytes, where %d are the least and %d the "
+                       "most: give all ranks of a region the same version of Longhaul",
+                       bytes, WK_REGION_HEAD_BYTES, MESSAGE_MAX);
     *message = lh_get(&at, bytes);
     return at.failed ? LH_ERR_BEHIND : LH_OK;
+}
+
+// A rank whose version has shorter messages connects forever, and hears nothing itself.
+static void say_malformed(struct wk_wire *c, uint32_t rank)
+{
+    char why[TEXT_BYTES];
+    snprintf(why, sizeof why, "rank %u: %.280s", rank, lh_err_text(LH_ERR_MALFORMED));
+    say_refused(c, why);
 }
 
 // Hands over what is whole.
@@ -310,10 +321,12 @@ static void deliver(struct wk_wire *c, uint32_t rank)
         c->hooks.message(c->hooks.arg, rank, message);
         at += LENGTH_BYTES + message.len;
     }
-    if (err == LH_ERR_MALFORMED)
+    if (err == LH_ERR_MALFORMED) {
+        say_malformed(c, rank);
         drop(c, rank);
-    else if (at)
+    } else if (at) {
         shift(&l->in, at);
+    }
 }
 
 static void hear(struct wk_wire *c, uint32_t rank)

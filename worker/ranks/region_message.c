@@ -10,8 +10,8 @@
 // 104 u64 was           112 u64 holders
 // 120 128 the communicator's id     248 the payload
 //
-// Version 2 knew no buckets, version 3 no sharded optimizer: the ranks of a region are of one
-// version of Longhaul.
+// Version 2 knew no buckets, version 3 no sharded optimizer, and both had heads of 208 bytes: the
+// ranks of a region are of one version of Longhaul, and whoever hears another one says so.
 //
 // A message is whole or refused: kinds, ranks and lengths are checked before
 // anything is believed.
@@ -86,7 +86,8 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     out->holders = lh_get_u64(&c);
     lh_get_into(&c, out->id.bytes, sizeof out->id.bytes);
     if (c.failed) return bad("it ends too soon");
-    if (is != magic || version != VERSION) return bad("no version 4");
+    if (is != magic || version != VERSION)
+        return bad("not of version 4: give all ranks of a region the same version of Longhaul");
     if (kind < WK_REGION_HELLO || kind >= WK_REGION_KINDS) return bad("no such kind");
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");

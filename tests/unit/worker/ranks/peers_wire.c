@@ -242,6 +242,19 @@ static void strangers_that_say_nothing(void **state)
     for (int i = 0; i < STRANGERS; i++) close(fd[i]);
 }
 
+// The head of version 3 had 208 bytes. Its rank is let in, is not understood, and that is said.
+static void a_rank_of_another_version(void **state)
+{
+    struct world *w = *state;
+    both_come(w);
+    send_one(w, &w->member[0], 0, 7, 208);
+    UNTIL(w, w->leader.losses == 1);
+    assert_int_equal(w->leader.messages, 0);
+    assert_int_equal(w->leader.refusals, 1);
+    assert_non_null(strstr(w->leader.why, "rank 1: a message between ranks of 208 bytes"));
+    assert_non_null(strstr(w->leader.why, "the same version"));
+}
+
 static void garbage(void **state)
 {
     struct world *w = *state;
@@ -267,6 +280,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_leader_comes_back, open_world, close_world),
         cmocka_unit_test_setup_teardown(who_is_turned_away, open_world, close_world),
         cmocka_unit_test_setup_teardown(strangers_that_say_nothing, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_rank_of_another_version, open_world, close_world),
         cmocka_unit_test_setup_teardown(garbage, open_world, close_world),
     };
     signal(SIGPIPE, SIG_IGN); // as the programs do
