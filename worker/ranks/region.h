@@ -132,8 +132,10 @@ struct wk_region_conf {
     enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
     uint64_t bucket_bytes;              // A bucket of the sum; all ranks must have the same.
     bool sharded;                       // The optimizer is; all ranks must have the same.
-    int64_t gather_ns; // how long the leader waits for ranks that are not there yet
-    int64_t hello_ns;  // between two HELLOs
+    // How long the leader waits for ranks that are not there yet; sharded: compute_ns more for
+    // those that live and have moments of their own.
+    int64_t gather_ns;
+    int64_t hello_ns; // between two HELLOs
     int64_t beat_ns, silence_ns;
     int64_t init_ns;    // until a communicator stands on all ranks
     int64_t compute_ns; // until a rank's part is computed

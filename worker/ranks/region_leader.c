@@ -191,14 +191,31 @@ void wk_leader_lost(struct wk_region *r, uint32_t rank, int64_t now)
     give_up(r, rank, "is gone", now);
 }
 
+// Sharded: a rank that lives has moments that no other has, and is still leaving the epoch before:
+// its part may take as long as in a step.
+static bool moments_come(const struct wk_region *r, int64_t now)
+{
+    if (!r->conf.sharded || now >= r->gather_ns + r->conf.compute_ns) return false;
+    if (r->conf.work->whole(r->conf.work_arg)) return false;
+    for (uint32_t rank = 1; rank < r->conf.ranks; rank++) {
+        const struct wk_region_peer *p = &r->peer[rank];
+        if (wk_region_in(r->cut_members, rank) && p->life && !p->waits) return true;
+    }
+    return false;
+}
+
+static bool may_begin(const struct wk_region *r, int64_t now)
+{
+    return all_wait(r) || (now >= r->gather_ns && !moments_come(r, now));
+}
+
 void wk_leader_tick(struct wk_region *r, int64_t now)
 {
     for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
         if (r->peer[rank].life && now - r->peer[rank].heard_ns > r->conf.silence_ns &&
             !LH_BUG("region_no_silence"))
             give_up(r, rank, "is silent", now);
-    bool may = r->wanted && (all_wait(r) || now >= r->gather_ns);
-    if (r->phase == WK_REGION_WAIT && may) begin_epoch(r, now);
+    if (r->phase == WK_REGION_WAIT && r->wanted && may_begin(r, now)) begin_epoch(r, now);
     if (r->phase == WK_REGION_STANDS) next_step(r, now);
 }
 
