@@ -43,7 +43,8 @@ static lh_err open_gpu(struct wk_backend *b)
 {
     struct lk_gpu_device is;
     LH_TRY(lk_gpu_open(b->conf.plugin, &b->gpu));
-    int err = b->gpu.backend->device(0, &is);
+    int err = b->gpu.backend->use(0); // this thread may have used another for training
+    if (!err) err = b->gpu.backend->device(0, &is);
     if (err)
         return lh_fail(LH_ERR_UNSUPPORTED, "GPU 0: %s; the CPU is used",
                        b->gpu.backend->error_text(err));

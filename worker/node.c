@@ -230,10 +230,11 @@ static void tell(void *arg, json_t *status)
     const struct wk_node *n = arg;
     struct wk_loader_status is;
     json_object_set_new(status, "backend", wk_backend_status(n->backend));
-    json_object_set_new(status, "trainer",
-                        json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
-                                  n->no_device, "device",
-                                  n->device ? wk_device_name(n->device) : ""));
+    if (n->settings->trainer.kind == WK_TRAINER_BUILTIN)
+        json_object_set_new(status, "training",
+                            json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
+                                      n->no_device, "device",
+                                      n->device ? wk_device_name(n->device) : ""));
     json_t *region = wk_join_status(n->settings, n->reduce);
     if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;

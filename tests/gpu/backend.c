@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/loader.h"
 #include "worker/backend.h"
 
 static const char *const names[] = {"small", "long", "tiny"};
@@ -132,6 +133,23 @@ static void not_finite(void **state)
     lh_manifest_free(&m);
 }
 
+// The thread that opens it may have used another device before: pushes are encoded on the first.
+static void after_another_device(void **state)
+{
+    struct lh_manifest m = model();
+    struct lk_gpu gpu;
+    (void)state;
+    setenv("LH_FAKE_PLUGIN", "second", 1);
+    assert_int_equal(lk_gpu_open(getenv("LH_TEST_FAKE_PLUGIN"), &gpu), LH_OK);
+    assert_int_equal(gpu.backend->use(1), 0);
+    struct wk_backend *b = open_backend(getenv("LH_TEST_FAKE_PLUGIN"), WK_BACKEND_CUDA, &m, &usual);
+    says(b, "why", "");
+    says(b, "name", "cuda");
+    wk_backend_close(b);
+    lk_gpu_close(&gpu);
+    lh_manifest_free(&m);
+}
+
 static void falls_back(const char *how, enum wk_backend_kind kind, const char *why)
 {
     struct lh_manifest m = model();
@@ -179,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_codec),
         cmocka_unit_test(not_finite),
+        cmocka_unit_test(after_another_device),
         cmocka_unit_test(without_a_device),
         cmocka_unit_test(a_device_that_fails),
     };

@@ -8,6 +8,7 @@
 //   none     the driver sees no device
 //   memory   the device has none
 //   later    the third shard's encoding and all after it fail
+//   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
 //   step     the third step of the optimizer and all after it fail
 //   bytes    its payloads differ from the CPU's in one bit
@@ -26,7 +27,7 @@ static struct lk_gpu_backward backward;
 static struct lk_gpu_optimizer optimizer;
 static const struct lk_gpu_backend *real;
 static const char *how;
-static int encodings, steps;
+static int encodings, steps, current;
 
 static int devices(int *count)
 {
@@ -53,6 +54,17 @@ static int no_memory(void **device, size_t bytes)
     (void)bytes;
     *device = NULL;
     return NO_MEMORY;
+}
+
+static int use(int index)
+{
+    current = index;
+    return real->use(0);
+}
+
+static int memory_of_the_first(void **device, size_t bytes)
+{
+    return current ? no_memory(device, bytes) : real->memory->alloc(device, bytes);
 }
 
 static int encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk_gpu_stream stream)
@@ -109,6 +121,8 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     table.error_text = error_text;
     table.versions = versions;
     if (!strcmp(how, "memory")) memory.alloc = no_memory;
+    if (!strcmp(how, "second")) table.use = use;
+    if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
     if (!strcmp(how, "later")) kernels.encode = encode;
     if (!strcmp(how, "bytes")) memory.copy_out = flip;
     if (!strcmp(how, "layers")) backward.swiglu = no_gradient;

@@ -53,7 +53,7 @@ def without(args):
     os.environ["LH_FAKE_PLUGIN"] = "driver"
     with World(args.build, units=6, unit_tokens=512) as world:
         worker, backend = train(world, args.fake, "cuda", **{"trainer.backend": "cuda"})
-        trainer = worker.last("trainer")
+        trainer = worker.last("training")
         check(trainer["backend"] == "cpu" and trainer["device"] == "", f"{trainer}")
         check("no NVIDIA driver; the CPU is used" in trainer["why"], f"{trainer}")
         check(worker.says("trainer.cpu", "no NVIDIA driver; the CPU is used"), worker.tail())
@@ -98,7 +98,7 @@ def losses(build, plugin, products):
         more["gpu.products"] = products
         with World(build, units=6, unit_tokens=512) as world:
             worker, _ = train(world, plugin, "cpu", mode="bsp", **more)
-            trainer = worker.last("trainer")
+            trainer = worker.last("training")
             check(trainer["backend"] == ("cpu" if name == "cpu" else "cuda"), f"{trainer}")
             check(trainer["why"] == "" and (name == "cpu" or name in trainer["device"]),
                   f"{trainer}")
@@ -125,9 +125,9 @@ def mixed(args):
         for worker in workers:
             worker.must_end(120)
         check_replicas([shard], workers)
-        trainer, backend = workers[0].last("trainer"), workers[0].last("backend")
+        trainer, backend = workers[0].last("training"), workers[0].last("backend")
         check(trainer["backend"] == "cuda" and backend["encoded"] > 0, f"{trainer} {backend}")
-        why = workers[1].last("trainer")["why"]
+        why = workers[1].last("training")["why"]
         check(why == "ranks.count is 2: ranks train on the CPU", why)
         check(workers[0].last("tokens") > 0, "the region on the device trained nothing")
         check(workers[0].says("tensor.norms"), workers[0].tail())

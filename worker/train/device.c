@@ -280,29 +280,40 @@ static lh_err no_memory(const struct wk_device *d, uint64_t bytes, const char *w
                    d->b->error_text(err));
 }
 
+// Room on the device, counted; NULL once any of it has failed.
+static void *room(struct wk_device *d, uint64_t bytes, int *err)
+{
+    void *got = NULL;
+    d->bytes += bytes;
+    if (!*err) *err = d->b->memory->alloc(&got, bytes);
+    return got;
+}
+
+static void *pinned_room(const struct wk_device *d, uint64_t bytes, int *err)
+{
+    void *got = NULL;
+    if (!*err) *err = d->b->memory->pinned_alloc(&got, bytes);
+    return got;
+}
+
 static lh_err take_memory(struct wk_device *d)
 {
     uint64_t values = d->params.values, crossing = values < CROSS ? values : CROSS;
+    uint64_t bytes = values * sizeof(float);
+    int err = 0;
     if (crossing < CROSS_MIN) crossing = CROSS_MIN;
     for (uint32_t i = 0; i < d->params.count; i++)
         d->pieces += lk_gpu_piece_count(d->params.at[i].len);
-    const struct {
-        void **to;
-        uint64_t bytes;
-    } all[] = {{(void **)&d->value, values * sizeof(float)},
-               {(void **)&d->gradient, values * sizeof(float)},
-               {(void **)&d->m, values * sizeof(float)},
-               {(void **)&d->v, values * sizeof(float)},
-               {(void **)&d->piece, d->pieces * sizeof *d->piece},
-               {(void **)&d->square, d->pieces * sizeof *d->square}};
-    for (size_t i = 0; i < LH_COUNT(all); i++) d->bytes += all[i].bytes;
-    for (size_t i = 0; i < LH_COUNT(all); i++) {
-        int err = d->b->memory->alloc(all[i].to, all[i].bytes);
-        if (err) return no_memory(d, d->bytes, "", err);
-    }
+    d->value = room(d, bytes, &err);
+    d->gradient = room(d, bytes, &err);
+    d->m = room(d, bytes, &err);
+    d->v = room(d, bytes, &err);
+    d->piece = room(d, d->pieces * sizeof *d->piece, &err);
+    d->square = room(d, d->pieces * sizeof *d->square, &err);
+    if (err) return no_memory(d, d->bytes, "", err);
     uint64_t pinned = crossing * sizeof(float), sums = d->pieces * sizeof *d->piece;
-    int err = d->b->memory->pinned_alloc((void **)&d->cross, pinned);
-    if (!err) err = d->b->memory->pinned_alloc((void **)&d->host_square, sums);
+    d->cross = pinned_room(d, pinned, &err);
+    d->host_square = pinned_room(d, sums, &err);
     return err ? no_memory(d, pinned + sums, " of pinned memory", err) : LH_OK;
 }
 
