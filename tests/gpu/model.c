@@ -308,6 +308,12 @@ static int failing_wait(lk_gpu_stream stream)
     return 2;
 }
 
+static int no_product(struct lk_gemm *g, const struct lk_gemm_call *call, void *stream)
+{
+    (void)g, (void)call, (void)stream;
+    return 1;
+}
+
 static void refused(const struct wk_gpu_passes_conf *c, const char *why)
 {
     struct wk_gpu_passes *t;
@@ -345,6 +351,20 @@ static void whoever_cannot_says_why(void **state)
     assert_int_equal(wk_gpu_passes_loss(t, value, &b, &nll), LH_ERR_IO);
     assert_non_null(strstr(lh_err_text(LH_ERR_IO), "passes of the model: "));
     fine(d, d->gpu.backend->streams->wait(d->stream));
+    d->gpu.backend->memory->release(value);
+    wk_gpu_passes_destroy(t);
+
+    // The same of a product that can't be.
+    struct lk_gemm_table table = *d->gemm.table;
+    gpu = *d->gpu.backend;
+    c.gemm = &table;
+    assert_int_equal(wk_gpu_passes_create(&c, &t), LH_OK);
+    value = to_device(d, m.value, m.params.values);
+    table.run = no_product;
+    assert_int_equal(wk_gpu_passes_loss(t, value, &b, &nll), LH_ERR_IO);
+    if (d->emulated) assert_non_null(strstr(lh_err_text(LH_ERR_IO), "a product that the emulator"));
+    table.run = d->gemm.table->run;
+    assert_int_equal(wk_gpu_passes_loss(t, value, &b, &nll), LH_OK);
     d->gpu.backend->memory->release(value);
     wk_gpu_passes_destroy(t);
     free_model(&m);

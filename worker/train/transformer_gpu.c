@@ -77,7 +77,9 @@ static void product(struct wk_gpu_passes *t, float alpha, struct operand a, stru
     LH_ASSERT(call.k == (b.transposed ? b.columns : b.rows) && a.batch == b.batch);
     call.c_stride = call.n;
     call.c_step = call.m * call.n;
-    wk_gpu_also(t, t->conf.gemm->run(t->gemm, &call, t->conf.stream));
+    int err = t->conf.gemm->run(t->gemm, &call, t->conf.stream);
+    if (err && !t->err) t->of_products = true;
+    wk_gpu_also(t, err);
 }
 
 // y[rows][out] = x[rows][in] w[out][in]^T + keep * y
@@ -282,8 +284,10 @@ static lh_err end_pass(struct wk_gpu_passes *t, size_t rows, double *nll_sum)
 {
     wk_gpu_also(t, t->conf.gpu->streams->wait(t->conf.stream));
     int err = t->err;
+    const char *why = t->of_products ? t->conf.gemm->error_text(err) : t->conf.gpu->error_text(err);
     t->err = 0;
-    if (err) return lh_fail(LH_ERR_IO, "passes of the model: %s", t->conf.gpu->error_text(err));
+    t->of_products = false;
+    if (err) return lh_fail(LH_ERR_IO, "passes of the model: %s", why);
     *nll_sum = 0.0;
     for (size_t r = 0; r < rows; r++) *nll_sum += t->host_nll[r];
     return LH_OK;

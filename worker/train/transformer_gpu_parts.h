@@ -37,6 +37,7 @@ struct wk_gpu_passes {
     uint64_t tokens;    // different ones of the batch in hand
     const float *value; // its parameters
     int err;            // the first failing call's since the last wait
+    bool of_products;   // it is an error of the products' table
 };
 
 // Remembers the first failing call's error since the last wait.
