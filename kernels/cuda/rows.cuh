@@ -65,10 +65,12 @@ LK_DEVICE float lk_parts_max(struct lk_parts<float> *p, float v)
     return v;
 }
 
-// e^x for x <= 88; the formula and its constants are explained in kernels/layers/expf.h.
+// e^x for x <= 88; the formula and its constants are explained in kernels/layers/expf.h. A NaN is
+// caught here: what is added to the exponent would make a finite number of a device's, 0x7fffffff.
 LK_DEVICE float lk_exp(float x)
 {
     const float round_to_int = 12582912.0f;
+    if (x != x) return x;
     x = x < -87.0f ? -87.0f : x;
     float shifted = __fadd_rn(__fmul_rn(x, 1.44269504f), round_to_int);
     float n = __fsub_rn(shifted, round_to_int);

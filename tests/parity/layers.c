@@ -249,6 +249,35 @@ static void softmaxes(const struct device *dev, struct lk_gpu_heads h, uint64_t 
     end_arrays(&a);
 }
 
+// A NaN as a device makes them: it stays one in weights and losses, so that the step is refused.
+static void nans(const struct device *dev)
+{
+    const uint32_t bits = 0x7fffffff, target[] = {0};
+    const struct lk_gpu_heads h = {1, 2, 1, 1, 2};
+    float x[4] = {0}, log_sum, is[4];
+    double nll;
+    memcpy(&x[3], &bits, sizeof bits);
+    float *there = device_put(dev, x, sizeof x), *log_there = device_room(dev, 2 * sizeof log_sum);
+    uint32_t *target_there = device_put(dev, target, sizeof target);
+    double *nll_there = device_room(dev, sizeof nll);
+    must_succeed(dev, dev->b->forward->softmax(&h, there, log_there, dev->stream), "softmax");
+    device_get(dev, is, there, sizeof is);
+    must(is[0] == 1.0f && isnan(is[2]) && isnan(is[3]), "weights of a NaN: %g %g %g", (double)is[0],
+         (double)is[2], (double)is[3]);
+    device_free(dev, there);
+    there = device_put(dev, x, sizeof x);
+    must_succeed(
+        dev, dev->b->forward->xent(1, 4, target_there, 1.0f, true, there, nll_there, dev->stream),
+        "xent");
+    device_get(dev, &nll, nll_there, sizeof nll);
+    device_get(dev, is, there, sizeof is);
+    must(isnan(nll) && isnan(is[3]), "loss of a NaN: %g, gradient %g", nll, (double)is[3]);
+    device_free(dev, there);
+    device_free(dev, log_there);
+    device_free(dev, target_there);
+    device_free(dev, nll_there);
+}
+
 // ---- the ends
 
 static uint32_t *some_ids(size_t rows, uint32_t below, uint64_t seed)
@@ -334,6 +363,7 @@ void parity_layers(void)
     static const struct lk_gpu_heads heads[] = {
         {1, 1, 1, 1, 2}, {2, 5, 4, 2, 6}, {3, 33, 2, 2, 8}, {2, 40, 6, 1, 34}};
     struct device dev = device_create();
+    nans(&dev);
     for (uint64_t seed = 1; seed <= seeds_of(4); seed++) {
         simt_seed(seed);
         norms(&dev, 1, 2, seed);
