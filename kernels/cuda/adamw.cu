@@ -53,7 +53,7 @@ static int lk_adamw_step(const struct lk_gpu_adamw *c, const struct lk_gpu_piece
 
 static int lk_zero(float *x, uint64_t n, lk_gpu_stream stream)
 {
-    return (int)cudaMemsetAsync(x, 0, n * sizeof *x, (cudaStream_t)stream);
+    return lk_gpu_settle((int)cudaMemsetAsync(x, 0, n * sizeof *x, (cudaStream_t)stream));
 }
 
 const struct lk_gpu_optimizer lk_gpu_optimizer_table = {lk_piece_sums, lk_adamw_step, lk_zero};

@@ -12,13 +12,19 @@ enum { LK_NO_DRIVER = 10001, LK_NO_DEVICE = 10002, LK_INVALID = 10003, LK_NO_MEM
 
 #define LK_TRY(call)                                                                               \
     do {                                                                                           \
-        int lk_err_ = (int)(call);                                                                 \
+        int lk_err_ = lk_gpu_settle((int)(call));                                                  \
         if (lk_err_) return lk_err_;                                                               \
     } while (0)
 
 int lk_gpu_last_error(void)
 {
     return (int)cudaGetLastError();
+}
+
+int lk_gpu_settle(int err)
+{
+    if (err) (void)cudaGetLastError();
+    return err;
 }
 
 static int lk_devices(int *count)
@@ -39,7 +45,7 @@ static void lk_versions(struct lk_gpu_versions *out)
 
 static int lk_use(int index)
 {
-    return (int)cudaSetDevice(index);
+    return lk_gpu_settle((int)cudaSetDevice(index));
 }
 
 static int lk_device(int index, struct lk_gpu_device *out)
@@ -52,7 +58,7 @@ static int lk_device(int index, struct lk_gpu_device *out)
     LK_TRY(cudaGetDeviceProperties(&is, index));
     LK_TRY(cudaDeviceGetPCIBusId(out->bus, sizeof out->bus, index));
     LK_TRY(cudaSetDevice(index));
-    int err = (int)cudaMemGetInfo(&left, &all);
+    int err = lk_gpu_settle((int)cudaMemGetInfo(&left, &all));
     LK_TRY(cudaSetDevice(before));
     LK_TRY(err);
     memcpy(out->name, is.name, sizeof out->name - 1);
@@ -78,7 +84,7 @@ static const char *lk_error_text(int err)
 // ---- memory and streams
 static int lk_alloc(void **device, size_t bytes)
 {
-    return (int)cudaMalloc(device, bytes);
+    return lk_gpu_settle((int)cudaMalloc(device, bytes));
 }
 
 static void lk_release(void *device)
@@ -88,7 +94,7 @@ static void lk_release(void *device)
 
 static int lk_pinned_alloc(void **host, size_t bytes)
 {
-    return (int)cudaMallocHost(host, bytes);
+    return lk_gpu_settle((int)cudaMallocHost(host, bytes));
 }
 
 static void lk_pinned_release(void *host)
@@ -98,24 +104,27 @@ static void lk_pinned_release(void *host)
 
 static int lk_copy_in(void *device, const void *host, size_t bytes, lk_gpu_stream stream)
 {
-    return (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream);
+    return lk_gpu_settle(
+        (int)cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream));
 }
 
 static int lk_copy_out(void *host, const void *device, size_t bytes, lk_gpu_stream stream)
 {
-    return (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream);
+    return lk_gpu_settle(
+        (int)cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream));
 }
 
 static int lk_copy_within(void *device_to, const void *device_from, size_t bytes,
                           lk_gpu_stream stream)
 {
-    return (int)cudaMemcpyAsync(device_to, device_from, bytes, cudaMemcpyDeviceToDevice,
-                                (cudaStream_t)stream);
+    return lk_gpu_settle((int)cudaMemcpyAsync(device_to, device_from, bytes,
+                                              cudaMemcpyDeviceToDevice, (cudaStream_t)stream));
 }
 
 static int lk_stream_create(lk_gpu_stream *out)
 {
-    return (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking);
+    return lk_gpu_settle(
+        (int)cudaStreamCreateWithFlags((cudaStream_t *)out, cudaStreamNonBlocking));
 }
 
 static void lk_stream_destroy(lk_gpu_stream stream)
@@ -125,12 +134,12 @@ static void lk_stream_destroy(lk_gpu_stream stream)
 
 static int lk_stream_wait(lk_gpu_stream stream)
 {
-    return (int)cudaStreamSynchronize((cudaStream_t)stream);
+    return lk_gpu_settle((int)cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 static int lk_event_create(lk_gpu_event *out)
 {
-    return (int)cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming);
+    return lk_gpu_settle((int)cudaEventCreateWithFlags((cudaEvent_t *)out, cudaEventDisableTiming));
 }
 
 static void lk_event_destroy(lk_gpu_event event)
@@ -140,19 +149,20 @@ static void lk_event_destroy(lk_gpu_event event)
 
 static int lk_event_record(lk_gpu_event event, lk_gpu_stream stream)
 {
-    return (int)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+    return lk_gpu_settle((int)cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 static int lk_event_follow(lk_gpu_stream stream, lk_gpu_event event)
 {
-    return (int)cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+    return lk_gpu_settle((int)cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
 }
 
 static int lk_event_done(lk_gpu_event event, int *done)
 {
     cudaError_t err = cudaEventQuery((cudaEvent_t)event);
     *done = err == cudaSuccess;
-    return err == cudaErrorNotReady ? 0 : (int)err;
+    int failed = lk_gpu_settle((int)err);
+    return err == cudaErrorNotReady ? 0 : failed;
 }
 
 // ---- a shard on the device
@@ -214,10 +224,10 @@ static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **ou
     s->bytes_max = p->bytes_max;
     s->unary_words = p->unary_words;
     s->carried_max = p->carried_max;
-    int err = (int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    int err = lk_gpu_settle((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     if (!err) {
         err = lk_shard_fill(s, p, stream);
-        int end = (int)cudaStreamSynchronize(stream);
+        int end = lk_gpu_settle((int)cudaStreamSynchronize(stream));
         (void)cudaStreamDestroy(stream);
         if (!err) err = end;
     }

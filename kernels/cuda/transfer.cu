@@ -10,7 +10,7 @@
 
 #define LK_TRY(call)                                                                               \
     do {                                                                                           \
-        int lk_err_ = (int)(call);                                                                 \
+        int lk_err_ = lk_gpu_settle((int)(call));                                                  \
         if (lk_err_) return lk_err_;                                                               \
     } while (0)
 
@@ -55,7 +55,7 @@ static int lk_slot_create(struct lk_gpu_slots *s, struct lk_slot *slot)
     LK_TRY(cudaEventCreateWithFlags(&slot->encoded, cudaEventDisableTiming));
     LK_TRY(cudaEventCreateWithFlags(&slot->copied, cudaEventDisableTiming));
     LK_TRY(cudaMemsetAsync(slot->device, 0, s->bytes, s->stream)); // copies take all of it
-    return (int)cudaEventRecord(slot->copied, s->stream);
+    return lk_gpu_settle((int)cudaEventRecord(slot->copied, s->stream));
 }
 
 static int lk_slots_create(const struct lk_gpu_shard *shard, uint32_t count,
@@ -68,7 +68,8 @@ static int lk_slots_create(const struct lk_gpu_shard *shard, uint32_t count,
     s->count = s->slot ? count : 0;
     s->bytes = shard->bytes_max;
     int err = s->slot ? 0 : (int)cudaErrorMemoryAllocation;
-    if (!err) err = (int)cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+    if (!err)
+        err = lk_gpu_settle((int)cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
     for (uint32_t i = 0; !err && i < count; i++) err = lk_slot_create(s, &s->slot[i]);
     if (err)
         lk_slots_destroy(s);
@@ -85,7 +86,7 @@ static int lk_slot_copy(struct lk_gpu_slots *s, struct lk_slot *slot, cudaStream
     LK_TRY(cudaMemcpyAsync(slot->host_result, slot->device_result, sizeof *slot->host_result,
                            cudaMemcpyDeviceToHost, s->stream));
     LK_TRY(cudaMemcpyAsync(slot->host, slot->device, s->bytes, cudaMemcpyDeviceToHost, s->stream));
-    return (int)cudaEventRecord(slot->copied, s->stream);
+    return lk_gpu_settle((int)cudaEventRecord(slot->copied, s->stream));
 }
 
 static int lk_slots_encode(struct lk_gpu_slots *s, struct lk_gpu_shard *shard,

@@ -44,6 +44,8 @@ struct simt_stream {
 
 static std::recursive_mutex inside; // a queued call may run others
 #define ONE_AT_A_TIME std::lock_guard<std::recursive_mutex> one_at_a_time(inside)
+static const size_t memory_bytes = (size_t)1 << 30;
+static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
 static std::vector<simt_stream *> streams;
 static std::map<char *, size_t> device;
 
@@ -125,6 +127,20 @@ void simt_queue(cudaStream_t stream, std::function<void()> work)
     add(stream, operation{work, NULL, 0});
 }
 
+// A call's result; an error is kept as well, as CUDA does.
+static cudaError_t said(cudaError_t err)
+{
+    if (err) last = err;
+    return err;
+}
+
+static size_t memory_left()
+{
+    size_t left = memory_bytes;
+    for (auto &m : device) left -= m.second < left ? m.second : left;
+    return left;
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = 1;
@@ -151,19 +167,19 @@ cudaError_t cudaGetDevice(int *index)
 
 cudaError_t cudaSetDevice(int index)
 {
-    return index == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return said(index == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index)
 {
-    if (index != 0) return cudaErrorInvalidDevice;
+    if (index != 0) return said(cudaErrorInvalidDevice);
     *out = cudaDeviceProp{LK_GPU_EMULATED, 9, 0, 1};
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index)
 {
-    if (index != 0) return cudaErrorInvalidDevice;
+    if (index != 0) return said(cudaErrorInvalidDevice);
     snprintf(out, (size_t)bytes, "0000:00:00.0");
     return cudaSuccess;
 }
@@ -171,8 +187,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index)
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 {
     ONE_AT_A_TIME;
-    *all = *left = (size_t)1 << 30;
-    for (auto &m : device) *left -= m.second < *left ? m.second : *left;
+    *all = memory_bytes;
+    *left = memory_left();
     return cudaSuccess;
 }
 
@@ -183,14 +199,16 @@ const char *cudaGetErrorString(cudaError_t err)
 
 cudaError_t cudaGetLastError()
 {
-    return cudaSuccess;
+    cudaError_t err = last;
+    last = cudaSuccess;
+    return err;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     ONE_AT_A_TIME;
-    *out = malloc(bytes ? bytes : 1);
-    if (!*out) return cudaErrorMemoryAllocation;
+    *out = bytes > memory_left() ? NULL : malloc(bytes ? bytes : 1);
+    if (!*out) return said(cudaErrorMemoryAllocation);
     fill(*out, bytes);
     device[(char *)*out] = bytes;
     ASAN_POISON_MEMORY_REGION(*out, bytes);
@@ -215,7 +233,7 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
     ONE_AT_A_TIME;
     *out = malloc(bytes ? bytes : 1);
     if (*out) fill(*out, bytes);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    return said(*out ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -315,5 +333,5 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
     if (event->reached < event->recorded) step();
-    return event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess;
+    return said(event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess);
 }
