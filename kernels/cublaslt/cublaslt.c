@@ -8,6 +8,7 @@
 //    its sizes and alignments, and kept: the same call takes the same algorithm.
 // 2. Sums that are split are put together in fp32 in the workspace, by no atomics.
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@ enum {
     NO_LIBRARY = 20001,
     LACKS = 20002,
     NO_MEMORY = 20003,
+    NAMED_LIBRARY = 20004,
+    OTHER_VERSION = 20005,
+    VERSION = 13, // major one: api.h is written after its header
     PLANS_MAX = 1024,
     WORKSPACE_BYTES = 32 << 20
 };
@@ -143,13 +147,14 @@ static int prefer(struct lk_gemm *g, const struct key *k, void *preference)
 static int choose(struct lk_gemm *g, struct plan *p)
 {
     void *preference = NULL;
-    struct lk_lt_found found;
+    struct lk_lt_found found = {.status = LK_LT_NOT_SUPPORTED};
     int count = 0, err = g->lt.MatmulPreferenceCreate(&preference);
     if (!err) err = prefer(g, &p->key, preference);
     if (!err)
         err = g->lt.MatmulAlgoGetHeuristic(g->handle, p->product, p->left, p->right, p->out, p->out,
                                            preference, 1, &found, &count);
     if (!err && count < 1) err = LK_LT_NOT_SUPPORTED;
+    if (!err) err = found.status;
     if (!err) p->algorithm = found.algorithm;
     if (preference) g->lt.MatmulPreferenceDestroy(preference);
     return err;
@@ -192,8 +197,9 @@ static void destroy(struct lk_gemm *g)
 static int open_library(struct lk_gemm *g)
 {
     const char *said = getenv("LONGHAUL_CUBLASLT_LIB");
-    g->library = dlopen(said && *said ? said : "libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
-    if (!g->library) return NO_LIBRARY;
+    bool named = said && *said;
+    g->library = dlopen(named ? said : "libcublasLt.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (!g->library) return named ? NAMED_LIBRARY : NO_LIBRARY;
 #define LOOK_UP(call)                                                                              \
     do {                                                                                           \
         void *symbol = dlsym(g->library, "cublasLt" #call);                                        \
@@ -216,7 +222,7 @@ static int open_library(struct lk_gemm *g)
     LOOK_UP(MatmulAlgoGetHeuristic);
     LOOK_UP(Matmul);
 #undef LOOK_UP
-    return 0;
+    return g->lt.GetVersion() / 10000 == VERSION ? 0 : OTHER_VERSION; // 130100: 13.1.0
 }
 
 static int create(void *device_workspace, struct lk_gemm **out)
@@ -232,7 +238,7 @@ static int create(void *device_workspace, struct lk_gemm **out)
         destroy(g);
         return err;
     }
-    size_t version = g->lt.GetVersion(); // 130100: 13.1.0
+    size_t version = g->lt.GetVersion();
     snprintf(g->name, sizeof g->name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
              version % 100);
     *out = g;
@@ -261,6 +267,9 @@ static const char *error_text(int err)
     case 0: return "no error";
     case NO_LIBRARY:
         return "there is no libcublasLt.so.13; LONGHAUL_CUBLASLT_LIB may name its file";
+    case NAMED_LIBRARY:
+        return "the file that LONGHAUL_CUBLASLT_LIB names can't be opened as a library";
+    case OTHER_VERSION: return "it is another version of cuBLASLt; version 13 is wanted";
     case LACKS: return "libcublasLt.so lacks a call; version 13 is wanted";
     case NO_MEMORY: return "the host has no memory for it";
     case LK_LT_NOT_INITIALIZED: return "cuBLASLt finds no device that it can use";

@@ -172,18 +172,24 @@ static void whoever_cannot_says_why(void **state)
 {
     const struct products *p = *state;
     setenv("LONGHAUL_CUBLASLT_LIB", "none.so", 1);
-    refused(p, "there is no libcublasLt.so.13; LONGHAUL_CUBLASLT_LIB may name its file");
+    refused(p, "the file that LONGHAUL_CUBLASLT_LIB names can't be opened");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_PLUGIN"), 1);
     refused(p, "lacks a call");
     setenv("LONGHAUL_CUBLASLT_LIB", variable("LH_TEST_FAKE_CUBLASLT"), 1);
     setenv("LH_FAKE_CUBLASLT", "device", 1);
     refused(p, "finds no device");
+    setenv("LH_FAKE_CUBLASLT", "version", 1);
+    refused(p, "another version of cuBLASLt; version 13 is wanted");
     setenv("LH_FAKE_CUBLASLT", "choice", 1);
     struct lk_gemm_call call = {
         .m = 1, .n = 1, .k = 1, .batch = 77, .a = {.stride = 1}, .b = {.stride = 1}, .c_stride = 1};
     int alive = counted(p, "fake_alive");
     int err = p->library.table->run(p->gemm, &call, p->gemm);
     assert_non_null(strstr(p->library.table->error_text(err), "no algorithm for such a product"));
+    assert_int_equal(counted(p, "fake_alive"), alive);
+    setenv("LH_FAKE_CUBLASLT", "status", 1);
+    err = p->library.table->run(p->gemm, &call, p->gemm);
+    assert_non_null(strstr(p->library.table->error_text(err), "does not know this device"));
     assert_int_equal(counted(p, "fake_alive"), alive);
 }
 

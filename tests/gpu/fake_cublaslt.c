@@ -1,7 +1,8 @@
 // A cuBLASLt that multiplies on the processor, in columns as the real one does: what the plugin of
 // kernels/cublaslt asks of it is checked, and wrong use is an error.
 //
-// $LH_FAKE_CUBLASLT: "device" finds none, "choice" has no algorithm.
+// $LH_FAKE_CUBLASLT: "device" finds none, "choice" has no algorithm, "status" has one that failed,
+// "version" is another version.
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ SHOWN int cublasLtDestroy(void *handle)
 
 SHOWN size_t cublasLtGetVersion(void)
 {
-    return 130102;
+    return is("version") ? 120900 : 130102;
 }
 
 SHOWN int cublasLtMatmulDescCreate(void **product, int sums, int scale)
@@ -158,6 +159,7 @@ SHOWN int cublasLtMatmulAlgoGetHeuristic(void *handle, void *product, void *a, v
     *found = (struct lk_lt_found){.workspace = p->workspace};
     for (int i = 0; i < 4; i++) found->algorithm.data[i] = p->aligned[i];
     found->algorithm.data[4] = p->workspace;
+    if (is("status")) found->status = LK_LT_ARCH_MISMATCH;
     *count = 1;
     return LK_LT_FINE;
 }
