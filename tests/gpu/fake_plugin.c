@@ -10,7 +10,10 @@
 //   later    the third shard's encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
-//   step     the third step of the optimizer and all after it fail
+//   scores   attention's scores get no gradient
+//   lazy     its optimizer does nothing
+//   sums     its sums of squares are zero
+//   step     the fourth step of the optimizer and all after it fail; the first one is the check's
 //   bytes    its payloads differ from the CPU's in one bit
 #include "kernels/cuda/plugin.h"
 
@@ -80,10 +83,32 @@ static int no_gradient(uint64_t rows, uint64_t width, const float *gate_up, cons
     return 0;
 }
 
+static int no_scores(const struct lk_gpu_heads *h, const float *log_sum, const float *dot, float *p,
+                     float *dp, lk_gpu_stream stream)
+{
+    uint64_t values = h->sequences * h->heads * h->length * h->length;
+    int err = real->backward->scores(h, log_sum, dot, p, dp, stream);
+    return err ? err : real->optimizer->zero(dp, values, stream);
+}
+
+static int no_step(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
+                   const float *g, float *m, float *v, float *p, lk_gpu_stream stream)
+{
+    (void)c, (void)piece, (void)pieces, (void)g, (void)m, (void)v, (void)p, (void)stream;
+    return 0;
+}
+
+static int no_sums(const struct lk_gpu_piece *piece, uint64_t pieces, const float *a,
+                   const float *b, double *out, lk_gpu_stream stream)
+{
+    (void)piece, (void)a, (void)b;
+    return real->optimizer->zero((float *)(void *)out, 2 * pieces, stream);
+}
+
 static int adamw(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
                  const float *g, float *m, float *v, float *p, lk_gpu_stream stream)
 {
-    if (++steps > 2) return BROKEN;
+    if (++steps > 3) return BROKEN;
     return real->optimizer->adamw(c, piece, pieces, g, m, v, p, stream);
 }
 
@@ -126,6 +151,9 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     if (!strcmp(how, "later")) kernels.encode = encode;
     if (!strcmp(how, "bytes")) memory.copy_out = flip;
     if (!strcmp(how, "layers")) backward.swiglu = no_gradient;
+    if (!strcmp(how, "scores")) backward.scores = no_scores;
+    if (!strcmp(how, "lazy")) optimizer.adamw = no_step;
+    if (!strcmp(how, "sums")) optimizer.sum_squares = no_sums;
     if (!strcmp(how, "step")) optimizer.adamw = adamw;
     table.memory = &memory;
     table.backward = &backward;

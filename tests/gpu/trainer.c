@@ -231,6 +231,15 @@ static void whoever_cannot_says_why(void **state)
     refused(&conf, "parameters with gradient and moments on an emulated device: ");
     setenv("LH_FAKE_PLUGIN", "layers", 1);
     refused(&conf, "the gradient of a made-up model is ");
+    for (int precision = WK_PRECISION_FP32; precision <= WK_PRECISION_BF16; precision++) {
+        conf.precision = (enum wk_precision)precision;
+        setenv("LH_FAKE_PLUGIN", "scores", 1);
+        refused(&conf, "the gradient of a made-up model is ");
+        setenv("LH_FAKE_PLUGIN", "lazy", 1);
+        refused(&conf, "a step of AdamW is not the CPU's");
+        setenv("LH_FAKE_PLUGIN", "sums", 1);
+        refused(&conf, "a sum of squares is 0, and the CPU's ");
+    }
 
     // A model that is smaller than the made-up one.
     struct wk_device *tiny;

@@ -24,8 +24,8 @@ struct wk_device_conf {
 };
 
 // Opens plugins and device, takes all memory, and believes the device once it has a small made-up
-// model's gradient as the CPU has it. LH_ERR_UNSUPPORTED says in one line why it can't be used;
-// else LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
+// model's gradient, tensor by tensor, and its step as the CPU has them. LH_ERR_UNSUPPORTED says in
+// one line why it can't be used; else LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out);
 void wk_device_close(struct wk_device *d);             // NULL is allowed
 const char *wk_device_name(const struct wk_device *d); // "NVIDIA H200, cuBLASLt 13.1.0, fp32"
