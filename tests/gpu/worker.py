@@ -5,6 +5,7 @@ Both end with the servers' digests. The first says that the device encoded its p
 one line of its log, and in status.json, why the CPU did. `longhaul gpu` says the same of each.
 Then three regions train one model, each with a worker that encodes on the one device; one region
 trains on it, to the CPU's losses; and a region that does and one that does not train together.
+At last a device fails under a worker, which ends, and goes on when it is started again.
 """
 import argparse
 import json
@@ -135,6 +136,26 @@ def mixed(args):
         print(f"mixed: {backend['encoded']} pushes of a region that trained on the device")
 
 
+def breaks(args):
+    """The device fails at a step: the worker ends with a line that says how. Started again on a
+    device that works, it goes on from its directory, and nothing is lost or counted twice."""
+    os.environ["LH_FAKE_PLUGIN"] = "step"
+    os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
+    with World(args.build, units=6, unit_tokens=512) as world:
+        shard = world.both().start().listening()
+        there = {**ON_DEVICE, "gpu.plugin": args.fake, "gpu.products": args.emulated}
+        worker = world.worker("asia", shard, backend="cpu", **there).start()
+        check(worker.end(120) != 0, "the worker took no notice of a device that fails")
+        check(worker.says("training on the GPU, ", "the device fell off the bus"), worker.tail())
+        worker.settings["gpu.plugin"] = args.emulated
+        worker.start().must_end(120)
+        check(worker.last("trainer")["backend"] == "cuda", worker.tail())
+        check_replicas([shard], [worker])
+        check(shard.says("closing -> ended, 3072 tokens credited"), shard.tail())
+        shard.ask_to_end()
+        print("breaks: ended, and went on to the end of the run")
+
+
 def real(args):
     with World(args.build, units=6, unit_tokens=512) as world:
         _, backend = train(world, args.plugin, "cuda")
@@ -166,6 +187,7 @@ def main():
     regions(args, args.emulated)
     losses(args.build, args.emulated, args.emulated)
     mixed(args)
+    breaks(args)
     return 0
 
 
