@@ -142,6 +142,8 @@ FAULTS = (
           "q = __fadd_rn(__fmul_rn(q, r), 4.999999403953552e-1f);",
           "q = F ? fmaf(q, r, 4.999999403953552e-1f)\n"
           "          : __fadd_rn(__fmul_rn(q, r), 4.999999403953552e-1f);"),
+    Fault("a-nan-is-a-number", "layers", "rows.cuh", "if (x != x) return x;",
+          "if (!F && x != x) return x;"),
     Fault("norm-one-short", "layers", "layers.cu",
           "i < dim; i += 32) sum = __fadd_rn(sum, __fmul_rn(x[i], x[i]));",
           "i + F < dim; i += 32) sum = __fadd_rn(sum, __fmul_rn(x[i], x[i]));"),
