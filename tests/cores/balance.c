@@ -357,30 +357,6 @@ static void the_window_is_two_in_the_last_tenth(void **state)
     rig_free(r);
 }
 
-// A begun unit comes back from nobody, so a worker begins no more than it trains in a quarter of
-// the time that is left, and two units while its speed is not known.
-static void what_a_worker_begins_is_bounded(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(400, PS_BALANCE_FINISH);
-    struct words unknown = {.want = 16, .ahead = LH_LEASES_MAX};
-    struct words fast = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 3, .batch_s = 1};
-    struct words slow = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1, .batch_s = 1};
-    assert_int_equal(say(r, 1, &unknown).window, 2);
-    say(r, 0, &fast);
-    say(r, 1, &slow);
-    rig_run(r, 2 * LH_SECOND); // All end after 100 s by now.
-    assert_in_range(say(r, 0, &fast).window, 73, 77);
-    assert_in_range(say(r, 1, &slow).window, 24, 27);
-    slow.units_per_s = 0.2; // It became slow: all end after 125 s.
-    say(r, 1, &slow);
-    rig_run(r, 2 * LH_SECOND);
-    assert_in_range(say(r, 1, &slow).window, 5, 8);
-    slow.batch_s = 0; // An older worker keeps its window.
-    assert_int_equal(say(r, 1, &slow).window, 0);
-    rig_free(r);
-}
-
 static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **state)
 {
     (void)state;
@@ -617,7 +593,6 @@ int main(void)
         cmocka_unit_test(what_a_region_gets_of_anothers_is_shared_by_its_workers),
         cmocka_unit_test(what_is_begun_counts_for_its_region),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
-        cmocka_unit_test(what_a_worker_begins_is_bounded),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
         cmocka_unit_test(static_shares_stay_where_they_are),
         cmocka_unit_test(what_comes_back_to_a_static_split_is_split_anew),

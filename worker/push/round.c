@@ -22,14 +22,21 @@ enum { PATIENCE_NS = 300 * 1000 * 1000 }; // Pushes have so long before views ar
 
 // ---------------------------------------------------------------- data
 
-// The queue's first units, as many as hold `most` that are here. What is not is marked as taken.
-static uint32_t window_of(const struct wk_worker *w, uint32_t most, uint64_t taken[LH_WINDOW_MAX])
+// The queue's first units: as many that are here as a step is mixed from, or as the coordinator
+// lets it have in work, where these fill the step. What is not here is marked as taken.
+static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t taken[LH_WINDOW_MAX])
 {
-    uint32_t window = 0;
-    for (uint32_t here = 0; window < w->queued && window < LH_WINDOW_MAX && here < most; window++) {
+    uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
+    uint32_t few = w->window && w->window < most ? w->window : most, window = 0, here = 0;
+    uint64_t tokens = 0;
+    for (; window < w->queued && window < LH_WINDOW_MAX && here < most; window++) {
         const struct wk_queued *q = &w->queue[window];
+        if (here >= few && tokens >= want) break;
         here += q->here;
-        if (!q->here) taken[window] = q->tokens - q->done;
+        if (q->here)
+            tokens += q->tokens - q->done;
+        else
+            taken[window] = q->tokens - q->done;
     }
     return window;
 }
@@ -41,11 +48,9 @@ static uint64_t plan_step(struct wk_worker *w)
     struct wk_trainer *t = w->conf.trainer;
     uint64_t want = t->ops->step_tokens(t), sequence = t->ops->sequence_tokens(t), sum = 0;
     uint64_t taken[LH_WINDOW_MAX] = {0};
-    uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
-    if (w->window && w->window < most) most = w->window;
     w->in.pieces = 0;
     w->in.piece = w->piece;
-    uint32_t window = window_of(w, most, taken);
+    uint32_t window = window_of(w, want, taken);
     while (sum < want && w->in.pieces < WK_PIECES_MAX) {
         int drawn = wk_mix_draw(w->queue, window, taken, w->id + w->count.tokens + sum);
         if (drawn < 0) break;

@@ -1,0 +1,99 @@
+// Units that a worker has in work at once: what is begun comes back from nobody, so the coordinator
+// bounds it (server/coordinator/balance/assign.c), and the worker fills its steps all the same
+// (worker/push/round.c).
+#include <string.h>
+
+#include "server/coordinator/balance/assign.h"
+#include "tests/cores/words.h"
+#include "worker/worker.h"
+
+enum { STEP = 16 }; // tokens of the test trainer's
+
+static void follow(struct rig *r)
+{
+    r->coordinator->conf.balance =
+        (struct ps_co_balance_conf){.follows = true, .kind = PS_BALANCE_FINISH};
+    ps_co_balancer_free(r->coordinator);
+    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
+}
+
+// No more than it trains in a quarter of the time that is left, and two units while its speed is
+// not known.
+static void what_a_worker_begins_is_bounded(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(400, 300 * LH_SECOND);
+    struct words unknown = {.want = 16, .ahead = LH_LEASES_MAX};
+    struct words fast = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 3, .batch_s = 1};
+    struct words slow = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1, .batch_s = 1};
+    follow(r);
+    assert_int_equal(say(r, 1, &unknown).window, 2);
+    say(r, 0, &fast);
+    say(r, 1, &slow);
+    rig_run(r, 2 * LH_SECOND); // All end after 100 s by now.
+    assert_in_range(say(r, 0, &fast).window, 73, 77);
+    assert_in_range(say(r, 1, &slow).window, 24, 27);
+    slow.units_per_s = 0.2; // It became slow: all end after 125 s.
+    say(r, 1, &slow);
+    rig_run(r, 2 * LH_SECOND);
+    assert_in_range(say(r, 1, &slow).window, 5, 8);
+    slow.batch_s = 0; // An older worker keeps its window.
+    assert_int_equal(say(r, 1, &slow).window, 0);
+    rig_free(r);
+}
+
+struct seen {
+    uint32_t steps, short_ones, most_units;
+};
+
+static void stepped(void *arg, const struct wk_step_in *in)
+{
+    struct seen *s = arg;
+    uint64_t tokens = 0;
+    uint32_t units = 0;
+    for (uint32_t i = 0; i < in->pieces; i++) {
+        uint32_t k = 0;
+        while (k < i && in->piece[k].unit != in->piece[i].unit) k++;
+        units += k == i;
+        tokens += in->piece[i].tokens;
+    }
+    s->steps++;
+    s->short_ones += tokens < STEP;
+    if (units > s->most_units) s->most_units = units;
+}
+
+// Two units are less than a step here: it takes as many as fill it.
+static void a_step_is_full_whatever_the_bound(void **state)
+{
+    (void)state;
+    struct rig *r = rig_new(1);
+    struct rig_life l;
+    struct seen seen = {0};
+    struct wk_observer observer = {.arg = &seen, .stepped = stepped};
+    lh_units_free(&r->units);
+    setup_units(&r->units, 2000, STEP / 4, RIG_WORKERS);
+    rig_start_coordinator(r);
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    follow(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 50);
+    conf.observer = &observer;
+    conf.window_units = 16;
+    conf.queue_units = 32;
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 400 && seen.steps < 4; i++) rig_run(r, 20 * LH_MS);
+    assert_true(seen.steps >= 4);
+    assert_int_equal(seen.short_ones, 0);
+    assert_int_equal(seen.most_units, 4); // It may have two, and begins no more than it has to.
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_worker_begins_is_bounded),
+        cmocka_unit_test(a_step_is_full_whatever_the_bound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
