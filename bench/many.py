@@ -68,7 +68,7 @@ class Fleet:
         return [self.coordinator, self.server, *self.workers]
 
     def pushes(self):
-        return self.server.status()["counters"]["admitted"]
+        return self.server.status().get("counters", {}).get("admitted", 0)
 
     def end(self):
         done = subprocess.run([self.world.program("longhaul"), "drain", "run", "--end",
