@@ -423,6 +423,22 @@ SECTIONS = (
             Target("sim.seeds_per_core_minute", "value", "at least", 1000, unit="1/min"),
         )),
     Section(
+        "campaign-sim", "Seeds with kills, partitions, recalls and stealing",
+        "Leases by the balancer's policy, over one to four epochs of data: units are recalled, go "
+        "to other regions and travel there, run twice, are pinned and moved by hand. Each is "
+        "credited once. [campaign.py](../../tests/sim/campaign.py)",
+        part="balance",
+        command="tests/sim/campaign.py --sim build/release/tests/sim/sim --jobs 2 --seeds 10000 "
+        "--faults balance,travel,ahead,epochs,kill,power,worker_kill,worker_power,crash,"
+        "coordinator,partition,network",
+        targets=(
+            Target("sim.seeds", "value", "at least", 10000),
+            Target("sim.violations", "value", "at most", 0),
+            Target("sim.units.stolen", "value", "at least", 10000),
+            Target("sim.units.ran_twice", "value", "at least", 100),
+            Target("sim.units.begun_back", "value", "at least", 100),
+        ), awaited=True),
+    Section(
         "mutants", "Mutants of the protocol's code",
         "Small mistakes, made by rule; a test has to see each. Judged are the 40 of each class "
         "with the lowest ids that build; `made` counts all. [tests/mutants](../../tests/mutants)",

@@ -27,6 +27,18 @@ FAULTS = re.compile(r"^faults:((?: \w+ \d+)*)$", re.M)
 JUDGED = re.compile(r"^(\d+) pushes were acknowledged, \d+ of them exempt:((?: \d+ \w+,?)*)$", re.M)
 BALANCED = re.compile(r"^(\d+) worker-shards balanced, (\d+) losses of workers measured; (\d+) "
                       r"answers of the coordinator", re.M)
+# What the balancer and travelling units did, where the faults have them.
+TOLD = (
+    (re.compile(r"^(\d+) answers recalled leases, (\d+) took some back$", re.M),
+     ("recalls", "returns")),
+    (re.compile(r"^(\d+) units went to another region by the plan, (\d+) were recalled for one "
+                r"that ended them earlier, (\d+) ran twice$", re.M),
+     ("planned", "stolen", "ran_twice")),
+    (re.compile(r"^(\d+) units travelled, (\d+) were refused to a worker alone, (\d+) that were "
+                r"begun were given back$", re.M), ("travelled", "refused", "begun_back")),
+    (re.compile(r"^(\d+) bytes crossed links with a cap, (\d+) of them had no room", re.M),
+     ("crossed_bytes", "full_links")),
+)
 NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "violations",
          "disks_lost", "disks_damaged", "shards_rebuilt")
 
@@ -49,18 +61,28 @@ def chunk(given, first, count):
     said = [line for line in out.splitlines() if line.startswith("seed ")]
     words = FAULTS.search(out).group(1).split()
     faults = dict(zip(words[::2], map(int, words[1::2])))
-    return ([int(g) for g in sums], faults, judged(out), said,
+    return ([int(g) for g in sums], faults, judged(out) | told(out), said,
             count / (used.ru_utime + used.ru_stime) * 60)
+
+
+def told(out):
+    """What units did, by name."""
+    sums = {}
+    for pattern, names in TOLD:
+        found = pattern.search(out)
+        if found:
+            sums |= {f"units.{name}": int(n) for name, n in zip(names, found.groups())}
+    return sums
 
 
 def judged(out):
     """What the judge looked at, and what it left out, by the loss that each push names."""
     pushes, balanced = JUDGED.search(out), BALANCED.search(out)
     exempt = pushes.group(2).replace(",", "").split()
-    sums = {f"exempt.{name}": int(n) for n, name in zip(exempt[::2], exempt[1::2])}
-    sums["acknowledged"] = int(pushes.group(1))
+    sums = {f"judge.exempt.{name}": int(n) for n, name in zip(exempt[::2], exempt[1::2])}
+    sums["judge.acknowledged"] = int(pushes.group(1))
     names = ("balanced", "losses_measured", "coordinator_answers")
-    return sums | {name: int(n) for name, n in zip(names, balanced.groups())}
+    return sums | {f"judge.{name}": int(n) for name, n in zip(names, balanced.groups())}
 
 
 def main():
@@ -104,7 +126,7 @@ def main():
     for name, value in zip(NAMES, sums):
         report.row(f"sim.{name}", "1", [value])
     for name, value in sorted(looked_at.items()):
-        report.row(f"sim.judge.{name}", "1", [value])
+        report.row(f"sim.{name}", "1", [value])
     for name, value in sorted(happened.items()):
         report.row(f"sim.faults.{name}", "1", [value])
     report.row("sim.seeds_per_core_minute", "1/min", speeds, "wanted", 1000)
