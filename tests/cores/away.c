@@ -9,6 +9,7 @@
 #include "tests/cores/trip.h"
 #include "tests/cores/words.h"
 #include "tests/sim/synthetic.h"
+#include "worker/units/units.h"
 
 enum { BAD = 4 }; // a unit of asia
 
@@ -166,6 +167,30 @@ static void a_damaged_unit_of_its_own_is_given_back(void **state)
     trip_run_until_credited(t, TRIP_UNITS);
     trip_check_trained_once(t);
     assert_string_equal(said, "");
+    trip_over(t);
+}
+
+// A coordinator that leases it again at once, as an older one does, is not asked again at once, nor
+// is its file read.
+static void a_damaged_unit_is_not_tried_before_its_pause_is_over(void **state)
+{
+    (void)state;
+    struct trip *t = trip_begin();
+    bool unread[TRIP_UNITS] = {[OWN] = true};
+    const uint64_t again[] = {OWN};
+    char said[LH_ERR_TEXT_BYTES];
+    start_unread(t, unread, said);
+    for (int i = 0; i < 6000 && !trip_told(t, "refusals"); i++) rig_run(t->r, 10 * LH_MS);
+    rig_run(t->r, 2 * LH_SECOND);
+    for (int i = 0; i < 60; i++) {
+        wk_units_take(t->l.worker, 1, again);
+        rig_run(t->r, 100 * LH_MS);
+    }
+    assert_int_equal(trip_told(t, "refusals"), 1);
+    assert_in_range(trip_told(t, "returned"), 2, 20); // It goes back with the usual requests.
+    unread[OWN] = false;
+    trip_run_until_credited(t, TRIP_UNITS);
+    trip_check_trained_once(t);
     trip_over(t);
 }
 
@@ -336,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_damaged_unit_is_refused_alone),
         cmocka_unit_test(a_unit_that_is_damaged_at_its_home_is_refused_alone),
         cmocka_unit_test(a_damaged_unit_of_its_own_is_given_back),
+        cmocka_unit_test(a_damaged_unit_is_not_tried_before_its_pause_is_over),
         cmocka_unit_test(three_in_a_row_end_the_worker),
         cmocka_unit_test(what_is_given_back_is_free_without_leases_ahead),
         cmocka_unit_test(a_begun_unit_whose_giver_does_not_answer_is_given_back),

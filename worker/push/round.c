@@ -22,8 +22,15 @@ enum { PATIENCE_NS = 300 * 1000 * 1000 }; // Pushes have so long before views ar
 
 // ---------------------------------------------------------------- data
 
-// The queue's first units: as many that are here as a step is mixed from, or as the coordinator
-// lets it have in work, where these fill the step. What is not here is marked as taken.
+// A unit that can't be read is not tried again before its pause is over, although a coordinator may
+// have leased it again: it goes back with the next request.
+static bool may_be_drawn(const struct wk_worker *w, const struct wk_queued *q)
+{
+    return q->here && !wk_travel_is_refused(w, q->unit % w->conf.units->count);
+}
+
+// The queue's first units: as many that may be drawn as a step is mixed from, or as the coordinator
+// lets it have in work, where these fill the step. What may not be drawn is marked as taken.
 static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t taken[LH_WINDOW_MAX])
 {
     uint32_t most = w->conf.window_units < LH_WINDOW_MAX ? w->conf.window_units : LH_WINDOW_MAX;
@@ -31,9 +38,10 @@ static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t tak
     uint64_t tokens = 0;
     for (; window < w->queued && window < LH_WINDOW_MAX && here < most; window++) {
         const struct wk_queued *q = &w->queue[window];
+        bool may = may_be_drawn(w, q);
         if (here >= few && tokens >= want) break;
-        here += q->here;
-        if (q->here)
+        here += may;
+        if (may)
             tokens += q->tokens - q->done;
         else
             taken[window] = q->tokens - q->done;

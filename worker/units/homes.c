@@ -171,7 +171,7 @@ static struct wk_travel_refused *row_of(struct wk_travel *t, uint64_t unit)
 
 bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit)
 {
-    const struct wk_travel_refused *r = find(w->travel, unit);
+    const struct wk_travel_refused *r = w->travel ? find(w->travel, unit) : NULL;
     return r && !r->open;
 }
 

@@ -41,6 +41,8 @@ void wk_travel_give_back(struct wk_worker *w);
 // given back by its number and asked for again later. False: the error is another one, or three
 // units in a row were damaged with nothing trained between them, or nothing travels.
 bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err);
+// Was this unit of the data refused, or found damaged, and is not asked for again yet?
+bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit);
 // Tells in a lease request which homes are away; *m borrows that until the next call.
 void wk_travel_tell(struct wk_worker *w, struct Longhaul__V1__LeaseRequest *m);
 // The givers that its answer names.

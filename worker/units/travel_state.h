@@ -108,7 +108,6 @@ void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const c
 // A single unit of the data does not, whose place is empty by now: the same of it alone.
 void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit,
                       const char *why);
-bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit); // a unit of the data
 void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit);
 // Opens homes and units whose pause is over. True: others still wait for theirs.
 bool wk_travel_open(struct wk_worker *w);
