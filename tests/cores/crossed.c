@@ -126,6 +126,24 @@ static void a_second_run_counts_against_the_cap(void **state)
     rig_free(r);
 }
 
+// Where its holder gives the unit back, the other one has it: nobody said that its bytes came.
+static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=1kB", (struct ps_co_links_conf){0});
+    assert_int_equal(run_twice(r), 1);
+    uint64_t unit = r->coordinator->second[0].unit;
+    struct words gives = {.returned = {unit}, .returns = 1, .units_per_s = 0.1};
+    struct words has = {.begun = {unit}, .begins = 1, .units_per_s = 1};
+    say(r, 1, &gives);
+    assert_int_equal(r->coordinator->lease[unit], 1);
+    assert_int_equal(r->coordinator->seconds, 0);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").coming == BYTES);
+    say(r, 0, &has);
+    assert_true(ps_co_carried(r->coordinator, 1, "asia").coming == 0);
+    rig_free(r);
+}
+
 static void the_price_of_a_second_run_counts(void **state)
 {
     (void)state;
@@ -299,6 +317,7 @@ int main(void)
         cmocka_unit_test(a_cap_is_hard),
         cmocka_unit_test(a_worker_that_met_many_homes_is_served),
         cmocka_unit_test(a_second_run_counts_against_the_cap),
+        cmocka_unit_test(a_second_run_that_is_left_alone_counts_until_it_is_begun),
         cmocka_unit_test(the_price_of_a_second_run_counts),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),

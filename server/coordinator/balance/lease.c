@@ -113,9 +113,7 @@ lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit)
     uint32_t other = ps_co_second(c, unit);
     if (!other) return end_lease(c, unit);
     LH_TRY(ps_co_lease_end_second(c, unit));
-    LH_TRY(ps_co_lease_set(c, unit, other - 1));
-    ps_co_lease_mark(c, unit, CO_BEGUN);
-    return LH_OK;
+    return ps_co_lease_set(c, unit, other - 1); // It says with its next request whether it began.
 }
 
 lh_err ps_co_lease_settle(struct ps_coordinator *c)
