@@ -104,6 +104,40 @@ static void an_unmeasured_worker_is_not_taken_for_a_slow_one(void **state)
     rig_free(r);
 }
 
+// The worker asks; it has trained and claimed all that it gets, and gives back what is recalled.
+static void train(struct rig *r, uint32_t w, struct words *s)
+{
+    s->returns = 0;
+    struct heard h = say(r, w, s);
+    memcpy(s->claimed + s->claims, h.unit, h.units * sizeof *h.unit);
+    s->claims += h.units;
+    memcpy(s->returned, h.recalled, h.recalls * sizeof *h.recalled);
+    s->returns = h.recalls;
+    say(r, w, s);
+}
+
+// The one worker of its home can't read this unit: another region's gets it once it has no other,
+// although the unit would end no earlier there by the speeds.
+static void what_its_home_refuses_goes_to_another_region(void **state)
+{
+    (void)state;
+    static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED,
+                                                 PS_BALANCE_STATIC};
+    for (size_t i = 0; i < LH_COUNT(kinds); i++) {
+        struct rig *r = balanced(40, kinds[i]);
+        struct words a = {.want = 8, .ahead = 8, .units_per_s = 1};
+        struct words b = {.want = 8, .ahead = 8, .units_per_s = 4, .refused = {1}, .refuses = 1};
+        for (int k = 0; k < 20; k++) {
+            train(r, 1, &b);
+            train(r, 0, &a);
+            rig_run(r, 2 * LH_SECOND);
+        }
+        assert_int_equal(a.claims + b.claims, 40);
+        assert_int_equal(r->coordinator->lease[1], 1);
+        rig_free(r);
+    }
+}
+
 static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w, uint32_t home)
 {
     struct heard h = say((struct rig *)(uintptr_t)r, w, s);
@@ -584,6 +618,7 @@ int main(void)
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
         cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_leased_to_it),
+        cmocka_unit_test(what_its_home_refuses_goes_to_another_region),
         cmocka_unit_test(what_was_recalled_for_a_closed_home_is_free_for_others),
         cmocka_unit_test(a_transfer_counts_where_units_travel),
         cmocka_unit_test(a_giver_that_speaks_is_named_before_silent_ones),

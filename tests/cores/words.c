@@ -24,6 +24,8 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     m.n_returned = s->returns;
     m.claimed = (uint64_t *)(uintptr_t)s->claimed;
     m.n_claimed = s->claims;
+    m.refused = (uint64_t *)(uintptr_t)s->refused;
+    m.n_refused = s->refuses;
     Longhaul__V1__Away away = LONGHAUL__V1__AWAY__INIT, *aways[] = {&away};
     Longhaul__V1__Estimate rate = LONGHAUL__V1__ESTIMATE__INIT;
     if (s->away) {

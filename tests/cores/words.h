@@ -15,6 +15,8 @@ struct words { // what a worker by hand says
     bool closed;      // they do not reach it
     double away_bytes_per_s;
     uint64_t arrived_bytes, process; // bytes of that home's units; its process
+    uint64_t refused[4];             // single units of the data that do not reach it
+    size_t refuses;
 };
 
 struct heard {

@@ -19,8 +19,10 @@
 //    budget bounds what is leased anew; what is recalled, or runs twice, is in it already.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
-// 5. While an operator has frozen the balancer a worker gets free units of its own region alone.
-// 6. Every choice is a decision (decided.h), with its figures.
+// 5. A worker that has nothing left gets a unit that its home's own workers all refuse, whatever
+//    the policy says: it counts on them.
+// 6. While an operator has frozen the balancer a worker gets free units of its own region alone.
+// 7. Every choice is a decision (decided.h), with its figures.
 //
 // Time of a request: pools and workers for each unit that it gets; a recall looks at what one
 // worker holds, a second run at what all hold.
@@ -402,6 +404,46 @@ static lh_err take_all(struct assigning *s)
     }
 }
 
+// ---------------------------------------------------------------- what its home can't have
+
+static bool home_may_have(const struct ps_coordinator *c, uint64_t u)
+{
+    for (uint32_t v = 0; v < c->workers; v++) {
+        const struct ps_co_worker *w = &c->worker[v];
+        if (w->live && !ps_co_draining(c, w) && ps_co_is_home(c, u, v) && ps_co_may_train(c, u, v))
+            return true;
+    }
+    return false;
+}
+
+// A free unit that its home has workers for, but all of them refuse it; c->units: none. The policy
+// counts on them, and would give it to nobody else.
+static uint64_t stranded(const struct assigning *s)
+{
+    const struct ps_coordinator *c = s->a->c;
+    for (uint32_t v = 0; v < c->workers; v++)
+        for (uint32_t i = 0; c->worker[v].live && i < c->worker[v].refused_count; i++)
+            for (uint64_t u = c->worker[v].refused[i]; u < c->units; u += c->conf.units->count)
+                if (may_have(s->a, u) && fits_cap(s, u) && !home_may_have(c, u)) return u;
+    return c->units;
+}
+
+static lh_err take_stranded(struct assigning *s)
+{
+    struct ps_coordinator *c = s->a->c;
+    uint64_t unit = stranded(s);
+    if (unit == c->units) return LH_OK;
+    double tokens = (double)ps_co_unit(c, unit)->tokens;
+    struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN,
+                                       .pool = ps_co_stock_pool(c, unit),
+                                       .from = c->stock.pool[ps_co_stock_pool(c, unit)].home};
+    choice.here_s = here_s(s, tokens, ps_co_arrival_s(c, unit, s->a->w));
+    LH_TRY(ps_co_take(s->a, unit));
+    taken(s, &choice, (uint64_t)tokens);
+    ps_co_decide(c, s->a->w, PS_CO_NOBODY, unit, &choice);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- a second run
 
 static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
@@ -472,6 +514,7 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     LH_TRY(take_kept(&s));
     LH_TRY(take_pinned(&s));
     LH_TRY(take_all(&s));
+    if (!a->out->units && !s.coming_units && !c->frozen) LH_TRY(take_stranded(&s));
     bool idle = !a->out->units && !s.coming_units && !c->frozen;
     if (idle && s.x->b.conf.kind == PS_BALANCE_STATIC)
         s.x->planned = false; // splits what is left over

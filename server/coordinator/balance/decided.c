@@ -1,9 +1,10 @@
 // Decisions: a ring of the last ones, and an event for each that moves a unit. See decided.h.
 //
 // Events: balance.planned (a region gets a free unit of another's by the plan), balance.stolen (a
-// reserved unit is recalled for a worker that ends it earlier), balance.twice (a unit that was
-// begun elsewhere runs a second time), balance.scored, balance.shared. A unit of the worker's own
-// region that was free is in the ring alone. Nothing of it is stored.
+// reserved unit is recalled for a worker that ends it earlier, or one that its home refuses is
+// leased), balance.twice (a unit that was begun elsewhere runs a second time), balance.scored,
+// balance.shared. A unit of the worker's own region that was free is in the ring alone. Nothing of
+// it is stored.
 #include "server/coordinator/balance/decided.h"
 
 #include <inttypes.h>
