@@ -116,13 +116,15 @@ SECTIONS = (
                    "learning.attribution.effect", "value", "%"),)),
     Section(
         "learning", "A rule for long runs: screening", part="rule",
-        command="bench/learning/rule.py --results bench/results/learning-rule.jsonl",
+        command="bench/learning/rule.py --test 304-308 "
+        "--results bench/results/learning-rule.jsonl",
         text="Small transformers at several lengths N (rounds): what the shipped rule and others "
         "for density p, decay beta and step eta end at, beside the best synchronous, dense arm of "
         "that length. A gap is the mean of paired seeds, in brackets its 95 % interval; below 0 is "
         "better. `learning.rule.nN` is the shipped rule's, `shipped` rows are beside it, `curve` "
         "rows where the whole curve is worst. It was made to choose what is worth testing: three "
-        "seeds, one small size, and the baseline chosen on the same seeds. "
+        "seeds, one small size, and the baseline chosen on the same seeds. `test` rows are of "
+        "fresh seeds, for the two arms that were picked on those three. "
         "[rule.py](../learning/rule.py), [what was not run](../learning/README.md"
         "#a-rule-for-long-runs)",
         targets=(Target("learning.rule.n1600", "max", "at most", 0.5, unit="%"),),
