@@ -23,7 +23,7 @@ import longhaul  # noqa: E402
 WIDTH = 3200
 VALUES = WIDTH * WIDTH
 PAGE = "worker/python/README.md"
-FIXED = 40 << 20  # of the worker: code, libraries, the transport
+FIXED = 48 << 20  # of the worker: code, libraries, the transport
 LOOP = """
 import os, sys, torch, longhaul
 model = torch.nn.Linear({width}, {width}, bias=False, dtype=torch.{dtype})

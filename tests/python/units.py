@@ -548,6 +548,18 @@ class Around(Case):
         self.assertEqual(client.of("cut", "finish", "close"),
                          [("cut",), ("finish", 60), ("close",)])
 
+    def test_the_optimizer_that_accelerate_wrapped_will_do(self):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model, optimizer = accelerator.prepare(self.model, self.optimizer)
+        client = Fake()
+        with longhaul.AsyncDiLoCo(client, model, optimizer, tokens_per_step=3):
+            for _ in range(4):
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(torch.ones(1, 2)).sum())
+                    optimizer.step()
+                    optimizer.zero_grad()
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 3), ("boundary", 2, 3)])
+
     def test_a_loop_of_accelerate_takes_units_of_the_run(self):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
         model, optimizer = accelerator.prepare(self.model, self.optimizer)

@@ -72,6 +72,8 @@ class AsyncDiLoCo:
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
                  **settings: object):
         _of_the_run(settings)
+        if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
+            inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
         parameters.check_optimizer(inner_optimizer)
         self.client = client
         self.model = model
@@ -201,7 +203,7 @@ class AsyncDiLoCo:
 
     def _warn_of_tokens(self) -> None:
         """At a cut of a loop with data of its own."""
-        if self._counts or self._noted:
+        if self._counts or self._noted or self.client.rank:
             return
         self._counts = True
         _log.warning("longhaul: no tokens are counted, so the run's clock, its rates and its "
