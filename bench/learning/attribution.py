@@ -64,6 +64,13 @@ def lines_of(path):
                                  f"remove the line and run the arm again") from None
 
 
+def same(name, one, other):
+    """Is it one setting? git abbreviates a commit to more digits as a repository grows."""
+    if name != "commit" or "-" in f"{one}{other}":
+        return one == other
+    return one.startswith(other) or other.startswith(one)
+
+
 def cell_of(line):
     """The line's cell, or None: of another codec or kappa."""
     if line["density"] == 1 or line["kappa"] not in KAPPAS or "mode" not in line:
@@ -81,7 +88,7 @@ def read(path):
             raise BadResults(f"{path}, line {number} is no arm of bench_learning") from None
         if cell:
             for key in SAME:
-                if shared.setdefault(key, line[key]) != line[key]:
+                if not same(key, shared.setdefault(key, line[key]), line[key]):
                     raise BadResults(f"{path}, line {number}: {key} is {line[key]}, others have "
                                      f"{shared[key]}; compare arms of one commit and setting")
             to, key = losses, (cell, round(line["eta"], 4), line["seed"])
@@ -93,7 +100,8 @@ def read(path):
             raise BadResults(f"{path}, line {number}: {line['arm']}, seed {line['seed']} is there "
                              f"twice; remove one")
         to[key] = loss
-        if to is baseline and shared.setdefault("commit", line["commit"]) != line["commit"]:
+        commit = line["commit"]
+        if to is baseline and not same("commit", shared.setdefault("commit", commit), commit):
             raise BadResults(f"{path}, line {number}: the baseline is of {line['commit']}, others "
                              f"of {shared['commit']}; run it again on one commit")
     if not losses:

@@ -25,7 +25,7 @@ import os
 import statistics
 import sys
 
-from attribution import BadResults, lines_of, paired, seeds_of
+from attribution import BadResults, lines_of, paired, same, seeds_of
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import report  # noqa: E402
@@ -61,17 +61,17 @@ def read(path, seeds):
         try:
             key, seed, arm = int(line["rounds"]), line["seed"], line["arm"]
             run = Run(line)
-            same = {name: line[name] for name in SAME}
+            settings = {name: line[name] for name in SAME}
         except (AttributeError, KeyError, TypeError, IndexError):
             raise BadResults(f"{path}, line {number} is no arm of bench_learning, or an older "
                              f"one: run it again") from None
         if seed not in seeds:
             continue
-        for name, value in same.items():
-            if shared.setdefault(name, value) != value:
+        for name, value in settings.items():
+            if not same(name, shared.setdefault(name, value), value):
                 raise BadResults(f"{path}, line {number}: {name} is {value}, others have "
                                  f"{shared[name]}; compare arms of one commit and setting")
-        if str(same["commit"]).endswith("-dirty"):
+        if settings["commit"].endswith("-dirty"):
             raise BadResults(f"{path}, line {number}: the tree was not clean; commit, and run the "
                              f"arm again")
         arms = runs.setdefault(key, {}).setdefault(arm, {})
@@ -154,7 +154,7 @@ def make(path, json_path, seeds, test):
                          "it was picked on")
     runs, shared = read(path, seeds)
     tested, again = read(path, test) if test else ({}, shared)
-    if again != shared:
+    if not all(same(name, again[name], shared[name]) for name in SAME):
         raise BadResults(f"{path}: the test's lines are of {again}, the others of {shared}; run "
                          f"them on one commit and setting")
     out = report.Report("learning", json_path)

@@ -125,6 +125,9 @@ class Attribution(unittest.TestCase):
                 ('{"arm": "bsp', "line 9 is no JSON")):
             said, _ = self.run_on([*good, extra])
             self.assertIn(says, said)
+        longer = [baseline(201, 2.0) | {"commit": "abc12345"}]  # one commit, abbreviated otherwise
+        rows, _ = self.run_on([*good, *longer])
+        self.assertEqual(rows["learning.attribution.gap.async.k0.25.together"]["n"], 1)
         rows, _ = self.run_on([*good, line(CELLS[0], 201, 1, kappa=0.5)])  # of no cell
         self.assertEqual(rows["learning.attribution.seeds"]["value"], 1)
 

@@ -106,6 +106,9 @@ class Rule(unittest.TestCase):
         self.assertEqual((said["seeds"], said["test"]), ("301", "304"))
         said, _ = self.run_on(lines, "--test", "303-304")
         self.assertIn("have seeds in common", said)
+        rows, _ = self.run_on([*lines, line("sync-sgd-1", 305, 2, commit="abc12345"),
+                               line("ours", 305, 2.1, commit="abc12345")], "--test", "305")
+        self.near(rows["learning.rule.test.n400"], 5)  # one commit, abbreviated otherwise
         said, _ = self.run_on([*lines, line("ours", 305, 2, commit="other")], "--test", "305")
         self.assertIn("run them on one commit", said)
 
