@@ -126,7 +126,7 @@ static void a_second_run_counts_against_the_cap(void **state)
     rig_free(r);
 }
 
-// Where its holder gives the unit back, the other one has it: nobody said that its bytes came.
+// If its holder gives the unit back, the other one has it: nobody said that its bytes came.
 static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **state)
 {
     (void)state;

@@ -195,10 +195,8 @@ static void a_device_that_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_codec),
-        cmocka_unit_test(not_finite),
-        cmocka_unit_test(after_another_device),
-        cmocka_unit_test(without_a_device),
+        cmocka_unit_test(every_codec),          cmocka_unit_test(not_finite),
+        cmocka_unit_test(after_another_device), cmocka_unit_test(without_a_device),
         cmocka_unit_test(a_device_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
