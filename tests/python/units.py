@@ -133,6 +133,38 @@ class Loader(Case):
         self.assertEqual(seen, [0, 4, 8, 8, 8])
         self.assertEqual(client.of("boundary"), [("boundary", 1, 12)])
 
+    def test_a_loop_that_accumulates_waits_for_what_is_on_its_way(self):
+        class Late(Fake):
+            late = 2  # a lease that is asked for comes a moment later
+
+            def lease(self):
+                if len(self.leases) == 1 and self.late:
+                    self.late -= 1
+                    return None
+                return super().lease()
+
+        client, seen = Late([longhaul.Unit(0, 0, 8), longhaul.Unit(1, 0, 8)]), []
+        with self.run_of(client) as run:
+            for batch in longhaul.LeasedDataLoader(run, self.units(8, 8), batch_size=1,
+                                                   sequence_length=4, window=1):
+                seen.append(batch[0, 0].item())
+                if len(seen) % 4 == 0:
+                    self.optimizer.step()
+        self.assertEqual(seen, [0, 4, 100, 104])
+
+    def test_an_iterator_of_its_own_for_each_batch_gets_what_it_lacks_too(self):
+        class Scarce(Fake):
+            def lease(self):
+                return self.leases.pop(0) if self.leases else None
+
+        seen = []
+        with self.run_of(Scarce([longhaul.Unit(0, 0, 4)])) as run:
+            loader = longhaul.LeasedDataLoader(run, self.units(4), batch_size=1, sequence_length=4)
+            for _ in range(2):
+                seen.append(next(iter(loader)).tolist())
+            self.optimizer.step()
+        self.assertEqual(seen, [[[0, 1, 2, 3]]] * 2)
+
     def test_a_life_that_is_over_takes_its_leases_along(self):
         client = Fake([longhaul.Unit(0, 0, 8), longhaul.Unit(0, 4, 8)], [0, "over"])
         path = self.units(8)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ if typing.TYPE_CHECKING:
     import torch
 
 _KINDS = {20240520: "H", 20240801: "I"}  # the magic of llm.c's .bin files: u16, u32
+_PATIENCE = 5  # waits of a second at most, until a step is filled up with its last batch
 
 
 def read_tokens(path: str, first: int, count: int) -> array.array:
@@ -62,7 +64,7 @@ class LeasedDataLoader:
     A unit that ends within a sequence gives its last, shorter one in a batch of its own.
 
     A loop that accumulates gradients over several batches, and lacks some for a step when no unit
-    is left, gets its last batch again; that counts no tokens.
+    is left, waits a little for another one, then gets its last batch again; that counts no tokens.
 
     The loader waits while other regions hold what is left, and ends when the run does. Units need
     no place in a checkpoint: a loop that starts again is leased them from where its last committed
@@ -98,10 +100,12 @@ class LeasedDataLoader:
         self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
         self._tokens = 0                  # of these
         self._open = 0                    # batches since the last step
+        self._last: "torch.Tensor | None" = None
+        self._waits = 0                   # for another one, since that batch
         run.listen(self._forget, self._note)
 
     def _forget(self) -> None:
-        self._work, self._drained, self._open = [], False, 0
+        self._work, self._drained, self._open, self._waits = [], False, 0, 0
         self._given, self._tokens = {}, 0
 
     def _note(self) -> int:
@@ -119,6 +123,12 @@ class LeasedDataLoader:
         self._run.idle(0)
         while self._run.restarts == before and not self._run.finished:
             self._run.idle()
+
+    def _wait(self) -> None:
+        """Within a step, where no boundary can be."""
+        self._waits += 1
+        with contextlib.suppress(errors.RestartError):  # the next lease says so, to all ranks
+            self._run.client.wait(1)
 
     @property
     def epoch(self) -> int:
@@ -216,7 +226,6 @@ class LeasedDataLoader:
     def __iter__(self) -> typing.Iterator["torch.Tensor"]:
         import torch  # pylint: disable=import-outside-toplevel
 
-        batch = torch.empty(0)
         while not self._run.finished:
             try:
                 taken = self._next()
@@ -225,10 +234,14 @@ class LeasedDataLoader:
                 continue
             if taken:
                 batch = torch.tensor([list(s) for s in self._share(taken)], dtype=torch.long)
+                self._last, self._waits = batch, 0
             elif self._drained:
                 return
             elif not self._open:
                 self._run.idle()
                 continue
+            elif self._waits < _PATIENCE:
+                self._wait()
+                continue
             self._open += 1
-            yield batch  # anew where a loop that accumulates lacks some for its step
+            yield self._last  # anew where a loop that accumulates lacks some for its step
