@@ -152,6 +152,40 @@ class Loader(Case):
                     self.optimizer.step()
         self.assertEqual(seen, [0, 4, 100, 104])
 
+    def test_a_life_that_ends_while_the_loop_waits_is_followed_by_another(self):
+        class Ends(Fake):
+            lives, ends = 0, False
+
+            def connect(self, *_):
+                self.lives, self.ends = self.lives + 1, False
+                if self.lives == 2:
+                    self.leases = [longhaul.Unit(0, 0, 8)]
+
+            def wait(self, *_):
+                self.ends = self.lives == 1
+                if self.ends:
+                    raise errors.RestartError("over")
+
+            def lease(self):
+                if self.ends:
+                    raise errors.RestartError("over")
+                return super().lease() if self.leases or self.lives == 2 else None
+
+            def boundary(self, *given):
+                if self.ends:
+                    raise errors.RestartError("over")
+                return super().boundary(*given)
+
+        for accumulate in (1, 2):  # it waits at a boundary, or within a step
+            client, seen = Ends([longhaul.Unit(0, 4, 8)]), []
+            with self.run_of(client) as run, self.assertLogs("longhaul", "WARNING"):
+                for batch in longhaul.LeasedDataLoader(run, self.units(8), batch_size=1,
+                                                       sequence_length=4):
+                    seen.append(batch[0, 0].item())
+                    if len(seen) != 1 or accumulate == 1:
+                        self.optimizer.step()
+            self.assertEqual((seen, run.restarts), ([4, 0, 4], 1))
+
     def test_an_iterator_of_its_own_for_each_batch_gets_what_it_lacks_too(self):
         class Scarce(Fake):
             def lease(self):

@@ -167,7 +167,10 @@ class AsyncDiLoCo:
         """A boundary without a step, for loops that wait for a lease; then waits for news."""
         self._boundary()
         if not self.finished:
-            self.client.wait(timeout_s)
+            try:
+                self.client.wait(timeout_s)
+            except errors.RestartError as why:
+                self._restart(why)
 
     def _boundary(self) -> None:
         if self.finished:
