@@ -71,13 +71,14 @@ class Bases(Case):
     def test_a_region_with_other_scales_is_refused(self):
         longhaul.save_initial(Layer("checkpoint"), self.path("out"))
         manifest = self.path("out") + "/model.json"
-        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
-        with longhaul.AsyncDiLoCo(Fake(dues=[8]), Layer("checkpoint"), optimizer,
-                                  manifest=manifest) as run:
+
+        def run_of(client, model):
+            return longhaul.AsyncDiLoCo(client, model, torch.optim.SGD([model.adapter], lr=0.1),
+                                        manifest=manifest)
+        with run_of(Fake(dues=[8]), Layer("checkpoint")) as run:
             run.step()
         with self.assertRaisesRegex(errors.ModelError, "parameters or buffers are others"):
-            with longhaul.AsyncDiLoCo(Fake(), Layer("checkpoint", scale=0.25), optimizer,
-                                      manifest=manifest):
+            with run_of(Fake(), Layer("checkpoint", scale=0.25)):
                 self.fail("it began")
 
 
