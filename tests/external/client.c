@@ -299,20 +299,31 @@ static void asks_for_things_in_their_order(void **state)
     assert_int_equal(longhaul_trained(r->c, 1, 9), LONGHAUL_OK);
 }
 
+static void credit_now(struct rig *r)
+{
+    wk_external_credited(r->x, 11776);
+}
+
+// Whoever goes on with a kept optimizer asks for it first.
+static void knows_the_clock_as_soon_as_it_is_in(void **state)
+{
+    struct rig *r = *state;
+    uint64_t tokens = 0;
+    on_loop(r, credit_now);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(longhaul_credited(r->c, &tokens), LONGHAUL_OK);
+    assert_int_equal(tokens, 11776);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(takes_progress_and_adds_corrections),
-        TEST(does_the_same_on_a_device),
-        TEST(pieces_make_a_whole),
-        TEST(bf16_keeps_small_corrections),
-        TEST(reads_dlpack),
-        TEST(says_where_there_is_no_cuda),
-        TEST(refuses_tied_and_repeated),
-        TEST(a_rank_may_hold_none_of_a_tensor),
-        TEST(refuses_another_model),
-        TEST(refuses_other_ranks_and_no_worker),
-        TEST(refuses_a_forked_child),
+        TEST(knows_the_clock_as_soon_as_it_is_in), TEST(takes_progress_and_adds_corrections),
+        TEST(does_the_same_on_a_device),           TEST(pieces_make_a_whole),
+        TEST(bf16_keeps_small_corrections),        TEST(reads_dlpack),
+        TEST(says_where_there_is_no_cuda),         TEST(refuses_tied_and_repeated),
+        TEST(a_rank_may_hold_none_of_a_tensor),    TEST(refuses_another_model),
+        TEST(refuses_other_ranks_and_no_worker),   TEST(refuses_a_forked_child),
         TEST(asks_for_things_in_their_order),
     };
     setenv("LONGHAUL_CUDART", CUDART, 1);

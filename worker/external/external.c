@@ -20,6 +20,10 @@ enum { LEASES = 4096, JOURNAL = 65536 };
 
 static void welcome(struct wk_external *x, bool resumed)
 {
+    struct wk_channel_worker *w = wk_channel_worker(&x->channel);
+    // Before the word that lets ranks read them.
+    WK_STORE(w->credited, x->credited);
+    WK_STORE(w->run_on, x->conf.run_on);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
         struct wk_peer *p = &x->peer[i];
         if (p->state != WK_PEER_READY) continue;
@@ -31,9 +35,6 @@ static void welcome(struct wk_external *x, bool resumed)
         wk_life_send(x, p, &m, !resumed);
     }
     x->life = WK_LIFE_RUNS;
-    struct wk_channel_worker *w = wk_channel_worker(&x->channel);
-    WK_STORE(w->credited, x->credited);
-    WK_STORE(w->run_on, x->conf.run_on);
     if (x->draining && WK_LOAD(w->phase) == WK_CHANNEL_RUN) WK_STORE(w->phase, WK_CHANNEL_DRAIN);
     x->ending_told = false;
     lh_logf(x->conf.log, LH_INFO, "trainer.came", "%u ranks%s", x->conf.ranks,
