@@ -3,8 +3,8 @@
 
 A coordinator, a server with one shard of 1 M parameters, and so many workers, each a process of its
 own, on loopback, with mutual TLS and sealed pushes as ever. The trainer is the synthetic one: it
-computes nothing but its pace (a step of 256 tokens in two seconds, eight steps a round), so that
-the machine's processors are left to what is measured. Windows of --seconds each:
+computes nothing but its pace (a step of 256 tokens a second, eight steps a round), so that the
+machine's processors are left to what is measured. Windows of --seconds each, some whole rounds:
 
  server_cpu_a_push_ms      the server's processor time by pushes that it decided
  server_cpu_a_delivery_ms  the same by records that it sent to followers (pushes x workers)
@@ -13,11 +13,13 @@ the machine's processors are left to what is measured. Windows of --seconds each
  busy                      of all these processes, by the machine's processors
  server_bytes, worker_bytes, all_bytes   memory (PSS: what is shared counts once)
 
-With two sizes and more, server_cpu.each_push_ms and .each_follower_ms are the line through them:
-what a push costs by itself, and what each of its followers adds. In the end the run is ended by
-`longhaul drain run --end`; all replicas have one digest, or nothing is written.
+With three sizes, the server's processor time a second is the parabola through them: a part that it
+spends anyway, one that grows with the pushes (many.server_cpu.each_push_ms), and one with the
+deliveries, which are pushes times workers (.each_follower_ms: what one more follower adds to a
+push). In the end the run is ended by `longhaul drain run --end`; all replicas have one digest, or
+nothing is written.
 
-64 workers take some 3 GiB. About six minutes for both sizes.
+64 workers take some 3 GiB. About nine minutes for the three sizes.
 """
 import argparse
 import os
@@ -35,7 +37,7 @@ from world import Node, World, check, held, until  # noqa: E402
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 128, "layers": 4, "heads": 4,
          "kv_heads": 4, "ffn": 512, "context": 64, "tied": True}  # 1.08 M parameters
 REGIONS = ("asia", "europe", "america")
-STEP_TOKENS, STEP_S, H = 256, 2, 8
+STEP_TOKENS, STEP_S, H = 256, 1, 8
 UNIT_TOKENS = 4 * STEP_TOKENS
 HERTZ = os.sysconf("SC_CLK_TCK")
 PATIENCE_S = 600  # many processes start on few processors
@@ -136,7 +138,18 @@ def tell(out, fleet, pairs):
     out.row(f"{name}.server_bytes", "B", [memory(fleet.server)])
     out.row(f"{name}.worker_bytes", "B", sizes)
     out.row(f"{name}.all_bytes", "B", [sum(map(memory, fleet.nodes()))])
-    return statistics.median(each)
+    return statistics.median(server) / 1000 / statistics.median(b.at - a.at for a, b in pairs)
+
+
+def parts(a_second):
+    """Seconds of a processor: each second, each push and each delivery, from those that a second
+    takes with three numbers of workers. Each worker pushes once in STEP_S * H."""
+    (a, at_a), (b, at_b), (c, at_c) = a_second.items()
+    first, second = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
+    curve = (second - first) / (c - a)
+    slope = first - curve * (a + b)
+    every_s = STEP_S * H
+    return at_a - slope * a - curve * a * a, slope * every_s, curve * every_s
 
 
 def play(out, flags, workers):
@@ -147,9 +160,9 @@ def play(out, flags, workers):
         fleet = Fleet(world, workers)
         # every one of them has pushed, and its first snapshot is over
         until("all push", lambda: fleet.pushes() >= 2 * workers, PATIENCE_S)
-        each = tell(out, fleet, windows(fleet, flags.windows, flags.seconds))
+        a_second = tell(out, fleet, windows(fleet, flags.windows, flags.seconds))
         fleet.end()
-    return each
+    return a_second
 
 
 def main():
@@ -157,9 +170,9 @@ def main():
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", default="build/release")
     flags.add_argument("--json")
-    flags.add_argument("--workers", default="8,64", help="sizes, with commas")
+    flags.add_argument("--workers", default="8,32,64", help="sizes, with commas")
     flags.add_argument("--windows", type=int, default=3)
-    flags.add_argument("--seconds", type=float, default=20, help="of a window")
+    flags.add_argument("--seconds", type=float, default=40, help="of a window")
     flags = flags.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     out = report.Report("many", flags.json)
@@ -167,11 +180,12 @@ def main():
     out.condition("trainer", f"synthetic: a step of {STEP_TOKENS} tokens in {STEP_S} s, H {H}")
     out.condition("windows", f"{flags.windows} of {flags.seconds:g} s")
     sizes = sorted(int(size) for size in flags.workers.split(","))
-    cost = {size: play(out, flags, size) for size in sizes}
-    if len(sizes) > 1:
-        slope, base = statistics.linear_regression(list(cost), list(cost.values()))
-        out.row("many.server_cpu.each_push_ms", "ms", [base])
-        out.row("many.server_cpu.each_follower_ms", "ms", [slope])
+    a_second = {size: play(out, flags, size) for size in sizes}
+    if len(sizes) == 3:
+        idle, push, delivery = parts(a_second)
+        out.row("many.server_cpu.idle_ms_a_s", "ms", [1000 * idle])
+        out.row("many.server_cpu.each_push_ms", "ms", [1000 * push])
+        out.row("many.server_cpu.each_follower_ms", "ms", [1000 * delivery])
     out.finish()
 
 

@@ -292,8 +292,9 @@ SECTIONS = (
         "many", "Workers as processes beside one server",
         "1.08 M parameters in one shard, synthetic trainers that take no processor, loopback with "
         "mutual TLS. `server_cpu_a_push_ms`: the server's processor time by pushes decided; "
-        "`a_delivery`: by records sent to followers. `each_push_ms` and `each_follower_ms` are "
-        "the line through the sizes: a push by itself, and each follower of it. Memory is PSS. "
+        "`a_delivery`: by records sent to followers. The parabola through the sizes parts it "
+        "into what is spent anyway, `each_push_ms`, and `each_follower_ms` that one more "
+        "follower adds to a push. Memory is PSS. "
         "[many.py](../many.py)", awaited=True),
     Section(
         "frontdoor", "What a synchronisation costs a PyTorch loop, beside its peers",
