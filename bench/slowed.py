@@ -6,7 +6,7 @@ coordinator and the server. The trainer is the synthetic one, 1,024 tokens/s in 
 two fifths of the time that training would take, one region is slowed to a quarter: its worker is
 asked to end, and starts again with a smaller `trainer.tokens_per_s`, which takes a second or two.
 Once for each rule of leasing (coordinator.balance). Beside it: bench_sim on the same scene, which
-knows nothing of restarts, median of --seeds.
+knows nothing of restarts (which give the slowed region's leases back), median of --seeds.
 
 A figure is the time from the phase `run` until all is credited. Needs root and /dev/net/tun; three
 to four minutes a rule, mostly waiting.

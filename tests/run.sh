@@ -13,8 +13,8 @@
 #   --stage   only these stages (their builds included); --list names them
 #
 # Tests say by their ctest label where they belong: none: every compiler and sanitizer; tsan: those
-# and ThreadSanitizer; gcc: with that compiler alone; tree: once, they read only the tree; links, sim,
-# bugs, e2e, oracle: their own stage.
+# and ThreadSanitizer; gcc: with that compiler alone; tree: once, they read only the tree; links,
+# sim, bugs, e2e, oracle: their own stage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
