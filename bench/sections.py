@@ -447,6 +447,19 @@ SECTIONS = (
             Target("sim.seeds_per_core_minute", "value", "at least", 1000, unit="1/min"),
         )),
     Section(
+        "campaign-sim", "Seeds with more lost and damaged disks",
+        "Among all faults a disk is only lost where the promises cover its loss; here more are. "
+        "With the campaign above, at least the 75,136 lost and 75,044 damaged ones of the first "
+        "campaign of this kind.",
+        part="disks",
+        command="tests/sim/campaign.py --sim build/release/tests/sim/sim --jobs 2 "
+        "--faults all,disks",
+        targets=(
+            Target("sim.violations", "value", "at most", 0),
+            Target("sim.disks_lost", "value", "at least", 75136 - 42034),
+            Target("sim.disks_damaged", "value", "at least", 75044 - 41670),
+        ), awaited=True),
+    Section(
         "campaign-sim", "Seeds with kills, partitions, recalls and stealing",
         "Leases by the balancer's policy, over one to four epochs of data: units are recalled, go "
         "to other regions and travel there, run twice, are pinned and moved by hand. Each is "
@@ -461,6 +474,17 @@ SECTIONS = (
             Target("sim.units.stolen", "value", "at least", 10000),
             Target("sim.units.ran_twice", "value", "at least", 100),
             Target("sim.units.begun_back", "value", "at least", 100),
+        ), awaited=True),
+    Section(
+        "campaign-region", "Seeds of a region of ranks",
+        "The state machine that keeps a region's ranks together, under a virtual clock: processes "
+        "that are killed or stand still at any point, cut connections, communicators that are "
+        "never made, fail or hang, lost devices. It must end with equal, right parameters, or "
+        "with a clear word. [campaign.py](../../tests/region/campaign.py)",
+        command="tests/region/campaign.py --region build/release/tests/region/region",
+        targets=(
+            Target("region.seeds", "value", "at least", 100000),
+            Target("region.failed", "value", "at most", 0),
         ), awaited=True),
     Section(
         "mutants", "Mutants of the protocol's code",
