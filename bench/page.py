@@ -173,10 +173,14 @@ def section_page(section, document, folder, rows, others):
     """Lines of one section, and its pictures by name; `others`: the document of peers.json."""
     lines, drawings = [f"## {section.title}", ""], {}
     lines += ([section.text, ""] if section.text else []) + of_run(document)
+    measured = [t for t in section.targets if t.row in rows]
+    if section.counted:
+        count = sum(t.reached(rows[t.row][t.of]) > 0 for t in measured)
+        lines += [f"{count} of {len(measured)} {section.counted}", ""]
     if section.targets:
         lines += table(("row", "target", "figure", "beside it", "verdict"), [
             (f"`{t.row}`", goal(t), figure(rows[t.row]), beside(rows[t.row]),
-             verdict(t, rows[t.row])) for t in section.targets if t.row in rows])
+             verdict(t, rows[t.row])) for t in measured])
     for bars in section.bars:
         drawn = bars_of(bars, rows, peers.bars(others, bars.peers))
         if drawn:

@@ -49,6 +49,7 @@ class Section:
     peers: bool = False  # the table of peers.json stands here
     part: str = ""  # these rows alone were measured, in a run of their own
     flags: str = ""  # of that run, beside its --parts
+    counted: str = ""  # is said of the targets that are reached, after their number
     command: str = ""  # makes the result, where run.sh and the name do not say how
     awaited: bool = False  # not measured yet: it stands on the page as soon as its result is there
 
@@ -381,13 +382,16 @@ SECTIONS = (
         "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
         "small parts of texts in German, French and Spanish: each alone (`alone`), and in one run "
         "over emulated links (`run`), with all parameters (`full`) and with adapters (`lora`). "
-        "Steps, batches and rates are the same either way. A row of a region and a language is "
-        "the run's loss on text that nobody trained, beside that of the region alone; below 1 the "
-        "run is better. One seed, one size. `seconds` are of loops that share the processors of "
-        "one host. [showcase](../showcase)",
+        "Steps, batches and rates are the same either way; with `--alone-also` each region alone "
+        "is trained a second time, for another number of steps, and the better of both models "
+        "counts (`alone_steps`). `tokens` are what all three trained. A row of a region and a "
+        "language is the run's loss on text that nobody trained, beside that of the region alone; "
+        "below 1 the run is better. One seed, one size. `seconds` are of loops that share the "
+        "processors of one host. [showcase](../showcase)",
         targets=tuple(Target(f"showcase.{arm}.{region}.{language}", "ratio", "at most", 1)
                       for arm in ("full", "lora") for region in ("asia", "europe", "america")
                       for language in ("de", "fr", "es")),
+        counted="losses of a region and a language are lower in the run.",
         bars=(Bars("showcase-loss.svg", "held-out loss: the base, regions alone, and the run",
                    "showcase.mean.", "value", "nat"),)),
     Section(

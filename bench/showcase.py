@@ -111,18 +111,32 @@ class Showcase:
                 parameters[words[1]] = int(words[2])
         return [losses[model] for model in models], parameters[models[0]]
 
-    def tune(self, arm):
+    def tune(self, arm, steps):
         """Each region by itself, all at once: seconds, region -> model."""
         flags, rate = ARMS[arm]
-        begun, models = time.monotonic(), {r: self.path(f"{arm}-alone-{r}") for r in REGIONS}
+        begun = time.monotonic()
+        models = {r: self.path(f"{arm}-alone-{r}-{steps}") for r in REGIONS}
         with contextlib.ExitStack() as stack:
             loops = [stack.enter_context(subprocess.Popen(
-                self.words("--steps", self.given.steps, "--rate", rate, *flags, "tune",
+                self.words("--steps", steps, "--rate", rate, *flags, "tune",
                            self.path("base"), self.path(region + ".txt"), out),
                 env=self.env, stdout=subprocess.DEVNULL)) for region, out in models.items()]
         if any(loop.returncode for loop in loops):
             raise SystemExit(f"{arm}: a loop ended with {[loop.returncode for loop in loops]}")
         return time.monotonic() - begun, models
+
+    def alone(self, arm):
+        """Of each region's better model: its losses, and how many steps it was trained; and the
+        seconds of those that were trained as many steps as the run."""
+        lengths = [self.given.steps, *([self.given.alone_also] if self.given.alone_also else [])]
+        tried, seconds = [], []
+        for steps in lengths:
+            took, models = self.tune(arm, steps)
+            tried.append(self.judge(*models.values())[0])
+            seconds.append(took)
+        better = [min(range(len(lengths)), key=lambda k, i=i: sum(tried[k][i].values()))
+                  for i in range(len(REGIONS))]
+        return [tried[k][i] for i, k in enumerate(better)], [lengths[k] for k in better], seconds[0]
 
     def join(self, arm):
         """The three in one run: its summary, and the model that all of them end with."""
@@ -154,19 +168,22 @@ def measure(show, out):
     out.row("showcase.parameters", "1", [parameters])
     out.row("showcase.mean.base", "nat", [statistics.mean(base.values())])
     for arm in show.given.arms:
-        seconds, models = show.tune(arm)
+        alone, steps, seconds = show.alone(arm)
         summary, model = show.join(arm)
-        (*alone, run), _ = show.judge(*models.values(), model)
+        (run,), _ = show.judge(model)
         out.row(f"showcase.mean.{arm}.alone", "nat",
                 [statistics.mean(losses.values()) for losses in alone])
         out.row(f"showcase.mean.{arm}.run", "nat", [statistics.mean(run.values())])
-        for region, losses in zip(models, alone):
+        out.row(f"showcase.{arm}.alone_steps", "1", steps)
+        for region, losses in zip(REGIONS, alone):
             for language, loss in losses.items():
                 out.row(f"showcase.{arm}.{region}.{language}", "nat", [run[language]],
                         "the same region alone", loss)
         out.row(f"showcase.{arm}.seconds", "s", [summary["elapsed_s"]],
                 "the three alone, at once", seconds)
         regions = summary["regions"].values()
+        out.row(f"showcase.{arm}.tokens", "1", [sum(r["tokens"] for r in regions)],
+                "the three alone", len(REGIONS) * show.given.steps * show.given.batch * 256)
         trained = summary["model"]["parameters"]
         out.row(f"showcase.{arm}.trained_parameters", "1", [trained])
         out.row(f"showcase.{arm}.sent_mb", "MB", [r["wire_up_bytes"] / 1e6 for r in regions],
@@ -182,6 +199,8 @@ def main():
                        help="one that has PyTorch ($LH_BENCH_PYTHON)")
     flags.add_argument("--text", default=os.path.join(ROOT, "data", "text"))
     flags.add_argument("--steps", type=int, default=240, help="of each region")
+    flags.add_argument("--alone-also", type=int, default=0, help="each region alone is trained for "
+                       "so many steps as well, and the better of both models counts; 0: it is not")
     flags.add_argument("--base-steps", type=int, default=400)
     flags.add_argument("--batch", type=int, default=4, help="samples of 256 bytes")
     flags.add_argument("--dim", type=int, default=256)

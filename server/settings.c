@@ -146,7 +146,8 @@ static const struct lh_config_row rows[] = {
         86400, "s", "Time between two calls for the same number of workers; after a failure the "
         "next one comes sooner, after 10 s and then twice as long each time"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
-        "tokens", NULL, "Credited tokens at which the run ends; a coordinator needs it"),
+        "tokens", NULL, "Credited tokens at which the run ends; where loops have data of their "
+        "own, tokens of admitted pushes. A coordinator needs it"),
     LH_CONFIG_ROW_INT(T, "coordinator.epochs", coordinator.epochs, "1", 1, LH_UNITS_MAX, NULL,
         NULL, "Times that each unit of data is trained; from the second one on in another order "
         "each time. The run still ends at budget_tokens, or when all epochs are trained"),

@@ -334,6 +334,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
     m.tokens = w->count.tokens;
+    m.own_data = w->beside.own_data;
     wk_path_tell(w, &m);
     wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);

@@ -152,6 +152,8 @@ struct wk_beside {
     bool draining;          // it was told to end
     bool final;             // it was given the final parameters
     bool leases;            // it asked for units; else it has data of its own
+    bool own_data;          // it trained without asking for units; looked at now and then
+    bool own_rates;         // its rates follow its own steps, and that was said
     uint64_t offset;        // steps of this process when its life began
     uint64_t tokens_before; // tokens of earlier lives
     uint64_t lives, lost_tokens, cuts, absorbed;

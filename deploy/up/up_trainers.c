@@ -208,9 +208,7 @@ lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
     LH_TRY(start_missing(up, v));
     look_at_all(up, v);
     if (up->ender || dp_watch_done(up)) return LH_OK;
-    if (nobody_trains(up)) return end_run(up, v, "the loop of every command is over");
-    if (!up->t->run->own_data || dp_watch_progress(up) < 1) return LH_OK;
-    return end_run(up, v, "the budget is trained");
+    return nobody_trains(up) ? end_run(up, v, "the loop of every command is over") : LH_OK;
 }
 
 bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)

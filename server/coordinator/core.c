@@ -118,7 +118,17 @@ uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from)
     return from / c->conf.units->count * c->epoch_tokens;
 }
 
+uint64_t ps_co_ledger_tokens(const struct ps_coordinator *c)
+{
+    uint64_t least = c->conf.manifest->shards ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
+        uint64_t tokens = c->shard[i].reported ? c->shard[i].tokens : 0;
+        if (tokens < least) least = tokens;
+    }
+    return least;
+}
+
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
-    return c->stock.credited_tokens;
+    return c->own_data ? ps_co_ledger_tokens(c) : c->stock.credited_tokens;
 }

@@ -239,7 +239,8 @@ struct ps_coordinator {
     uint32_t pins;
     struct ps_co_giver giver[LH_GIVERS_MAX];
     uint32_t givers;
-    bool frozen;                     // balance/override.c: units stay with their regions
+    bool frozen;   // balance/override.c: units stay with their regions
+    bool own_data; // member.c: the run's loops train data of their own, and no unit is leased
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c
@@ -296,6 +297,10 @@ struct ps_co_span {
 struct ps_co_span ps_co_under_way(const struct ps_coordinator *c);
 // Tokens of all units below `from`, where an epoch begins.
 uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from);
+// Tokens of admitted pushes, as the ledger of the shard with the fewest counts them; 0 until every
+// shard reported. They are the run's tokens where loops have data of their own.
+uint64_t ps_co_ledger_tokens(const struct ps_coordinator *c);
+// Tokens that the budget is compared with: of credited units, or the ledger's.
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 
 #endif

@@ -296,6 +296,27 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     free(points);
 }
 
+// A budget counts credited units or the ledger's tokens, never both: in a run all loops train units
+// that it leases, or all of them data of their own. Whoever comes first decides. What was leased
+// and credited is in the store; data of their own are learnt anew after a restart.
+static LH_MUST lh_err check_data(struct ps_coordinator *c, const struct ps_co_worker *w,
+                                 const Longhaul__V1__LeaseRequest *m)
+{
+    bool leases = c->stock.leased_units || c->stock.credited_tokens;
+    if (m->own_data && leases)
+        return lh_fail(LH_ERR_CONFIG,
+                       "the loop beside %.64s of %.64s has data of its own, and this run leases "
+                       "units: take a LeasedDataLoader there, or no units anywhere in the run",
+                       w->name, w->region);
+    if (m->want && c->own_data)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%.64s of %.64s asks for units, and other loops of this run have data of "
+                       "their own: take no units there, or a LeasedDataLoader in every region",
+                       w->name, w->region);
+    c->own_data |= m->own_data;
+    return LH_OK;
+}
+
 void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
@@ -315,6 +336,11 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->incarnation = m->incarnation;
     w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
     w->tokens = m->tokens;
+    lh_err err = check_data(c, w, m);
+    if (err) {
+        ps_co_refuse(c, rq, err);
+        return;
+    }
     ps_co_measured(c, w, m);
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
@@ -325,7 +351,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     if (m->done) take_final(c, w, m);
     ps_co_tick(c);
     struct ps_co_leased *leased = calloc(1, sizeof *leased);
-    lh_err err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);
     if (!err) err = ps_co_take_durable(c, w, m);
     if (!err) err = ps_co_take_crossed(c, i, m);

@@ -146,11 +146,22 @@ static bool everybody_here(const struct ps_coordinator *c)
     return joined >= c->conf.workers && joined > 0 && all_reported(c);
 }
 
-// Nothing is left to lease, and all that was leased is credited.
+// The run's loops have data of their own (member.c). A coordinator that was started again while the
+// run drains may not have heard that yet: a run that drains, and of which nothing was ever leased,
+// is such a run.
+static bool has_own_data(const struct ps_coordinator *c)
+{
+    bool nothing_leased = !c->stock.leased_units && !c->stock.credited_tokens;
+    return nothing_leased && (c->own_data || c->plan.phase > LH_PHASE_RUN);
+}
+
+// Nothing is left to lease, and all that was leased is credited; or, where nothing is leased, the
+// ledger's tokens are as many.
 static bool budget_met(const struct ps_coordinator *c)
 {
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     const struct ps_co_stock *s = &c->stock;
+    if (has_own_data(c)) return ps_co_ledger_tokens(c) >= budget;
     return !s->leased_units && (s->credited_tokens >= budget || !s->free_units);
 }
 

@@ -14,7 +14,8 @@ LANGUAGES = {"de": "europe", "fr": "europe", "es": "america", "en": "america"}
 ROWS = {f"showcase.lora.{region}.{language}"
         for region in ("asia", "europe", "america") for language in ("de", "fr", "es")}
 ROWS |= {f"showcase.mean.lora.{who}" for who in ("alone", "run")}
-ROWS |= {f"showcase.lora.{what}" for what in ("seconds", "trained_parameters", "sent_mb")}
+ROWS |= {f"showcase.lora.{what}" for what in ("seconds", "trained_parameters", "sent_mb",
+                                              "tokens", "alone_steps")}
 ROWS |= {"showcase.base.seconds", "showcase.parameters", "showcase.mean.base"}
 
 
@@ -37,7 +38,7 @@ def main():
                  "--python", sys.executable, "--text", text, "--json", out, "--no-wan",
                  "--arms", "lora"]
         sizes = {"steps": 12, "base-steps": 4, "batch": 2, "dim": 32, "layers": 1, "h": 2,
-                 "own-bytes": 2000, "held-bytes": 2000, "base-bytes": 4000}
+                 "alone-also": 6, "own-bytes": 2000, "held-bytes": 2000, "base-bytes": 4000}
         subprocess.run(bench + [f"--{k}={v}" for k, v in sizes.items()], check=True)
         subprocess.run([sys.executable, os.path.join(ROOT, "tests", "contracts", "validate.py"),
                         "bench", out], check=True)

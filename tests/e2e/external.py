@@ -162,7 +162,8 @@ def harm(draw, trainers, server):
 def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
-    coordinator = world.coordinator(**{"coordinator.h_base": 4}).start().listening()
+    endless = {"coordinator.budget_tokens": 10**12} if given.own else {}
+    coordinator = world.coordinator(**{"coordinator.h_base": 4, **endless}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(SHARDS)]
     logs = Logs(world, servers)
     logs.start()

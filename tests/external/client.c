@@ -315,15 +315,47 @@ static void knows_the_clock_as_soon_as_it_is_in(void **state)
     assert_int_equal(tokens, 11776);
 }
 
+static enum wk_channel_schedule schedule_seen;
+
+static void see_schedule(struct rig *r)
+{
+    schedule_seen = wk_external_schedule(r->x);
+}
+
+static void tells_whose_clock_its_rates_follow(void **state)
+{
+    struct rig *r = *state;
+    assert_int_equal(longhaul_schedule(r->c, LONGHAUL_OWN_STEPS), LONGHAUL_E_STATE);
+    on_loop(r, see_schedule);
+    assert_int_equal(schedule_seen, WK_CHANNEL_UNTOLD);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    on_loop(r, see_schedule);
+    assert_int_equal(schedule_seen, WK_CHANNEL_UNTOLD);
+    assert_int_equal(longhaul_schedule(r->c, (enum longhaul_schedule)3), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_schedule(r->c, LONGHAUL_OWN_STEPS), LONGHAUL_OK);
+    on_loop(r, see_schedule);
+    assert_int_equal(schedule_seen, WK_CHANNEL_OWN_STEPS);
+    assert_int_equal(longhaul_schedule(r->c, LONGHAUL_RUNS_CLOCK), LONGHAUL_OK);
+    on_loop(r, see_schedule);
+    assert_int_equal(schedule_seen, WK_CHANNEL_RUNS_CLOCK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(knows_the_clock_as_soon_as_it_is_in), TEST(takes_progress_and_adds_corrections),
-        TEST(does_the_same_on_a_device),           TEST(pieces_make_a_whole),
-        TEST(bf16_keeps_small_corrections),        TEST(reads_dlpack),
-        TEST(says_where_there_is_no_cuda),         TEST(refuses_tied_and_repeated),
-        TEST(a_rank_may_hold_none_of_a_tensor),    TEST(refuses_another_model),
-        TEST(refuses_other_ranks_and_no_worker),   TEST(refuses_a_forked_child),
+        TEST(tells_whose_clock_its_rates_follow),
+        TEST(knows_the_clock_as_soon_as_it_is_in),
+        TEST(takes_progress_and_adds_corrections),
+        TEST(does_the_same_on_a_device),
+        TEST(pieces_make_a_whole),
+        TEST(bf16_keeps_small_corrections),
+        TEST(reads_dlpack),
+        TEST(says_where_there_is_no_cuda),
+        TEST(refuses_tied_and_repeated),
+        TEST(a_rank_may_hold_none_of_a_tensor),
+        TEST(refuses_another_model),
+        TEST(refuses_other_ranks_and_no_worker),
+        TEST(refuses_a_forked_child),
         TEST(asks_for_things_in_their_order),
     };
     setenv("LONGHAUL_CUDART", CUDART, 1);

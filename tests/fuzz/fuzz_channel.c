@@ -29,6 +29,7 @@ static void try_correction(const struct wk_channel *c, uint32_t part, uint64_t n
     for (uint64_t k = 0; k < wk_channel_chunks(r.values); k++) {
         uint64_t from = k * WK_CHANNEL_CHUNK, n = r.values - from;
         if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
+        wk_channel_foresee(&r, k, from, n, to);
         (void)wk_channel_add(&r, k, from, n, to);
         if (n > 2) (void)wk_channel_add(&r, k, from + 1, n - 2, to);
     }

@@ -15,15 +15,16 @@ from longhaul import errors, group, parameters  # noqa: E402,F401  pylint: disab
 class Fake:
     """A client of one life after the other, whose boundaries do as the test says."""
 
-    rank, ranks = 0, 1
+    rank, ranks, follows = 0, 1, False
 
     def __init__(self, leases=(), dues=()):
         self.leases, self.dues = list(leases), list(dues)
         self.done, self.credits, self.room, self.kinds = [], 0, 1000, []
-        self.shadow = 0
+        self.shadow, self.places = 0, []
 
-    def parameter(self, name, *_, dtype, **__):
+    def parameter(self, name, _shape, data, *, dtype, **__):
         self.done.append(("parameter", name))
+        self.places.append(data)
         self.kinds.append(dtype)
 
     def __getattr__(self, name):
@@ -62,6 +63,10 @@ class Fake:
 
     def credited(self):
         return self.credits
+
+    def schedule(self, follows):
+        self.follows = follows == 1
+        self.done.append(("schedule", int(follows)))
 
     def of(self, *names):
         return [d for d in self.done if d[0] in names]

@@ -74,6 +74,23 @@ class Kept(Case):
         self.train(Fake(), 0)
         self.assert_moments(wanted)
 
+    def test_masters_that_were_kept_stay_fp32_and_are_the_runs(self):
+        """torch's optimizers load a state with the type of its parameter."""
+        class Masters(torch.optim.SGD):
+            def step(self, closure=None):
+                for p in self.param_groups[0]["params"]:
+                    self.state[p].setdefault("master_param", p.detach().float())
+
+        self.model.bfloat16()
+        for steps in (2, 0):
+            self.optimizer, client = Masters(self.model.parameters(), 0.1), Fake(dues=[CUT])
+            with self.assertLogs("longhaul", "WARNING") as said:
+                self.train(client, steps, keep_every=1)
+            self.assertIn("fp32 masters", said.output[-1])
+            self.assertEqual(client.kinds, [2, 2, 1, 1])  # the parameters, then their masters
+            self.assertEqual(client.places[2:], [self.optimizer.state[p]["master_param"].data_ptr()
+                                                 for p in self.model.parameters()])
+
     def test_without_a_cut_nothing_is_kept(self):
         self.train(Fake(), 3, keep_every=1)
         self.assertEqual(os.listdir(self.folder.name), [])

@@ -271,8 +271,8 @@ def trained(rank, ranks, folder, fsdp):
                              gradient_accumulation_steps=2, max_grad_norm=1.0, **given)
         client = Holder(rank, ranks, [CUT] * 3)
         with hearing() as said:
-            LonghaulCallback(16, client, keep=os.path.join(folder, "kept"),
-                             keep_every=1).attach(trainer)
+            LonghaulCallback(16, client, keep=os.path.join(folder, "kept"), keep_every=1,
+                             schedule="local").attach(trainer)
             trainer.train()
         return {"fsdp2": trainer.accelerator.is_fsdp2, "said": said, "cuts": client.cuts,
                 "boundaries": client.of("boundary"),
@@ -356,7 +356,7 @@ class Refused(unittest.TestCase):
                          4, hybrid, names)
 
     def test_rows_over_a_part_of_the_ranks(self):
-        self.refused("^0.weight is shared out over a mesh of 2 ranks, and this host's worker has 4",
+        self.refused("^0.weight is shared out over a mesh of 2 ranks, and 4 train together",
                      4, part_of_the_ranks)
 
     def test_fsdp1(self):

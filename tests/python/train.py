@@ -265,6 +265,9 @@ def play(world, given, trainers):
     for t in trainers:
         t.start()
     until("every trainer's cuts come", lambda: all(t.trains(3) for t in trainers), 120)
+    schedule = "local" if script == "trainer.py" else "unknown"  # the Trainer's own scheduler
+    until(f"the workers say that rates are {schedule}", lambda: all(
+        t.worker.status().get("trainer", {}).get("schedule") == schedule for t in trainers), 60)
     if given.trainer:
         wanted = 80 if script == "accelerate_loop.py" else 25
         until("the trainer says losses", lambda: len(trainers[0].losses()) > wanted, 120)

@@ -469,25 +469,105 @@ class Boundaries(Case):
             with longhaul.AsyncDiLoCo(client, self.model, welcome):
                 pass
 
-    def test_masters_in_the_optimizers_state_are_refused_before_a_renewal(self):
+    def test_masters_are_found_where_optimizers_keep_them(self):
+        model = model_of((2, 2)).bfloat16()
+        masters = {p: p.detach().float() for p in model.parameters()}
+        state, groups, none = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(3))
+        for p, master in masters.items():
+            state.state[p]["master_param"] = master
+            state.state[p]["master_of_all"] = torch.zeros(())
+        groups.param_groups_master = [{"params": list(masters.values())}]
+        ids = {id(p): m for p, m in masters.items()}
+        for optimizer, given in ((state, None), (groups, None), (none, masters),
+                                 (none, masters.get)):
+            found = parameters.masters_of(model, optimizer, given)
+            self.assertEqual(found.keys(), ids.keys())
+            self.assertTrue(all(found[i] is ids[i] for i in ids))
+        self.assertEqual(parameters.masters_of(model, none), {})
+        self.assertEqual(parameters.masters_of(model, state, lambda p: None), {})
+        for p, master in masters.items():
+            p.main_param = master
+        self.assertEqual(parameters.masters_of(model, none).keys(), ids.keys())
+
+    def test_masters_take_the_place_of_their_parameters(self):
+        self.model.bfloat16()
+        masters = {p: p.detach().float().requires_grad_() for p in self.model.parameters()}
+        client = Fake(dues=[longhaul.Due.RENEW])
+        optimizer = torch.optim.SGD(list(masters.values()), lr=0.1)
+        with longhaul.AsyncDiLoCo(client, self.model, optimizer, masters=masters):
+            self.assertEqual(client.kinds, [1, 1])  # of fp32
+            self.assertEqual(client.places, [m.data_ptr() for m in masters.values()])
+            with torch.no_grad():
+                for i, master in enumerate(masters.values()):
+                    master.fill_(1.001 + i)
+            optimizer.step()
+            for i, p in enumerate(masters):
+                self.assertEqual(p.dtype, torch.bfloat16)
+                self.assertTrue((p == torch.tensor(1.001 + i).bfloat16()).all())
+
+    def test_masters_that_come_with_the_first_step_begin_another_life(self):
         class Masters(torch.optim.SGD):
-            """As apex's and Transformer Engine's: it steps on fp32 copies in its state."""
+            """As Transformer Engine's: it steps on fp32 copies in its state."""
 
             def step(self, closure=None):
-                for group in self.param_groups:
-                    for p in group["params"]:
-                        self.state[p].setdefault("master_param", p.detach().float().clone())
-                return super().step(closure)
+                for p in self.param_groups[0]["params"]:
+                    self.state[p].setdefault("master_param", p.detach().float())
 
-        for optimizer in (Masters(self.model.parameters(), lr=0.1), self.optimizer):
-            client = Fake(dues=[longhaul.Due.CUT, longhaul.Due.RENEW])
-            try:
-                with longhaul.AsyncDiLoCo(client, self.model, optimizer):
-                    for _ in range(2):
-                        optimizer.step()
-            except errors.UnsupportedError as error:
-                self.assertIn("keeps masters of the parameters (master_param)", str(error))
-            self.assertEqual(len(client.of("renew")), optimizer is self.optimizer)
+        self.model.bfloat16()
+        client, optimizer = Fake(), Masters(self.model.parameters(), lr=0.1)
+        with self.assertLogs("longhaul", "WARNING") as said:
+            with longhaul.AsyncDiLoCo(client, self.model, optimizer, tokens_per_step=1):
+                optimizer.step()
+                optimizer.step()
+        self.assertIn("fp32 masters", said.output[0])
+        self.assertEqual([d[0] for d in client.of("connect", "close", "boundary")],
+                         ["connect", "close", "connect", "boundary", "close"])
+        self.assertEqual(client.of("boundary"), [("boundary", 1, 1)])
+        self.assertEqual(client.kinds, [2, 2, 1, 1])
+        self.assertEqual(client.places[2:], [optimizer.state[p]["master_param"].data_ptr()
+                                             for p in self.model.parameters()])
+
+    def test_masters_that_do_not_fit_are_refused(self):
+        for wrong in (lambda p: p.detach().double(), lambda p: p.detach().view(-1)[:1].float()):
+            client = Fake()
+            with self.assertRaisesRegex(errors.UnsupportedError, "0.weight: .* master"):
+                with self.run_of(client, masters=wrong):
+                    self.fail("it began")
+            self.assertEqual(client.of("connect"), [])
+
+    def test_a_loops_own_scheduler_is_kept_and_said(self):
+        cuts = [longhaul.Due.CUT] * 3
+        torch.optim.lr_scheduler.ConstantLR(self.optimizer)
+        for given, says in (({}, True), ({"schedule": "local"}, False)):
+            client = Fake(dues=list(cuts))
+            with self.assertLogs("longhaul", "WARNING") as said:
+                longhaul.diloco._log.warning("begins")  # pylint: disable=protected-access
+                with self.run_of(client, tokens_per_step=1, **given):
+                    for _ in range(3):
+                        self.optimizer.step()
+            self.assertEqual("own scheduler" in said.output[-1], says)
+            self.assertEqual(client.of("schedule"), [("schedule", 2)])
+        with self.assertRaisesRegex(ValueError, "longhaul.schedule"):
+            self.run_of(Fake(), schedule="run")
+
+    def test_rates_by_the_runs_clock_are_said(self):
+        client = Fake(dues=[longhaul.Due.CUT])
+        with self.run_of(client, tokens_per_step=1):
+            longhaul.schedule(self.optimizer, client, 1000)
+            self.optimizer.step()
+        self.assertEqual(client.of("schedule"), [("schedule", 1)])
+        client = Fake(dues=[longhaul.Due.CUT])
+        with self.run_of(client, tokens_per_step=1):  # a constant rate is nobody's
+            self.optimizer.step()
+        self.assertEqual(client.of("schedule"), [])
+
+    def test_a_loop_that_counts_what_a_loader_counts_too_is_refused(self):
+        units = self.units(8)
+        for given in ({"tokens_per_step": 1}, {}):
+            with self.run_of(Fake(), **given) as run:
+                with self.assertRaisesRegex(errors.StateError, "count twice"):
+                    longhaul.LeasedDataLoader(run, units, batch_size=1, sequence_length=4)
+                    run.trained(1)
 
     def test_the_rate_follows_the_credited_tokens(self):
         client = Fake()
@@ -555,6 +635,13 @@ class Around(Case):
         with self.assertRaisesRegex(errors.InvalidError, "counts no tokens .*tokens_per_step"):
             trainer.train()
         self.assertEqual(client.of("boundary"), [])
+
+    def test_the_trainers_own_scheduler_is_said(self):
+        for given, says in (({}, [("schedule", 2)]), ({"total_tokens": 9}, [("schedule", 1)])):
+            client = Fake(dues=[longhaul.Due.CUT] * 2)
+            self.trainer(LonghaulCallback(1, client, **given), max_steps=2).train()
+            self.assertEqual(client.of("schedule")[:1], says)
+            self.assertEqual({*client.of("schedule")}, {*says})
 
     def test_the_trainers_rate_follows_the_runs_clock(self):
         client, watch = Fake(), Watch()

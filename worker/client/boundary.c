@@ -82,6 +82,15 @@ static void decide_part(struct longhaul *c, uint32_t part, uint64_t step)
     c->acts_open = true;
 }
 
+// Ranks whose rates differed would train different replicas, so all of them take the clock that
+// rank 0 read when it decided about the step.
+static void tell_clock(struct longhaul *c, struct wk_channel_rank *me, uint64_t at)
+{
+    uint64_t now = LOAD(wk_channel_worker(&c->channel)->credited), before = LOAD(me->decided);
+    for (uint64_t k = 0; k < WK_CHANNEL_CLOCKS && at - k > before; k++)
+        STORE(me->clock[(at - k) % WK_CHANNEL_CLOCKS], now);
+}
+
 static void decide(struct longhaul *c, uint64_t step)
 {
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, 0);
@@ -94,6 +103,7 @@ static void decide(struct longhaul *c, uint64_t step)
         for (uint32_t i = 0; i < c->channel.shape.parts; i++) decide_part(c, i, at);
     }
     if (phase(c) >= WK_CHANNEL_DRAIN && !LOAD(me->last)) STORE(me->last, at);
+    if (c->ranks > 1) tell_clock(c, me, at);
     STORE(me->decided, at);
     if (c->ranks == 1) return;
     atomic_fetch_add(&me->decided_bell, 1);
@@ -154,6 +164,8 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     else
         err = await_decision(c, step);
     if (err) return err;
+    if (c->ranks > 1)
+        c->clock = LOAD(wk_channel_rank(&c->channel, 0)->clock[step % WK_CHANNEL_CLOCKS]);
     if (c->rank || c->acts_open) gather_due(c, step);
     *due = c->due_set;
     uint64_t last = LOAD(wk_channel_rank(&c->channel, 0)->last);
@@ -313,7 +325,19 @@ int longhaul_credited(struct longhaul *c, uint64_t *tokens)
     int err = begun(c);
     if (err) return err;
     if (!tokens) return wk_client_fail(c, LONGHAUL_E_INVALID, "nowhere to put them");
-    *tokens = LOAD(wk_channel_worker(&c->channel)->credited);
+    const struct wk_channel_worker *w = wk_channel_worker(&c->channel);
+    uint64_t shared = c->step ? c->clock : LOAD(w->credited_first);
+    *tokens = c->ranks > 1 ? shared : LOAD(w->credited);
+    return LONGHAUL_OK;
+}
+
+int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (follows != LONGHAUL_RUNS_CLOCK && follows != LONGHAUL_OWN_STEPS)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "rates follow the run's clock or own steps");
+    STORE(wk_channel_rank(&c->channel, c->rank)->schedule, (uint32_t)follows);
     return LONGHAUL_OK;
 }
 

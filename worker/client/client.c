@@ -222,7 +222,7 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     c->bell = 0;
     c->acts_open = true; // look at the first boundary
     c->later = 0;
-    c->tokens = c->noted = c->step = 0;
+    c->tokens = c->noted = c->step = c->clock = 0;
     c->mark = (struct wk_channel_cut){0};
     return LONGHAUL_OK;
 }

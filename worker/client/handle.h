@@ -64,6 +64,7 @@ struct longhaul {
     struct wk_channel_cut mark; // the last step that was trained
     uint64_t step;              // the last boundary; longhaul_finish() has some of its own
     uint64_t tokens, noted;
+    uint64_t clock; // several ranks: credited tokens as all of them see them until the next step
     uint64_t away_from; // step at which the worker was missed
     uint64_t cuts, renewals, returns;
     char text[256];

@@ -66,6 +66,9 @@ enum longhaul_error {
 enum longhaul_dtype { LONGHAUL_FP32 = 1, LONGHAUL_BF16 = 2 };
 enum longhaul_memory { LONGHAUL_HOST = 0, LONGHAUL_CUDA = 1 };
 
+/* What learning rates follow: the run's clock (longhaul_credited()), or the loop's own steps. */
+enum longhaul_schedule { LONGHAUL_RUNS_CLOCK = 1, LONGHAUL_OWN_STEPS = 2 };
+
 /* What is due at a boundary, in this order. */
 enum longhaul_due {
     LONGHAUL_RENEW = 1, /* longhaul_renew() */
@@ -160,8 +163,13 @@ LONGHAUL_API int longhaul_cut_done(struct longhaul *c);
 
 /* Sleeps until the worker says anything new, or comes back; LONGHAUL_E_TIMEOUT: it did not. */
 LONGHAUL_API int longhaul_wait(struct longhaul *c, int timeout_ms);
-/* Tokens of the whole run that are credited: the clock of learning rates. Cost: one load. */
+/* Tokens of the whole run that are credited: the clock of learning rates. Several ranks get the
+ * same number between two boundaries, a step or two old. Cost: one load. */
 LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
+/* Says whose clock the learning rates follow: nothing else changes. The worker's status shows it,
+ * and that rates of regions may differ where they follow the loop's own steps. A life begins with
+ * nothing said. Cost: one store. */
+LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows);
 LONGHAUL_API int longhaul_state(struct longhaul *c, struct longhaul_state *out);
 /* What the last failing call of this handle says about itself. Never NULL. */
 LONGHAUL_API const char *longhaul_text(const struct longhaul *c);

@@ -158,20 +158,23 @@ static int cut(const struct job *j, const struct wk_extent *e, uint64_t from, si
     return LONGHAUL_OK;
 }
 
-// Adds corrections after..upto to the values, a chunk at a time.
+// Adds corrections after..upto to the values, a chunk at a time. While a chunk is added, the memory
+// fetches the lines that the next one changes.
 static int add(const struct job *j, uint64_t from, size_t n, float *to)
 {
     const struct wk_channel *ch = &j->c->channel;
     uint64_t at = from - ch->first[j->part], end = at + n;
     while (at < end) {
         uint64_t k = at / WK_CHANNEL_CHUNK, stop = smaller(end, (k + 1) * WK_CHANNEL_CHUNK);
+        uint64_t ahead = smaller(end - stop, WK_CHANNEL_CHUNK);
+        float *next = to + (stop - at);
         for (uint64_t number = j->after + 1; number <= j->upto; number++) {
             struct wk_channel_correction r;
-            if (!wk_channel_correction(ch, j->part, number, &r) ||
-                !wk_channel_add(&r, k, at, stop - at, to))
-                return LONGHAUL_E_DAMAGED;
+            if (!wk_channel_correction(ch, j->part, number, &r)) return LONGHAUL_E_DAMAGED;
+            if (ahead) wk_channel_foresee(&r, k + 1, stop, ahead, next);
+            if (!wk_channel_add(&r, k, at, stop - at, to)) return LONGHAUL_E_DAMAGED;
         }
-        to += stop - at;
+        to = next;
         at = stop;
     }
     return LONGHAUL_OK;

@@ -239,6 +239,16 @@ bool wk_channel_correction(const struct wk_channel *c, uint32_t part, uint64_t n
     return true;
 }
 
+void wk_channel_foresee(const struct wk_channel_correction *r, uint64_t k, uint64_t from,
+                        uint64_t n, const float *to)
+{
+    if (r->kind == WK_CHANNEL_DENSE) return;
+    uint64_t begin = r->begin[k], end = r->begin[k + 1], skip = from - k * WK_CHANNEL_CHUNK;
+    if (begin > end || end > r->count) return;
+    for (uint64_t i = begin; i < end; i++)
+        if (r->index[i] - skip < n) __builtin_prefetch(&to[r->index[i] - skip], 1);
+}
+
 bool wk_channel_add(const struct wk_channel_correction *r, uint64_t k, uint64_t from, uint64_t n,
                     float *restrict to)
 {

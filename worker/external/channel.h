@@ -53,7 +53,8 @@ struct wk_channel_worker {
     _Atomic uint32_t phase;    //  4  enum wk_channel_phase; OVER: begin another life
     _Atomic uint64_t credited; //  8  tokens of the run: the clock of all schedules
     _Atomic uint64_t run_on;   // 16  steps that are trained without a living worker, at most
-    uint64_t zero[5];
+    _Atomic uint64_t credited_first; // 24  `credited` when the life began
+    uint64_t zero[4];
 };
 struct wk_channel_worker_rank {
     _Atomic uint64_t leased;  //  0  leases written
@@ -62,6 +63,7 @@ struct wk_channel_worker_rank {
 };
 
 // Written by one rank of the trainer.
+enum { WK_CHANNEL_CLOCKS = 4 }; // steps; ranks are one apart, and rank 0 is two ahead
 struct wk_channel_rank {
     _Atomic uint64_t step, tokens; //  0  of the last boundary; tokens of this life
     _Atomic uint64_t taken;        // 16  leases taken
@@ -73,7 +75,17 @@ struct wk_channel_rank {
     _Atomic uint64_t trained;      // 56  the last step of its loop; `step` goes on to the end
     _Atomic uint64_t wants;        // 64  leases that it asked for in all; 0: it has its own data
     _Atomic uint64_t spent_ns;     // 72  time that its boundaries, cuts and renewals took
-    uint64_t zero[6];
+    _Atomic uint32_t schedule;     // 80  enum wk_channel_schedule
+    uint32_t zero32;
+    _Atomic uint64_t
+        clock[WK_CHANNEL_CLOCKS]; // 88  rank 0: credited tokens, of all ranks at step n: [n % 4]
+    uint64_t zero;
+};
+// A rank's learning rates follow: nothing that was said, the run's clock, its own steps.
+enum wk_channel_schedule {
+    WK_CHANNEL_UNTOLD = 0,
+    WK_CHANNEL_RUNS_CLOCK = 1,
+    WK_CHANNEL_OWN_STEPS = 2
 };
 
 enum wk_channel_kind { WK_CHANNEL_SPARSE = 1, WK_CHANNEL_DENSE = 2 };
@@ -182,6 +194,10 @@ uint64_t wk_channel_correction_bytes(enum wk_channel_kind kind, uint64_t values,
 // The correction with this number. False: the ring does not hold it, or it is not sound.
 bool wk_channel_correction(const struct wk_channel *c, uint32_t part, uint64_t number,
                            struct wk_channel_correction *out);
+// Asks the memory for what wk_channel_add() of the same arguments will change: the lines of a
+// sparse correction lie apart, and no processor foresees them. Changes nothing.
+void wk_channel_foresee(const struct wk_channel_correction *r, uint64_t k, uint64_t from,
+                        uint64_t n, const float *to);
 // Adds what the correction holds of chunk k and of the values [from, from + n) of the part to
 // to[0..n), which lie in that chunk. False: a damaged entry; some may have been added.
 bool wk_channel_add(const struct wk_channel_correction *r, uint64_t k, uint64_t from, uint64_t n,

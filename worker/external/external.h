@@ -142,6 +142,8 @@ uint64_t wk_external_leased(const struct wk_external *x,
 // Unit of the rank's n-th lease, one of the last `leases`: what the memory says.
 uint64_t wk_external_lease_unit(const struct wk_external *x, uint32_t rank, uint64_t n);
 int64_t wk_external_spent_ns(const struct wk_external *x); // boundaries, cuts, renewals of rank 0
+// Own steps, where one rank's rates follow those; the run's clock, where every rank's follow that.
+enum wk_channel_schedule wk_external_schedule(const struct wk_external *x);
 void wk_external_credited(struct wk_external *x, uint64_t tokens); // the run's clock
 void wk_external_drain(struct wk_external *x); // no further steps, after those two ahead
 // The run does not end yet after all: a life that drains is over, and the next one begins.

@@ -401,6 +401,18 @@ int64_t wk_external_spent_ns(const struct wk_external *x)
     return (int64_t)WK_LOAD(wk_channel_rank(&x->channel, 0)->spent_ns);
 }
 
+enum wk_channel_schedule wk_external_schedule(const struct wk_external *x)
+{
+    enum wk_channel_schedule all = WK_CHANNEL_RUNS_CLOCK;
+    if (x->life != WK_LIFE_RUNS) return WK_CHANNEL_UNTOLD;
+    for (uint32_t r = 0; r < x->conf.ranks; r++) {
+        uint32_t said = WK_LOAD(wk_channel_rank(&x->channel, r)->schedule);
+        if (said == WK_CHANNEL_OWN_STEPS) return WK_CHANNEL_OWN_STEPS;
+        if (said != WK_CHANNEL_RUNS_CLOCK) all = WK_CHANNEL_UNTOLD;
+    }
+    return all;
+}
+
 void wk_external_credited(struct wk_external *x, uint64_t tokens)
 {
     x->credited = tokens;

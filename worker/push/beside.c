@@ -414,6 +414,28 @@ static void measure(struct wk_worker *w)
     b->sampled_ns = now;
 }
 
+// Once a life. Rates that follow the run's clock are equal in all regions at the same time.
+static void look_at_rates(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    bool own =
+        b->state == WK_BESIDE_THERE && wk_external_schedule(w->external) == WK_CHANNEL_OWN_STEPS;
+    if (own && !b->own_rates)
+        lh_logf(w->conf.log, LH_INFO, "trainer.schedule",
+                "the loop's learning rates follow its own steps and not the run's tokens: they may "
+                "differ from other regions'");
+    b->own_rates = own;
+}
+
+// The loop trained something and never asked for a lease.
+static bool has_own_data(const struct wk_worker *w)
+{
+    if (w->beside.state != WK_BESIDE_THERE || !wk_external_tokens(w->external)) return false;
+    for (uint32_t r = 0; r < w->conf.beside->ranks; r++)
+        if (wk_external_wants(w->external, r)) return false;
+    return true;
+}
+
 static void look_again(void *arg)
 {
     struct wk_worker *w = arg;
@@ -424,6 +446,8 @@ static void look_again(void *arg)
     measure(w);
     b->starves = starving(w);
     b->seen = wk_external_tokens(w->external);
+    b->own_data = has_own_data(w);
+    look_at_rates(w);
     wk_beside_look(w);
 }
 
@@ -435,12 +459,17 @@ bool wk_beside_waits(const struct wk_worker *w)
 json_t *wk_beside_status(const struct wk_worker *w)
 {
     static const char *const name[] = {"away", "there", "settles"};
+    static const char *const schedule[] = {"unknown", "run", "local"};
     const struct wk_beside *b = &w->beside;
-    return json_pack("{s:s s:s s:b s:i s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
-                     name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks, "lives",
-                     (json_int_t)b->lives, "lost_tokens", (json_int_t)b->lost_tokens, "cuts",
-                     (json_int_t)b->cuts, "absorbed", (json_int_t)b->absorbed, "delta_s",
-                     (double)b->delta_ns / 1e9, "renew_s", (double)b->renew_ns / 1e9);
+    enum wk_channel_schedule follows =
+        w->external ? wk_external_schedule(w->external) : WK_CHANNEL_UNTOLD;
+    return json_pack("{s:s s:s s:b s:i s:s s:b s:I s:I s:I s:I s:f s:f}", "kind", "external",
+                     "state", name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks,
+                     "schedule", schedule[follows], "rates_may_differ",
+                     follows == WK_CHANNEL_OWN_STEPS, "lives", (json_int_t)b->lives, "lost_tokens",
+                     (json_int_t)b->lost_tokens, "cuts", (json_int_t)b->cuts, "absorbed",
+                     (json_int_t)b->absorbed, "delta_s", (double)b->delta_ns / 1e9, "renew_s",
+                     (double)b->renew_ns / 1e9);
 }
 
 void wk_beside_close(struct wk_worker *w)

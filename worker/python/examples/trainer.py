@@ -5,7 +5,7 @@
 
 The text's bytes are the tokens, as `longhaul data prepare` makes them. The lines with `longhaul`
 are what a run adds. KEPT: where the optimizer's state is kept, for a script that starts again. No
-unit is leased: the run ends by `longhaul drain run --end`.
+unit is leased: the run ends with its budget, or by `longhaul drain run --end`.
 """
 import os
 import sys

@@ -66,7 +66,7 @@ class LocalSGD:
                          "says how often regions exchange", local_sgd_steps)
         self._accelerator, self._model = accelerator, model
         self._enabled, self._client, self._options = enabled, client, options
-        self._optimizer = getattr(optimizer, "optimizer", optimizer)  # without accelerate's wrapper
+        self._optimizer = optimizer
         self.run: AsyncDiLoCo | None = None
 
     @property

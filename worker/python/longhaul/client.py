@@ -22,6 +22,13 @@ class Due(enum.IntFlag):
     DRAIN = 8
 
 
+class Follows(enum.IntEnum):
+    """What learning rates follow: the run's clock, or the loop's own steps."""
+
+    RUN = 1
+    LOCAL = 2
+
+
 class Unit(typing.NamedTuple):
     """A leased unit of the run: train it from token `first` to token `tokens`.
 
@@ -60,6 +67,8 @@ class Client:
         self._threads = max(1, threads)
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
+        self.follows = False  # the loop's rates follow the run's clock
+        self.told: int | None = None  # what all ranks of several hosts take for the clock
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
         self.rank, self.ranks = rank or 0, ranks
@@ -67,8 +76,13 @@ class Client:
 
     @classmethod
     def from_env(cls, threads: int = 1) -> "Client":
-        """LONGHAUL_SOCKET names the worker's socket; LOCAL_RANK and LOCAL_WORLD_SIZE the rank."""
+        """LONGHAUL_SOCKET names the worker's socket; LOCAL_RANK and LOCAL_WORLD_SIZE the rank.
+
+        Under torchrun over several hosts the first one has the worker: others need no socket.
+        """
         if not os.environ.get("LONGHAUL_SOCKET"):
+            if _number("GROUP_RANK", 0):
+                return FarClient()
             raise errors.StateError(
                 "LONGHAUL_SOCKET is not set: it names the socket of this host's worker, "
                 "trainer.sock in the worker's dir unless trainer.socket moves it",
@@ -174,9 +188,18 @@ class Client:
 
     def credited(self) -> int:
         """Tokens of the whole run that are credited: the clock of learning rates."""
+        return self.now() if self.told is None else self.told
+
+    def now(self) -> int:
+        """The same, as the worker says it at this moment, to this rank alone."""
         tokens = ctypes.c_uint64()
         self._check(self._lib.longhaul_credited(self._handle, ctypes.byref(tokens)))
         return tokens.value
+
+    def schedule(self, follows: Follows) -> None:
+        """Tells the worker's status what the learning rates follow; nothing else changes."""
+        self._check(self._lib.longhaul_schedule(self._handle, int(follows)))
+        self.follows = follows == Follows.RUN
 
     def state(self) -> State:
         """What the library counts."""
@@ -219,6 +242,34 @@ class Client:
             return False
         self._check(code)
         return True
+
+
+class FarClient(Client):
+    """Of a rank whose host has no worker. AsyncDiLoCo passes on to it what the first host's ranks
+    are told (hosts.py)."""
+
+    def __init__(self) -> None:  # pylint: disable=super-init-not-called
+        self.rank, self.ranks = _number("RANK", 0), _number("WORLD_SIZE", 1)
+        self.follows, self.told = False, 0
+
+    def open(self) -> None:
+        """Nothing is open."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def schedule(self, follows: Follows) -> None:
+        """The first host's ranks tell the worker."""
+        self.follows = follows == Follows.RUN
+
+    def state(self) -> State:
+        """Nothing is counted here."""
+        return State(True, 0, 0, 0, 0, 0, 0)
+
+    def lease(self) -> Unit | None:
+        """Never a unit of this rank's own."""
+        raise errors.DrainedError("units are leased to the ranks of the first host",
+                                  errors.DrainedError.code)
 
 
 def _number(name: str, otherwise: int) -> int:

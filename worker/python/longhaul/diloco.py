@@ -6,7 +6,7 @@ import os
 import typing
 
 from . import client as _client
-from . import errors, group, parameters
+from . import errors, group, hosts, parameters
 from .kept import KeptState
 
 if typing.TYPE_CHECKING:
@@ -29,6 +29,12 @@ def _of_the_run(settings: dict[str, object]) -> None:
             raise TypeError(f"{name} is a setting of the run, equal for all who take part, and not "
                             f"of a loop: {_SETTINGS[name]}")
         raise TypeError(f"AsyncDiLoCo() takes no {name}")
+
+
+def _two_kinds() -> errors.StateError:
+    return errors.StateError(
+        "a LeasedDataLoader counts the tokens of its batches, and they would count twice: leave "
+        "tokens_per_step, trained() and step(tokens) out, or the loader", errors.StateError.code)
 
 
 class AsyncDiLoCo:
@@ -61,6 +67,13 @@ class AsyncDiLoCo:
         parameter with Adam, is waited for. Each of several ranks has a file of its own, of the
         values that it holds, and the one before it: they want a process group, and another number
         of them warms up.
+    :param masters: of an optimizer that steps on fp32 copies of bf16 parameters: a mapping, or a
+        function, from a parameter of the model to its copy. Progress is measured on the copies,
+        corrections are added to them, and the parameters are made of them anew. None: they are
+        looked for where Megatron, apex and Transformer Engine keep them.
+    :param schedule: "local": the loop's own scheduler is kept, though rates of regions may differ
+        by it. None: the same, and a warning says so where there is one. :class:`longhaul.schedule`
+        takes its place. The worker's status says which it is.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps.
     :param settings: none; a word of another library is an error that says which setting it is.
@@ -70,12 +83,17 @@ class AsyncDiLoCo:
                  inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
+                 masters: parameters.Masters = None, schedule: str | None = None,
                  **settings: object):
         _of_the_run(settings)
+        self._given = inner_optimizer
         if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
             inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
         parameters.check_optimizer(inner_optimizer)
-        self.client = client
+        if schedule not in (None, "local"):
+            raise ValueError(f"schedule={schedule!r}: \"local\", or None; rates by the run's clock "
+                             "are longhaul.schedule(optimizer, client, total_tokens)")
+        self.client: typing.Any = hosts.spread(client)
         self.model = model
         self.optimizer = inner_optimizer
         self.manifest = manifest or os.environ.get("LONGHAUL_MANIFEST") or None
@@ -88,13 +106,15 @@ class AsyncDiLoCo:
         self._counts = False   # tokens, or it was told that it does not
         self._hook = hook
         self._handle: typing.Any = None
-        self._checked = False  # that the optimizer's state holds no masters
+        self._masters = masters
+        self._settled = inner_optimizer is None  # the masters that it has are described
+        self._schedule, self._scheduled = schedule, False
         self._kept: KeptState | None = None
         if keep:
             if inner_optimizer is None:
                 raise ValueError("keep wants the optimizer whose state it is")
-            group.check(client.ranks, "keep the optimizer's state of the same step")
-            self._kept = KeptState(keep, client, inner_optimizer, keep_every)
+            group.check(self.client.ranks, "keep the optimizer's state of the same step")
+            self._kept = KeptState(keep, self.client, inner_optimizer, keep_every)
         self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
@@ -105,20 +125,38 @@ class AsyncDiLoCo:
         self.client.open()
         self._described = self._describe()
         self._begin()
+        if self._kept and self._kept.restore():
+            self._settle()  # what was kept may be masters
         shadow = self.client.state().shadow_bytes
         if shadow:
             _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
                          "can't (4 bytes a value)", shadow / 1e6)
-        if self._kept:
-            self._kept.restore()
         if self._hook:
             self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
         return self
 
     def _describe(self) -> list[parameters.Described]:
         named = parameters.of_run(self.model, self.manifest)
-        parameters.check_masters(self.model, self.optimizer)
-        return [parameters.describe(self.client, name, parameter) for name, parameter in named]
+        masters = parameters.masters_of(self.model, self.optimizer, self._masters)
+        parameters.check_masters(self.model, self.optimizer, masters)
+        return [parameters.describe(self.client, name, parameter, masters.get(id(parameter)))
+                for name, parameter in named]
+
+    def _settle(self) -> bool:
+        """True: another life began, and what was trained in this one is dropped. Optimizers make
+        masters with their first step, and load_state_dict() makes other ones. The client hears of
+        them in another life, which begins before this one's first boundary: so nothing is lost but
+        the first step."""
+        masters = parameters.masters_of(self.model, self.optimizer, self._masters)
+        if all(masters.get(id(d.parameter)) is None if d.copy is None else
+               masters.get(id(d.copy)) is d.parameter for d in self._described):
+            return False
+        _log.warning("longhaul: the optimizer has fp32 masters, and the run trains these")
+        self.client.close()
+        self.client.open()
+        self._described = self._describe()
+        self._begin()
+        return True
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._handle:
@@ -133,7 +171,9 @@ class AsyncDiLoCo:
         parameters.check_places(self._described)
         self.client.connect(self.timeout_s)
         self.client.start()
+        parameters.copy_masters(self._described)
         self.steps = self._tokens = 0
+        self._scheduled = False
         for begun in self._begun:
             begun()
 
@@ -146,6 +186,8 @@ class AsyncDiLoCo:
         """For loaders of leased units: `begun` is called when a life begins, and what was leased
         in the last one is gone; `noted` after a step and before its boundary: it notes what the
         step trained and gives the tokens."""
+        if self.tokens_per_step or self._tokens:
+            raise _two_kinds()
         self._begun.append(begun)
         self._noted.append(noted)
 
@@ -153,13 +195,19 @@ class AsyncDiLoCo:
 
     def trained(self, tokens: int) -> None:
         """So many tokens were trained by the step that just ended, or will be by the next one."""
+        if self._noted and tokens:
+            raise _two_kinds()
         self._tokens += tokens
 
     def step(self, tokens: int | None = None) -> bool:
         """After an optimizer step. True: the loop goes on."""
-        self._tokens += self.tokens_per_step if tokens is None else tokens
+        self.trained(self.tokens_per_step if tokens is None else tokens)
         for noted in self._noted:
             self._tokens += noted()
+        if not self._settled and not self.finished:
+            self._settled = True
+            if self._settle():
+                return True
         self._boundary()
         return not self.finished
 
@@ -187,10 +235,11 @@ class AsyncDiLoCo:
         if due & (_client.Due.RENEW | _client.Due.CUT):
             parameters.check_places(self._described)
         if due & _client.Due.RENEW:
-            self._checked = self._checked or parameters.check_state(self.optimizer)
             self.client.renew()
+            parameters.copy_masters(self._described)
         if due & _client.Due.CUT:
             self.client.cut()
+            self._say_schedule()
             if self._kept:
                 self._kept.cut(self.restarts, self.steps)
             self._warn_of_tokens()
@@ -203,6 +252,21 @@ class AsyncDiLoCo:
                     "the same command", errors.TimedOutError.code)
         if due & _client.Due.DRAIN:
             self.finished = True
+
+    def _say_schedule(self) -> None:
+        """At a life's first cut, where rates do not follow the run's clock."""
+        if self._scheduled or self.client.follows:
+            return
+        self._scheduled = True
+        own = any(hasattr(getattr(o, "step", None), "_wrapped_by_lr_sched")  # by its constructor
+                  for o in (self.optimizer, self._given))
+        if own and not self._schedule and not self.client.rank:
+            _log.warning("longhaul: the learning rate follows this loop's own scheduler, so that "
+                         "regions of other speed have other rates: longhaul.schedule(optimizer, "
+                         "client, total_tokens) follows the run's clock; schedule='local' says "
+                         "that it is meant so")
+        if own or self._schedule:
+            self.client.schedule(_client.Follows.LOCAL)
 
     def _warn_of_tokens(self) -> None:
         """At a cut of a loop with data of its own."""
@@ -226,10 +290,12 @@ class AsyncDiLoCo:
 
     def _ends(self) -> bool:
         try:
-            return self.client.finish(60)
+            ended = self.client.finish(60)
         except errors.RestartError as why:
             self._restart(why)
             return False
+        parameters.copy_masters(self._described if ended else [])
+        return ended
 
     # ---- figures
 

@@ -1,4 +1,4 @@
-"""What the ranks of one host tell each other, through the process group of torch.distributed."""
+"""What ranks tell each other, through the process group of torch.distributed."""
 from __future__ import annotations
 
 import typing
@@ -9,8 +9,8 @@ _Mine = typing.TypeVar("_Mine")
 
 
 def check(ranks: int, why: str) -> None:
-    """The process group has to be the ranks of this host; `why` begins the sentence of the error:
-    'so many ranks of this host ...'. One rank needs no group."""
+    """The process group has to be all ranks that train together; `why` begins the sentence of the
+    error: 'so many ranks ...'. One rank needs no group."""
     if ranks == 1:
         return
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
@@ -18,9 +18,8 @@ def check(ranks: int, why: str) -> None:
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
     if size != ranks:
         raise errors.UnsupportedError(
-            f"{ranks} ranks of this host {why}, and their process group has {size}: call "
-            "torch.distributed.init_process_group() first; ranks on several hosts can't yet",
-            errors.UnsupportedError.code)
+            f"{ranks} ranks {why}, and their process group has {size}: call "
+            "torch.distributed.init_process_group() first", errors.UnsupportedError.code)
 
 
 def of_all(mine: _Mine, ranks: int) -> list[_Mine]:

@@ -73,7 +73,7 @@ class LonghaulCallback(TrainerCallback):
             self.run.__exit__(errors.RestartError)
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
         client = self._client or _client.Client.from_env()
-        self.run = AsyncDiLoCo(client, model, inner, tokens_per_step=self._tokens or 0,
+        self.run = AsyncDiLoCo(client, model, optimizer, tokens_per_step=self._tokens or 0,
                                **self._options)
         self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
         self._seen = state.num_input_tokens_seen

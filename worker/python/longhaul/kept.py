@@ -245,11 +245,23 @@ class KeptState:
     def _go_on_from(self, mark: _Mark) -> None:
         kept = self._read(self._files[mark], whole=True)
         groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": self._shared_out(kept), "param_groups": groups})
+        state = self._shared_out(kept)
+        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self._restore_masters(state)
         if self._files[mark] != self.path:  # a newer one that other ranks lack is nobody's
             os.replace(self._files[mark], self.path)
         _log.warning("longhaul: the optimizer goes on from %s, kept at %d tokens", self.path,
                      kept["credited"])
+
+    def _restore_masters(self, state: dict[int, typing.Any]) -> None:
+        """Masters stay fp32: torch's optimizers load a state with its parameter's type. Their
+        values come from the run."""
+        for i, p in enumerate(self._parameters()):
+            for name, value in state.get(i, {}).items():
+                loaded = self._optimizer.state[p].get(name)
+                if "master" in str(name) and getattr(loaded, "dtype", None) != \
+                        getattr(value, "dtype", None):
+                    self._optimizer.state[p][name] = value.to(loaded.device)
 
     def _shared_out(self, kept: _Document) -> dict[int, typing.Any]:
         """The state that was kept, with DTensors where there were some."""

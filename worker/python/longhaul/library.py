@@ -50,6 +50,7 @@ _FUNCTIONS = {
     "longhaul_cut_done": (c_int,),
     "longhaul_wait": (c_int, c_int),
     "longhaul_credited": (c_int, POINTER(c_uint64)),
+    "longhaul_schedule": (c_int, c_int),
     "longhaul_state": (c_int, POINTER(State)),
     "longhaul_text": (c_char_p,),
     "longhaul_lease": (c_int, POINTER(Unit)),

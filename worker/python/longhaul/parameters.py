@@ -15,6 +15,9 @@ if typing.TYPE_CHECKING:
     import torch
 
 _Value = typing.TypeVar("_Value")
+# Of an optimizer's fp32 copies: by the parameter; None, or nothing there: it has none.
+Masters = typing.Union[None, typing.Mapping[typing.Any, typing.Any],
+                       typing.Callable[[typing.Any], typing.Any]]
 
 
 def _bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
@@ -49,7 +52,7 @@ def read_manifest(path: str) -> dict[str, typing.Any]:
 def _refuse(what: str, way: str) -> typing.NoReturn:
     raise errors.UnsupportedError(
         f"{what}: a model under {way} can't be trained in a run yet: take fully_shard() over one "
-        "mesh of all ranks of this host (Shard(0)), or whole parameters (DistributedDataParallel, "
+        "mesh of all ranks (Shard(0)), or whole parameters (DistributedDataParallel, "
         "one rank)", errors.UnsupportedError.code)
 
 
@@ -85,35 +88,72 @@ def check_optimizer(optimizer: "torch.optim.Optimizer | None") -> None:
             "no boundary can be: leave overlap_with_ddp out", errors.UnsupportedError.code)
 
 
-def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None") -> None:
-    """Refuses an optimizer of other tensors than the model's parameters: fp32 masters of them, or
-    those of before fully_shard(). What other regions trained goes into the model, and its next
-    step would write over it."""
+def _kept_masters(optimizer: typing.Any) -> dict[int, "torch.Tensor"]:
+    """Masters that the optimizer itself has, by the parameter's id: apex keeps them in groups of
+    their own, Transformer Engine in the state."""
+    found = {}
+    groups = getattr(optimizer, "param_groups_master", None) or []
+    for group, theirs in zip(getattr(optimizer, "param_groups", []), groups):
+        for p, master in zip(group["params"], theirs["params"]):
+            found[id(p)] = master
+    for p, of in (getattr(optimizer, "state", None) or {}).items():
+        for name, value in of.items() if isinstance(of, dict) else ():
+            if "master" in str(name) and getattr(value, "ndim", 0):
+                found[id(p)] = value
+    return found
+
+
+def masters_of(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None",
+               given: Masters = None) -> dict[int, "torch.Tensor"]:
+    """The fp32 copies that an optimizer steps on in place of parameters, by the parameter's id.
+
+    `given` names them. Otherwise they are looked for where optimizers keep them: beside the
+    parameter (Megatron's `main_param`), in groups of their own, in the optimizer's state.
+    """
+    if optimizer is None:
+        return {}
+    named: typing.Callable[[typing.Any], typing.Any]
+    if given is not None:
+        named = given if callable(given) else given.get
+    else:
+        kept = _kept_masters(optimizer)
+
+        def named(p: typing.Any) -> typing.Any:
+            own = getattr(p, "main_param", None)
+            return kept.get(id(p)) if own is None else own
+    return {id(p): master for p in model.parameters()
+            if (master := named(p)) is not None and master is not p}
+
+
+def check_masters(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | None",
+                  masters: dict[int, "torch.Tensor"]) -> None:
+    """Refuses an optimizer of tensors that are neither the model's parameters nor known as masters
+    of them: those of before fully_shard(), say. What other regions trained would not reach them,
+    and its next step would write over it."""
     if optimizer is None:
         return
-    own = {id(p) for p in model.parameters()}
+    known = {id(p) for p in model.parameters()} | {id(m) for m in masters.values()}
     others = [p for group in optimizer.param_groups for p in group["params"]
-              if p.requires_grad and id(p) not in own]  # a layer-wise optimizer has a dummy
+              if p.requires_grad and id(p) not in known]  # a layer-wise optimizer has a dummy
     if others:
         raise errors.ModelError(
             f"{len(others)} tensors of the optimizer are no parameters of the model, the first of "
-            f"shape {tuple(others[0].shape)}: the optimizer has to step on the model's own, not on "
-            "masters of them, and is made after fully_shard()", errors.ModelError.code)
+            f"shape {tuple(others[0].shape)}: if they are fp32 masters, AsyncDiLoCo(masters=...) "
+            "says of which parameter; else make the optimizer of the model's own parameters, and "
+            "after fully_shard()", errors.ModelError.code)
 
 
-def check_state(optimizer: "torch.optim.Optimizer | None") -> bool:
-    """Before the first renewal: refuses an optimizer that keeps masters in its state (apex,
-    Transformer Engine), for the same reason. False: it has no state yet, so nobody can tell."""
-    state = getattr(optimizer, "state", None)
-    for of in (state or {}).values():
-        for name, value in of.items() if isinstance(of, dict) else ():
-            if "master" in str(name) and getattr(value, "ndim", 0):
-                raise errors.UnsupportedError(
-                    f"the optimizer keeps masters of the parameters ({name}), and its next step "
-                    "would write them over what other regions trained: leave its master weights "
-                    "out; what bf16 can't hold of other regions' work is kept in fp32 anyway",
-                    errors.UnsupportedError.code)
-    return optimizer is None or bool(state)
+def _check_master(name: str, parameter: "torch.nn.Parameter", master: "torch.Tensor") -> None:
+    import torch  # pylint: disable=import-outside-toplevel
+
+    mine = getattr(parameter, "placements", None)
+    theirs = getattr(master, "placements", None)
+    if master.dtype != torch.float32 or master.shape != parameter.shape or mine != theirs:
+        raise errors.UnsupportedError(
+            f"{name}: the optimizer's master of it is {master.dtype} of shape "
+            f"{tuple(master.shape)}, and the parameter's shape is {tuple(parameter.shape)}: fp32 "
+            "masters that are shared out as their parameters can be trained; leave the "
+            "optimizer's master weights out", errors.UnsupportedError.code)
 
 
 def of_run(model: "torch.nn.Module",
@@ -200,7 +240,7 @@ class Held(typing.NamedTuple):
     count: int
 
 
-def held(name: str, parameter: "torch.nn.Parameter") -> Held:
+def held(name: str, parameter: "torch.Tensor") -> Held:
     """The values of this rank: all, or the rows that FSDP2 (fully_shard) gave it."""
     data = parameter.detach()
     if not hasattr(data, "placements"):
@@ -225,17 +265,26 @@ def held(name: str, parameter: "torch.nn.Parameter") -> Held:
                 local.numel())
 
 
-def _place(name: str, parameter: "torch.nn.Parameter") -> tuple[typing.Any, ...]:
+def _place(name: str, parameter: "torch.Tensor") -> tuple[typing.Any, ...]:
     data = held(name, parameter).data
     return data.data_ptr(), data.dtype, data.device
 
 
 class Described(typing.NamedTuple):
-    """A parameter of the model, and where it lay when the client heard of it."""
+    """What the client reads and writes, and where it lay when the client heard of it: a parameter
+    of the model, or an fp32 master, of which the parameter is a copy."""
 
     name: str
-    parameter: "torch.nn.Parameter"
+    parameter: "torch.Tensor"
     place: tuple[typing.Any, ...]
+    copy: "torch.Tensor | None" = None
+
+
+def copy_masters(described: typing.Iterable[Described]) -> None:
+    """After the client wrote masters: the parameters are what their optimizer makes of them."""
+    for d in described:
+        if d.copy is not None:
+            d.copy.detach().copy_(d.parameter.detach())
 
 
 def check_places(described: typing.Iterable[Described]) -> None:
@@ -249,19 +298,22 @@ def check_places(described: typing.Iterable[Described]) -> None:
             errors.StateError.code)
 
 
-def describe(client: _client.Client, name: str,
-             parameter: "torch.nn.Parameter") -> Described:
-    """Describes one parameter of the model to the client, which keeps its memory until close()."""
+def describe(client: _client.Client, name: str, parameter: "torch.Tensor",
+             master: "torch.Tensor | None" = None) -> Described:
+    """Describes one parameter of the model, or its master, to the client, which keeps its memory
+    until close()."""
     import torch  # pylint: disable=import-outside-toplevel
 
+    if master is not None:
+        _check_master(name, parameter, master)
+        return describe(client, name, master)._replace(copy=parameter)
     mine = held(name, parameter)
     data = mine.data
     mesh = getattr(parameter, "device_mesh", None)
     if mesh is not None and mesh.size() != client.ranks:
         raise errors.UnsupportedError(
-            f"{name} is shared out over a mesh of {mesh.size()} ranks, and this host's worker has "
-            f"{client.ranks}: fully_shard() over all ranks of one host can be trained, ranks on "
-            "several hosts can't yet", errors.UnsupportedError.code)
+            f"{name} is shared out over a mesh of {mesh.size()} ranks, and {client.ranks} train "
+            "together: fully_shard() over all of them can be trained", errors.UnsupportedError.code)
     kinds = {torch.float32: _client.FP32, torch.bfloat16: _client.BF16}
     if data.dtype not in kinds or not data.is_contiguous() or math.prod(mine.shape) == 0:
         raise errors.UnsupportedError(

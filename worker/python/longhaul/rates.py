@@ -46,8 +46,9 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
             self._set(0)
 
     def step(self) -> None:
-        """Before or after each optimizer step. Costs one load."""
+        """Before or after each optimizer step. Costs a load and a store."""
         self._set(self._client.credited())
+        self._client.schedule(_client.Follows.RUN)
 
     def _set(self, credited: int) -> None:
         part = self._shape(credited, self._total)

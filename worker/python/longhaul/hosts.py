@@ -1,0 +1,302 @@
+"""Ranks on several hosts: one of them has the worker, and its ranks speak for all.
+
+The ranks of torchrun's first host are connected with the worker. Ranks of other hosts hear of what
+is due, give their rows and get them back, through a process group of gloo over all ranks:
+
+ 1. At each boundary all ranks agree on what is due. It is due on each of them, or on none.
+ 2. Replicas: the first host's ranks cut and renew theirs, as without other hosts; then rank 0's
+    parameters are the others'. Replicas that train alike have equal bits, so nothing is lost.
+ 3. Rows of FSDP2: each rank of the first host holds a copy of some ranks' rows, which lie one after
+    another. They are gathered before a cut or a renewal and given back after it.
+ 4. What one rank can't do ends all of them: its error is raised everywhere.
+"""
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+from . import client as _client
+from . import errors
+
+if typing.TYPE_CHECKING:
+    import torch
+
+_DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN)
+
+
+def spread(client: _client.Client) -> "_client.Client | Spread":
+    """The client itself where all ranks of the process group are this host's. Every rank calls it,
+    after init_process_group()."""
+    import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+
+    size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    far = isinstance(client, _client.FarClient)
+    if far and size != client.ranks:
+        raise errors.StateError("this host has no worker: torch.distributed.init_process_group() "
+                                "with the ranks of the host that has one comes first",
+                                errors.StateError.code)
+    return Spread(client) if far or size > client.ranks else client
+
+
+@dataclasses.dataclass
+class _Share:
+    """A parameter as this rank holds it, and as it describes it."""
+
+    name: str
+    shape: typing.Sequence[int]
+    dtype: int
+    data: "torch.Tensor"
+    given: dict[str, typing.Any]
+    first: int
+    count: int
+    all: list[tuple[int, int]]             # of each rank: first, count
+    staged: "torch.Tensor | None" = None   # rows of several ranks, of a rank of the first host
+
+    @property
+    def shared_out(self) -> bool:
+        return any(first or count for first, count in self.all)
+
+
+class Spread:
+    """A client for each rank of several hosts, of which the first has a worker."""
+
+    def __init__(self, client: _client.Client):
+        import torch.distributed as dist  # pylint: disable=import-outside-toplevel
+
+        self._dist = dist
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self._own = client
+        self._group = dist.new_group(backend="gloo")
+        mine = (isinstance(client, _client.FarClient), client.rank, client.ranks)
+        told = self._of_all(mine)
+        self._near = told[0][2]  # ranks of the first host
+        if any(told[r] != (False, r, self._near) for r in range(self._near)) or \
+                not all(far for far, _, _ in told[self._near:]):
+            raise errors.UnsupportedError(
+                f"{self.ranks} ranks of several hosts: those of torchrun's first host, and no "
+                "others, have LONGHAUL_SOCKET; or each host is a region of its own, with a process "
+                "group of its own", errors.UnsupportedError.code)
+        self._others = dist.new_group([0, *range(self._near, self.ranks)], backend="gloo")
+        self._shares: list[_Share] = []
+        self._described = self._gathered = self._ending = False
+
+    # ---- what ranks tell each other
+
+    @property
+    def _connected(self) -> bool:
+        return self.rank < self._near
+
+    def _of_all(self, mine: typing.Any) -> list[typing.Any]:
+        found: list[typing.Any] = [None] * self.ranks
+        self._dist.all_gather_object(found, mine, group=self._group)
+        return found
+
+    def _reduced(self, mine: typing.Sequence[int], largest: bool) -> list[int]:
+        import torch  # pylint: disable=import-outside-toplevel
+
+        numbers = torch.tensor(mine, dtype=torch.int64)
+        how = self._dist.ReduceOp.MAX if largest else self._dist.ReduceOp.SUM
+        self._dist.all_reduce(numbers, how, group=self._group)
+        return numbers.tolist()
+
+    def _together(self, call: typing.Callable[[], typing.Any]) -> list[typing.Any]:
+        """The call's results on the ranks of the first host; an error of any is raised on all."""
+        result, wrong = None, None
+        if self._connected:
+            try:
+                result = call()
+            except errors.LonghaulError as error:
+                wrong = error
+        found = self._of_all((result, wrong and (type(wrong), str(wrong), wrong.code)))
+        if wrong:
+            raise wrong
+        for rank, (_, error) in enumerate(found):
+            if error:
+                kind, text, code = error
+                raise kind(f"rank {rank}: {text}", code)
+        return [result for result, _ in found[:self._near]]
+
+    # ---- rows on their way
+
+    def _leader(self, rank: int) -> int:
+        return rank * self._near // self.ranks
+
+    def _pieces(self, share: _Share) -> typing.Iterator[tuple[int, int, "torch.Tensor | None"]]:
+        """Each rank that has rows, its leader, and, of the leader, where it staged them."""
+        at = 0
+        for rank, (_, count) in enumerate(share.all):
+            leader, place = self._leader(rank), None
+            if share.staged is not None and leader == self.rank:
+                place = share.staged[at:at + count]
+                at += count
+            if count:
+                yield rank, leader, place
+
+    @staticmethod
+    def _bytes(tensor: "torch.Tensor") -> "torch.Tensor":
+        import torch  # pylint: disable=import-outside-toplevel
+
+        return tensor.detach().reshape(-1).view(torch.uint8)
+
+    def _gather(self) -> None:
+        """Every rank goes through the rows in the same order: nobody waits for whom it keeps."""
+        for share in self._shares:
+            for rank, leader, place in self._pieces(share) if share.shared_out else ():
+                if place is not None and rank == self.rank:
+                    place.copy_(share.data.detach().reshape(-1))
+                elif place is not None:
+                    self._dist.recv(self._bytes(place), rank, group=self._group)
+                elif rank == self.rank:
+                    self._dist.send(self._bytes(share.data.cpu()), leader, group=self._group)
+
+    def _give_back(self) -> None:
+        for share in self._shares:
+            if not share.shared_out:
+                if self.rank == 0 or not self._connected:
+                    self._receive(share, lambda here: self._dist.broadcast(
+                        here, 0, group=self._others))
+                continue
+            for rank, leader, place in self._pieces(share):
+                if place is not None and rank == self.rank:
+                    share.data.detach().reshape(-1).copy_(place)
+                elif place is not None:
+                    self._dist.send(self._bytes(place), rank, group=self._group)
+                elif rank == self.rank:
+                    self._receive(share, lambda here, leader=leader: self._dist.recv(
+                        here, leader, group=self._group))
+
+    def _receive(self, share: _Share, call: typing.Callable[["torch.Tensor"], typing.Any]) -> None:
+        """gloo moves the host's memory."""
+        here = share.data.detach().cpu()  # itself, where it is the host's
+        call(self._bytes(here))
+        if self.rank and share.data.is_cuda:
+            share.data.detach().copy_(here)
+
+    # ---- the calls of a client
+
+    @property
+    def follows(self) -> bool:
+        """Of this rank's own client, which the loop's schedule has."""
+        return self._own.follows
+
+    def open(self) -> None:
+        """As a client's."""
+        self._own.open()
+        self._shares, self._described = [], False
+
+    def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int,
+                  first: int = 0, count: int = 0, owner: typing.Any = None,
+                  **given: typing.Any) -> None:
+        """As a client's; `owner` is the tensor itself."""
+        del data
+        self._shares.append(_Share(name, shape, dtype, owner, given, first, count, []))
+
+    def _describe(self) -> None:
+        told = self._of_all([(s.name, s.first, s.count) for s in self._shares])
+        if any([t[0] for t in one] != [t[0] for t in told[0]] for one in told):
+            raise errors.ModelError("ranks of several hosts train different parameters",
+                                    errors.ModelError.code)
+        for i, share in enumerate(self._shares):
+            share.all = [one[i][1:] for one in told]
+            if self._connected:
+                self._describe_one(share)
+        self._described = True
+
+    def _describe_one(self, share: _Share) -> None:
+        import torch  # pylint: disable=import-outside-toplevel
+
+        if not share.shared_out:
+            self._own.parameter(share.name, share.shape, share.data.data_ptr(), dtype=share.dtype,
+                                owner=share.data, **share.given)
+            return
+        block = [share.all[r] for r in range(self.ranks) if self._leader(r) == self.rank]
+        count = sum(c for _, c in block)
+        share.staged = torch.zeros(count, dtype=share.data.dtype)
+        self._own.parameter(share.name, share.shape, share.staged.data_ptr() if count else 0,
+                            dtype=share.dtype, first=block[0][0], count=count, owner=share.staged)
+
+    def connect(self, timeout_s: float = 60) -> None:
+        """As a client's."""
+        if not self._described:
+            self._describe()
+        self._ending = False
+        self._together(lambda: self._own.connect(timeout_s))
+
+    def start(self) -> None:
+        """As a client's."""
+        self._together(self._own.start)
+        self._own.told = self._together(self._own.now)[0]
+        self._give_back()
+
+    def close(self) -> None:
+        """As a client's, without the other ranks."""
+        self._own.close()
+
+    def boundary(self, step: int, tokens: int) -> _client.Due:
+        """As a client's. The worker hears of other hosts' tokens by rank 0."""
+        theirs, = self._reduced([0 if self._connected else tokens], largest=False)
+        due, wrong, clock = _client.Due(0), None, 0
+        try:
+            if self._connected:
+                due = self._own.boundary(step, tokens + theirs * (self.rank == 0))
+            if self.rank == 0:
+                clock = self._own.now()
+        except errors.LonghaulError as error:
+            wrong = error
+        how = 0 if not wrong else 1 if isinstance(wrong, errors.RestartError) else 2
+        *dues, worst, self._own.told = self._reduced(
+            [*(int(bool(due & d)) for d in _DUES), how, clock], largest=True)
+        if wrong:
+            raise wrong
+        if worst:
+            kind = errors.RestartError if worst == 1 else errors.StateError
+            raise kind("another rank can't go on, and says why", kind.code)
+        self._gathered = False
+        return _client.Due(sum(int(d) for d, is_due in zip(_DUES, dues) if is_due))
+
+    def renew(self) -> None:
+        """As a client's."""
+        self._gather()
+        self._gathered = True
+        self._together(self._own.renew)
+        self._give_back()
+
+    def cut(self) -> None:
+        """As a client's."""
+        if not self._gathered:
+            self._gather()
+        self._together(self._own.cut)
+
+    def wait(self, timeout_s: float = 1) -> bool:
+        """As a client's."""
+        return any(self._together(lambda: self._own.wait(timeout_s)))
+
+    def finish(self, timeout_s: float = 60) -> bool:
+        """As a client's."""
+        if not self._ending:  # afterwards corrections are added to what was gathered
+            self._ending = True
+            self._gather()
+        if not all(self._together(lambda: self._own.finish(timeout_s))):
+            return False
+        self._give_back()
+        return True
+
+    def credited(self) -> int:
+        """As rank 0 read it at the last boundary: equal on all ranks."""
+        return self._own.credited()
+
+    def schedule(self, follows: _client.Follows) -> None:
+        """As a client's."""
+        self._own.schedule(follows)
+
+    def state(self) -> _client.State:
+        """Of this rank's own client."""
+        return self._own.state()
+
+    def lease(self) -> _client.Unit | None:
+        """Ranks of other hosts are leased nothing: they share what the first host's are."""
+        return self._own.lease()
+
+    def trained(self, unit: int, upto: int) -> bool:
+        """As a client's, of the rank that the unit is leased to."""
+        return self._own.trained(unit, upto)
