@@ -476,8 +476,8 @@ static void tick(void *self)
 
 static void free_parts(struct wk_node *n)
 {
-    if (n->reduce) n->reduce->ops->close(n->reduce, n->done_ns != 0);
-    if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    bool free_again = !n->reduce || n->reduce->ops->close(n->reduce, n->done_ns != 0);
+    if (n->trainer && free_again) n->trainer->ops->destroy(n->trainer); // See reduce.h.
     wk_device_close(n->device);
     n->device = NULL;
     if (n->loader) wk_loader_close(n->loader);

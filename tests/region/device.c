@@ -156,6 +156,7 @@ void world_moments_start(struct process *p)
     p->held_step[0] = p->held_step[1] = WK_REGION_NO_STEP;
     p->whole = p->rank == 0;
     if (p->rank) return;
+    w->losing = w->untold = 0;
     memcpy(p->mirror, w->saved, sizeof p->mirror);
     memcpy(w->moment, w->saved, sizeof w->moment);
     memcpy(w->mirrored, w->saved, sizeof w->mirrored);
@@ -201,7 +202,8 @@ static void judge_cut(struct world *w, const struct wk_region_cut *cut)
             if (i % owners == wk_region_place(cut->was, rank))
                 w->believed[i] = holds ? w->moment[i] : w->mirrored[i];
     }
-    w->out.lost += wk_region_count(cut->was & ~cut->holders);
+    w->losing = cut->was & ~cut->holders;
+    w->out.lost += wk_region_count(w->losing);
     if (!cut->was) memcpy(w->believed, w->moment, sizeof w->believed);
 }
 
@@ -211,6 +213,8 @@ static void mirrored(struct world *w)
     struct process *p = &w->process[0];
     memcpy(w->moment, w->believed, sizeof w->moment);
     memcpy(w->mirrored, w->believed, sizeof w->mirrored);
+    w->untold |= w->losing;
+    w->losing = 0;
     if (memcmp(p->mirror, w->moment, sizeof p->mirror) != 0)
         world_wrong(w, "the leader's moments after step %" PRIu64 " are no right ones", p->step);
     p->whole = true;

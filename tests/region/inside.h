@@ -102,6 +102,9 @@ struct world {
     // Moments as they should be: after the step that is counted; as the mirror has them; once those
     // that the leader believes in are dealt; as its last cut saved the mirror.
     uint64_t moment[CELLS], mirrored[CELLS], believed[CELLS], saved[CELLS];
+    // Owners whose moments the leader believes to be lost; those whose moments are now the
+    // mirror's, which nobody was told yet.
+    uint64_t losing, untold;
     bool wanting, storm;
     uint32_t other;    // rank with another NCCL, or that sums as another type or in other
                        // buckets; 0: none

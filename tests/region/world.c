@@ -16,7 +16,8 @@
 // else; 4. CALM
 // after the last fault all ranks are members of one epoch and steps are
 // counted; 5. when no step is wanted any more all hold truth[s] of one s, and moments after it;
-// 6. nobody's moments are given up who has them.
+// 6. nobody's moments are given up who has them; 7. before the next step the leader says whose were
+// lost, once.
 #include "tests/region/inside.h"
 
 #include <inttypes.h>
@@ -116,6 +117,11 @@ static void stepped(void *arg, uint64_t step)
         world_wrong(w, "step %" PRIu64 " is counted after step %" PRIu64, step, w->counted);
     else if (step >= STEPS_MAX || p->param != w->truth[step])
         world_wrong(w, "the leader's parameters after step %" PRIu64 " are no right ones", step);
+    if (w->untold)
+        world_wrong(w,
+                    "moments of ranks %" PRIx64 " were lost before step %" PRIu64
+                    ", and nobody was told",
+                    w->untold, step);
     w->counted = step;
     w->out.steps++;
     bool alone = !p->owners;
@@ -147,6 +153,18 @@ static void ended(void *arg, lh_err err, const char *text)
     if (p->refused && !(other && named)) world_wrong(w, "rank %u is refused: %s", p->rank, text);
 }
 
+static void moments_lost(void *arg, uint64_t ranks)
+{
+    struct process *p = arg;
+    struct world *w = p->world;
+    world_say(w, "rank %u: moments of %" PRIx64 " are lost", p->rank, ranks);
+    if (p->rank || ranks != w->untold)
+        world_wrong(w, "rank %u says that moments of ranks %" PRIx64 " are lost, not of %" PRIx64,
+                    p->rank, ranks, w->untold);
+    w->untold = 0;
+    w->out.told++;
+}
+
 static void changed(void *arg, uint64_t members)
 {
     struct process *p = arg;
@@ -156,7 +174,7 @@ static void changed(void *arg, uint64_t members)
 static void start(struct process *p)
 {
     static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_hooks hooks = {stepped, changed, NULL, ended};
+    static const struct wk_region_hooks hooks = {stepped, changed, NULL, moments_lost, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
     p->step = p->rank ? world_below(w, 4) : w->cut; // a member's are worth nothing

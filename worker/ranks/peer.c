@@ -197,6 +197,5 @@ void wk_peer_close(struct wk_peer *p)
 void wk_peer_stop(struct wk_peer *p)
 {
     if (!p) return;
-    wk_peers_stop(p->peers, false);
-    free_peer(p);
+    if (wk_peers_stop(p->peers, false)) free_peer(p); // See peers.h.
 }

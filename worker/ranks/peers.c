@@ -25,11 +25,11 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
-    struct wk_zero *zero;      // NULL: the optimizer is replicated
-    struct wk_region_cut cut;  // the last one of moments that were not all in the mirror
-    struct wk_peers_lost lost; // leader: by that cut, not told yet
-    uint64_t step;             // leader: steps that are counted
-    pthread_mutex_t lock;      // guards what follows
+    struct wk_zero *zero;     // NULL: the optimizer is replicated
+    struct wk_region_cut cut; // the last one of moments that were not all in the mirror
+    uint64_t mirrored;        // the step that the mirror was of, at that cut
+    uint64_t step;            // leader: steps that are counted
+    pthread_mutex_t lock;     // guards what follows
     pthread_cond_t come;
     bool wanted, changed; // leader: a step that the thread has not taken yet
     uint64_t number;
@@ -137,12 +137,9 @@ static lh_err apply(void *arg)
 static void cut(void *arg, const struct wk_region_cut *is)
 {
     struct wk_peers *p = arg;
-    uint64_t lost = p->conf.rank ? 0 : is->was & ~is->holders;
-    // The mirror may be whole because an epoch that never stood collected into it: what that one
-    // found lost is still to be told.
     if (is->was) {
         p->cut = *is;
-        p->lost = (struct wk_peers_lost){.ranks = lost, .step = p->zero->mirrored};
+        p->mirrored = p->zero->mirrored;
     }
     wk_zero_cut(p->zero, is);
 }
@@ -173,26 +170,22 @@ static void stepped(void *arg, uint64_t step)
     pthread_mutex_unlock(&p->lock);
 }
 
-// An epoch stands: the moments that were lost with their owners are the mirror's from here on.
-static void tell_lost(struct wk_peers *p)
+static void moments_lost(void *arg, uint64_t ranks)
 {
-    uint64_t lost = p->lost.ranks;
-    p->lost.ranks = 0;
-    if (!lost) return;
+    struct wk_peers *p = arg;
     lh_logf(p->conf.log, LH_WARN, "moments.lost",
             "%u of %u parts of the optimizer's moments went with their ranks, the first of them "
             "rank %d; they are taken from step %llu or later, the region is at step %llu",
-            wk_region_count(lost), wk_region_count(p->cut.was), __builtin_ctzll(lost),
-            (unsigned long long)p->lost.step, (unsigned long long)p->cut.step);
+            wk_region_count(ranks), wk_region_count(p->cut.was), __builtin_ctzll(ranks),
+            (unsigned long long)p->mirrored, (unsigned long long)p->cut.step);
     pthread_mutex_lock(&p->lock);
-    p->status.lost = (struct wk_peers_lost){p->status.lost.times + 1, lost, p->lost.step};
+    p->status.lost = (struct wk_peers_lost){p->status.lost.times + 1, ranks, p->mirrored};
     pthread_mutex_unlock(&p->lock);
 }
 
 static void changed(void *arg, uint64_t members)
 {
     struct wk_peers *p = arg;
-    if (members) tell_lost(p);
     pthread_mutex_lock(&p->lock);
     if (members) p->status.members = members;
     p->status.epochs += members != 0;
@@ -302,7 +295,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
     static const struct wk_region_work_ops work = {compute, final,        computed,          apply,
                                                    step_of, digest_state, digest_parameters, cut,
                                                    moments, whole};
-    static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
+    static const struct wk_region_hooks hooks = {stepped, changed, failed, moments_lost, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
     return (struct wk_region_conf){
@@ -336,18 +329,25 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
     };
 }
 
-static void free_peers(struct wk_peers *p)
+// False: the communicator's thread does not end. What it may touch is leaked on purpose: its own
+// struct, the sharded optimizer, and the bell, whose number would soon be another file's.
+static bool free_peers(struct wk_peers *p)
 {
     wk_wire_close(p->channel);
-    wk_comm_destroy(p->conf.comm);
+    bool gone = wk_comm_destroy(p->conf.comm);
+    if (!gone)
+        lh_logf(p->conf.log, LH_ERROR, "region.hangs",
+                "the communicator's thread does not end: its abort hangs; its memory is kept until "
+                "this process ends");
     wk_region_destroy(p->region);
-    wk_zero_destroy(p->zero);
+    if (gone) wk_zero_destroy(p->zero);
     lh_buf_free(&p->wish);
     lh_buf_free(&p->payload);
-    if (p->bell >= 0) close(p->bell);
+    if (gone && p->bell >= 0) close(p->bell);
     pthread_cond_destroy(&p->come);
     pthread_mutex_destroy(&p->lock);
     free(p);
+    return gone;
 }
 
 static LH_MUST lh_err make(struct wk_peers *p)
@@ -408,16 +408,16 @@ lh_err wk_peers_start(const struct wk_peers_conf *conf, struct wk_peers **out)
     return err;
 }
 
-void wk_peers_stop(struct wk_peers *p, bool over)
+bool wk_peers_stop(struct wk_peers *p, bool over)
 {
-    if (!p) return;
+    if (!p) return true;
     pthread_mutex_lock(&p->lock);
     p->quit = true;
     p->over = over;
     pthread_mutex_unlock(&p->lock);
     ring(p);
     pthread_join(p->thread, NULL);
-    free_peers(p);
+    return free_peers(p);
 }
 
 void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)

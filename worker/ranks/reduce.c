@@ -53,10 +53,11 @@ static void leave(struct wk_reduce *r)
     (void)r;
 }
 
-static void close_none(struct wk_reduce *r, bool done)
+static bool close_none(struct wk_reduce *r, bool done)
 {
     (void)r;
     (void)done;
+    return true;
 }
 
 struct wk_reduce *wk_reduce_none(void)

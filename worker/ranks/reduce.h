@@ -120,8 +120,9 @@ struct wk_reduce_ops {
     // is trained any more.
     void (*leave)(struct wk_reduce *r);
     // Loop thread, the compute lane at rest, before the trainer's arrays are freed. `done`: the run
-    // is over, the other ranks may end.
-    void (*close)(struct wk_reduce *r, bool done);
+    // is over, the other ranks may end. False: a thread that does not end still has the arrays;
+    // they must stay as they are until the process ends.
+    bool (*close)(struct wk_reduce *r, bool done);
 };
 struct wk_reduce {
     const struct wk_reduce_ops *ops;

@@ -132,13 +132,14 @@ static void leave(struct wk_reduce *r)
     if (leader_of(r)->peers) wk_peers_leave(leader_of(r)->peers);
 }
 
-static void close_leader(struct wk_reduce *r, bool done)
+static bool close_leader(struct wk_reduce *r, bool done)
 {
     struct leader *l = leader_of(r);
-    wk_peers_stop(l->peers, done);
+    bool gone = wk_peers_stop(l->peers, done);
     wk_comm_destroy(l->conf.peers.comm); // It is there when bind() never came.
     lh_buf_free(&l->payload);
     free(l);
+    return gone;
 }
 
 void wk_reduce_peers_status(struct wk_reduce *r, struct wk_peers_status *out)

@@ -306,7 +306,7 @@ static void leave(struct wk_reduce *r)
     (void)r; // it waits for as long as it has patience
 }
 
-static void close_leader(struct wk_reduce *r, bool done)
+static bool close_leader(struct wk_reduce *r, bool done)
 {
     struct leader *l = leader_of(r);
     if (done) atomic_store(&l->g->over, 1);
@@ -315,6 +315,7 @@ static void close_leader(struct wk_reduce *r, bool done)
     munmap(l->g, gradient_at(&l->conf, l->conf.ranks));
     shm_unlink(l->conf.name);
     free(l);
+    return true;
 }
 
 static const struct wk_reduce_ops ops = {"shm", parameters, bind,  deal,  gather,

@@ -118,10 +118,14 @@ struct wk_region_work_ops {
     bool (*whole)(void *arg); // leader: it has all moments, after the step that it holds
 };
 
-struct wk_region_hooks {                                    // each may be NULL
-    void (*stepped)(void *arg, uint64_t step);              // leader: applied and counted
-    void (*changed)(void *arg, uint64_t members);           // an epoch stands; 0: none does
-    void (*failed)(void *arg, const char *cause);           // leader: an epoch did
+struct wk_region_hooks {                          // each may be NULL
+    void (*stepped)(void *arg, uint64_t step);    // leader: applied and counted
+    void (*changed)(void *arg, uint64_t members); // an epoch stands; 0: none does
+    void (*failed)(void *arg, const char *cause); // leader: an epoch did
+    // Leader, before `changed`: an epoch stands, and the moments of these owners are the mirror's
+    // from here on, since they went with them. Once for each loss, whatever epochs broke in
+    // between.
+    void (*moments_lost)(void *arg, uint64_t ranks);
     void (*ended)(void *arg, lh_err err, const char *text); // once
 };
 

@@ -30,6 +30,7 @@ struct wk_region {
     // Sharded. Leader: the epoch and members that moments are cut by; 0: it has all. Member: the
     // epoch that its own are.
     uint64_t cut_epoch, cut_members;
+    uint64_t lost;             // Leader: owners whose moments are lost, by `cut`; not told yet.
     bool step_share;           // the parameters are, before the step that is wanted
     bool stepping;             // SHARE belongs to a step, not to the epoch
     bool comm;                 // a communicator is, or is being made or aborted

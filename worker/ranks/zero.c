@@ -174,7 +174,7 @@ static void unpack(struct wk_zero *z)
     }
 }
 
-void wk_zero_update(struct wk_zero *z)
+lh_err wk_zero_update(struct wk_zero *z, const atomic_bool *stop)
 {
     const struct wk_zero_moments *old = &z->held[z->now];
     struct wk_zero_moments *new = &z->held[!z->now];
@@ -186,6 +186,7 @@ void wk_zero_update(struct wk_zero *z)
     for (uint64_t i = 0; !z->bad && i < wk_zero_buckets(z); i++) {
         struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
         uint64_t from, n = wk_zero_slice(&b, z->place, &from);
+        if (atomic_load(stop)) return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
         size_t bytes = n * sizeof *gradient;
         const struct wk_update_arrays a = {gradient + from, new->m + at, new->v + at, z->stage,
                                            NULL};
@@ -197,6 +198,7 @@ void wk_zero_update(struct wk_zero *z)
         at += n;
     }
     if (!z->bad) new->step = old->step + 1;
+    return LH_OK;
 }
 
 lh_err wk_zero_commit(struct wk_zero *z)

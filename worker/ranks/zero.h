@@ -11,13 +11,16 @@
 // was cut off is forgotten, one that the leader has counted is taken, and one that it has not is
 // taken back, by which of both moments are believed: wk_zero_cut() says.
 //
-// Rank 0 has whole moments besides, the mirror. All owners' are collected into it before every
-// WK_ZERO_COLLECT_STEPS-th step, and whenever a communicator is made, before they are dealt anew.
+// Rank 0 has whole moments besides, the mirror. All owners' are collected into it after every
+// WK_ZERO_COLLECT_STEPS-th step, as the next one begins, and whenever a communicator is made,
+// before they are dealt anew.
 // What a lost rank owned is taken from there.
 //
 // Threads: one at a time has it; the communicator's while an operation is under way.
 #ifndef WK_ZERO_H
 #define WK_ZERO_H
+
+#include <stdatomic.h>
 
 #include "worker/ranks/reduce.h"
 #include "worker/ranks/region.h"
@@ -80,7 +83,10 @@ void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update);
 LH_MUST lh_err wk_zero_deal(struct wk_zero *z);
 // Once the own slices' sums are there: their squares, at packed[place].
 void wk_zero_squares(struct wk_zero *z);
-// Once all owners' squares are: the own slices' new values, in the gradient's place.
-void wk_zero_update(struct wk_zero *z);
+// Once all owners' squares are: the own slices' new values, in the gradient's place. It looks at
+// `stop` before each bucket, because a large rank's update takes longer than an abort may: once it
+// is raised, LH_ERR_CANCELLED, and the step is forgotten. A gradient that is not finite is told by
+// wk_zero_commit().
+LH_MUST lh_err wk_zero_update(struct wk_zero *z, const atomic_bool *stop);
 
 #endif

@@ -235,18 +235,22 @@ struct wk_comm_counts wk_comm_counts(struct wk_comm *c)
     return counts;
 }
 
-void wk_comm_destroy(struct wk_comm *c)
+bool wk_comm_destroy(struct wk_comm *c)
 {
-    if (!c) return;
+    if (!c) return true;
     atomic_store(&c->stop, true);
     ring(c->bell);
     order(c, WK_COMM_QUIT);
     struct pollfd p = {c->gone, POLLIN, 0};
-    if (poll(&p, 1, WK_COMM_LEAVE_MS) < 1) return;
+    int n, within_ms = c->leave_ms ? c->leave_ms : WK_COMM_LEAVE_MS;
+    do n = poll(&p, 1, within_ms);
+    while (n < 0 && errno == EINTR);
+    if (n < 1) return false;
     pthread_join(c->thread, NULL);
     pthread_mutex_destroy(&c->lock);
     close_bells(c);
     c->ops->destroy(c);
+    return true;
 }
 
 // ---------------------------------------------------------------- the region's table

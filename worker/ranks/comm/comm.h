@@ -83,6 +83,7 @@ struct wk_comm { // first in an implementation's struct
     int wake;         // an eventfd: there is an order
     int gone;         // an eventfd: the thread ends
     int told;         // an eventfd of the region's: rung when an operation is over; -1: none
+    int leave_ms;     // Patience of wk_comm_destroy(), of the implementation; 0: WK_COMM_LEAVE_MS
     pthread_t thread;
     pthread_mutex_t lock; // guards what follows
     enum wk_comm_order order;
@@ -104,9 +105,11 @@ LH_MUST lh_err wk_comm_start(struct wk_comm *c);
 // Names the arrays that the operations work on, before the first of them.
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told);
 struct wk_comm_counts wk_comm_counts(struct wk_comm *c); // any thread
-// Ends the thread, whatever it does, and frees `c`. One that does not end within WK_COMM_LEAVE_MS,
-// because an abort hangs, keeps its memory: the process ends. NULL is allowed.
-void wk_comm_destroy(struct wk_comm *c);
+// Ends the thread, whatever it does, and frees `c`. False: the thread did not end within leave_ms,
+// because an abort hangs. It may still use `c`, all that `c->arrays` names, and `c->told`: none of
+// that may be freed or closed as long as the process lives. NULL is allowed, and is true. Who has
+// begun nothing yet need not ask: then the thread ends at once.
+bool wk_comm_destroy(struct wk_comm *c);
 // The table for struct wk_region_conf; its argument is the communicator.
 extern const struct wk_region_comm_ops wk_comm_region;
 

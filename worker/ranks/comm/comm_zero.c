@@ -148,6 +148,6 @@ lh_err wk_comm_zero_step(struct wk_comm *c)
     }
     wk_zero_squares(z);
     LH_TRY(gather_squares(c));
-    wk_zero_update(z);
+    LH_TRY(wk_zero_update(z, &c->stop));
     return z->bad ? LH_OK : gather_parameters(c);
 }

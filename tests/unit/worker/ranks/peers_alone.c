@@ -1,5 +1,6 @@
 // A leader whose ranks have not come takes its steps alone, while strangers keep its thread awake:
-// a step that the thread took at once was held for one too large, and the worker ended.
+// a step that the thread took at once was held for one too large, and the worker ended. And one
+// whose communicator's abort hangs: what its thread may still use was freed.
 // labels: tsan
 #include "worker/ranks/peers.h"
 
@@ -8,7 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/env/env.h"
 #include "worker/ranks/comm/comm_tcp.h"
 
@@ -105,8 +109,74 @@ static void every_step_is_taken(void **state)
     lh_env_real_destroy(env);
 }
 
+// ---------------------------------------------------------------- an abort that hangs
+
+struct stuck {
+    struct wk_comm base; // first
+    sem_t begun, goes_on;
+    int told; // What fcntl() says of the region's bell once it goes on.
+};
+
+static uint32_t version(struct wk_comm *c)
+{
+    (void)c;
+    return 1;
+}
+
+// Then it uses what it was given.
+static void hang(struct wk_comm *c)
+{
+    struct stuck *s = (struct stuck *)c;
+    sem_post(&s->begun);
+    while (sem_wait(&s->goes_on)) continue;
+    s->told = fcntl(c->told, F_GETFD);
+    c->arrays.sum[0] = 1;
+    c->arrays.zero->stage[0] = 1;
+    c->arrays.zero->squares[0] = 1;
+}
+
+static void nothing(struct wk_comm *c)
+{
+    (void)c;
+}
+
+static void an_abort_that_hangs_keeps_its_memory(void **state)
+{
+    static const struct wk_comm_ops ops = {
+        .name = "stuck", .version = version, .end = hang, .destroy = nothing};
+    static struct wk_param tensor = {.name = "a", .role = WK_MATRIX, .len = VALUES};
+    static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
+    struct stuck s = {.base = {.ops = &ops, .leave_ms = 20}, .told = -1};
+    struct arrays a = {0};
+    struct wk_peers *p;
+    struct wk_peers_conf conf = {.address = "", .ranks = 2, .sharded = true, .comm = &s.base};
+    (void)state;
+    assert_int_equal(lh_env_real_create(&conf.env), LH_OK);
+    sem_init(&s.begun, 0, 0);
+    sem_init(&s.goes_on, 0, 0);
+    conf.state = (struct wk_reduce_state){a.value, a.m, a.v, a.gradient, VALUES, &a.steps, &params};
+    snprintf(conf.name, sizeof conf.name, "/longhaul-stuck-%d", (int)getpid());
+    assert_int_equal(wk_comm_start(&s.base), LH_OK);
+    assert_int_equal(wk_peers_start(&conf, &p), LH_OK);
+    assert_false(wk_peers_stop(p, false));
+    while (sem_wait(&s.begun)) continue;
+    sem_post(&s.goes_on);
+    assert_int_equal(pthread_join(s.base.thread, NULL), 0);
+    assert_true(s.told >= 0);
+    assert_true(a.gradient[0] == 1);
+    // The process ends here; a test tidies up.
+    int left[] = {s.base.told, s.base.bell, s.base.wake, s.base.gone};
+    for (size_t i = 0; i < LH_COUNT(left); i++) assert_int_equal(close(left[i]), 0);
+    wk_zero_destroy(s.base.arrays.zero);
+    pthread_mutex_destroy(&s.base.lock);
+    sem_destroy(&s.begun);
+    sem_destroy(&s.goes_on);
+    lh_env_real_destroy(conf.env);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_is_taken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_step_is_taken),
+                                       cmocka_unit_test(an_abort_that_hangs_keeps_its_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

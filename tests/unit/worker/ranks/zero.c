@@ -1,6 +1,6 @@
 // A sharded optimizer without a communicator: places of one process, whose slices are put together
 // by hand, come to one optimizer's bits; a step that was cut off is taken, or taken back, as the
-// cut says.
+// cut says; an update that is aborted ends before its next bucket.
 #include "worker/ranks/zero.h"
 
 #include <math.h>
@@ -23,6 +23,8 @@ static struct wk_param tensors[TENSORS] = {
     {.name = "d", .role = WK_NORM, .offset = 8507, .len = VALUES - 8507},
 };
 static const struct wk_params params = {.at = tensors, .count = TENSORS, .values = VALUES};
+
+static atomic_bool goes_on; // What an update looks at: false.
 
 struct place {
     float value[VALUES], gradient[VALUES + WK_FIGURES], m[VALUES], v[VALUES];
@@ -103,7 +105,8 @@ static void make_step(struct place *p, uint64_t step)
             memcpy(p[k].zero->packed + o * each, p[o].zero->packed + o * each,
                    each * sizeof(double));
         }
-    for (uint32_t k = 0; k < RANKS; k++) wk_zero_update(p[k].zero);
+    for (uint32_t k = 0; k < RANKS; k++)
+        assert_int_equal(wk_zero_update(p[k].zero, &goes_on), LH_OK);
 }
 
 static void gather(struct place *p)
@@ -262,13 +265,33 @@ static void a_gradient_that_is_not_finite_is_nobodys_step(void **state)
     make_step(p, 1);
     for (uint32_t k = 0; k < RANKS; k++) {
         p[k].zero->packed[3] = INFINITY;
-        wk_zero_update(p[k].zero);
+        assert_int_equal(wk_zero_update(p[k].zero, &goes_on), LH_OK);
         assert_int_equal(wk_zero_commit(p[k].zero), LH_ERR_NON_FINITE);
         assert_memory_equal(p[k].value, one->value, sizeof one->value);
         assert_true(p[k].zero->held[p[k].zero->now].step == 0);
     }
     close_places(p);
     free(one);
+}
+
+// Its communicator is aborted: the update leaves at once, and what it has made counts for nothing.
+static void an_update_that_is_aborted_is_nobodys_step(void **state)
+{
+    static float before[VALUES + WK_FIGURES];
+    static atomic_bool stop = true;
+    uint64_t held[2];
+    (void)state;
+    struct place *p = open_places(1024);
+    make_step(p, 1);
+    gather(p);
+    for (uint32_t k = 0; k < RANKS; k++) assert_int_equal(wk_zero_commit(p[k].zero), LH_OK);
+    make_step(p, 2);
+    memcpy(before, p->gradient, sizeof before);
+    assert_int_equal(wk_zero_update(p->zero, &stop), LH_ERR_CANCELLED);
+    assert_memory_equal(p->gradient, before, sizeof before);
+    wk_zero_steps(p->zero, held);
+    assert_true(held[0] == 1 && held[1] == WK_REGION_NO_STEP);
+    close_places(p);
 }
 
 int main(void)
@@ -279,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_step_that_was_cut_off_is_taken_or_taken_back),
         cmocka_unit_test(a_leader_alone_takes_its_own_over),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_nobodys_step),
+        cmocka_unit_test(an_update_that_is_aborted_is_nobodys_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // A sharded optimizer's moments on their way as an epoch begins, over made-up operations: a rank
-// gives its own up only once rank 0 has them.
+// gives its own up only once rank 0 has them. And a step that is aborted after its sums.
 #include "worker/ranks/comm/comm_zero.h"
 
 #include <setjmp.h>
@@ -18,13 +18,15 @@ static const struct wk_params params = {.at = &tensor, .count = 1, .values = VAL
 static struct {
     unsigned gathers;
     bool fails; // A share() after a gather() does.
+    bool stops; // The abort comes with a gather().
 } made;
 
 // The other rank gives nothing.
 static lh_err gather(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
 {
-    (void)c, (void)data, (void)bytes, (void)each, (void)last;
+    (void)data, (void)bytes, (void)each, (void)last;
     made.gathers++;
+    if (made.stops) atomic_store(&c->stop, true);
     return LH_OK;
 }
 
@@ -72,8 +74,38 @@ static void moments_stay_until_rank_0_has_them(void **state)
     wk_zero_destroy(z);
 }
 
+// The abort comes when all squares are there: nothing is updated, however long that would take.
+static void an_aborted_step_updates_nothing(void **state)
+{
+    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
+    static float value[VALUES], gradient[VALUES + WK_FIGURES];
+    const struct wk_region_cut first = {.members = 3};
+    const struct wk_update update = {.rate = 1, .beta1 = 0.9, .beta2 = 0.9, .eps = 1, .step = 1};
+    uint64_t steps = 0, held[2];
+    const struct wk_reduce_state s = {
+        .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
+    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
+    (void)state;
+    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    struct wk_zero *z = c.arrays.zero;
+    wk_zero_cut(z, &first);
+    assert_int_equal(wk_zero_deal(z), LH_OK);
+    z->held[0].step = 0;
+    for (uint64_t i = 0; i < VALUES; i++) gradient[i] = 2;
+    wk_zero_prepare(z, &update);
+    memset(&made, 0, sizeof made);
+    made.stops = true;
+    assert_int_equal(wk_comm_zero_step(&c), LH_ERR_CANCELLED);
+    assert_int_equal(made.gathers, 1);
+    for (uint64_t i = 0; i < VALUES; i++) assert_true(gradient[i] == 2);
+    wk_zero_steps(z, held);
+    assert_true(held[0] == 0 && held[1] == WK_REGION_NO_STEP);
+    wk_zero_destroy(z);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(moments_stay_until_rank_0_has_them)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(moments_stay_until_rank_0_has_them),
+                                       cmocka_unit_test(an_aborted_step_updates_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
