@@ -283,6 +283,7 @@ static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
         .products = s->gpu.products,
         .index = s->gpu.device < 0 ? 0 : (int)s->gpu.device,
         .precision = (enum wk_precision)s->trainer.precision,
+        .norms = s->trainer.norms_rounds > 0,
         .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
     };
     if (s->ranks.count > 1)
@@ -298,8 +299,11 @@ static LH_MUST lh_err open_device(struct wk_node *n, const struct wk_shape *shap
     if (kind == WK_BACKEND_CPU) return LH_OK;
     lh_err err = try_device(n, shape);
     if (!err) {
-        lh_logf(n->program->log, LH_INFO, "trainer.cuda", "trains on %s, %llu MiB of it",
-                wk_device_name(n->device), (unsigned long long)(wk_device_bytes(n->device) >> 20));
+        struct wk_device_budget budget = wk_device_budget(n->device);
+        char text[256];
+        wk_device_budget_text(&budget, text, sizeof text);
+        lh_logf(n->program->log, LH_INFO, "trainer.cuda", "trains on %s; %s",
+                wk_device_name(n->device), text);
         return LH_OK;
     }
     if (err != LH_ERR_UNSUPPORTED) return err;

@@ -7,6 +7,7 @@
 //   driver   its devices() fails: no driver
 //   none     the driver sees no device
 //   memory   the device has none
+//   tight    a MiB of its memory is free, it says, and it gives none
 //   later    the third shard's encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
@@ -57,6 +58,13 @@ static int no_memory(void **device, size_t bytes)
     (void)bytes;
     *device = NULL;
     return NO_MEMORY;
+}
+
+static int tight(int index, struct lk_gpu_device *out)
+{
+    int err = real->device(index, out);
+    out->free_bytes = 1 << 20;
+    return err;
 }
 
 static int use(int index)
@@ -145,7 +153,8 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     table.devices = devices;
     table.error_text = error_text;
     table.versions = versions;
-    if (!strcmp(how, "memory")) memory.alloc = no_memory;
+    if (!strcmp(how, "memory") || !strcmp(how, "tight")) memory.alloc = no_memory;
+    if (!strcmp(how, "tight")) table.device = tight;
     if (!strcmp(how, "second")) table.use = use;
     if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
     if (!strcmp(how, "later")) kernels.encode = encode;

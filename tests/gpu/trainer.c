@@ -29,7 +29,12 @@ static struct wk_device *device_of(const struct fixture *f, enum wk_precision pr
     const struct wk_device_conf conf = device_conf(f, precision);
     lh_err err = wk_device_open(&conf, &d);
     if (err) fail_msg("%s", lh_err_text(err));
-    assert_true(wk_device_bytes(d) > 4 * f->manifest.values * sizeof(float));
+    // The budget is what was taken.
+    struct wk_device_budget b = wk_device_budget(d);
+    assert_int_equal(b.values, f->manifest.values);
+    assert_true(b.state >= 4 * b.values * sizeof(float) && b.need.work > 0 && !b.norms);
+    assert_int_equal(b.need.half, precision == WK_PRECISION_BF16 ? 2 * b.values : 0);
+    assert_int_equal(b.state + b.need.half + b.need.work, wk_device_bytes(d));
     return d;
 }
 
@@ -212,6 +217,26 @@ static void refused(const struct wk_device_conf *conf, const char *why)
     assert_null(d);
 }
 
+// Bytes a parameter, and what they are for.
+static void a_budget_is_one_line(void **state)
+{
+    struct wk_device_budget b = {.values = 1000,
+                                 .state = 16000,
+                                 .norms = 4000,
+                                 .need = {.half = 2000, .work = 3500},
+                                 .left = 5 << 20};
+    char text[256];
+    (void)state;
+    wk_device_budget_text(&b, text, sizeof text);
+    assert_string_equal(text, "25.5 bytes a parameter (parameters, gradient, moments 16.0, their "
+                              "bf16 copy 2.0, norms 4.0, activations and scratch 3.5), 1 MiB of 5 "
+                              "free");
+    b.norms = b.need.half = 0;
+    wk_device_budget_text(&b, text, sizeof text);
+    assert_string_equal(text, "19.5 bytes a parameter (parameters, gradient, moments 16.0, "
+                              "activations and scratch 3.5), 1 MiB of 5 free");
+}
+
 static void whoever_cannot_says_why(void **state)
 {
     struct fixture *f = *state;
@@ -229,6 +254,8 @@ static void whoever_cannot_says_why(void **state)
     refused(&conf, "this machine has no NVIDIA driver");
     setenv("LH_FAKE_PLUGIN", "memory", 1);
     refused(&conf, "parameters with gradient and moments on an emulated device: ");
+    setenv("LH_FAKE_PLUGIN", "tight", 1);
+    refused(&conf, " parameters do not fit on an emulated device: ");
     setenv("LH_FAKE_PLUGIN", "layers", 1);
     refused(&conf, "the gradient of a made-up model is ");
     for (int precision = WK_PRECISION_FP32; precision <= WK_PRECISION_BF16; precision++) {
@@ -292,6 +319,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(norms_agree, setup, teardown),
         cmocka_unit_test_setup_teardown(renewals_have_the_same_bits, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_learns_too, setup, teardown),
+        cmocka_unit_test(a_budget_is_one_line),
         cmocka_unit_test_setup_teardown(whoever_cannot_says_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_device_that_fails, setup, teardown),
     };

@@ -103,7 +103,8 @@ def losses(build, plugin, products):
             check(trainer["backend"] == ("cpu" if name == "cpu" else "cuda"), f"{trainer}")
             check(trainer["why"] == "" and (name == "cpu" or name in trainer["device"]),
                   f"{trainer}")
-            check(name == "cpu" or worker.says("trainer.cuda", "trains on "), worker.tail())
+            check(name == "cpu" or worker.says("trainer.cuda", " bytes a parameter ("),
+                  worker.tail())
             found[name] = worker.last("loss")
     check(found["cpu"] < 5.5, f"the CPU learned nothing: {found}")
     for name, loss in found.items():

@@ -30,6 +30,7 @@ struct wk_device {
     struct wk_gpu_passes *passes;
     struct wk_params params;
     uint64_t pieces, bytes;
+    struct wk_device_budget budget;
     float *value, *gradient, *m, *v; // the device's, like the next four
     float *before;                   // [values], from the first time that norms are asked for
     struct lk_gpu_piece *piece;      // [pieces]
@@ -270,6 +271,22 @@ lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double no
     return norms ? measure(d, norms) : LH_OK;
 }
 
+// Before anything is taken: what is missing is said at once, and as a whole.
+static lh_err check_budget(struct wk_device *d, const struct wk_gpu_passes_conf *passes,
+                           uint64_t left)
+{
+    struct wk_device_budget *b = &d->budget;
+    for (uint32_t i = 0; i < d->params.count; i++)
+        d->pieces += lk_gpu_piece_count(d->params.at[i].len);
+    b->values = d->params.values;
+    b->left = left;
+    b->state =
+        4 * b->values * sizeof *d->value + d->pieces * (sizeof *d->piece + sizeof *d->square);
+    b->norms = d->conf.norms ? b->values * sizeof *d->before : 0;
+    LH_TRY(wk_gpu_passes_measure(passes, &b->need));
+    return wk_device_budget_check(b, d->name);
+}
+
 // ---- life
 
 static lh_err no_memory(const struct wk_device *d, uint64_t bytes, const char *where, int err)
@@ -302,8 +319,6 @@ static lh_err take_memory(struct wk_device *d)
     uint64_t bytes = values * sizeof(float);
     int err = 0;
     if (crossing < CROSS_MIN) crossing = CROSS_MIN;
-    for (uint32_t i = 0; i < d->params.count; i++)
-        d->pieces += lk_gpu_piece_count(d->params.at[i].len);
     d->value = room(d, bytes, &err);
     d->gradient = room(d, bytes, &err);
     d->m = room(d, bytes, &err);
@@ -499,12 +514,13 @@ static lh_err open_all(struct wk_device *d)
     if (!d->b->optimizer)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: the CUDA plugin has no layers", d->name);
     LH_TRY(wk_params_list(&c->model.shape, &d->params));
-    LH_TRY(take_memory(d));
-    LH_TRY(fill(d));
-    LH_TRY(check(d));
     bool half = c->precision == WK_PRECISION_BF16;
     const struct wk_gpu_passes_conf passes = {d->b, d->gemm.table, d->stream, c->model,
                                               half ? LK_GEMM_BF16 : LK_GEMM_FP32};
+    LH_TRY(check_budget(d, &passes, is.free_bytes));
+    LH_TRY(take_memory(d));
+    LH_TRY(fill(d));
+    LH_TRY(check(d));
     LH_TRY(wk_gpu_passes_create(&passes, &d->passes));
     snprintf(d->name, sizeof d->name, "%s, %s, %s", is.name, wk_gpu_passes_products(d->passes),
              half ? "bf16" : "fp32");
@@ -559,4 +575,9 @@ const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)
 uint64_t wk_device_bytes(const struct wk_device *d)
 {
     return d->bytes;
+}
+
+struct wk_device_budget wk_device_budget(const struct wk_device *d)
+{
+    return d->budget;
 }

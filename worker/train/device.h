@@ -7,7 +7,7 @@
 #ifndef WK_DEVICE_H
 #define WK_DEVICE_H
 
-#include "worker/train/transformer_gpu.h"
+#include "worker/train/device_budget.h"
 #include "worker/train/update.h"
 
 struct wk_device;
@@ -20,17 +20,19 @@ struct wk_device_conf {
     const char *products; // the file of the other one; "": where lk_gemm_open() looks
     int index;            // number of the device
     enum wk_precision precision;
+    bool norms;                       // norms will be asked for
     struct wk_transformer_conf model; // its passes; with backward
 };
 
-// Opens plugins and device, takes all memory, and believes the device once it has a small made-up
-// model's gradient, tensor by tensor, and its step as the CPU has them. LH_ERR_UNSUPPORTED says in
-// one line why it can't be used; else LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
+// Opens plugins and device, sees that the budget fits, takes all memory, and believes the device
+// once it has a small made-up model's gradient, tensor by tensor, and its step as the CPU has them.
+// LH_ERR_UNSUPPORTED says in one line why it can't be used; else LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out);
 void wk_device_close(struct wk_device *d);             // NULL is allowed
 const char *wk_device_name(const struct wk_device *d); // "NVIDIA H200, cuBLASLt 13.1.0, fp32"
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d);
 uint64_t wk_device_bytes(const struct wk_device *d); // memory of the device
+struct wk_device_budget wk_device_budget(const struct wk_device *d);
 
 // wk_trainer_ops.copy and renew. If the device fails, `slot` gets NaNs, which no push takes, and
 // the next step says why.

@@ -24,6 +24,14 @@ struct wk_gpu_passes_conf {
     enum lk_gemm_type type;
 };
 
+// Bytes of the device.
+struct wk_gpu_passes_need {
+    uint64_t half; // the parameters' copy in bf16; 0 with fp32
+    uint64_t work; // activations and scratch
+};
+// Says how much the passes will take, and takes nothing. LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
+LH_MUST lh_err wk_gpu_passes_measure(const struct wk_gpu_passes_conf *conf,
+                                     struct wk_gpu_passes_need *out);
 // LH_ERR_CONFIG; LH_ERR_UNSUPPORTED says what the device has no memory for, or what is wrong.
 LH_MUST lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf,
                                     struct wk_gpu_passes **out);

@@ -172,15 +172,12 @@ static lh_err prepare(struct wk_gpu_passes *t)
                    t->conf.gemm->error_text(err));
 }
 
-lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf, struct wk_gpu_passes **out)
+// Sizes, and nothing of the device. NULL: no memory.
+static struct wk_gpu_passes *sized(const struct wk_gpu_passes_conf *conf)
 {
     const struct wk_shape *s = &conf->model.shape;
-    *out = NULL;
-    LH_TRY(wk_transformer_check(&conf->model));
-    if (!conf->gpu->forward || !conf->gpu->backward || !conf->gpu->optimizer)
-        return lh_fail(LH_ERR_UNSUPPORTED, "training on the GPU: the CUDA plugin has no layers");
     struct wk_gpu_passes *t = calloc(1, sizeof *t);
-    if (!t) return lh_fail(LH_ERR_NO_MEMORY, "passes on a device");
+    if (!t) return NULL;
     t->conf = *conf;
     t->dim = s->dim;
     t->head_dim = wk_shape_head_dim(s);
@@ -195,6 +192,34 @@ lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf, struct wk_gpu
     if (t->score_sequences < 1) t->score_sequences = 1;
     size_t sequences = conf->model.rows_max / conf->model.length_max;
     if (t->score_sequences > sequences) t->score_sequences = sequences;
+    return t;
+}
+
+lh_err wk_gpu_passes_measure(const struct wk_gpu_passes_conf *conf, struct wk_gpu_passes_need *out)
+{
+    LH_TRY(wk_transformer_check(&conf->model));
+    struct wk_gpu_passes *t = sized(conf);
+    if (!t) return lh_fail(LH_ERR_NO_MEMORY, "passes on a device");
+    t->layer = calloc((size_t)conf->model.shape.layers + 1, sizeof *t->layer);
+    lh_err err = t->layer ? wk_params_list(&conf->model.shape, &t->params)
+                          : lh_fail(LH_ERR_NO_MEMORY, "passes on a device");
+    if (!err) {
+        bool half = conf->type == LK_GEMM_BF16;
+        out->half = half ? t->params.values * sizeof *t->half_params : 0;
+        out->work = carve_all(t, NULL) - out->half;
+    }
+    wk_gpu_passes_destroy(t);
+    return err;
+}
+
+lh_err wk_gpu_passes_create(const struct wk_gpu_passes_conf *conf, struct wk_gpu_passes **out)
+{
+    *out = NULL;
+    LH_TRY(wk_transformer_check(&conf->model));
+    if (!conf->gpu->forward || !conf->gpu->backward || !conf->gpu->optimizer)
+        return lh_fail(LH_ERR_UNSUPPORTED, "training on the GPU: the CUDA plugin has no layers");
+    struct wk_gpu_passes *t = sized(conf);
+    if (!t) return lh_fail(LH_ERR_NO_MEMORY, "passes on a device");
     lh_err err = prepare(t);
     if (err)
         wk_gpu_passes_destroy(t);
