@@ -61,6 +61,13 @@ LH_MUST lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_lay
                          float beta, const float *d, float *e, struct lh_buf *out,
                          struct lk_payload_info *info);
 
+// The same on so many threads, of which the caller is one (parallel.h), to the same bytes. It needs
+// memory for 9 bytes a chunk more; without it, for a threshold codec, and for a shard below 1 Mi
+// values one thread does everything.
+LH_MUST lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
+                            const struct lh_shard_layout *layout, float beta, const float *d,
+                            float *e, struct lh_buf *out, struct lk_payload_info *info);
+
 // Walks a payload from outside without writing anywhere: lengths, counts, indices rising and in
 // range, values finite, no byte left over. LH_ERR_MALFORMED or LH_ERR_NON_FINITE.
 LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,

@@ -91,14 +91,15 @@ lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                          const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                          struct lk_payload_info *info)
 {
+    uint32_t threads = b ? b->conf.threads : 1;
     if (!b || !b->encoder || atomic_load(&b->failed))
-        return lk_encode(codec, layout, 1, NULL, e, out, info);
+        return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
     lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
     if (!err) atomic_fetch_add(&b->encoded, 1);
     if (err != LH_ERR_UNSUPPORTED) return err;
     snprintf(b->lane_why, sizeof b->lane_why, "%s", lh_err_text(err));
     atomic_store(&b->failed, true);
-    return lk_encode(codec, layout, 1, NULL, e, out, info);
+    return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
 }
 
 void wk_backend_watch(struct wk_backend *b)
@@ -111,10 +112,11 @@ void wk_backend_watch(struct wk_backend *b)
 json_t *wk_backend_status(const struct wk_backend *b)
 {
     bool failed = b && atomic_load(&b->failed), cuda = b && b->encoder && !failed;
-    return json_pack("{s:s s:s s:s s:I}", "name", cuda ? "cuda" : "cpu", "why",
+    return json_pack("{s:s s:s s:s s:I s:I}", "name", cuda ? "cuda" : "cpu", "why",
                      failed ? b->lane_why
                      : b    ? b->why
                             : "",
                      "device", cuda ? b->device : "", "encoded",
-                     b ? (json_int_t)atomic_load(&b->encoded) : 0);
+                     b ? (json_int_t)atomic_load(&b->encoded) : 0, "threads",
+                     b && b->conf.threads ? (json_int_t)b->conf.threads : 1);
 }

@@ -18,6 +18,7 @@ struct wk_backend_conf {
     const char *plugin; // its file; "": where lk_gpu_find() looks
     const struct lh_manifest *manifest;
     struct lk_codec codec;
+    uint32_t threads; // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
     struct lh_log *log;
 };
 
@@ -35,7 +36,8 @@ LH_MUST lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *co
 // On the loop, about once a second: says when the device failed.
 void wk_backend_watch(struct wk_backend *b);
 // {"name": "cpu" or "cuda", "why": why not the other, "" where it is what was asked for,
-//  "device": its name, "" on the CPU, "encoded": pushes that the device made}
+//  "device": its name, "" on the CPU, "encoded": pushes that the device made,
+//  "threads": that encode on the CPU}
 json_t *wk_backend_status(const struct wk_backend *b);
 
 #endif

@@ -352,6 +352,7 @@ static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *cod
                                          .plugin = n->settings->gpu.plugin,
                                          .manifest = &n->program->manifest,
                                          .codec = *codec,
+                                         .threads = wk_codec_threads(n->settings),
                                          .log = n->program->log};
     return wk_backend_open(&conf, &n->backend);
 }

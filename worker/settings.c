@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/parallel.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
 #include "worker/rule.h"
@@ -31,6 +32,9 @@ static const struct lh_config_row rows[] = {
         "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
         "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
+    LH_CONFIG_ROW_INT(T, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
+        "Threads that encode a push on the CPU, to the same bytes; auto: one for each of "
+        "ranks.count, at most one a processor. threshold codecs use one"),
 
     LH_CONFIG_ROW_ENUM(T, "backend", backend, "cpu", "auto|cpu|cuda",
         "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
@@ -226,6 +230,13 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
         .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
     };
     return LH_OK;
+}
+
+uint32_t wk_codec_threads(const struct wk_settings *s)
+{
+    int64_t most = (int64_t)lh_processors(), ranks = s->ranks.count;
+    if (s->codec.threads) return (uint32_t)s->codec.threads;
+    return (uint32_t)(ranks < most ? ranks : most);
 }
 
 // Refuses settings that would be taken and then do nothing.

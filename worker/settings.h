@@ -14,10 +14,11 @@ struct wk_settings {
     struct lh_node node;
 
     struct {
-        int name;       // wk_codec_name() for lk_codec_parse()
-        double density; // 0: by the number of rounds
-        double beta;    // 0: by density
-        double kappa;   // -1: by density
+        int name;        // wk_codec_name() for lk_codec_parse()
+        double density;  // 0: by the number of rounds
+        double beta;     // 0: by density
+        double kappa;    // -1: by density
+        int64_t threads; // 0: by ranks and processors
     } codec;
 
     int backend; // enum wk_backend_kind
@@ -100,5 +101,7 @@ struct wk_codec_plan {
     float density, beta, kappa;
 };
 LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
+// Threads that encode a push on the CPU.
+uint32_t wk_codec_threads(const struct wk_settings *s);
 
 #endif

@@ -26,7 +26,7 @@ static void *take_parts(void *arg)
     return NULL;
 }
 
-static size_t processors(void)
+size_t lh_processors(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) ? 1 : (size_t)CPU_COUNT(&set);
@@ -34,15 +34,16 @@ static size_t processors(void)
 
 void lh_parallel(size_t n, void (*part)(void *arg, size_t i), void *arg)
 {
-    lh_parallel_on(n < 2 ? n : processors(), n, part, arg);
+    size_t threads = n < 2 ? n : lh_processors();
+    lh_parallel_on(threads < LH_PARALLEL_MAX ? threads : LH_PARALLEL_MAX, n, part, arg);
 }
 
 void lh_parallel_on(size_t threads, size_t n, void (*part)(void *arg, size_t i), void *arg)
 {
     struct parallel p = {.n = n, .part = part, .arg = arg};
-    pthread_t other[LH_PARALLEL_MAX];
+    pthread_t other[LH_PARALLEL_ON_MAX];
     size_t most = threads < n ? threads : n, others = 0;
-    if (most > LH_PARALLEL_MAX) most = LH_PARALLEL_MAX;
+    if (most > LH_PARALLEL_ON_MAX) most = LH_PARALLEL_ON_MAX;
     while (others + 1 < most && !pthread_create(&other[others], NULL, take_parts, &p)) others++;
     take_parts(&p);
     while (others) pthread_join(other[--others], NULL);

@@ -43,6 +43,7 @@ struct encoder {
     uint8_t *record; // the place of the next chunk record
     uint8_t *unary;  // this group's stream
     size_t unary_bits;
+    double *square; // the next chunk's place in the sum of squares; NULL: sum_squares
     double sum_squares;
 };
 
@@ -91,8 +92,12 @@ static void choose_levels(struct encoder *s, const float *x, size_t n, struct lk
 static void add_squares(struct encoder *s, const struct lk_levels *l, const float *q, size_t n)
 {
     double centroid = (double)l->level[0];
-    s->sum_squares += s->coding->value == LK_VALUE_SIGN ? (double)n * (centroid * centroid)
-                                                        : s->ops->sum_squares(q, n);
+    double sum = s->coding->value == LK_VALUE_SIGN ? (double)n * (centroid * centroid)
+                                                   : s->ops->sum_squares(q, n);
+    if (s->square)
+        *s->square++ = sum;
+    else
+        s->sum_squares += sum;
 }
 
 static void put_dense(struct encoder *s, float *e, uint32_t n)
@@ -359,40 +364,58 @@ static uint8_t *put_table_entry(const struct lk_coding *coding, const struct lk_
     return at;
 }
 
+static void put_group(struct encoder *s, struct lk_group *g, uint8_t **table)
+{
+    const struct lk_coding *coding = s->coding;
+    if (coding->index == LK_INDEX_TENSOR) count_group(s, g);
+    s->unary = s->record + g->record_bytes;
+    s->unary_bits = 0;
+    memset(s->unary, 0, g->unary_max);
+    for (uint32_t i = 0; i < g->chunks; i++) {
+        if (coding->index == LK_INDEX_TENSOR)
+            put_tensor_chunk(s, &g->chunk[i], i);
+        else
+            put_chunk(s, &g->chunk[i]);
+    }
+    LH_ASSERT(s->record == s->unary);
+    size_t unary_bytes = (s->unary_bits + 7) / 8;
+    LH_ASSERT(unary_bytes <= g->unary_max && unary_bytes <= UINT16_MAX);
+    s->record += unary_bytes;
+    if (g->table_bytes) *table = put_table_entry(coding, g, unary_bytes, *table);
+}
+
+void lk_write_part(const struct lk_coding *coding, float beta, const float *d, float *e,
+                   uint8_t *out, struct lk_part *part)
+{
+    uint8_t *table = out + part->table;
+    struct encoder s = {.ops = lk_codec_ops(),
+                        .coding = coding,
+                        .layout = part->walk.layout,
+                        .beta = beta,
+                        .d = d,
+                        .e = e,
+                        .record = out + part->record,
+                        .square = part->square};
+    struct lk_walk walk = part->walk;
+    struct lk_group g;
+    for (uint64_t i = 0; i < part->groups && lk_walk_next(&walk, &g); i++)
+        put_group(&s, &g, &table);
+    list_free(&s.list);
+    free(s.list.picked);
+    part->sum_squares = s.sum_squares;
+    part->end = (size_t)(s.record - out);
+}
+
 size_t lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
                         const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                         uint8_t *out, struct lk_payload_info *info)
 {
-    uint8_t *table = out + LK_HEADER_BYTES;
-    struct encoder s = {.ops = lk_codec_ops(),
-                        .coding = coding,
-                        .layout = layout,
-                        .beta = beta,
-                        .d = d,
-                        .e = e,
-                        .record = table + sizes->table_bytes};
+    struct lk_part all = {.walk = lk_walk(coding, layout),
+                          .groups = sizes->groups,
+                          .table = LK_HEADER_BYTES,
+                          .record = LK_HEADER_BYTES + sizes->table_bytes};
     lk_header_write(out, coding, sizes);
-    struct lk_walk walk = lk_walk(coding, layout);
-    struct lk_group g;
-    while (lk_walk_next(&walk, &g)) {
-        if (coding->index == LK_INDEX_TENSOR) count_group(&s, &g);
-        s.unary = s.record + g.record_bytes;
-        s.unary_bits = 0;
-        memset(s.unary, 0, g.unary_max);
-        for (uint32_t i = 0; i < g.chunks; i++) {
-            if (coding->index == LK_INDEX_TENSOR)
-                put_tensor_chunk(&s, &g.chunk[i], i);
-            else
-                put_chunk(&s, &g.chunk[i]);
-        }
-        LH_ASSERT(s.record == s.unary);
-        size_t unary_bytes = (s.unary_bits + 7) / 8;
-        LH_ASSERT(unary_bytes <= g.unary_max && unary_bytes <= UINT16_MAX);
-        s.record += unary_bytes;
-        if (g.table_bytes) table = put_table_entry(coding, &g, unary_bytes, table);
-    }
-    list_free(&s.list);
-    free(s.list.picked);
-    if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, s.sum_squares};
-    return (size_t)(s.record - out);
+    lk_write_part(coding, beta, d, e, out, &all);
+    if (info) *info = (struct lk_payload_info){sizes->chunks, sizes->values, all.sum_squares};
+    return all.end;
 }

@@ -4,12 +4,39 @@
 
 #include "kernels/cpu/payload.h"
 
+// Whole groups of a payload.
+struct lk_part {
+    struct lk_walk walk;       // its first group is the next
+    uint64_t groups;           // how many they are
+    size_t table, record, end; // Bytes from the payload's start: its entries of the table, its
+                               // records, and the end of these once they are written.
+    double *square;            // [chunks]: what each adds to the sum of squares; NULL: sum_squares
+    double sum_squares;
+};
+
 // e = beta*e + d (d may be NULL) chunk by chunk, then choose, write, and take what is written out
-// of e. `out` has sizes->bytes_max bytes. Everything must be known to stay finite. Returns the
-// bytes used.
+// of e. Everything must be known to stay finite. Parts share nothing but what each reads and writes
+// of its own chunks. With `square` given every chunk must carry a value.
+void lk_write_part(const struct lk_coding *coding, float beta, const float *d, float *e,
+                   uint8_t *out, struct lk_part *part);
+
+// The whole payload. `out` has sizes->bytes_max bytes. Returns the bytes used.
 size_t lk_write_payload(const struct lk_coding *coding, const struct lk_sizes *sizes,
                         const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                         uint8_t *out, struct lk_payload_info *info);
+
+// A payload's parts, for several threads (codec_parts.c).
+struct lk_parts {
+    const struct lk_coding *coding; // borrows
+    uint32_t threads;
+    struct lk_part *part;
+    size_t count;   // 0: one thread does everything
+    double *square; // [sizes.chunks]
+};
+// It has none where one thread is wanted, the codec's payload is one part, or memory is short.
+void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const struct lk_sizes *sizes,
+                     const struct lh_shard_layout *layout, struct lk_parts *out);
+void lk_parts_free(struct lk_parts *p);
 
 enum lk_use {
     LK_USE_CHECK,    // nothing but checks; fills info

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/base/check.h"
+#include "common/base/parallel.h"
 #include "kernels/codec.h"
 #include "worker/settings.h"
 #include "worker/worker.h"
@@ -219,13 +220,39 @@ static void what_auto_means(void **state)
     lh_config_destroy(c);
 }
 
+static uint32_t threads_of(const char *a, const char *b)
+{
+    struct lh_config *c = load(a);
+    if (b) assert_int_equal(lh_config_set(c, b), LH_OK);
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    uint32_t threads = wk_codec_threads(lh_config_settings(c));
+    lh_config_destroy(c);
+    return threads;
+}
+
+// One for each rank, at most one a processor; what is set holds.
+static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
+{
+    (void)state;
+    assert_int_equal(threads_of(NULL, NULL), 1);
+    size_t two = lh_processors() < 2 ? 1 : 2;
+    assert_int_equal(threads_of("ranks.count=2", NULL), two);
+    assert_int_equal(threads_of("ranks.count=64", NULL),
+                     lh_processors() < 64 ? lh_processors() : 64);
+    assert_int_equal(threads_of("ranks.count=2", "codec.threads=9"), 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_good_file),        cmocka_unit_test(every_codec_word_is_its_name),
-        cmocka_unit_test(refused_together),   cmocka_unit_test(settings_that_would_do_nothing),
-        cmocka_unit_test(ranks_fit_together), cmocka_unit_test(stagger_has_three_words),
+        cmocka_unit_test(a_good_file),
+        cmocka_unit_test(every_codec_word_is_its_name),
+        cmocka_unit_test(refused_together),
+        cmocka_unit_test(settings_that_would_do_nothing),
+        cmocka_unit_test(ranks_fit_together),
+        cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
+        cmocka_unit_test(a_push_is_encoded_by_as_many_threads_as_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,138 @@
+// Encoding on several threads: a payload's groups in parts, each written where it would stand if
+// all parts before it were as long as they can be, then moved together.
+//
+// Invariants: 1. the bytes, what is left in e, and the figures are those of one thread, to the bit:
+// chunks share nothing, and squares are added up chunk by chunk afterwards; 2. nothing of e changes
+// before all of it is known to stay finite.
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/parallel.h"
+#include "kernels/cpu/codec_ops.h"
+#include "kernels/cpu/codec_walk.h"
+
+enum { PART_GROUPS = 16 }; // 1 Mi values: milliseconds, as parallel.h wants it
+
+void lk_parts_free(struct lk_parts *p)
+{
+    free(p->part);
+    free(p->square);
+    *p = (struct lk_parts){.part = NULL};
+}
+
+// A threshold codec searches a whole tensor before its first chunk, and groups run over tensors'
+// ends: it stays with one part.
+void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const struct lk_sizes *sizes,
+                     const struct lh_shard_layout *layout, struct lk_parts *out)
+{
+    struct lk_walk walk = lk_walk(coding, layout), before = walk;
+    struct lk_group g;
+    size_t table = LK_HEADER_BYTES, record = LK_HEADER_BYTES + sizes->table_bytes;
+    uint64_t chunk = 0;
+    bool one = threads < 2 || coding->index == LK_INDEX_TENSOR || sizes->groups <= PART_GROUPS;
+    *out = (struct lk_parts){.coding = coding, .threads = threads};
+    if (one) return;
+    out->part = calloc((sizes->groups + PART_GROUPS - 1) / PART_GROUPS, sizeof *out->part);
+    out->square = malloc(sizes->chunks * sizeof *out->square);
+    if (!out->part || !out->square) {
+        lk_parts_free(out);
+        return;
+    }
+    for (uint64_t i = 0; lk_walk_next(&walk, &g); i++, before = walk) {
+        if (i % PART_GROUPS == 0)
+            out->part[out->count++] = (struct lk_part){
+                .walk = before, .table = table, .record = record, .square = out->square + chunk};
+        out->part[out->count - 1].groups++;
+        table += g.table_bytes;
+        record += g.record_bytes + g.unary_max;
+        chunk += g.chunks;
+    }
+    LH_ASSERT(record <= sizes->bytes_max && chunk == sizes->chunks);
+}
+
+struct work {
+    struct lk_part *part;
+    const struct lk_coding *coding;
+    float beta;
+    const float *d;
+    float *e;
+    uint8_t *out;
+    atomic_bool wrong;
+};
+
+static void check_part(void *arg, size_t i)
+{
+    struct work *w = arg;
+    struct lk_walk walk = w->part[i].walk;
+    struct lk_group g;
+    for (uint64_t n = 0; n < w->part[i].groups && lk_walk_next(&walk, &g); n++)
+        for (uint32_t c = 0; c < g.chunks; c++) {
+            uint64_t at = g.chunk[c].at;
+            const float *d = w->d ? w->d + at : NULL;
+            if (!lk_codec_ops()->finite(w->beta, d, w->e + at, g.chunk[c].len))
+                atomic_store(&w->wrong, true);
+        }
+}
+
+static bool all_finite(const struct lk_parts *p, struct work *w)
+{
+    lh_parallel_on(p->threads, p->count, check_part, w);
+    return !atomic_load(&w->wrong);
+}
+
+static void write_part(void *arg, size_t i)
+{
+    const struct work *w = arg;
+    lk_write_part(w->coding, w->beta, w->d, w->e, w->out, &w->part[i]);
+}
+
+// Returns the payload's bytes.
+static size_t write_all(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes)
+{
+    lk_header_write(w->out, p->coding, sizes);
+    lh_parallel_on(p->threads, p->count, write_part, w);
+    size_t at = p->part[0].end;
+    for (size_t i = 1; i < p->count; i++) {
+        size_t bytes = p->part[i].end - p->part[i].record;
+        memmove(w->out + at, w->out + p->part[i].record, bytes);
+        at += bytes;
+    }
+    return at;
+}
+
+static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_sizes *sizes,
+                     struct lh_buf *out, struct lk_payload_info *info)
+{
+    w->out = lh_buf_grow(out, sizes->bytes_max);
+    if (!w->out) return lh_buf_err(out);
+    size_t used = write_all(p, w, sizes);
+    LH_ASSERT(used <= sizes->bytes_max);
+    out->len -= sizes->bytes_max - used;
+    if (!info) return LH_OK;
+    *info = (struct lk_payload_info){.chunks = sizes->chunks, .values = sizes->values};
+    for (uint64_t i = 0; i < sizes->chunks; i++) info->sum_squares += p->square[i];
+    return LH_OK;
+}
+
+// Whatever is wrong is said by lk_encode().
+lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
+                    const struct lh_shard_layout *layout, float beta, const float *d, float *e,
+                    struct lh_buf *out, struct lk_payload_info *info)
+{
+    struct lk_coding coding;
+    struct lk_sizes sizes;
+    struct lk_parts parts;
+    if (threads < 2 || !isfinite(beta) || lk_coding_of(codec, &coding))
+        return lk_encode(codec, layout, beta, d, e, out, info);
+    lk_measure(&coding, layout, &sizes);
+    lk_parts_create(threads, &coding, &sizes, layout, &parts);
+    struct work w = {parts.part, &coding, beta, d, e, NULL, false};
+    bool may = parts.count && sizes.chunks <= UINT32_MAX && all_finite(&parts, &w);
+    lh_err err = may ? encode(&parts, &w, &sizes, out, info)
+                     : lk_encode(codec, layout, beta, d, e, out, info);
+    lk_parts_free(&parts);
+    return err;
+}

@@ -1,0 +1,151 @@
+// Encoding on several threads: bytes, what is left and figures are those of one thread, for every
+// codec, at every place where a tensor or a part may end.
+// labels: tsan
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "tests/unit/kernels/codec_case.h"
+
+#include "common/base/check.h"
+#include "kernels/cpu/codec_walk.h"
+
+enum { PART = 16 * LK_GROUP_CHUNKS * LH_CHUNK };
+
+// The second part begins within the first tensor, the third within the fifth; groups run over the
+// tensors' ends.
+static const uint64_t shard[] = {PART + 5000, 3, 1, 4096, PART + 70000, 777, 3 * 4096 + 5, 0};
+static const uint32_t threads[] = {2, 7};
+
+static struct lk_codec codec_of(const char *name, float density)
+{
+    struct lk_codec c = {.density = density};
+    assert_int_equal(lk_codec_parse(name, &c), LH_OK);
+    return c;
+}
+
+static float *copy_of(const float *x, uint64_t n)
+{
+    float *y = malloc((n ? n : 1) * sizeof *y);
+    assert_non_null(y);
+    memcpy(y, x, n * sizeof *x);
+    return y;
+}
+
+struct encoded {
+    float *e;
+    struct lh_buf out;
+    struct lk_payload_info info;
+};
+
+static struct encoded encode(uint32_t count, const struct lk_codec *codec,
+                             const struct lh_shard_layout *l, const float *d, const float *e)
+{
+    struct encoded x = {copy_of(e, l->values), lh_buf(lk_payload_max(codec, l) + 3), {0}};
+    lh_put(&x.out, "abc", 3); // it is appended
+    assert_int_equal(lk_encode_on(count, codec, l, 0.9f, d, x.e, &x.out, &x.info), LH_OK);
+    return x;
+}
+
+static void drop(struct encoded *x)
+{
+    free(x->e);
+    lh_buf_free(&x->out);
+}
+
+static void compare(const struct lk_codec *codec, const struct lh_shard_layout *l, const float *d,
+                    const float *e)
+{
+    struct encoded one = encode(1, codec, l, d, e);
+    for (size_t i = 0; i < LH_COUNT(threads); i++) {
+        struct encoded many = encode(threads[i], codec, l, d, e);
+        assert_int_equal(one.out.len, many.out.len);
+        assert_memory_equal(one.out.data, many.out.data, one.out.len);
+        assert_memory_equal(one.e, many.e, l->values * sizeof *e);
+        assert_memory_equal(&one.info, &many.info, sizeof one.info);
+        drop(&many);
+    }
+    drop(&one);
+}
+
+static void several_threads_give_the_bytes_of_one(void **state)
+{
+    struct layout_case c;
+    (void)state;
+    case_layout(&c, shard);
+    float *e = case_fill(CASE_TIES, c.layout.values, 1);
+    float *d = case_fill(CASE_TIES, c.layout.values, 2);
+    for (size_t n = 0; lk_codec_word(n); n++) {
+        struct lk_codec codec = codec_of(lk_codec_word(n), 64.0f / 4096);
+        compare(&codec, &c.layout, n % 2 ? d : NULL, e);
+    }
+    free(e);
+    free(d);
+    // Scales that differ from chunk to chunk, and another density.
+    struct lk_codec codec = codec_of("topk-sign", 0.3f);
+    e = case_fill(CASE_STEPS, c.layout.values, 3);
+    compare(&codec, &c.layout, NULL, e);
+    free(e);
+}
+
+static size_t parts_of(uint32_t count, const char *name, const uint64_t *lens)
+{
+    struct layout_case c;
+    struct lk_codec codec = codec_of(name, 0.1f);
+    struct lk_coding coding;
+    struct lk_sizes sizes;
+    struct lk_parts parts;
+    case_layout(&c, lens);
+    assert_int_equal(lk_coding_of(&codec, &coding), LH_OK);
+    lk_measure(&coding, &c.layout, &sizes);
+    lk_parts_create(count, &coding, &sizes, &c.layout, &parts);
+    size_t is = parts.count;
+    lk_parts_free(&parts);
+    return is;
+}
+
+// Else the test above would compare one thread with itself.
+static void there_is_more_than_one_part(void **state)
+{
+    static const uint64_t just[] = {PART, 0}, over[] = {PART, 1, 0};
+    (void)state;
+    assert_int_equal(parts_of(2, "topk-sign", shard), 3);
+    assert_int_equal(parts_of(2, "dense-q8", shard), 3);
+    assert_int_equal(parts_of(2, "topk-sign", over), 2);
+    assert_int_equal(parts_of(2, "topk-sign", just), 0);
+    assert_int_equal(parts_of(1, "topk-sign", shard), 0);
+    assert_int_equal(parts_of(2, "threshold-sign", shard), 0);
+}
+
+static void a_value_that_is_not_finite_changes_nothing(void **state)
+{
+    struct layout_case c;
+    struct lk_codec codec = codec_of("topk-sign", 64.0f / 4096);
+    (void)state;
+    case_layout(&c, shard);
+    float *e = case_fill(CASE_GAUSSIAN, c.layout.values, 1);
+    const struct lh_extent *x = &c.layout.extent[4];
+    e[x->offset + 500000] = NAN;
+    float *before = copy_of(e, c.layout.values);
+    struct lh_buf out = lh_buf(lk_payload_max(&codec, &c.layout));
+    assert_int_equal(lk_encode_on(3, &codec, &c.layout, 1, NULL, e, &out, NULL), LH_ERR_NON_FINITE);
+    if (!strstr(lh_err_text(LH_ERR_NON_FINITE), "tensor 11 (extent 4 of shard 3): value 500000"))
+        fail_msg("%s", lh_err_text(LH_ERR_NON_FINITE));
+    assert_memory_equal(e, before, c.layout.values * sizeof *e);
+    assert_int_equal(out.len, 0);
+    lh_buf_free(&out);
+    free(e);
+    free(before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_threads_give_the_bytes_of_one),
+        cmocka_unit_test(there_is_more_than_one_part),
+        cmocka_unit_test(a_value_that_is_not_finite_changes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
