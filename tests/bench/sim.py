@@ -100,7 +100,8 @@ def document(build, folder):
     path = os.path.join(folder, "doc.json")
     subprocess.run([sys.executable, os.path.join(ROOT, "bench", "sim.py"), "--build", build,
                     "--json", path, "--sizes", "2,4", "--units", "6", "--seeds", "2",
-                    "--rule-seeds", "1", "--parts", "scale,rules,goodput,budget"], check=True, stdout=subprocess.DEVNULL)
+                    "--rule-seeds", "1", "--parts", "scale,rules,goodput,budget"],
+                   check=True, stdout=subprocess.DEVNULL)
     subprocess.run([sys.executable, VALIDATE, "bench", path], check=True)
     with open(path, encoding="utf-8") as file:
         rows = {row["name"]: row for row in json.load(file)["rows"]}

@@ -393,24 +393,21 @@ static void a_drain_that_is_taken_back_begins_another_life(void **state_)
 static void it_ends_with_the_parameters_of_the_run(void **state_)
 {
     (void)state_;
-    for (int own = 0; own < 2; own++) {
-        begin(10, 2);
-        play->b->own_data = own;
-        cuts(8);
-        drain(false, true);
-        for (int i = 0; i < 60000 && !play->b->over; i++) life_run(play->l, LH_MS);
-        assert_true(play->b->over);
-        for (uint32_t k = 0; k < 2; k++) {
-            const struct wk_shard *s = &play->l->worker->shard[k];
-            assert_true(s->ended);
-            assert_memory_equal(play->b->value + s->layout->first, s->replica.theta,
-                                s->layout->values * sizeof(float));
-        }
-        life_mass(play->l);
-        check_credit(play);
-        assert_int_equal(play->l->worker->beside.lost_tokens, 0);
-        end();
+    begin(10, 2);
+    cuts(8);
+    drain(false, true);
+    for (int i = 0; i < 60000 && !play->b->over; i++) life_run(play->l, LH_MS);
+    assert_true(play->b->over);
+    for (uint32_t k = 0; k < 2; k++) {
+        const struct wk_shard *s = &play->l->worker->shard[k];
+        assert_true(s->ended);
+        assert_memory_equal(play->b->value + s->layout->first, s->replica.theta,
+                            s->layout->values * sizeof(float));
     }
+    life_mass(play->l);
+    check_credit(play);
+    assert_int_equal(play->l->worker->beside.lost_tokens, 0);
+    end();
 }
 
 static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
