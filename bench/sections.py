@@ -162,8 +162,7 @@ SECTIONS = (
         "brackets the 95 % interval. Rates of links are not modelled. "
         "[far.py](../learning/far.py), [how](../learning/README.md#a-slow-region-far-away)",
         targets=tuple(Target(f"learning.far.times_longer.{arm}:rtt=1.2:h=equal", "value",
-                             "at least", 2) for arm in ("bsp-topk", "sync-nesterov-0.6-0.5")),
-        awaited=True),
+                             "at least", 2) for arm in ("bsp-topk", "sync-nesterov-0.6-0.5"))),
     Section(
         "codec", "Codecs: bits, encoding, folding",
         "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",
@@ -327,7 +326,7 @@ SECTIONS = (
               for scene in ("tenth", "tenth.wide")),
             *(Target(f"sim.stagger.{shards}.peak_bytes", "ratio", "at most", 1.5 / shards)
               for shards in (2, 4, 8)),
-        ), awaited=True),
+        )),
     Section(
         "slowed", "A region slowed to a quarter in the middle of a run, beside the simulation",
         "Real processes on emulated links: four regions of one speed, 100 ms and 100 Mbit/s "
@@ -430,6 +429,11 @@ SECTIONS = (
         "20 s and a full disk for 0.2 to 8 s, each of every role; "
         "[kill.py](../../tests/crash/kill.py).",
         targets=cycles("kill", 1000)),
+    Section(
+        "campaign-kill-finish", "kill -9 alone, with leases by estimated finish",
+        "[kill.py](../../tests/crash/kill.py) `--faults kill --balance finish`: every unit is "
+        "credited once.",
+        targets=cycles("kill", 200)),
     Section(
         "campaign-kill-one-server", "The same with both shards on one server",
         "[kill.py](../../tests/crash/kill.py) `--servers 1`",
