@@ -16,6 +16,15 @@ struct lk_adamw {
 // decay: 0 for norms and biases. g is read only.
 void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const float *g, float *m, float *v,
               float *p);
+// The same from the arrays `from` into the arrays `to`. One of `to` may be g or one of `from`.
+struct lk_adamw_from {
+    const float *m, *v, *p;
+};
+struct lk_adamw_to {
+    float *m, *v, *p;
+};
+void lk_adamw_into(const struct lk_adamw *c, double decay, size_t n, const float *g,
+                   const struct lk_adamw_from *from, const struct lk_adamw_to *to);
 
 // Sum of squares in fp64. Not finite exactly when some value is not (fp32 squares cannot overflow).
 double lk_sum_squares(size_t n, const float *x);

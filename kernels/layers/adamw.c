@@ -6,9 +6,11 @@
 #include "kernels/layers/simd.h"
 #include "kernels/optimizer.h"
 
-LK_WIDE void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const float *g, float *m,
-                      float *v, float *p)
+LK_WIDE void lk_adamw_into(const struct lk_adamw *c, double decay, size_t n, const float *g,
+                           const struct lk_adamw_from *from, const struct lk_adamw_to *to)
 {
+    const float *m = from->m, *v = from->v, *p = from->p;
+    float *to_m = to->m, *to_v = to->v, *to_p = to->p;
     double t = (double)c->step;
     float keep = (float)(1.0 - c->rate * decay);
     float b1 = (float)c->beta1, a1 = (float)(1.0 - c->beta1);
@@ -19,10 +21,18 @@ LK_WIDE void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const fl
 #pragma omp simd
     for (size_t i = 0; i < n; i++) {
         float grad = g[i] * scale;
-        m[i] = b1 * m[i] + a1 * grad;
-        v[i] = b2 * v[i] + a2 * (grad * grad);
-        p[i] = p[i] * keep - size * (m[i] / (sqrtf(v[i]) * inverse_root + eps));
+        float first = b1 * m[i] + a1 * grad, second = b2 * v[i] + a2 * (grad * grad);
+        float value = p[i] * keep - size * (first / (sqrtf(second) * inverse_root + eps));
+        to_m[i] = first;
+        to_v[i] = second;
+        to_p[i] = value;
     }
+}
+
+void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const float *g, float *m, float *v,
+              float *p)
+{
+    lk_adamw_into(c, decay, n, g, &(struct lk_adamw_from){m, v, p}, &(struct lk_adamw_to){m, v, p});
 }
 
 LK_WIDE double lk_sum_squares(size_t n, const float *x)

@@ -148,7 +148,7 @@ static int steps_of(struct wk_comm *c, int told, struct wk_zero *z, uint64_t ste
     if (over(c, told, "moments")) return 1;
     for (u.step = 1; u.step <= steps; u.step++) {
         begin_step(&u, next);
-        wk_zero_prepare(z, &u);
+        wk_zero_prepare(z, &u, false);
         wk_comm_region.reduce(c, UINT64_MAX);
         if (over(c, told, "ReduceScatter and AllGather")) return 1;
         if (wk_zero_commit(z)) return complain("a step", "its gradient is not finite");

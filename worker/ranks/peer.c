@@ -46,7 +46,7 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
     float *gradient = p->state.gradient;
     LH_TRY(wk_peers_step_get(task->payload, &p->step));
     p->step.step.values = p->state.values;
-    wk_peers_prepare(p->peers, &p->step.update);
+    wk_peers_prepare(p->peers, &p->step.update, false);
     if (!lh_hash_equal(&p->step.manifest, &p->conf.manifest))
         return lh_fail(LH_ERR_MANIFEST, "the leader's model is another one");
     if (p->step.step.length > p->conf.length)

@@ -483,9 +483,9 @@ void wk_peers_final(struct wk_peers *p, uint64_t from)
     ring(p);
 }
 
-void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update)
+void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update, bool keeps)
 {
-    if (p->zero) wk_zero_prepare(p->zero, update);
+    if (p->zero) wk_zero_prepare(p->zero, update, keeps);
 }
 
 const double *wk_peers_squares(const struct wk_peers *p)

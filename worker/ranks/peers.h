@@ -80,8 +80,9 @@ void wk_peers_want(struct wk_peers *p, uint64_t number, struct lh_span payload, 
 // Waits until there is something.
 enum wk_peers_what wk_peers_wait(struct wk_peers *p, struct wk_peers_task *out);
 void wk_peers_computed(struct wk_peers *p, bool fine);
-// Sharded: what becomes of the gradient of the step that is wanted, or is computed.
-void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update);
+// Sharded: what becomes of the gradient of the step that is wanted, or is computed. `keeps`: in its
+// place are then the parameters before the step.
+void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update, bool keeps);
 // Leader, after STEPPED: the squares of struct wk_gathered.
 const double *wk_peers_squares(const struct wk_peers *p);
 // Between COMPUTE and wk_peers_computed(): values of the gradient from `from` on are final. They

@@ -70,7 +70,7 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
 {
     struct leader *l = leader_of(r);
     l->sequences = step->sequences;
-    wk_peers_prepare(l->peers, step->update);
+    wk_peers_prepare(l->peers, step->update, step->moved);
     memset(l->state.gradient + l->state.values, 0, WK_FIGURES * sizeof(float));
     lh_buf_clear(&l->payload);
     wk_peers_step_put(&l->payload, &l->conf.manifest, step);

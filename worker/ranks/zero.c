@@ -142,9 +142,10 @@ lh_err wk_zero_deal(struct wk_zero *z)
 
 // ---------------------------------------------------------------- a step
 
-void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update)
+void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update, bool keeps)
 {
     z->update = *update;
+    z->keeps = keeps;
 }
 
 void wk_zero_squares(struct wk_zero *z)
@@ -187,14 +188,10 @@ lh_err wk_zero_update(struct wk_zero *z, const atomic_bool *stop)
         struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
         uint64_t from, n = wk_zero_slice(&b, z->place, &from);
         if (atomic_load(stop)) return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
-        size_t bytes = n * sizeof *gradient;
-        const struct wk_update_arrays a = {gradient + from, new->m + at, new->v + at, z->stage,
-                                           NULL};
-        memcpy(a.m, old->m + at, bytes);
-        memcpy(a.v, old->v + at, bytes);
-        memcpy(z->stage, z->state.value + from, bytes);
-        wk_update_slice(&z->update, z->state.params, z->norm, from, from + n, &a);
-        memcpy(gradient + from, z->stage, bytes);
+        const struct wk_update_slice slice = {gradient + from,
+                                              {old->m + at, old->v + at, z->state.value + from},
+                                              {new->m + at, new->v + at, gradient + from}};
+        wk_update_slice(&z->update, z->state.params, z->norm, from, from + n, &slice);
         at += n;
     }
     if (!z->bad) new->step = old->step + 1;
@@ -206,7 +203,9 @@ lh_err wk_zero_commit(struct wk_zero *z)
     if (z->bad)
         return wk_update_norm_of(z->state.params, z->squares, z->update.step, NULL, &z->norm);
     LH_ASSERT(z->held[!z->now].step == z->held[z->now].step + 1);
-    for (uint64_t i = 0; i < z->state.values; i++) {
+    if (!z->keeps)
+        memcpy(z->state.value, z->state.gradient, z->state.values * sizeof *z->state.value);
+    for (uint64_t i = 0; z->keeps && i < z->state.values; i++) {
         float new = z->state.gradient[i];
         z->state.gradient[i] = z->state.value[i];
         z->state.value[i] = new;

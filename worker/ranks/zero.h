@@ -46,6 +46,7 @@ struct wk_zero {
     uint64_t mirrored;        // After which step the mirror is, all of it.
     // The step under way.
     struct wk_update update;
+    bool keeps;         // Its gradient's place has the values before it, afterwards.
     double *squares;    // Those of all pieces, in order.
     double *packed;     // [ranks][packed_each]: what each owner has of them
     size_t packed_each; // doubles
@@ -72,11 +73,12 @@ uint64_t wk_zero_slice(const struct wk_zero_bucket *b, uint32_t place, uint64_t 
 // An epoch begins. The moments after cut->step are believed from here on, where this rank has them.
 void wk_zero_cut(struct wk_zero *z, const struct wk_region_cut *cut);
 void wk_zero_steps(const struct wk_zero *z, uint64_t held[2]); // after which the own moments are
-// value and gradient change places, and the new moments hold. LH_ERR_NON_FINITE, on all ranks.
+// The new values and moments hold. With `keeps` value and gradient change places for it, else the
+// gradient's place is worth nothing. LH_ERR_NON_FINITE, on all ranks.
 LH_MUST lh_err wk_zero_commit(struct wk_zero *z);
 
 // ---- the compute lane, before the step: what becomes of the gradient
-void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update);
+void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update, bool keeps);
 
 // ---- the communicator's thread
 // Makes room for the slices of the cut's members; what was held is gone.

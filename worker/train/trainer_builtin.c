@@ -132,7 +132,7 @@ static void tell_final(void *arg, uint64_t from)
 
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
 static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_update *update,
-                         struct wk_gathered *sum)
+                         bool moved, struct wk_gathered *sum)
 {
     struct wk_reduce *r = b->conf.reduce;
     double tokens = (double)(sequences * b->conf.sequence);
@@ -143,6 +143,7 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
         .values = b->params.values,
         .scale = (float)(1.0 / tokens),
         .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
+        .moved = moved,
         .update = update,
     };
     const struct wk_final final = {tell_final, r};
@@ -235,7 +236,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     if (in->norms) LH_TRY(prepare_norms(b));
     LH_TRY(read_pieces(b, in, out, &sequences));
     const struct wk_update update = update_of(b, in);
-    LH_TRY(accumulate(b, sequences, &update, &sum));
+    LH_TRY(accumulate(b, sequences, &update, in->norms != NULL, &sum));
     LH_TRY(norm_of(b, &sum, update.step, in->norms, &out->grad_norm));
     uint64_t tokens = sequences * b->conf.sequence;
     out->loss = sum.nll / (double)tokens;

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/optimizer.h"
-
 // The piece that begins at `at`: its end, before `end`.
 static size_t piece_end(const struct wk_param *is, size_t at, size_t end)
 {
@@ -105,7 +103,7 @@ void wk_update_moved(const struct wk_params *params, const float *value, const f
 }
 
 void wk_update_slice(const struct wk_update *u, const struct wk_params *params, double norm,
-                     size_t from, size_t end, const struct wk_update_arrays *a)
+                     size_t from, size_t end, const struct wk_update_slice *s)
 {
     const struct lk_adamw c = adamw_of(u, norm);
     for (uint32_t i = 0; i < params->count; i++) {
@@ -114,7 +112,9 @@ void wk_update_slice(const struct wk_update *u, const struct wk_params *params, 
         if (to > end) to = end;
         if (at >= to) continue;
         size_t n = at - from;
-        lk_adamw(&c, decay_of(u, p), to - at, a->gradient + n, a->m + n, a->v + n, a->value + n);
+        const struct lk_adamw_from a = {s->a.m + n, s->a.v + n, s->a.p + n};
+        const struct lk_adamw_to b = {s->to.m + n, s->to.v + n, s->to.p + n};
+        lk_adamw_into(&c, decay_of(u, p), to - at, s->gradient + n, &a, &b);
     }
 }
 

@@ -6,6 +6,7 @@
 #define WK_UPDATE_H
 
 #include "common/base/err.h"
+#include "kernels/optimizer.h"
 #include "worker/train/model.h"
 #include "worker/train/trainer.h"
 
@@ -43,9 +44,15 @@ LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, 
 // The norm of each tensor's values, and of the way that they went from `before`: into `norms`.
 void wk_update_moved(const struct wk_params *p, const float *value, const float *before,
                      struct wk_tensor_norms *norms);
-// AdamW of the values [from, end): a->gradient, m, v and value are those of `from` on.
+// AdamW of the values [from, end): all arrays are those of `from` on. `a` is read only; what the
+// step makes of its m, v and p goes to `to`, whose p may be the gradient.
+struct wk_update_slice {
+    const float *gradient;
+    struct lk_adamw_from a;
+    struct lk_adamw_to to;
+};
 void wk_update_slice(const struct wk_update *u, const struct wk_params *p, double norm, size_t from,
-                     size_t end, const struct wk_update_arrays *a);
+                     size_t end, const struct wk_update_slice *s);
 // norms NULL: nobody asks for them.
 void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
                      const struct wk_update_arrays *a, struct wk_tensor_norms *norms);

@@ -52,6 +52,27 @@ static void adamw_agrees_with_torch(void **state)
     fclose(f);
 }
 
+// The bits of lk_adamw(), with the parameters in the gradient's place; what it reads stays.
+static void a_step_goes_into_other_arrays(void **state)
+{
+    (void)state;
+    enum { N = 1003 };
+    static float g[N], a[3][N], was[3][N], to[2][N], in_place[3][N];
+    const struct lk_adamw c = {1e-2, 0.9, 0.95, 1e-8, 3, 0.5f};
+    lk_normal_fill(1, 0, 1, N, g);
+    for (int k = 0; k < 3; k++) lk_normal_fill(2, (uint64_t)k, 1, N, a[k]);
+    for (int i = 0; i < N; i++) a[1][i] *= a[1][i];
+    memcpy(was, a, sizeof was);
+    memcpy(in_place, a, sizeof in_place);
+    lk_adamw(&c, 0.1, N, g, in_place[0], in_place[1], in_place[2]);
+    lk_adamw_into(&c, 0.1, N, g, &(struct lk_adamw_from){a[0], a[1], a[2]},
+                  &(struct lk_adamw_to){to[0], to[1], g});
+    assert_memory_equal(was, a, sizeof was);
+    assert_memory_equal(to[0], in_place[0], sizeof to[0]);
+    assert_memory_equal(to[1], in_place[1], sizeof to[1]);
+    assert_memory_equal(g, in_place[2], sizeof g);
+}
+
 static void clipping_is_torchs(void **state)
 {
     (void)state;
@@ -165,6 +186,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adamw_agrees_with_torch),
+        cmocka_unit_test(a_step_goes_into_other_arrays),
         cmocka_unit_test(clipping_is_torchs),
         cmocka_unit_test(norms_do_not_depend_on_addresses),
         cmocka_unit_test(schedule_agrees_with_torch),

@@ -238,7 +238,7 @@ static void step_together(struct process *p, uint64_t step)
     struct wk_peers_task task;
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
-        wk_peers_prepare(p[rank].peers, &update);
+        wk_peers_prepare(p[rank].peers, &update, false);
         memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
         fill_gradient(&p[rank], rank, 0, VALUES);
         wk_peers_computed(p[rank].peers, true);

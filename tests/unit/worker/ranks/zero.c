@@ -96,7 +96,7 @@ static void make_step(struct place *p, uint64_t step)
                 uint64_t from, n = wk_zero_slice(&b, o, &from);
                 for (uint64_t v = 0; o != k && v < n; v++) p[k].gradient[from + v] = NAN;
             }
-        wk_zero_prepare(z, &u);
+        wk_zero_prepare(z, &u, k == 0);
         wk_zero_squares(z);
     }
     for (uint32_t k = 0; k < RANKS; k++)
@@ -158,10 +158,12 @@ static void places_together_are_one_optimizer(void **state)
 {
     // Below a block, one and a half blocks, buckets that leave places without a slice, and one.
     static const uint64_t buckets[] = {77, 1500, 4096, 6144, VALUES, 1 << 20};
+    static float before[VALUES];
     (void)state;
     for (size_t i = 0; i < LH_COUNT(buckets); i++) {
         struct place *p = open_places(buckets[i]), *one = open_one();
         for (uint64_t step = 1; step <= STEPS; step++) {
+            memcpy(before, one->value, sizeof before);
             double norm = step_one(one, step);
             assert_true(norm > 1.1); // it is clipped, so the norm's bits count
             make_step(p, step);
@@ -170,6 +172,8 @@ static void places_together_are_one_optimizer(void **state)
                 assert_memory_equal(&p[k].zero->norm, &norm, sizeof norm);
                 assert_int_equal(wk_zero_commit(p[k].zero), LH_OK);
                 assert_memory_equal(p[k].value, one->value, sizeof one->value);
+                // Place 0 keeps what was there before.
+                if (!k) assert_memory_equal(p[k].gradient, before, sizeof before);
                 check_moments(p, one, k);
             }
         }

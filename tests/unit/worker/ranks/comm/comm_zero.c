@@ -92,7 +92,7 @@ static void an_aborted_step_updates_nothing(void **state)
     assert_int_equal(wk_zero_deal(z), LH_OK);
     z->held[0].step = 0;
     for (uint64_t i = 0; i < VALUES; i++) gradient[i] = 2;
-    wk_zero_prepare(z, &update);
+    wk_zero_prepare(z, &update, false);
     memset(&made, 0, sizeof made);
     made.stops = true;
     assert_int_equal(wk_comm_zero_step(&c), LH_ERR_CANCELLED);
