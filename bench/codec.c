@@ -12,6 +12,8 @@
 // With --backend cuda, or auto where there is a GPU, one row more for each codec: a worker's push
 // with its residual on the host, there and back, beside the processor's encoding; in time that
 // passes, and counted as 8 bytes a parameter (e read and written).
+// With --threads N, one row more for each codec that several threads can encode (codec.threads.*):
+// a push on N threads beside one, counted and timed likewise.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,13 +28,14 @@
 
 enum { BASE = 1 << 20, DENSITY_OF = 4096, DENSITY_K = 64, SHIFTS = 16, SHIFT = 4099 };
 
-enum flag { VALUES, FOLD_VALUES, REPEATS, CODECS, TORCH, BACKEND, FLAGS };
+enum flag { VALUES, FOLD_VALUES, REPEATS, CODECS, TORCH, THREADS, BACKEND, FLAGS };
 static const struct bench_flag flags[] = {
     [VALUES] = {"values", "parameters that are encoded", 16 << 20, NULL},
     [FOLD_VALUES] = {"fold-values", "parameters that are folded into", 256 << 20, NULL},
     [REPEATS] = {"repeats", "samples of each figure, at most 64", 9, NULL},
     [CODECS] = {"codecs", "how many of the codecs, from topk-sign on", 18, NULL},
     [TORCH] = {"torch", "1: also PyTorch, of $LH_BENCH_PYTHON", 1, NULL},
+    [THREADS] = {"threads", "one row more: encodings on so many threads; 0: none", 0, NULL},
     [BACKEND] = {"backend", "cuda: encodings on a GPU as well; auto: where there is one (cpu)",
                  BENCH_CPU, BENCH_BACKENDS},
     [FLAGS] = {0},
@@ -91,7 +94,7 @@ static void fill(const float *base, float *x, uint64_t n, uint64_t from)
 
 struct bench {
     struct bench_report *report;
-    uint64_t values, fold_values, repeats, codecs;
+    uint64_t values, fold_values, repeats, codecs, threads;
     const float *base;
     struct lh_extent extent;
     struct lh_shard_layout layout;
@@ -172,18 +175,31 @@ static double torch_seconds(const struct bench *b)
     return read ? strtod(line, NULL) : 0;
 }
 
-// The residual is the last round's and a new delta, as a worker has it; the device's payload must
-// be the processor's.
-static void bench_device_encode(struct bench *b, struct arrays *a, const char *word)
+// A push is encoded with this beside one thread of the CPU.
+struct other {
+    struct lk_gpu_encoder *gpu; // NULL: threads
+    uint32_t threads;
+};
+
+static void encode_other(const struct bench *b, const struct other *o, const struct lk_codec *codec,
+                         float *e, struct lh_buf *out)
 {
-    struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
-    struct lk_gpu_encoder *x;
     struct lk_payload_info info;
-    struct bench_samples gpu = {0}, cpu = {0};
-    must(lk_codec_parse(word, &codec));
-    must(lk_gpu_encoder_create(b->gpu, &codec, &b->layout, &x));
-    struct lh_buf out = lh_buf(lk_payload_max(&codec, &b->layout));
-    struct lh_buf beside = lh_buf(lk_payload_max(&codec, &b->layout));
+    if (o->gpu)
+        must(lk_gpu_encoder_run(o->gpu, e, out, &info));
+    else
+        must(lk_encode_on(o->threads, codec, &b->layout, 1, NULL, e, out, &info));
+}
+
+// The residual is the last round's and a new delta, as a worker has it; the payload must be that of
+// one thread.
+static void bench_other(struct bench *b, struct arrays *a, const struct lk_codec *codec,
+                        const struct other *o, const char *what, const char *end)
+{
+    struct lk_payload_info info;
+    struct bench_samples rate = {0}, cpu = {0};
+    struct lh_buf out = lh_buf(lk_payload_max(codec, &b->layout));
+    struct lh_buf beside = lh_buf(lk_payload_max(codec, &b->layout));
     fill(b->base, a->e, b->values, 5);
     for (uint64_t i = 0; i < b->repeats + 2; i++) { // the first two fill the residual
         const float *d = a->d + i % SHIFTS * SHIFT;
@@ -192,19 +208,32 @@ static void bench_device_encode(struct bench *b, struct arrays *a, const char *w
         lh_buf_clear(&out);
         lh_buf_clear(&beside);
         double t[3] = {bench_now_s()};
-        must(lk_gpu_encoder_run(x, a->e, &out, &info));
+        encode_other(b, o, codec, a->e, &out);
         t[1] = bench_now_s();
-        must(lk_encode(&codec, &b->layout, 1, NULL, a->stream, &beside, &info));
+        must(lk_encode(codec, &b->layout, 1, NULL, a->stream, &beside, &info));
         t[2] = bench_now_s();
         LH_ASSERT(lh_span_equal(lh_buf_span(&out), lh_buf_span(&beside)));
         if (i < 2) continue;
-        bench_sample(&gpu, 8e-9 * (double)b->values / (t[1] - t[0]));
+        bench_sample(&rate, 8e-9 * (double)b->values / (t[1] - t[0]));
         bench_sample(&cpu, 8e-9 * (double)b->values / (t[2] - t[1]));
     }
-    row(b, "encode", &codec, ".cuda", "GB/s", &gpu, "the CPU", bench_median(&cpu));
+    row(b, what, codec, end, "GB/s", &rate, o->gpu ? "the CPU" : "one thread", bench_median(&cpu));
     lh_buf_free(&out);
     lh_buf_free(&beside);
-    lk_gpu_encoder_destroy(x);
+}
+
+static void bench_others(struct bench *b, struct arrays *a, const char *word)
+{
+    struct lk_codec codec = {.density = (float)DENSITY_K / DENSITY_OF};
+    struct other gpu = {0}, threads = {.threads = (uint32_t)b->threads};
+    must(lk_codec_parse(word, &codec));
+    if (b->gpu) {
+        must(lk_gpu_encoder_create(b->gpu, &codec, &b->layout, &gpu.gpu));
+        bench_other(b, a, &codec, &gpu, "encode", ".cuda");
+        lk_gpu_encoder_destroy(gpu.gpu);
+    }
+    if (b->threads && codec.index != LK_INDEX_TENSOR)
+        bench_other(b, a, &codec, &threads, "threads", "");
 }
 
 static void bench_encode(struct bench *b, struct arrays *a, const char *word, bool torch)
@@ -243,7 +272,7 @@ static void bench_encodes(struct bench *b, bool torch)
     fill(b->base, a.d, b->values + SHIFTS * SHIFT, 9);
     for (size_t i = 0; i < b->codecs && lk_codec_word(i); i++) {
         bench_encode(b, &a, lk_codec_word(i), torch && !i);
-        if (b->gpu) bench_device_encode(b, &a, lk_codec_word(i));
+        bench_others(b, &a, lk_codec_word(i));
     }
     free(a.e);
     free(a.d);
@@ -359,6 +388,7 @@ int main(int argc, char **argv)
                       .fold_values = flag[FOLD_VALUES].value,
                       .repeats = flag[REPEATS].value,
                       .codecs = flag[CODECS].value,
+                      .threads = flag[THREADS].value,
                       .base = base};
     if (!b.values || !b.fold_values || b.fold_values > UINT32_MAX || !b.repeats ||
         b.repeats > BENCH_SAMPLES_MAX) {
@@ -372,6 +402,9 @@ int main(int argc, char **argv)
     bench_condition(&r, "encode",
                     "%llu parameters, one tensor, gaussian deltas, beta 0.95 (dense 1)",
                     (unsigned long long)b.values);
+    if (b.threads)
+        bench_condition(&r, "threads", "%llu beside one, in time that passes",
+                        (unsigned long long)b.threads);
     bench_condition(&r, "fold", "into %llu parameters", (unsigned long long)b.fold_values);
     bench_encodes(&b, flag[TORCH].value != 0);
     bench_folds(&b);
