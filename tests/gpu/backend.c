@@ -192,12 +192,37 @@ static void a_device_that_fails(void **state)
     lh_manifest_free(&m);
 }
 
+// On the CPU, with a shard that is several threads' work.
+static void several_threads(void **state)
+{
+    static const char *const one[] = {"large"};
+    static const uint64_t shape[][5] = {{1100000, 0}};
+    struct lh_manifest m;
+    (void)state;
+    assert_int_equal(lh_manifest_build(&m, 1, one, shape, 1, NULL), LH_OK);
+    for (uint32_t threads = 0; threads <= 3; threads += 3) {
+        struct wk_backend *b;
+        const struct wk_backend_conf conf = {.kind = WK_BACKEND_CPU,
+                                             .plugin = "",
+                                             .manifest = &m,
+                                             .codec = usual,
+                                             .threads = threads};
+        assert_int_equal(wk_backend_open(&conf, &b), LH_OK);
+        same_bytes(b, &usual, &m.shard[0], 5);
+        json_t *status = wk_backend_status(b);
+        assert_int_equal(json_integer_value(json_object_get(status, "threads")), threads ? 3 : 1);
+        json_decref(status);
+        wk_backend_close(b);
+    }
+    lh_manifest_free(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_codec),          cmocka_unit_test(not_finite),
         cmocka_unit_test(after_another_device), cmocka_unit_test(without_a_device),
-        cmocka_unit_test(a_device_that_fails),
+        cmocka_unit_test(a_device_that_fails),  cmocka_unit_test(several_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
