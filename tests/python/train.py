@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -51,34 +52,46 @@ class Trainer:
         self.world, self.worker = world, worker
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
-        # Neither torchrun nor gloo may need a name of this host that resolves.
-        self.ranked = ranks > 1
-        ranked = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
-                  "--nproc-per-node", str(ranks)]
-        settings = world.path(worker.name + ".yaml")
-        self.line = [world.program("longhaul"), "run", "--config", settings, "--", sys.executable,
-                     *(ranked if self.ranked else []),
-                     *([os.path.join(ROOT, "tests", "python", "gpus.py")] if given.fsdp2 else []),
-                     os.path.join(package, "examples", script),
-                     *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
-                     *KEEP.get(script, "").format(out=self.out).split(),
-                     *(["--accumulate", str(given.accumulate)] if given.accumulate else [])]
+        self.ranked = ranks > 1 or given.hosts > 1
+        script = [os.path.join(package, "examples", script),
+                  *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
+                  *KEEP.get(script, "").format(out=self.out).split(),
+                  *(["--accumulate", str(given.accumulate)] if given.accumulate else [])]
+        words = [[*self.torchrun(given, host), *script] for host in range(given.hosts)]
+        self.line = [world.program("longhaul"), "run", "--config",
+                     world.path(worker.name + ".yaml"), "--", *words[0]]
+        self.elsewhere = words[1:]  # hosts without a worker
         self.env = {**os.environ, **(FSDP2 if given.fsdp2 else {}), "PYTHONPATH": package,
                     "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "GLOO_SOCKET_IFNAME": "lo",
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
                                                      "liblonghaul.so.1")}
-        self.process = None
+        self.process, self.others = None, []
+
+    def torchrun(self, given, host):
+        """What begins the script on this host. Neither torchrun nor gloo may need a name of the
+        host that resolves."""
+        several = ["--nnodes", str(given.hosts), "--node-rank", str(host), "--master-addr",
+                   "127.0.0.1", "--master-port", str(given.port)]
+        ranked = ["-m", "torch.distributed.run", "--local-addr", "127.0.0.1", "--nproc-per-node",
+                  str(given.ranks), *(several if given.hosts > 1 else ["--standalone"])]
+        gpus = [os.path.join(ROOT, "tests", "python", "gpus.py")] if given.fsdp2 else []
+        return [sys.executable, *(ranked if self.ranked else []), *gpus]
+
+    def begin(self, words, env):
+        with open(self.log, "ab") as log:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                    env=env, start_new_session=True)
 
     def start(self):
-        with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(  # pylint: disable=consider-using-with
-                self.line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env,
-                start_new_session=True)
+        self.process = self.begin(self.line, self.env)
+        manifest = {"LONGHAUL_MANIFEST": self.world.path("model.json")}
+        self.others = [self.begin(words, {**self.env, **manifest}) for words in self.elsewhere]
         return self
 
-    def ranks(self):
+    def ranks(self, process=None):
         """The processes that torchrun started."""
-        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children",
+        pid = (process or self.process).pid
+        with open(f"/proc/{pid}/task/{pid}/children",
                   encoding="ascii") as file:
             return [int(pid) for pid in file.read().split()]
 
@@ -93,13 +106,13 @@ class Trainer:
 
     def end_all(self):
         """However the test ends, nothing is left."""
-        if self.process and self.process.poll() is None:
-            ranks = self.ranks() if self.ranked else []
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for process in [p for p in (self.process, *self.others) if p and p.poll() is None]:
+            ranks = self.ranks(process) if self.ranked else []
+            os.killpg(process.pid, signal.SIGKILL)
             for pid in ranks:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            self.process.wait(20)
+            process.wait(20)
 
     def text(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
@@ -123,7 +136,8 @@ class Trainer:
             status = self.process.wait(patience)
         except subprocess.TimeoutExpired:
             raise Failure(f"the trainer of {self.worker.name} has not ended") from None
-        check(status == 0, f"the trainer of {self.worker.name} ended with {status}:\n" +
+        status = [status, *(p.wait(patience) for p in self.others)]
+        check(not any(status), f"the trainer of {self.worker.name} ended with {status}:\n" +
               self.text()[-3000:])
 
 
@@ -271,7 +285,7 @@ def play(world, given, trainers):
     if given.trainer:
         wanted = 80 if script == "accelerate_loop.py" else 25
         until("the trainer says losses", lambda: len(trainers[0].losses()) > wanted, 120)
-        if script in KEEP:
+        if script in KEEP and given.hosts == 1:
             check_kept(trainers[0])
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     else:
@@ -303,7 +317,8 @@ def main():
     flags.add_argument("--package", required=True, help="the folder of the package")
     flags.add_argument("--model", choices=MODELS, default="llama")
     flags.add_argument("--trainer", action="store_true")
-    flags.add_argument("--ranks", type=int, default=1, help="torchrun's")
+    flags.add_argument("--ranks", type=int, default=1, help="torchrun's, of a host")
+    flags.add_argument("--hosts", type=int, default=1, help="torchrun's, of which one has a worker")
     flags.add_argument("--fsdp2", action="store_true", help="accelerate shares the model out")
     flags.add_argument("--regions", type=int, default=3)
     flags.add_argument("--script", help="another of the package's examples")
@@ -311,6 +326,9 @@ def main():
     flags.add_argument("--vocabulary", type=int, default=256, help="of another tokenizer")
     flags.add_argument("--units", type=int, default=360)
     given = flags.parse_args()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        given.port = taken.getsockname()[1]  # of torchrun's first host
     trainers = []
     with World(given.build, units=given.units) as world:
         try:
