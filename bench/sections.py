@@ -510,7 +510,7 @@ SECTIONS = (
             Target("sim.units.stolen", "value", "at least", 10000),
             Target("sim.units.ran_twice", "value", "at least", 100),
             Target("sim.units.begun_back", "value", "at least", 100),
-        ), awaited=True),
+        )),
     Section(
         "campaign-region", "Seeds of a region of ranks",
         "The state machine that keeps a region's ranks together, under a virtual clock: processes "
