@@ -378,6 +378,17 @@ SECTIONS = (
             Target(f"frontdoor.{size}.longhaul.cut_ms", "ratio", "at most", 1.5),
             Target(f"frontdoor.{size}.longhaul.renew_ms", "ratio", "at most", 2)))),
     Section(
+        "frontdoor_client", "A boundary, a cut and a renewal of somebody else's loop",
+        "What the calls of liblonghaul.so cost the loop, beside a memcpy of the same parameters on "
+        "the same threads, by turns; `boundary.us` is one where nothing is due. A renewal adds a "
+        "value to every parameter, a sparse one to one of each 64, anywhere among them. "
+        "[frontdoor_client.c](../frontdoor_client.c)",
+        targets=(Target("frontdoor.boundary.us", "value", "at most", 50, unit="us"),
+                 *(Target(f"frontdoor.{name}.{size}.ms", "ratio", "at most", limit)
+                   for size in ("10m", "100m")
+                   for name, limit in (("cut", 1.5), ("renew", 2), ("sparse", 2)))),
+        awaited=True),
+    Section(
         "showcase", "A model is fine-tuned by three regions together",
         "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
         "small parts of texts in German, French and Spanish: each alone (`alone`), and in one run "
