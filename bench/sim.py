@@ -9,6 +9,8 @@ real network or a real training; wall_s alone is of this machine.
  scale    regions with equal speeds, until each has trained the same share on the mean
  rules    level, finish, weighted and static over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
+ stagger  the most that a region sends of pushes in one second, with its shards at steps of their own
+          and all at one step
 
 The whole takes about 40 minutes of one processor, most of it for 512 and 1,000 regions.
 """
@@ -35,9 +37,11 @@ SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/
     "far": ("--speeds", "4,2,1", "--rtt-ms", "300,300", "--mbit", "100,100"),
     "32-regions": ("--workers", "32", "--speeds", "4,2,1", "--slow", "0.1,0.4,0.25"),
     "short": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--units", "8"),
+    "tenth": ("--speeds", "4,2,1", "--units", "200", "--budget", "0.1"),  # of the data
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
+STAGGERED = (2, 4, 8)  # shards
 FAILURES = {"60s": 60, "15s": 15}  # seconds between two kills
 FAIL_WORKERS, FAIL_UNITS = 4, 160
 RESTART = ("round.json", "round.10m.kill-worker.back_s")  # measured with real processes
@@ -57,7 +61,7 @@ def one(words):
     if said.returncode:
         sys.exit(f"bench/sim.py: {' '.join(map(str, words))} failed")
     case = json.loads(said.stdout)
-    if case["credited"] != case["units"]:
+    if case["credited"] < case["units"]:
         sys.exit(f"bench/sim.py: {case['credited']} of {case['units']} units are credited")
     return case
 
@@ -105,10 +109,21 @@ def rules(out, program, seeds, units):
             name = f"sim.rules.{scene}.{rule}"
             out.row(name, "of the bound", [statistics.mean(beyond)])
             out.rows[-1].update(min=min(beyond), max=max(beyond), n=len(beyond))
+            if "--budget" in words:
+                out.row(f"{name}.own", "of the units", [case["own"] for case in cases[rule]])
         shorter = [a["makespan_s"] / b["makespan_s"]
                    for a, b in zip(cases["finish"], cases["level"], strict=True)]
         out.row(f"sim.rules.{scene}.finish_by_level", "1", [statistics.mean(shorter)])
         out.rows[-1].update(min=min(shorter), max=max(shorter), n=len(shorter))
+
+
+def stagger(out, program):
+    for shards in STAGGERED:
+        same = {"shards": shards, "values": 32768, "stands_for": 312}
+        peaks = {how: [play(program, stagger=how, seed=seed, **same)["peak_up"]
+                       for seed in range(1, 4)] for how in ("on", "off")}
+        out.row(f"sim.stagger.{shards}.peak_bytes", "B", peaks["on"], "all at one step",
+                peaks["off"])
 
 
 def restart_s():
@@ -141,7 +156,7 @@ def main():
     flags.add_argument("--build", default="build/release")
     flags.add_argument("--json")
     flags.add_argument("--join", action="store_true", help="keeps what FILE has of this commit")
-    flags.add_argument("--parts", default="scale,rules,goodput")
+    flags.add_argument("--parts", default="scale,rules,goodput,stagger")
     flags.add_argument("--sizes", default=",".join(map(str, SIZES)), help="regions of `scale`")
     flags.add_argument("--seeds", type=int, default=5, help="of `scale`, below 256 regions")
     flags.add_argument("--rule-seeds", type=int, default=20, help="of `rules` and `goodput`")
@@ -161,6 +176,8 @@ def main():
         rules(out, program, flags.rule_seeds, flags.units or RULE_UNITS)
     if "goodput" in parts:
         goodput(out, program, flags.rule_seeds, flags.units or FAIL_UNITS, restart_s())
+    if "stagger" in parts:
+        stagger(out, program)
     out.finish()
 
 

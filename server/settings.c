@@ -116,7 +116,7 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_DURATION(T, "coordinator.ride_out_s", coordinator.ride_out_s, "300", 0, 86400,
         "s", "Workers hold leases for this long at their measured speed, at most half of what is "
         "left for them, and train on while the coordinator is away; 0: only what they read ahead"),
-    LH_CONFIG_ROW_ENUM(T, "coordinator.balance", coordinator.balance, "level",
+    LH_CONFIG_ROW_ENUM(T, "coordinator.balance", coordinator.balance, "finish",
         "finish|weighted|static|level", "Who gets which units: by estimated finish, over measured "
         "speeds and links; own ones first, then by 0.6 utilisation + 0.4 network; shares by speed "
         "at the start; whoever asks, and who runs dry gets of the busiest"),

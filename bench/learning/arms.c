@@ -11,8 +11,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
-// learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL
+// learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region; equal
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -99,6 +99,10 @@ static bool set_one(struct learn_arm *arm, char *word)
     *value++ = 0;
     if (!strcmp(word, "slow")) return set_region(&arm->slow, value);
     if (!strcmp(word, "cut")) return set_region(&arm->cut, value);
+    if (!strcmp(word, "h")) {
+        arm->equal = !strcmp(value, "equal");
+        return arm->equal || !strcmp(value, "speed");
+    }
     if (strcmp(word, "stagger") != 0) return set_number(arm, word, value);
     bool on = !strcmp(value, "on");
     arm->stagger = on ? WK_STAGGER_ON : WK_STAGGER_OFF;
@@ -176,6 +180,7 @@ float learn_floor(const struct learn_arm *arm)
 uint32_t learn_share(const struct learn_arm *arm, uint32_t region)
 {
     bool slow = arm->slow && !strcmp(arm->slow, learn_region[region]) && arm->mode != SYNC;
+    if (arm->equal) return learn_steps[0] + learn_steps[1] + learn_steps[2];
     return learn_steps[region] * (slow ? 1 : 3);
 }
 

@@ -35,6 +35,7 @@ struct node {
     struct wk_trainer *trainer;
     struct wk_loader *loader;
     uint32_t steps; // a round
+    uint32_t speed; // steps a second
 };
 
 struct cluster {
@@ -273,8 +274,8 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// A region of H steps a round is throttled to H / 14 of the run's speed, so rounds last equally; a
-// slow one to a third of that.
+// Regions are throttled to 8, 4 and 2 steps a second. With as many steps a round, rounds last
+// equally. A slow one has a third of that.
 static lh_err make_trainer(struct node *n)
 {
     struct cluster *c = n->cluster;
@@ -286,7 +287,7 @@ static lh_err make_trainer(struct node *n)
     trainer.loader = n->loader;
     trainer.sequence = c->shape.context;
     trainer.batch = c->conf->step_tokens / c->shape.context;
-    trainer.tokens_per_s = n->steps * c->conf->step_tokens; // a round a second
+    trainer.tokens_per_s = n->speed * c->conf->step_tokens;
     if (c->arm->slow && !strcmp(c->arm->slow, n->region)) trainer.tokens_per_s /= 3;
     LH_TRY(wk_builtin_create(&trainer, &n->trainer));
     if (c->arm->jitter > 0)
@@ -354,6 +355,13 @@ static struct node *add_node(struct cluster *c, enum lh_role role, const char *n
     return n;
 }
 
+static void add_worker(struct cluster *c, uint32_t region)
+{
+    struct node *n = add_node(c, LH_W, learn_region[region], learn_region[region]);
+    n->speed = learn_h(c->conf, region);
+    n->steps = learn_h(c->conf, c->arm->equal ? 0 : region);
+}
+
 static lh_err start_node(struct node *n)
 {
     lh_fake_boot(n->env);
@@ -375,7 +383,7 @@ static lh_err start_nodes(struct cluster *c)
     }
     for (uint32_t r = 0; r < LEARN_REGIONS; r++)
         if (!only || !strcmp(only, learn_region[r]) || (single && r == 0))
-            add_node(c, LH_W, learn_region[r], learn_region[r])->steps = learn_h(c->conf, r);
+            add_worker(c, r);
     for (uint32_t i = 0; i < c->nodes; i++) LH_TRY(start_node(&c->node[i]));
     return LH_OK;
 }

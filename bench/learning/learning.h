@@ -52,10 +52,13 @@ struct learn_arm {
     float jitter;      // sigma of the logarithm of a round's duration (pace.c)
     const char *slow;  // region that trains at a third of its speed, its H unchanged; NULL: none
     const char *cut;   // region that reaches no other for the run's middle tenth; NULL: none
+    // All regions take the fastest one's local steps a round, whatever their speed, and as many
+    // units each; false: by their speed.
+    bool equal;
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips), jitter, slow or cut
-// (a region). NULL: there is none.
+// (a region), h (equal, speed). NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;

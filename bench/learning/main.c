@@ -95,7 +95,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:b}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
@@ -112,7 +112,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
         (json_int_t)conf->final_bytes, "virtual_s", r->virtual_s, "round_trips",
         arm->round_trips > 0 ? (double)arm->round_trips : 1.0, "jitter", (double)arm->jitter,
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
-        (json_int_t)conf->h);
+        (json_int_t)conf->h, "equal_h", arm->equal);
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)

@@ -50,7 +50,8 @@ struct cluster {
     struct node coordinator, server[SCENE_SHARDS_MAX], worker[LH_WORKERS_MAX];
     int64_t begins_ns, ends_ns; // ends_ns 0: it has not ended
     uint8_t *claimed;           // [units] by the log of the unit's shard
-    uint64_t claims;            // first ones
+    uint64_t claims, own;       // first ones; those of them by a worker of the unit's home
+    uint64_t due;               // units of the budget
     uint64_t stale[STALE_MAX];  // admitted pushes, by staleness
     uint64_t chance;
     struct run_figures *out;
@@ -84,8 +85,16 @@ static void end(struct cluster *c)
         f->busy_s += (double)c->worker[i].work.busy_ns / LH_SECOND;
         f->up += c->links.up[i].bytes;
         f->down += c->links.down[i].bytes;
+        f->peak_up += c->links.up[i].peak / c->scene->flags.workers;
     }
+    f->own = (double)c->own / (double)c->claims;
     f->snapshots = c->links.snapshots;
+}
+
+static bool is_of(const struct cluster *c, uint64_t unit, uint64_t worker)
+{
+    uint32_t workers = c->scene->flags.workers;
+    return lh_worker_id(&c->worker[unit % c->units.count % workers].self) == worker;
 }
 
 static void on_push(struct cluster *c, uint32_t shard, const struct lh_record *r)
@@ -102,9 +111,11 @@ static void on_push(struct cluster *c, uint32_t shard, const struct lh_record *r
         uint8_t *claimed = &c->claimed[f.claim[i] % c->units.count];
         c->out->claimed_again += *claimed;
         c->claims += !*claimed;
+        c->own += !*claimed && is_of(c, f.claim[i], f.worker);
         *claimed = 1;
     }
-    if (!c->ends_ns && c->claims == c->units.count) end(c);
+    c->links.late = c->claims * 10 > c->due * 9; // who runs dry pushes all that it has
+    if (!c->ends_ns && c->claims >= c->due) end(c);
 }
 
 static void on_folded(void *arg, uint32_t shard, const struct lh_record *r)
@@ -146,7 +157,7 @@ static lh_err start_coordinator(struct node *n)
     conf.h_base = f->h_base;
     conf.dylu = true;
     conf.by_link = f->by_link;
-    conf.budget_tokens = (uint64_t)n->cluster->scene->tokens; // all that there is
+    conf.budget_tokens = (uint64_t)n->cluster->scene->tokens;
     conf.balance.follows = f->follows;
     conf.balance.kind = f->kind;
     conf.plan.staleness_per_live = 4;
@@ -189,6 +200,7 @@ static lh_err start_worker(struct node *n)
     conf.snapshot_rounds = 8;
     conf.durable_every = 50;
     set_window(c, &conf);
+    conf.stagger = c->scene->flags.together ? WK_STAGGER_OFF : WK_STAGGER_AUTO;
     conf.lease_ns = LH_SECOND;
     conf.retry_base_ns = 200 * LH_MS;
     conf.retry_max_ns = 30 * LH_SECOND;
@@ -284,6 +296,7 @@ static void make_units(struct cluster *c)
     setup_units(&c->units, f->workers * f->units, SCENE_UNIT_TOKENS, SETUP_REGIONS);
     for (uint32_t i = 0; i < c->units.count; i++)
         snprintf(c->units.unit[i].home, sizeof c->units.unit[i].home, "region%u", i % f->workers);
+    c->due = (uint64_t)(c->scene->tokens / SCENE_UNIT_TOKENS);
     c->claimed = calloc(c->units.count, 1);
     LH_ASSERT(c->claimed);
 }
@@ -324,7 +337,7 @@ static void tell(struct cluster *c)
     const struct ps_coordinator *co = c->coordinator.coordinator;
     f->makespan_s = (double)(c->ends_ns - c->begins_ns) / LH_SECOND;
     f->began_s = (double)c->begins_ns / LH_SECOND;
-    f->units = c->units.count;
+    f->units = c->due;
     f->credited = co->stock.credited_units;
     f->lost = (double)c->links.lost / (double)c->links.messages;
     f->staleness_p95 = -1;
@@ -366,10 +379,10 @@ static void play(struct cluster *c)
                 lh_fake_at(c->world, (int64_t)(f->fail_every_s * LH_SECOND), one_fails, c);
         }
         if (c->begins_ns && c->out->ready_s <= 0) look_ready(c);
-        if (c->ends_ns && co->stock.credited_units == c->units.count) return;
+        if (c->ends_ns && co->stock.credited_units >= c->due) return;
         if ((double)now / LH_SECOND < f->limit_s) continue;
         fail(c, "%llu of %llu units are credited after %.0f s, phase %s",
-             (unsigned long long)co->stock.credited_units, (unsigned long long)c->units.count,
+             (unsigned long long)co->stock.credited_units, (unsigned long long)c->due,
              f->limit_s, lh_phase_name(co->plan.phase));
     }
 }

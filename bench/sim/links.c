@@ -43,6 +43,14 @@ static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, s
     return true;
 }
 
+static void note_peak(struct link_way *way, int64_t now, double bytes)
+{
+    int64_t second = now / LH_SECOND;
+    way->in_second = (second == way->second ? way->in_second : 0) + bytes;
+    way->second = second;
+    way->peak = fmax(way->peak, way->in_second);
+}
+
 // Puts so many bytes behind what is on its way from `now` on; when they are through.
 static int64_t through(struct link_way *way, int64_t now, double bytes, double bytes_per_s)
 {
@@ -80,6 +88,7 @@ static int64_t pace(void *arg, const char *from, const char *to, enum lh_rpc rpc
     if (rpc == LH_RPC_SNAPSHOT) l->snapshots += bytes;
     const struct scene_region *r = region_of(l, from, to);
     int64_t at = now;
+    if (up >= 0 && rpc == LH_RPC_PUSH && !l->late) note_peak(&l->up[up], now, bytes);
     int server = number_of(from, "server");
     if (server >= 0) at = through(&l->out[server], at, bytes, port);
     at = through(up >= 0 ? &l->up[up] : &l->down[down], at, bytes, r->bytes_per_s);

@@ -13,7 +13,9 @@
 
 struct link_way { // one direction
     double bytes;
-    int64_t free_ns; // when the last message is through
+    int64_t free_ns;         // when the last message is through
+    int64_t second;          // the last one in which something was sent
+    double in_second, peak;  // bytes that were sent in it, and in the busiest one
 };
 
 struct links {
@@ -23,6 +25,7 @@ struct links {
     struct link_way up[LH_WORKERS_MAX], down[LH_WORKERS_MAX];
     struct link_way in[SCENE_SHARDS_MAX], out[SCENE_SHARDS_MAX]; // ports of servers
     double snapshots; // bytes of states, which a region needs once
+    bool late;        // no peak is noted any more
     uint64_t messages, lost;
 };
 

@@ -39,6 +39,7 @@ static void tell(const struct scene *s, const struct run_figures *f)
     printf(", \"ready_s\": %.9g, \"trained_before\": %.0f", f->ready_s, f->trained_before);
     printf(", \"failures\": %llu, \"events\": %llu", (unsigned long long)f->failures,
            (unsigned long long)f->events);
+    printf(", \"own\": %.9g, \"peak_up\": %.0f", f->own, f->peak_up);
     tell_decided(f);
     printf(", \"wall_s\": %.3f, \"memory\": %lld}\n", f->wall_s, (long long)used.ru_maxrss * 1024);
 }

@@ -19,7 +19,7 @@ static _Noreturn void usage(const char *why)
             "  [--stands-for N] [--rule level|finish|weighted|static] [--speeds A,B,...]\n"
             "  [--rtt-ms LOW,HIGH] [--mbit LOW,HIGH] [--loss P] [--port-mbit N]\n"
             "  [--slow SHARE,AT,TO] [--fail EVERY_S,DOWN_S] [--h-base N] [--cadence speed|link]\n"
-            "  [--window N|0] [--limit-s N]\n"
+            "  [--window N|0] [--stagger on|off] [--budget PART] [--limit-s N]\n"
             "  [--seed N]\n",
             why);
     exit(2);
@@ -115,6 +115,11 @@ static void read_flag(struct scene_flags *f, const char *name, const char *text)
         if (!f->by_link && strcmp(text, "speed") != 0) usage("--cadence: speed or link");
     } else if (!strcmp(name, "window")) {
         f->window = (uint32_t)number(text, 0, LH_WINDOW_MAX, name);
+    } else if (!strcmp(name, "stagger")) {
+        f->together = !strcmp(text, "off");
+        if (!f->together && strcmp(text, "on") != 0) usage("--stagger: on or off");
+    } else if (!strcmp(name, "budget")) {
+        f->budget = number(text, 0.001, 1, name);
     } else if (!strcmp(name, "limit-s")) {
         f->limit_s = number(text, 1, 1e6, name);
     } else {
@@ -131,7 +136,7 @@ struct scene_flags scene_read(int argc, char **argv)
         {"loss", 1, NULL, 0},    {"port-mbit", 1, NULL, 0},  {"slow", 1, NULL, 0},
         {"fail", 1, NULL, 0},    {"h-base", 1, NULL, 0},     {"limit-s", 1, NULL, 0},
         {"cadence", 1, NULL, 0}, {"window", 1, NULL, 0},     {"seed", 1, NULL, 0},
-        {NULL, 0, NULL, 0}};
+        {"stagger", 1, NULL, 0}, {"budget", 1, NULL, 0},     {NULL, 0, NULL, 0}};
     struct scene_flags f = {.seed = 1,
                             .workers = 4,
                             .shards = 1,
@@ -144,6 +149,7 @@ struct scene_flags scene_read(int argc, char **argv)
                             .mbit = {100, 10000},
                             .h_base = 8,
                             .window = 2,
+                            .budget = 1,
                             .limit_s = 20000};
     int at = 0, said;
     while ((said = getopt_long(argc, argv, "", options, &at)) == 0)
@@ -204,7 +210,8 @@ void scene_draw(struct scene *s, const struct scene_flags *flags)
 {
     uint64_t chance = flags->seed * 0x9e3779b97f4a7c15u + 7;
     s->flags = *flags;
-    s->tokens = (double)flags->workers * flags->units * SCENE_UNIT_TOKENS;
+    double units = (double)flags->workers * flags->units;
+    s->tokens = ceil(units * flags->budget) * SCENE_UNIT_TOKENS;
     for (uint32_t i = 0; i < flags->workers; i++)
         s->region[i] = (struct scene_region){
             .tokens_per_s = BASE_TOKENS_PER_S * flags->speed[i % flags->speeds],

@@ -32,6 +32,8 @@ struct scene_flags {
     uint32_t h_base;
     uint32_t window; // units that a step is mixed from; 0: as data.window: auto
     bool by_link;    // coordinator.cadence
+    bool together;   // a worker's shards are pushed at one step: push.stagger off
+    double budget;   // part of all data that the run trains
     double limit_s;  // virtual seconds after which the run counts as stuck
 };
 
@@ -43,7 +45,7 @@ struct scene_region {
 struct scene {
     struct scene_flags flags;
     struct scene_region region[LH_WORKERS_MAX];
-    double tokens;  // all that the run trains
+    double tokens;  // what the run trains
     double bound_s; // all speeds together train them so long, if nobody ever waits
 };
 

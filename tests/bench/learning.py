@@ -174,6 +174,11 @@ class Learning(unittest.TestCase):
             # With a slow region the draw's last turn, fewer than seven units, may be left out.
             self.assertLessEqual(line["trained"], TOKENS, line["arm"])
             self.assertGreater(line["trained"], TOKENS - 7 * 2048, line["arm"])
+        equal = self.small("m.jsonl", "--arms", "bsp-topk,bsp-topk:h=equal")
+        self.assertEqual([line["equal_h"] for line in equal], [False, True])
+        # 24 steps of a round that lasts 4 s, where 14 took one second.
+        ratio = equal[1]["virtual_s"] / equal[0]["virtual_s"]
+        self.assertTrue(1.6 < ratio < 2.6, ratio)
         slow = lines["bsp-topk:slow=asia"]
         self.assertEqual((slow["trained"], slow["slow"]), (TOKENS, "asia"))
         self.assertGreater(slow["virtual_s"], 2.5 * lines["ours"]["virtual_s"])
@@ -238,7 +243,7 @@ class Learning(unittest.TestCase):
     def test_an_unknown_arm_is_refused(self):
         for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1", "ours:p",
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
-                    "ours:cut=", "ours:eta=1x"):
+                    "ours:cut=", "ours:eta=1x", "ours:h=8"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

@@ -177,10 +177,8 @@ static void the_forecast_lets_both_end_together(void **state)
     rows = ps_co_forecast(r->coordinator);
     for (size_t i = 0; i < 2; i++) {
         json_t *row = json_array_get(rows, i);
-        bool is_fast = !strcmp(json_string_value(json_object_get(row, "region")), fast);
         double ends = json_number_value(json_object_get(row, "ends_s"));
-        double due = is_fast ? 37.5 : 75;
-        assert_float_equal(ends, due, 1);
+        assert_float_equal(ends, 50, 1); // each trains of its own, by its speed
     }
     json_decref(rows);
     rig_free(r);

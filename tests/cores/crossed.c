@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/view.h"
@@ -20,11 +19,8 @@ static void follow(struct rig *r, const char *text, struct ps_co_links_conf link
 {
     assert_int_equal(ps_terms_parse(text, &terms), LH_OK);
     links.terms = &terms;
-    r->coordinator->conf.balance =
-        (struct ps_co_balance_conf){.follows = true, .kind = PS_BALANCE_FINISH};
     r->coordinator->conf.links = links;
-    ps_co_balancer_free(r->coordinator);
-    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
+    balance_by(r, PS_BALANCE_FINISH);
 }
 
 static struct rig *begin(const char *text, struct ps_co_links_conf links)

@@ -3,19 +3,10 @@
 // (worker/push/round.c).
 #include <string.h>
 
-#include "server/coordinator/balance/assign.h"
 #include "tests/cores/words.h"
 #include "worker/worker.h"
 
 enum { STEP = 16 }; // tokens of the test trainer's
-
-static void follow(struct rig *r)
-{
-    r->coordinator->conf.balance =
-        (struct ps_co_balance_conf){.follows = true, .kind = PS_BALANCE_FINISH};
-    ps_co_balancer_free(r->coordinator);
-    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
-}
 
 // No more than it trains in a quarter of the time that is left, and two units while its speed is
 // not known.
@@ -26,7 +17,7 @@ static void what_a_worker_begins_is_bounded(void **state)
     struct words unknown = {.want = 16, .ahead = LH_LEASES_MAX};
     struct words fast = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 3, .batch_s = 1};
     struct words slow = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1, .batch_s = 1};
-    follow(r);
+    balance_by(r, PS_BALANCE_FINISH);
     assert_int_equal(say(r, 1, &unknown).window, 2);
     say(r, 0, &fast);
     say(r, 1, &slow);
@@ -74,7 +65,7 @@ static void a_step_is_full_whatever_the_bound(void **state)
     setup_units(&r->units, 2000, STEP / 4, RIG_WORKERS);
     rig_start_coordinator(r);
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
-    follow(r);
+    balance_by(r, PS_BALANCE_FINISH);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     struct wk_conf conf = rig_life_conf(r, &l, 50);
     conf.observer = &observer;

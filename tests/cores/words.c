@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/coordinator/balance/assign.h"
+
 struct heard say(struct rig *r, uint32_t w, const struct words *s)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -61,7 +63,13 @@ bool is_in(const uint64_t *list, size_t n, uint64_t unit)
 
 struct rig *begun_run(uint32_t units, int64_t ride_out_ns)
 {
+    return begun_epochs(units, 1, ride_out_ns);
+}
+
+struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns)
+{
     struct rig *r = rig_new(1);
+    r->epochs = epochs;
     lh_units_free(&r->units);
     setup_units(&r->units, units, WORDS_TOKENS, RIG_WORKERS);
     rig_start_coordinator(r);
@@ -71,4 +79,33 @@ struct rig *begun_run(uint32_t units, int64_t ride_out_ns)
     for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     return r;
+}
+
+void balance_by(struct rig *r, enum ps_balance_kind kind)
+{
+    r->coordinator->conf.balance = (struct ps_co_balance_conf){true, kind};
+    ps_co_balancer_free(r->coordinator);
+    assert_int_equal(ps_co_balancer_make(r->coordinator), LH_OK);
+}
+
+struct rig *balanced(uint32_t units, enum ps_balance_kind kind)
+{
+    struct rig *r = begun_run(units, 300 * LH_SECOND);
+    r->coordinator->conf.budget_tokens = (uint64_t)units * WORDS_TOKENS; // all that there is
+    balance_by(r, kind);
+    return r;
+}
+
+void introduce(struct rig *r, uint32_t w, double units_per_s)
+{
+    struct words s = {.want = 1, .ahead = 1, .units_per_s = units_per_s};
+    assert_int_equal(say(r, w, &s).units, 1);
+}
+
+uint64_t count_home(const struct rig *r, const struct heard *h, uint32_t w)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < h->units; i++)
+        n += !strcmp(r->units.unit[h->unit[i]].home, r->w[w].self.region);
+    return n;
 }

@@ -2,6 +2,7 @@
 #ifndef TESTS_CORES_WORDS_H
 #define TESTS_CORES_WORDS_H
 
+#include "server/coordinator/balance/balance.h"
 #include "tests/cores/rig.h"
 
 enum { WORDS_TOKENS = 64, WORDS_SLOTS = 1024 }; // tokens of a unit; units of a list
@@ -33,5 +34,13 @@ bool is_in(const uint64_t *list, size_t n, uint64_t unit);
 // A run of so many units of two regions, worker 0's and worker 1's, that has begun. Workers hold
 // leases for so long.
 struct rig *begun_run(uint32_t units, int64_t ride_out_ns);
+struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns);
+// The same, with a budget of all units; leases follow the policy.
+struct rig *balanced(uint32_t units, enum ps_balance_kind kind);
+void balance_by(struct rig *r, enum ps_balance_kind kind);
+// Worker w tells its speed, and gets one unit.
+void introduce(struct rig *r, uint32_t w, double units_per_s);
+// How many of the units that worker w heard are of its home.
+uint64_t count_home(const struct rig *r, const struct heard *h, uint32_t w);
 
 #endif

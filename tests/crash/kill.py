@@ -90,7 +90,10 @@ def inflict(draw, cluster, faults, cycles):
 
 
 def one_run(given, draw, cycles, sums):
-    cluster = (Pairs if given.standbys else Faulty)(
+    kind = Pairs if given.standbys else Faulty
+    if given.balance:
+        kind.COORDINATOR = kind.COORDINATOR | {"coordinator.balance": given.balance}
+    cluster = kind(
         given.build, given.units_per_cycle * cycles + 60, given.keep, given.servers, given.shards,
         "full" in given.faults)
     with cluster.world:
@@ -129,7 +132,8 @@ def judged_run(given, draw, cluster, cycles, sums):
 def bench_name(given):
     """Each topology has a document of its own: counts of different ones do not add up."""
     return "campaign-kill" + ("-standbys" if given.standbys else "") + \
-        ("-one-server" if given.servers == 1 else "")
+        ("-one-server" if given.servers == 1 else "") + \
+        (f"-{given.balance}" if given.balance else "")
 
 
 def campaign(given):
@@ -137,7 +141,8 @@ def campaign(given):
     report = Report(bench_name(given), given.json, given.join)
     report.call(f"--seed {given.seed} --cycles {given.cycles} --faults {','.join(given.faults)} "
                 f"--servers {given.servers} --shards {given.shards}"
-                f"{' --standbys' if given.standbys else ''}")
+                f"{' --standbys' if given.standbys else ''}"
+                f"{f' --balance {given.balance}' if given.balance else ''}")
     end, killing = time.monotonic() + given.minutes * 60, 0
     while left > 0 and time.monotonic() < end:
         done, took = one_run(given, draw, min(left, given.per_run), sums)
@@ -149,6 +154,8 @@ def campaign(given):
     report.condition("cores", os.cpu_count())
     report.condition("servers", given.servers)
     report.condition("shards_a_server", given.shards)
+    if given.balance:
+        report.condition("leases", f"coordinator.balance: {given.balance}")
     report.count("kill.cycles", given.cycles - left)
     sums.rows(report, "kill")
     report.count("kill.seconds", killing, "s")
@@ -169,6 +176,8 @@ def main():
     flags.add_argument("--servers", type=int, default=2)
     flags.add_argument("--shards", type=int, default=2, help="of each server")
     flags.add_argument("--standbys", action="store_true", help="each server has one")
+    flags.add_argument("--balance", choices=("finish", "level", "weighted", "static"),
+                       help="coordinator.balance; the programs' default where left out")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()
     given.faults = given.faults.split(",")

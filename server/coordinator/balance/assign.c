@@ -12,11 +12,13 @@
 // 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
 //    never less than it trains until it can have asked again. Of these it has no more in work than
 //    it trains in a quarter of the time that is left: what is begun comes back from nobody. Beyond
-//    them it reserves units of its
-//    own region, and those that the plan or the floor of shared data gives it, as far as it trains
-//    until the planned end and within the time to ride out.
+//    them it reserves units of its own region, and those that the plan or the floor of shared data
+//    gives it, as far as it trains until the planned end and within the time to ride out.
 //    A static split reserves nothing before the speeds of all live workers are known. The run's
-//    budget bounds what is leased anew; what is recalled, or runs twice, is in it already.
+//    budget bounds what is leased anew; what is recalled, or runs twice, is in it already. Where it
+//    ends the run before all is trained, reservations are all of the budget: until all speeds are
+//    known they leave those who have none their share, and who became slower gives back what it
+//    would train after the planned end.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
 // 5. A worker that has nothing left gets a unit that its home's own workers all refuse, whatever
@@ -30,6 +32,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/decided.h"
@@ -226,6 +229,61 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
     *choice = best;
     ps_co_lease_want(c, *unit, s->a->w + 1);
     return true;
+}
+
+// ---------------------------------------------------------------- what a budget leaves
+
+// The part of the plan that is for workers whose speed is known: the others count as fast.
+static double known_part(const struct ps_coordinator *c)
+{
+    double live = 0, known = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (!w->live || ps_co_draining(c, w)) continue;
+        live++;
+        known += w->tokens_per_s > 0;
+    }
+    return live > 0 ? known / live : 1;
+}
+
+static bool may_give_back(const struct ps_co_asking *a, uint64_t unit, bool own)
+{
+    const struct ps_coordinator *c = a->c;
+    return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1 && !ps_co_pinned(c, unit) &&
+           ps_co_is_home(c, unit, a->w) == own;
+}
+
+static void give_back_one(struct assigning *s, size_t at, double left_s)
+{
+    struct ps_co_asking *a = s->a;
+    uint64_t unit = a->out->unit[at];
+    struct ps_balance_choice choice = {
+        .reason = PS_BALANCE_BUDGET, .here_s = left_s, .there_s = s->x->plan.end_s};
+    ps_co_recall(a, unit);
+    a->tokens -= ps_co_unit(a->c, unit)->tokens;
+    memmove(a->out->unit + at, a->out->unit + at + 1,
+            (--a->out->units - at) * sizeof *a->out->unit);
+    ps_co_decide(a->c, a->w, PS_CO_NOBODY, unit, &choice);
+}
+
+// Asks the worker to give back what it would train after the planned end, the last units first,
+// others' before its own: of what is free beyond the budget, other regions train as much instead.
+static void give_back(struct assigning *s)
+{
+    struct ps_co_asking *a = s->a;
+    const struct ps_co_worker *w = &a->c->worker[a->w];
+    bool binds = s->x->b.conf.kind == PS_BALANCE_FINISH && s->x->b.beyond_tokens > 0;
+    double most = w->tokens_per_s * fmax(s->x->plan.end_s, 0), left = ps_co_view_left(w);
+    double unit = a->out->units ? (double)a->tokens / (double)a->out->units : 0;
+    if (!binds || a->c->frozen || left <= most * (1 + HYSTERESIS) + unit) return;
+    for (int own = 0; own < 2; own++)
+        for (size_t i = a->out->units; i-- > 0 && left > most;) {
+            if (a->out->units <= s->window || a->out->recalls == LH_RECALLS_MAX) return;
+            if (!may_give_back(a, a->out->unit[i], own)) continue;
+            double tokens = (double)ps_co_unit(a->c, a->out->unit[i])->tokens;
+            give_back_one(s, i, left / w->tokens_per_s);
+            left -= tokens;
+        }
 }
 
 // ---------------------------------------------------------------- how many
@@ -507,10 +565,11 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.coming_tokens = (double)w->wanted.coming_tokens;
     s.window = window_of(&s);
     s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
-    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0));
+    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0) * known_part(c));
     a->out->window = s.window < a->want ? s.window : 0;
     uint32_t most = in_work(&s);
     if (most && (!a->out->window || most < a->out->window)) a->out->window = most;
+    give_back(&s);
     LH_TRY(take_kept(&s));
     LH_TRY(take_pinned(&s));
     LH_TRY(take_all(&s));

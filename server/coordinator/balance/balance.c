@@ -15,7 +15,7 @@ static const uint32_t TAIL_WINDOW = 2;
 // ---------------------------------------------------------------- names
 
 static const char *const REASONS[] = {"nothing", "home",   "planned", "stolen",
-                                      "shared",  "scored", "twice"};
+                                      "shared",  "scored", "budget",  "twice"};
 static const char *const KINDS[] = {"finish", "weighted", "static", "blind"};
 
 const char *ps_balance_reason_name(enum ps_balance_reason reason)
@@ -77,11 +77,23 @@ double ps_balance_arrival(const struct ps_balance *b, uint32_t from, uint32_t to
     return arrival(b, from, to, bytes, mean_rate(b));
 }
 
+static double pooled(const struct ps_balance *b)
+{
+    double sum = 0;
+    for (uint32_t p = 0; p < b->pools; p++) sum += b->pool[p].tokens;
+    return sum;
+}
+
+double ps_balance_left(const struct ps_balance *b)
+{
+    double left = fmax(pooled(b) - b->beyond_tokens, 0);
+    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
+    return left;
+}
+
 uint32_t ps_balance_window(const struct ps_balance *b)
 {
-    double left = 0;
-    for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
-    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
+    double left = ps_balance_left(b);
     bool tail = left < TAIL * (left + b->done_tokens);
     return tail && b->conf.window > TAIL_WINDOW ? TAIL_WINDOW : b->conf.window;
 }
@@ -101,6 +113,7 @@ try {
     double room[PS_BALANCE_REGIONS_MAX]; // tokens that each region can still train
     double path[PS_BALANCE_REGIONS_MAX]; // seconds that each can still receive
     double rest[PS_BALANCE_POOLS_MAX];   // tokens that nobody trains yet
+    double left;                         // of those, what is to be trained
     double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
     // Seconds that a token of each pool needs to arrive in each region, and what else counts as
     // seconds there: price and language.
@@ -131,6 +144,7 @@ static void give(struct try *t, uint32_t pool, uint32_t r, double tokens)
     const struct ps_balance_pool *p = &t->b->pool[pool];
     t->out->tokens[pool][r] += tokens;
     t->rest[pool] -= tokens;
+    t->left -= tokens;
     t->room[r] -= tokens;
     t->path[r] -= tokens * t->path_s[pool][r];
     if (r != p->home) t->cap[p->home][r] -= tokens * bytes_a_token(p);
@@ -141,7 +155,7 @@ static double can_take(const struct try *t, uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *p = &t->b->pool[pool];
     if (!allows(p, r) || !takes(t->b, r)) return 0;
-    double most = fmin(t->rest[pool], t->room[r]), each = t->path_s[pool][r];
+    double most = fmin(fmin(t->rest[pool], t->left), t->room[r]), each = t->path_s[pool][r];
     if (each > 0) most = fmin(most, t->path[r] / each);
     if (r != p->home && p->bytes > 0) most = fmin(most, t->cap[p->home][r] / bytes_a_token(p));
     return most > 1e-6 * p->tokens ? most : 0;
@@ -181,7 +195,11 @@ static void begin(struct try *t, double end_s)
             t->cap[r][k] = cap < 0 ? NEVER : cap;
         }
     }
-    for (uint32_t p = 0; p < b->pools; p++) t->rest[p] = b->pool[p].tokens;
+}
+
+static double whole_of(const struct ps_balance *b, uint32_t p)
+{
+    return b->beyond_tokens > 0 ? b->pool[p].whole_tokens : b->pool[p].tokens;
 }
 
 // A region's own units, before anybody's; those that may go to the fewest regions first.
@@ -195,9 +213,9 @@ static void give_own(struct try *t)
         }
 }
 
-static bool ends_within(struct try *t, double end_s)
+// Gives each region of the rest: its own, then in the order of what pools lose by waiting.
+static void give_rest(struct try *t)
 {
-    begin(t, end_s);
     give_own(t);
     for (;;) {
         int pool = -1, region = -1;
@@ -213,9 +231,35 @@ static bool ends_within(struct try *t, double end_s)
         if (pool < 0) break;
         give(t, (uint32_t)pool, (uint32_t)region, can_take(t, (uint32_t)pool, (uint32_t)region));
     }
+}
+
+static bool gives_all_of_it(struct try *t)
+{
+    t->left = 0;
+    for (uint32_t p = 0; p < t->b->pools; p++) t->left += t->rest[p] = whole_of(t->b, p);
+    give_rest(t);
     for (uint32_t p = 0; p < t->b->pools; p++)
         if (t->rest[p] > 1e-5 * t->b->pool[p].tokens) return false;
     return true;
+}
+
+// What the budget leaves of the rest, whichever units it is.
+static bool gives_the_budget(struct try *t)
+{
+    double all = fmax(pooled(t->b) - t->b->beyond_tokens, 0);
+    t->left = all;
+    for (uint32_t p = 0; p < t->b->pools; p++) {
+        t->rest[p] = t->b->pool[p].tokens - whole_of(t->b, p);
+        t->left -= whole_of(t->b, p);
+    }
+    if (t->left > 0) give_rest(t);
+    return t->left <= 1e-5 * all;
+}
+
+static bool ends_within(struct try *t, double end_s)
+{
+    begin(t, end_s);
+    return gives_all_of_it(t) && (t->b->beyond_tokens <= 0 || gives_the_budget(t));
 }
 
 // Everything at the slowest rate over the slowest path: an end that is late enough, unless some
@@ -251,9 +295,10 @@ static void tell_finishes(const struct ps_balance *b, struct ps_balance_plan *ou
     }
 }
 
-// Shares of each pool by tokens/s, over the regions that it allows.
+// Shares of each pool, as far as the budget goes, by tokens/s, over the regions that it allows.
 static void split(const struct ps_balance *b, struct ps_balance_plan *out)
 {
+    double all = pooled(b), share = all > 0 ? fmax(1 - b->beyond_tokens / all, 0) : 0;
     memset(out->tokens, 0, sizeof out->tokens);
     for (uint32_t p = 0; p < b->pools; p++) {
         double sum = 0;
@@ -261,7 +306,8 @@ static void split(const struct ps_balance *b, struct ps_balance_plan *out)
             if (allows(&b->pool[p], r) && takes(b, r)) sum += b->region[r].tokens_per_s.mean;
         for (uint32_t r = 0; r < b->regions && sum > 0; r++)
             if (allows(&b->pool[p], r) && takes(b, r))
-                out->tokens[p][r] = b->pool[p].tokens * b->region[r].tokens_per_s.mean / sum;
+                out->tokens[p][r] =
+                    share * b->pool[p].tokens * b->region[r].tokens_per_s.mean / sum;
     }
 }
 
@@ -376,15 +422,26 @@ static struct ps_balance_choice foreign(const struct ps_balance *b,
     return best;
 }
 
+// Where a budget ends the run first, the plan may have given out all that this region is to train
+// of its own pool for now: others' units of whole data epochs go before its own of a later one.
+static bool is_due(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
+                   uint32_t r)
+{
+    bool all = !plan || b->beyond_tokens <= 0;
+    return all || plan->tokens[p][r] >= unit_of(&b->pool[p], b->pool[p].tokens) / 2;
+}
+
 // Units of its own, those first that may go to the fewest others: what may leave is there for those
-// who help later.
-static struct ps_balance_choice own(const struct ps_balance *b, uint32_t r)
+// who help later. What is due goes before all of them. `plan` NULL: all is due.
+static struct ps_balance_choice own(const struct ps_balance *b, const struct ps_balance_plan *plan,
+                                    uint32_t r)
 {
     struct ps_balance_choice best = {0};
     double allowed = 0;
     for (uint32_t p = 0; p < b->pools; p++) {
         if (b->pool[p].home != r || !may_have(b, p, r)) continue;
         double n = (double)__builtin_popcountll(b->pool[p].allowed);
+        if (!is_due(b, plan, p, r)) n += PS_BALANCE_REGIONS_MAX;
         if (best.reason && n >= allowed) continue;
         allowed = n;
         best = (struct ps_balance_choice){PS_BALANCE_HOME, p, r, ends_here(b, p, r), 0, 0};
@@ -441,11 +498,12 @@ static bool own_first(const struct ps_balance *b, const struct ps_balance_plan *
 static struct ps_balance_choice by_finish(const struct ps_balance *b,
                                           const struct ps_balance_plan *plan, uint32_t r)
 {
-    struct ps_balance_choice mine = own(b, r), theirs = {0};
+    struct ps_balance_choice mine = own(b, plan, r), theirs = {0};
     bool path_free = b->region[r].arriving_s <= 0;
     if (path_free && below_floor(b, r)) theirs = shared(b, r);
     if (theirs.reason) return theirs;
-    if (mine.reason && (!path_free || own_first(b, plan, &mine, r))) return mine;
+    bool due = mine.reason && is_due(b, plan, mine.pool, r);
+    if (due && (!path_free || own_first(b, plan, &mine, r))) return mine;
     theirs = foreign(b, plan, r);
     return theirs.reason == PS_BALANCE_PLANNED || !mine.reason ? theirs : mine;
 }
@@ -486,7 +544,7 @@ static struct ps_balance_choice by_shares(const struct ps_balance *b,
 
 static struct ps_balance_choice by_score(const struct ps_balance *b, uint32_t r)
 {
-    struct ps_balance_choice best = own(b, r);
+    struct ps_balance_choice best = own(b, NULL, r);
     double most = 0, slowest = 0, least = 0;
     if (best.reason) return best;
     for (uint32_t p = 0; p < b->pools; p++) {
@@ -522,9 +580,7 @@ struct ps_balance_choice ps_balance_twice(const struct ps_balance *b, uint32_t r
                                           double transfer_s, double there_s)
 {
     struct ps_balance_choice c = {.from = from, .there_s = there_s};
-    double left = 0;
-    for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
-    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
+    double left = ps_balance_left(b);
     c.here_s = fmax(b->region[region].arriving_s + transfer_s,
                     seconds_of(b, region, b->region[region].held_tokens)) +
                seconds_of(b, region, tokens) + b->region[region].exchange_s;

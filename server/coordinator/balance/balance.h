@@ -21,6 +21,10 @@
 //    choices add to the time of a transfer, and so is the affinity of languages.
 // 5. In the last tenth of the run a region holds two units ready; in the last twentieth a unit that
 //    another region has begun may run twice.
+// 6. Where a budget ends the run before all is trained (beyond_tokens), the plan is of what the run
+//    trains: of each pool its whole_tokens, and for the rest of the budget first what regions have
+//    of their own, each as far as its speed takes it, then what others have. The last tenth and the
+//    last twentieth are the budget's.
 //
 // Time of plan(): O((P + R) * P * R) for each of BISECTIONS tries, P pools and R regions; 64
 // regions with two pools each: under 0.1 s. next() and twice(): O(P * R). Units and workers are
@@ -67,6 +71,7 @@ struct ps_balance_pool {
     uint64_t allowed; // a bit for each region; the home's is set
     uint64_t languages;
     double units, tokens, bytes;
+    double whole_tokens; // part of `tokens` that the run trains, wherever its budget ends
 };
 
 struct ps_balance_link {            // from a home region to another
@@ -79,7 +84,8 @@ struct ps_balance_link {            // from a home region to another
 struct ps_balance {
     struct ps_balance_conf conf;
     uint32_t regions, pools;
-    double done_tokens; // credited or trained by now, of the whole run
+    double done_tokens;   // credited or trained by now, of the whole run
+    double beyond_tokens; // of all pools, what the run's budget leaves untrained; 0: nothing
     struct ps_balance_region region[PS_BALANCE_REGIONS_MAX];
     struct ps_balance_pool pool[PS_BALANCE_POOLS_MAX];
     struct ps_balance_link link[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // [from][to]
@@ -99,6 +105,7 @@ enum ps_balance_reason {
     PS_BALANCE_STOLEN,  // a foreign unit beyond the plan: it would end earlier here
     PS_BALANCE_SHARED,  // a foreign unit for the floor of shared data
     PS_BALANCE_SCORED,  // the plain rule's choice
+    PS_BALANCE_BUDGET,  // a unit that comes back: the others end the budget before its holder
     PS_BALANCE_TWICE,   // a unit that another region has begun
 };
 
@@ -115,6 +122,8 @@ const char *ps_balance_reason_name(enum ps_balance_reason reason);
 const char *ps_balance_kind_name(enum ps_balance_kind kind);
 // False: there is no such kind.
 bool ps_balance_kind_of(const char *name, enum ps_balance_kind *out);
+// Tokens that the run trains still: of pools, and held.
+double ps_balance_left(const struct ps_balance *b);
 // Units that a region holds ready.
 uint32_t ps_balance_window(const struct ps_balance *b);
 // Seconds that this many bytes need from one region to another; 0 within a region.

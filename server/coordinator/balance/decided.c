@@ -2,7 +2,8 @@
 //
 // Events: balance.planned (a region gets a free unit of another's by the plan), balance.stolen (a
 // reserved unit is recalled for a worker that ends it earlier, or one that its home refuses is
-// leased), balance.twice (a unit that was begun elsewhere runs a second time), balance.scored,
+// leased), balance.twice (a unit that was begun elsewhere runs a second time), balance.budget (a
+// reserved unit comes back, since others end the run's budget earlier), balance.scored,
 // balance.shared. A unit of the worker's own region that was free is in the ring alone. Nothing of
 // it is stored.
 #include "server/coordinator/balance/decided.h"
@@ -45,11 +46,18 @@ static void say(struct ps_coordinator *c, const struct decision *d)
     static const char *const events[] = {
         [PS_BALANCE_PLANNED] = "balance.planned", [PS_BALANCE_STOLEN] = "balance.stolen",
         [PS_BALANCE_SHARED] = "balance.shared",   [PS_BALANCE_SCORED] = "balance.scored",
-        [PS_BALANCE_TWICE] = "balance.twice",
+        [PS_BALANCE_BUDGET] = "balance.budget",   [PS_BALANCE_TWICE] = "balance.twice",
     };
     const struct ps_co_worker *w = &c->worker[d->worker];
     char from[2 * LH_NAME_BYTES + 32] = "", there[96] = "", cost[64] = "";
     if (d->reason == PS_BALANCE_HOME || d->reason == PS_BALANCE_NOTHING) return;
+    if (d->reason == PS_BALANCE_BUDGET) {
+        ps_co_say(c, LH_INFO, events[d->reason],
+                  "unit %" PRIu64 " of %s comes back from %s of %s, which would end all that it has "
+                  "in %.1f s: the budget ends in %.1f s",
+                  d->unit, ps_co_unit(c, d->unit)->home, w->name, w->region, d->here_s, d->there_s);
+        return;
+    }
     if (d->from != PS_CO_NOBODY)
         snprintf(from, sizeof from, ", which %s of %s holds,", c->worker[d->from].name,
                  c->worker[d->from].region);

@@ -4,12 +4,12 @@
 // 1. Speeds are those that live workers said last; links are not measured, so units arrive at once.
 // 2. What nobody has begun of a region's own units may still go to others: it is the region's pool.
 //    What is begun, and foreign units that are leased, stay where they are.
-// 3. Where a budget ends the run before its units do, every pool counts by the share of its tokens
-//    that the budget leaves.
+// 3. Where a budget ends the run before its units do, the policy is told what it leaves untrained.
 //
 // O(units) a call, as the rest of a status is.
 #include "server/coordinator/balance/forecast.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +52,9 @@ static bool count_workers(const struct ps_coordinator *c, struct forecast *f)
 
 static bool count_units(const struct ps_coordinator *c, struct forecast *f)
 {
+    // Units below `whole` are of the data epochs that the budget covers whole.
+    uint64_t epochs = c->epoch_tokens ? c->conf.budget_tokens / c->epoch_tokens : 0;
+    uint64_t whole = epochs < c->epochs ? epochs * c->conf.units->count : c->units;
     for (uint64_t u = ps_co_under_way(c).from; u < c->units; u++) {
         const struct lh_unit *unit = ps_co_unit(c, u);
         uint32_t home = region_of(f, unit->home), holder = NO_REGION;
@@ -65,13 +68,14 @@ static bool count_units(const struct ps_coordinator *c, struct forecast *f)
         struct ps_balance_pool *p = &f->b.pool[2 * home + (unit->may_leave ? LEAVES : STAYS)];
         p->units++;
         p->tokens += (double)unit->tokens;
+        if (u < whole) p->whole_tokens += (double)unit->tokens;
     }
     return true;
 }
 
 static void fill_in(const struct ps_coordinator *c, struct forecast *f)
 {
-    double left = 0, done = (double)ps_co_credited_tokens(c), share = 1;
+    double left = (double)ps_co_credited_tokens(c), budget = (double)c->conf.budget_tokens;
     f->b.pools = 2 * f->b.regions;
     for (uint32_t p = 0; p < f->b.pools; p++) {
         f->b.pool[p].home = p / 2;
@@ -80,15 +84,10 @@ static void fill_in(const struct ps_coordinator *c, struct forecast *f)
         f->own_tokens[p / 2] += f->b.pool[p].tokens;
     }
     for (uint32_t r = 0; r < f->b.regions; r++) {
-        done += f->b.region[r].held_tokens;
+        left += f->b.region[r].held_tokens;
         for (uint32_t k = 0; k < f->b.regions; k++) f->b.link[r][k].cap_bytes = -1;
     }
-    double budget = (double)c->conf.budget_tokens;
-    if (c->conf.budget_tokens && left > 0) share = budget > done ? (budget - done) / left : 0;
-    for (uint32_t p = 0; p < f->b.pools && share < 1; p++) {
-        f->b.pool[p].tokens *= share;
-        f->b.pool[p].units *= share;
-    }
+    f->b.beyond_tokens = c->conf.budget_tokens ? fmax(left - budget, 0) : 0;
 }
 
 static json_t *row_of(const struct forecast *f, uint32_t r)

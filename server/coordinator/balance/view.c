@@ -1,8 +1,8 @@
 // View: what the policy is told. Regions are the homes of units and the regions of workers; pools
 // are those of the stock. What it is for: assign.c.
 //
-// Where a budget ends the run before its units do, every pool counts by the share of its tokens
-// that the budget leaves.
+// Where a budget ends the run before its units do, the policy is told how many tokens it leaves
+// untrained (beyond), and how many of each pool are of data epochs that it covers whole.
 #include "server/coordinator/balance/view.h"
 
 #include <math.h>
@@ -88,6 +88,7 @@ static void hear_languages(const struct ps_coordinator *c, struct ps_co_balancer
         uint32_t p = ps_co_stock_pool(c, u);
         uint64_t bit = bit_of(names, &count, c->conf.units->unit[u].language);
         x->languages[p] |= bit;
+        x->epoch_tokens[p] += (double)c->conf.units->unit[u].tokens;
         x->home_languages[c->stock.pool[p].home] |= bit;
     }
     x->spoken = true;
@@ -95,14 +96,22 @@ static void hear_languages(const struct ps_coordinator *c, struct ps_co_balancer
 
 // ---------------------------------------------------------------- pools
 
-// The share of the pools' tokens that the budget leaves.
-static double left_by_budget(const struct ps_coordinator *c, const struct ps_balance *b)
+// Tokens of these pools that the budget leaves untrained.
+static double beyond_budget(const struct ps_coordinator *c, const struct ps_balance *b)
 {
-    double budget = (double)c->conf.budget_tokens, done = b->done_tokens, left = 0;
-    for (uint32_t r = 0; r < b->regions; r++) done += b->region[r].held_tokens;
+    double budget = (double)c->conf.budget_tokens, left = b->done_tokens;
+    for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
     for (uint32_t p = 0; p < b->pools; p++) left += b->pool[p].tokens;
-    if (!c->conf.budget_tokens || left <= 0) return 1;
-    return budget > done ? fmin((budget - done) / left, 1) : 0;
+    return c->conf.budget_tokens ? fmax(left - budget, 0) : 0;
+}
+
+// Of the pool, what is of the data epochs that the budget covers whole: all but the later ones.
+static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_balancer *x,
+                           uint32_t pool)
+{
+    uint64_t whole = c->epoch_tokens ? c->conf.budget_tokens / c->epoch_tokens : 0;
+    double later = whole < c->epochs ? (double)(c->epochs - whole) : 0;
+    return fmax(x->b.pool[pool].tokens - later * x->epoch_tokens[pool], 0);
 }
 
 static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
@@ -118,8 +127,10 @@ static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
         to->units = (double)(from->free_units + from->leased_units[CO_WAITS]);
         to->tokens = (double)(from->free_tokens + from->leased_tokens[CO_WAITS]);
         to->bytes = to->tokens * c->conf.units->token_bytes;
+        to->whole_tokens = whole_tokens(c, x, p);
         x->b.done_tokens += (double)from->leased_tokens[CO_CLAIMED];
     }
+    x->b.beyond_tokens = beyond_budget(c, &x->b);
 }
 
 // ---------------------------------------------------------------- links
@@ -196,16 +207,7 @@ static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
     bool due = !x->planned || mark != x->planned_live ||
                (!fixed && c->listener.ns - x->planned_ns >= every);
     if (!due) return;
-    struct ps_balance_pool all[PS_BALANCE_POOLS_MAX];
-    double share = left_by_budget(c, &x->b);
-    memcpy(all, x->b.pool, sizeof all);
-    for (uint32_t p = 0; p < x->b.pools; p++) {
-        x->b.pool[p].tokens *= share;
-        x->b.pool[p].units *= share;
-        x->b.pool[p].bytes *= share;
-    }
     ps_balance_plan(&x->b, &x->plan);
-    memcpy(x->b.pool, all, sizeof all);
     x->planned = true;
     x->planned_ns = c->listener.ns;
     x->planned_live = mark;

@@ -15,8 +15,9 @@ struct ps_co_balancer {
     uint64_t planned_live;              // the live workers of that plan, as a mark
     uint32_t region_of[LH_WORKERS_MAX]; // each worker's region
     const char *name[PS_BALANCE_REGIONS_MAX];
-    bool spoken; // the languages of pools and homes are known
+    bool spoken; // the languages of pools and homes are known, and an epoch's tokens of each pool
     uint64_t languages[PS_BALANCE_POOLS_MAX], home_languages[PS_BALANCE_REGIONS_MAX];
+    double epoch_tokens[PS_BALANCE_POOLS_MAX];
     // Tokens of a region's own units, and of others', that it was given.
     uint64_t own[PS_BALANCE_REGIONS_MAX], foreign[PS_BALANCE_REGIONS_MAX];
 };

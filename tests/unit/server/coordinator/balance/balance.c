@@ -270,6 +270,124 @@ static void test_twice_in_the_last_twentieth(void **state)
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
 }
 
+// Each region has 100 units, and the budget is of 30 of all: nobody helps anybody.
+static void three_homes(void)
+{
+    b->pools = 3;
+    for (uint32_t p = 0; p < 3; p++) {
+        b->pool[p] = b->pool[0];
+        b->pool[p].home = p;
+        b->region[p].tokens_per_s.mean = 10 << (2 - p); // asia 40, america 10
+    }
+    b->beyond_tokens = 270 * UNIT;
+}
+
+static void test_a_budget_is_trained_where_the_data_lie(void **state)
+{
+    (void)state;
+    three_homes();
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->end_s, 30 * UNIT / 70, 1);
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t r = 0; r < 3; r++)
+            assert_float_equal(plan->tokens[p][r],
+                               p == r ? 30 * UNIT / 70 * b->region[r].tokens_per_s.mean : 0, 50);
+    for (uint32_t r = 0; r < 3; r++) assert_int_equal(next(r).reason, PS_BALANCE_HOME);
+    assert_float_equal(ps_balance_left(b), 30 * UNIT, 1);
+    b->beyond_tokens = 1e9; // more is leased than the budget has
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->end_s, 0, 1);
+    assert_float_equal(ps_balance_left(b), 0, 0);
+}
+
+// Asia's own are 10 units, of 17 that it trains of the budget: it helps, and no more than that.
+static void test_who_has_little_helps_within_the_budget(void **state)
+{
+    (void)state;
+    three_homes();
+    b->pool[ASIA].units = 10;
+    b->pool[ASIA].tokens = b->pool[ASIA].bytes = 10 * UNIT;
+    b->beyond_tokens = 180 * UNIT;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->end_s, 30 * UNIT / 70, 5);
+    assert_float_equal(plan->tokens[ASIA][ASIA], 10 * UNIT, 50);
+    assert_float_equal(plan->tokens[EUROPE][ASIA] + plan->tokens[AMERICA][ASIA], 7143, 200);
+}
+
+// One epoch and a half of two, 10 units each in asia and europe: 22.5 of asia's, 7.5 of europe's.
+static void test_whole_epochs_go_before_later_ones(void **state)
+{
+    (void)state;
+    three_homes();
+    b->pools = 2;
+    b->region[AMERICA].workers = 0;
+    b->region[ASIA].tokens_per_s.mean = 30;
+    b->region[EUROPE].tokens_per_s.mean = 10;
+    for (uint32_t p = 0; p < 2; p++) {
+        b->pool[p].units = 20;
+        b->pool[p].tokens = b->pool[p].bytes = 20 * UNIT;
+        b->pool[p].whole_tokens = 10 * UNIT;
+    }
+    b->beyond_tokens = 10 * UNIT;
+    ps_balance_plan(b, plan);
+    assert_float_equal(plan->tokens[ASIA][ASIA], 20 * UNIT, 50);
+    assert_float_equal(plan->tokens[EUROPE][ASIA], 2.5 * UNIT, 50);
+    assert_float_equal(plan->tokens[EUROPE][EUROPE], 7.5 * UNIT, 50);
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
+    // What is left of the budget is europe's first epoch, 3 units; asia's own are of the second.
+    b->pool[ASIA].units = 10;
+    b->pool[ASIA].tokens = b->pool[ASIA].bytes = 10 * UNIT;
+    b->pool[ASIA].whole_tokens = 0;
+    b->pool[EUROPE].whole_tokens = 3 * UNIT;
+    b->pool[EUROPE].units = 13;
+    b->pool[EUROPE].tokens = b->pool[EUROPE].bytes = 13 * UNIT;
+    b->beyond_tokens = 20 * UNIT;
+    struct ps_balance_choice c = next(ASIA);
+    assert_int_equal(c.reason, PS_BALANCE_PLANNED);
+    assert_int_equal(c.pool, EUROPE);
+    b->beyond_tokens = 0; // All that there is: its own goes first.
+    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
+}
+
+// Its units that must stay are of a later epoch, those that may leave of the first.
+static void test_own_units_of_the_first_epoch_go_first(void **state)
+{
+    (void)state;
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    b->pool[1].allowed = 1 << ASIA;
+    b->pool[0].whole_tokens = 90 * UNIT;
+    b->beyond_tokens = 110 * UNIT;
+    assert_int_equal(next(ASIA).pool, 0);
+    b->beyond_tokens = 0;
+    assert_int_equal(next(ASIA).pool, 1);
+}
+
+static void test_the_last_tenth_is_the_budgets(void **state)
+{
+    (void)state;
+    b->done_tokens = 700 * UNIT;
+    assert_int_equal(ps_balance_window(b), 4);
+    b->beyond_tokens = 30 * UNIT;
+    assert_int_equal(ps_balance_window(b), 2);
+    b->region[ASIA].held_tokens = 3 * UNIT;
+    b->done_tokens = 900 * UNIT;
+    b->beyond_tokens = 50 * UNIT;
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 4000).reason, 0);
+    b->beyond_tokens = 60 * UNIT;
+    assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 4000).reason,
+                     PS_BALANCE_TWICE);
+}
+
+static void test_a_static_split_is_of_the_budget(void **state)
+{
+    (void)state;
+    b->conf.kind = PS_BALANCE_STATIC;
+    b->beyond_tokens = 40 * UNIT;
+    ps_balance_plan(b, plan);
+    for (int r = 0; r < 3; r++) assert_float_equal(plan->tokens[0][r], 20 * UNIT, 1);
+}
+
 static void test_static_shares_stand(void **state)
 {
     (void)state;
@@ -355,8 +473,11 @@ static void test_the_largest(void **state)
     }
     for (uint32_t p = 0; p < b->pools; p++)
         b->pool[p] = (struct ps_balance_pool){
-            p / 2,         p % 2 ? UINT64_MAX : 1ull << p / 2, 0, 1e6 / b->pools, 1e9 / b->pools,
-            1e9 / b->pools};
+            .home = p / 2,
+            .allowed = p % 2 ? UINT64_MAX : 1ull << p / 2,
+            .units = 1e6 / b->pools,
+            .tokens = 1e9 / b->pools,
+            .bytes = 1e9 / b->pools};
     ps_balance_plan(b, plan);
     double sum = 0;
     for (uint32_t p = 0; p < b->pools; p++)
@@ -411,6 +532,12 @@ int main(void)
         TEST(test_the_last_unit),
         TEST(test_the_window_shrinks_in_the_last_tenth),
         TEST(test_twice_in_the_last_twentieth),
+        TEST(test_a_budget_is_trained_where_the_data_lie),
+        TEST(test_who_has_little_helps_within_the_budget),
+        TEST(test_whole_epochs_go_before_later_ones),
+        TEST(test_own_units_of_the_first_epoch_go_first),
+        TEST(test_the_last_tenth_is_the_budgets),
+        TEST(test_a_static_split_is_of_the_budget),
         TEST(test_static_shares_stand),
         TEST(test_static_shares_over_a_full_link_are_the_homes),
         TEST(test_the_plain_rule),

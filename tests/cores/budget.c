@@ -1,0 +1,165 @@
+// A budget that ends the run before all data are trained, under the balancer's policy
+// (server/coordinator/balance/assign.c, view.c): each region trains its own as long as it has some,
+// nobody reserves the others' part, and a worker that became slow gives back what it would end too
+// late. Units are half of one region, half of the other.
+#include <string.h>
+
+#include "server/coordinator/balance/decided.h"
+#include "tests/cores/words.h"
+
+enum { UNITS = 400 };
+
+static struct rig *short_run(uint64_t budget_units)
+{
+    struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
+    r->coordinator->conf.budget_tokens = budget_units * WORDS_TOKENS;
+    return r;
+}
+
+static uint64_t decided(const struct rig *r, enum ps_balance_reason reason)
+{
+    return ps_co_decided_count(r->coordinator, reason);
+}
+
+// The worker asks, and gives back what it is asked for; how many units that was.
+static uint64_t gives_back(struct rig *r, uint32_t w, struct words *s)
+{
+    struct heard h = say(r, w, s);
+    memcpy(s->returned, h.recalled, h.recalls * sizeof *h.recalled);
+    s->returns = h.recalls;
+    say(r, w, s);
+    s->returns = 0;
+    return h.recalls;
+}
+
+// The slow one is measured first, and the plan that knows it alone is of the whole budget.
+static void each_trains_its_own_from_the_first_second_on(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(40);
+    struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
+    struct heard s = say(r, 1, &slow);
+    assert_int_equal(s.units, 20); // The other one counts as fast as it is.
+    assert_int_equal(count_home(r, &s, 1), 20);
+    struct heard f = say(r, 0, &fast);
+    assert_int_equal(f.units, 20); // All 40 are leased.
+    assert_int_equal(count_home(r, &f, 0), 20);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(gives_back(r, 1, &slow), 10); // It ends with the other one, after 10 s.
+    assert_int_equal(decided(r, PS_BALANCE_BUDGET), 10);
+    f = say(r, 0, &fast);
+    assert_int_equal(f.units, 30);
+    assert_int_equal(count_home(r, &f, 0), 30);
+    assert_int_equal(gives_back(r, 1, &slow), 0);
+    assert_int_equal(gives_back(r, 0, &fast), 0);
+    assert_int_equal(decided(r, PS_BALANCE_PLANNED) + decided(r, PS_BALANCE_STOLEN), 0);
+    rig_free(r);
+}
+
+// Nothing may leave its region. Others train of their own what the slow one gives back.
+static void who_becomes_slow_gives_back(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    for (uint64_t u = 0; u < UNITS; u++) r->units.unit[u].may_leave = false;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(say(r, 0, &a).units, 40);
+    assert_int_equal(say(r, 1, &b).units, 40);
+    b.units_per_s = 0.25; // All end after 64 s now.
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    assert_in_range(gives_back(r, 1, &b), 23, 25);
+    assert_in_range(say(r, 0, &a).units, 63, 65);
+    rig_free(r);
+}
+
+// What it has begun, its window, and what an operator keeps for its region stays.
+static void not_all_comes_back(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    say(r, 0, &a);
+    struct heard has = say(r, 1, &b);
+    assert_int_equal(has.units, 40);
+    b.units_per_s = 0.01; // It trains less than one unit until the end.
+    b.begun[b.begins++] = has.unit[0];
+    r->coordinator->pin[0].unit = has.unit[39];
+    memcpy(r->coordinator->pin[0].region, r->w[1].self.region, LH_NAME_BYTES);
+    r->coordinator->pins = 1;
+    r->coordinator->frozen = true;
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(gives_back(r, 1, &b), 0); // An operator froze it.
+    r->coordinator->frozen = false;
+    assert_int_equal(gives_back(r, 1, &b), 36);
+    struct heard left = say(r, 1, &b);
+    assert_int_equal(left.units, 4);
+    assert_true(is_in(left.unit, left.units, has.unit[0]));
+    assert_true(is_in(left.unit, left.units, has.unit[39]));
+    rig_free(r);
+}
+
+// All data are in the budget: what the slow one has reserved is recalled for the other instead.
+static void a_budget_of_all_data_takes_nothing_back(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(UNITS);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(say(r, 0, &a).units, 200);
+    assert_int_equal(say(r, 1, &b).units, 200);
+    b.units_per_s = 0.25;
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(gives_back(r, 1, &b), 0);
+    assert_int_equal(decided(r, PS_BALANCE_BUDGET), 0);
+    rig_free(r);
+}
+
+// One epoch and a half of two: all of the first is trained, the fast region helps with it; of the
+// second it trains its own.
+static void whole_epochs_are_trained_whole(void **state)
+{
+    (void)state;
+    struct rig *r = begun_epochs(40, 2, 300 * LH_SECOND);
+    struct ps_coordinator *c = r->coordinator;
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3}, slow = fast;
+    uint64_t foreign = 0;
+    c->conf.budget_tokens = 60 * WORDS_TOKENS;
+    balance_by(r, PS_BALANCE_FINISH);
+    slow.units_per_s = 1;
+    introduce(r, 0, 3);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard s = say(r, 1, &slow), f = say(r, 0, &fast); // All end after 15 s.
+    assert_in_range(s.units, 14, 16);
+    assert_int_equal(count_home(r, &s, 1), s.units);
+    for (size_t i = 0; i < s.units; i++) assert_true(s.unit[i] < 40);
+    assert_in_range(f.units, 41, 46);
+    assert_int_equal(count_home(r, &f, 0), 40);
+    for (size_t i = 0; i < f.units; i++) foreign += f.unit[i] < 40 && f.unit[i] % 2;
+    assert_int_equal(foreign, f.units - 40);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_trains_its_own_from_the_first_second_on),
+        cmocka_unit_test(who_becomes_slow_gives_back),
+        cmocka_unit_test(not_all_comes_back),
+        cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
+        cmocka_unit_test(whole_epochs_are_trained_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,143 @@
+// What operators tell the balancer: freeze, pin, move (server/coordinator/balance/override.c).
+#include <string.h>
+
+#include "server/coordinator/balance/override.h"
+#include "tests/cores/words.h"
+
+static lh_err order(struct rig *r, const char *what, uint64_t unit, const char *to)
+{
+    Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
+    m.balancer = (char *)(uintptr_t)what; // not changed
+    m.unit = unit;
+    m.to = (char *)(uintptr_t)to;
+    assert_true(ps_co_is_override(&m));
+    uint32_t units;
+    return ps_co_override(r->coordinator, &m, &units);
+}
+
+static void while_frozen_units_stay_in_their_regions(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+        r->coordinator->conf.balance.follows = follows;
+        assert_int_equal(order(r, "freeze", 0, ""), LH_OK);
+        assert_int_equal(say(r, 0, &w).units, 20);
+        rig_settle(r);
+        rig_kill_coordinator(r);
+        rig_start_coordinator(r);
+        r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+        r->coordinator->conf.balance.follows = follows;
+        rig_run(r, 3 * LH_SECOND);
+        assert_int_equal(say(r, 0, &w).units, 20); // it holds over a restart
+        assert_int_equal(order(r, "thaw", 0, ""), LH_OK);
+        assert_int_equal(say(r, 0, &w).units, 40);
+        rig_free(r);
+    }
+}
+
+static void a_pinned_unit_is_for_its_region(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+    const char *there = r->w[1].self.region;
+    assert_int_equal(order(r, "pin", 2, there), LH_OK); // worker 0's home
+    assert_int_equal(order(r, "pin", 40, there), LH_ERR_NOT_FOUND);
+    assert_int_equal(order(r, "pin", 4, "atlantis"), LH_ERR_NOT_FOUND);
+    r->units.unit[6].may_leave = false;
+    assert_int_equal(order(r, "pin", 6, there), LH_ERR_INVALID);
+    rig_settle(r);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r); // a pin holds over a restart
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    r->coordinator->conf.balance = (struct ps_co_balance_conf){true, PS_BALANCE_FINISH};
+    rig_run(r, 3 * LH_SECOND);
+    struct heard h = say(r, 0, &w);
+    assert_int_equal(h.units, 39);
+    assert_false(is_in(h.unit, h.units, 2));
+    h = say(r, 1, &v);
+    assert_true(is_in(h.unit, h.units, 2));
+    assert_int_equal(order(r, "unpin", 2, ""), LH_OK);
+    assert_int_equal(order(r, "unpin", 2, ""), LH_ERR_NOT_FOUND);
+    rig_free(r);
+}
+
+static void a_pinned_unit_is_recalled_from_another_region(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct words v = {.want = 1, .ahead = 1, .units_per_s = 1};
+    const char *there = r->w[1].self.region;
+    assert_int_equal(say(r, 0, &w).units, 40);
+    w.begun[w.begins++] = 5;
+    say(r, 0, &w);
+    assert_int_equal(order(r, "pin", 5, there), LH_OK);               // it is begun: it stays
+    assert_int_equal(order(r, "pin", 8, r->w[0].self.region), LH_OK); // it is there
+    assert_int_equal(order(r, "pin", 7, there), LH_OK);
+    struct heard asked = say(r, 0, &w);
+    assert_int_equal(asked.recalls, 1);
+    assert_int_equal(asked.recalled[0], 7);
+    w.returned[w.returns++] = 7;
+    asked = say(r, 0, &w);
+    assert_false(is_in(asked.unit, asked.units, 7));
+    struct heard got = say(r, 1, &v);
+    assert_true(is_in(got.unit, got.units, 7));
+    rig_free(r);
+}
+
+static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+    struct heard has = say(r, 0, &w);
+    assert_int_equal(has.units, 40);
+    w.begun[w.begins++] = 5;
+    say(r, 0, &w);
+    assert_int_equal(order(r, "move", 5, r->w[1].self.name), LH_ERR_INVALID); // it is begun
+    assert_int_equal(order(r, "move", 7, "nobody"), LH_ERR_NOT_FOUND);
+    assert_int_equal(order(r, "move", 7, r->w[0].self.name), LH_ERR_INVALID); // it is there
+    assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
+    assert_int_equal(order(r, "freeze", 0, ""), LH_OK); // what is asked by hand goes on
+    struct heard asked = say(r, 0, &w);
+    assert_int_equal(asked.recalls, 1);
+    assert_int_equal(asked.recalled[0], 7);
+    w.returned[w.returns++] = 7;
+    say(r, 0, &w);
+    struct heard got = say(r, 1, &v);
+    assert_int_equal(got.units, 1);
+    assert_int_equal(got.unit[0], 7);
+    rig_free(r);
+}
+
+static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words s = {.want = 1, .ahead = 1, .away = r->w[1].self.region, .closed = true};
+    say(r, 0, &s);
+    assert_int_equal(order(r, "move", 1, r->w[0].self.name), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "unit 1 does not reach worker"));
+    s.closed = false;
+    say(r, 0, &s);
+    assert_int_equal(order(r, "move", 1, r->w[0].self.name), LH_OK);
+    assert_int_equal(order(r, "pin", 3, r->w[1].self.region), LH_OK);
+    assert_int_equal(order(r, "move", 3, r->w[0].self.name), LH_ERR_INVALID);
+    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "unit 3 is pinned to europe"));
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(while_frozen_units_stay_in_their_regions),
+        cmocka_unit_test(a_pinned_unit_is_for_its_region),
+        cmocka_unit_test(a_pinned_unit_is_recalled_from_another_region),
+        cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
+        cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

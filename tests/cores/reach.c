@@ -1,0 +1,172 @@
+// Units that do not reach a worker, or reach it late, under the balancer's policy
+// (server/coordinator/balance/assign.c, away.c): who gets them instead.
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/view.h"
+#include "tests/cores/words.h"
+
+// The worker asks; it has trained and claimed all that it gets, and gives back what is recalled.
+static void train(struct rig *r, uint32_t w, struct words *s)
+{
+    s->returns = 0;
+    struct heard h = say(r, w, s);
+    memcpy(s->claimed + s->claims, h.unit, h.units * sizeof *h.unit);
+    s->claims += h.units;
+    memcpy(s->returned, h.recalled, h.recalls * sizeof *h.recalled);
+    s->returns = h.recalls;
+    say(r, w, s);
+}
+
+// The one worker of its home can't read this unit: another region's gets it once it has no other,
+// although the unit would end no earlier there by the speeds.
+static void what_its_home_refuses_goes_to_another_region(void **state)
+{
+    (void)state;
+    static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED,
+                                                 PS_BALANCE_STATIC};
+    for (size_t i = 0; i < LH_COUNT(kinds); i++) {
+        struct rig *r = balanced(40, kinds[i]);
+        struct words a = {.want = 8, .ahead = 8, .units_per_s = 1, .refused = {39}, .refuses = 1};
+        struct words b = a;
+        b.units_per_s = 4;
+        for (int k = 0; k < 30; k++) {
+            if (k == 20) assert_int_equal(a.claims + b.claims, 39);
+            if (k == 20) a.refuses = 0; // It has its file, and nothing else is left.
+            train(r, 1, &b);
+            train(r, 0, &a);
+            rig_run(r, 2 * LH_SECOND);
+        }
+        assert_int_equal(r->coordinator->lease[39], 1);
+        rig_free(r);
+    }
+}
+
+static uint64_t leased_of(const struct rig *r, const struct words *s, uint32_t w, uint32_t home)
+{
+    struct heard h = say((struct rig *)(uintptr_t)r, w, s);
+    return count_home(r, &h, home);
+}
+
+// By either rule: a home that is closed to a worker is not leased to it, and what was to come to it
+// comes no more. Others get it.
+static void what_does_not_reach_a_worker_is_not_leased_to_it(void **state)
+{
+    (void)state;
+    for (int level = 0; level < 2; level++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        r->coordinator->conf.balance.follows = !level;
+        struct words s = {.want = 40, .ahead = 40, .units_per_s = 1};
+        s.away = r->w[1].self.region;
+        s.closed = true;
+        assert_int_equal(leased_of(r, &s, 0, 1), 0);
+        assert_true(leased_of(r, &s, 0, 0) > 0);
+        assert_true(ps_co_is_closed(r->coordinator, 1, 0));
+        s.closed = false;
+        rig_run(r, 2 * LH_SECOND); // the plan is made anew
+        assert_true(leased_of(r, &s, 0, 1) > 0);
+        assert_false(ps_co_is_closed(r->coordinator, 1, 0));
+        rig_free(r);
+    }
+}
+
+// Worker 1 is asked for units that worker 0 is to have, which then says that none reaches it.
+static void what_was_recalled_for_a_closed_home_is_free_for_others(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
+    struct words fast = {.want = 30, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    assert_int_equal(say(r, 1, &slow).units, 40);
+    say(r, 0, &fast);
+    struct heard asked = say(r, 1, &slow);
+    uint64_t foreign = 0;
+    for (size_t i = 0; i < asked.recalls; i++) foreign += asked.recalled[i] % 2;
+    assert_true(foreign > 0);
+    fast.away = r->w[1].self.region;
+    fast.closed = true;
+    say(r, 0, &fast);
+    asked = say(r, 1, &slow);
+    assert_true(asked.recalls > 0); // its own ones still come
+    for (size_t i = 0; i < asked.recalls; i++) assert_int_equal(asked.recalled[i] % 2, 0);
+    rig_free(r);
+}
+
+// The policy is told bytes, the link's rate where units travel, no link where they lie.
+static void a_transfer_counts_where_units_travel(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words s = {.want = 2, .ahead = 2, .units_per_s = 1};
+    s.away = r->w[1].self.region;
+    s.away_bytes_per_s = 64;
+    say(r, 0, &s);
+    const struct ps_balance *b = &r->coordinator->balancer->b;
+    const struct ps_balance_link *l = &b->link[1][0];
+    assert_false(l->lies_there);
+    assert_true(l->bytes_per_s.mean == 64);
+    assert_true(b->link[0][1].lies_there);
+    assert_true(ps_balance_arrival(b, 1, 0, 128) == 2);
+    assert_true(ps_balance_arrival(b, 0, 1, 128) == 0);
+    for (uint32_t p = 0; p < b->pools; p++) assert_true(b->pool[p].bytes == 2 * b->pool[p].tokens);
+    assert_true(ps_co_arrival_s(r->coordinator, 1, 0) == 2 * WORDS_TOKENS / 64.0);
+    rig_run(r, 2 * LH_SECOND);
+    s.away = NULL; // it has the files after all, or is an older one
+    say(r, 0, &s);
+    assert_true(l->lies_there && ps_balance_arrival(b, 1, 0, 128) == 0);
+    rig_free(r);
+}
+
+// A worker takes a few of a region: those that spoke lately come first.
+static void a_giver_that_speaks_is_named_before_silent_ones(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    struct words s = {.want = 2, .ahead = 2, .units_per_s = 1, .away = r->w[1].self.region};
+    rig_run(r, 60 * LH_SECOND);
+    for (uint32_t i = 0; i < 5; i++) {
+        struct ps_co_giver *g = &c->giver[c->givers++];
+        *g = (struct ps_co_giver){.server = i + 1, .heard_ns = i < 4 ? 0 : ps_co_now(c)};
+        snprintf(g->region, sizeof g->region, "%s", s.away);
+        snprintf(g->address, sizeof g->address, "giver%u:1", i);
+    }
+    struct heard h = say(r, 0, &s);
+    assert_int_equal(h.givers, 5);
+    assert_string_equal(h.giver, "giver4:1");
+    rig_free(r);
+}
+
+static void what_arrives_too_late_stays_where_it_is(void **state)
+{
+    (void)state;
+    for (int fast_link = 0; fast_link < 2; fast_link++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        struct words slow = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.1};
+        struct words fast = {.want = 30, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+        fast.away = r->w[1].self.region;
+        fast.away_bytes_per_s = fast_link ? 1e6 : 0.1; // a unit in 1280 s
+        assert_int_equal(say(r, 1, &slow).units, 40);
+        say(r, 0, &fast);
+        struct heard asked = say(r, 1, &slow);
+        uint64_t foreign = 0;
+        for (size_t i = 0; i < asked.recalls; i++) foreign += asked.recalled[i] % 2;
+        assert_true(asked.recalls > foreign);
+        assert_int_equal(foreign > 0, fast_link);
+        rig_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_its_home_refuses_goes_to_another_region),
+        cmocka_unit_test(what_does_not_reach_a_worker_is_not_leased_to_it),
+        cmocka_unit_test(what_was_recalled_for_a_closed_home_is_free_for_others),
+        cmocka_unit_test(a_transfer_counts_where_units_travel),
+        cmocka_unit_test(a_giver_that_speaks_is_named_before_silent_ones),
+        cmocka_unit_test(what_arrives_too_late_stays_where_it_is),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
