@@ -9,8 +9,8 @@ real network or a real training; wall_s alone is of this machine.
  scale    regions with equal speeds, until each has trained the same share on the mean
  rules    level, finish, weighted and static over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
- stagger  the most that a region sends of pushes in one second, with its shards at steps of their own
-          and all at one step
+ stagger  the most that a region sends of pushes in one second, with its shards at steps of their
+          own and all at one step
 
 The whole takes about 40 minutes of one processor, most of it for 512 and 1,000 regions.
 """

@@ -11,7 +11,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
-// learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region; equal
+// learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region;
+// equal
 #define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE

@@ -382,8 +382,7 @@ static lh_err start_nodes(struct cluster *c)
         add_node(c, LH_S, name, place[i])->shard = i;
     }
     for (uint32_t r = 0; r < LEARN_REGIONS; r++)
-        if (!only || !strcmp(only, learn_region[r]) || (single && r == 0))
-            add_worker(c, r);
+        if (!only || !strcmp(only, learn_region[r]) || (single && r == 0)) add_worker(c, r);
     for (uint32_t i = 0; i < c->nodes; i++) LH_TRY(start_node(&c->node[i]));
     return LH_OK;
 }

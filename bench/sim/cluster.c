@@ -114,7 +114,7 @@ static void on_push(struct cluster *c, uint32_t shard, const struct lh_record *r
         c->own += !*claimed && is_of(c, f.claim[i], f.worker);
         *claimed = 1;
     }
-    c->links.late = c->claims * 10 > c->due * 9; // who runs dry pushes all that it has
+    c->links.late = c->claims * 10 > c->due * 9; // a worker that runs dry pushes all
     if (!c->ends_ns && c->claims >= c->due) end(c);
 }
 
@@ -182,7 +182,7 @@ static lh_err start_server(struct node *n)
 // As worker/node.c has it, with data.prefetch at its least.
 static void set_window(const struct cluster *c, struct wk_conf *conf)
 {
-    uint64_t share = c->units.count / 20;
+    uint64_t share = c->due / 20;
     uint32_t most = share > 64 ? 64 : share < 8 ? 8 : (uint32_t)share;
     uint32_t window = c->scene->flags.window;
     conf->window_units = window ? window : most;
@@ -382,8 +382,8 @@ static void play(struct cluster *c)
         if (c->ends_ns && co->stock.credited_units >= c->due) return;
         if ((double)now / LH_SECOND < f->limit_s) continue;
         fail(c, "%llu of %llu units are credited after %.0f s, phase %s",
-             (unsigned long long)co->stock.credited_units, (unsigned long long)c->due,
-             f->limit_s, lh_phase_name(co->plan.phase));
+             (unsigned long long)co->stock.credited_units, (unsigned long long)c->due, f->limit_s,
+             lh_phase_name(co->plan.phase));
     }
 }
 

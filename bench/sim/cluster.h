@@ -11,7 +11,7 @@ enum { RUN_REASONS = PS_BALANCE_TWICE + 1 };
 struct run_figures {
     double makespan_s;               // from the run's begin to the last unit's credit
     double began_s;                  // virtual time until all had joined and had the model
-    uint64_t units, credited;        // of the budget; as the coordinator knows
+    uint64_t units, credited;        // units: those of the budget
     uint64_t claimed_again;          // claims of units that were credited already
     double trained, busy_s;          // tokens, and seconds in steps, of all workers until the end
     uint64_t admitted, refused;      // pushes, of all shards
@@ -21,8 +21,8 @@ struct run_figures {
     double ready_s;        // makespan_s until every region trained
     double trained_before; // tokens that all regions had trained by then
     double lost;           // messages that lost a packet, as a part of all
-    double peak_up; // bytes of pushes that a region sends in its busiest second, mean of all
-    double own;     // credited units that a worker of their home trained, as a part of all
+    double peak_up;        // bytes of pushes that a region sends in its busiest second, mean of all
+    double own;            // credited units that a worker of their home trained, as a part of all
     uint64_t decided[RUN_REASONS], failures, given_up;
     uint64_t events;
     double wall_s;

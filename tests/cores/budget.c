@@ -77,7 +77,7 @@ static void who_becomes_slow_gives_back(void **state)
     rig_free(r);
 }
 
-// What it has begun, its window, and what an operator keeps for its region stays.
+// Its begun unit, its window, and what an operator keeps for its region stay.
 static void not_all_comes_back(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// What operators tell the balancer: freeze, pin, move (server/coordinator/balance/override.c).
+// Operators tell the balancer: freeze, pin, move (server/coordinator/balance/override.c).
 #include <string.h>
 
 #include "server/coordinator/balance/override.h"

@@ -106,6 +106,6 @@ uint64_t count_home(const struct rig *r, const struct heard *h, uint32_t w)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < h->units; i++)
-        n += !strcmp(r->units.unit[h->unit[i]].home, r->w[w].self.region);
+        n += !strcmp(lh_units_at(&r->units, h->unit[i])->home, r->w[w].self.region);
     return n;
 }

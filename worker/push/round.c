@@ -49,8 +49,18 @@ static uint32_t window_of(const struct wk_worker *w, uint64_t want, uint64_t tak
     return window;
 }
 
-// Takes the next step's sequences from the first units of the queue, drawn by what was trained so
-// far: a life that is resumed needs no memory of its draws.
+// A number for the next draw, of which units the window has and how far each is trained: a life
+// that is resumed draws as the one before would have.
+static uint64_t number_of(const struct wk_worker *w, uint32_t window, const uint64_t *taken)
+{
+    enum { PRIME = 1000003 }; // more than the tokens of most units
+    uint64_t number = w->id;
+    for (uint32_t i = 0; i < window; i++)
+        number += w->queue[i].unit * PRIME + w->queue[i].done + taken[i];
+    return number;
+}
+
+// Takes the next step's sequences from the first units of the queue.
 static uint64_t plan_step(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -60,7 +70,7 @@ static uint64_t plan_step(struct wk_worker *w)
     w->in.piece = w->piece;
     uint32_t window = window_of(w, want, taken);
     while (sum < want && w->in.pieces < WK_PIECES_MAX) {
-        int drawn = wk_mix_draw(w->queue, window, taken, w->id + w->count.tokens + sum);
+        int drawn = wk_mix_draw(w->queue, window, taken, number_of(w, window, taken));
         if (drawn < 0) break;
         const struct wk_queued *q = &w->queue[drawn];
         uint64_t *mine = &taken[drawn], n = q->tokens - q->done - *mine;

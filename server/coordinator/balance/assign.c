@@ -277,10 +277,11 @@ static void give_back(struct assigning *s)
     double unit = a->out->units ? (double)a->tokens / (double)a->out->units : 0;
     if (!binds || a->c->frozen || left <= most * (1 + HYSTERESIS) + unit) return;
     for (int own = 0; own < 2; own++)
-        for (size_t i = a->out->units; i-- > 0 && left > most;) {
+        for (size_t i = a->out->units; i-- > 0;) {
             if (a->out->units <= s->window || a->out->recalls == LH_RECALLS_MAX) return;
             if (!may_give_back(a, a->out->unit[i], own)) continue;
             double tokens = (double)ps_co_unit(a->c, a->out->unit[i])->tokens;
+            if (left - tokens / 2 < most) return;
             give_back_one(s, i, left / w->tokens_per_s);
             left -= tokens;
         }

@@ -113,7 +113,7 @@ try {
     double room[PS_BALANCE_REGIONS_MAX]; // tokens that each region can still train
     double path[PS_BALANCE_REGIONS_MAX]; // seconds that each can still receive
     double rest[PS_BALANCE_POOLS_MAX];   // tokens that nobody trains yet
-    double left;                         // of those, what is to be trained
+    double left;                         // tokens of the rest that are to be trained
     double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
     // Seconds that a token of each pool needs to arrive in each region, and what else counts as
     // seconds there: price and language.
@@ -243,7 +243,7 @@ static bool gives_all_of_it(struct try *t)
     return true;
 }
 
-// What the budget leaves of the rest, whichever units it is.
+// The rest of the budget, whichever units it is of.
 static bool gives_the_budget(struct try *t)
 {
     double all = fmax(pooled(t->b) - t->b->beyond_tokens, 0);
@@ -422,7 +422,7 @@ static struct ps_balance_choice foreign(const struct ps_balance *b,
     return best;
 }
 
-// Where a budget ends the run first, the plan may have given out all that this region is to train
+// A budget may end the run first; then the plan may have given out all that this region is to train
 // of its own pool for now: others' units of whole data epochs go before its own of a later one.
 static bool is_due(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
                    uint32_t r)

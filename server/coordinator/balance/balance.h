@@ -85,7 +85,7 @@ struct ps_balance {
     struct ps_balance_conf conf;
     uint32_t regions, pools;
     double done_tokens;   // credited or trained by now, of the whole run
-    double beyond_tokens; // of all pools, what the run's budget leaves untrained; 0: nothing
+    double beyond_tokens; // tokens of pools that the budget leaves untrained
     struct ps_balance_region region[PS_BALANCE_REGIONS_MAX];
     struct ps_balance_pool pool[PS_BALANCE_POOLS_MAX];
     struct ps_balance_link link[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // [from][to]

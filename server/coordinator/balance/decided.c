@@ -53,7 +53,8 @@ static void say(struct ps_coordinator *c, const struct decision *d)
     if (d->reason == PS_BALANCE_HOME || d->reason == PS_BALANCE_NOTHING) return;
     if (d->reason == PS_BALANCE_BUDGET) {
         ps_co_say(c, LH_INFO, events[d->reason],
-                  "unit %" PRIu64 " of %s comes back from %s of %s, which would end all that it has "
+                  "unit %" PRIu64
+                  " of %s comes back from %s of %s, which would end all that it has "
                   "in %.1f s: the budget ends in %.1f s",
                   d->unit, ps_co_unit(c, d->unit)->home, w->name, w->region, d->here_s, d->there_s);
         return;

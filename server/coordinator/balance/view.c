@@ -105,7 +105,7 @@ static double beyond_budget(const struct ps_coordinator *c, const struct ps_bala
     return c->conf.budget_tokens ? fmax(left - budget, 0) : 0;
 }
 
-// Of the pool, what is of the data epochs that the budget covers whole: all but the later ones.
+// Tokens of the pool that are of data epochs which the budget covers whole: all but later ones.
 static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_balancer *x,
                            uint32_t pool)
 {
