@@ -283,10 +283,10 @@ SECTIONS = (
         "network, no learning ([what is modelled](../sim)). `scale`: equal speeds; a pair's bytes "
         "times regions x (regions - 1) is what servers send while each region pushes once: it "
         "grows with the square. `rules`: makespan by the time in which all speeds together would "
-        "train the run, mean of the seeds; `tenth`: of a budget of a tenth of the data, where `own` "
-        "is the share of units that their home trained. `goodput`: makespan without failures by that "
-        "with a region of four killed so often. `stagger`: the most that a region sends of pushes "
-        "in one second, beside all shards at one step. [sim.py](../sim.py)",
+        "train the run, mean of the seeds; `tenth`: of a budget of a tenth of the data, where "
+        "`own` is the share of units that their home trained. `goodput`: makespan without failures "
+        "by that with a region of four killed so often. `stagger`: the most that a region sends of "
+        "pushes in one second, beside all shards at one step. [sim.py](../sim.py)",
         targets=(
             Target("sim.goodput.60s.level", "value", "at least", 0.95),
             Target("sim.goodput.15s.level", "value", "at least", 0.80),
