@@ -9,6 +9,7 @@ real network or a real training; wall_s alone is of this machine.
  scale    regions with equal speeds, until each has trained the same share on the mean
  rules    level, finish, weighted and static over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
+ budget   a tenth of the data is trained: how soon, and how much of it by the region that has it
  stagger  the most that a region sends of pushes in one second, with its shards at steps of their
           own and all at one step
 
@@ -37,7 +38,6 @@ SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/
     "far": ("--speeds", "4,2,1", "--rtt-ms", "300,300", "--mbit", "100,100"),
     "32-regions": ("--workers", "32", "--speeds", "4,2,1", "--slow", "0.1,0.4,0.25"),
     "short": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--units", "8"),
-    "tenth": ("--speeds", "4,2,1", "--units", "200", "--budget", "0.1"),  # of the data
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
@@ -109,12 +109,26 @@ def rules(out, program, seeds, units):
             name = f"sim.rules.{scene}.{rule}"
             out.row(name, "of the bound", [statistics.mean(beyond)])
             out.rows[-1].update(min=min(beyond), max=max(beyond), n=len(beyond))
-            if "--budget" in words:
-                out.row(f"{name}.own", "of the units", [case["own"] for case in cases[rule]])
         shorter = [a["makespan_s"] / b["makespan_s"]
                    for a, b in zip(cases["finish"], cases["level"], strict=True)]
         out.row(f"sim.rules.{scene}.finish_by_level", "1", [statistics.mean(shorter)])
         out.rows[-1].update(min=min(shorter), max=max(shorter), n=len(shorter))
+
+
+def budget(out, program, seeds):
+    """A tenth of the data is trained, with a window of two units and with the programs' own."""
+    for window, kind in ((2, ""), (0, ".wide")):
+        for rule in RULES:
+            cases = [one([program, "--workers", RULE_WORKERS, "--units", 200, "--speeds", "4,2,1",
+                          "--budget", 0.1, "--rule", rule, "--window", window, "--seed", seed])
+                     for seed in range(1, seeds + 1)]
+            beyond = [case["makespan_s"] / case["bound_s"] for case in cases]
+            name = f"sim.budget.tenth{kind}.{rule}"
+            out.row(name, "of the bound", [statistics.mean(beyond)])
+            out.rows[-1].update(min=min(beyond), max=max(beyond), n=len(beyond))
+            own = [case["own"] for case in cases]
+            out.row(f"{name}.own", "of the units", [statistics.mean(own)])
+            out.rows[-1].update(min=min(own), max=max(own), n=len(own))
 
 
 def stagger(out, program):
@@ -156,7 +170,7 @@ def main():
     flags.add_argument("--build", default="build/release")
     flags.add_argument("--json")
     flags.add_argument("--join", action="store_true", help="keeps what FILE has of this commit")
-    flags.add_argument("--parts", default="scale,rules,goodput,stagger")
+    flags.add_argument("--parts", default="scale,rules,goodput,budget,stagger")
     flags.add_argument("--sizes", default=",".join(map(str, SIZES)), help="regions of `scale`")
     flags.add_argument("--seeds", type=int, default=5, help="of `scale`, below 256 regions")
     flags.add_argument("--rule-seeds", type=int, default=20, help="of `rules` and `goodput`")
@@ -176,6 +190,8 @@ def main():
         rules(out, program, flags.rule_seeds, flags.units or RULE_UNITS)
     if "goodput" in parts:
         goodput(out, program, flags.rule_seeds, flags.units or FAIL_UNITS, restart_s())
+    if "budget" in parts:
+        budget(out, program, flags.rule_seeds)
     if "stagger" in parts:
         stagger(out, program)
     out.finish()

@@ -100,12 +100,13 @@ def document(build, folder):
     path = os.path.join(folder, "doc.json")
     subprocess.run([sys.executable, os.path.join(ROOT, "bench", "sim.py"), "--build", build,
                     "--json", path, "--sizes", "2,4", "--units", "6", "--seeds", "2",
-                    "--rule-seeds", "1"], check=True, stdout=subprocess.DEVNULL)
+                    "--rule-seeds", "1", "--parts", "scale,rules,goodput,budget"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([sys.executable, VALIDATE, "bench", path], check=True)
     with open(path, encoding="utf-8") as file:
         rows = {row["name"]: row for row in json.load(file)["rows"]}
     check(0.1 < rows["sim.scale.4.tokens_per_s"]["ratio"] < 1.05, f"{rows}")
     check({f"sim.rules.equal.{rule}" for rule in RULES} <= set(rows), f"{sorted(rows)}")
+    check("sim.budget.tenth.wide.finish.own" in rows, f"{sorted(rows)}")
     check("sim.goodput.15s.finish" in rows, f"{sorted(rows)}")
 
 

@@ -233,10 +233,13 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
 
 // ---------------------------------------------------------------- what a budget leaves
 
-// The part of the plan that is for workers whose speed is known: the others count as fast.
-static double known_part(const struct ps_coordinator *c)
+// The part of the plan that is for workers whose speed is known: the others count as fast. Where
+// all data are trained, who needs a reserved unit recalls it.
+static double known_part(const struct assigning *s)
 {
+    const struct ps_coordinator *c = s->a->c;
     double live = 0, known = 0;
+    if (s->x->b.beyond_tokens <= 0) return 1;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
         if (!w->live || ps_co_draining(c, w)) continue;
@@ -566,7 +569,7 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.coming_tokens = (double)w->wanted.coming_tokens;
     s.window = window_of(&s);
     s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
-    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0) * known_part(c));
+    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0) * known_part(&s));
     a->out->window = s.window < a->want ? s.window : 0;
     uint32_t most = in_work(&s);
     if (most && (!a->out->window || most < a->out->window)) a->out->window = most;
