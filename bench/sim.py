@@ -10,8 +10,8 @@ real network or a real training; wall_s alone is of this machine.
  rules    level, finish, weighted and static over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
  budget   a tenth of the data is trained: how soon, and how much of it by the region that has it
- stagger  the most that a region sends of pushes in one second, with its shards at steps of their
-          own and all at one step
+ stagger  the most that a region sends of pushes in half a second, with its shards at steps of
+          their own and all at one step
 
 The whole takes about 40 minutes of one processor, most of it for 512 and 1,000 regions.
 """
@@ -41,7 +41,7 @@ SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/
     "lossy": ("--speeds", "4,2,1", "--slow", "0.1,0.4,0.25", "--loss", "0.001"),
 }
 RULE_WORKERS, RULE_UNITS = 6, 40
-STAGGERED = (2, 4, 8)  # shards
+STAGGERED, STAGGER_UNITS = (2, 4, 8), 48  # shards; enough that no region runs dry early
 FAILURES = {"60s": 60, "15s": 15}  # seconds between two kills
 FAIL_WORKERS, FAIL_UNITS = 4, 160
 RESTART = ("round.json", "round.10m.kill-worker.back_s")  # measured with real processes
@@ -133,7 +133,7 @@ def budget(out, program, seeds):
 
 def stagger(out, program):
     for shards in STAGGERED:
-        same = {"shards": shards, "values": 32768, "stands_for": 312}
+        same = {"shards": shards, "values": 32768, "stands_for": 312, "units": STAGGER_UNITS}
         peaks = {how: [play(program, stagger=how, seed=seed, **same)["peak_up"]
                        for seed in range(1, 4)] for how in ("on", "off")}
         out.row(f"sim.stagger.{shards}.peak_bytes", "B", peaks["on"], "all at one step",

@@ -21,8 +21,8 @@ struct run_figures {
     double ready_s;        // makespan_s until every region trained
     double trained_before; // tokens that all regions had trained by then
     double lost;           // messages that lost a packet, as a part of all
-    double peak_up;        // bytes of pushes that a region sends in its busiest second, mean of all
-    double own;            // credited units that a worker of their home trained, as a part of all
+    double peak_up; // bytes of pushes that a region sends in its busiest half second, mean of all
+    double own;     // credited units that a worker of their home trained, as a part of all
     uint64_t decided[RUN_REASONS], failures, given_up;
     uint64_t events;
     double wall_s;

@@ -45,10 +45,10 @@ static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, s
 
 static void note_peak(struct link_way *way, int64_t now, double bytes)
 {
-    int64_t second = now / LH_SECOND;
-    way->in_second = (second == way->second ? way->in_second : 0) + bytes;
-    way->second = second;
-    way->peak = fmax(way->peak, way->in_second);
+    int64_t half = now / (LH_SECOND / 2);
+    way->in_half = (half == way->half ? way->in_half : 0) + bytes;
+    way->half = half;
+    way->peak = fmax(way->peak, way->in_half);
 }
 
 // Puts so many bytes behind what is on its way from `now` on; when they are through.

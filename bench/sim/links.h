@@ -13,9 +13,9 @@
 
 struct link_way { // one direction
     double bytes;
-    int64_t free_ns;        // when the last message is through
-    int64_t second;         // the last one in which something was sent
-    double in_second, peak; // bytes that were sent in it, and in the busiest one
+    int64_t free_ns;      // when the last message is through
+    int64_t half;         // half second in which something was sent last
+    double in_half, peak; // bytes that were sent in it, and in the busiest one
 };
 
 struct links {

@@ -176,9 +176,9 @@ class Learning(unittest.TestCase):
             self.assertGreater(line["trained"], TOKENS - 7 * 2048, line["arm"])
         equal = self.small("m.jsonl", "--arms", "bsp-topk,bsp-topk:h=equal")
         self.assertEqual([line["equal_h"] for line in equal], [False, True])
-        # 24 steps of a round that lasts 4 s, where 14 took one second.
+        # 24 steps of a round that lasts 4 s, where 14 took one second; and the start.
         ratio = equal[1]["virtual_s"] / equal[0]["virtual_s"]
-        self.assertTrue(1.6 < ratio < 2.6, ratio)
+        self.assertTrue(1.3 < ratio < 2.6, ratio)
         slow = lines["bsp-topk:slow=asia"]
         self.assertEqual((slow["trained"], slow["slow"]), (TOKENS, "asia"))
         self.assertGreater(slow["virtual_s"], 2.5 * lines["ours"]["virtual_s"])

@@ -80,8 +80,8 @@ def budget(program):
 
 
 def peaks(program):
-    """Four shards at steps of their own: a quarter of the bytes in the busiest second."""
-    scene = ("--shards", 4, "--units", 8, "--values", 32768, "--stands-for", 312)
+    """Four shards at steps of their own: a quarter of the bytes in the busiest half second."""
+    scene = ("--shards", 4, "--units", 48, "--values", 32768, "--stands-for", 312)
     on, off = (play(program, *scene, "--stagger", how)["peak_up"] for how in ("on", "off"))
     check(0.2 < on / off < 0.35, f"peaks: {on} and {off} bytes")
 
