@@ -91,6 +91,7 @@ SECTIONS = (
             Target("learning.gap_to_sync_dense_percent", "value", "at most", 1.5),
             Target("learning.gap_to_sync_dense_percent", "max", "at most", 0),
             Target("learning.gap_to_sync_dense_percent.p64", "max", "at most", 0.5),
+            Target("learning.curve.worst_percent", "max", "at most", 1, unit="%"),
             Target("learning.seeds", "value", "at least", 5),
         ),
         bars=(Bars("learning-gaps.svg", "gap to the best synchronous, dense arm: held-out loss",
@@ -113,6 +114,20 @@ SECTIONS = (
         targets=(Target("learning.attribution.seeds", "value", "at least", 5),),
         bars=(Bars("learning-attribution.svg", "effect on the held-out loss; below 0 is better",
                    "learning.attribution.effect", "value", "%"),)),
+    Section(
+        "learning", "A rule for long runs: screening", part="rule", awaited=True,
+        command="bench/learning/rule.py --results bench/results/learning-rule.jsonl",
+        text="Small transformers at several lengths N (rounds): what the shipped rule and others "
+        "for density p, decay beta and step eta end at, beside the best synchronous, dense arm of "
+        "that length. A gap is the mean of paired seeds, in brackets its 95 % interval; below 0 is "
+        "better. `learning.rule.nN` is the shipped rule's, `shipped` rows are beside it, `curve` "
+        "rows where the whole curve is worst. It was made to choose what is worth testing: three "
+        "seeds, one small size, and the baseline chosen on the same seeds. "
+        "[rule.py](../learning/rule.py), [what was not run](../learning/README.md"
+        "#a-rule-for-long-runs)",
+        targets=(Target("learning.rule.n1600", "max", "at most", 0.5, unit="%"),),
+        bars=(Bars("learning-rule.svg", "N = 1,600: gap to the best synchronous, dense arm",
+                   "learning.rule.n1600", "value", "%", lines=((0, "sync dense"),)),)),
     Section(
         "codec", "Codecs: bits, encoding, folding",
         "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",

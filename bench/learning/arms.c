@@ -11,7 +11,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO // learning rate, its floor, beta, stagger
+// learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -64,23 +65,44 @@ static struct learn_arm variant[VARIANTS_MAX];
 static char variant_name[VARIANTS_MAX][NAME_MAX_BYTES];
 static size_t variants;
 
-static bool set_one(struct learn_arm *arm, const char *word)
+static bool set_number(struct learn_arm *arm, const char *key, const char *value)
 {
     const struct {
         const char *key;
-        float *to;
-    } of[] = {{"p=", &arm->density}, {"k=", &arm->kappa},     {"eta=", &arm->eta},
-              {"rate=", &arm->rate}, {"floor=", &arm->floor}, {"beta=", &arm->beta}};
+        float *to, most;
+    } of[] = {{"p", &arm->density, 1},       {"k", &arm->kappa, INFINITY},
+              {"eta", &arm->eta, INFINITY},  {"rate", &arm->rate, INFINITY},
+              {"floor", &arm->floor, 1},     {"beta", &arm->beta, 1},
+              {"s", &arm->survives, 1},      {"jitter", &arm->jitter, 1},
+              {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
-        size_t n = strlen(of[i].key);
-        if (strncmp(word, of[i].key, n) != 0) continue;
         char *end;
-        *of[i].to = strtof(word + n, &end);
-        return end != word + n && !*end && *of[i].to >= 0;
+        if (strcmp(of[i].key, key) != 0) continue;
+        *of[i].to = strtof(value, &end);
+        return end != value && !*end && *of[i].to >= 0 && *of[i].to <= of[i].most;
     }
-    bool on = !strcmp(word, "stagger=on");
+    return false;
+}
+
+static bool set_region(const char **to, const char *value)
+{
+    for (uint32_t r = 0; r < LEARN_REGIONS; r++)
+        if (!strcmp(learn_region[r], value)) *to = learn_region[r];
+    return *to && !strcmp(*to, value);
+}
+
+// `word` is KEY=VALUE and is changed.
+static bool set_one(struct learn_arm *arm, char *word)
+{
+    char *value = strchr(word, '=');
+    if (!value) return false;
+    *value++ = 0;
+    if (!strcmp(word, "slow")) return set_region(&arm->slow, value);
+    if (!strcmp(word, "cut")) return set_region(&arm->cut, value);
+    if (strcmp(word, "stagger") != 0) return set_number(arm, word, value);
+    bool on = !strcmp(value, "on");
     arm->stagger = on ? WK_STAGGER_ON : WK_STAGGER_OFF;
-    return on || !strcmp(word, "stagger=off");
+    return on || !strcmp(value, "off");
 }
 
 static const struct learn_arm *table_find(const char *name, size_t length)
@@ -136,17 +158,42 @@ float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)
 {
-    return arm->beta > 0 ? arm->beta : learn_density(arm, rounds) >= 0.06f ? 1 : 0.95f;
+    float p = learn_density(arm, rounds);
+    if (arm->survives > 0) return powf(arm->survives, p);
+    return arm->beta > 0 ? arm->beta : p >= 0.06f ? 1 : 0.95f;
 }
 
-float learn_rate(const struct learn_arm *arm)
+float learn_rate(const struct learn_arm *arm, const struct learn_conf *conf)
 {
-    return arm->rate > 0 ? arm->rate : 0.006f;
+    return arm->rate > 0 ? arm->rate : conf->rate;
 }
 
 float learn_floor(const struct learn_arm *arm)
 {
     return arm->floor > 0 ? arm->floor : 0.02f;
+}
+
+uint32_t learn_share(const struct learn_arm *arm, uint32_t region)
+{
+    bool slow = arm->slow && !strcmp(arm->slow, learn_region[region]) && arm->mode != SYNC;
+    return learn_steps[region] * (slow ? 1 : 3);
+}
+
+uint32_t learn_h(const struct learn_conf *conf, uint32_t region)
+{
+    return learn_steps[region] * conf->h / LEARN_H;
+}
+
+uint64_t learn_round_tokens(const struct learn_conf *conf)
+{
+    uint64_t steps = 0;
+    for (uint32_t r = 0; r < LEARN_REGIONS; r++) steps += learn_h(conf, r);
+    return steps * conf->step_tokens;
+}
+
+uint64_t learn_rounds(const struct learn_conf *conf)
+{
+    return conf->tokens / learn_round_tokens(conf);
 }
 
 double learn_warmup(uint64_t rounds)

@@ -70,18 +70,10 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 
 static uint64_t rounds_of(const struct cluster *c)
 {
-    return c->conf->tokens / LEARN_ROUND_TOKENS;
+    return learn_rounds(c->conf);
 }
 
 // ---------------------------------------------------------------- data
-
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 
 // The region's units in the seed's order; the caller takes the first of them.
 static uint64_t *shuffled(const struct lh_units *u, const char *region, uint64_t seed, uint64_t *n)
@@ -93,7 +85,7 @@ static uint64_t *shuffled(const struct lh_units *u, const char *region, uint64_t
         if (!strcmp(u->unit[i].home, region) && u->unit[i].tokens == LEARN_UNIT_TOKENS)
             at[(*n)++] = i;
     for (uint64_t i = *n; i > 1; i--) {
-        uint64_t k = splitmix(&state) % i, kept = at[i - 1];
+        uint64_t k = learn_random(&state) % i, kept = at[i - 1];
         at[i - 1] = at[k];
         at[k] = kept;
     }
@@ -113,13 +105,20 @@ static void draw_one(struct cluster *c, const struct lh_unit *from, const char *
     if (single) snprintf(to->home, sizeof to->home, "%s", learn_region[0]);
 }
 
-// Every arm of a seed draws the same units; regions take turns as 4:2:1, so that one process on
-// everything sees them mixed.
+// Units of a region's share that so many turns have drawn.
+static uint64_t drawn_by(const struct cluster *c, uint32_t region, uint64_t turns)
+{
+    return turns * learn_share(c->arm, region) / 6;
+}
+
+// Every arm of a seed draws the same units, but for a slow region's last ones; regions take turns
+// as 4:2:1, so that one process on everything sees them mixed.
 static lh_err draw(struct cluster *c)
 {
-    uint64_t rounds = c->conf->tokens / LEARN_UNIT_TOKENS / 7, n[LEARN_REGIONS];
-    uint64_t *at[LEARN_REGIONS];
-    lh_err err = rounds ? LH_OK : lh_fail(LH_ERR_INVALID, "fewer tokens than seven units");
+    uint64_t n[LEARN_REGIONS], *at[LEARN_REGIONS], six = 0;
+    for (uint32_t r = 0; r < LEARN_REGIONS; r++) six += learn_share(c->arm, r);
+    uint64_t turns = c->conf->tokens / LEARN_UNIT_TOKENS * 6 / six;
+    lh_err err = turns ? LH_OK : lh_fail(LH_ERR_INVALID, "fewer tokens than seven units");
     c->drawn = c->all;
     c->drawn.heldout = NULL;
     c->drawn.heldout_count = 0;
@@ -128,15 +127,15 @@ static lh_err draw(struct cluster *c)
     LH_ASSERT(c->drawn.unit);
     for (uint32_t r = 0; r < LEARN_REGIONS; r++) {
         at[r] = shuffled(&c->all, learn_region[r], c->conf->seed * 16 + r, &n[r]);
-        uint64_t want = rounds * learn_steps[r] / 2;
+        uint64_t want = drawn_by(c, r, turns);
         if (!err && want > n[r])
             err = lh_fail(LH_ERR_INVALID, "%s has %llu units, its share are %llu", learn_region[r],
                           (unsigned long long)n[r], (unsigned long long)want);
     }
-    for (uint64_t i = 0; i < rounds && !err; i++)
+    for (uint64_t i = 0; i < turns && !err; i++)
         for (uint32_t r = 0; r < LEARN_REGIONS; r++)
-            for (uint32_t k = 0; k < learn_steps[r] / 2; k++)
-                draw_one(c, &c->all.unit[at[r][i * learn_steps[r] / 2 + k]], learn_region[r]);
+            for (uint64_t k = drawn_by(c, r, i); k < drawn_by(c, r, i + 1); k++)
+                draw_one(c, &c->all.unit[at[r][k]], learn_region[r]);
     for (uint32_t r = 0; r < LEARN_REGIONS; r++) free(at[r]);
     return err;
 }
@@ -150,17 +149,42 @@ static const struct node *find(const struct cluster *c, const char *name)
     return NULL;
 }
 
-// Half the round trips of deploy/examples/three-regions.yaml, and up to 10 ms more.
+// Is the region that the arm cuts off away now: in the middle tenth of as many seconds as rounds?
+static bool away(const struct cluster *c)
+{
+    int64_t now = lh_fake_now(c->world), run = (int64_t)rounds_of(c) * LH_SECOND;
+    return c->arm->cut && now >= run / 20 * 9 && now < run / 20 * 11;
+}
+
+// Exactly one of the two is of the region that is cut off.
+static bool across(const struct cluster *c, const struct node *a, const struct node *b)
+{
+    return (strcmp(a->region, c->arm->cut) == 0) != (strcmp(b->region, c->arm->cut) == 0);
+}
+
+// Ends the calls that are open when a region's time away begins; fate() lets none begin.
+static void sever(struct cluster *c)
+{
+    for (uint32_t i = 0; i < c->nodes; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (across(c, &c->node[i], &c->node[k]))
+                lh_fabric_sever(c->fabric, c->node[i].name, c->node[k].name);
+}
+
+// Half the round trips of deploy/examples/three-regions.yaml, times the arm's factor, and up to
+// 10 ms more.
 static bool fate(void *arg, const char *from, const char *to, enum lh_rpc rpc, struct lh_fate *out)
 {
     (void)rpc;
     struct cluster *c = arg;
     const struct node *a = find(c, from), *b = find(c, to);
     int64_t ms = 1;
+    if (a && b && away(c) && across(c, a, b)) return false;
     if (a && b && strcmp(a->region, b->region) != 0) {
         bool asia = !strcmp(a->region, "asia") || !strcmp(b->region, "asia");
         bool europe = !strcmp(a->region, "europe") || !strcmp(b->region, "europe");
         ms = asia && europe ? 100 : asia ? 90 : 75;
+        if (c->arm->round_trips > 0) ms = (int64_t)((float)ms * c->arm->round_trips);
     }
     out->delay_ns = ms * LH_MS + (int64_t)(lh_fake_random(c->world) % (10 * (uint64_t)LH_MS));
     return true;
@@ -201,7 +225,7 @@ static lh_err start_coordinator(struct node *n)
                               .workers = c->nodes - 1 - LEARN_SERVERS,
                               .worker_timeout_ns = 15 * LH_SECOND,
                               .tick_ns = 200 * LH_MS,
-                              .h_base = learn_steps[0],
+                              .h_base = learn_h(c->conf, 0),
                               .fixed_h = steps_of,
                               .fixed_h_arg = c,
                               .fatal = on_fatal,
@@ -249,7 +273,8 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// A region of H steps a round is throttled to H / 14 of the run's speed, so rounds last equally.
+// A region of H steps a round is throttled to H / 14 of the run's speed, so rounds last equally; a
+// slow one to a third of that.
 static lh_err make_trainer(struct node *n)
 {
     struct cluster *c = n->cluster;
@@ -260,9 +285,14 @@ static lh_err make_trainer(struct node *n)
     trainer.manifest = &c->manifest;
     trainer.loader = n->loader;
     trainer.sequence = c->shape.context;
-    trainer.batch = LEARN_STEP_TOKENS / c->shape.context;
-    trainer.tokens_per_s = n->steps * LEARN_STEP_TOKENS; // a round a second
-    return wk_builtin_create(&trainer, &n->trainer);
+    trainer.batch = c->conf->step_tokens / c->shape.context;
+    trainer.tokens_per_s = n->steps * c->conf->step_tokens; // a round a second
+    if (c->arm->slow && !strcmp(c->arm->slow, n->region)) trainer.tokens_per_s /= 3;
+    LH_TRY(wk_builtin_create(&trainer, &n->trainer));
+    if (c->arm->jitter > 0)
+        n->trainer = learn_pace(n->trainer, n->steps, (double)c->arm->jitter,
+                                c->conf->seed * NODES_MAX + (uint64_t)(n - c->node));
+    return LH_OK;
 }
 
 static lh_err start_worker(struct node *n)
@@ -345,7 +375,7 @@ static lh_err start_nodes(struct cluster *c)
     }
     for (uint32_t r = 0; r < LEARN_REGIONS; r++)
         if (!only || !strcmp(only, learn_region[r]) || (single && r == 0))
-            add_node(c, LH_W, learn_region[r], learn_region[r])->steps = learn_steps[r];
+            add_node(c, LH_W, learn_region[r], learn_region[r])->steps = learn_h(c->conf, r);
     for (uint32_t i = 0; i < c->nodes; i++) LH_TRY(start_node(&c->node[i]));
     return LH_OK;
 }
@@ -399,6 +429,7 @@ static lh_err add_point(struct cluster *c)
     LH_ASSERT(o->points < LH_COUNT(o->point));
     struct learn_point *p = &o->point[o->points++];
     p->tokens = trained(c);
+    p->virtual_s = (double)lh_fake_now(c->world) / 1e9;
     count_bytes(c, &p->up, &p->down);
     read_theta(c);
     return evaluate(c, c->conf->curve_bytes, row, &p->nats);
@@ -441,12 +472,12 @@ static lh_err setup(struct cluster *c)
 {
     const struct lh_seal_key key = {{7}};
     c->shape = (struct wk_shape){.vocab = 256,
-                                 .dim = 96,
+                                 .dim = c->conf->dim,
                                  .layers = 4,
                                  .heads = 4,
                                  .kv_heads = 2,
-                                 .ffn = 256,
-                                 .context = 128,
+                                 .ffn = (c->conf->dim * 8 / 3 + 7) / 8 * 8, // 256 for dim 96
+                                 .context = LEARN_CONTEXT,
                                  .rope_theta = 10000,
                                  .rms_eps = 1e-6,
                                  .tied = true};
@@ -460,7 +491,7 @@ static lh_err setup(struct cluster *c)
     c->codec.density = learn_density(c->arm, rounds_of(c));
     c->schedule =
         (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(rounds_of(c)),
-                             learn_rate(c->arm), learn_floor(c->arm)};
+                             learn_rate(c->arm, c->conf), learn_floor(c->arm)};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);
@@ -500,17 +531,20 @@ static void teardown(struct cluster *c)
 static lh_err drive(struct cluster *c)
 {
     int64_t now = 0;
-    uint64_t total = c->schedule.budget_tokens;
+    uint64_t total = c->schedule.budget_tokens, points = c->conf->points;
+    bool was_away = false;
     LH_TRY(add_point(c));
     for (uint64_t mark = 1; !ended(c);) {
         now += 100 * LH_MS;
         lh_fake_run(c->world, now);
         if (c->failed) return lh_fail(c->failed, "%s", c->why);
+        if (away(c) && !was_away) sever(c);
+        was_away = away(c);
         if (now % LH_SECOND == 0) sum_tail(c); // a round takes a second
         if (now > RUN_LIMIT) return lh_fail(LH_ERR_INTERNAL, "the run has not ended");
-        if (mark < LEARN_POINTS && trained(c) * LEARN_POINTS >= mark * total) {
+        if (mark < points && trained(c) * points >= mark * total) {
             LH_TRY(add_point(c));
-            while (trained(c) * LEARN_POINTS >= mark * total) mark++;
+            while (trained(c) * points >= mark * total) mark++;
         }
     }
     return note_end(c);

@@ -15,15 +15,19 @@
 
 enum {
     LEARN_REGIONS = 3,
-    LEARN_UNIT_TOKENS = 2048, // as deploy/demo.sh's data have it
-    LEARN_STEP_TOKENS = 512,  // 4 sequences of 128
-    LEARN_ROUND_TOKENS = (8 + 4 + 2) * LEARN_STEP_TOKENS,
-    LEARN_POINTS = 12, // points of a loss curve
+    LEARN_UNIT_TOKENS = 2048,                   // as deploy/demo.sh's data have it
+    LEARN_SHARE_TOKENS = 7 * LEARN_UNIT_TOKENS, // every region's share is whole units of them
+    LEARN_H = 8, // local steps of a round in the fastest region, unless --h says otherwise
+    LEARN_CONTEXT = 128,
+    LEARN_DIM = 96,          // unless --dim says otherwise
+    LEARN_STEP_TOKENS = 512, // 4 sequences; unless --step-tokens says otherwise
+    LEARN_POINTS = 12,       // points of a loss curve, unless --points says otherwise
+    LEARN_POINTS_MAX = 96,
     LEARN_SERVERS = 2,
 };
 
 extern const char *const learn_region[LEARN_REGIONS]; // asia, europe, america
-extern const uint32_t learn_steps[LEARN_REGIONS];     // local steps a round: 8, 4, 2
+extern const uint32_t learn_steps[LEARN_REGIONS];     // local steps a round at --h 8: 8, 4, 2
 
 // The settings in which arms differ. A name is stable: it is part of the rows' names.
 struct learn_arm {
@@ -38,13 +42,20 @@ struct learn_arm {
     float momentum;
     uint32_t every; // admitted pushes between outer steps; 0: the live workers
     float bound;    // bound of the effective step, 0: no guard
-    float rate;     // peak of the learning rate; 0: 0.006
+    float rate;     // peak of the learning rate; 0: conf's
     float floor;    // the learning rate's end as a part of its peak; 0: 0.02
     float beta;     // what the residual keeps a round; 0: the rule of DESIGN.md#section-6
     enum wk_stagger stagger;
+    float survives; // part of a mass that is left after 1 / density rounds; 0: beta decides
+    // Real staleness; zeros: rounds of one second in all regions, the round trips of fate().
+    float round_trips; // what all round trips are multiplied by; 0: 1
+    float jitter;      // sigma of the logarithm of a round's duration (pace.c)
+    const char *slow;  // region that trains at a third of its speed, its H unchanged; NULL: none
+    const char *cut;   // region that reaches no other for the run's middle tenth; NULL: none
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
-// eta, rate, floor, beta or stagger (on, off). NULL: there is none.
+// eta, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips), jitter, slow or cut
+// (a region). NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -52,9 +63,11 @@ extern const size_t learn_arm_count;
 float learn_density(const struct learn_arm *arm, uint64_t rounds);
 float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);
-float learn_rate(const struct learn_arm *arm);
 bool learn_staggered(const struct learn_arm *arm);
 float learn_floor(const struct learn_arm *arm);
+// Units of a region in six turns of the draw. A slow region has a third where nobody waits for it:
+// it trains as much as its speed lets it.
+uint32_t learn_share(const struct learn_arm *arm, uint32_t region);
 // Part of the tokens in which the learning rate rises: 20 rounds, as in a run of 400, where that is
 // 5 to 20 % of them.
 double learn_warmup(uint64_t rounds);
@@ -65,11 +78,21 @@ struct learn_conf {
     uint64_t seed;    // seed of the initial parameters, the draw of units, the network's delays
     // Bytes of each held-out text that are evaluated, for the curve and at the end.
     uint64_t curve_bytes, final_bytes;
+    uint32_t points;      // points of the curve, beside those at the start and at the end
+    uint32_t dim;         // width of the model: a multiple of 8
+    uint32_t step_tokens; // tokens of a local step: a multiple of LEARN_CONTEXT that divides a unit
+    uint32_t h;           // local steps of a round in the fastest region: a multiple of 4
+    float rate;           // peak of the learning rate of arms that name none
 };
+uint64_t learn_rounds(const struct learn_conf *conf);
+uint32_t learn_h(const struct learn_conf *conf, uint32_t region); // its local steps of a round
+uint64_t learn_round_tokens(const struct learn_conf *conf);
+float learn_rate(const struct learn_arm *arm, const struct learn_conf *conf);
 
 struct learn_point {
     uint64_t tokens, up, down; // up, down: payload bytes of the busiest region
     double nats;               // mean over the languages, nats per byte
+    double virtual_s;          // since the start
 };
 
 struct learn_result {
@@ -77,7 +100,7 @@ struct learn_result {
     // Losses of the parameters' mean over the rounds of the last tenth of the tokens.
     struct dp_eval_row averaged[DP_LANGUAGES_MAX];
     uint32_t rows;
-    struct learn_point point[LEARN_POINTS + 2];
+    struct learn_point point[LEARN_POINTS_MAX + 2];
     uint32_t points;
     uint64_t parameters, tokens, up, down; // tokens trained; payload bytes of the busiest region
     uint64_t admitted, refused, staleness; // staleness: sum over the admitted pushes of shard 0
@@ -89,12 +112,21 @@ struct learn_result {
 LH_MUST lh_err learn_run(const struct learn_arm *arm, const struct learn_conf *conf,
                          struct learn_result *out);
 
-// Is this line of a results' file of arms that trained `tokens`, with today's warm-up? Lines that
-// don't say theirs had 5 % of their run.
-bool learn_line_of(const json_t *line, uint64_t tokens);
+// Is this line of a results' file of arms with conf's tokens, model and steps, and with today's
+// warm-up? Lines that don't say theirs had 5 % of their run, dim 96 and steps of 512 tokens.
+bool learn_line_of(const json_t *line, const struct learn_conf *conf);
 
-// The rows and pictures of the results in FILE (one JSON object a line) whose arms trained
-// `tokens`. Exit code.
-int learn_report(const char *results, uint64_t tokens, const char *json, const char *pictures);
+// The rows and pictures of the results in FILE (one JSON object a line) whose arms had conf's
+// tokens, model and steps. Exit code.
+int learn_report(const char *results, const struct learn_conf *conf, const char *json,
+                 const char *pictures);
+
+// Makes rounds of `steps` steps last longer or shorter, each by a factor of its own: its logarithm
+// is normal with deviation `sigma`, its mean is 1, and it follows from the seed. The trainer must
+// have a throttle (least_ns). Takes the inner one: destroy() destroys both.
+struct wk_trainer *learn_pace(struct wk_trainer *inner, uint32_t steps, double sigma,
+                              uint64_t seed);
+// A generator's next number.
+uint64_t learn_random(uint64_t *state);
 
 #endif

@@ -32,7 +32,7 @@ struct results {
     size_t count;
     const char *arm[ARMS_MAX]; // those that ran: the table's in its order, then the others
     size_t arms;
-    uint64_t tokens;
+    struct learn_conf conf; // conditions of all of them, but for the seed
 };
 
 static double number(const json_t *object, const char *key)
@@ -56,15 +56,23 @@ static bool ran(const struct results *r, const char *arm)
     return false;
 }
 
-bool learn_line_of(const json_t *line, uint64_t tokens)
+static double number_or(const json_t *object, const char *key, double without)
 {
-    const json_t *warmup = json_object_get(line, "warmup");
-    double part = warmup ? json_number_value(warmup) : 0.05;
-    return json_integer_value(json_object_get(line, "tokens")) == (json_int_t)tokens &&
-           fabs(part - learn_warmup(tokens / LEARN_ROUND_TOKENS)) < 1e-9;
+    const json_t *value = json_object_get(object, key);
+    return value ? json_number_value(value) : without;
 }
 
-static int read_results(const char *path, uint64_t tokens, struct results *r)
+bool learn_line_of(const json_t *line, const struct learn_conf *conf)
+{
+    return json_integer_value(json_object_get(line, "tokens")) == (json_int_t)conf->tokens &&
+           (uint32_t)number_or(line, "dim", LEARN_DIM) == conf->dim &&
+           (uint32_t)number_or(line, "step_tokens", LEARN_STEP_TOKENS) == conf->step_tokens &&
+           (uint32_t)number_or(line, "h", LEARN_H) == conf->h &&
+           fabs(number_or(line, "base_rate", 0.006) - (double)conf->rate) < 1e-6 &&
+           fabs(number_or(line, "warmup", 0.05) - learn_warmup(learn_rounds(conf))) < 1e-9;
+}
+
+static int read_results(const char *path, const struct learn_conf *conf, struct results *r)
 {
     char text[LINE_MAX_BYTES];
     FILE *f = fopen(path, "r");
@@ -75,7 +83,7 @@ static int read_results(const char *path, uint64_t tokens, struct results *r)
     while (fgets(text, sizeof text, f) && r->count < RESULTS_MAX) {
         json_t *line = json_loads(text, 0, NULL);
         const char *arm = json_string_value(json_object_get(line, "arm"));
-        if (!arm || !learn_line_of(line, tokens)) {
+        if (!arm || !learn_line_of(line, conf)) {
             json_decref(line);
             continue;
         }
@@ -84,7 +92,7 @@ static int read_results(const char *path, uint64_t tokens, struct results *r)
                             mean_of(line, "language"), mean_of(line, "averaged"), line};
     }
     fclose(f);
-    r->tokens = tokens;
+    r->conf = *conf;
     for (size_t i = 0; i < learn_arm_count; i++)
         if (ran(r, learn_arms[i].name)) r->arm[r->arms++] = learn_arms[i].name;
     for (size_t i = 0; i < r->count && r->arms < ARMS_MAX; i++) {
@@ -207,6 +215,85 @@ static size_t gap_row(struct bench_report *b, const struct results *r, const cha
     return n;
 }
 
+// The curve's loss after so many tokens, on the line between its points; NAN: it has none there.
+static double loss_after(const json_t *curve, double tokens)
+{
+    size_t i;
+    json_t *point;
+    double before_tokens = NAN, before = NAN;
+    json_array_foreach(curve, i, point)
+    {
+        double t = json_number_value(json_array_get(point, 0));
+        double nats = json_number_value(json_array_get(point, 3));
+        if (t >= tokens && i == 0) return t > tokens ? NAN : nats;
+        if (t >= tokens)
+            return before + (nats - before) * (tokens - before_tokens) / (t - before_tokens);
+        before_tokens = t;
+        before = nats;
+    }
+    return NAN;
+}
+
+// Differences of the curves after `tokens`, in percent, over the seeds that both have run; returns
+// how many.
+static size_t curve_gaps(const struct results *r, const char *arm, const char *base, double tokens,
+                         double *d)
+{
+    size_t n = 0;
+    for (json_int_t s = 1; s <= last_seed(r) && n < BENCH_SAMPLES_MAX; s++) {
+        const struct result *x = find(r, arm, s), *y = find(r, base, s);
+        if (!x || !y) continue;
+        double ours = loss_after(json_object_get(x->line, "curve"), tokens);
+        double theirs = loss_after(json_object_get(y->line, "curve"), tokens);
+        if (isnan(ours) || isnan(theirs)) continue;
+        d[n++] = 100 * (ours - theirs) / theirs;
+    }
+    return n;
+}
+
+// Intervals between the points of the arm's shortest curve.
+static size_t curve_intervals(const struct results *r, const char *arm)
+{
+    size_t least = LEARN_POINTS_MAX + 2;
+    for (size_t i = 0; i < r->count; i++) {
+        size_t n = json_array_size(json_object_get(r->at[i].line, "curve"));
+        if (!strcmp(r->at[i].arm, arm) && n < least) least = n;
+    }
+    return least > 1 ? least - 1 : 0;
+}
+
+// Rows of where the arm's curve is worst beside that of `base`: the largest mean of the paired
+// differences at as many places as the arm's curve has points from 5 % of the tokens on, with the
+// interval there, and the place. The place was chosen for being the worst, so the interval is of
+// that place alone.
+static void curve_rows(struct bench_report *b, const struct results *r, const char *name,
+                       const char *arm, const char *base)
+{
+    double d[BENCH_SAMPLES_MAX], worst = -INFINITY, half = 0, place = 0;
+    size_t points = curve_intervals(r, arm), places = 0, seeds = 0;
+    for (size_t k = 1; k <= points; k++) {
+        double part = (double)k / (double)points, mean = 0, sum = 0;
+        if (part < 0.05) continue;
+        size_t n = curve_gaps(r, arm, base, part * (double)r->conf.tokens, d);
+        for (size_t i = 0; i < n; i++) mean += d[i] / (double)n;
+        for (size_t i = 0; i < n; i++) sum += (d[i] - mean) * (d[i] - mean);
+        places += n > 0;
+        if (!n || mean <= worst) continue;
+        worst = mean;
+        place = 100 * part;
+        seeds = n;
+        half = n > 1 ? t95(n - 1) * sqrt(sum / (double)(n - 1) / (double)n) : -1;
+    }
+    if (!seeds) return;
+    char row[96];
+    snprintf(row, sizeof row, "learning.curve.worst_percent%s", name);
+    bench_estimate(b, row, "%", worst, worst - half, worst + half, seeds, NULL, 0);
+    snprintf(row, sizeof row, "learning.curve.worst_at_percent%s", name);
+    bench_estimate(b, row, "% of tokens", place, 1, 0, 1, NULL, 0);
+    snprintf(row, sizeof row, "learning.curve.points%s", name);
+    bench_estimate(b, row, "points", (double)places, 1, 0, 1, NULL, 0);
+}
+
 static void arm_rows(struct bench_report *b, const struct results *r, const char *arm)
 {
     struct bench_samples mean = {0}, averaged = {0};
@@ -251,15 +338,17 @@ static void conditions(struct bench_report *b, const struct results *r)
         high = fmax(high, load);
     }
     bench_condition(b, "tokens", "%llu, shares 4:2:1, each region on its own languages",
-                    (unsigned long long)r->tokens);
-    bench_condition(b, "rounds", "%llu, local steps 8, 4, 2 of 512 tokens",
-                    (unsigned long long)(r->tokens / LEARN_ROUND_TOKENS));
-    bench_condition(b, "model", "0.43 M parameters: dim 96, 4 layers, bytes, context 128");
-    bench_condition(b, "optimizer", "AdamW, peak 0.006, cosine to 2 %%, warm-up %.0f %%",
-                    100 * learn_warmup(r->tokens / LEARN_ROUND_TOKENS));
+                    (unsigned long long)r->conf.tokens);
+    bench_condition(b, "rounds", "%llu, local steps %u, %u, %u of %u tokens",
+                    (unsigned long long)learn_rounds(&r->conf), learn_h(&r->conf, 0),
+                    learn_h(&r->conf, 1), learn_h(&r->conf, 2), r->conf.step_tokens);
+    bench_condition(b, "model", "%.2f M parameters: dim %u, 4 layers, bytes, context 128",
+                    number_or(r->at[0].line, "parameters", 0) / 1e6, r->conf.dim);
+    bench_condition(b, "optimizer", "AdamW, peak %g, cosine to 2 %%, warm-up %.0f %%",
+                    (double)r->conf.rate, 100 * learn_warmup(learn_rounds(&r->conf)));
     bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
     bench_condition(b, "ours", "density %.4f",
-                    (double)learn_density(learn_arm_find("ours"), r->tokens / LEARN_ROUND_TOKENS));
+                    (double)learn_density(learn_arm_find("ours"), learn_rounds(&r->conf)));
     bench_condition(b, "load average", "%.1f to %.1f at the arms' ends", low, high);
     char list[480] = "";
     for (size_t i = 0; i < r->count; i++) {
@@ -304,9 +393,8 @@ static double by_bytes(const struct results *r, const struct result *a, const js
 static double by_hours(const struct results *r, const struct result *a, const json_t *point)
 {
     double parameters = number(a->line, "parameters");
-    double rounds = at(point, 0) / LEARN_ROUND_TOKENS;
-    (void)r;
-    double compute = rounds * learn_steps[0] * BIG_STEP_S;
+    double rounds = at(point, 0) / (double)learn_round_tokens(&r->conf);
+    double compute = rounds * learn_h(&r->conf, 0) * BIG_STEP_S;
     double up = at(point, 1), down = at(point, 2), busier = up > down ? up : down;
     double link = busier * (BIG_PARAMETERS / parameters) * 8 / BIG_LINK_BITS;
     return (is_sync(a->arm) ? compute + link : fmax(compute, link)) / 3600;
@@ -331,7 +419,7 @@ static size_t curve_of(const struct results *r, const struct result *a, const st
     json_t *point;
     json_array_foreach(json_object_get(a->line, "curve"), i, point)
     {
-        if (at(point, 0) * 10 < (double)r->tokens || n == LEARN_POINTS + 2) continue;
+        if (at(point, 0) * 10 < (double)r->conf.tokens || n == LEARN_POINTS_MAX + 2) continue;
         out[n++] = (struct dp_point){p->x(r, a, point), at(point, 3)};
     }
     return n;
@@ -341,7 +429,7 @@ static int draw(const struct results *r, const struct picture *p, const char *di
                 const char *const *arm, size_t arms)
 {
     struct dp_curve curve[CURVES_MAX];
-    struct dp_point point[CURVES_MAX][LEARN_POINTS + 2];
+    struct dp_point point[CURVES_MAX][LEARN_POINTS_MAX + 2];
     size_t n = 0;
     for (size_t i = 0; i < arms; i++) {
         const struct result *a = find(r, arm[i], 1);
@@ -373,6 +461,8 @@ static size_t all_rows(struct bench_report *b, const struct results *r, const ch
         gap_row(b, r, "learning.gap_to_sync_dense_percent.each_seeds_best", "ours", NULL, false);
         gap_row(b, r, "learning.gap_to_sync_dense_percent.p64", "ours-p64", best, false);
         gap_row(b, r, "learning.gap_to_sync_dense_percent.p64.averaged", "ours-p64", best, true);
+        curve_rows(b, r, "", "ours", best);
+        curve_rows(b, r, ".p64", "ours-p64", best);
         for (size_t i = 0; i < r->arms; i++) {
             const char *arm = r->arm[i];
             char name[96];
@@ -387,13 +477,14 @@ static size_t all_rows(struct bench_report *b, const struct results *r, const ch
     return paired;
 }
 
-int learn_report(const char *results, uint64_t tokens, const char *json, const char *pictures)
+int learn_report(const char *results, const struct learn_conf *conf, const char *json,
+                 const char *pictures)
 {
     struct results *r = calloc(1, sizeof *r);
     struct bench_report *b = calloc(1, sizeof *b);
-    if (!r || !b || read_results(results, tokens, r) || !r->count) {
-        fprintf(stderr, "bench_learning: %s has no arm of %llu tokens\n", results,
-                (unsigned long long)tokens);
+    if (!r || !b || read_results(results, conf, r) || !r->count) {
+        fprintf(stderr, "bench_learning: %s has no arm of %llu tokens, dim %u, steps of %u\n",
+                results, (unsigned long long)conf->tokens, conf->dim, conf->step_tokens);
         free(r);
         free(b);
         return 1;

@@ -113,6 +113,104 @@ class Learning(unittest.TestCase):
         for line in lines:
             self.assertEqual((line["trained"], line["refused"]), (TOKENS, 0), line["arm"])
 
+    def small(self, results: str, *flags: str) -> list[dict]:
+        """The same tokens in 16 rounds of a small model."""
+        return self.bench(results, "--dim", "16", "--step-tokens", "128", "--jobs", "1", *flags)
+
+    def test_a_mass_that_waits_keeps_a_part_of_itself(self):
+        lines = self.small("f.jsonl", "--arms", "ours:s=0.5,ours-p64:s=0.25,ours-p64:s=0.25:beta=1")
+        self.assertAlmostEqual(lines[0]["beta"], 0.5 ** (1 / 6), 6)
+        self.assertAlmostEqual(lines[1]["beta"], 0.25 ** (1 / 64), 6)
+        self.assertEqual(lines[1]["digest"], lines[2]["digest"])  # beta does not decide
+
+    def test_size_and_steps_are_settings_and_lines_of_others_do_not_count(self):
+        out = os.path.join(self.dir, "out.json")
+        plain, = self.bench("g.jsonl", "--arms", "sync-sgd-1", "--jobs", "1")
+        arms = ("--arms", "ours,sync-sgd-1", "--json", out)
+        lines = self.small("g.jsonl", *arms, "--points", "8", "--curve-bytes", "512")
+        ours, sync = lines[1:]
+        self.assertEqual((plain["dim"], plain["step_tokens"], plain["rounds"]), (96, 512, 4))
+        self.assertEqual((sync["dim"], sync["step_tokens"], sync["rounds"]), (16, 128, 16))
+        self.assertLess(sync["parameters"], plain["parameters"] / 10)
+        self.assertEqual((sync["trained"], plain["trained"]), (TOKENS, TOKENS))
+        self.assertEqual((len(sync["curve"]), sync["curve_bytes"]), (9, 512))
+        self.assertAlmostEqual(sync["curve"][-1][4], sync["virtual_s"], 6)
+        with open(out, encoding="utf-8") as f:
+            document = json.load(f)
+        rows = {row["name"]: row for row in document["rows"]}
+        self.assertIn("dim 16,", document["conditions"]["model"])
+        losses = [sum(line["language"].values()) / 3 for line in (ours, sync)]
+        gap = rows["learning.gap_to_sync_dense_percent"]
+        self.assertAlmostEqual(gap["value"], 100 * (losses[0] / losses[1] - 1), 6)
+
+        other = self.small("g.jsonl", "--arms", "ours", "--rate", "0.003")
+        self.assertEqual((len(other), round(other[-1]["rate"], 6)), (4, 0.003))  # not run before
+        longer = self.small("l.jsonl", "--arms", "ours", "--h", "32")[0]
+        self.assertEqual((longer["h"], longer["rounds"], longer["trained"]), (32, 4, TOKENS))
+        self.assertAlmostEqual(longer["density"], 1 / 6, 6)
+        rounds = self.small("h.jsonl", "--arms", "ours", "--rounds", "17")  # down to whole shares
+        self.assertEqual((rounds[0]["tokens"], rounds[0]["rounds"]), (TOKENS, 16))
+
+    def test_real_staleness(self):
+        settings = ("rtt=20", "jitter=0.3", "slow=asia", "cut=asia",
+                    "rtt=20:jitter=0.3:slow=europe")
+        arms = ["ours"] + [f"ours:{setting}" for setting in settings]
+        arms += [f"bsp-topk:{setting}" for setting in settings]
+        lines = {line["arm"]: line for line in self.small("i.jsonl", "--arms", ",".join(arms))}
+        self.assertEqual(list(lines), arms)
+        plain = lines["ours"]
+        self.assertEqual(len({line["digest"] for line in lines.values()}), len(arms))
+        self.assertLess(plain["staleness"], 0.1)
+        self.assertEqual((plain["round_trips"], plain["jitter"]), (1, 0))
+        self.assertNotIn("slow", plain)
+        for setting in ("rtt=20", "slow=asia", settings[-1]):
+            # A slow region folds what others push between its steps: only the way makes it stale.
+            if setting != "slow=asia":
+                self.assertGreater(lines[f"ours:{setting}"]["staleness"], 0, setting)
+            bsp = lines[f"bsp-topk:{setting}"]
+            self.assertEqual(bsp["staleness"], 0, setting)
+            self.assertGreater(bsp["virtual_s"], lines[f"ours:{setting}"]["virtual_s"], setting)
+        for line in lines.values():
+            # With a slow region the draw's last turn, fewer than seven units, may be left out.
+            self.assertLessEqual(line["trained"], TOKENS, line["arm"])
+            self.assertGreater(line["trained"], TOKENS - 7 * 2048, line["arm"])
+        slow = lines["bsp-topk:slow=asia"]
+        self.assertEqual((slow["trained"], slow["slow"]), (TOKENS, "asia"))
+        self.assertGreater(slow["virtual_s"], 2.5 * lines["ours"]["virtual_s"])
+        self.assertEqual(lines["ours:cut=asia"]["cut"], "asia")
+        again = self.small("j.jsonl", "--arms", arms[5])
+        self.assertEqual(again[0]["digest"], lines[arms[5]]["digest"])
+
+    def test_the_curve_is_told_where_it_is_worst(self):
+        path, out = os.path.join(self.dir, "k.jsonl"), os.path.join(self.dir, "out.json")
+        curves = {"sync-sgd-1": [4.0, 3.0, 2.0, 2.0], "ours": [4.0, 3.03, 2.04, 1.9],
+                  "ours-p64": [8.0, 3.0, 2.0, 2.0]}
+        with open(path, "w", encoding="utf-8") as f:
+            for arm, nats in curves.items():
+                for seed in (1, 2, 3):
+                    worse = 0.02 * (seed - 2) if arm == "ours" else 0
+                    # The baseline's points lie elsewhere: between them a curve is a line.
+                    at = [0, 3000, 5000, 9000] if arm == "ours" else [0, 3001, 5000, 9000]
+                    if arm == "sync-sgd-1":
+                        at = [0, 3000, 5000, 9000]
+                    f.write(json.dumps({
+                        "arm": arm, "seed": seed, "tokens": TOKENS, "load": 1, "warmup": 0.2,
+                        "language": {"de": nats[-1]}, "curve": [
+                            [t / 9000 * TOKENS, 0, 0, loss + worse * (t > 0)]
+                            for t, loss in zip(at, nats)]}) + "\n")
+        subprocess.run([BENCH, "--report", "--results", path, "--tokens", str(TOKENS),
+                        "--json", out], check=True, stdout=subprocess.DEVNULL)
+        with open(out, encoding="utf-8") as f:
+            rows = {row["name"]: row for row in json.load(f)["rows"]}
+        # Places: 3000, 6000 and 9000. The second lies on the line from 5000 to 9000.
+        worst = rows["learning.curve.worst_percent"]
+        at = [100 * (3.03 + d - 3.0) / 3.0 for d in (-0.02, 0, 0.02)]
+        self.assertAlmostEqual(worst["value"], 1.0, 6)
+        self.assertAlmostEqual(worst["max"] - 1, 4.303 * (at[2] - at[1]) / 3 ** 0.5, 4)
+        self.assertAlmostEqual(rows["learning.curve.worst_at_percent"]["value"], 100 / 3, 6)
+        self.assertEqual(rows["learning.curve.points"]["value"], 3)
+        self.assertGreater(rows["learning.curve.worst_percent.p64"]["value"], 0)
+
     def test_the_baseline_is_the_best_of_the_arms_with_the_most_seeds(self):
         losses = {"sync-sgd-0.7": [1.8], "sync-sgd-1": [2.0, 2.0, 2.0], "ours": [1.9, 2.0, 1.98],
                   "sync-sgd-1.4": [1.9, 2.1, 2.3]}
@@ -138,11 +236,26 @@ class Learning(unittest.TestCase):
         self.assertAlmostEqual(each["value"], (100 * 0.1 / 1.8 - 1) / 3, 9)
 
     def test_an_unknown_arm_is_refused(self):
-        for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1"):
+        for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1", "ours:p",
+                    "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
+                    "ours:cut=", "ours:eta=1x"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)
             self.assertIn(arm, done.stderr)
+
+    def test_sizes_that_do_not_fit_are_refused(self):
+        for flags, says in ((("--dim", "12"), "--dim 12: give a multiple of 8"),
+                            (("--step-tokens", "384"), "384 does not divide"),
+                            (("--step-tokens", "64"), "--step-tokens 64: give a multiple of 128"),
+                            (("--h", "6"), "--h 6: give a multiple of 4"),
+                            (("--points", "97"), "from 1 to 96"),
+                            (("--rate", "0"), "--rate 0: give a number above 0"),
+                            (("--arms", "ours," * 1000), "run it in parts")):
+            done = subprocess.run([BENCH, "--data", self.data, *flags], capture_output=True,
+                                  text=True, check=False)
+            self.assertEqual(done.returncode, 2, flags)
+            self.assertIn(says, done.stderr)
 
 
 if __name__ == "__main__":

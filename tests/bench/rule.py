@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""bench/learning/rule.py on made-up losses, whose gaps and intervals are known."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.path.join(ROOT, "bench", "learning", "rule.py")
+VALIDATE = os.path.join(ROOT, "tests", "contracts", "validate.py")
+
+
+def line(arm, seed, loss, rounds=400, curve=(4.0, 3.0, 2.0), **other):
+    tokens = rounds * 14
+    return {"arm": arm, "seed": seed, "rounds": rounds, "commit": "abc1234", "tokens": tokens,
+            "parameters": 100000, "dim": 48, "step_tokens": 128, "h": 8, "density": 0.075,
+            "kappa": 0.25, "beta": 1.0, "eta": 2.0, "rate": 0.006, "base_rate": 0.006,
+            "floor": 0.02, "curve_bytes": 4096, "eval_bytes": 65536,
+            "curve": [[i * tokens // 2, 0, 0, nats, i] for i, nats in enumerate(curve)],
+            "language": {"de": loss - 0.5, "en": loss + 0.5}} | other
+
+
+def seeds(arm, losses, **other):
+    return [line(arm, seed, loss, **other) for seed, loss in enumerate(losses, 301)]
+
+
+class Rule(unittest.TestCase):
+    def setUp(self):
+        held = tempfile.TemporaryDirectory()
+        self.addCleanup(held.cleanup)
+        self.dir = held.name
+
+    def run_on(self, lines, *flags):
+        path, out = os.path.join(self.dir, "a.jsonl"), os.path.join(self.dir, "a.json")
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
+        done = subprocess.run([sys.executable, PROGRAM, "--results", path, "--json", out, *flags],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr, None
+        subprocess.run([sys.executable, VALIDATE, "bench", out], check=True)
+        with open(out, encoding="utf-8") as file:
+            document = json.load(file)
+        return {row["name"]: row for row in document["rows"]}, document["conditions"]
+
+    def near(self, row, value, half=None):
+        self.assertAlmostEqual(row["value"], value, 6)
+        if half is None:
+            self.assertNotIn("min", row)
+        else:
+            self.assertAlmostEqual(row["max"] - row["value"], half, 3)
+            self.assertAlmostEqual(row["value"] - row["min"], half, 3)
+
+    def test_gaps_are_paired_and_of_their_length(self):
+        rows, said = self.run_on(
+            seeds("sync-sgd-1", [2.0, 4.0, 2.0]) + seeds("sync-sgd-2", [2.1, 4.1, 2.1])
+            + seeds("ours", [2.02, 4.08, 2.06]) + seeds("ours:s=0.5", [2.02, 4.0])
+            + seeds("ours", [3.0], rounds=1600) + seeds("sync-sgd-2", [2.0], rounds=1600))
+        self.near(rows["learning.rule.n400"], 2, 4.303 / 3 ** 0.5)  # 1, 2, 3 %
+        self.near(rows["learning.rule.n400.ours:s=0.5"], 0.5, 12.706 * 0.5)
+        self.near(rows["learning.rule.n1600"], 50)  # one seed: no interval
+        beside = [0, 100 * (4 / 4.08 - 1)]
+        self.near(rows["learning.rule.shipped.n400.ours:s=0.5"], sum(beside) / 2,
+                  12.706 * abs(beside[1]) / 2)
+        self.near(rows["learning.rule.n400.sync-sgd-2"], (5 + 2.5 + 5) / 3, 4.303 * 2.5 / 3)
+        self.assertEqual(rows["learning.rule.loss.n400.ours"]["n"], 3)
+        self.assertEqual(rows["learning.rule.seeds.n1600"]["value"], 1)
+        self.assertTrue(said["baseline, N 400"].startswith("sync-sgd-1;"))
+        self.assertIn("sync-sgd-2 (3)", said["baseline, N 400"])
+        self.assertTrue(said["baseline, N 1600"].startswith("sync-sgd-2;"))
+        self.assertIn("beta 1", said["ours, N 400"])
+        self.assertEqual(said["seeds"], "301 302 303")
+
+    def test_a_dense_arm_of_fewer_seeds_is_no_baseline(self):
+        rows, _ = self.run_on(seeds("sync-sgd-1", [2.0, 2.0]) + seeds("sync-sgd-2", [1.0])
+                              + seeds("ours", [2.0, 2.0]))
+        self.near(rows["learning.rule.n400"], 0, 0)
+
+    def test_the_curve_is_told_where_it_is_worst(self):
+        rows, _ = self.run_on([
+            line("sync-sgd-1", 301, 2.0, curve=(4.0, 3.0, 2.0)),
+            line("sync-sgd-1", 302, 2.0, curve=(4.0, 3.0, 2.0)),
+            line("ours", 301, 2.0, curve=(9.0, 3.3, 2.0)),  # the start does not count
+            line("ours", 302, 2.0, curve=(9.0, 3.0, 2.0))])
+        self.near(rows["learning.rule.curve.n400.ours"], 5, 12.706 * 5)
+
+    def test_seeds_that_were_not_asked_for_do_not_count(self):
+        lines = seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.1])
+        lines += [line("ours", 300, 9.0, commit="tuning"), line("sync-sgd-1", 300, 2.0)]
+        rows, _ = self.run_on(lines)
+        self.near(rows["learning.rule.n400"], 5)
+        said, _ = self.run_on(lines, "--seeds", "400")
+        self.assertIn("no arm of seeds 400 to 400", said)
+
+    def test_lines_that_do_not_go_together_are_refused(self):
+        good = seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.0])
+        for extra, says in (
+                (line("ours", 302, 2, commit="other"), "line 3: commit is other"),
+                (line("ours", 302, 2, dim=96), "dim is 96"),
+                (line("ours", 302, 2, base_rate=0.003), "base_rate is 0.003"),
+                (line("ours", 301, 2), "is there twice"),
+                (line("ours", 302, 2, curve=(2.0,)), "line 3 is no arm"),
+                ("{}", "line 3 is no arm"), ('{"arm": "ours', "line 3 is no JSON")):
+            said, _ = self.run_on([*good, extra])
+            self.assertIn(says, said)
+        said, _ = self.run_on([x | {"commit": "abc1234-dirty"} for x in good])
+        self.assertIn("line 1: the tree was not clean", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
