@@ -298,22 +298,26 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
 
 // A budget counts credited units or the ledger's tokens, never both: in a run all loops train units
 // that it leases, or all of them data of their own. Whoever comes first decides. What was leased
-// and credited is in the store; data of their own are learnt anew after a restart.
+// and credited is in the store and in the shards' logs, and holds once it is known; data of their
+// own are learnt anew after a restart. While the run ends nothing is leased: whoever is there says
+// that it has drained.
 static LH_MUST lh_err check_data(struct ps_coordinator *c, const struct ps_co_worker *w,
                                  const Longhaul__V1__LeaseRequest *m)
 {
     bool leases = c->stock.leased_units || c->stock.credited_tokens;
-    if (m->own_data && leases)
+    bool ends = c->plan.phase > LH_PHASE_RUN;
+    c->own_data &= !leases;
+    if (m->own_data && leases && !ends)
         return lh_fail(LH_ERR_CONFIG,
                        "the loop beside %.64s of %.64s has data of its own, and this run leases "
                        "units: take a LeasedDataLoader there, or no units anywhere in the run",
                        w->name, w->region);
-    if (m->want && c->own_data)
+    if (m->want && c->own_data && !ends)
         return lh_fail(LH_ERR_CONFIG,
                        "%.64s of %.64s asks for units, and other loops of this run have data of "
                        "their own: take no units there, or a LeasedDataLoader in every region",
                        w->name, w->region);
-    c->own_data |= m->own_data;
+    c->own_data |= m->own_data && !leases;
     return LH_OK;
 }
 
@@ -338,6 +342,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->tokens = m->tokens;
     lh_err err = check_data(c, w, m);
     if (err) {
+        lh_log_peer(c->conf.log, LH_WARN, "lease.refused", "%s", lh_err_text(err));
         ps_co_refuse(c, rq, err);
         return;
     }

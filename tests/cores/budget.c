@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
 enum { UNITS = 400 };
@@ -77,6 +78,26 @@ static void who_becomes_slow_gives_back(void **state)
     rig_free(r);
 }
 
+// All end after 50 s, the other one's last push is decided 20 s after it was begun.
+static void the_last_push_counts(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    b.push_s = 20;
+    rig_run(r, 2 * LH_SECOND);
+    assert_in_range(say(r, 1, &b).units, 29, 31);
+    assert_in_range(say(r, 0, &a).units, 49, 51);
+    b.push_s = 40; // 60 s; it trains 20 of them.
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    assert_in_range(gives_back(r, 1, &b), 9, 11);
+    assert_in_range(say(r, 0, &a).units, 59, 61);
+    rig_free(r);
+}
+
 // Its begun unit, its window, and what an operator keeps for its region stay.
 static void not_all_comes_back(void **state)
 {
@@ -104,6 +125,23 @@ static void not_all_comes_back(void **state)
     assert_int_equal(left.units, 4);
     assert_true(is_in(left.unit, left.units, has.unit[0]));
     assert_true(is_in(left.unit, left.units, has.unit[39]));
+    rig_free(r);
+}
+
+// Four of its eight begun units are trained, and none of them is credited.
+static void what_is_trained_counts_before_it_is_credited(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 8, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct heard has = say(r, 0, &a);
+    const struct ps_balance *b = &r->coordinator->balancer->b;
+    memcpy(a.begun, has.unit, sizeof a.begun);
+    a.begins = 8;
+    a.begun_tokens = 4 * WORDS_TOKENS;
+    say(r, 0, &a);
+    assert_true(b->done_tokens == 4 * WORDS_TOKENS);
+    assert_true(b->beyond_tokens == (UNITS - 80) * WORDS_TOKENS);
     rig_free(r);
 }
 
@@ -157,7 +195,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_trains_its_own_from_the_first_second_on),
         cmocka_unit_test(who_becomes_slow_gives_back),
+        cmocka_unit_test(the_last_push_counts),
         cmocka_unit_test(not_all_comes_back),
+        cmocka_unit_test(what_is_trained_counts_before_it_is_credited),
         cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
         cmocka_unit_test(whole_epochs_are_trained_whole),
     };

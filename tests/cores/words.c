@@ -18,10 +18,17 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     m.tokens_per_s = s->units_per_s * WORDS_TOKENS;
     batch.mean = s->batch_s;
     if (s->batch_s > 0) m.batch_s = &batch;
+    Longhaul__V1__Path path = LONGHAUL__V1__PATH__INIT, *paths[] = {&path};
+    Longhaul__V1__Estimate push = LONGHAUL__V1__ESTIMATE__INIT;
+    push.mean = s->push_s;
+    path.push_s = &push;
+    m.paths = paths;
+    m.n_paths = s->push_s > 0;
     m.holding = (uint64_t *)(uintptr_t)s->holding; // all of these: only read
     m.n_holding = s->holds;
     m.begun = (uint64_t *)(uintptr_t)s->begun;
     m.n_begun = s->begins;
+    m.begun_tokens = s->begun_tokens;
     m.returned = (uint64_t *)(uintptr_t)s->returned;
     m.n_returned = s->returns;
     m.claimed = (uint64_t *)(uintptr_t)s->claimed;

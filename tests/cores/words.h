@@ -9,11 +9,12 @@ enum { WORDS_TOKENS = 64, WORDS_SLOTS = 1024 }; // tokens of a unit; units of a 
 
 struct words { // what a worker by hand says
     uint32_t want, ahead;
-    double units_per_s, batch_s;
+    double units_per_s, batch_s, push_s;
     uint64_t holding[WORDS_SLOTS], begun[8], returned[WORDS_SLOTS], claimed[WORDS_SLOTS];
     size_t holds, begins, returns, claims;
-    const char *away; // the home whose units travel to it; NULL: none
-    bool closed;      // they do not reach it
+    uint64_t begun_tokens; // those of begun units that are not trained; 0: not known
+    const char *away;      // the home whose units travel to it; NULL: none
+    bool closed;           // they do not reach it
     double away_bytes_per_s;
     uint64_t arrived_bytes, process; // bytes of that home's units; its process
     uint64_t refused[4];             // single units of the data that do not reach it

@@ -17,8 +17,8 @@
 //    A static split reserves nothing before the speeds of all live workers are known. The run's
 //    budget bounds what is leased anew; what is recalled, or runs twice, is in it already. Where it
 //    ends the run before all is trained, reservations are all of the budget: until all speeds are
-//    known they leave those who have none their share, and who became slower gives back what it
-//    would train after the planned end.
+//    known they leave those who have none their share, the time of the last push is none of
+//    theirs, and who became slower gives back what it would train after the planned end.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
 // 5. A worker that has nothing left gets a unit that its home's own workers all refuse, whatever
@@ -249,6 +249,14 @@ static double known_part(const struct assigning *s)
     return live > 0 ? known / live : 1;
 }
 
+// Seconds that the worker trains by the plan. Its end is that of the last push; where all data are
+// trained, who ends before recalls what is reserved.
+static double trains_s(const struct assigning *s)
+{
+    double push_s = s->x->b.beyond_tokens > 0 ? s->x->b.region[s->region].exchange_s : 0;
+    return fmax(s->x->plan.end_s - push_s, 0);
+}
+
 static bool may_give_back(const struct ps_co_asking *a, uint64_t unit, bool own)
 {
     const struct ps_coordinator *c = a->c;
@@ -276,7 +284,7 @@ static void give_back(struct assigning *s)
     struct ps_co_asking *a = s->a;
     const struct ps_co_worker *w = &a->c->worker[a->w];
     bool binds = s->x->b.conf.kind == PS_BALANCE_FINISH && s->x->b.beyond_tokens > 0;
-    double most = w->tokens_per_s * fmax(s->x->plan.end_s, 0), left = ps_co_view_left(w);
+    double most = w->tokens_per_s * trains_s(s), left = ps_co_view_left(w);
     double unit = a->out->units ? (double)a->tokens / (double)a->out->units : 0;
     if (!binds || a->c->frozen || left <= most * (1 + HYSTERESIS) + unit) return;
     for (int own = 0; own < 2; own++)
@@ -569,7 +577,7 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.coming_tokens = (double)w->wanted.coming_tokens;
     s.window = window_of(&s);
     s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
-    s.limit = fmin(a->need, w->tokens_per_s * fmax(s.x->plan.end_s, 0) * known_part(&s));
+    s.limit = fmin(a->need, w->tokens_per_s * trains_s(&s) * known_part(&s));
     a->out->window = s.window < a->want ? s.window : 0;
     uint32_t most = in_work(&s);
     if (most && (!a->out->window || most < a->out->window)) a->out->window = most;

@@ -84,9 +84,15 @@ static double pooled(const struct ps_balance *b)
     return sum;
 }
 
+// Tokens of pools that the budget has room for, however few regions are there to train them.
+static double of_the_budget(const struct ps_balance *b)
+{
+    return fmax(pooled(b) - b->beyond_tokens, 0);
+}
+
 double ps_balance_left(const struct ps_balance *b)
 {
-    double left = fmax(pooled(b) - b->beyond_tokens, 0);
+    double left = of_the_budget(b);
     for (uint32_t r = 0; r < b->regions; r++) left += b->region[r].held_tokens;
     return left;
 }
@@ -105,6 +111,14 @@ static bool allows(const struct ps_balance_pool *p, uint32_t r)
     return p->allowed >> r & 1;
 }
 
+// Some region may train the pool, and is there with a known speed.
+static bool goes_somewhere(const struct ps_balance *b, uint32_t p)
+{
+    for (uint32_t r = 0; r < b->regions; r++)
+        if (allows(&b->pool[p], r) && takes(b, r)) return true;
+    return false;
+}
+
 // One try: does everything end within `end_s`?
 struct
 try {
@@ -114,6 +128,7 @@ try {
     double path[PS_BALANCE_REGIONS_MAX]; // seconds that each can still receive
     double rest[PS_BALANCE_POOLS_MAX];   // tokens that nobody trains yet
     double left;                         // tokens of the rest that are to be trained
+    double all;                          // tokens of pools that the plan is of
     double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
     // Seconds that a token of each pool needs to arrive in each region, and what else counts as
     // seconds there: price and language.
@@ -124,6 +139,20 @@ try {
 static double bytes_a_token(const struct ps_balance_pool *p)
 {
     return p->tokens > 0 ? p->bytes / p->tokens : 0;
+}
+
+// The budget's part of the pools, as far as it can go somewhere now.
+static double all_of(const struct ps_balance *b)
+{
+    double sum = 0;
+    for (uint32_t p = 0; p < b->pools; p++) sum += goes_somewhere(b, p) ? b->pool[p].tokens : 0;
+    return fmin(sum, of_the_budget(b));
+}
+
+// Tokens of the pool that are too few to count. A budget may leave a small part of large pools.
+static double few(const struct try *t, uint32_t pool)
+{
+    return 1e-6 * fmin(t->b->pool[pool].tokens, fmax(t->all, 1));
 }
 
 static void weigh(struct try *t, uint32_t pool, uint32_t r, double mean)
@@ -158,7 +187,7 @@ static double can_take(const struct try *t, uint32_t pool, uint32_t r)
     double most = fmin(fmin(t->rest[pool], t->left), t->room[r]), each = t->path_s[pool][r];
     if (each > 0) most = fmin(most, t->path[r] / each);
     if (r != p->home && p->bytes > 0) most = fmin(most, t->cap[p->home][r] / bytes_a_token(p));
-    return most > 1e-6 * p->tokens ? most : 0;
+    return most > few(t, pool) ? most : 0;
 }
 
 // The cheapest region of a pool, or -1; *regret is what the pool loses without it (Vogel's rule).
@@ -197,8 +226,10 @@ static void begin(struct try *t, double end_s)
     }
 }
 
+// Units that can go nowhere now are in no plan: else no end would be late enough for the others.
 static double whole_of(const struct ps_balance *b, uint32_t p)
 {
+    if (!goes_somewhere(b, p)) return 0;
     return b->beyond_tokens > 0 ? b->pool[p].whole_tokens : b->pool[p].tokens;
 }
 
@@ -222,7 +253,7 @@ static void give_rest(struct try *t)
         double most = -1;
         for (uint32_t p = 0; p < t->b->pools; p++) {
             double regret;
-            int r = t->rest[p] > 1e-6 * t->b->pool[p].tokens ? cheapest(t, p, &regret) : -1;
+            int r = t->rest[p] > few(t, p) ? cheapest(t, p, &regret) : -1;
             if (r < 0 || regret <= most) continue;
             most = regret;
             pool = (int)p;
@@ -239,27 +270,27 @@ static bool gives_all_of_it(struct try *t)
     for (uint32_t p = 0; p < t->b->pools; p++) t->left += t->rest[p] = whole_of(t->b, p);
     give_rest(t);
     for (uint32_t p = 0; p < t->b->pools; p++)
-        if (t->rest[p] > 1e-5 * t->b->pool[p].tokens) return false;
+        if (t->rest[p] > 10 * few(t, p)) return false;
     return true;
 }
 
 // The rest of the budget, whichever units it is of.
 static bool gives_the_budget(struct try *t)
 {
-    double all = fmax(pooled(t->b) - t->b->beyond_tokens, 0);
-    t->left = all;
+    t->left = t->all;
     for (uint32_t p = 0; p < t->b->pools; p++) {
         t->rest[p] = t->b->pool[p].tokens - whole_of(t->b, p);
         t->left -= whole_of(t->b, p);
     }
     if (t->left > 0) give_rest(t);
-    return t->left <= 1e-5 * all;
+    return t->left <= 1e-5 * t->all;
 }
 
 static bool ends_within(struct try *t, double end_s)
 {
     begin(t, end_s);
-    return gives_all_of_it(t) && (t->b->beyond_tokens <= 0 || gives_the_budget(t));
+    bool whole = gives_all_of_it(t);
+    return (t->b->beyond_tokens <= 0 || gives_the_budget(t)) && whole;
 }
 
 // Everything at the slowest rate over the slowest path: an end that is late enough, unless some
@@ -316,6 +347,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
     struct try t; // 170 KiB
     t.b = b;
     t.out = out;
+    t.all = all_of(b);
     double mean = mean_rate(b);
     for (uint32_t p = 0; p < b->pools; p++)
         for (uint32_t r = 0; r < b->regions; r++) weigh(&t, p, r, mean);

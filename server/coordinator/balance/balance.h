@@ -25,6 +25,8 @@
 //    trains: of each pool its whole_tokens, and for the rest of the budget first what regions have
 //    of their own, each as far as its speed takes it, then what others have. The last tenth and the
 //    last twentieth are the budget's.
+// 7. A pool is in no plan while no region that may train it is there with a known speed: the plan
+//    is of the others, and of all that the budget leaves.
 //
 // Time of plan(): O((P + R) * P * R) for each of BISECTIONS tries, P pools and R regions; 64
 // regions with two pools each: under 0.1 s. next() and twice(): O(P * R). Units and workers are
@@ -71,7 +73,7 @@ struct ps_balance_pool {
     uint64_t allowed; // a bit for each region; the home's is set
     uint64_t languages;
     double units, tokens, bytes;
-    double whole_tokens; // part of `tokens` that the run trains, wherever its budget ends
+    double whole_tokens; // part of `tokens` that the run is to train, wherever its budget ends
 };
 
 struct ps_balance_link {            // from a home region to another

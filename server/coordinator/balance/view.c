@@ -96,6 +96,15 @@ static void hear_languages(const struct ps_coordinator *c, struct ps_co_balancer
 
 // ---------------------------------------------------------------- pools
 
+// Tokens that are trained of units which are begun and not claimed.
+static double trained_of_begun(const struct ps_coordinator *c)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        sum += (double)(c->worker[i].held.tokens[CO_BEGUN] - begun_left(&c->worker[i]));
+    return sum;
+}
+
 // Tokens of these pools that the budget leaves untrained.
 static double beyond_budget(const struct ps_coordinator *c, const struct ps_balance *b)
 {
@@ -116,7 +125,7 @@ static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_ba
 
 static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
 {
-    x->b.done_tokens = (double)c->stock.credited_tokens;
+    x->b.done_tokens = (double)c->stock.credited_tokens + trained_of_begun(c);
     x->b.pools = c->stock.pools;
     for (uint32_t p = 0; p < x->b.pools; p++) {
         const struct ps_co_pool *from = &c->stock.pool[p];

@@ -368,6 +368,54 @@ static void test_own_units_of_the_first_epoch_go_first(void **state)
     assert_int_equal(next(ASIA).pool, 1);
 }
 
+// Asia is gone, and its 10 units of the first epoch may not leave it. Of europe's 20 of each epoch,
+// europe and america end the others' part of the budget together: all of the first, then more.
+static void test_what_can_go_nowhere_is_in_no_plan(void **state)
+{
+    (void)state;
+    b->pools = 2;
+    b->pool[1] = b->pool[0];
+    b->pool[0].allowed = 1 << ASIA;
+    b->pool[0].units = 10;
+    b->pool[0].tokens = b->pool[0].bytes = b->pool[0].whole_tokens = 10 * UNIT;
+    b->pool[1].home = EUROPE;
+    b->pool[1].units = 40;
+    b->pool[1].tokens = b->pool[1].bytes = 40 * UNIT;
+    b->pool[1].whole_tokens = 20 * UNIT;
+    b->region[ASIA].workers = 0;
+    ps_balance_plan(b, plan); // no budget
+    near(plan->end_s, 2000, 20);
+    near(plan->tokens[1][AMERICA], 20 * UNIT, 200);
+    b->beyond_tokens = 20 * UNIT; // 30 units are left
+    ps_balance_plan(b, plan);
+    near(plan->end_s, 1500, 20);
+    near(plan->tokens[1][EUROPE], 15 * UNIT, 200);
+    near(plan->tokens[1][AMERICA], 15 * UNIT, 200);
+    b->beyond_tokens = 5 * UNIT; // 45 are, of 40 that somebody is there to train
+    ps_balance_plan(b, plan);
+    near(plan->end_s, 2000, 20);
+    b->region[ASIA].workers = 1; // It is back.
+    ps_balance_plan(b, plan);
+    near(plan->tokens[0][ASIA], 10 * UNIT, 50);
+    near(plan->end_s, 1500, 20);
+}
+
+// The budget leaves three units of a thousand data epochs and more, one for each region.
+static void test_the_last_units_of_a_budget_are_planned(void **state)
+{
+    (void)state;
+    three_homes();
+    for (uint32_t p = 0; p < 3; p++) {
+        b->region[p].tokens_per_s.mean = 10;
+        b->pool[p].units = 1.4e6;
+        b->pool[p].tokens = b->pool[p].bytes = 1.4e6 * UNIT;
+    }
+    b->beyond_tokens = (3 * 1.4e6 - 3) * UNIT;
+    ps_balance_plan(b, plan);
+    near(plan->end_s, UNIT / 10, 1);
+    for (uint32_t r = 0; r < 3; r++) near(plan->tokens[r][r], UNIT, 10);
+}
+
 static void test_the_last_tenth_is_the_budgets(void **state)
 {
     (void)state;
@@ -539,6 +587,8 @@ int main(void)
         TEST(test_who_has_little_helps_within_the_budget),
         TEST(test_whole_epochs_go_before_later_ones),
         TEST(test_own_units_of_the_first_epoch_go_first),
+        TEST(test_what_can_go_nowhere_is_in_no_plan),
+        TEST(test_the_last_units_of_a_budget_are_planned),
         TEST(test_the_last_tenth_is_the_budgets),
         TEST(test_a_static_split_is_of_the_budget),
         TEST(test_static_shares_stand),

@@ -1,0 +1,86 @@
+// A run's loops train units that it leases, or all of them data of their own
+// (server/coordinator/member.c): who is refused, and that a run ends beside whoever is.
+#include <string.h>
+
+#include "tests/cores/words.h"
+
+enum { UNITS = 40 };
+
+// Worker w asks for so many units, or says that its loop has data of its own.
+static lh_err ask(struct rig *r, uint32_t w, uint32_t want, bool own)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = want;
+    m.own_data = own;
+    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                         &longhaul__v1__lease_reply__descriptor, &answer);
+    if (!err) rig_free_message(answer);
+    return err;
+}
+
+static void refuses(lh_err err, const char *why)
+{
+    assert_int_equal(err, LH_ERR_CONFIG);
+    if (!strstr(lh_err_text(err), why)) fail_msg("%s", lh_err_text(err));
+}
+
+static void who_comes_first_decides(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(UNITS, 0);
+    assert_int_equal(ask(r, 0, 2, false), LH_OK);
+    refuses(ask(r, 1, 0, true), "has data of its own, and this run leases units");
+    assert_int_equal(ask(r, 1, 2, false), LH_OK);
+    rig_free(r);
+    r = begun_run(UNITS, 0);
+    assert_int_equal(ask(r, 0, 0, true), LH_OK);
+    refuses(ask(r, 1, 2, false), "other loops of this run have data of their own");
+    assert_int_equal(ask(r, 1, 0, false), LH_OK); // It asks for nothing.
+    assert_int_equal(ask(r, 0, 0, true), LH_OK);
+    rig_free(r);
+}
+
+// Each life of a refused worker joins anew, so its coordinator never counts it as lost. It has to
+// say that it drained, or the run would wait for it for ever.
+static void while_the_run_ends_nobody_is_refused(void **state)
+{
+    (void)state;
+    for (int own = 0; own < 2; own++) {
+        struct rig *r = begun_run(UNITS, 0);
+        assert_int_equal(ask(r, 0, own ? 0 : 2, own), LH_OK);
+        refuses(ask(r, 1, own ? 2 : 0, !own), "data of ");
+        r->coordinator->ending = true;
+        rig_run(r, 3 * LH_SECOND);
+        assert_int_equal(r->coordinator->plan.phase, LH_PHASE_DRAIN);
+        assert_int_equal(ask(r, 0, own ? 0 : 2, own), LH_OK);
+        assert_int_equal(ask(r, 1, own ? 2 : 0, !own), LH_OK);
+        rig_free(r);
+    }
+}
+
+// A coordinator that was started again may hear of data of its own before a server tells it what is
+// credited. Refusing both kinds would end every worker of the run.
+static void what_is_leased_decides_once_it_is_known(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(UNITS, 0);
+    assert_int_equal(ask(r, 0, 2, false), LH_OK);
+    r->coordinator->own_data = true;
+    assert_int_equal(ask(r, 0, 2, false), LH_OK);
+    assert_false(r->coordinator->own_data);
+    refuses(ask(r, 1, 0, true), "this run leases units");
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_comes_first_decides),
+        cmocka_unit_test(while_the_run_ends_nobody_is_refused),
+        cmocka_unit_test(what_is_leased_decides_once_it_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
