@@ -387,7 +387,7 @@ SECTIONS = (
                  *(Target(f"frontdoor.{name}.{size}.ms", "ratio", "at most", limit)
                    for size in ("10m", "100m")
                    for name, limit in (("cut", 1.5), ("renew", 2), ("sparse", 2)))),
-        awaited=True),
+        ),
     Section(
         "showcase", "A model is fine-tuned by three regions together",
         "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
