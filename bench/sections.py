@@ -137,10 +137,10 @@ SECTIONS = (
         command="bench/learning/rule.py --stale --results bench/results/learning-rule.jsonl",
         text="The small transformers of the section above, at equal tokens, with round trips times "
         "5 (`rtt=5`: 0.75 to 1 s; a round takes 1 s) and whatever else of `rtt`, `jitter`, `slow` "
-        "and `cut` a row names; what has no row has not run. `learning.stale.nN.ARM` is beside the best synchronous, dense arm "
-        "without any of this, which waits and so loses time, not loss; `plain` beside the same arm "
-        "without; `versions` is the mean staleness of its pushes, `seconds` how long the virtual "
-        "run lasts. Three seeds, in brackets the 95 % interval. "
+        "and `cut` a row names; what has no row has not run. `learning.stale.nN.ARM` is beside the "
+        "best synchronous, dense arm without any of this, which waits and so loses time, not loss; "
+        "`plain` beside the same arm without; `versions` is the mean staleness of its pushes, "
+        "`seconds` how long the virtual run lasts. Three seeds, in brackets the 95 % interval. "
         "[rule.py](../learning/rule.py), [settings](../learning/README.md#settings-of-an-arm)"),
     Section(
         "learning", "Another schedule: screening", part="schedule",
