@@ -98,6 +98,7 @@ static void make_schedule(struct wk_node *n)
         .warmup = n->settings->trainer.warmup,
         .peak = n->settings->trainer.learning_rate,
         .min_ratio = n->settings->trainer.min_ratio,
+        .decay = n->settings->trainer.decay,
     };
     set_budget(n, n->settings->data.epochs ? (uint32_t)n->settings->data.epochs : 1);
 }

@@ -7,6 +7,7 @@
 #include "common/base/limits.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
+#include "worker/rule.h"
 #include "worker/stream/address.h"
 #include "worker/train/device.h"
 
@@ -79,6 +80,9 @@ static const struct lh_config_row rows[] = {
         "Learning rate at the end of the run over the peak (cosine between)"),
     LH_CONFIG_ROW_FLOAT(T, "trainer.warmup", trainer.warmup, "0.05", 0, 0.9, NULL, NULL,
         "Part of the run's token budget in which the learning rate rises"),
+    LH_CONFIG_ROW_FLOAT(T, "trainer.decay", trainer.decay, "auto", 0, 1, NULL, "auto=0",
+        "Part of the run's token budget, at its end, in which the learning rate falls; it stays at "
+        "its peak before. auto: it falls all the time after the warm-up"),
     LH_CONFIG_ROW_FLOAT(T, "trainer.weight_decay", trainer.weight_decay, "0.1", 0, 1, NULL, NULL,
         "AdamW's decoupled weight decay; matrices only"),
     LH_CONFIG_ROW_FLOAT(T, "trainer.beta1", trainer.beta1, "0.9", 0, 0.9999, NULL, NULL,
@@ -218,9 +222,7 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
     double kappa = dense ? 0 : 0.25;
     *out = (struct wk_codec_plan){
         .density = (float)p,
-        .beta = (float)(s->codec.beta > 0 ? s->codec.beta
-                        : p >= 0.06       ? 1
-                                          : 0.95),
+        .beta = (float)(s->codec.beta > 0 ? s->codec.beta : wk_rule_beta(p)),
         .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
     };
     return LH_OK;

@@ -37,6 +37,7 @@ struct wk_settings {
         int precision; // enum wk_precision
         int64_t batch, accumulate;
         double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
+        double decay; // 0: auto
         int64_t seed;
         double tokens_per_s;                           // 0: as fast as it can
         int64_t budget_tokens;                         // 0: all units once

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bench/learning/learning.h"
+#include "worker/rule.h"
 
 const char *const learn_region[LEARN_REGIONS] = {"asia", "europe", "america"};
 const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
@@ -139,8 +140,7 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds)
 {
     if (arm->codec[0] == 'd') return 1;
     if (arm->density > 0) return arm->density;
-    double p = 30 / (double)(rounds ? rounds : 1);
-    return (float)fmin(fmax(p, 1.0 / 256), 1.0 / 6);
+    return (float)wk_rule_density((double)(rounds ? rounds : 1));
 }
 
 bool learn_staggered(const struct learn_arm *arm)
@@ -151,16 +151,15 @@ bool learn_staggered(const struct learn_arm *arm)
 
 float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 {
-    float p = learn_density(arm, rounds);
     if (arm->eta > 0) return arm->eta;
-    return p < 0.03f ? 3 : p < 0.1f ? 2 : 1;
+    return (float)wk_rule_eta((double)learn_density(arm, rounds), LEARN_REGIONS, false);
 }
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)
 {
     float p = learn_density(arm, rounds);
     if (arm->survives > 0) return powf(arm->survives, p);
-    return arm->beta > 0 ? arm->beta : p >= 0.06f ? 1 : 0.95f;
+    return arm->beta > 0 ? arm->beta : (float)wk_rule_beta((double)p);
 }
 
 float learn_rate(const struct learn_arm *arm, const struct learn_conf *conf)

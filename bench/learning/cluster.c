@@ -491,7 +491,8 @@ static lh_err setup(struct cluster *c)
     c->codec.density = learn_density(c->arm, rounds_of(c));
     c->schedule =
         (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(rounds_of(c)),
-                             learn_rate(c->arm, c->conf), learn_floor(c->arm)};
+                             learn_rate(c->arm, c->conf), learn_floor(c->arm),
+                             (double)c->conf->decay};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);

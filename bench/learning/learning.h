@@ -83,6 +83,7 @@ struct learn_conf {
     uint32_t step_tokens; // tokens of a local step: a multiple of LEARN_CONTEXT that divides a unit
     uint32_t h;           // local steps of a round in the fastest region: a multiple of 4
     float rate;           // peak of the learning rate of arms that name none
+    float decay; // part of the tokens, at the end, in which it falls; 0: all after the warm-up
 };
 uint64_t learn_rounds(const struct learn_conf *conf);
 uint32_t learn_h(const struct learn_conf *conf, uint32_t region); // its local steps of a round

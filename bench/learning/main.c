@@ -29,6 +29,8 @@ static const char usage[] =
     "                   others do a half and a quarter\n"
     "  --dim N          of the model, a multiple of 8 (96: 0.43 M parameters; 48: 0.11 M)\n"
     "  --rate X         peak of the learning rate of arms that name none (0.006)\n"
+    "  --decay X        part of the tokens, at the end, in which the learning rate falls; before\n"
+    "                   it stays at its peak (all after the warm-up)\n"
     "  --step-tokens N  of a local step: 128, 256, 512 or 1024 (512)\n"
     "  --seeds A-B      paired seeds (1-5)\n"
     "  --arms A,B,...   only these arms; `--arms list` names all\n"
@@ -95,7 +97,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
@@ -112,7 +114,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
         (json_int_t)conf->final_bytes, "virtual_s", r->virtual_s, "round_trips",
         arm->round_trips > 0 ? (double)arm->round_trips : 1.0, "jitter", (double)arm->jitter,
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
-        (json_int_t)conf->h);
+        (json_int_t)conf->h, "decay", (double)conf->decay);
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)
@@ -279,7 +281,8 @@ static void read_options(int argc, char **argv, struct options *o)
                                           {"rounds", 1, NULL, 'R'},      {"dim", 1, NULL, 'D'},
                                           {"step-tokens", 1, NULL, 'S'}, {"points", 1, NULL, 'P'},
                                           {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
-                                          {"h", 1, NULL, 'H'},           {NULL, 0, NULL, 0}};
+                                          {"h", 1, NULL, 'H'},           {"decay", 1, NULL, 'W'},
+                                          {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", flags, NULL)) != -1;) switch (c) {
         case 'j': o->json = optarg; break;
         case 'd': o->conf.data = optarg; break;
@@ -296,6 +299,7 @@ static void read_options(int argc, char **argv, struct options *o)
         case 'D': o->conf.dim = within("dim", optarg, 8, 1024, 8); break;
         case 'S': o->conf.step_tokens = within("step-tokens", optarg, 128, 1024, 128); break;
         case 'L': o->conf.rate = positive("rate", optarg); break;
+        case 'W': o->conf.decay = positive("decay", optarg); break;
         case 'H': o->conf.h = within("h", optarg, 4, 1024, 4); break;
         case 'P': o->conf.points = within("points", optarg, 1, LEARN_POINTS_MAX, 1); break;
         case 'n': o->jobs = (int)number(optarg); break;

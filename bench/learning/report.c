@@ -69,6 +69,7 @@ bool learn_line_of(const json_t *line, const struct learn_conf *conf)
            (uint32_t)number_or(line, "step_tokens", LEARN_STEP_TOKENS) == conf->step_tokens &&
            (uint32_t)number_or(line, "h", LEARN_H) == conf->h &&
            fabs(number_or(line, "base_rate", 0.006) - (double)conf->rate) < 1e-6 &&
+           fabs(number_or(line, "decay", 0) - (double)conf->decay) < 1e-6 &&
            fabs(number_or(line, "warmup", 0.05) - learn_warmup(learn_rounds(conf))) < 1e-9;
 }
 
@@ -344,8 +345,11 @@ static void conditions(struct bench_report *b, const struct results *r)
                     learn_h(&r->conf, 1), learn_h(&r->conf, 2), r->conf.step_tokens);
     bench_condition(b, "model", "%.2f M parameters: dim %u, 4 layers, bytes, context 128",
                     number_or(r->at[0].line, "parameters", 0) / 1e6, r->conf.dim);
-    bench_condition(b, "optimizer", "AdamW, peak %g, cosine to 2 %%, warm-up %.0f %%",
-                    (double)r->conf.rate, 100 * learn_warmup(learn_rounds(&r->conf)));
+    char fall[48] = "";
+    if (r->conf.decay > 0)
+        snprintf(fall, sizeof fall, " in the last %g %%", 100 * (double)r->conf.decay);
+    bench_condition(b, "optimizer", "AdamW, peak %g, cosine to 2 %%%s, warm-up %.0f %%",
+                    (double)r->conf.rate, fall, 100 * learn_warmup(learn_rounds(&r->conf)));
     bench_condition(b, "links", "200, 180, 150 ms round trip, on the virtual clock");
     bench_condition(b, "ours", "density %.4f",
                     (double)learn_density(learn_arm_find("ours"), learn_rounds(&r->conf)));

@@ -2,6 +2,7 @@
 """How a rule for p, beta and eta holds as runs get longer: gaps of every arm at every length.
 
     bench/learning/rule.py --results FILE.jsonl [--json FILE] [--seeds 301-303] [--test 304-308]
+                           [--name learning.rule] [--stale]
 
 FILE.jsonl has the lines of bench_learning: one model, one size of step, several lengths N (rounds).
 Of each length the baseline is the synchronous, dense arm of the lowest mean among those that have
@@ -18,6 +19,14 @@ t); below 0 is better. One seed has no interval.
                                      was chosen on the others; test.shipped.nN.ARM likewise
 
 An arm that was picked for its gap on some seeds is judged by others: those of --test.
+
+Arms with slow or distant regions (rtt, jitter, slow, cut) do not count, but with --stale. Then
+only they do, beside the dense arm without these settings, which costs BSP time and no loss; and
+
+    learning.stale.plain.nN.ARM      beside the same arm without them
+    learning.stale.versions.nN.ARM   mean versions between what a push was made on and its fold
+    learning.stale.seconds.nN.ARM    virtual seconds that the run lasts
+
 Lines of two commits, of another model or step, or of a tree that was not clean are refused.
 """
 import argparse
@@ -32,7 +41,9 @@ import report  # noqa: E402
 
 SAME = ("commit", "parameters", "dim", "step_tokens", "h", "base_rate", "floor", "curve_bytes",
         "eval_bytes")
+SINCE = {"decay": 0.0}  # what older lines don't say, and how they were run
 SHIPPED, DENSE = "ours", "sync-"
+STALE = ("rtt", "jitter", "slow", "cut")
 CURVE_FROM = 0.05
 
 
@@ -44,6 +55,7 @@ class Run:
         self.tokens, self.curve = line["tokens"], [(p[0], p[3]) for p in line["curve"]]
         if len(self.curve) < 2:
             raise KeyError("curve")
+        self.staleness, self.seconds = line.get("staleness", 0), line.get("virtual_s", 0)
         self.settings = {key: line[key] for key in ("density", "kappa", "beta", "eta", "rate")}
 
     def after(self, tokens):
@@ -54,6 +66,11 @@ class Run:
         return self.curve[-1][1]
 
 
+def plain(arm):
+    """The arm's name without the settings of slow and distant regions."""
+    return ":".join(word for word in arm.split(":") if word.split("=")[0] not in STALE)
+
+
 def read(path, seeds):
     """Runs by length, arm and seed; what all lines share; lines of other seeds do not count."""
     runs, shared = {}, {}
@@ -62,6 +79,7 @@ def read(path, seeds):
             key, seed, arm = int(line["rounds"]), line["seed"], line["arm"]
             run = Run(line)
             settings = {name: line[name] for name in SAME}
+            settings |= {name: line.get(name, value) for name, value in SINCE.items()}
         except (AttributeError, KeyError, TypeError, IndexError):
             raise BadResults(f"{path}, line {number} is no arm of bench_learning, or an older "
                              f"one: run it again") from None
@@ -124,56 +142,88 @@ def gap_rows(out, prefix, n, arms, base):
             out.estimate(f"{prefix}.shipped.{n}.{arm}", "%", *paired(found), len(found))
 
 
-def length_rows(out, rounds, arms, base):
-    """Rows of one length; returns what the conditions say of it."""
-    n = f"n{rounds}"
-    gap_rows(out, "learning.rule", n, arms, base)
+def curve_and_loss_rows(out, name, n, arms, base):
     for arm, ours in arms.items():
         if base and arm != base and set(ours) & set(arms[base]):
             _, _, at = worst(ours, arms[base])
-            out.estimate(f"learning.rule.curve.{n}.{arm}", "%", *paired(at), len(at))
-        out.row(f"learning.rule.loss.{n}.{arm}", "nats/byte",
+            out.estimate(f"{name}.curve.{n}.{arm}", "%", *paired(at), len(at))
+        out.row(f"{name}.loss.{n}.{arm}", "nats/byte",
                 [ours[seed].loss for seed in sorted(ours)])
-    out.row(f"learning.rule.seeds.{n}", "seeds", [max(map(len, arms.values()))])
+
+
+def stale_rows(out, name, n, arms, all_arms):
+    for arm, ours in arms.items():
+        found = gaps(ours, all_arms.get(plain(arm), {})) if plain(arm) != arm else []
+        if found:
+            out.estimate(f"{name}.plain.{n}.{arm}", "%", *paired(found), len(found))
+        out.row(f"{name}.versions.{n}.{arm}", "1", [run.staleness for run in ours.values()])
+        out.row(f"{name}.seconds.{n}.{arm}", "s", [run.seconds for run in ours.values()])
+
+
+def length_rows(out, name, rounds, arms, base):
+    """Rows of one length; returns what the conditions say of it."""
+    n = f"n{rounds}"
+    gap_rows(out, name, n, arms, base)
+    curve_and_loss_rows(out, name, n, arms, base)
+    out.row(f"{name}.seeds.{n}", "seeds", [max(map(len, arms.values()))])
     tried = [f"{arm} ({len(by)})" for arm, by in arms.items() if arm.startswith(DENSE)]
     return f"{base or 'no baseline'}; tried, with their seeds: {', '.join(tried) or 'none'}"
 
 
-def test_rows(out, runs, bases):
+def test_rows(out, name, runs, bases):
     """Rows of the test's seeds; `bases`: the baseline of each length, chosen elsewhere."""
     for rounds, arms in sorted(runs.items()):
-        gap_rows(out, "learning.rule.test", f"n{rounds}", arms, bases.get(rounds))
-        out.row(f"learning.rule.test.seeds.n{rounds}", "seeds", [max(map(len, arms.values()))])
-    counted = sorted({seed for arms in runs.values() for by in arms.values() for seed in by})
-    out.condition("test", " ".join(map(str, counted)))
+        gap_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds))
+        out.row(f"{name}.test.seeds.n{rounds}", "seeds", [max(map(len, arms.values()))])
 
 
-def make(path, json_path, seeds, test):
+def counted(runs):
+    return " ".join(map(str, sorted({seed for arms in runs.values() for by in arms.values()
+                                     for seed in by})))
+
+
+def that_count(runs, stale):
+    """Only the arms that `stale` asks for; a length without any is left out."""
+    kept = {rounds: {arm: by for arm, by in arms.items() if (plain(arm) != arm) == stale}
+            for rounds, arms in runs.items()}
+    return {rounds: arms for rounds, arms in kept.items() if arms}
+
+
+def make(path, json_path, seeds, test, name, stale):
     if set(seeds) & set(test):
         raise BadResults("--seeds and --test have seeds in common: an arm would be judged by what "
                          "it was picked on")
     runs, shared = read(path, seeds)
     tested, again = read(path, test) if test else ({}, shared)
-    if not all(same(name, again[name], shared[name]) for name in SAME):
+    if not all(same(key, again[key], shared[key]) for key in shared):
         raise BadResults(f"{path}: the test's lines are of {again}, the others of {shared}; run "
                          f"them on one commit and setting")
+    counting = that_count(runs, stale)
+    if not counting:
+        raise BadResults(f"{path} has no arm that counts {'with' if stale else 'without'} --stale")
     out = report.Report("learning", json_path)
     out.condition("trained at", shared["commit"])
     out.condition("model", f"{shared['parameters'] / 1e6:.2f} M parameters: dim {shared['dim']}")
+    fall = f"; the rate falls in the last {shared['decay']:.0%}" if shared["decay"] else ""
     out.condition("step", f"{shared['step_tokens']} tokens; H {shared['h']} and less; peak "
-                  f"{shared['base_rate']:.4g}")
-    counted = sorted({seed for arms in runs.values() for by in arms.values() for seed in by})
-    out.condition("seeds", " ".join(map(str, counted)))
-    bases = {rounds: best_dense(arms) for rounds, arms in runs.items()}
-    for rounds, arms in sorted(runs.items()):
-        out.condition(f"baseline, N {rounds}", length_rows(out, rounds, arms, bases[rounds]))
+                  f"{shared['base_rate']:.4g}{fall}")
+    out.condition("seeds", counted(counting))
+    bases = {rounds: best_dense(that_count(runs, False).get(rounds, {})) for rounds in runs}
+    for rounds, arms in sorted(counting.items()):
+        base = bases[rounds]
+        beside = arms | ({base: runs[rounds][base]} if base else {})
+        out.condition(f"baseline, N {rounds}", length_rows(out, name, rounds, beside, base))
+        if stale:
+            stale_rows(out, name, f"n{rounds}", arms, runs[rounds])
         for arm, by in arms.items():
             if not arm.startswith(DENSE):
                 said = ", ".join(f"{key} {value:.4g}"
                                  for key, value in next(iter(by.values())).settings.items())
                 out.condition(f"{arm}, N {rounds}", said)
     if test:
-        test_rows(out, tested, bases)
+        tested = that_count(tested, stale)
+        test_rows(out, name, tested, bases)
+        out.condition("test", counted(tested))
     out.finish()
 
 
@@ -185,9 +235,14 @@ def main():
                         help="those that count (301-303)")
     parser.add_argument("--test", type=seeds_of, default=(),
                         help="others, for arms that were picked on those")
+    parser.add_argument("--name", help="what rows' names begin with (learning.rule, or with "
+                        "--stale learning.stale)")
+    parser.add_argument("--stale", action="store_true",
+                        help="arms with slow or distant regions, and only these")
     flags = parser.parse_args()
     try:
-        make(flags.results, flags.json, flags.seeds, flags.test)
+        name = flags.name or ("learning.stale" if flags.stale else "learning.rule")
+        make(flags.results, flags.json, flags.seeds, flags.test, name, flags.stale)
     except (BadResults, OSError) as error:
         print(f"rule.py: {error}", file=sys.stderr)
         sys.exit(1)

@@ -1,8 +1,8 @@
 // The cost of a run. See up_plan.h.
 //
-// Sources: density and its clamps are DESIGN.md#section-6, the expected gaps bench/learning; bits
-// of a top-k payload are those of Rice-coded gaps with b of DESIGN.md#section-7, one fp16 a chunk
-// and a sign a value; headers are not counted.
+// Sources: density and eta are of worker/rule.h, the expected gaps of bench/learning; bits of a
+// top-k payload are those of Rice-coded gaps with b of DESIGN.md#section-7, one fp16 a chunk and a
+// sign a value; headers are not counted.
 #include "deploy/up/up_plan.h"
 
 #include <math.h>
@@ -11,8 +11,7 @@
 #include "common/format/manifest.h"
 #include "kernels/outer.h"
 #include "worker/ranks/reduce.h"
-
-static const double ETA_ONE = 0.1; // pushes of this density and above meet on most coordinates
+#include "worker/rule.h"
 
 static double clamp(double v, double low, double high)
 {
@@ -33,21 +32,13 @@ static double density_of(const struct wk_settings *w, double rounds)
 {
     if (wk_codec_is_dense(w)) return 1;
     if (w->codec.density > 0) return w->codec.density;
-    return clamp(30 / rounds, 1.0 / 256, 1.0 / 6);
+    return wk_rule_density(rounds);
 }
 
-// With momentum the outer step's guard allows 1.5. Else a sparse push says mostly what its region
-// alone knows, and the others' pushes don't repeat it: at eta 1 it moves by 1 / workers of what it
-// should. Below a density of 3 % pushes meet on a coordinate still less often, and beta forgets a
-// part of each. Measured with three regions (bench/learning/README.md), so not above 2 and 3, and
-// never above the workers' sum.
 static double eta_of(const struct dp_topology *t, double density)
 {
     if (t->server_base->eta > 0) return t->server_base->eta;
-    if (density >= ETA_ONE) return 1;
-    bool low = density < 0.03;
-    double most = ps_momentum(t->server_base) > 0 ? 1.4 : low ? 3 : 2;
-    return clamp((low ? 1 : 0.7) * t->workers, 1, most);
+    return wk_rule_eta(density, t->workers, ps_momentum(t->server_base) > 0);
 }
 
 // Rows of bench/results/learning.json with five seeds and more; tests/unit/deploy/up/up_plan.c

@@ -145,6 +145,9 @@ class Learning(unittest.TestCase):
 
         other = self.small("g.jsonl", "--arms", "ours", "--rate", "0.003")
         self.assertEqual((len(other), round(other[-1]["rate"], 6)), (4, 0.003))  # not run before
+        stable = self.small("g.jsonl", "--arms", "ours", "--decay", "0.25")  # another schedule
+        self.assertEqual((len(stable), stable[-1]["decay"], ours["decay"]), (5, 0.25, 0))
+        self.assertNotEqual(stable[-1]["digest"], ours["digest"])
         longer = self.small("l.jsonl", "--arms", "ours", "--h", "32")[0]
         self.assertEqual((longer["h"], longer["rounds"], longer["trained"]), (32, 4, TOKENS))
         self.assertAlmostEqual(longer["density"], 1 / 6, 6)
@@ -251,6 +254,7 @@ class Learning(unittest.TestCase):
                             (("--h", "6"), "--h 6: give a multiple of 4"),
                             (("--points", "97"), "from 1 to 96"),
                             (("--rate", "0"), "--rate 0: give a number above 0"),
+                            (("--decay", "1.1"), "--decay 1.1: give a number above 0, at most 1"),
                             (("--arms", "ours," * 1000), "run it in parts")):
             done = subprocess.run([BENCH, "--data", self.data, *flags], capture_output=True,
                                   text=True, check=False)

@@ -112,6 +112,37 @@ class Rule(unittest.TestCase):
         said, _ = self.run_on([*lines, line("ours", 305, 2, commit="other")], "--test", "305")
         self.assertIn("run them on one commit", said)
 
+    def test_distant_regions_are_counted_apart(self):
+        away = {"staleness": 2.5, "virtual_s": 500.0}
+        lines = (seeds("sync-sgd-1", [2.0, 4.0]) + seeds("ours", [2.1, 4.1])
+                 + seeds("ours:rtt=5", [2.2, 4.4], **away)
+                 + seeds("ours:p=0.1:slow=asia", [2.0], **away)
+                 + seeds("sync-sgd-1:rtt=5", [1.0, 2.0], virtual_s=900.0))
+        rows, said = self.run_on(lines)
+        self.near(rows["learning.rule.n400"], 3.75, 12.706 * 1.25)  # 5 and 2.5 %
+        self.assertFalse([name for name in rows if "rtt" in name or "slow" in name])
+        rows, said = self.run_on(lines, "--stale")
+        self.assertTrue(said["baseline, N 400"].startswith("sync-sgd-1;"))  # the dense one, plain
+        self.near(rows["learning.stale.n400.ours:rtt=5"], 10, 0)
+        self.near(rows["learning.stale.n400.ours:p=0.1:slow=asia"], 0)
+        beside = [100 * (2.2 / 2.1 - 1), 100 * (4.4 / 4.1 - 1)]
+        self.near(rows["learning.stale.plain.n400.ours:rtt=5"], sum(beside) / 2,
+                  12.706 * abs(beside[0] - beside[1]) / 2)
+        self.assertNotIn("learning.stale.plain.n400.ours:p=0.1:slow=asia", rows)  # it did not run
+        self.assertEqual(rows["learning.stale.versions.n400.ours:rtt=5"]["value"], 2.5)
+        self.assertEqual(rows["learning.stale.seconds.n400.sync-sgd-1:rtt=5"]["value"], 900)
+        self.assertNotIn("learning.stale.n400.ours", rows)
+        said, _ = self.run_on(lines[:4], "--stale")
+        self.assertIn("has no arm that counts with --stale", said)
+
+    def test_a_schedule_has_rows_and_lines_of_its_own(self):
+        lines = [x | {"decay": 0.2} for x in seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.1])]
+        rows, said = self.run_on(lines, "--name", "learning.schedule")
+        self.near(rows["learning.schedule.n400"], 5)
+        self.assertIn("the rate falls in the last 20%", said["step"])
+        said, _ = self.run_on(lines + seeds("ours:s=0.5", [2.0]))
+        self.assertIn("line 3: decay is 0.0, others have 0.2", said)
+
     def test_lines_that_do_not_go_together_are_refused(self):
         good = seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.0])
         for extra, says in (

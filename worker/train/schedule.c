@@ -1,4 +1,5 @@
-// Cosine schedule with linear warm-up (Loshchilov and Hutter 2017, without restarts).
+// Cosine schedule with linear warm-up (Loshchilov and Hutter 2017, without restarts); with a decay
+// it is warm-up, stable, decay (WSD).
 #include "worker/train/schedule.h"
 
 #include <math.h>
@@ -14,7 +15,9 @@ double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens)
         return s->peak * (start + (1.0 - start) * (at / warm));
     }
     if (at >= budget) return s->peak * s->min_ratio;
-    double x = (at - warm) / (budget - warm);
+    double from = s->decay > 0 ? fmax(warm, (1.0 - s->decay) * budget) : warm;
+    if (at < from) return s->peak;
+    double x = (at - from) / (budget - from);
     return s->peak *
            (s->min_ratio + (1.0 - s->min_ratio) * 0.5 * (1.0 + cos(3.14159265358979324 * x)));
 }

@@ -88,7 +88,7 @@ static void schedule_agrees_with_torch(void **state)
     int lines = 0;
     while (fscanf(f, "%llu %lf %lf %lf %llu %lf", &budget, &warmup, &peak, &min_ratio, &credited,
                   &want) == 6) {
-        struct wk_schedule s = {budget, warmup, peak, min_ratio};
+        struct wk_schedule s = {budget, warmup, peak, min_ratio, 0};
         double rate = wk_schedule_rate(&s, credited);
         assert_true(fabs(rate - want) < 1e-9 * peak);
         lines++;
@@ -100,18 +100,36 @@ static void schedule_agrees_with_torch(void **state)
 static void schedule_holds_at_its_ends(void **state)
 {
     (void)state;
-    struct wk_schedule s = {1000, 0.1, 2.0, 0.25};
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0};
     assert_true(wk_schedule_rate(&s, 0) == 0.5);
     assert_true(wk_schedule_rate(&s, 100) == 2.0);
     assert_true(wk_schedule_rate(&s, 1000) == 0.5);
     assert_true(wk_schedule_rate(&s, UINT64_MAX) == 0.5);
     for (uint64_t at = 100; at < 1000; at++)
         assert_true(wk_schedule_rate(&s, at) > wk_schedule_rate(&s, at + 1));
-    s = (struct wk_schedule){0, 0.1, 2.0, 0.25};
+    s = (struct wk_schedule){0, 0.1, 2.0, 0.25, 0};
     assert_true(wk_schedule_rate(&s, 0) == 0.5);
-    s = (struct wk_schedule){10, 1.0, 2.0, 0.25};
+    s = (struct wk_schedule){10, 1.0, 2.0, 0.25, 0};
     assert_true(wk_schedule_rate(&s, 10) == 0.5);
     assert_true(wk_schedule_rate(&s, 9) > 1.8);
+}
+
+static void schedule_stays_at_its_peak_until_it_decays(void **state)
+{
+    (void)state;
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0.2};
+    assert_true(wk_schedule_rate(&s, 50) < 2.0);
+    for (uint64_t at = 100; at <= 800; at += 50) assert_true(wk_schedule_rate(&s, at) == 2.0);
+    assert_true(fabs(wk_schedule_rate(&s, 900) - 2.0 * (0.25 + 0.75 / 2)) < 1e-12);
+    for (uint64_t at = 800; at < 1000; at++)
+        assert_true(wk_schedule_rate(&s, at) > wk_schedule_rate(&s, at + 1));
+    assert_true(wk_schedule_rate(&s, 1000) == 0.5);
+    struct wk_schedule all = {1000, 0.1, 2.0, 0.25, 0.9}, none = {1000, 0.1, 2.0, 0.25, 0};
+    s.decay = 1; // more than the warm-up leaves: as much as it leaves
+    for (uint64_t at = 0; at < 1000; at += 50) {
+        assert_true(wk_schedule_rate(&s, at) == wk_schedule_rate(&none, at));
+        assert_true(fabs(wk_schedule_rate(&all, at) - wk_schedule_rate(&none, at)) < 1e-12);
+    }
 }
 
 static void exponential_keeps_its_bound(void **state)
@@ -151,6 +169,7 @@ int main(void)
         cmocka_unit_test(norms_do_not_depend_on_addresses),
         cmocka_unit_test(schedule_agrees_with_torch),
         cmocka_unit_test(schedule_holds_at_its_ends),
+        cmocka_unit_test(schedule_stays_at_its_peak_until_it_decays),
         cmocka_unit_test(exponential_keeps_its_bound),
         cmocka_unit_test(normal_is_counter_based),
     };

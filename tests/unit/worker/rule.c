@@ -1,0 +1,62 @@
+// The update rule's defaults against the figures that README.md and bench/learning quote.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "worker/rule.h"
+
+static void near(double is, double expected)
+{
+    if (!(fabs(is - expected) < 1e-12)) fail_msg("%g is not %g", is, expected);
+}
+
+static void density_follows_the_length(void **state)
+{
+    (void)state;
+    near(wk_rule_density(100), 1.0 / 6);
+    near(wk_rule_density(180), 1.0 / 6);
+    near(wk_rule_density(400), 0.075);
+    near(wk_rule_density(1600), 0.01875);
+    near(wk_rule_density(1e6), 1.0 / 256);
+}
+
+static void beta_is_one_where_pushes_are_dense(void **state)
+{
+    (void)state;
+    near(wk_rule_beta(1), 1);
+    near(wk_rule_beta(0.06), 1);
+    near(wk_rule_beta(0.059), 0.95);
+    near(wk_rule_beta(1.0 / 64), 0.95);
+}
+
+// Never above the workers' sum, and not above what was measured with three.
+static void eta_is_larger_where_pushes_are_sparse(void **state)
+{
+    (void)state;
+    near(wk_rule_eta(1, 3, false), 1);
+    near(wk_rule_eta(0.1, 3, false), 1);
+    near(wk_rule_eta(0.075, 3, false), 2);
+    near(wk_rule_eta(0.075, 2, false), 1.4);
+    near(wk_rule_eta(0.075, 1, false), 1);
+    near(wk_rule_eta(0.075, 16, false), 2);
+    near(wk_rule_eta(0.03, 3, false), 2);
+    near(wk_rule_eta(0.0299, 3, false), 3);
+    near(wk_rule_eta(1.0 / 64, 2, false), 2);
+    near(wk_rule_eta(1.0 / 64, 16, false), 3);
+    near(wk_rule_eta(1.0 / 64, 3, true), 1.4);
+    near(wk_rule_eta(0.075, 2, true), 1.4);
+    near(wk_rule_eta(0.1, 2, true), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(density_follows_the_length),
+        cmocka_unit_test(beta_is_one_where_pushes_are_dense),
+        cmocka_unit_test(eta_is_larger_where_pushes_are_sparse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
