@@ -131,6 +131,26 @@ SECTIONS = (
         bars=(Bars("learning-rule.svg", "N = 1,600: gap to the best synchronous, dense arm",
                    "learning.rule.n1600", "value", "%", lines=((0, "sync dense"),)),)),
     Section(
+        "learning", "Distant and slow regions: screening", part="stale", awaited=True,
+        command="bench/learning/rule.py --stale --results bench/results/learning-rule.jsonl",
+        text="The small transformers of the section above, at equal tokens, with round trips times "
+        "5 or 20 (`rtt`: 0.75 to 1 s and 3 to 4 s; a round takes 1 s), rounds of uneven length "
+        "(`jitter`), a region at a third of its speed (`slow`), one that is cut off for a tenth of "
+        "the run (`cut`). `learning.stale.nN.ARM` is beside the best synchronous, dense arm "
+        "without any of this, which waits and so loses time, not loss; `plain` beside the same arm "
+        "without; `versions` is the mean staleness of its pushes, `seconds` how long the virtual "
+        "run lasts. Three seeds, in brackets the 95 % interval. "
+        "[rule.py](../learning/rule.py), [settings](../learning/README.md#settings-of-an-arm)"),
+    Section(
+        "learning", "Another schedule: screening", part="schedule", awaited=True,
+        command="bench/learning/rule.py --name learning.schedule "
+        "--results bench/results/learning-schedule.jsonl",
+        text="The same with the learning rate at its peak until the last fifth of the tokens, in "
+        "which it falls by half a cosine (`--decay 0.2`: warm-up, stable, decay) in place of a "
+        "cosine over the whole run. `learning.schedule.nN` is the shipped rule's gap to the best "
+        "synchronous, dense arm under the same schedule. Three seeds, in brackets the 95 % "
+        "interval. [rule.py](../learning/rule.py)"),
+    Section(
         "codec", "Codecs: bits, encoding, folding",
         "64 of 4096 values carried where a name says so; `fold` is decode and fold together.",
         targets=(

@@ -3,7 +3,7 @@
 // Where they come from, and for which sizes and lengths: bench/learning/README.md.
 #include "worker/rule.h"
 
-static const double SENDS = 30;      // of one value, in the mean, over a whole run
+static const double SENDS = 30;      // how often a run sends a value, in the mean
 static const double ETA_ONE = 0.1;   // pushes of this density and above meet on most coordinates
 static const double ETA_SUM = 0.03;  // below it they hardly meet
 static const double BETA_ONE = 0.06; // from here on nothing waits long enough to go stale

@@ -1,5 +1,5 @@
-// What of the update rule follows from a run's length and size, where its settings leave it open
-// (DESIGN.md#section-6): `longhaul up`, the workers and bench/learning take it from here.
+// The update rule's defaults, which follow from a run's length and size (DESIGN.md#section-6):
+// `longhaul up`, the workers and bench/learning take them from here.
 #ifndef WK_RULE_H
 #define WK_RULE_H
 
@@ -8,7 +8,8 @@
 // Part of the values that a sparse push carries in a run of so many rounds: 1/256 to 1/6.
 double wk_rule_density(double rounds);
 
-// What the residual keeps from one round to the next, where pushes carry `density` of the values.
+// The part that the residual keeps from one round to the next, where pushes carry `density` of the
+// values.
 double wk_rule_beta(double density);
 
 // Eta: a push moves the model by eta / workers of what it says. `momentum`: the outer optimizer has

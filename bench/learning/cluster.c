@@ -489,10 +489,9 @@ static lh_err setup(struct cluster *c)
     LH_TRY(wk_model_manifest(&c->shape, LEARN_SERVERS, &c->manifest));
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
     c->codec.density = learn_density(c->arm, rounds_of(c));
-    c->schedule =
-        (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(rounds_of(c)),
-                             learn_rate(c->arm, c->conf), learn_floor(c->arm),
-                             (double)c->conf->decay};
+    c->schedule = (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS,
+                                       learn_warmup(rounds_of(c)), learn_rate(c->arm, c->conf),
+                                       learn_floor(c->arm), (double)c->conf->decay};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);

@@ -272,17 +272,14 @@ static void settle(struct learn_conf *conf, uint64_t rounds)
 
 static void read_options(int argc, char **argv, struct options *o)
 {
-    static const struct option flags[] = {{"json", 1, NULL, 'j'},        {"data", 1, NULL, 'd'},
-                                          {"results", 1, NULL, 'r'},     {"tokens", 1, NULL, 't'},
-                                          {"seeds", 1, NULL, 's'},       {"arms", 1, NULL, 'a'},
-                                          {"jobs", 1, NULL, 'n'},        {"short", 0, NULL, 'q'},
-                                          {"eval-bytes", 1, NULL, 'e'},  {"report", 0, NULL, 'o'},
-                                          {"help", 0, NULL, 'h'},        {"pictures", 1, NULL, 'p'},
-                                          {"rounds", 1, NULL, 'R'},      {"dim", 1, NULL, 'D'},
-                                          {"step-tokens", 1, NULL, 'S'}, {"points", 1, NULL, 'P'},
-                                          {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
-                                          {"h", 1, NULL, 'H'},           {"decay", 1, NULL, 'W'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {
+        {"json", 1, NULL, 'j'},   {"data", 1, NULL, 'd'},        {"results", 1, NULL, 'r'},
+        {"tokens", 1, NULL, 't'}, {"seeds", 1, NULL, 's'},       {"arms", 1, NULL, 'a'},
+        {"jobs", 1, NULL, 'n'},   {"short", 0, NULL, 'q'},       {"eval-bytes", 1, NULL, 'e'},
+        {"report", 0, NULL, 'o'}, {"help", 0, NULL, 'h'},        {"pictures", 1, NULL, 'p'},
+        {"rounds", 1, NULL, 'R'}, {"dim", 1, NULL, 'D'},         {"step-tokens", 1, NULL, 'S'},
+        {"points", 1, NULL, 'P'}, {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
+        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", flags, NULL)) != -1;) switch (c) {
         case 'j': o->json = optarg; break;
         case 'd': o->conf.data = optarg; break;

@@ -9,12 +9,13 @@ struct wk_schedule {
     uint64_t budget_tokens; // end of the run
     double warmup;          // fraction of the budget, 0 to 1
     double peak, min_ratio; // rate at the end of warm-up; rate at the end, as a part of it
-    double decay; // fraction of the budget, at its end, in which it falls; 0: all after the warm-up
+    double decay; // fraction of the budget, at its end, in which it falls; 0: all but the warm-up
 };
 
 // Linear from max(min_ratio, 0.01) * peak to peak over the warm-up, flat until the decay begins,
-// then half a cosine down to min_ratio * peak at the budget and flat after it. The start is not 0: credited tokens only move
-// when a push was admitted, so a rate of 0 would make every worker's first round a nothing.
+// then half a cosine down to min_ratio * peak at the budget and flat after it. The start is not 0:
+// credited tokens only move when a push was admitted, so a rate of 0 would make every worker's
+// first round a nothing.
 double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens);
 
 #endif
