@@ -14,6 +14,8 @@ t); below 0 is better. One seed has no interval.
     learning.rule.shipped.nN.ARM     beside `ours`, the shipped rule
     learning.rule.curve.nN.ARM       beside the baseline where the curve is worst, from 5 % of the
                                      tokens on; the interval is of that place alone
+    learning.rule.middle.nN.ARM      the same in the mean over the curve from 25 to 75 % of the
+                                     tokens, which scatters much less than its end
     learning.rule.loss.nN.ARM        nats per byte, least to most of the seeds
     learning.rule.test.nN[.ARM]      as the first, on the seeds of --test, beside the baseline that
                                      was chosen on the others; test.shipped.nN.ARM likewise
@@ -45,6 +47,7 @@ SINCE = {"decay": 0.0}  # what older lines don't say, and how they were run
 SHIPPED, DENSE = "ours", "sync-"
 STALE = ("rtt", "jitter", "slow", "cut")
 CURVE_FROM = 0.05
+MIDDLE = tuple(i / 20 for i in range(5, 16))  # 25 to 75 %
 
 
 class Run:
@@ -130,6 +133,13 @@ def worst(ours, theirs):
     return max(found) if found else None
 
 
+def middle(ours, theirs):
+    """Gaps of the curves in the mean over the run's middle, a seed each."""
+    tokens = next(iter(ours.values())).tokens
+    places = [gaps(ours, theirs, lambda run, t=tokens * part: run.after(t)) for part in MIDDLE]
+    return [statistics.fmean(seed) for seed in zip(*places, strict=True)]
+
+
 def gap_rows(out, prefix, n, arms, base):
     """Rows of every arm's end beside `base` and beside the shipped rule."""
     for arm, ours in arms.items():
@@ -147,6 +157,8 @@ def curve_and_loss_rows(out, name, n, arms, base):
         if base and arm != base and set(ours) & set(arms[base]):
             _, _, at = worst(ours, arms[base])
             out.estimate(f"{name}.curve.{n}.{arm}", "%", *paired(at), len(at))
+            at = middle(ours, arms[base])
+            out.estimate(f"{name}.middle.{n}.{arm}", "%", *paired(at), len(at))
         out.row(f"{name}.loss.{n}.{arm}", "nats/byte",
                 [ours[seed].loss for seed in sorted(ours)])
 

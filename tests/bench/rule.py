@@ -18,7 +18,8 @@ def line(arm, seed, loss, rounds=400, curve=(4.0, 3.0, 2.0), **other):
             "parameters": 100000, "dim": 48, "step_tokens": 128, "h": 8, "density": 0.075,
             "kappa": 0.25, "beta": 1.0, "eta": 2.0, "rate": 0.006, "base_rate": 0.006,
             "floor": 0.02, "curve_bytes": 4096, "eval_bytes": 65536,
-            "curve": [[i * tokens // 2, 0, 0, nats, i] for i, nats in enumerate(curve)],
+            "curve": [[i * tokens // max(len(curve) - 1, 1), 0, 0, nats, i]
+                      for i, nats in enumerate(curve)],
             "language": {"de": loss - 0.5, "en": loss + 0.5}} | other
 
 
@@ -85,6 +86,14 @@ class Rule(unittest.TestCase):
             line("ours", 301, 2.0, curve=(9.0, 3.3, 2.0)),  # the start does not count
             line("ours", 302, 2.0, curve=(9.0, 3.0, 2.0))])
         self.near(rows["learning.rule.curve.n400.ours"], 5, 12.706 * 5)
+
+    def test_the_middle_of_the_curve_is_a_mean(self):
+        dense = [line("sync-sgd-1", seed, 2.0, curve=(2.0,) * 5) for seed in (301, 302)]
+        rows, _ = self.run_on(dense + [
+            line("ours", 301, 2.0, curve=(9.0, 2.0, 2.2, 2.0, 9.0)),  # 0 at 25 %, 10 at 50 %
+            line("ours", 302, 2.0, curve=(9.0, 2.0, 2.0, 2.0, 9.0))])
+        mean = 10 * sum(1 - abs(i) / 5 for i in range(-5, 6)) / 11
+        self.near(rows["learning.rule.middle.n400.ours"], mean / 2, 12.706 * mean / 2)
 
     def test_seeds_that_were_not_asked_for_do_not_count(self):
         lines = seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.1])
