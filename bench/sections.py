@@ -123,9 +123,10 @@ SECTIONS = (
         "for density p, decay beta and step eta end at, beside the best synchronous, dense arm of "
         "that length. A gap is the mean of paired seeds, in brackets its 95 % interval; below 0 is "
         "better. `learning.rule.nN` is the shipped rule's, `shipped` rows are beside it, `curve` "
-        "rows where the whole curve is worst. It was made to choose what is worth testing: three "
+        "rows where the whole curve is worst, `middle` rows over its middle half. It was made to choose what is worth testing: three "
         "seeds, one small size, and the baseline chosen on the same seeds. `test` rows are of "
-        "fresh seeds, for the two arms that were picked on those three. "
+        "fresh seeds, for two arms that were picked on those three, and a third. `rate` is an arm's "
+        "own peak of the learning rate. "
         "[rule.py](../learning/rule.py), [what was not run](../learning/README.md"
         "#a-rule-for-long-runs)",
         targets=(Target("learning.rule.n1600", "max", "at most", 0.5, unit="%"),),
