@@ -315,6 +315,33 @@ static void knows_the_clock_as_soon_as_it_is_in(void **state)
     assert_int_equal(tokens, 11776);
 }
 
+// Hosts may run ahead of their devices by any number of steps, and steps need not follow each other:
+// all ranks take the same clock at the same step, and it goes on when they are near each other.
+static void ranks_that_are_steps_apart_have_one_clock(void **state)
+{
+    enum { APART = 11, STEPS = 20 };
+    static float theirs[N];
+    struct rig *r = *state;
+    uint64_t seen[STEPS + 1], step = 0;
+    on_loop(r, credit_more);
+    struct longhaul *second = join_two(r, theirs);
+    unsigned due;
+    assert_int_equal(clock_of(r->c), clock_of(second));
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        on_loop(r, credit_more);
+        assert_int_equal(boundary(r, 3 * i / 2), 0);
+        seen[i] = clock_of(r->c);
+        assert_true(seen[i] >= 200); // as at the first boundary, or later
+        while (i >= APART && step < i) {
+            step++;
+            assert_int_equal(longhaul_boundary(second, 3 * step / 2, 1, &due), LONGHAUL_OK);
+            assert_int_equal(clock_of(second), seen[step]);
+        }
+    }
+    assert_true(seen[STEPS] > seen[APART]);
+    longhaul_close(second);
+}
+
 static enum wk_channel_schedule schedule_seen;
 
 static void see_schedule(struct rig *r)
@@ -345,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tells_whose_clock_its_rates_follow),
         TEST(knows_the_clock_as_soon_as_it_is_in),
+        TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
         TEST(takes_progress_and_adds_corrections),
         TEST(does_the_same_on_a_device),
         TEST(pieces_make_a_whole),

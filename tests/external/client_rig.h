@@ -28,7 +28,8 @@ struct rig {
     pthread_t thread;
     char dir[64], path[80];
     float view[N], delta[N];
-    uint64_t cuts, overs;
+    uint64_t cuts, overs, credited;
+    uint32_t ranks;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
     sem_t ended, go;              // a life is over; the loop may go on
     struct longhaul *c;
@@ -146,7 +147,7 @@ static inline void start_worker(struct rig *r)
                                     .values = N,
                                     .parts = 1,
                                     .first = first,
-                                    .ranks = 1,
+                                    .ranks = r->ranks,
                                     .leases = 4,
                                     .journal = 8,
                                     .run_on = 5};
@@ -154,11 +155,12 @@ static inline void start_worker(struct rig *r)
     LH_ASSERT(!pthread_create(&r->thread, NULL, loop, r->env));
 }
 
-static inline int set_up(void **state)
+static inline int set_up_ranks(void **state, uint32_t ranks)
 {
     struct rig *r = calloc(1, sizeof *r);
     *state = r;
     LH_ASSERT(r && lh_env_real_create(&r->env) == LH_OK);
+    r->ranks = ranks;
     LH_ASSERT(!sem_init(&r->ended, 0, 0) && !sem_init(&r->go, 0, 0));
     snprintf(r->dir, sizeof r->dir, "/tmp/lh_client.XXXXXX");
     LH_ASSERT(mkdtemp(r->dir));
@@ -168,6 +170,16 @@ static inline int set_up(void **state)
     start_worker(r);
     LH_ASSERT(longhaul_open(&r->c) == LONGHAUL_OK);
     return 0;
+}
+
+static inline int set_up(void **state)
+{
+    return set_up_ranks(state, 1);
+}
+
+static inline int set_up_two(void **state)
+{
+    return set_up_ranks(state, 2);
 }
 
 static inline void stop_worker(struct rig *r)
@@ -217,6 +229,44 @@ static inline void join_with(struct rig *r, void *data, int32_t dtype, int32_t m
     assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
 }
 
+static inline void *connect_and_hold(void *arg)
+{
+    LH_ASSERT(longhaul_connect(arg, TIMEOUT_MS) == LONGHAUL_OK); // it waits for the other rank
+    return NULL;
+}
+
+// Two ranks of replicas; the second one's handle is the caller's to close.
+static inline struct longhaul *join_two(struct rig *r, float theirs[N])
+{
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    struct longhaul *second;
+    pthread_t thread;
+    assert_int_equal(longhaul_open(&second), LONGHAUL_OK);
+    assert_int_equal(longhaul_ranks(r->c, 0, 2), LONGHAUL_OK);
+    assert_int_equal(longhaul_ranks(second, 1, 2), LONGHAUL_OK);
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    t.data = theirs;
+    assert_int_equal(longhaul_parameter(second, &t), LONGHAUL_OK);
+    assert_int_equal(pthread_create(&thread, NULL, connect_and_hold, second), 0);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    pthread_join(thread, NULL);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(second), LONGHAUL_OK);
+    return second;
+}
+
+static inline void credit_more(struct rig *r)
+{
+    wk_external_credited(r->x, r->credited += 100);
+}
+
+static inline uint64_t clock_of(struct longhaul *c)
+{
+    uint64_t tokens = 0;
+    assert_int_equal(longhaul_credited(c, &tokens), LONGHAUL_OK);
+    return tokens;
+}
+
 static inline unsigned boundary(struct rig *r, uint64_t step)
 {
     unsigned due = 99;
@@ -232,5 +282,6 @@ static inline void await_cuts(struct rig *r, uint64_t cuts)
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+#define TEST_TWO(f) cmocka_unit_test_setup_teardown(f, set_up_two, tear_down)
 
 #endif

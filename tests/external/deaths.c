@@ -52,6 +52,37 @@ static void a_worker_that_comes_back_goes_on_with_the_life(void **state)
     }
 }
 
+static bool both_have_a_worker(struct longhaul *first, struct longhaul *second)
+{
+    struct longhaul_state a = {.size = sizeof a}, b = {.size = sizeof b};
+    assert_int_equal(longhaul_state(first, &a), LONGHAUL_OK);
+    assert_int_equal(longhaul_state(second, &b), LONGHAUL_OK);
+    return a.worker_lives && b.worker_lives;
+}
+
+// One rank asks before the worker dies, the other after it came back, both before their first step.
+static void ranks_begin_with_one_clock_though_the_worker_dies(void **state)
+{
+    static float theirs[N];
+    struct rig *r = *state;
+    on_loop(r, credit_more);
+    struct longhaul *second = join_two(r, theirs);
+    uint64_t tokens = clock_of(r->c);
+    assert_int_equal(tokens, r->credited);
+    stop_worker(r);
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_TIMEOUT); // it is missed
+    assert_int_equal(longhaul_wait(second, 1), LONGHAUL_E_TIMEOUT);
+    assert_false(both_have_a_worker(r->c, second));
+    start_worker(r);
+    while (!both_have_a_worker(r->c, second)) {
+        int one = longhaul_wait(r->c, 20), two = longhaul_wait(second, 20); // each calls again
+        assert_true(one == LONGHAUL_OK || one == LONGHAUL_E_TIMEOUT);
+        assert_true(two == LONGHAUL_OK || two == LONGHAUL_E_TIMEOUT);
+    }
+    assert_int_equal(clock_of(second), tokens);
+    longhaul_close(second);
+}
+
 static void held_up(void *arg)
 {
     struct rig *r = arg;
@@ -101,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(trains_on_without_a_worker_for_a_while),
         TEST(a_worker_that_comes_back_goes_on_with_the_life),
+        TEST_TWO(ranks_begin_with_one_clock_though_the_worker_dies),
         TEST(a_trainer_s_last_cut_comes_before_its_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,12 +83,23 @@ static void decide_part(struct longhaul *c, uint32_t part, uint64_t step)
 }
 
 // Ranks whose rates differed would train different replicas, so all of them take the clock that
-// rank 0 read when it decided about the step.
+// rank 0 read when it decided about the step. A host may run ahead of its device: a rank that has
+// not taken the clock of rank 0's last boundary may still need any of them, so all stay as they
+// are. Later steps then have the time of earlier ones, the same on every rank.
 static void tell_clock(struct longhaul *c, struct wk_channel_rank *me, uint64_t at)
 {
     uint64_t now = LOAD(wk_channel_worker(&c->channel)->credited), before = LOAD(me->decided);
-    for (uint64_t k = 0; k < WK_CHANNEL_CLOCKS && at - k > before; k++)
+    uint64_t last = LOAD(me->clock_taken);
+    for (uint32_t r = 1; r < c->ranks; r++)
+        if (LOAD(wk_channel_rank(&c->channel, r)->clock_taken) < last) return;
+    for (uint64_t k = 0; k < WK_CHANNEL_CLOCKS && (!before || at - k > before); k++)
         STORE(me->clock[(at - k) % WK_CHANNEL_CLOCKS], now);
+}
+
+static void take_clock(struct longhaul *c, uint64_t step)
+{
+    c->clock = LOAD(wk_channel_rank(&c->channel, 0)->clock[step % WK_CHANNEL_CLOCKS]);
+    STORE(wk_channel_rank(&c->channel, c->rank)->clock_taken, step);
 }
 
 static void decide(struct longhaul *c, uint64_t step)
@@ -164,8 +175,7 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     else
         err = await_decision(c, step);
     if (err) return err;
-    if (c->ranks > 1)
-        c->clock = LOAD(wk_channel_rank(&c->channel, 0)->clock[step % WK_CHANNEL_CLOCKS]);
+    if (c->ranks > 1) take_clock(c, step);
     if (c->rank || c->acts_open) gather_due(c, step);
     *due = c->due_set;
     uint64_t last = LOAD(wk_channel_rank(&c->channel, 0)->last);

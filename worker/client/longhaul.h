@@ -164,7 +164,8 @@ LONGHAUL_API int longhaul_cut_done(struct longhaul *c);
 /* Sleeps until the worker says anything new, or comes back; LONGHAUL_E_TIMEOUT: it did not. */
 LONGHAUL_API int longhaul_wait(struct longhaul *c, int timeout_ms);
 /* Tokens of the whole run that are credited: the clock of learning rates. Several ranks get the
- * same number between two boundaries, a step or two old. Cost: one load. */
+ * same number between two boundaries, a step or two old; older while one is steps behind. Cost: one
+ * load. */
 LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
 /* Says whose clock the learning rates follow: nothing else changes. The worker's status shows it,
  * and that rates of regions may differ where they follow the loop's own steps. A life begins with

@@ -63,7 +63,7 @@ struct wk_channel_worker_rank {
 };
 
 // Written by one rank of the trainer.
-enum { WK_CHANNEL_CLOCKS = 4 }; // steps; ranks are one apart, and rank 0 is two ahead
+enum { WK_CHANNEL_CLOCKS = 4 }; // steps: ranks are one apart as a rule, and rank 0 is two ahead
 struct wk_channel_rank {
     _Atomic uint64_t step, tokens; //  0  of the last boundary; tokens of this life
     _Atomic uint64_t taken;        // 16  leases taken
@@ -79,7 +79,7 @@ struct wk_channel_rank {
     uint32_t zero32;
     _Atomic uint64_t
         clock[WK_CHANNEL_CLOCKS]; // 88  rank 0: credited tokens, of all ranks at step n: [n % 4]
-    uint64_t zero;
+    _Atomic uint64_t clock_taken; // 120  the step whose clock this rank took last
 };
 // A rank's learning rates follow: nothing that was said, the run's clock, its own steps.
 enum wk_channel_schedule {

@@ -23,7 +23,7 @@ static void welcome(struct wk_external *x, bool resumed)
     struct wk_channel_worker *w = wk_channel_worker(&x->channel);
     // Before the word that lets ranks read them.
     WK_STORE(w->credited, x->credited);
-    WK_STORE(w->credited_first, x->credited);
+    if (!resumed) WK_STORE(w->credited_first, x->credited); // some ranks may have read it
     WK_STORE(w->run_on, x->conf.run_on);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
         struct wk_peer *p = &x->peer[i];
