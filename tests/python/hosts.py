@@ -103,6 +103,21 @@ def refused(rank, _ranks, socket):
         return str(error)
 
 
+def differs(rank, ranks, socket, wrong):
+    """The last rank's model is another one."""
+    placed(rank, NEAR, socket if rank < NEAR else None)
+    model = Odd()
+    if rank == ranks - 1:
+        model = model.bfloat16() if wrong == "type" else model
+        if wrong == "less":
+            del model.scalar
+    try:
+        with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model, None, hook=False):
+            return "it began"
+    except errors.ModelError as error:
+        return str(error)
+
+
 def leases(rank, _ranks, socket, units):
     """A loader over both hosts."""
     placed(rank, NEAR, socket if rank < NEAR else None)
@@ -219,6 +234,12 @@ class Judged(unittest.TestCase):
         found = {"whole": [v for master in masters for v in master.flatten().tolist()]}
         self.judged(worker, [found], TOKENS * (STEPS - 1))  # the first one is dropped
         self.assertGreater(figures["longhaul/renewals"], 3)
+
+    def test_another_model_on_another_host_is_refused(self):
+        for wrong, says in (("type", "first .'embed', .40, 50., 2. in place of .'embed', .40, 50."),
+                            ("less", "first nothing in place of .'scalar'")):
+            for text in of_ranks(RANKS, differs, self.socket, wrong):
+                self.assertRegex(text, f"^rank 3 trains other .*{says}.*LONGHAUL_MANIFEST")
 
     def test_a_worker_on_each_host_is_refused(self):
         for text in of_ranks(RANKS, refused, self.socket):

@@ -80,6 +80,8 @@ class Kept(Case):
             def step(self, closure=None):
                 for p in self.param_groups[0]["params"]:
                     self.state[p].setdefault("master_param", p.detach().float())
+                    self.state[p].setdefault("moment", torch.full_like(p, 1.001,
+                                                                       dtype=torch.float32))
 
         self.model.bfloat16()
         for steps in (2, 0):
@@ -90,6 +92,9 @@ class Kept(Case):
             self.assertEqual(client.kinds, [2, 2, 1, 1])  # the parameters, then their masters
             self.assertEqual(client.places[2:], [self.optimizer.state[p]["master_param"].data_ptr()
                                                  for p in self.model.parameters()])
+            for of in self.optimizer.state.values():  # what bf16 can't hold
+                self.assertEqual(of["moment"].dtype, torch.float32)
+                self.assertTrue((of["moment"] == torch.tensor(1.001)).all())
 
     def test_without_a_cut_nothing_is_kept(self):
         self.train(Fake(), 3, keep_every=1)

@@ -479,7 +479,7 @@ class Boundaries(Case):
         groups.param_groups_master = [{"params": list(masters.values())}]
         ids = {id(p): m for p, m in masters.items()}
         for optimizer, given in ((state, None), (groups, None), (none, masters),
-                                 (none, masters.get)):
+                                 (none, masters.get), (None, masters)):
             found = parameters.masters_of(model, optimizer, given)
             self.assertEqual(found.keys(), ids.keys())
             self.assertTrue(all(found[i] is ids[i] for i in ids))
@@ -526,6 +526,29 @@ class Boundaries(Case):
         self.assertEqual(client.kinds, [2, 2, 1, 1])
         self.assertEqual(client.places[2:], [optimizer.state[p]["master_param"].data_ptr()
                                              for p in self.model.parameters()])
+
+    def test_masters_that_change_later_begin_another_life(self):
+        """load_state_dict() in the middle; a parameter whose first gradient comes late."""
+        self.model.bfloat16()
+        first, late = self.model.parameters()
+        masters = {first: first.detach().float()}
+        client = Fake(dues=[longhaul.Due.CUT, 0, longhaul.Due.RENEW | longhaul.Due.CUT,
+                            longhaul.Due.CUT])
+        with self.assertLogs("longhaul", "WARNING") as said:
+            with self.run_of(client, masters=masters, tokens_per_step=1) as run:
+                self.optimizer.step()
+                self.assertEqual(run.restarts, 0)
+                masters[first], masters[late] = (p.detach().float() for p in (first, late))
+                self.optimizer.step()
+                self.optimizer.step()
+                self.assertEqual((run.restarts, run.finished), (1, False))
+                self.optimizer.step()
+        self.assertIn("fp32 masters", said.output[0])
+        self.assertEqual([d[0] for d in client.of("connect", "close", "renew", "cut", "boundary")],
+                         ["connect", "boundary", "cut", "boundary", "boundary", "close", "connect",
+                          "boundary", "cut", "close"])
+        self.assertEqual(client.kinds, [1, 2, 1, 1])
+        self.assertEqual(client.places[2:], [masters[p].data_ptr() for p in (first, late)])
 
     def test_masters_that_do_not_fit_are_refused(self):
         for wrong in (lambda p: p.detach().double(), lambda p: p.detach().view(-1)[:1].float()):

@@ -143,10 +143,13 @@ class AsyncDiLoCo:
                 for name, parameter in named]
 
     def _settle(self) -> bool:
-        """True: another life began, and what was trained in this one is dropped. Optimizers make
-        masters with their first step, and load_state_dict() makes other ones. The client hears of
-        them in another life, which begins before this one's first boundary: so nothing is lost but
-        the first step."""
+        """True: the optimizer has other masters than the client knows. Another life began, and what
+        no cut holds of this one is dropped.
+
+        Optimizers make masters with their first step: the client hears of them before this life's
+        first boundary, and nothing is lost but that step. Later they come with a parameter's first
+        gradient, or by load_state_dict(): the client hears of them where a cut or a renewal is due,
+        before it touches what nobody trains any more."""
         masters = parameters.masters_of(self.model, self.optimizer, self._masters)
         if all(masters.get(id(d.parameter)) is None if d.copy is None else
                masters.get(id(d.copy)) is d.parameter for d in self._described):
@@ -234,6 +237,9 @@ class AsyncDiLoCo:
     def _act(self, due: _client.Due) -> None:
         if due & (_client.Due.RENEW | _client.Due.CUT):
             parameters.check_places(self._described)
+            if self._settle():
+                self.restarts += 1
+                return
         if due & _client.Due.RENEW:
             self.client.renew()
             parameters.copy_masters(self._described)

@@ -13,6 +13,7 @@ is due, give their rows and get them back, through a process group of gloo over 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing
 
 from . import client as _client
@@ -192,12 +193,20 @@ class Spread:
         self._shares.append(_Share(name, shape, dtype, owner, given, first, count, []))
 
     def _describe(self) -> None:
-        told = self._of_all([(s.name, s.first, s.count) for s in self._shares])
-        if any([t[0] for t in one] != [t[0] for t in told[0]] for one in told):
-            raise errors.ModelError("ranks of several hosts train different parameters",
-                                    errors.ModelError.code)
+        told = self._of_all([(s.first, s.count, s.name, tuple(s.shape), s.dtype)
+                             for s in self._shares])
+        for rank, one in enumerate(told):
+            for here, there in itertools.zip_longest(told[0], one):
+                if here and there and here[2:] == there[2:]:
+                    continue
+                raise errors.ModelError(
+                    f"rank {rank} trains other parameters than rank 0, first "
+                    f"{there[2:] if there else 'nothing'} in place of "
+                    f"{here[2:] if here else 'nothing'} (name, shape, type): on every host "
+                    "LONGHAUL_MANIFEST names the run's model.json, and the script makes the same "
+                    "model", errors.ModelError.code)
         for i, share in enumerate(self._shares):
-            share.all = [one[i][1:] for one in told]
+            share.all = [one[i][:2] for one in told]
             if self._connected:
                 self._describe_one(share)
         self._described = True

@@ -247,20 +247,24 @@ class KeptState:
         groups = self._optimizer.state_dict()["param_groups"]
         state = self._shared_out(kept)
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self._restore_masters(state)
+        self._restore_types(state)
         if self._files[mark] != self.path:  # a newer one that other ranks lack is nobody's
             os.replace(self._files[mark], self.path)
         _log.warning("longhaul: the optimizer goes on from %s, kept at %d tokens", self.path,
                      kept["credited"])
 
-    def _restore_masters(self, state: dict[int, typing.Any]) -> None:
-        """Masters stay fp32: torch's optimizers load a state with its parameter's type. Their
-        values come from the run."""
+    def _restore_types(self, state: dict[int, typing.Any]) -> None:
+        """Masters and moments in fp32 stay fp32: torch's optimizers load a state with its
+        parameter's type. An optimizer with a load_state_dict() of its own knows its moments' types
+        itself. The masters' values come from the run."""
+        import torch  # pylint: disable=import-outside-toplevel
+
+        of_torch = type(self._optimizer).load_state_dict is torch.optim.Optimizer.load_state_dict
         for i, p in enumerate(self._parameters()):
             for name, value in state.get(i, {}).items():
                 loaded = self._optimizer.state[p].get(name)
-                if "master" in str(name) and getattr(loaded, "dtype", None) != \
-                        getattr(value, "dtype", None):
+                if (of_torch or "master" in str(name)) and \
+                        getattr(loaded, "dtype", None) != getattr(value, "dtype", None):
                     self._optimizer.state[p][name] = value.to(loaded.device)
 
     def _shared_out(self, kept: _Document) -> dict[int, typing.Any]:

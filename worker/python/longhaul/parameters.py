@@ -110,7 +110,7 @@ def masters_of(model: "torch.nn.Module", optimizer: "torch.optim.Optimizer | Non
     `given` names them. Otherwise they are looked for where optimizers keep them: beside the
     parameter (Megatron's `main_param`), in groups of their own, in the optimizer's state.
     """
-    if optimizer is None:
+    if optimizer is None and given is None:
         return {}
     named: typing.Callable[[typing.Any], typing.Any]
     if given is not None:
