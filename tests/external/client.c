@@ -315,7 +315,7 @@ static void knows_the_clock_as_soon_as_it_is_in(void **state)
     assert_int_equal(tokens, 11776);
 }
 
-// Hosts may run ahead of their devices by any number of steps, and steps need not follow each other:
+// Hosts may run ahead of their devices by any number of steps, and steps may rise by more than one:
 // all ranks take the same clock at the same step, and it goes on when they are near each other.
 static void ranks_that_are_steps_apart_have_one_clock(void **state)
 {
