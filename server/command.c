@@ -6,6 +6,8 @@
 //    process group. One that ended by itself keeps what it left running.
 // 3. It inherits no descriptor but its three, and no blocked or ignored signal.
 // 4. A process that is killed with -9 leaves the command running to its own end.
+// 5. Its input lies in a pipe as a whole before it starts, so that one that reads nothing blocks
+//    nobody, and no write meets a closed pipe.
 #include "server/command.h"
 
 #include <errno.h>
@@ -17,6 +19,8 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/base/check.h"
 
 enum { LOOK_MS = 20, EXTRA_MAX = 16 };
 static const int64_t GRACE = LH_SECOND; // between SIGTERM and SIGKILL
@@ -80,8 +84,8 @@ static char **environment(char *const *extra)
     return all;
 }
 
-// Gives an errno.
-static int spawn(const struct ps_command *c, char *const *environment, int out, pid_t *pid)
+// Gives an errno. `in` -1: its stdin is empty.
+static int spawn(const struct ps_command *c, char *const *environment, int in, int out, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
@@ -100,7 +104,9 @@ static int spawn(const struct ps_command *c, char *const *environment, int out, 
     if (!err) err = posix_spawnattr_setpgroup(&how, 0);
     if (!err) err = posix_spawnattr_setsigmask(&how, &none);
     if (!err) err = posix_spawnattr_setsigdefault(&how, &all);
-    if (!err) err = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (!err && in < 0)
+        err = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (!err && in >= 0) err = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!err) err = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!err) err = posix_spawn_file_actions_adddup2(&files, out, 2);
     if (!err) err = posix_spawn_file_actions_addclosefrom_np(&files, 3);
@@ -110,15 +116,40 @@ static int spawn(const struct ps_command *c, char *const *environment, int out, 
     return err;
 }
 
-static int start(struct running *r, const struct ps_command *c, char *const *extra)
+// Makes a pipe that holds the input, and then its end. Gives an errno. *in -1: there is no input.
+static int fill(struct lh_span input, int *in)
 {
-    int pipes[2];
-    if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK)) return errno;
+    int pipes[2], err = 0;
+    *in = -1;
+    LH_ASSERT(input.len <= PS_COMMAND_INPUT_MAX);
+    if (!input.len) return 0;
+    if (pipe2(pipes, O_CLOEXEC)) return errno;
+    ssize_t n = write(pipes[1], input.data, input.len);
+    if (n != (ssize_t)input.len) err = n < 0 ? errno : EIO;
+    close(pipes[1]);
+    if (err)
+        close(pipes[0]);
+    else
+        *in = pipes[0];
+    return err;
+}
+
+static int start(struct running *r, const struct ps_command *c, char *const *extra,
+                 struct lh_span input)
+{
+    int pipes[2], in, err = fill(input, &in);
+    if (err) return err;
+    if (pipe2(pipes, O_CLOEXEC | O_NONBLOCK)) {
+        err = errno;
+        if (in >= 0) close(in);
+        return err;
+    }
     char **all = environment(extra);
     // Its own end blocks, as a command expects it of what it writes to.
-    int err = all && !fcntl(pipes[1], F_SETFL, 0) ? spawn(c, all, pipes[1], &r->pid) : ENOMEM;
+    err = all && !fcntl(pipes[1], F_SETFL, 0) ? spawn(c, all, in, pipes[1], &r->pid) : ENOMEM;
     free(all);
     close(pipes[1]);
+    if (in >= 0) close(in);
     if (err)
         close(pipes[0]);
     else
@@ -183,13 +214,14 @@ static void put_down(struct running *r)
 }
 
 void ps_command_run(const struct ps_command *c, struct lh_env *env, char *const *extra,
-                    int64_t timeout_ns, const atomic_bool *stop, struct ps_command_end *end)
+                    struct lh_span input, int64_t timeout_ns, const atomic_bool *stop,
+                    struct ps_command_end *end)
 {
     *end = (struct ps_command_end){.fate = PS_COMMAND_NO_START};
     struct running r = {env, 0, -1, end};
     int64_t began = lh_now(env);
     int status = 0;
-    end->number = start(&r, c, extra);
+    end->number = start(&r, c, extra, input);
     if (end->number) return;
     end->fate = PS_COMMAND_EXITED;
     while (end->fate == PS_COMMAND_EXITED && !ended(&r)) {

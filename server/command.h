@@ -6,7 +6,12 @@
 
 #include "common/env/env.h"
 
-enum { PS_COMMAND_WORDS_MAX = 32, PS_COMMAND_BYTES = 1025, PS_COMMAND_SAYS = 256 };
+enum {
+    PS_COMMAND_WORDS_MAX = 32,
+    PS_COMMAND_BYTES = 1025,
+    PS_COMMAND_SAYS = 256,
+    PS_COMMAND_INPUT_MAX = 4096, // a pipe takes so many at once (PIPE_BUF)
+};
 
 struct ps_command {                       // not to be copied
     char *word[PS_COMMAND_WORDS_MAX + 1]; // ends with NULL; they lie in `text`
@@ -34,9 +39,11 @@ struct ps_command_end {
 // shell would understand. No word at all is none.
 LH_MUST lh_err ps_command_parse(const char *text, struct ps_command *out);
 // Runs it in a process group of its own, with the environment of this process and `extra`
-// ("NAME=value", ends with NULL), stdin empty, and reads what it writes. Blocks until it ended, for
-// `timeout_ns` at most and about a second more; *stop ends it early. On any thread.
+// ("NAME=value", ends with NULL), `input` on its stdin (PS_COMMAND_INPUT_MAX bytes at most), and
+// reads what it writes. Blocks until it ended, for `timeout_ns` at most and about a second more;
+// *stop ends it early. On any thread.
 void ps_command_run(const struct ps_command *c, struct lh_env *env, char *const *extra,
-                    int64_t timeout_ns, const atomic_bool *stop, struct ps_command_end *end);
+                    struct lh_span input, int64_t timeout_ns, const atomic_bool *stop,
+                    struct ps_command_end *end);
 
 #endif

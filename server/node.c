@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/security/hmac.h"
 #include "server/command.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/balance/terms.h"
@@ -26,7 +27,8 @@ struct ps_node {
     struct lh_units units, given_units; // the coordinator's; of units.dir
     struct ps_schedule schedule;
     struct ps_terms terms;
-    struct ps_command scale_command;
+    struct ps_command scale_command, hook_command;
+    struct lh_hmac_key hook_secret; // signs what the hook gets; 0 bytes: it is not signed
     struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
@@ -42,7 +44,9 @@ lh_err ps_node_create(struct ps_node **out)
 
 void ps_node_destroy(struct ps_node *n)
 {
-    if (n) lh_signer_destroy(n->signer);
+    if (!n) return;
+    lh_signer_destroy(n->signer);
+    lh_hmac_wipe(&n->hook_secret);
     free(n);
 }
 
@@ -143,25 +147,28 @@ static struct ps_co_balance_conf balance_of(int rule)
     return of[rule];
 }
 
-// Says in `end` how the command ended.
-static void tell_end(const struct ps_command_end *is, struct ps_co_scale_end *end)
+// Says in `end` how the command ended. `timeout`: the setting that bounds its time.
+static void tell_end(const struct ps_command_end *is, const char *timeout,
+                     struct ps_co_call_end *end)
 {
     static const char *const fate[] = {
         [PS_COMMAND_EXITED] = "ended with",
         [PS_COMMAND_KILLED] = "was killed by signal",
-        [PS_COMMAND_TOO_LATE] = "took too long (coordinator.scale_timeout_s): signal",
+        [PS_COMMAND_TOO_LATE] = "took too long",
         [PS_COMMAND_STOPPED] = "is ended with the coordinator: signal",
         [PS_COMMAND_NO_START] = "does not start: errno",
     };
+    char bound[64] = "";
+    if (is->fate == PS_COMMAND_TOO_LATE) snprintf(bound, sizeof bound, " (%s): signal", timeout);
     end->ok = is->fate == PS_COMMAND_EXITED && is->number == 0;
-    snprintf(end->says, sizeof end->says, "the command %s %d after %.1f s%s%s", fate[is->fate],
-             is->number, (double)is->took_ns / LH_SECOND, is->says[0] ? ", saying: " : "",
+    snprintf(end->says, sizeof end->says, "the command %s%s %d after %.1f s%s%s", fate[is->fate],
+             bound, is->number, (double)is->took_ns / LH_SECOND, is->says[0] ? ", saying: " : "",
              is->says);
 }
 
 // On the hook lane.
 static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
-                             const atomic_bool *stop, struct ps_co_scale_end *end)
+                             const atomic_bool *stop, struct ps_co_call_end *end)
 {
     const struct ps_node *n = arg;
     char run[160], region[32 + LH_NAME_BYTES], wanted[48], present[48];
@@ -171,10 +178,44 @@ static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
     snprintf(present, sizeof present, "LONGHAUL_PRESENT=%u", wish->present);
     char *const extra[] = {run, region, wanted, present, NULL};
     struct ps_command_end is;
-    ps_command_run(&n->scale_command, n->program->env, extra,
+    ps_command_run(&n->scale_command, n->program->env, extra, lh_span(NULL, 0),
                    n->settings->coordinator.scale_timeout_s * LH_SECOND, stop, &is);
-    tell_end(&is, end);
+    tell_end(&is, "coordinator.scale_timeout_s", end);
     return 0;
+}
+
+// On the hook lane, too.
+static int64_t call_hook(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
+                         struct ps_co_call_end *end)
+{
+    const struct ps_node *n = arg;
+    const struct lh_span body = lh_span(notice->body, notice->bytes);
+    char run[160], member[32 + LH_NAME_BYTES], region[32 + LH_NAME_BYTES], state[48];
+    char signature[64 + LH_HMAC_HEX_BYTES] = "LONGHAUL_SIGNATURE=";
+    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->settings->node.run);
+    snprintf(member, sizeof member, "LONGHAUL_MEMBER=%s", notice->name);
+    snprintf(region, sizeof region, "LONGHAUL_REGION=%s", notice->region);
+    snprintf(state, sizeof state, "LONGHAUL_STATE=%s", notice->to);
+    if (n->hook_secret.bytes) {
+        char hex[LH_HMAC_HEX_BYTES];
+        lh_hmac_hex(&n->hook_secret, body, hex);
+        snprintf(signature, sizeof signature, "LONGHAUL_SIGNATURE=sha256=%s", hex);
+    }
+    char *const extra[] = {run, member, region, state, signature, NULL};
+    struct ps_command_end is;
+    ps_command_run(&n->hook_command, n->program->env, extra, body,
+                   n->settings->coordinator.hook_timeout_s * LH_SECOND, stop, &is);
+    tell_end(&is, "coordinator.hook_timeout_s", end);
+    return 0;
+}
+
+static LH_MUST lh_err load_hook(struct ps_node *n)
+{
+    const char *path = n->settings->coordinator.hook_secret;
+    LH_TRY(ps_command_parse(n->settings->coordinator.hook_command, &n->hook_command));
+    if (!path[0]) return LH_OK;
+    lh_err err = lh_hmac_load(path, &n->hook_secret);
+    return err ? lh_fail(err, "coordinator.hook_secret: %s", lh_err_text(err)) : LH_OK;
 }
 
 static LH_MUST lh_err start_coordinator(struct ps_node *n)
@@ -186,6 +227,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
     LH_TRY(ps_terms_parse(s->coordinator.links, &n->terms));
     LH_TRY(ps_terms_check(&n->terms, &n->units));
     LH_TRY(ps_command_parse(s->coordinator.scale_command, &n->scale_command));
+    LH_TRY(load_hook(n));
     struct ps_co_conf conf = {
         .env = p->env,
         .transport = p->transport,
@@ -214,6 +256,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .call = n->scale_command.words ? call_supplier : NULL,
                   .arg = n,
                   .every_ns = s->coordinator.scale_every_s * LH_SECOND},
+        .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = s->node.run},
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
         .by_link = s->coordinator.cadence == PS_CADENCE_LINK,

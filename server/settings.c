@@ -145,6 +145,14 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_DURATION(T, "coordinator.scale_every_s", coordinator.scale_every_s, "300", 10,
         86400, "s", "Time between two calls for the same number of workers; after a failure the "
         "next one comes sooner, after 10 s and then twice as long each time"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.hook_command", coordinator.hook_command, "",
+        "Command that is run where a worker joins, is suspect, lost, drained, done or live again: "
+        "words, separated by blanks, no shell. It reads the change as JSON; empty: nobody is told"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.hook_timeout_s", coordinator.hook_timeout_s, "10", 1,
+        3600, "s", "A hook_command that runs longer than this is ended, and counts as failed"),
+    LH_CONFIG_ROW_SECRET(T, "coordinator.hook_secret", coordinator.hook_secret,
+        "LONGHAUL_HOOK_SECRET", "File of the secret that signs what hook_command reads "
+        "(HMAC-SHA256, in LONGHAUL_SIGNATURE); empty: it is not signed"),
     LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
         "tokens", NULL, "Credited tokens at which the run ends; where loops have data of their "
         "own, tokens of admitted pushes. A coordinator needs it"),
@@ -259,6 +267,16 @@ static LH_MUST lh_err check_scale(const struct ps_settings *s)
                                   "how many workers are wanted");
 }
 
+static LH_MUST lh_err check_hook(const struct ps_settings *s)
+{
+    struct ps_command command;
+    lh_err err = ps_command_parse(s->coordinator.hook_command, &command);
+    if (err) return lh_fail(err, "coordinator.hook_command: %s", lh_err_text(err));
+    if (command.words || !s->coordinator.hook_secret[0]) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "coordinator.hook_secret needs coordinator.hook_command, whose "
+                                  "input it signs");
+}
+
 static LH_MUST lh_err check_links(const struct ps_settings *s)
 {
     struct ps_terms terms;
@@ -281,6 +299,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG, "coordinator.budget_tokens is missing: a coordinator needs "
                                       "it to know when the run ends");
     LH_TRY(check_scale(s));
+    LH_TRY(check_hook(s));
     LH_TRY(check_links(s));
     return check_plan_h(s->coordinator.plan_h);
 }

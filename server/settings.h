@@ -52,6 +52,8 @@ struct ps_settings {
         double price_s_by_gb, affinity, shared_floor;
         const char *scale, *scale_command;
         int64_t scale_timeout_s, scale_every_s;
+        const char *hook_command, *hook_secret;
+        int64_t hook_timeout_s;
         int64_t budget_tokens, epochs, seed;
         const char *units;
         const char *plan_h;

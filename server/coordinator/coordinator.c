@@ -36,6 +36,8 @@
 #include "server/coordinator/silence.h"
 #include "server/coordinator/stable.h"
 #include "server/coordinator/status.h"
+#include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/states.h"
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
 
@@ -45,7 +47,8 @@ static ps_co_load_fn *const LOADS[] = {
     ps_co_load_members, ps_co_load_overrides, ps_co_load_leases,   ps_co_load_drains,
     ps_co_load_trips,   ps_co_load_points,    ps_co_load_epochs,   ps_co_load_insync,
     ps_co_load_moves,   ps_co_load_plan,      ps_co_load_live,     ps_co_load_status,
-    ps_co_load_decided, ps_co_load_crossed,   ps_co_load_machines, NULL,
+    ps_co_load_decided, ps_co_load_crossed,   ps_co_load_machines, ps_co_load_states,
+    NULL,
 };
 
 static void on_timer(void *arg)
@@ -55,6 +58,7 @@ static void on_timer(void *arg)
     if (c->stopped) return;
     ps_co_tick(c);
     ps_co_scale_tick(c);
+    ps_co_hook_tick(c);
     if (!c->stopped) c->timer = lh_after(c->conf.env, c->conf.tick_ns, on_timer, c);
 }
 
@@ -128,8 +132,10 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     LH_TRY_TO(fail, err, ps_co_commit_open(c, LOADS));
     start_listening(c);
     ps_co_first_tickets(c);
+    LH_TRY_TO(fail, err, ps_co_states_make(c));
     LH_TRY_TO(fail, err, ps_co_load(c));
     LH_TRY_TO(fail, err, ps_co_scale_make(c));
+    LH_TRY_TO(fail, err, ps_co_hook_make(c));
     c->service = (struct lh_service){c, ps_coordinator_on_call};
     if (conf->listen[0])
         LH_TRY_TO(fail, err,
@@ -151,6 +157,7 @@ void ps_coordinator_close(struct ps_coordinator *c)
     lh_cancel(c->conf.env, &c->listen_timer);
     if (c->commit) ps_co_commit_close(c);
     ps_co_scale_close(c);
+    ps_co_hook_close(c);
 }
 
 void ps_coordinator_stop(struct ps_coordinator *c)
@@ -181,6 +188,8 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     ps_co_stock_free(c);
     ps_co_balancer_free(c);
     ps_co_scale_free(c);
+    ps_co_hook_free(c);
+    ps_co_states_free(c);
     free(c->decided);
     free(c);
 }

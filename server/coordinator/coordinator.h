@@ -29,7 +29,14 @@ struct ps_co_scale_wish {       // what the supplier of machines is told
     char region[LH_NAME_BYTES]; // "": the whole run
     uint32_t wanted, present;   // workers
 };
-struct ps_co_scale_end { // what became of that call
+enum { PS_CO_NOTICE_BYTES = 2048 };
+struct ps_co_notice {                                 // what a hook is told of a member
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES];  // the member's
+    const char *from, *to;                            // its states; borrowed for ever
+    char body[PS_CO_NOTICE_BYTES];                    // JSON (watch/notice.h), ends with 0
+    size_t bytes;                                     // of `body`, without the 0
+};
+struct ps_co_call_end { // what became of a call of an operator's command
     bool ok;
     char says[400];
 };
@@ -67,10 +74,18 @@ struct ps_co_conf {
         // Tells the supplier of machines: blocks, on the hook lane, for a bounded time; *stop ends
         // it early. Gives what a job gives (lh_job). NULL: nobody is told.
         int64_t (*call)(void *arg, const struct ps_co_scale_wish *wish, const atomic_bool *stop,
-                        struct ps_co_scale_end *end);
+                        struct ps_co_call_end *end);
         void *arg;
         int64_t every_ns; // between two calls for the same wish
     } scale;
+    struct ps_co_hook_conf {
+        // Tells the operator of a change: blocks, on the hook lane, for a bounded time; *stop ends
+        // it early. Gives what a job gives (lh_job). NULL: nobody is told.
+        int64_t (*call)(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
+                        struct ps_co_call_end *end);
+        void *arg;
+        const char *run; // the run's name, borrowed
+    } hook;
     uint32_t h_base;
     bool dylu;
     bool by_link, staged;                               // cadence.h

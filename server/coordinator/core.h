@@ -25,7 +25,9 @@ struct ps_co_balancer;
 struct ps_co_claim;
 struct ps_co_commit;
 struct ps_co_decisions;
+struct ps_co_hook;
 struct ps_co_scale;
+struct ps_co_states;
 
 enum {
     PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
@@ -89,6 +91,16 @@ struct ps_co_pace {   // cadence.c: local steps that were said last, and the bas
     uint32_t h, base; // h 0: nothing was said yet
 };
 
+// What operators and hooks are told of a worker (watch/states.c).
+enum ps_co_state {
+    PS_CO_NEW, // it was not looked at yet
+    PS_CO_LIVE,
+    PS_CO_SUSPECT, // silent for half of its bound
+    PS_CO_LOST,    // silent for its bound: its units went to others
+    PS_CO_DRAINED, // it stands still, as an operator asked
+    PS_CO_DONE,    // it has all that the run ended with
+};
+
 struct ps_co_worker { // member.c, where nothing else is said
     uint64_t id;
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
@@ -100,6 +112,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct lh_trip stored_trip; // silence.c: the trip that the store has
     bool stored;                // the store has its row
     bool joined, drained, done;
+    enum ps_co_state state; // watch/states.c: at the last look
     bool live;       // plan.c
     bool asked;      // drain.c: an operator wants this worker drained
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
@@ -244,6 +257,8 @@ struct ps_coordinator {
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c
+    struct ps_co_states *states;     // watch/states.c
+    struct ps_co_hook *hook;         // watch/hook.c
     enum ps_co_stage stage;          // cadence.c
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c

@@ -15,6 +15,7 @@
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/states.h"
 
 static lh_err store_plan(struct ps_coordinator *c)
 {
@@ -246,5 +247,8 @@ void ps_co_tick(struct ps_coordinator *c)
 {
     if (c->stopped || ps_co_full(c)) return; // a change could only be taken back
     lh_err err = tick(c);
-    if (err) ps_co_fatal(c, err);
+    if (err)
+        ps_co_fatal(c, err);
+    else
+        ps_co_states_look(c);
 }

@@ -29,7 +29,7 @@ struct ps_co_scale {
         int64_t next_ns, called_s;
         uint64_t calls;
         uint32_t failures; // since the last call that went well
-        char says[sizeof((struct ps_co_scale_end *)0)->says];
+        char says[sizeof((struct ps_co_call_end *)0)->says];
     } row[PS_SCHEDULE_MAX];
     uint32_t rows;
     int64_t from_ns; // nobody is called earlier
@@ -37,7 +37,7 @@ struct ps_co_scale {
     bool busy;
     struct row *of;
     struct ps_co_scale_wish wish;
-    struct ps_co_scale_end end;
+    struct ps_co_call_end end;
     atomic_bool stop; // the call is to end early
     struct ps_co_scale_conf conf;
 };
@@ -132,7 +132,7 @@ static void call(struct ps_coordinator *c, struct row *r)
     char text[200];
     s->busy = true;
     s->of = r;
-    s->end = (struct ps_co_scale_end){0};
+    s->end = (struct ps_co_call_end){0};
     s->wish = (struct ps_co_scale_wish){.wanted = r->entry->workers, .present = r->present};
     snprintf(s->wish.region, sizeof s->wish.region, "%s", r->region);
     r->calls++;

@@ -38,6 +38,8 @@
 #include "server/coordinator/scale.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/status.h"
+#include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/states.h"
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
 LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
@@ -78,7 +80,7 @@ static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *r
     int64_t silent = c->listener.ns - s->heard_ns, bound = ps_co_owner_bound(c, s);
     bool away = c->conf.take_over_ns && silent >= bound;
     json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "silent" : "live"));
+    json_object_set_new(row, "state", json_string(!known ? "unheard" : away ? "suspect" : "live"));
     tell_silence(row, silent, bound, &s->trip);
 }
 
@@ -91,7 +93,7 @@ static void tell_standbys(const struct ps_coordinator *c, uint32_t shard, json_t
         if (!row) return;
         int64_t silent = c->listener.ns - b->heard_ns, bound = ps_co_standby_bound(b);
         json_array_append_new(json_object_get(row, "shards"), json_integer(shard));
-        json_object_set_new(row, "state", json_string(silent >= bound ? "silent" : "live"));
+        json_object_set_new(row, "state", json_string(silent >= bound ? "suspect" : "live"));
         tell_silence(row, silent, bound, &b->trip);
     }
 }
@@ -192,6 +194,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
                   "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
+    json_object_set_new(row, "state", json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_measured(w, row);
     ps_co_tell_away(c, w, row);
@@ -265,6 +268,8 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     json_object_set_new(root, "balancer", balancer_status(c));
     json_t *scale = ps_co_scale_status(c);
     if (scale) json_object_set_new(root, "scale", scale);
+    json_t *hook = ps_co_hook_status(c);
+    if (hook) json_object_set_new(root, "hook", hook);
     return lh_json_give(root, out);
 }
 

@@ -26,7 +26,7 @@ static int64_t now_s(const struct rig *r)
 }
 
 static int64_t supply(void *arg, const struct ps_co_scale_wish *wish, const atomic_bool *stop,
-                      struct ps_co_scale_end *end)
+                      struct ps_co_call_end *end)
 {
     struct supplier *s = arg;
     assert_false(atomic_load(stop));

@@ -1,0 +1,150 @@
+// The hook: see hook.h.
+//
+// 1. A call blocks a lane of its own, never the loop, and one is under way at a time. It ends after
+//    coordinator.hook_timeout_s.
+// 2. Changes are told in their order. One whose call fails is told anew after a pause that doubles,
+//    PS_CO_HOOK_TRIES times in all, then given up, and the next one is told.
+// 3. What waits is lost when the coordinator ends.
+//
+// Events: hook.told, hook.failed (a call failed, and is tried again), hook.given_up.
+#include "server/coordinator/watch/hook.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/watch/notice.h"
+
+static const int64_t RETRY = LH_SECOND; // after the first failure; doubles with each
+
+struct ps_co_hook {
+    struct ps_co_hook_conf conf;
+    uint64_t life; // of this start, so that numbers of two starts differ
+    bool has;      // `notice` is to be told still
+    bool busy;     // a call is under way: `notice` and `end` are the lane's alone
+    struct ps_co_notice notice;
+    struct ps_co_call_end end;
+    uint32_t failures; // of `notice`
+    int64_t next_ns;   // it is not told earlier
+    uint64_t told, given_up;
+    char says[sizeof((struct ps_co_call_end *)0)->says];
+    atomic_bool stop; // the call is to end early
+};
+
+lh_err ps_co_hook_make(struct ps_coordinator *c)
+{
+    struct ps_co_hook *h = calloc(1, sizeof *h);
+    c->hook = h;
+    if (!h) return LH_ERR_NO_MEMORY;
+    h->conf = c->conf.hook;
+    if (h->conf.call) h->life = lh_random_u64(c->conf.env);
+    return LH_OK;
+}
+
+void ps_co_hook_close(struct ps_coordinator *c)
+{
+    if (c->hook) atomic_store(&c->hook->stop, true);
+}
+
+void ps_co_hook_free(struct ps_coordinator *c)
+{
+    free(c->hook);
+    c->hook = NULL;
+}
+
+// ---------------------------------------------------------------- the call
+
+static int64_t call_job(void *arg)
+{
+    struct ps_co_hook *h = ((const struct ps_coordinator *)arg)->hook; // stays where it is
+    return h->conf.call(h->conf.arg, &h->notice, &h->stop, &h->end);
+}
+
+// Says what became of the call. `then`: what follows from it.
+static void tell(struct ps_coordinator *c, enum lh_level level, const char *event, const char *then)
+{
+    const struct ps_co_hook *h = c->hook;
+    lh_logf(c->conf.log, level, event, "%s of %s, %s -> %s: %s%s", h->notice.name, h->notice.region,
+            h->notice.from, h->notice.to, h->says, then);
+}
+
+static void failed(struct ps_coordinator *c)
+{
+    struct ps_co_hook *h = c->hook;
+    char then[80];
+    h->failures++;
+    if (h->failures == PS_CO_HOOK_TRIES) {
+        h->has = false;
+        h->given_up++;
+        snprintf(then, sizeof then, "; given up after %d tries", PS_CO_HOOK_TRIES);
+        tell(c, LH_WARN, "hook.given_up", then);
+        return;
+    }
+    int64_t pause = RETRY << (h->failures - 1);
+    h->next_ns = ps_co_now(c) + pause;
+    snprintf(then, sizeof then, "; told again in %.0f s (try %u of %d)", (double)pause / LH_SECOND,
+             h->failures + 1, PS_CO_HOOK_TRIES);
+    tell(c, LH_WARN, "hook.failed", then);
+}
+
+static void call_done(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    struct ps_co_hook *h = c->hook;
+    h->busy = false;
+    if (c->stopped) return;
+    memcpy(h->says, h->end.says, sizeof h->says);
+    if (h->end.ok) {
+        h->has = false;
+        h->told++;
+        h->failures = 0;
+        tell(c, LH_INFO, "hook.told", "");
+    } else {
+        failed(c);
+    }
+    ps_co_hook_tick(c);
+}
+
+// ---------------------------------------------------------------- the tick
+
+// Takes the next change that waits, if there is one.
+static void take(struct ps_coordinator *c)
+{
+    struct ps_co_hook *h = c->hook;
+    struct ps_co_change change;
+    if (!ps_co_change_take(c, &change)) return;
+    lh_err err = ps_co_notice_make(&change, h->conf.run, h->life, ps_co_changes_dropped(c),
+                                   &h->notice);
+    h->failures = 0;
+    h->next_ns = 0;
+    h->has = !err;
+    if (!err) return;
+    h->given_up++;
+    lh_logf(c->conf.log, LH_WARN, "hook.given_up", "%s of %s, %s -> %s: %s", change.name,
+            change.region, ps_co_state_name(change.from), ps_co_state_name(change.to),
+            lh_err_text(err));
+}
+
+void ps_co_hook_tick(struct ps_coordinator *c)
+{
+    struct ps_co_hook *h = c->hook;
+    struct lh_env *env = c->conf.env;
+    if (!h->conf.call || h->busy || c->stopped) return;
+    if (!h->has) take(c);
+    if (!h->has || ps_co_now(c) < h->next_ns) return;
+    h->busy = true;
+    h->end = (struct ps_co_call_end){0};
+    env->ops->work(env, LH_LANE_HOOK, call_job, call_done, c);
+}
+
+// ---------------------------------------------------------------- what operators see
+
+json_t *ps_co_hook_status(const struct ps_coordinator *c)
+{
+    const struct ps_co_hook *h = c->hook;
+    if (!h->conf.call) return NULL;
+    return json_pack("{s:I s:I s:I s:I s:i s:s}", "told", (json_int_t)h->told, "waiting",
+                     (json_int_t)(ps_co_changes_waiting(c) + h->has), "given_up",
+                     (json_int_t)h->given_up, "dropped", (json_int_t)ps_co_changes_dropped(c),
+                     "failures", (int)h->failures, "says", h->says);
+}

@@ -1,0 +1,148 @@
+// States: see states.h.
+//
+// 1. A state follows from what the coordinator knows already. Nothing is stored, and nothing is
+//    decided by it: leases and the plan go by what plan.c says of a worker (`live`).
+// 2. A worker is suspect from half of its bound on (silence.c), and lost from the bound on. Workers
+//    speak about once a second, so a suspect one missed several words of its own.
+// 3. One that has drained, or is done, may be silent for good: it is not lost.
+// 4. The queue holds PS_CO_CHANGES_MAX changes in their order. Where nobody takes them fast enough
+//    the oldest go, and are counted: their numbers are missing in what the hook is told.
+//
+// Events: member.state (a worker's state changed), hook.dropped (the queue was full).
+#include "server/coordinator/watch/states.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/commit.h"
+#include "server/coordinator/silence.h"
+
+struct ps_co_states {
+    struct ps_co_change change[PS_CO_CHANGES_MAX]; // a ring
+    uint32_t first, count;
+    uint64_t number, dropped;
+    bool overflows; // since the queue was empty last
+};
+
+lh_err ps_co_states_make(struct ps_coordinator *c)
+{
+    c->states = calloc(1, sizeof *c->states);
+    return c->states ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void ps_co_states_free(struct ps_coordinator *c)
+{
+    free(c->states);
+    c->states = NULL;
+}
+
+// ---------------------------------------------------------------- the state of a worker
+
+const char *ps_co_state_name(enum ps_co_state state)
+{
+    static const char *const name[] = {
+        [PS_CO_NEW] = "new",   [PS_CO_LIVE] = "live",       [PS_CO_SUSPECT] = "suspect",
+        [PS_CO_LOST] = "lost", [PS_CO_DRAINED] = "drained", [PS_CO_DONE] = "done",
+    };
+    return name[state];
+}
+
+static int64_t silence_of(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return c->listener.ns - w->seen_ns;
+}
+
+enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    if (w->done) return PS_CO_DONE;
+    if (w->drained && ps_co_draining(c, w)) return PS_CO_DRAINED;
+    if (!w->live) return PS_CO_LOST;
+    bool suspect = silence_of(c, w) >= ps_co_worker_bound(c, w) / 2 && !ps_co_owes(c, w->id);
+    return suspect ? PS_CO_SUSPECT : PS_CO_LIVE;
+}
+
+// After a start nobody was heard yet, and everybody counts as live: who is gone is told once more.
+lh_err ps_co_load_states(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].state == PS_CO_NEW)
+            c->worker[i].state = ps_co_worker_state(c, &c->worker[i]);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the queue
+
+// The place of one change more, the last of the queue.
+static struct ps_co_change *add(struct ps_coordinator *c)
+{
+    struct ps_co_states *s = c->states;
+    if (s->count == PS_CO_CHANGES_MAX) {
+        s->first = (s->first + 1) % PS_CO_CHANGES_MAX;
+        s->count--;
+        s->dropped++;
+        if (!s->overflows)
+            lh_logf(c->conf.log, LH_WARN, "hook.dropped",
+                    "%d changes of members wait for coordinator.hook_command, which is slow or "
+                    "fails: the oldest are dropped from here on",
+                    PS_CO_CHANGES_MAX);
+        s->overflows = true;
+    }
+    return &s->change[(s->first + s->count++) % PS_CO_CHANGES_MAX];
+}
+
+bool ps_co_change_take(struct ps_coordinator *c, struct ps_co_change *out)
+{
+    struct ps_co_states *s = c->states;
+    s->overflows &= s->count > 0;
+    if (!s->count) return false;
+    *out = s->change[s->first];
+    s->first = (s->first + 1) % PS_CO_CHANGES_MAX;
+    s->count--;
+    return true;
+}
+
+uint32_t ps_co_changes_waiting(const struct ps_coordinator *c)
+{
+    return c->states->count;
+}
+
+uint64_t ps_co_changes_dropped(const struct ps_coordinator *c)
+{
+    return c->states->dropped;
+}
+
+// ---------------------------------------------------------------- the look
+
+static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps_co_state from)
+{
+    int64_t silent = silence_of(c, w), bound = ps_co_worker_bound(c, w);
+    char text[80];
+    ps_co_say(c, LH_INFO, "member.state", "%s of %s: %s -> %s, silent for %.1f s, %s", w->name,
+              w->region, ps_co_state_name(from), ps_co_state_name(w->state),
+              (double)silent / LH_SECOND, ps_co_bound_text(text, bound, &w->trip));
+    c->states->number++;
+    if (!c->conf.hook.call) return;
+    struct ps_co_change *to = add(c);
+    *to = (struct ps_co_change){.number = c->states->number,
+                                .from = from,
+                                .to = w->state,
+                                .at_s = c->conf.env->ops->wall_s(c->conf.env),
+                                .silent_ns = silent,
+                                .bound_ns = bound};
+    memcpy(to->name, w->name, sizeof to->name);
+    memcpy(to->region, w->region, sizeof to->region);
+}
+
+void ps_co_states_look(struct ps_coordinator *c)
+{
+    bool over = c->plan.phase == LH_PHASE_END; // who is silent ends, as he is to
+    (void)ps_co_now(c);
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        enum ps_co_state from = w->state, to = ps_co_worker_state(c, w);
+        bool silent = to == PS_CO_SUSPECT || to == PS_CO_LOST;
+        if (to == from || (silent && (over || from == PS_CO_NEW))) continue;
+        w->state = to;
+        note(c, w, from);
+    }
+}

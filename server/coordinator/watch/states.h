@@ -1,0 +1,33 @@
+// States: the state of each worker, and the changes of it that a hook is to be told.
+#ifndef PS_CO_STATES_H
+#define PS_CO_STATES_H
+
+#include "server/coordinator/core.h"
+
+enum { PS_CO_CHANGES_MAX = 256 }; // changes that wait for a hook; one more drops the oldest
+
+struct ps_co_change {
+    uint64_t number; // counts all changes since the coordinator started, from 1 on
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the worker's
+    enum ps_co_state from, to;
+    int64_t at_s; // wall time
+    int64_t silent_ns, bound_ns;
+};
+
+LH_MUST lh_err ps_co_states_make(struct ps_coordinator *c);
+void ps_co_states_free(struct ps_coordinator *c);
+// After the members and what they are judged by: whom the store knows is in his state already.
+LH_MUST lh_err ps_co_load_states(struct ps_coordinator *c);
+
+const char *ps_co_state_name(enum ps_co_state state);
+enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Notes whose state is another one than at the last look: an event of the log, and a change for the
+// hook, if there is one.
+void ps_co_states_look(struct ps_coordinator *c);
+
+// ---- the queue for the hook
+bool ps_co_change_take(struct ps_coordinator *c, struct ps_co_change *out); // false: none waits
+uint32_t ps_co_changes_waiting(const struct ps_coordinator *c);
+uint64_t ps_co_changes_dropped(const struct ps_coordinator *c); // since the coordinator started
+
+#endif
