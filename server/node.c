@@ -158,7 +158,7 @@ static void tell_end(const struct ps_command_end *is, const char *timeout,
         [PS_COMMAND_STOPPED] = "is ended with the coordinator: signal",
         [PS_COMMAND_NO_START] = "does not start: errno",
     };
-    char bound[64] = "";
+    char bound[48] = "";
     if (is->fate == PS_COMMAND_TOO_LATE) snprintf(bound, sizeof bound, " (%s): signal", timeout);
     end->ok = is->fate == PS_COMMAND_EXITED && is->number == 0;
     snprintf(end->says, sizeof end->says, "the command %s%s %d after %.1f s%s%s", fate[is->fate],

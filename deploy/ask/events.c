@@ -15,6 +15,7 @@ enum { EVENTS_MAX = 1 << 20, WHO_BYTES = 160 };
 const struct dp_event_kind dp_event_kinds[] = {
     {"join", "a worker joined, or came back; a rank of one"},
     {"lost", "a worker was silent for too long; a rank of one died"},
+    {"member", "workers that became live, suspect, lost or drained, and the hook that is told"},
     {"kill", "a process began again without a last word"},
     {"incarnation", "a worker's state began anew"},
     {"run", "phases of the run, shards ready and ended"},
@@ -44,6 +45,8 @@ static const struct {
     {"worker.back", "join"},
     {"worker.differs", "join"},
     {"worker.lost", "lost"},
+    {"member.state", "member"},
+    {"hook.*", "member"},
     {"rank.joined", "join"},
     {"rank.lost", "lost"},
     {"worker.drained", "drain"},

@@ -163,9 +163,12 @@ json_t *dp_get_regions(const json_t *status)
     return rows;
 }
 
+// An older coordinator does not tell the state: then none is suspect.
 static const char *state_of(const json_t *worker)
 {
-    if (!json_is_true(json_object_get(worker, "live"))) return "given up";
+    const char *told = json_string_value(json_object_get(worker, "state"));
+    if (told) return told;
+    if (!json_is_true(json_object_get(worker, "live"))) return "lost";
     if (json_is_true(json_object_get(worker, "done"))) return "done";
     bool drained = json_is_true(json_object_get(worker, "draining")) &&
                    json_is_true(json_object_get(worker, "drained"));

@@ -30,11 +30,11 @@ struct ps_co_scale_wish {       // what the supplier of machines is told
     uint32_t wanted, present;   // workers
 };
 enum { PS_CO_NOTICE_BYTES = 2048 };
-struct ps_co_notice {                                 // what a hook is told of a member
-    char name[LH_NAME_BYTES], region[LH_NAME_BYTES];  // the member's
-    const char *from, *to;                            // its states; borrowed for ever
-    char body[PS_CO_NOTICE_BYTES];                    // JSON (watch/notice.h), ends with 0
-    size_t bytes;                                     // of `body`, without the 0
+struct ps_co_notice {                                // a change of a member's state
+    char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // the member's
+    const char *from, *to;                           // names of its states, which stay
+    char body[PS_CO_NOTICE_BYTES];                   // JSON (watch/notice.h), ends with 0
+    size_t bytes;                                    // the length of `body` without the 0
 };
 struct ps_co_call_end { // what became of a call of an operator's command
     bool ok;

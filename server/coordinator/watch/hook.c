@@ -19,13 +19,13 @@ static const int64_t RETRY = LH_SECOND; // after the first failure; doubles with
 
 struct ps_co_hook {
     struct ps_co_hook_conf conf;
-    uint64_t life; // of this start, so that numbers of two starts differ
+    uint64_t life; // this start's own number, so that ids of two starts differ
     bool has;      // `notice` is to be told still
     bool busy;     // a call is under way: `notice` and `end` are the lane's alone
     struct ps_co_notice notice;
     struct ps_co_call_end end;
-    uint32_t failures; // of `notice`
-    int64_t next_ns;   // it is not told earlier
+    uint32_t failures; // calls for `notice` that failed
+    int64_t next_ns;   // `notice` is not told earlier
     uint64_t told, given_up;
     char says[sizeof((struct ps_co_call_end *)0)->says];
     atomic_bool stop; // the call is to end early

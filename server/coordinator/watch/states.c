@@ -135,7 +135,7 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
 
 void ps_co_states_look(struct ps_coordinator *c)
 {
-    bool over = c->plan.phase == LH_PHASE_END; // who is silent ends, as he is to
+    bool over = c->plan.phase == LH_PHASE_END; // workers end now, as they are to
     (void)ps_co_now(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];

@@ -23,6 +23,7 @@ struct world {
     struct lh_env *env;
     atomic_bool stop;
     char script[64];
+    struct lh_span input; // what the commands read
 };
 
 static int set_up(void **state)
@@ -56,7 +57,7 @@ static struct ps_command_end run(struct world *w, const char *script, char *cons
     assert_int_equal(fclose(f), 0);
     snprintf(line, sizeof line, "sh %s one two", w->script);
     assert_int_equal(ps_command_parse(line, &c), LH_OK);
-    ps_command_run(&c, w->env, extra, timeout_ns, &w->stop, &end);
+    ps_command_run(&c, w->env, extra, w->input, timeout_ns, &w->stop, &end);
     return end;
 }
 
@@ -72,6 +73,27 @@ static void it_gets_words_and_environment(void **state)
     assert_int_equal(end.fate, PS_COMMAND_EXITED);
     assert_int_equal(end.number, 3);
     assert_memory_equal(end.says, "one,two,2,64,/nowhere to stderr", 31);
+}
+
+static void it_reads_its_input_to_the_end(void **state)
+{
+    struct world *w = *state;
+    char long_one[PS_COMMAND_INPUT_MAX];
+    memset(long_one, 'x', sizeof long_one);
+    w->input = lh_span("{\"to\":1}", 8);
+    struct ps_command_end end = run(w, "tr -d '\"'; echo; echo end", nothing, LONG);
+    assert_memory_equal(end.says, "{to:1} end", 10);
+    w->input = lh_span(long_one, sizeof long_one);
+    end = run(w, "wc -c", nothing, LONG);
+    assert_int_equal(strtol(end.says, NULL, 10), PS_COMMAND_INPUT_MAX);
+    end = run(w, "exec <&-; echo end; exit 2", nothing, LONG); // it need not read
+    assert_int_equal(end.fate, PS_COMMAND_EXITED);
+    assert_int_equal(end.number, 2);
+    assert_memory_equal(end.says, "end", 3);
+    w->input = lh_span(NULL, 0);
+    end = run(w, "wc -c", nothing, LONG);
+    assert_int_equal(strtol(end.says, NULL, 10), 0);
+    assert_int_equal(end.number, 0);
 }
 
 static void it_inherits_no_descriptor(void **state)
@@ -160,7 +182,7 @@ static void what_is_not_there_does_not_start(void **state)
     struct ps_command c;
     struct ps_command_end end;
     assert_int_equal(ps_command_parse("/nowhere/at/all", &c), LH_OK);
-    ps_command_run(&c, w->env, nothing, LONG, &w->stop, &end);
+    ps_command_run(&c, w->env, nothing, lh_span("x", 1), LONG, &w->stop, &end);
     assert_int_equal(end.fate, PS_COMMAND_NO_START);
     assert_int_equal(end.number, ENOENT);
 }
@@ -195,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_gets_words_and_environment),
+        cmocka_unit_test(it_reads_its_input_to_the_end),
         cmocka_unit_test(it_inherits_no_descriptor),
         cmocka_unit_test(its_output_is_cut_and_made_one_line),
         cmocka_unit_test(what_takes_too_long_is_ended),

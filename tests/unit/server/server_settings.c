@@ -116,6 +116,8 @@ static void refused_together(void **state)
         {coordinator, "coordinator.scale=25:00=3", "coordinator.scale: \"25:00=3\" is not valid"},
         {coordinator, "coordinator.scale_command=a | b", "coordinator.scale_command: | means"},
         {coordinator, "coordinator.scale_command=a", "scale_command needs coordinator.scale"},
+        {coordinator, "coordinator.hook_command=a > b", "coordinator.hook_command: > means"},
+        {coordinator, "coordinator.hook_secret=a", "hook_secret needs coordinator.hook_command"},
         {level, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
         {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},

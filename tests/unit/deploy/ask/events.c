@@ -103,6 +103,8 @@ static void events_have_kinds(void **state)
         {"rank.joined", "join"},
         {"rank.lost", "lost"},
         {"scale.called", "scale"},
+        {"member.state", "member"},
+        {"hook.given_up", "member"},
         {"cadence.changed", "cadence"},
         {"worker.differs", "join"},
         {"tensor.norms", "norms"},

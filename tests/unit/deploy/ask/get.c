@@ -166,26 +166,30 @@ static void regions_are_sums(void **state)
 static const char MEMBERS[] =
     "{\"role\":\"coordinator\",\"servers\":[{\"name\":\"s0\",\"region\":\"eu\",\"role\":\"server\","
     "\"state\":\"live\",\"shards\":[0],\"silent_s\":0.2,\"bound_s\":1.5,\"trip_ms\":12.0},"
-    "{\"name\":\"s1\",\"region\":\"us\",\"role\":\"standby\",\"state\":\"silent\",\"shards\":[0],"
+    "{\"name\":\"s1\",\"region\":\"us\",\"role\":\"standby\",\"state\":\"suspect\",\"shards\":[0],"
     "\"silent_s\":11.0,\"bound_s\":10.0}],\"workers\":["
     "{\"name\":\"a\",\"region\":\"eu\",\"live\":true,\"drained\":true,\"draining\":false,"
     "\"silent_s\":15.1,\"bound_s\":24.6,\"trip_ms\":1200.0,\"spread_ms\":50.0},"
     "{\"name\":\"b\",\"region\":\"eu\",\"live\":false,\"silent_s\":15.1,\"bound_s\":15.0},"
     "{\"name\":\"c\",\"region\":\"us\",\"live\":true,\"drained\":true,\"draining\":true},"
-    "{\"name\":\"d\",\"region\":\"us\",\"live\":true,\"done\":true}]}";
+    "{\"name\":\"d\",\"region\":\"us\",\"live\":true,\"done\":true},"
+    "{\"name\":\"e\",\"region\":\"us\",\"live\":true,\"state\":\"suspect\"},"
+    "{\"name\":\"f\",\"region\":\"us\",\"live\":false,\"state\":\"drained\"}]}";
 
 static const char *word(const json_t *rows, size_t row, const char *key)
 {
     return json_string_value(json_object_get(json_array_get(rows, row), key));
 }
 
-// An older coordinator has no servers in its status, and no bounds: those fields stay away.
+// An older coordinator has no servers in its status, no bounds and no states of workers: fields
+// stay away, and states follow from the rest.
 static void members_are_servers_and_workers(void **state)
 {
     (void)state;
     static const char *const expected[][3] = {
-        {"s0", "server", "live"},    {"s1", "standby", "silent"}, {"a", "worker", "live"},
-        {"b", "worker", "given up"}, {"c", "worker", "drained"},  {"d", "worker", "done"}};
+        {"s0", "server", "live"}, {"s1", "standby", "suspect"}, {"a", "worker", "live"},
+        {"b", "worker", "lost"},  {"c", "worker", "drained"},   {"d", "worker", "done"},
+        {"e", "worker", "suspect"}, {"f", "worker", "drained"}};
     json_t *all;
     assert_int_equal(dp_admin_parse(MEMBERS, &all), LH_OK);
     json_t *rows = dp_get_members(all);

@@ -1,0 +1,439 @@
+// States of workers and the hook that is told each change of them (server/coordinator/watch). A
+// worker is given up after 15 s, and suspect after half of that.
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/drain.h"
+#include "server/coordinator/watch/hook.h"
+#include "server/coordinator/watch/states.h"
+#include "tests/cores/words.h"
+
+enum { BOUND_S = 15, KEPT = 64 };
+
+struct ear { // the operator's command: the test stands for it
+    struct rig *r;
+    struct ps_co_notice notice[KEPT]; // the first calls
+    int64_t at_ms[KEPT];
+    uint32_t calls;
+    bool fails;
+    int64_t lasts_ns;
+    struct lh_log *log;
+};
+
+static int64_t hear(void *arg, const struct ps_co_notice *notice, const atomic_bool *stop,
+                    struct ps_co_call_end *end)
+{
+    struct ear *e = arg;
+    assert_false(atomic_load(stop));
+    if (e->calls < KEPT) {
+        e->notice[e->calls] = *notice;
+        e->at_ms[e->calls] = lh_now(e->r->c.env) / LH_MS;
+    }
+    e->calls++;
+    end->ok = !e->fails;
+    snprintf(end->says, sizeof end->says, "by hand");
+    return e->lasts_ns;
+}
+
+// The coordinator that runs calls it from here on.
+static void attach(struct ear *e)
+{
+    struct ps_coordinator *c = e->r->coordinator;
+    c->conf.worker_timeout_ns = (int64_t)BOUND_S * LH_SECOND;
+    c->conf.hook = (struct ps_co_hook_conf){hear, e, "a-run"};
+    ps_co_hook_free(c);
+    assert_int_equal(ps_co_hook_make(c), LH_OK);
+}
+
+// A run of both workers.
+static struct ear *begin(void)
+{
+    struct ear *e = test_calloc(1, sizeof *e);
+    e->r = begun_run(100, 0);
+    attach(e);
+    return e;
+}
+
+static void keep_log(struct ear *e)
+{
+    rig_boot_standby(e->r);
+    e->r->coordinator->conf.log = e->log = rig_log_lines(e->r);
+}
+
+static void end(struct ear *e)
+{
+    if (e->log) {
+        e->r->coordinator->conf.log = NULL;
+        lh_log_close(e->log);
+    }
+    rig_free(e->r);
+    test_free(e);
+}
+
+// Worker w is heard.
+static void speak(struct ear *e, uint32_t w, bool drained)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&e->r->w[w].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.drained = drained;
+    assert_int_equal(rig_ask(e->r, e->r->to_c[w], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+}
+
+// Lets so many seconds pass, in which the workers of these bits are heard of.
+static void live(struct ear *e, int64_t seconds, unsigned workers)
+{
+    for (int64_t i = 0; i < seconds; i++) {
+        for (uint32_t w = 0; w < RIG_WORKERS; w++)
+            if (workers >> w & 1) speak(e, w, false);
+        rig_run(e->r, LH_SECOND);
+    }
+}
+
+static void drain(struct ear *e, uint32_t w, bool undo)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    m.worker = e->r->w[w].self.name;
+    m.undo = undo;
+    assert_int_equal(ps_co_drain(e->r->coordinator, &m.base, &named), LH_OK);
+    rig_settle(e->r);
+}
+
+// The call of this number, from 0 on, tells that of worker w.
+static void assert_told(const struct ear *e, uint32_t call, uint32_t w, const char *from,
+                        const char *to)
+{
+    assert_true(call < e->calls && call < KEPT);
+    const struct ps_co_notice *n = &e->notice[call];
+    assert_string_equal(n->name, e->r->w[w].self.name);
+    assert_string_equal(n->region, e->r->w[w].self.region);
+    assert_string_equal(n->from, from);
+    assert_string_equal(n->to, to);
+}
+
+static json_t *body_of(const struct ps_co_notice *n)
+{
+    json_t *body = json_loads(n->body, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(body);
+    assert_int_equal(strlen(n->body), n->bytes);
+    return body;
+}
+
+static const char *text_of(const json_t *body, const char *key)
+{
+    const char *text = json_string_value(json_object_get(body, key));
+    assert_non_null(text);
+    return text;
+}
+
+static int64_t number_of(const struct ps_co_notice *n, const char *key)
+{
+    json_t *body = body_of(n);
+    assert_true(json_is_integer(json_object_get(body, key)));
+    int64_t number = json_integer_value(json_object_get(body, key));
+    json_decref(body);
+    return number;
+}
+
+// ---------------------------------------------------------------- the states
+
+static void a_silent_worker_is_suspect_and_live_again(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 60, 3);
+    assert_int_equal(e->calls, 0);
+    live(e, BOUND_S / 2 - 1, 1);
+    assert_int_equal(e->calls, 0);
+    live(e, 4, 1);
+    assert_int_equal(e->calls, 1);
+    assert_told(e, 0, 1, "live", "suspect");
+    assert_true(e->r->coordinator->worker[1].live); // it keeps its units
+    live(e, 2, 3);
+    assert_int_equal(e->calls, 2);
+    assert_told(e, 1, 1, "suspect", "live");
+    end(e);
+}
+
+static void then_it_is_lost_and_may_come_back(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 10, 3);
+    int64_t silent_from = lh_now(e->r->c.env) / LH_MS;
+    live(e, 2 * BOUND_S, 1);
+    assert_int_equal(e->calls, 2);
+    assert_told(e, 0, 1, "live", "suspect");
+    assert_told(e, 1, 1, "suspect", "lost");
+    assert_in_range(e->at_ms[0] - silent_from, 6000, 9000);
+    assert_in_range(e->at_ms[1] - silent_from, 13000, 17000);
+    live(e, 2, 3);
+    assert_int_equal(e->calls, 3);
+    assert_told(e, 2, 1, "lost", "live");
+    end(e);
+}
+
+static void one_that_drained_is_not_lost_however_silent(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 5, 3);
+    drain(e, 1, false);
+    live(e, 5, 3); // it has something to push still
+    assert_int_equal(e->calls, 0);
+    speak(e, 1, true);
+    live(e, 2, 1);
+    assert_int_equal(e->calls, 1);
+    assert_told(e, 0, 1, "live", "drained");
+    live(e, 3 * BOUND_S, 1); // an operator has stopped it
+    assert_int_equal(e->calls, 1);
+    speak(e, 1, true);
+    drain(e, 1, true);
+    live(e, 2, 3);
+    assert_int_equal(e->calls, 2);
+    assert_told(e, 1, 1, "drained", "live");
+    end(e);
+}
+
+static void the_end_of_the_run_loses_nobody(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 5, 3);
+    e->r->coordinator->worker[0].done = true;
+    e->r->coordinator->plan.phase = LH_PHASE_END;
+    rig_run(e->r, 3 * BOUND_S * LH_SECOND);
+    assert_int_equal(e->calls, 1);
+    assert_told(e, 0, 0, "live", "done");
+    end(e);
+}
+
+static void who_joins_is_new(void **state)
+{
+    (void)state;
+    struct ear e = {.r = rig_new(1)};
+    rig_start_coordinator(e.r);
+    attach(&e);
+    assert_int_equal(rig_join(e.r, 0, 11, 1).granted, 1);
+    rig_run(e.r, LH_SECOND);
+    assert_int_equal(e.calls, 1);
+    assert_told(&e, 0, 0, "new", "live");
+    rig_free(e.r);
+}
+
+// Nobody is new whom the store knows, and who is gone is told once more.
+static void a_restarted_coordinator_takes_all_for_live(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 2 * BOUND_S, 1);
+    assert_int_equal(e->calls, 2);
+    rig_kill_coordinator(e->r);
+    rig_start_coordinator(e->r);
+    attach(e);
+    rig_run(e->r, LH_SECOND);
+    assert_int_equal(e->calls, 2);
+    rig_run(e->r, 6 * BOUND_S * LH_SECOND); // nobody is heard
+    assert_int_equal(e->calls, 6);
+    for (uint32_t i = 2; i < 6; i++)
+        assert_string_equal(e->notice[i].from, i < 4 ? "live" : "suspect");
+    end(e);
+}
+
+// ---------------------------------------------------------------- what is told
+
+static void a_notice_says_who_and_how_silent(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 2 * BOUND_S, 1);
+    assert_int_equal(e->calls, 2);
+    json_t *body = body_of(&e->notice[1]);
+    assert_string_equal(text_of(body, "run"), "a-run");
+    assert_string_equal(text_of(body, "event"), "member.state");
+    assert_string_equal(text_of(body, "role"), "worker");
+    assert_string_equal(text_of(body, "name"), e->r->w[1].self.name);
+    assert_string_equal(text_of(body, "region"), e->r->w[1].self.region);
+    assert_string_equal(text_of(body, "from"), "suspect");
+    assert_string_equal(text_of(body, "to"), "lost");
+    assert_true(json_number_value(json_object_get(body, "bound_s")) == BOUND_S);
+    double silent_s = json_number_value(json_object_get(body, "silent_s"));
+    assert_true(silent_s >= BOUND_S && silent_s < BOUND_S + 2);
+    assert_true(json_integer_value(json_object_get(body, "at")) > 1700000000);
+    json_decref(body);
+    assert_int_equal(number_of(&e->notice[1], "number"), number_of(&e->notice[0], "number") + 1);
+    assert_int_equal(number_of(&e->notice[1], "dropped"), 0);
+    end(e);
+}
+
+static void the_log_has_each_change_without_a_hook_too(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    keep_log(e);
+    e->r->coordinator->conf.hook.call = NULL;
+    ps_co_hook_free(e->r->coordinator);
+    assert_int_equal(ps_co_hook_make(e->r->coordinator), LH_OK);
+    live(e, 2 * BOUND_S, 1);
+    assert_int_equal(e->calls, 0);
+    assert_int_equal(rig_said(e->r, "member.state"), 2);
+    assert_int_equal(rig_said(e->r, "live -> suspect"), 1);
+    assert_int_equal(rig_said(e->r, "suspect -> lost"), 1);
+    assert_int_equal(ps_co_changes_waiting(e->r->coordinator), 0);
+    assert_null(ps_co_hook_status(e->r->coordinator));
+    end(e);
+}
+
+// ---------------------------------------------------------------- failures
+
+static void a_failure_is_told_anew_and_then_given_up(void **state)
+{
+    (void)state;
+    static const int64_t pause_ms[PS_CO_HOOK_TRIES - 1] = {1000, 2000, 4000, 8000};
+    struct ear *e = begin();
+    keep_log(e);
+    live(e, 5, 3);
+    e->fails = true;
+    drain(e, 1, false);
+    speak(e, 1, true);
+    live(e, 30, 1);
+    assert_int_equal(e->calls, PS_CO_HOOK_TRIES);
+    for (uint32_t i = 0; i < PS_CO_HOOK_TRIES; i++) {
+        assert_told(e, i, 1, "live", "drained");
+        assert_string_equal(e->notice[i].body, e->notice[0].body); // so it is known by its id
+        if (!i) continue;
+        int64_t pause = e->at_ms[i] - e->at_ms[i - 1];
+        assert_in_range(pause, pause_ms[i - 1], pause_ms[i - 1] + 500);
+    }
+    assert_int_equal(rig_said(e->r, "hook.failed"), PS_CO_HOOK_TRIES - 1);
+    assert_int_equal(rig_said(e->r, "hook.given_up"), 1);
+    e->fails = false;
+    live(e, 10, 0); // not long enough to be lost
+    assert_int_equal(e->calls, PS_CO_HOOK_TRIES + 1);
+    assert_told(e, PS_CO_HOOK_TRIES, 0, "live", "suspect");
+    assert_int_equal(rig_said(e->r, "hook.told"), 1);
+    end(e);
+}
+
+// One call is under way at a time, and meanwhile all goes on.
+static void a_hook_that_hangs_holds_nobody_up(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 5, 3);
+    e->fails = true;
+    e->lasts_ns = 100 * LH_SECOND; // then its time is over
+    live(e, 60, 1);                // whose requests are answered
+    assert_int_equal(e->calls, 1);
+    assert_false(e->r->coordinator->worker[1].live);
+    assert_int_equal(ps_co_changes_waiting(e->r->coordinator), 1); // the loss
+    e->lasts_ns = 0;
+    e->fails = false;
+    live(e, 60, 1);
+    assert_int_equal(e->calls, 3); // the first one anew
+    assert_string_equal(e->notice[1].body, e->notice[0].body);
+    assert_told(e, 2, 1, "suspect", "lost");
+    end(e);
+}
+
+// So many changes at once.
+static void make_changes(struct ear *e, uint32_t count)
+{
+    struct ps_co_worker *w = &e->r->coordinator->worker[0];
+    for (uint32_t i = 0; i < count; i++) {
+        w->drained = true;
+        w->asked = !w->asked;
+        ps_co_states_look(e->r->coordinator);
+    }
+}
+
+static void the_queue_is_bounded_and_the_oldest_go(void **state)
+{
+    (void)state;
+    enum { MORE = 44, ALL = 2 + PS_CO_CHANGES_MAX + MORE };
+    struct ear *e = begin();
+    struct ps_coordinator *c = e->r->coordinator;
+    keep_log(e);
+    live(e, 5, 3);
+    e->lasts_ns = 100 * LH_SECOND;
+    make_changes(e, 2);
+    rig_run(e->r, LH_SECOND);
+    assert_int_equal(e->calls, 1);
+    assert_int_equal(ps_co_changes_waiting(c), 1);
+    make_changes(e, PS_CO_CHANGES_MAX - 1);
+    assert_int_equal(ps_co_changes_waiting(c), PS_CO_CHANGES_MAX);
+    assert_int_equal(ps_co_changes_dropped(c), 0);
+    assert_int_equal(rig_said(e->r, "hook.dropped"), 0);
+    make_changes(e, MORE + 1);
+    assert_int_equal(ps_co_changes_waiting(c), PS_CO_CHANGES_MAX);
+    assert_int_equal(ps_co_changes_dropped(c), MORE + 1);
+    assert_int_equal(rig_said(e->r, "hook.dropped"), 1);
+    e->lasts_ns = 0;
+    live(e, 110, 3);
+    assert_int_equal(ps_co_changes_waiting(c), 0);
+    assert_int_equal(e->calls, ALL - MORE - 1);
+    int64_t first = number_of(&e->notice[0], "number");
+    assert_int_equal(number_of(&e->notice[1], "number"), first + 1 + MORE + 1);
+    assert_int_equal(number_of(&e->notice[1], "dropped"), MORE + 1);
+    for (uint32_t i = 2; i < KEPT; i++)
+        assert_int_equal(number_of(&e->notice[i], "number"), first + MORE + 1 + i);
+    end(e);
+}
+
+static void a_coordinator_ends_while_a_call_is_under_way(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    e->lasts_ns = 100 * LH_SECOND;
+    live(e, BOUND_S, 1);
+    assert_int_equal(e->calls, 1);
+    ps_coordinator_close(e->r->coordinator); // as a process that ends: the lane comes to rest
+    rig_run(e->r, 200 * LH_SECOND);
+    assert_int_equal(e->calls, 1);
+    end(e);
+}
+
+static void operators_see_it(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 2 * BOUND_S, 1);
+    json_t *row = ps_co_hook_status(e->r->coordinator);
+    static const struct {
+        const char *key;
+        int is;
+    } has[] = {{"told", 2}, {"waiting", 0}, {"given_up", 0}, {"dropped", 0}, {"failures", 0}};
+    for (size_t i = 0; i < LH_COUNT(has); i++) {
+        assert_true(json_is_integer(json_object_get(row, has[i].key)));
+        assert_int_equal(json_integer_value(json_object_get(row, has[i].key)), has[i].is);
+    }
+    assert_string_equal(json_string_value(json_object_get(row, "says")), "by hand");
+    json_decref(row);
+    end(e);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_silent_worker_is_suspect_and_live_again),
+        cmocka_unit_test(then_it_is_lost_and_may_come_back),
+        cmocka_unit_test(one_that_drained_is_not_lost_however_silent),
+        cmocka_unit_test(the_end_of_the_run_loses_nobody),
+        cmocka_unit_test(who_joins_is_new),
+        cmocka_unit_test(a_restarted_coordinator_takes_all_for_live),
+        cmocka_unit_test(a_notice_says_who_and_how_silent),
+        cmocka_unit_test(the_log_has_each_change_without_a_hook_too),
+        cmocka_unit_test(a_failure_is_told_anew_and_then_given_up),
+        cmocka_unit_test(a_hook_that_hangs_holds_nobody_up),
+        cmocka_unit_test(the_queue_is_bounded_and_the_oldest_go),
+        cmocka_unit_test(a_coordinator_ends_while_a_call_is_under_way),
+        cmocka_unit_test(operators_see_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
