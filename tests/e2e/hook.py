@@ -90,7 +90,7 @@ def dies(world, worker):
     before = told(world)[-2]
     check((before["from"], before["to"]) == ("live", "suspect"), f"{before}")
     loss = told(world)[-1]
-    check(loss["silent_s"] >= loss["bound_s"] == 6, f"{loss}")
+    check(loss["silent_s"] >= loss["bound_s"] >= 6, f"{loss}")
     worker.start()
     until("it is back", lambda: last(world) == "live")
     until("it trains", trained_on([worker], {}, 3))
@@ -122,7 +122,7 @@ def drains(world, coordinator, worker):
 
     def over():
         row = row_of(world, coordinator)
-        return row["silent_s"] > row["bound_s"] and row
+        return row["silent_s"] > row["bound_s"] + 1 and row
     row = until("it was silent for its bound", over)
     check(row["state"] == "drained", f"{row}")
     check(last(world) == "drained", f"{told(world)[-1]}")
