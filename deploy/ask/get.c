@@ -166,7 +166,7 @@ json_t *dp_get_regions(const json_t *status)
 // An older coordinator does not tell the state: then none is suspect.
 static const char *state_of(const json_t *worker)
 {
-    const char *told = json_string_value(json_object_get(worker, "state"));
+    const char *told = json_string_value(json_object_get(worker, "member_state"));
     if (told) return told;
     if (!json_is_true(json_object_get(worker, "live"))) return "lost";
     if (json_is_true(json_object_get(worker, "done"))) return "done";

@@ -194,7 +194,9 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
                   "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
-    json_object_set_new(row, "state", json_string(ps_co_state_name(ps_co_worker_state(c, w))));
+    // Not "state": the worker's own status has that, and tools show both beside each other.
+    json_object_set_new(row, "member_state",
+                        json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_measured(w, row);
     ps_co_tell_away(c, w, row);

@@ -70,6 +70,7 @@ CORES = {
     "server/coordinator/drain.c": ("drain",), "server/coordinator/member.c": ("lease", "join"),
     "server/coordinator/grant.c": ("ahead", "ride_out", "lease"), "worker/member.c": ("ahead",),
     "worker/units/units.c": ("ahead",), "worker/push/history.c": ("older", "histories"),
+    "server/coordinator/watch/states.c": ("hook",), "server/coordinator/watch/hook.c": ("hook",),
     "server/coordinator/plan.c": ("lease",), "server/state/digest.c": ("digest",),
     "server/coordinator/owners/epochs.c": ("epochs",),
     "server/coordinator/servers.c": ("epochs", "owner"),

@@ -173,8 +173,8 @@ static const char MEMBERS[] =
     "{\"name\":\"b\",\"region\":\"eu\",\"live\":false,\"silent_s\":15.1,\"bound_s\":15.0},"
     "{\"name\":\"c\",\"region\":\"us\",\"live\":true,\"drained\":true,\"draining\":true},"
     "{\"name\":\"d\",\"region\":\"us\",\"live\":true,\"done\":true},"
-    "{\"name\":\"e\",\"region\":\"us\",\"live\":true,\"state\":\"suspect\"},"
-    "{\"name\":\"f\",\"region\":\"us\",\"live\":false,\"state\":\"drained\"}]}";
+    "{\"name\":\"e\",\"region\":\"us\",\"live\":true,\"member_state\":\"suspect\"},"
+    "{\"name\":\"f\",\"region\":\"us\",\"live\":false,\"member_state\":\"drained\"}]}";
 
 static const char *word(const json_t *rows, size_t row, const char *key)
 {
