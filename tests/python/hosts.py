@@ -9,6 +9,7 @@ records anew, in whole numbers. The same for a model of bf16 whose optimizer has
 could not hold these numbers.
 """
 import array
+import math
 import os
 import subprocess
 import sys
@@ -159,9 +160,9 @@ class Judged(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def worker(self, near=NEAR):
+    def worker(self, near=NEAR, *values):
         process = subprocess.Popen(  # pylint: disable=consider-using-with
-            [WORKER, self.folder, self.socket, "2", str(near)])
+            [WORKER, self.folder, self.socket, "2", str(near), *values])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
@@ -201,6 +202,16 @@ class Judged(unittest.TestCase):
         found = of_ranks(NEAR, loop, self.socket, False, NEAR)
         self.judged(worker, found, NEAR * TOKENS * STEPS)
         self.same(found)
+
+    def test_rows_of_the_other_host_are_cut_where_nothing_is_renewed(self):
+        """No record comes between two cuts, nor before the last one."""
+        count = sum(math.prod(shape) for shape in SHAPES.values())
+        worker = self.worker(NEAR, str(count))
+        found = of_ranks(RANKS, loop, self.socket, True, NEAR)
+        self.assertEqual(worker.wait(60), 0)
+        wanted = [sum(1 + (i + step) % 4 for step in range(1, STEPS + 1)) for i in range(count)]
+        for one in found:
+            self.assertEqual(one["whole"], wanted)
 
     def test_units_are_shared_by_both_hosts(self):
         tokens = 512  # EX_UNIT_TOKENS
