@@ -104,8 +104,7 @@ static int spawn(const struct ps_command *c, char *const *environment, int in, i
     if (!err) err = posix_spawnattr_setpgroup(&how, 0);
     if (!err) err = posix_spawnattr_setsigmask(&how, &none);
     if (!err) err = posix_spawnattr_setsigdefault(&how, &all);
-    if (!err && in < 0)
-        err = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    if (!err && in < 0) err = posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     if (!err && in >= 0) err = posix_spawn_file_actions_adddup2(&files, in, 0);
     if (!err) err = posix_spawn_file_actions_adddup2(&files, out, 1);
     if (!err) err = posix_spawn_file_actions_adddup2(&files, out, 2);

@@ -29,7 +29,7 @@ struct ps_node {
     struct ps_terms terms;
     struct ps_command scale_command, hook_command;
     struct lh_hmac_key hook_secret; // signs what the hook gets; 0 bytes: it is not signed
-    struct lh_signer *signer; // signs checkpoints; NULL: they are not signed
+    struct lh_signer *signer;       // signs checkpoints; NULL: they are not signed
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_BYTES];

@@ -33,8 +33,7 @@ void lh_hmac_wipe(struct lh_hmac_key *key)
     sodium_memzero(key, sizeof *key);
 }
 
-void lh_hmac_hex(const struct lh_hmac_key *key, struct lh_span message,
-                 char out[LH_HMAC_HEX_BYTES])
+void lh_hmac_hex(const struct lh_hmac_key *key, struct lh_span message, char out[LH_HMAC_HEX_BYTES])
 {
     crypto_auth_hmacsha256_state state;
     uint8_t code[crypto_auth_hmacsha256_BYTES];

@@ -113,8 +113,8 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool stored;                // the store has its row
     bool joined, drained, done;
     enum ps_co_state state; // watch/states.c: at the last look
-    bool live;       // plan.c
-    bool asked;      // drain.c: an operator wants this worker drained
+    bool live;              // plan.c
+    bool asked;             // drain.c: an operator wants this worker drained
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
     double tokens_per_s;

@@ -113,8 +113,8 @@ static void take(struct ps_coordinator *c)
     struct ps_co_hook *h = c->hook;
     struct ps_co_change change;
     if (!ps_co_change_take(c, &change)) return;
-    lh_err err = ps_co_notice_make(&change, h->conf.run, h->life, ps_co_changes_dropped(c),
-                                   &h->notice);
+    lh_err err =
+        ps_co_notice_make(&change, h->conf.run, h->life, ps_co_changes_dropped(c), &h->notice);
     h->failures = 0;
     h->next_ns = 0;
     h->has = !err;

@@ -9,7 +9,7 @@
 enum { PS_CO_HOOK_TRIES = 5 }; // of one change; the waits between them: 1, 2, 4, 8 s
 
 LH_MUST lh_err ps_co_hook_make(struct ps_coordinator *c);
-void ps_co_hook_tick(struct ps_coordinator *c); // calls it, if something is to be told now
+void ps_co_hook_tick(struct ps_coordinator *c);  // calls it, if something is to be told now
 void ps_co_hook_close(struct ps_coordinator *c); // ends a call that is under way
 void ps_co_hook_free(struct ps_coordinator *c);
 // Gives {"told", "waiting", "given_up", "dropped": changes, "failures": of the one that was told

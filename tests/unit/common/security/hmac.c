@@ -20,9 +20,9 @@ static void codes_are_those_of_the_rfc(void **state)
         uint8_t byte;
         size_t bytes;
         const char *message, *code;
-    } row[] = { // test cases 1 and 6
-        {0x0b, 20, "Hi There",
-         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
+    } row[] = {
+        // test cases 1 and 6
+        {0x0b, 20, "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"},
         {0xaa, 131, "Test Using Larger Than Block-Size Key - Hash Key First",
          "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54"}};
     for (size_t i = 0; i < LH_COUNT(row); i++) {
@@ -76,8 +76,7 @@ static void what_is_none_is_refused(void **state)
     assert_int_equal(key.bytes, 0);
     assert_int_equal(load("", 0, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(load("0123456789 abcdefg\n", 19, 0600, &key), LH_ERR_CONFIG);
-    assert_int_equal(load("0123456789abcdef\n\n0123456789abcdef\n", 35, 0600, &key),
-                     LH_ERR_CONFIG);
+    assert_int_equal(load("0123456789abcdef\n\n0123456789abcdef\n", 35, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(load(too_long, LH_HMAC_KEY_MAX + 1, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(load(too_long, sizeof too_long, 0600, &key), LH_ERR_CONFIG);
     assert_int_equal(lh_hmac_load("/nowhere/at/all", &key), LH_ERR_NOT_FOUND);

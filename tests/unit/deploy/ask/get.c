@@ -187,8 +187,8 @@ static void members_are_servers_and_workers(void **state)
 {
     (void)state;
     static const char *const expected[][3] = {
-        {"s0", "server", "live"}, {"s1", "standby", "suspect"}, {"a", "worker", "live"},
-        {"b", "worker", "lost"},  {"c", "worker", "drained"},   {"d", "worker", "done"},
+        {"s0", "server", "live"},   {"s1", "standby", "suspect"}, {"a", "worker", "live"},
+        {"b", "worker", "lost"},    {"c", "worker", "drained"},   {"d", "worker", "done"},
         {"e", "worker", "suspect"}, {"f", "worker", "drained"}};
     json_t *all;
     assert_int_equal(dp_admin_parse(MEMBERS, &all), LH_OK);
