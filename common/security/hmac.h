@@ -13,7 +13,7 @@ enum { LH_HMAC_KEY_MIN = 16, LH_HMAC_KEY_MAX = 256, LH_HMAC_HEX_BYTES = 2 * 32 +
 
 struct lh_hmac_key {
     uint8_t b[LH_HMAC_KEY_MAX + 2]; // as it was read, with the end of its line
-    size_t bytes;                   // of them, the secret's; 0: there is none
+    size_t bytes;                   // those of the secret; 0: there is none
 };
 
 // LH_ERR_NOT_FOUND; LH_ERR_DENIED where group or others could read it; LH_ERR_CONFIG.

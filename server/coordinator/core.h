@@ -91,7 +91,7 @@ struct ps_co_pace {   // cadence.c: local steps that were said last, and the bas
     uint32_t h, base; // h 0: nothing was said yet
 };
 
-// What operators and hooks are told of a worker (watch/states.c).
+// The state of a worker that operators and hooks are told (watch/states.c).
 enum ps_co_state {
     PS_CO_NEW, // it was not looked at yet
     PS_CO_LIVE,

@@ -306,7 +306,7 @@ static void a_failure_is_told_anew_and_then_given_up(void **state)
     assert_int_equal(e->calls, PS_CO_HOOK_TRIES);
     for (uint32_t i = 0; i < PS_CO_HOOK_TRIES; i++) {
         assert_told(e, i, 1, "live", "drained");
-        assert_string_equal(e->notice[i].body, e->notice[0].body); // so it is known by its id
+        assert_string_equal(e->notice[i].body, e->notice[0].body); // a receiver knows it by its id
         if (!i) continue;
         int64_t pause = e->at_ms[i] - e->at_ms[i - 1];
         assert_in_range(pause, pause_ms[i - 1], pause_ms[i - 1] + 500);

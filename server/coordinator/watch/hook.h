@@ -6,7 +6,7 @@
 
 #include "server/coordinator/core.h"
 
-enum { PS_CO_HOOK_TRIES = 5 }; // of one change; the waits between them: 1, 2, 4, 8 s
+enum { PS_CO_HOOK_TRIES = 5 }; // calls for one change; they are 1, 2, 4, 8 s apart
 
 LH_MUST lh_err ps_co_hook_make(struct ps_coordinator *c);
 void ps_co_hook_tick(struct ps_coordinator *c);  // calls it, if something is to be told now
