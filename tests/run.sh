@@ -13,8 +13,8 @@
 #   --stage   only these stages (their builds included); --list names them
 #
 # Tests say by their ctest label where they belong: none: every compiler and sanitizer; tsan: those
-# and ThreadSanitizer; gcc: with that compiler alone; tree: once, they read only the tree; links,
-# sim, bugs, e2e, oracle: their own stage.
+# and ThreadSanitizer; long: gcc, plain and with sanitizers; gcc: with that compiler alone; tree:
+# once, they read only the tree; links, sim, bugs, e2e, oracle: their own stage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -30,7 +30,7 @@ stage_gcc() { build release && run_ctest release -LE "${OWN_STAGE/gcc|/}"; }
 
 stage_tree() { configure release && run_ctest release -L '^tree$'; }
 
-stage_clang() { build clang && run_ctest clang -LE "$OWN_STAGE"; }
+stage_clang() { build clang && run_ctest clang -LE "${OWN_STAGE/gcc/gcc|long}"; }
 
 # AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
 stage_asan() { build asan && run_ctest asan -LE "${OWN_STAGE/sim|/}"; }
