@@ -21,8 +21,9 @@ WITHOUT_ROOM = "No space left on device"  # what a process says that ends becaus
 
 
 def fill(folder):
-    """A file takes all the room that there is, down to pieces of a record's size."""
-    with open(os.path.join(folder, "filler"), "wb", buffering=0) as file:
+    """A file takes all the room that there is, down to pieces of a record's size; again, what has
+    become free since."""
+    with open(os.path.join(folder, "filler"), "ab", buffering=0) as file:
         for piece in (1 << 16, 512):
             try:
                 while True:

@@ -33,12 +33,22 @@ def alone(owner):
     return any(s.get("in_sync", {}).get("state") == "alone" for s in owner.status()["shards"])
 
 
+def write_until_full(cluster, folder):
+    """Until the coordinator says that it has no room: the store's last page may have had some."""
+    asks, times = cluster.world.admin(cluster.coordinator), said(cluster.coordinator, FULL)
+
+    def full():
+        fill(folder)
+        for order in ("freeze", "thaw"):  # each is a write; refused where there is no room
+            cluster.world.try_tool("balancer", order, *asks)
+        return said(cluster.coordinator, FULL) > times
+    until("the coordinator says so", full)
+
+
 def die_without_room(cluster, folder):
     """The standby of the first shard dies, and can't be struck out."""
     owner, standby = cluster.former[0], cluster.servers[0]
-    times = said(cluster.coordinator, FULL)
-    fill(folder)  # but for what the store's last page has left
-    until("the coordinator says so", lambda: said(cluster.coordinator, FULL) > times)
+    write_until_full(cluster, folder)
     standby.kill()
     until("the owner asks", lambda: any(
         s["in_sync"]["state"] == "leaving" for s in owner.status()["shards"]))
@@ -59,6 +69,7 @@ def twice(cluster, speed, folder):
     owner, standby = cluster.former[0], cluster.servers[0]
     die_without_room(cluster, folder)
     empty(folder)
+    cluster.world.tool("balancer", "thaw", *cluster.world.admin(cluster.coordinator))
     until("the owner goes on alone", lambda: alone(owner))
     cluster.wait_for_pushes(20)
     start(standby)
