@@ -27,7 +27,7 @@ static const struct lh_config_row rows[] = {
         "How pushes are compressed: the largest values of each chunk (topk) or tensor (threshold), "
         "or all of them (dense); written as a sign, 2, 4 or 8 bits, or floating point"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
-        "Part of the values that a push carries; auto: 30/rounds, from 1/256 to 1/6"),
+        "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
     LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
         "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
@@ -220,7 +220,7 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
     if (!dense && s->codec.density == 0)
         return lh_fail(LH_ERR_CONFIG,
                        "codec.density is auto, which takes the number of rounds of the whole run: "
-                       "`longhaul up` knows it and writes the density; else set 30/N, from 1/256 "
+                       "`longhaul up` knows it and writes the density; else set 30/N, from 0.075 "
                        "to 1/6, N = budget / tokens that all workers train in one round");
     double p = dense ? 1 : s->codec.density;
     double kappa = dense ? 0 : 0.25;

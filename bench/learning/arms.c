@@ -157,7 +157,8 @@ bool learn_staggered(const struct learn_arm *arm)
 float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 {
     if (arm->eta > 0) return arm->eta;
-    return (float)wk_rule_eta((double)learn_density(arm, rounds), LEARN_REGIONS, false);
+    double density = (double)learn_density(arm, rounds);
+    return (float)wk_rule_eta(density, (double)rounds, LEARN_REGIONS, false);
 }
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)

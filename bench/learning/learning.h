@@ -35,7 +35,7 @@ struct learn_arm {
     const char *region; // NULL: all three; else it trains alone on its share; "all": on everything
     uint8_t mode;       // enum lh_mode
     const char *codec;
-    float density; // 0: 30 / rounds, from 1/256 to 1/6 (DESIGN.md#section-6)
+    float density; // 0: 30 / rounds, from 0.075 to 1/6 (DESIGN.md#section-6)
     float kappa;
     float eta;         // 0: the rule of DESIGN.md#section-6
     uint8_t optimizer; // enum lh_optimizer

@@ -2,7 +2,7 @@
 """How a rule for p, beta and eta holds as runs get longer: gaps of every arm at every length.
 
     bench/learning/rule.py --results FILE.jsonl [--json FILE] [--seeds 301-303] [--test 304-308]
-                           [--name learning.rule] [--stale]
+                           [--name learning.rule] [--stale] [--shipped N=ARM]...
 
 FILE.jsonl has the lines of bench_learning: one model, one size of step, several lengths N (rounds).
 Of each length the baseline is the synchronous, dense arm of the lowest mean among those that have
@@ -10,15 +10,20 @@ run the most seeds; it is chosen on the same seeds, as the arms beside it are. E
 percent, the mean over the seeds that both sides have run, with a paired 95 % interval (Student's
 t); below 0 is better. One seed has no interval.
 
-    learning.rule.nN[.ARM]           the arm's loss at the end beside the baseline's; no ARM: `ours`
-    learning.rule.shipped.nN.ARM     beside `ours`, the shipped rule
+    learning.rule.nN[.ARM]           the arm's loss at the end beside the baseline's; no ARM: the
+                                     shipped rule
+    learning.rule.shipped.nN.ARM     beside the shipped rule
     learning.rule.curve.nN.ARM       beside the baseline where the curve is worst, from 5 % of the
                                      tokens on; the interval is of that place alone
     learning.rule.middle.nN.ARM      the same in the mean over the curve from 25 to 75 % of the
                                      tokens, which scatters much less than its end
     learning.rule.loss.nN.ARM        nats per byte, least to most of the seeds
     learning.rule.test.nN[.ARM]      as the first, on the seeds of --test, beside the baseline that
-                                     was chosen on the others; test.shipped.nN.ARM likewise
+                                     was chosen on the others; test.shipped.nN.ARM, test.curve
+                                     and test.middle likewise
+
+The shipped rule is `ours`, but at lengths N for which --shipped names the arm that is the rule of
+today: `ours` is the rule of the program that made the lines.
 
 An arm that was picked for its gap on some seeds is judged by others: those of --test.
 
@@ -44,7 +49,7 @@ import report  # noqa: E402
 SAME = ("commit", "parameters", "dim", "step_tokens", "h", "base_rate", "floor", "curve_bytes",
         "eval_bytes")
 SINCE = {"decay": 0.0}  # what older lines don't say, and how they were run
-SHIPPED, DENSE = "ours", "sync-"
+OURS, DENSE = "ours", "sync-"
 STALE = ("rtt", "jitter", "slow", "cut")
 CURVE_FROM = 0.05
 MIDDLE = tuple(i / 20 for i in range(5, 16))  # 25 to 75 %
@@ -140,25 +145,29 @@ def middle(ours, theirs):
     return [statistics.fmean(seed) for seed in zip(*places, strict=True)]
 
 
-def gap_rows(out, prefix, n, arms, base):
+def gap_rows(out, prefix, n, arms, base, shipped):
     """Rows of every arm's end beside `base` and beside the shipped rule."""
     for arm, ours in arms.items():
         found = gaps(ours, arms[base]) if base in arms and arm != base else []
         if found:
-            out.estimate(f"{prefix}.{n}" + ("" if arm == SHIPPED else f".{arm}"), "%",
+            out.estimate(f"{prefix}.{n}" + ("" if arm == shipped else f".{arm}"), "%",
                          *paired(found), len(found))
-        found = gaps(ours, arms[SHIPPED]) if SHIPPED in arms and arm != SHIPPED else []
+        found = gaps(ours, arms[shipped]) if shipped in arms and arm != shipped else []
         if found:
             out.estimate(f"{prefix}.shipped.{n}.{arm}", "%", *paired(found), len(found))
 
 
-def curve_and_loss_rows(out, name, n, arms, base):
+def curve_rows(out, name, n, arms, base):
     for arm, ours in arms.items():
-        if base and arm != base and set(ours) & set(arms[base]):
+        if base in arms and arm != base and set(ours) & set(arms[base]):
             _, _, at = worst(ours, arms[base])
             out.estimate(f"{name}.curve.{n}.{arm}", "%", *paired(at), len(at))
             at = middle(ours, arms[base])
             out.estimate(f"{name}.middle.{n}.{arm}", "%", *paired(at), len(at))
+
+
+def loss_rows(out, name, n, arms):
+    for arm, ours in arms.items():
         out.row(f"{name}.loss.{n}.{arm}", "nats/byte",
                 [ours[seed].loss for seed in sorted(ours)])
 
@@ -172,20 +181,23 @@ def stale_rows(out, name, n, arms, all_arms):
         out.row(f"{name}.seconds.{n}.{arm}", "s", [run.seconds for run in ours.values()])
 
 
-def length_rows(out, name, rounds, arms, base):
+def length_rows(out, name, rounds, arms, base, shipped):
     """Rows of one length; returns what the conditions say of it."""
     n = f"n{rounds}"
-    gap_rows(out, name, n, arms, base)
-    curve_and_loss_rows(out, name, n, arms, base)
+    gap_rows(out, name, n, arms, base, shipped)
+    curve_rows(out, name, n, arms, base)
+    loss_rows(out, name, n, arms)
     out.row(f"{name}.seeds.{n}", "seeds", [max(map(len, arms.values()))])
     tried = [f"{arm} ({len(by)})" for arm, by in arms.items() if arm.startswith(DENSE)]
     return f"{base or 'no baseline'}; tried, with their seeds: {', '.join(tried) or 'none'}"
 
 
-def test_rows(out, name, runs, bases):
+def test_rows(out, name, runs, bases, shipped):
     """Rows of the test's seeds; `bases`: the baseline of each length, chosen elsewhere."""
     for rounds, arms in sorted(runs.items()):
-        gap_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds))
+        gap_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds),
+                 shipped.get(rounds, OURS))
+        curve_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds))
         out.row(f"{name}.test.seeds.n{rounds}", "seeds", [max(map(len, arms.values()))])
 
 
@@ -201,7 +213,7 @@ def that_count(runs, stale):
     return {rounds: arms for rounds, arms in kept.items() if arms}
 
 
-def make(path, json_path, seeds, test, name, stale):
+def make(path, json_path, seeds, test, name, stale, shipped):
     if set(seeds) & set(test):
         raise BadResults("--seeds and --test have seeds in common: an arm would be judged by what "
                          "it was picked on")
@@ -220,11 +232,16 @@ def make(path, json_path, seeds, test, name, stale):
     out.condition("step", f"{shared['step_tokens']} tokens; H {shared['h']} and less; peak "
                   f"{shared['base_rate']:.4g}{fall}")
     out.condition("seeds", counted(counting))
+    for rounds, arm in shipped.items():
+        if arm not in runs.get(rounds, {}) | tested.get(rounds, {}):
+            raise BadResults(f"--shipped {rounds}={arm}: {path} has no such arm of that length")
+        out.condition(f"shipped, N {rounds}", arm)
     bases = {rounds: best_dense(that_count(runs, False).get(rounds, {})) for rounds in runs}
     for rounds, arms in sorted(counting.items()):
         base = bases[rounds]
         beside = arms | ({base: runs[rounds][base]} if base else {})
-        out.condition(f"baseline, N {rounds}", length_rows(out, name, rounds, beside, base))
+        out.condition(f"baseline, N {rounds}", length_rows(out, name, rounds, beside, base,
+                                                           shipped.get(rounds, OURS)))
         if stale:
             stale_rows(out, name, f"n{rounds}", arms, runs[rounds])
         for arm, by in arms.items():
@@ -234,9 +251,16 @@ def make(path, json_path, seeds, test, name, stale):
                 out.condition(f"{arm}, N {rounds}", said)
     if test:
         tested = that_count(tested, stale)
-        test_rows(out, name, tested, bases)
+        test_rows(out, name, tested, bases, shipped)
         out.condition("test", counted(tested))
     out.finish()
+
+
+def length_and_arm(word):
+    rounds, found, arm = word.partition("=")
+    if not found or not rounds.isdigit() or not arm:
+        raise argparse.ArgumentTypeError(f"{word} is not N=ARM, such as 1600=ours:p=0.075")
+    return int(rounds), arm
 
 
 def main():
@@ -251,10 +275,13 @@ def main():
                         "--stale learning.stale)")
     parser.add_argument("--stale", action="store_true",
                         help="arms with slow or distant regions, and only these")
+    parser.add_argument("--shipped", type=length_and_arm, action="append", default=[],
+                        metavar="N=ARM", help="the arm that is today's rule at N rounds (ours)")
     flags = parser.parse_args()
     try:
         name = flags.name or ("learning.stale" if flags.stale else "learning.rule")
-        make(flags.results, flags.json, flags.seeds, flags.test, name, flags.stale)
+        make(flags.results, flags.json, flags.seeds, flags.test, name, flags.stale,
+             dict(flags.shipped))
     except (BadResults, OSError) as error:
         print(f"rule.py: {error}", file=sys.stderr)
         sys.exit(1)

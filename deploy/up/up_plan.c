@@ -35,10 +35,10 @@ static double density_of(const struct wk_settings *w, double rounds)
     return wk_rule_density(rounds);
 }
 
-static double eta_of(const struct dp_topology *t, double density)
+static double eta_of(const struct dp_topology *t, double density, double rounds)
 {
     if (t->server_base->eta > 0) return t->server_base->eta;
-    return wk_rule_eta(density, t->workers, ps_momentum(t->server_base) > 0);
+    return wk_rule_eta(density, rounds, t->workers, ps_momentum(t->server_base) > 0);
 }
 
 // Rows of bench/results/learning.json with five seeds and more; tests/unit/deploy/up/up_plan.c
@@ -69,7 +69,7 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
                  !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind && !t->trainers &&
                  (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0;
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
-        if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.01))
+        if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.03))
             return &GAP[i];
     return NULL;
 }
@@ -152,7 +152,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     }
     out->rounds = fmax(1, (double)t->run->budget_tokens / tokens_round);
     out->density = density_of(w, out->rounds);
-    out->eta = eta_of(t, out->density);
+    out->eta = eta_of(t, out->density, out->rounds);
     out->density_rounds = out->density * out->rounds;
     out->gap = dp_plan_gap(t, out, out->rounds);
     out->bits = bits_of(w, out->density);

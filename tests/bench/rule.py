@@ -113,6 +113,16 @@ class Rule(unittest.TestCase):
         self.near(rows["learning.rule.test.n400.ours:s=0.5"], 2)
         self.near(rows["learning.rule.test.shipped.n400.ours:s=0.5"], 100 * (2.04 / 2.02 - 1))
         self.assertEqual((said["seeds"], said["test"]), ("301", "304"))
+        self.near(rows["learning.rule.test.curve.n400.ours"], 0)  # all curves are the same here
+        rows, said = self.run_on(lines, "--test", "304-308", "--shipped", "400=ours:s=0.5")
+        self.near(rows["learning.rule.test.n400"], 2)  # the rule of today
+        self.near(rows["learning.rule.test.n400.ours"], 1)
+        self.near(rows["learning.rule.test.shipped.n400.ours"], 100 * (2.02 / 2.04 - 1))
+        self.assertEqual(said["shipped, N 400"], "ours:s=0.5")
+        said, _ = self.run_on(lines, "--shipped", "1600=ours:s=0.5")
+        self.assertIn("has no such arm of that length", said)
+        said, _ = self.run_on(lines, "--shipped", "ours")
+        self.assertIn("is not N=ARM", said)
         said, _ = self.run_on(lines, "--test", "303-304")
         self.assertIn("have seeds in common", said)
         rows, _ = self.run_on([*lines, line("sync-sgd-1", 305, 2, commit="abc12345"),

@@ -19,8 +19,8 @@ static void density_follows_the_length(void **state)
     near(wk_rule_density(100), 1.0 / 6);
     near(wk_rule_density(180), 1.0 / 6);
     near(wk_rule_density(400), 0.075);
-    near(wk_rule_density(1600), 0.01875);
-    near(wk_rule_density(1e6), 1.0 / 256);
+    near(wk_rule_density(1600), 0.075);
+    near(wk_rule_density(1e6), 0.075);
 }
 
 static void beta_is_one_where_pushes_are_dense(void **state)
@@ -36,19 +36,32 @@ static void beta_is_one_where_pushes_are_dense(void **state)
 static void eta_is_larger_where_pushes_are_sparse(void **state)
 {
     (void)state;
-    near(wk_rule_eta(1, 3, false), 1);
-    near(wk_rule_eta(0.1, 3, false), 1);
-    near(wk_rule_eta(0.075, 3, false), 2);
-    near(wk_rule_eta(0.075, 2, false), 1.4);
-    near(wk_rule_eta(0.075, 1, false), 1);
-    near(wk_rule_eta(0.075, 16, false), 2);
-    near(wk_rule_eta(0.03, 3, false), 2);
-    near(wk_rule_eta(0.0299, 3, false), 3);
-    near(wk_rule_eta(1.0 / 64, 2, false), 2);
-    near(wk_rule_eta(1.0 / 64, 16, false), 3);
-    near(wk_rule_eta(1.0 / 64, 3, true), 1.4);
-    near(wk_rule_eta(0.075, 2, true), 1.4);
-    near(wk_rule_eta(0.1, 2, true), 1);
+    near(wk_rule_eta(1, 400, 3, false), 1);
+    near(wk_rule_eta(0.1, 400, 3, false), 1);
+    near(wk_rule_eta(0.075, 400, 3, false), 2);
+    near(wk_rule_eta(0.075, 400, 2, false), 1.4);
+    near(wk_rule_eta(0.075, 400, 1, false), 1);
+    near(wk_rule_eta(0.075, 400, 16, false), 2);
+    near(wk_rule_eta(0.03, 400, 3, false), 2);
+    near(wk_rule_eta(0.0299, 400, 3, false), 3);
+    near(wk_rule_eta(1.0 / 64, 400, 2, false), 2);
+    near(wk_rule_eta(1.0 / 64, 400, 16, false), 3);
+    near(wk_rule_eta(1.0 / 64, 400, 3, true), 1.4);
+    near(wk_rule_eta(0.075, 400, 2, true), 1.4);
+    near(wk_rule_eta(0.1, 400, 2, true), 1);
+}
+
+static void eta_is_smaller_in_long_runs(void **state)
+{
+    (void)state;
+    near(wk_rule_eta(0.075, 1, 3, false), 2);
+    near(wk_rule_eta(0.075, 800, 3, false), 1.7);
+    near(wk_rule_eta(0.075, 1600, 3, false), 1.4);
+    near(wk_rule_eta(0.075, 1e6, 16, false), 1.4);
+    near(wk_rule_eta(0.075, 1600, 1, false), 1);
+    near(wk_rule_eta(0.1, 1600, 3, false), 1);
+    near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // not measured there
+    near(wk_rule_eta(0.075, 1600, 3, true), 1.4);
 }
 
 int main(void)
@@ -57,6 +70,7 @@ int main(void)
         cmocka_unit_test(density_follows_the_length),
         cmocka_unit_test(beta_is_one_where_pushes_are_dense),
         cmocka_unit_test(eta_is_larger_where_pushes_are_sparse),
+        cmocka_unit_test(eta_is_smaller_in_long_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

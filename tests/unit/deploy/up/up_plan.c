@@ -220,9 +220,9 @@ static void density_is_clamped(void **state)
         const char *rest;
         double density;
     } row[] = {
-        {"budget_tokens: 4096\nregions: {asia: {h: 1}}\n", 1.0 / 6},        // 8 rounds
-        {"budget_tokens: 512000000\nregions: {asia: {h: 1}}\n", 1.0 / 256}, // a million
-        {"budget_tokens: 256000\nregions: {asia: {h: 1}}\n", 0.06},
+        {"budget_tokens: 4096\nregions: {asia: {h: 1}}\n", 1.0 / 6},    // 8 rounds
+        {"budget_tokens: 512000000\nregions: {asia: {h: 1}}\n", 0.075}, // a million
+        {"budget_tokens: 153600\nregions: {asia: {h: 1}}\n", 0.1},      // 300
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct dp_topology *t = parse(row[i].rest);
