@@ -410,11 +410,12 @@ static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
 }
 
 // When the pool's home would end all that is left to it, if this region took nothing of it: at
-// least a whole unit, however the plan cuts it.
+// least a whole unit, however the plan cuts it. A home whose own units do not reach it never does.
 static double ends_there(const struct ps_balance *b, const struct ps_balance_plan *plan,
                          uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *from = &b->pool[pool];
+    if (!allows(from, from->home)) return NEVER;
     double tokens = plan->tokens[pool][r];
     for (uint32_t p = 0; p < b->pools; p++) tokens += plan->tokens[p][from->home];
     tokens = fmax(tokens, unit_of(from, from->tokens));

@@ -70,7 +70,7 @@ struct ps_balance_region {
 
 struct ps_balance_pool {
     uint32_t home;
-    uint64_t allowed; // a bit for each region; the home's is set
+    uint64_t allowed; // a bit for each region; the home's is not set where they do not reach it
     uint64_t languages;
     double units, tokens, bytes;
     double whole_tokens; // part of `tokens` that the run is to train, wherever its budget ends

@@ -10,6 +10,7 @@
 
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 
 static const int64_t PLAN_NS = LH_SECOND; // ten times that with more than FEW regions
@@ -56,7 +57,7 @@ static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
         if (r == PS_BALANCE_REGIONS_MAX) continue;
         struct ps_balance_region *g = &x->b.region[r];
         g->held_tokens += (double)begun_left(w);
-        if (!w->live || ps_co_draining(c, w)) continue;
+        if (!ps_co_takes(c, i)) continue;
         g->workers++;
         g->tokens_per_s.mean += w->tokens_per_s;
         g->tokens_per_s.spread += w->measured.tokens_spread;
@@ -157,7 +158,8 @@ static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
         l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
 }
 
-// A cap holds whether or not the region is known to lack the home's files.
+// Caps and prices count whether or not the region is known to lack the home's files: nobody says so
+// before the first unit was looked for.
 static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x, uint32_t home,
                        uint32_t r)
 {
@@ -165,7 +167,7 @@ static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x,
     const struct ps_term *t = ps_terms_of(c->conf.links.terms, c->stock.home[home], x->name[r]);
     if (!t) return;
     if (t->cap_bytes >= 0) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
-    if (!l->lies_there) l->price = t->price;
+    l->price = t->price;
 }
 
 // A region has the files of all homes unless one of its workers says otherwise. Units that reach
@@ -202,8 +204,8 @@ static uint64_t mark_of(const struct ps_coordinator *c)
     uint64_t mark = 14695981039346656037u; // FNV-1a
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        uint64_t state = w->live + 2u * (w->tokens_per_s > 0) + 4u * ps_co_draining(c, w);
-        mark = (mark ^ (state + 8 * (uint64_t)i)) * 1099511628211u;
+        uint64_t state = ps_co_takes(c, i) + 2u * (w->tokens_per_s > 0);
+        mark = (mark ^ (state + 4 * (uint64_t)i)) * 1099511628211u;
     }
     return mark;
 }
