@@ -29,6 +29,7 @@
 
 #include "common/format/manifest.h"
 #include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/level.h"
 #include "server/coordinator/balance/stock.h"
 
@@ -186,5 +187,7 @@ lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1
     a.want = m->want < PS_CO_WANT_MAX ? m->want : PS_CO_WANT_MAX;
     a.budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     a.need = w->tokens_per_s * ((double)c->conf.ride_out_ns / LH_SECOND);
-    return grant(&a);
+    lh_err err = grant(&a);
+    ps_co_decided_say(c);
+    return err;
 }

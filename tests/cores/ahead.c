@@ -337,7 +337,7 @@ static void nothing_waits_for_one_that_asks_for_nothing(void **state)
     rig_free(r);
 }
 
-// What it had reserved goes to who asks, to the last unit; what it said that it has begun stays.
+// The other one gets all that it had reserved, to the last unit, but not what it has begun.
 static void one_that_asks_for_nothing_gives_back_all(void **state)
 {
     (void)state;
