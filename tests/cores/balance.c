@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
 static void each_reserves_what_it_trains_until_all_end(void **state)
@@ -58,6 +60,68 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     assert_true(json_real_value(json_object_get(row, "here_s")) <
                 json_real_value(json_object_get(row, "there_s")));
     json_decref(rows);
+    rig_free(r);
+}
+
+// When the worker's region ends, as status and `get plan` say it.
+static double forecast_of(struct rig *r, uint32_t w)
+{
+    double out = -1;
+    json_t *rows = ps_co_forecast(r->coordinator), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const char *region = json_string_value(json_object_get(row, "region"));
+        if (!strcmp(region, r->w[w].self.region))
+            out = json_number_value(json_object_get(row, "ends_s"));
+    }
+    json_decref(rows);
+    return out;
+}
+
+// The time of the last push counts, and of begun units what is not trained: 50 units at one a
+// second and 20 s of a push, or half of the one that is begun.
+static void the_forecast_is_what_the_planner_reckons_with(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(80, PS_BALANCE_FINISH);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    b.push_s = 20;
+    for (int i = 0; i < 2; i++) {
+        rig_run(r, 2 * LH_SECOND); // the plan is made anew
+        struct heard has = say(r, 1, &b);
+        say(r, 0, &a);
+        rig_run(r, 2 * LH_SECOND);
+        say(r, 1, &b);
+        const struct ps_balance_plan *plan = &r->coordinator->balancer->plan;
+        assert_float_equal(plan->end_s, i ? 49.75 : 50, 0.1);
+        for (uint32_t w = 0; w < RIG_WORKERS; w++)
+            assert_float_equal(forecast_of(r, w), plan->end_s, 0.1);
+        b.begun[0] = has.unit[0];
+        b.begins = 1;
+        b.begun_tokens = WORDS_TOKENS / 2;
+    }
+    rig_free(r);
+}
+
+// Shares of a static split stay where they are: who became slower ends later.
+static void the_forecast_of_a_static_split_is_of_its_shares(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_STATIC);
+    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_float_equal(forecast_of(r, 0), 20, 1);
+    assert_float_equal(forecast_of(r, 1), 20, 1);
+    b.units_per_s = 0.25;
+    say(r, 1, &b);
+    assert_float_equal(forecast_of(r, 0), 20, 1);
+    assert_float_equal(forecast_of(r, 1), 80, 4);
     rig_free(r);
 }
 
@@ -389,6 +453,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
+        cmocka_unit_test(the_forecast_is_what_the_planner_reckons_with),
+        cmocka_unit_test(the_forecast_of_a_static_split_is_of_its_shares),
         cmocka_unit_test(many_units_are_one_event),
         cmocka_unit_test(an_event_names_ranges),
         cmocka_unit_test(decisions_without_end_are_bounded),

@@ -315,7 +315,7 @@ static double late_enough(const struct try *t)
     return latest + path + (slow < NEVER ? sum / slow : 0);
 }
 
-static void tell_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
+void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     out->end_s = 0;
     for (uint32_t r = 0; r < b->regions; r++) {
@@ -365,7 +365,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
         }
         (void)ends_within(&t, high); // what can go nowhere stays where it is
     }
-    tell_finishes(b, out);
+    ps_balance_finishes(b, out);
 }
 
 // ---------------------------------------------------------------- the next unit

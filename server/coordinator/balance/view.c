@@ -49,7 +49,7 @@ double ps_co_view_left(const struct ps_co_worker *w)
     return (double)begun_left(w) + (double)(waits > away ? waits - away : 0);
 }
 
-static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_workers(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
@@ -124,9 +124,9 @@ static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_ba
     return fmax(x->b.pool[pool].tokens - later * x->epoch_tokens[pool], 0);
 }
 
-static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_pools(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
-    x->b.done_tokens = (double)c->stock.credited_tokens + trained_of_begun(c);
+    x->b.done_tokens = (double)ps_co_credited_tokens(c) + trained_of_begun(c);
     x->b.pools = c->stock.pools;
     for (uint32_t p = 0; p < x->b.pools; p++) {
         const struct ps_co_pool *from = &c->stock.pool[p];
@@ -172,7 +172,7 @@ static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x,
 
 // A region has the files of all homes unless one of its workers says otherwise. Units that reach
 // none of its workers are not for it.
-static void look_at_links(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_links(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     bool reached[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX] = {{false}};
     for (uint32_t i = 0; i < x->b.regions; i++)
@@ -224,9 +224,8 @@ static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
     x->planned_live = mark;
 }
 
-void ps_co_view(struct ps_coordinator *c)
+void ps_co_look(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
-    struct ps_co_balancer *x = c->balancer;
     x->b.regions = 0;
     memset(x->b.region, 0, sizeof x->b.region);
     for (uint32_t h = 0; h < c->stock.homes; h++) (void)region_of(x, c->stock.home[h]);
@@ -234,7 +233,12 @@ void ps_co_view(struct ps_coordinator *c)
     look_at_workers(c, x);
     look_at_pools(c, x);
     look_at_links(c, x);
-    plan(c, x);
+}
+
+void ps_co_view(struct ps_coordinator *c)
+{
+    ps_co_look(c, c->balancer);
+    plan(c, c->balancer);
 }
 
 void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *unit, size_t units)
