@@ -328,7 +328,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.want = w->asked = wk_units_wanted(w);
-    m.ahead = m.want ? LH_LEASES_MAX : 0;
+    m.ahead = m.want ? LH_LEASES_MAX : 1; // one that asks for none gives back what it has, too
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;

@@ -1,9 +1,11 @@
 // A run in one object. See look.h.
 #include "deploy/ask/look.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/security/identity.h"
 #include "deploy/ask/get.h"
 #include "deploy/ask/up_status.h"
 
@@ -49,6 +51,41 @@ static void name_incarnation(json_t *worker)
         json_sprintf("%lld.%lld", (long long)(number >> 32), (long long)(number & 0xffffffff)));
 }
 
+// The larger one stays: a round waits for the slowest of a worker's ways to the servers.
+static void raise(json_t *to, const char *key, const json_t *value)
+{
+    if (!json_is_number(value)) return;
+    const json_t *has = json_object_get(to, key);
+    if (json_is_number(has) && json_number_value(has) >= json_number_value(value)) return;
+    json_object_set_new(to, key, json_real(json_number_value(value)));
+}
+
+// By "region/name" of a worker: {"rtt_ms", "push_ms"}, of its slowest ways.
+static json_t *slowest_ways(const json_t *status)
+{
+    json_t *out = json_object(), *link;
+    size_t i;
+    json_array_foreach(json_object_get(status, "links"), i, link)
+    {
+        char key[2 * LH_NAME_BYTES];
+        snprintf(key, sizeof key, "%s/%s", word(link, "region"), word(link, "worker"));
+        json_t *row = json_object_get(out, key);
+        if (!row) json_object_set_new(out, key, row = json_object());
+        raise(row, "rtt_ms", json_object_get(link, "rtt_ms"));
+        raise(row, "push_ms", json_object_get(link, "push_ms"));
+    }
+    return out;
+}
+
+static void add_ways(json_t *worker, const json_t *ways)
+{
+    char key[2 * LH_NAME_BYTES];
+    snprintf(key, sizeof key, "%s/%s", word(worker, "region"), word(worker, "name"));
+    const json_t *row = json_object_get(ways, key);
+    raise(worker, "rtt_ms", json_object_get(row, "rtt_ms"));
+    raise(worker, "push_ms", json_object_get(row, "push_ms"));
+}
+
 static json_t *all_workers(const json_t *status, const json_t *files)
 {
     static const struct field fields[] = {
@@ -58,23 +95,25 @@ static json_t *all_workers(const json_t *status, const json_t *files)
         {"stall_s", "stall_s"},   {"sent_bytes", "payload_up_bytes"},
         {"pid", "pid"},           {"received_bytes", "payload_down_bytes"},
     };
-    json_t *rows = json_array(), *w;
+    json_t *rows = json_array(), *ways = slowest_ways(status), *w;
     size_t i;
     json_array_foreach(json_object_get(status, "workers"), i, w)
     {
         json_t *row = json_copy(w);
         name_incarnation(row);
+        add_ways(row, ways);
         copy(row, json_object_get(files, word(w, "name")), fields, LH_COUNT(fields));
         json_array_append_new(rows, row);
     }
+    json_decref(ways);
     return rows;
 }
 
 // Adds to a region the workers' fields that no sum says; a field that one of them lacks stays away.
 static void add_details(json_t *region, const json_t *workers)
 {
-    double loss = 0, sent = 0, received = 0, h = 0, silent = 0;
-    unsigned n = 0, told = 0, told_loss = 0, left = 0;
+    double loss = 0, sent = 0, received = 0, h = 0, silent = 0, busy = 0;
+    unsigned n = 0, told = 0, told_loss = 0, left = 0, told_busy = 0;
     json_t *w;
     size_t i;
     json_array_foreach(workers, i, w)
@@ -85,6 +124,12 @@ static void add_details(json_t *region, const json_t *workers)
         told_loss += json_is_number(json_object_get(w, "loss"));
         left += yes(w, "draining") && yes(w, "drained");
         loss += number(w, "loss");
+        if (yes(w, "live") && json_is_number(json_object_get(w, "utilisation"))) {
+            told_busy++;
+            busy += number(w, "utilisation");
+        }
+        if (yes(w, "live")) raise(region, "rtt_ms", json_object_get(w, "rtt_ms"));
+        if (yes(w, "live")) raise(region, "push_ms", json_object_get(w, "push_ms"));
         sent += number(w, "sent_bytes");
         received += number(w, "received_bytes");
         if (number(w, "h") > h) h = number(w, "h");
@@ -93,6 +138,7 @@ static void add_details(json_t *region, const json_t *workers)
     json_object_set_new(region, "drained", json_integer(left));
     json_object_set_new(region, "h", json_integer((json_int_t)h));
     json_object_set_new(region, "silent_s", json_real(silent));
+    if (told_busy) json_object_set_new(region, "utilisation", json_real(busy / told_busy));
     if (!n || told < n) return;
     if (told_loss == n) json_object_set_new(region, "loss", json_real(loss / n));
     json_object_set_new(region, "sent_bytes", json_integer((json_int_t)sent));

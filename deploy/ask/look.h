@@ -10,13 +10,15 @@
 //          "credited_tokens", "budget_tokens", "percent", "eta_s", "units", "data_epoch",
 //          "data_epochs", "credited", "leased"},
 //  "regions": [{"region", "workers", "live", "drained", "tokens", "tokens_per_s", "loss", "h",
-//               "silent_s", "sent_bytes", "received_bytes"}],
+//               "silent_s", "sent_bytes", "received_bytes", "utilisation", "rtt_ms", "push_ms"}],
 //  "shards": [the coordinator's row, with "answers", and of its server "admitted", "refused",
 //             "followers", "parameters", "staleness_p50", "_p99", "_max", "_bound"],
-//  "workers": [the coordinator's row, with "state", "step", "loss", "rounds", "accepted",
-//              "returned", "sent_bytes", "received_bytes", "stall_s" of its file]}
-// A field that no source knows is missing. `servers`: by address, what a server said; `files`: by
-// worker, its status.json. A new reference; NULL: no memory.
+//  "workers": [the coordinator's row, with "rtt_ms" and "push_ms" of its slowest ways to a server,
+//              and "state", "step", "loss", "rounds", "accepted", "returned", "sent_bytes",
+//              "received_bytes", "stall_s" of its file]}
+// Of a region "utilisation" is the mean of its live workers, "rtt_ms" and "push_ms" are the
+// largest. A field that no source knows is missing. `servers`: by address, what a server said;
+// `files`: by worker, its status.json. A new reference; NULL: no memory.
 json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files);
 
 // Asks all three. A server or file that does not answer leaves its fields out.

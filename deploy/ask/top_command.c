@@ -18,12 +18,37 @@
 enum { PICTURE_BYTES_MAX = 4 << 20 };
 
 static const struct dp_column regions[] = {
-    {"REGION", "region", -12},   {"WORKERS", "workers", 7},
-    {"LIVE", "live", 5},         {"DRAINED", "drained", 7},
-    {"TOKENS", "tokens", 12},    {"TOKENS/S", "tokens_per_s", 10},
-    {"LOSS", "loss", 7},         {"H", "h", 4},
-    {"SENT", "sent", 9},         {"RECEIVED", "received", 9},
-    {"SILENT S", "silent_s", 8}, {NULL, NULL, 0},
+    {"REGION", "region", -12},
+    {"WORKERS", "workers", 7},
+    {"LIVE", "live", 5},
+    {"DRAINED", "drained", 7},
+    {"TOKENS", "tokens", 12},
+    {"TOKENS/S", "tokens_per_s", 10},
+    {"BUSY", "busy", 5},
+    {"RTT MS", "rtt_ms", 7},
+    {"PUSH MS", "push_ms", 8},
+    {"LOSS", "loss", 7},
+    {"H", "h", 4},
+    {"SENT", "sent", 9},
+    {"RECEIVED", "received", 9},
+    {"SILENT S", "silent_s", 8},
+    {NULL, NULL, 0},
+};
+static const struct dp_column workers[] = {
+    {"WORKER", "name", -20},
+    {"REGION", "region", -12},
+    {"STATE", "member_state", -8},
+    {"TOKENS", "tokens", 12},
+    {"TOKENS/S", "tokens_per_s", 10},
+    {"BUSY", "busy", 5},
+    {"RTT MS", "rtt_ms", 7},
+    {"PUSH MS", "push_ms", 8},
+    {"LOSS", "loss", 7},
+    {"H", "h", 4},
+    {"SENT", "sent", 9},
+    {"RECEIVED", "received", 9},
+    {"SILENT S", "silent_s", 8},
+    {NULL, NULL, 0},
 };
 static const struct dp_column shards[] = {
     {"SHARD", "shard", 5},
@@ -82,15 +107,23 @@ static void write_out(json_t *rows)
         }
         if (json_object_get(row, "loss"))
             json_object_set_new(row, "loss", json_sprintf("%.3f", number(row, "loss")));
+        if (json_object_get(row, "utilisation"))
+            json_object_set_new(row, "busy",
+                                json_sprintf("%.0f%%", 100 * number(row, "utilisation")));
     }
 }
 
-static void put_picture(json_t *look, struct lh_buf *out)
+static void put_picture(json_t *look, bool each, struct lh_buf *out)
 {
     write_out(json_object_get(look, "regions"));
     put_head(json_object_get(look, "run"), out);
     dp_table_put(out, regions, json_object_get(look, "regions"));
     dp_put(out, "\n");
+    if (each) {
+        write_out(json_object_get(look, "workers"));
+        dp_table_put(out, workers, json_object_get(look, "workers"));
+        dp_put(out, "\n");
+    }
     dp_table_put(out, shards, json_object_get(look, "shards"));
 }
 
@@ -98,7 +131,7 @@ struct request {
     struct dp_admin admin;
     const char *every, *format;
     uint64_t every_s;
-    bool once, json, terminal;
+    bool once, json, terminal, workers;
 };
 
 // A line that wraps, or one too many, would tear the picture. A size that is not known cuts
@@ -116,7 +149,7 @@ static LH_MUST lh_err put_next(const struct request *q, json_t *look, bool first
                                struct lh_buf *out)
 {
     struct lh_buf picture = lh_buf(PICTURE_BYTES_MAX);
-    put_picture(look, &picture);
+    put_picture(look, q->workers, &picture);
     if (q->terminal && !q->once)
         put_screen(lh_buf_span(&picture), out);
     else
@@ -167,6 +200,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--once", DP_SWITCH, &q.once, NULL, "one picture, then end"},
+        {"--workers", DP_SWITCH, &q.workers, NULL, "a line for each worker, too"},
         {"--every", DP_TEXT, &q.every, "SECONDS", "between two pictures (1)"},
         DP_ADMIN_FLAGS(q.admin),
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
@@ -174,7 +208,12 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
         "Shows a running run, a line for each region and each shard, until Ctrl-C. Regions are\n"
-        "what the coordinator knows of their workers; loss and bytes are from the workers' status\n"
+        "what the coordinator knows of their workers. BUSY is the share of the time in which a\n"
+        "step ran (mean of a region's live workers); RTT MS is the round trip to a server, PUSH "
+        "MS\n"
+        "the time from a push's first byte until it is decided (the slowest server, and of a\n"
+        "region the slowest worker); \"-\" where nothing was measured yet. Loss and bytes are from "
+        "the workers' status\n"
         "files, so only with --dir; shards are what their servers say. Without a terminal the\n"
         "pictures follow each other as plain text. Exit code 4 when no coordinator answers.",
         flags, LH_COUNT(flags)};

@@ -400,7 +400,7 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
                ...)
 {
-    enum { TEXT_BYTES = 512 };
+    enum { TEXT_BYTES = 1024 };
     char text[TEXT_BYTES];
     va_list list;
     va_start(list, format);

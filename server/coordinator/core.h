@@ -133,6 +133,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct ps_co_held held;
     struct ps_co_wanted wanted;
     bool gives; // it gives leases back that it has not begun, where it is asked to
+    bool idle;  // it asked for no unit last: its loop is away, and it trains none of what it has
     // balance/level.c: tokens of its leases that are not trained, and the ones among them that may
     // be recalled for another worker. Valid within one request alone.
     uint64_t left_tokens, spare_tokens;

@@ -9,7 +9,7 @@
 //    is served by the former.
 // 2. Only units that are not begun are recalled: the holder looks again when it is asked, and its
 //    word counts. A unit that came back is kept for whom it was recalled, as long as that one is
-//    there.
+//    there, asks for units, and may train it. One that asks for none gives back what others need.
 // 3. What is recalled and what is begun is in memory alone. A coordinator that starts again leases
 //    by its store, and asks anew.
 // 4. A worker that comes back after its leases went to others gives those back; what is still free
@@ -29,6 +29,7 @@
 
 #include "common/format/manifest.h"
 #include "server/coordinator/balance/assign.h"
+#include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/level.h"
 #include "server/coordinator/balance/stock.h"
 
@@ -61,13 +62,15 @@ static bool has(const struct named *n, uint64_t unit)
 }
 
 // A copy of this request that comes late may free a unit that was leased to the same worker again:
-// it is trained twice then, and credited once.
+// it is trained twice then, and credited once. Not where the worker has said since that it claimed
+// the unit: a claim never comes back, and may be credited by now.
 static lh_err take_returned(struct ps_co_asking *a)
 {
     struct ps_coordinator *c = a->c;
     for (size_t i = 0; i < a->m->n_returned; i++) {
         uint64_t u = a->m->returned[i];
         if (u >= c->units || ps_co_credited(c, u)) continue;
+        if (c->lease[u] == a->w + 1 && c->begun[u] == CO_CLAIMED) continue;
         if (c->lease[u] == a->w + 1)
             LH_TRY(ps_co_lease_end(c, u));
         else if (ps_co_second(c, u) == a->w + 1)
@@ -140,8 +143,7 @@ static uint64_t committed(const struct ps_co_asking *a)
     const struct ps_coordinator *c = a->c;
     uint64_t sum = c->stock.committed_tokens;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (i != a->w && c->worker[i].live && !ps_co_draining(c, &c->worker[i]))
-            sum += c->worker[i].wanted.kept_tokens;
+        if (i != a->w && ps_co_takes(c, i)) sum += c->worker[i].wanted.kept_tokens;
     return sum;
 }
 
@@ -168,7 +170,7 @@ static lh_err grant(struct ps_co_asking *a)
     LH_TRY(take_returned(a)); // units that do not reach it come back without leases ahead, too
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
-    if (!a->open) return LH_OK;
+    if (!a->open || a->c->worker[a->w].idle) return LH_OK;
     a->sum = committed(a);
     if (ps_co_assigns(a)) return ps_co_assign(a);
     ps_co_assign_few(a);
@@ -185,5 +187,7 @@ lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1
     a.want = m->want < PS_CO_WANT_MAX ? m->want : PS_CO_WANT_MAX;
     a.budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     a.need = w->tokens_per_s * ((double)c->conf.ride_out_ns / LH_SECOND);
-    return grant(&a);
+    lh_err err = grant(&a);
+    ps_co_decided_say(c);
+    return err;
 }

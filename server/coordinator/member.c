@@ -351,6 +351,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_lease_drop_closed(c, i);
     ps_co_pace(c, w);
     w->gives = m->ahead > 0;
+    w->idle = !m->want && !m->own_data;
     w->drained = m->drained;
     w->done = m->done;
     if (m->done) take_final(c, w, m);

@@ -9,6 +9,7 @@
 #include "server/coordinator/grant.h"
 #include "tests/cores/words.h"
 #include "tests/sim/synthetic.h"
+#include "worker/units/units.h"
 #include "worker/worker.h"
 
 enum { TOKENS = WORDS_TOKENS, SLOTS = WORDS_SLOTS };
@@ -317,6 +318,71 @@ static void who_is_gone_gets_nothing_kept(void **state)
     rig_free(r);
 }
 
+// Its loop is away, and it is there all the same. Its worker asks for nothing.
+static void nothing_waits_for_one_that_asks_for_nothing(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct both b = busy_and_dry(r);
+    struct heard asked = say(r, 1, &b.slow);
+    memcpy(b.slow.returned, asked.recalled, 8 * sizeof *asked.recalled);
+    b.slow.returns = 8;
+    assert_int_equal(say(r, 1, &b.slow).units, 4);
+    b.slow.returns = 0;
+    b.fast.want = 0;
+    assert_int_equal(say(r, 0, &b.fast).units, 0);
+    asked = say(r, 1, &b.slow);
+    assert_int_equal(asked.recalls, 0);
+    assert_int_equal(asked.units, 40);
+    rig_free(r);
+}
+
+// The other one gets all that it had reserved, to the last unit, but not what it has begun.
+static void one_that_asks_for_nothing_gives_back_all(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = begun(40);
+        struct words away = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, w = away;
+        if (follows) balance_by(r, PS_BALANCE_FINISH);
+        struct heard has = say(r, 1, &away);
+        assert_int_equal(has.units, 40);
+        away.want = 0;
+        away.ahead = 1;
+        away.begun[away.begins++] = has.unit[3];
+        w.units_per_s = 0.1; // no faster than it was
+        for (int i = 0; i < 60; i++) {
+            has = say(r, 1, &away);
+            memcpy(away.returned, has.recalled, has.recalls * sizeof *has.recalled);
+            away.returns = has.recalls;
+            say(r, 0, &w);
+        }
+        assert_int_equal(say(r, 0, &w).units, 39);
+        has = say(r, 1, &away);
+        assert_int_equal(has.units, 1);
+        assert_int_equal(has.unit[0], away.begun[0]);
+        rig_free(r);
+    }
+}
+
+// A copy of an older request comes late: meanwhile the worker got the unit again and claimed it,
+// and it may be credited by now.
+static void what_is_claimed_is_not_given_back_by_a_late_word(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 0.01}, late;
+    struct heard has = say(r, 0, &w);
+    late = w;
+    late.returned[late.returns++] = has.unit[0];
+    say(r, 0, &late); // it gets the unit again
+    w.claimed[w.claims++] = has.unit[0];
+    say(r, 0, &w);
+    say(r, 0, &late);
+    assert_int_equal(r->coordinator->lease[has.unit[0]], 1);
+    rig_free(r);
+}
+
 static void who_leaves_gives_back_what_it_has_not_begun(void **state)
 {
     (void)state;
@@ -449,6 +515,31 @@ static bool delay_leases(void *arg, const char *from, const char *to, enum lh_rp
     return true;
 }
 
+// The answer that asks for it crossed with the push that claimed it, and with the record that
+// credited it: the coordinator may not have heard of that, and would lease it again.
+static void what_is_credited_is_not_given_back(void **state)
+{
+    (void)state;
+    struct rig *r = begun(40);
+    struct rig_life l;
+    start_core_of(r, &l, 6);
+    const struct lh_ledger *ledger = &l.worker->shard[0].replica.ledger;
+    for (int i = 0; i < 400 && ledger->credited < 3; i++) rig_run(r, 100 * LH_MS);
+    assert_true(ledger->credited >= 3);
+    uint32_t returned = 0;
+    for (uint64_t u = 0; u < 40; u++) {
+        bool credited = lh_ledger_credited(ledger, u), queued = false;
+        for (uint32_t k = 0; k < l.worker->queued; k++) queued |= l.worker->queue[k].unit == u;
+        if (queued) continue;
+        wk_units_give_back(l.worker, 1, &u);
+        if (credited) assert_int_equal(l.worker->returned_count, 0);
+        returned += l.worker->returned_count;
+    }
+    assert_true(returned > 0); // what it never had, it says again
+    rig_life_end(r, &l, false);
+    rig_free(r);
+}
+
 static void what_is_begun_while_an_answer_travels_stays(void **state)
 {
     (void)state;
@@ -497,10 +588,14 @@ int main(void)
         cmocka_unit_test(what_is_held_beyond_the_budget_is_recalled),
         cmocka_unit_test(a_worker_of_before_is_asked_for_nothing),
         cmocka_unit_test(who_is_gone_gets_nothing_kept),
+        cmocka_unit_test(nothing_waits_for_one_that_asks_for_nothing),
+        cmocka_unit_test(one_that_asks_for_nothing_gives_back_all),
+        cmocka_unit_test(what_is_claimed_is_not_given_back_by_a_late_word),
         cmocka_unit_test(who_leaves_gives_back_what_it_has_not_begun),
         cmocka_unit_test(a_recall_is_forgotten_with_its_coordinator_and_a_lease_is_not),
         cmocka_unit_test(who_comes_back_after_its_leases_went_to_others_keeps_the_rest),
         cmocka_unit_test(what_is_leased_is_not_read_ahead),
+        cmocka_unit_test(what_is_credited_is_not_given_back),
         cmocka_unit_test(what_is_begun_while_an_answer_travels_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

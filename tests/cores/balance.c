@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
 static void each_reserves_what_it_trains_until_all_end(void **state)
@@ -57,6 +59,147 @@ static void a_slow_ones_reservation_goes_to_who_ends_it_earlier(void **state)
     assert_string_equal(json_string_value(json_object_get(row, "from")), r->w[1].self.name);
     assert_true(json_real_value(json_object_get(row, "here_s")) <
                 json_real_value(json_object_get(row, "there_s")));
+    json_decref(rows);
+    rig_free(r);
+}
+
+// When the worker's region ends, as status and `get plan` say it.
+static double forecast_of(struct rig *r, uint32_t w)
+{
+    double out = -1;
+    json_t *rows = ps_co_forecast(r->coordinator), *row;
+    size_t i;
+    json_array_foreach(rows, i, row)
+    {
+        const char *region = json_string_value(json_object_get(row, "region"));
+        if (!strcmp(region, r->w[w].self.region))
+            out = json_number_value(json_object_get(row, "ends_s"));
+    }
+    json_decref(rows);
+    return out;
+}
+
+// The time of the last push counts, and of begun units what is not trained: 50 units at one a
+// second and 20 s of a push, or half of the one that is begun.
+static void the_forecast_is_what_the_planner_reckons_with(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(80, PS_BALANCE_FINISH);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    b.push_s = 20;
+    for (int i = 0; i < 2; i++) {
+        rig_run(r, 2 * LH_SECOND); // the plan is made anew
+        struct heard has = say(r, 1, &b);
+        say(r, 0, &a);
+        rig_run(r, 2 * LH_SECOND);
+        say(r, 1, &b);
+        const struct ps_balance_plan *plan = &r->coordinator->balancer->plan;
+        assert_float_equal(plan->end_s, i ? 49.75 : 50, 0.1);
+        for (uint32_t w = 0; w < RIG_WORKERS; w++)
+            assert_float_equal(forecast_of(r, w), plan->end_s, 0.1);
+        b.begun[0] = has.unit[0];
+        b.begins = 1;
+        b.begun_tokens = WORDS_TOKENS / 2;
+    }
+    rig_free(r);
+}
+
+// Shares of a static split stay where they are: who became slower ends later.
+static void the_forecast_of_a_static_split_is_of_its_shares(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_STATIC);
+    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_float_equal(forecast_of(r, 0), 20, 1);
+    assert_float_equal(forecast_of(r, 1), 20, 1);
+    b.units_per_s = 0.25;
+    say(r, 1, &b);
+    assert_float_equal(forecast_of(r, 0), 20, 1);
+    assert_float_equal(forecast_of(r, 1), 80, 4);
+    rig_free(r);
+}
+
+// A request that moves many units is one event for each home and holder that they come from.
+static void many_units_are_one_event(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(400, PS_BALANCE_FINISH);
+    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
+    struct ps_coordinator *c = r->coordinator;
+    rig_boot_standby(r);
+    struct lh_log *log = rig_log_lines(r);
+    c->conf.log = log;
+    introduce(r, 1, 1);
+    introduce(r, 0, 3);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard f = say(r, 0, &fast);
+    uint64_t planned = ps_co_decided_count(c, PS_BALANCE_PLANNED);
+    assert_in_range(planned, 85, 101);
+    assert_int_equal(f.units, 200 + planned);
+    rig_settle(r);
+    assert_int_equal(rig_said(r, "balance.planned"), 1);
+    char told[160];
+    snprintf(told, sizeof told, "%u units of %s (3, 5, 7,", (unsigned)planned, r->w[1].self.region);
+    assert_int_equal(rig_said(r, told), 1);
+    snprintf(told, sizeof told, " 33 and %u more) go to %s", (unsigned)planned - 16,
+             r->w[0].self.name);
+    assert_int_equal(rig_said(r, told), 1);
+    json_t *rows = ps_co_decisions(c);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "units")),
+                     planned);
+    json_decref(rows);
+    c->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
+// Adjoining units are told as ranges, in whichever order they were chosen.
+static void an_event_names_ranges(void **state)
+{
+    (void)state;
+    static const uint64_t unit[] = {12, 9, 3, 4, 5, 20, 10, 7};
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    struct ps_balance_choice choice = {.reason = PS_BALANCE_BUDGET, .here_s = 9, .there_s = 4};
+    rig_boot_standby(r);
+    struct lh_log *log = rig_log_lines(r);
+    c->conf.log = log;
+    memset(c->stock.pool_of, 0, c->conf.units->count * sizeof *c->stock.pool_of); // one home
+    for (size_t i = 0; i < LH_COUNT(unit); i++) ps_co_decide(c, 1, PS_CO_NOBODY, unit[i], &choice);
+    ps_co_decided_say(c);
+    ps_co_decided_say(c); // nothing is left to say
+    rig_settle(r);
+    assert_int_equal(rig_said(r, "balance.budget"), 1);
+    assert_int_equal(rig_said(r, " (3-5, 7, 9-10, 12, 20) come back from "), 1);
+    c->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
+// More units than a request can move: nothing is left out, and nothing is written beyond its place.
+static void decisions_without_end_are_bounded(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(400, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN};
+    for (uint64_t i = 0; i < 3 * LH_LEASES_MAX; i++)
+        ps_co_decide(c, 0, i % 2 ? PS_CO_NOBODY : 1, i % 400, &choice);
+    ps_co_decided_say(c);
+    assert_int_equal(ps_co_decided_count(c, PS_BALANCE_STOLEN), 3 * LH_LEASES_MAX);
+    uint64_t sum = 0;
+    json_t *rows = ps_co_decisions(c), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) sum +=
+        (uint64_t)json_integer_value(json_object_get(row, "units"));
+    assert_int_equal(sum, 3 * LH_LEASES_MAX);
+    assert_true(json_array_size(rows) <= 4);
     json_decref(rows);
     rig_free(r);
 }
@@ -310,6 +453,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
+        cmocka_unit_test(the_forecast_is_what_the_planner_reckons_with),
+        cmocka_unit_test(the_forecast_of_a_static_split_is_of_its_shares),
+        cmocka_unit_test(many_units_are_one_event),
+        cmocka_unit_test(an_event_names_ranges),
+        cmocka_unit_test(decisions_without_end_are_bounded),
         cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
         cmocka_unit_test(what_would_end_as_late_stays),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),

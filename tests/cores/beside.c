@@ -9,6 +9,7 @@
 #include "server/coordinator/drain.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
+#include "tests/cores/words.h"
 #include "worker/push/commit.h"
 #include "worker/push/view.h"
 
@@ -206,6 +207,33 @@ static void the_trainer_dies_at_any_point(void **state_)
     check();
     assert_int_equal(play->l->worker->beside.lives, POINTS + 1);
     assert_true(play->l->worker->beside.lost_tokens > 0);
+    end();
+}
+
+// Others need what it has, and nobody knows when the loop comes back.
+static void a_loop_that_is_away_keeps_no_units(void **state_)
+{
+    (void)state_;
+    begin(15, 2);
+    struct rig *r = play->l->rig;
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    cuts(2);
+    const struct ps_coordinator *c = r->coordinator;
+    const struct ps_co_held *has =
+        &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[1].self))].held;
+    assert_true(has->tokens[CO_WAITS] > 0);
+    assert_true(say(r, 0, &w).units > 40);
+    r->coordinator->conf.budget_tokens = c->stock.committed_tokens; // no other units are free
+    w.units_per_s = 10;
+    beside_kill(play->b);
+    until_state(WK_BESIDE_AWAY);
+    for (int i = 0; i < 200 && has->tokens[CO_WAITS] + has->tokens[CO_BEGUN]; i++) {
+        say(r, 0, &w);
+        life_run(play->l, LH_SECOND);
+    }
+    assert_int_equal(has->tokens[CO_WAITS] + has->tokens[CO_BEGUN], 0);
     end();
 }
 
@@ -505,6 +533,7 @@ int main(void)
         cmocka_unit_test(its_cuts_are_pushed_and_its_units_credited),
         cmocka_unit_test(corrections_take_it_to_the_view),
         cmocka_unit_test(the_trainer_dies_at_any_point),
+        cmocka_unit_test(a_loop_that_is_away_keeps_no_units),
         cmocka_unit_test(the_worker_dies_at_any_moment),
         cmocka_unit_test(a_life_that_outlived_its_worker_counts_from_there_on),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),

@@ -2,6 +2,7 @@
 // (server/coordinator/balance/assign.c, view.c): each region trains its own as long as it has some,
 // nobody reserves the others' part, and a worker that became slow gives back what it would end too
 // late. Units are half of one region, half of the other.
+#include <stdio.h>
 #include <string.h>
 
 #include "server/coordinator/balance/decided.h"
@@ -128,6 +129,38 @@ static void not_all_comes_back(void **state)
     rig_free(r);
 }
 
+// Its queue has them in another order than the run: the later ones first. What it starts last comes
+// back, others' before its own, and what it starts next stays, wherever that is from.
+static void what_is_started_next_stays(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    say(r, 0, &a);
+    struct heard has = say(r, 1, &b);
+    assert_int_equal(has.units, 40);
+    assert_int_equal(count_home(r, &has, 1), 40);
+    for (size_t i = 0; i < has.units; i++) b.holding[b.holds++] = has.unit[has.units - 1 - i];
+    uint64_t far = b.holding[30], near = b.holding[1]; // two that are another region's
+    for (size_t i = 1; i < 31; i += 29) {
+        struct lh_unit *u = &r->units.unit[b.holding[i]];
+        snprintf(u->home, sizeof u->home, "%s", r->w[0].self.region);
+    }
+    b.units_per_s = 0.25;
+    say(r, 1, &b);
+    rig_run(r, 2 * LH_SECOND);
+    struct heard h = say(r, 1, &b);
+    assert_in_range(h.recalls, 23, 25);
+    assert_int_equal(h.recalled[0], far);
+    assert_false(is_in(h.recalled, h.recalls, near));
+    for (size_t i = 1; i < h.recalls; i++)
+        assert_int_equal(h.recalled[i], b.holding[40 - i - (i >= 10)]);
+    rig_free(r);
+}
+
 // Four of its eight begun units are trained, and none of them is credited.
 static void what_is_trained_counts_before_it_is_credited(void **state)
 {
@@ -197,6 +230,7 @@ int main(void)
         cmocka_unit_test(who_becomes_slow_gives_back),
         cmocka_unit_test(the_last_push_counts),
         cmocka_unit_test(not_all_comes_back),
+        cmocka_unit_test(what_is_started_next_stays),
         cmocka_unit_test(what_is_trained_counts_before_it_is_credited),
         cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
         cmocka_unit_test(whole_epochs_are_trained_whole),

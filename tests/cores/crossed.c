@@ -8,6 +8,7 @@
 
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
@@ -192,16 +193,22 @@ static void what_crossed_is_known_after_a_restart(void **state)
 }
 
 // A worker whose speed is not known is served by level.c. Where nothing lies in its region it gets
-// one unit at a time over a link with a cap: else it would never train, and never be measured.
+// one unit at a time over a link with a cap, or with a price that counts: else it would never
+// train, and never be measured.
 static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
 {
     (void)state;
     static const struct {
         const char *links;
+        double price_s_by_gb;
         size_t units;
-    } rows[] = {{"*>asia=1GiB", 1}, {"*>asia=100B", 0}, {"*>asia=@1", UNITS / 2}};
+    } rows[] = {{"*>asia=1GiB", 0, 1},
+                {"*>asia=100B", 0, 0},
+                {"*>asia=@1", 0, UNITS / 2},
+                {"*>asia=@1", 600, 1}};
     for (size_t i = 0; i < LH_COUNT(rows); i++) {
-        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
+        struct ps_co_links_conf conf = {.price_s_by_gb = rows[i].price_s_by_gb};
+        struct rig *r = begin(rows[i].links, conf);
         struct words s = {
             .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
         assert_int_equal(say(r, 0, &s).units, rows[i].units);
@@ -216,10 +223,15 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
     (void)state;
     static const struct {
         const char *links;
+        double price_s_by_gb;
         size_t least, most;
-    } rows[] = {{"*>asia=1GiB", 1, 1}, {"*>asia=100B", 0, 0}, {"*>asia=@1", 2, UNITS}};
+    } rows[] = {{"*>asia=1GiB", 0, 1, 1},
+                {"*>asia=100B", 0, 0, 0},
+                {"*>asia=@1", 0, 2, UNITS},
+                {"*>asia=@1", 600, 1, 1}};
     for (size_t i = 0; i < LH_COUNT(rows); i++) {
-        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
+        struct ps_co_links_conf conf = {.price_s_by_gb = rows[i].price_s_by_gb};
+        struct rig *r = begin(rows[i].links, conf);
         struct words all = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.25};
         struct words s = {
             .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
@@ -228,6 +240,39 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
             assert_int_equal(say(r, 0, &s).units, 0);
             assert_in_range(say(r, 1, &all).recalls, rows[i].least, rows[i].most);
         }
+        rig_free(r);
+    }
+}
+
+// Leases by whoever asks, as with more regions than the policy takes. What is kept for another, and
+// would come over a link with a cap, is no part of what is left for this one: it gets half of what
+// its own region has.
+static void what_is_kept_behind_a_cap_is_not_taken_off(void **state)
+{
+    (void)state;
+    struct rig *r = begin("europe>asia=1GiB", (struct ps_co_links_conf){0});
+    struct words one = {.want = 1, .ahead = 1, .units_per_s = 1};
+    struct words s = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    r->coordinator->conf.balance.follows = false;
+    assert_int_equal(say(r, 1, &one).units, 1);
+    for (uint64_t u = 0; u < UNITS; u++)
+        if (!strcmp(r->units.unit[u].home, "europe") && r->coordinator->lease[u] == CO_FREE)
+            ps_co_lease_want(r->coordinator, u, 2);
+    assert_int_equal(say(r, 0, &s).units, UNITS / 4);
+    rig_free(r);
+}
+
+// Nobody has said yet whether europe's units travel to asia.
+static void a_price_counts_before_a_unit_was_looked_for(void **state)
+{
+    (void)state;
+    static const char *const links[] = {"europe>asia=@1", "europe>asia=@1000000"}; // 77 s a unit
+    for (size_t i = 0; i < LH_COUNT(links); i++) {
+        struct rig *r = begin(links[i], (struct ps_co_links_conf){.price_s_by_gb = 600});
+        struct words slow = {.want = 1, .ahead = 1, .units_per_s = 0.25};
+        struct words s = {.want = 25, .ahead = 25, .units_per_s = 2};
+        assert_int_equal(say(r, 1, &slow).units, 1);
+        assert_int_equal(foreign(r, &s) > 0, i == 0);
         rig_free(r);
     }
 }
@@ -319,6 +364,8 @@ int main(void)
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
         cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),
+        cmocka_unit_test(what_is_kept_behind_a_cap_is_not_taken_off),
+        cmocka_unit_test(a_price_counts_before_a_unit_was_looked_for),
         cmocka_unit_test(a_price_counts_as_seconds),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
         cmocka_unit_test(a_floor_of_shared_data),

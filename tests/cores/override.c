@@ -88,6 +88,28 @@ static void a_pinned_unit_is_recalled_from_another_region(void **state)
     rig_free(r);
 }
 
+// It is kept for one that could never have it any more.
+static void a_unit_that_was_kept_is_pinned_to_another_region(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = balanced(40, PS_BALANCE_FINISH);
+        struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
+        r->coordinator->conf.balance.follows = follows;
+        assert_int_equal(say(r, 0, &w).units, 40);
+        assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
+        w.returned[w.returns++] = 7;
+        assert_int_equal(say(r, 0, &w).units, 39);
+        w.returns = 0;
+        assert_int_equal(order(r, "pin", 7, r->w[0].self.region), LH_OK);
+        struct heard got = say(r, 1, &v);
+        assert_false(is_in(got.unit, got.units, 7));
+        got = say(r, 0, &w);
+        assert_true(is_in(got.unit, got.units, 7));
+        rig_free(r);
+    }
+}
+
 static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
 {
     (void)state;
@@ -136,6 +158,7 @@ int main(void)
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
         cmocka_unit_test(a_pinned_unit_is_for_its_region),
         cmocka_unit_test(a_pinned_unit_is_recalled_from_another_region),
+        cmocka_unit_test(a_unit_that_was_kept_is_pinned_to_another_region),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
     };

@@ -60,7 +60,8 @@ def run(world):
     workers = [world.worker(region, coordinator, **{
         "trainer.tokens_per_s": SLOW if region == "asia" else FAST}).start() for region in REGIONS]
     until("a unit of the slow region goes to another", lambda: re.search(
-        r"balance\.\w+ unit \d+ of asia goes to (europe|america)-0", coordinator.text()))
+        r"balance\.\w+ (unit \d+|\d+ units) of asia\b.* go(es)? to (europe|america)-0",
+        coordinator.text()))
     until("its status tells of decisions",  # a row of several units names the first one's home
           lambda: decided(coordinator, "stolen", "planned", "twice"))
     until("links are measured", lambda: measured(world, coordinator))

@@ -32,8 +32,14 @@ def sent(server):
 
 def decided(coordinator, home, worker):
     """Units of this home that the policy gave to the worker, by the coordinator's log."""
-    pattern = rf"balance\.\w+ unit (\d+) of {home}\b.* goes to {worker} of"
-    return [int(unit) for unit in re.findall(pattern, coordinator.text())]
+    units = []
+    one = rf"balance\.\w+ unit (\d+) of {home}\b.* goes to {worker} of"
+    many = rf"balance\.\w+ \d+ units of {home} \(([-0-9, ]+)[^)]*\).* go to {worker} of"
+    for ranges in re.findall(one, coordinator.text()) + re.findall(many, coordinator.text()):
+        for part in ranges.split(","):
+            first, _, last = part.strip().partition("-")
+            units += range(int(first), int(last or first) + 1)
+    return units
 
 
 def start(world, workers, **more):

@@ -58,7 +58,7 @@ FAILED = dict.fromkeys(("common/env/env.c", "common/format/ledger.c", "common/fo
 BOUNDARY = (("external.client",), ("external.deaths",), ("cores.beside",))
 ELSEWHERE = {"worker/client/*": BOUNDARY, "worker/external/*": BOUNDARY,
              "worker/ranks/region*": (("region.seeds", "--seeds", "600"),),
-             "server/coordinator/balance/forecast.c": (("cores.ahead",), ("cores.status",))}
+             "server/coordinator/balance/forecast.c": (("cores.balance",), ("cores.ahead",))}
 TARGETS = {"region.seeds": "region"}
 CORES = {
     "server/recovery/owner_stream.c": ("copy", "standby"), "server/recovery/held.c": ("held",),

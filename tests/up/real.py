@@ -14,6 +14,7 @@ import json
 import os
 import pty
 import random
+import re
 import select
 import shutil
 import signal
@@ -204,7 +205,7 @@ def drill(world, wan):
     print(json.dumps(faults))
 
 
-def look_closer(world):
+def look_closer(world, up):
     """`top` and `describe`: what coordinator, servers and status files say, in one."""
     top = world.answer("top", "--once")
     check([s["answers"] and s["server"] for s in top["shards"]] == ["s0", "s1"], f"{top['shards']}")
@@ -216,6 +217,13 @@ def look_closer(world):
     code, said, complaint = world.ask("top", "--once")
     check(code == 0 and "\033" not in said and "1800000 tokens" in said
           and len(said.splitlines()) == 11, f"{code}: {said}{complaint}")
+    until("all regions have measured", up, lambda: all(
+        r.get("push_ms", 0) > 0 and r.get("rtt_ms", 0) > 0 and 0 < r.get("utilisation", 0) <= 1
+        for r in world.answer("top", "--once")["regions"]))
+    code, said, complaint = world.ask("top", "--once", "--workers")
+    check(code == 0 and len(said.splitlines()) == 16 and "BUSY" in said
+          and re.search(r"^asia-0 +asia +live .* \d+% +[\d.]+ +[\d.]+ ", said, re.M),
+          f"{code}: {said}{complaint}")
     worker = world.answer("describe", "worker", "asia/asia-0")
     check(worker["state"] == "training" and worker["units"]["leased"] > 0
           and len(worker["leased_units"]) > 0, f"{worker}")
@@ -268,7 +276,7 @@ def operator(world, wan):
                          and row["expires_s"] > 0 and row["age_s"] >= 0 for row in leases),
           f"{leases}")
 
-    look_closer(world)
+    look_closer(world, up)
     watch(world)
     check(world.answer("drain", "run", "--wait")["complete"], "the run drains")
     credited = world.answer("get", "leases", "--totals")["totals"]["credited_tokens"]

@@ -201,8 +201,9 @@ static bool kept_for_later(const struct wk_worker *w, uint64_t unit)
     return false;
 }
 
-// Gives back what is recalled, but what is begun. What is not here at all was given back before, by
-// this life or an earlier one: it is said again.
+// Gives back what is recalled, but what is begun or credited: the coordinator may hear of a credit
+// later than this worker, and would lease the unit again. What is not here at all was given back
+// before, by this life or an earlier one: it is said again.
 void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
 {
     struct wk_trainer *t = w->conf.trainer;
@@ -211,6 +212,7 @@ void wk_units_give_back(struct wk_worker *w, size_t n, const uint64_t *units)
     for (size_t i = 0; i < n && w->returned_count < LH_RECALLS_MAX; i++) {
         uint64_t u = units[i];
         if (u >= units_of_run(w) || claimed(w, u)) continue;
+        if (lh_ledger_credited(&w->shard[u % w->shards].replica.ledger, u)) continue;
         if (idle(w)) (void)resumed(w, u);
         if (kept_for_later(w, u)) continue;
         uint32_t k = index_of(w, u, &at);

@@ -41,6 +41,7 @@
 #include "server/coordinator/balance/view.h"
 
 static const double HYSTERESIS = 0.1;
+static const double NEVER_S = 1e18;
 static const double ASK_S = 1;      // between two requests of a worker
 static const double QUIET_S = 5;    // a worker that was silent for longer is behind by that much
 static const double WINDOW_S = 3;   // a window holds so many seconds of training at least
@@ -91,7 +92,8 @@ void ps_co_assign_few(const struct ps_co_asking *a)
 // ---------------------------------------------------------------- a worker's own time
 
 // Seconds until the worker ends what it has, and until its last push is decided. One whose speed
-// is not known yet counts as fast as the one that asks: nothing says that it is slower.
+// is not known yet counts as fast as the one that asks: nothing says that it is slower. One that is
+// idle never ends.
 static double ends_s(const struct assigning *s, uint32_t worker)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -99,6 +101,7 @@ static double ends_s(const struct assigning *s, uint32_t worker)
     double speed = w->tokens_per_s > 0 ? w->tokens_per_s : c->worker[s->a->w].tokens_per_s;
     double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens;
     double quiet = (double)(c->listener.ns - w->seen_ns) / LH_SECOND - QUIET_S;
+    if (w->idle) return NEVER_S;
     return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
 }
 
@@ -242,7 +245,7 @@ static double known_part(const struct assigning *s)
     if (s->x->b.beyond_tokens <= 0) return 1;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        if (!w->live || ps_co_draining(c, w)) continue;
+        if (!ps_co_takes(c, i)) continue;
         live++;
         known += w->tokens_per_s > 0;
     }
@@ -257,19 +260,67 @@ static double trains_s(const struct assigning *s)
     return fmax(s->x->plan.end_s - push_s, 0);
 }
 
-static bool may_give_back(const struct ps_co_asking *a, uint64_t unit, bool own)
+static bool may_give_back(const struct ps_co_asking *a, uint64_t unit)
 {
     const struct ps_coordinator *c = a->c;
-    return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1 && !ps_co_pinned(c, unit) &&
-           ps_co_is_home(c, unit, a->w) == own;
+    return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1 && !ps_co_pinned(c, unit);
 }
 
-static void give_back_one(struct assigning *s, size_t at, double left_s)
+struct later { // a unit that may come back
+    uint64_t unit;
+    size_t place; // how many units the worker starts before it
+    bool foreign, soon;
+};
+
+// Those first that are needed latest; of what is not among the next ones, others' before its own.
+static int by_need(const void *a, const void *b)
+{
+    const struct later *x = a, *y = b;
+    if (x->soon != y->soon) return x->soon ? 1 : -1;
+    if (!x->soon && x->foreign != y->foreign) return x->foreign ? -1 : 1;
+    return x->place > y->place ? -1 : x->place < y->place;
+}
+
+// The unit's place in the worker's queue. It starts its units in the order in which it got them,
+// which is that of `holding`, not the run's; what it does not hold yet comes behind. `from`: units
+// mostly stand behind the one before.
+static size_t place_of(const struct ps_co_asking *a, size_t at, size_t *from)
+{
+    size_t n = a->m->n_holding;
+    for (size_t i = 0; i < n; i++) {
+        size_t k = (*from + i) % n;
+        if (a->m->holding[k] != a->out->unit[at]) continue;
+        *from = k + 1;
+        return k;
+    }
+    return n + at;
+}
+
+// Lists what may come back. Gives; NULL: no memory.
+static struct later *list_later(const struct assigning *s, size_t *count)
+{
+    const struct ps_co_asking *a = s->a;
+    struct later *out = malloc((a->out->units + 1) * sizeof *out);
+    size_t from = 0;
+    *count = 0;
+    for (size_t i = 0; out && i < a->out->units; i++) {
+        uint64_t unit = a->out->unit[i];
+        size_t place = place_of(a, i, &from);
+        if (!may_give_back(a, unit)) continue;
+        out[(*count)++] =
+            (struct later){unit, place, !ps_co_is_home(a->c, unit, a->w), place < s->window};
+    }
+    if (out) qsort(out, *count, sizeof *out, by_need);
+    return out;
+}
+
+static void give_back_one(struct assigning *s, uint64_t unit, double left_s)
 {
     struct ps_co_asking *a = s->a;
-    uint64_t unit = a->out->unit[at];
     struct ps_balance_choice choice = {
         .reason = PS_BALANCE_BUDGET, .here_s = left_s, .there_s = s->x->plan.end_s};
+    size_t at = 0;
+    while (a->out->unit[at] != unit) at++;
     ps_co_recall(a, unit);
     a->tokens -= ps_co_unit(a->c, unit)->tokens;
     memmove(a->out->unit + at, a->out->unit + at + 1,
@@ -277,25 +328,28 @@ static void give_back_one(struct assigning *s, size_t at, double left_s)
     ps_co_decide(a->c, a->w, PS_CO_NOBODY, unit, &choice);
 }
 
-// Asks the worker to give back what it would train after the planned end, the last units first,
-// others' before its own: of what is free beyond the budget, other regions train as much instead.
-static void give_back(struct assigning *s)
+// Asks the worker to give back what it would train after the planned end: of what is free beyond
+// the budget, other regions train as much instead.
+static lh_err give_back(struct assigning *s)
 {
     struct ps_co_asking *a = s->a;
     const struct ps_co_worker *w = &a->c->worker[a->w];
     bool binds = s->x->b.conf.kind == PS_BALANCE_FINISH && s->x->b.beyond_tokens > 0;
     double most = w->tokens_per_s * trains_s(s), left = ps_co_view_left(w);
     double unit = a->out->units ? (double)a->tokens / (double)a->out->units : 0;
-    if (!binds || a->c->frozen || left <= most * (1 + HYSTERESIS) + unit) return;
-    for (int own = 0; own < 2; own++)
-        for (size_t i = a->out->units; i-- > 0;) {
-            if (a->out->units <= s->window || a->out->recalls == LH_RECALLS_MAX) return;
-            if (!may_give_back(a, a->out->unit[i], own)) continue;
-            double tokens = (double)ps_co_unit(a->c, a->out->unit[i])->tokens;
-            if (left - tokens / 2 < most) return;
-            give_back_one(s, i, left / w->tokens_per_s);
-            left -= tokens;
-        }
+    if (!binds || a->c->frozen || left <= most * (1 + HYSTERESIS) + unit) return LH_OK;
+    size_t n;
+    struct later *list = list_later(s, &n);
+    if (!list) return lh_fail(LH_ERR_BUSY, "no memory for a lease now");
+    for (size_t i = 0; i < n && a->out->units > s->window && a->out->recalls < LH_RECALLS_MAX;
+         i++) {
+        double tokens = (double)ps_co_unit(a->c, list[i].unit)->tokens;
+        if (left - tokens / 2 < most) break;
+        give_back_one(s, list[i].unit, left / w->tokens_per_s);
+        left -= tokens;
+    }
+    free(list);
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- how many
@@ -349,7 +403,7 @@ static bool all_measured(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        if (w->live && !ps_co_draining(c, w) && w->tokens_per_s <= 0) return false;
+        if (ps_co_takes(c, i) && w->tokens_per_s <= 0) return false;
     }
     return true;
 }
@@ -479,9 +533,7 @@ static lh_err take_all(struct assigning *s)
 static bool home_may_have(const struct ps_coordinator *c, uint64_t u)
 {
     for (uint32_t v = 0; v < c->workers; v++) {
-        const struct ps_co_worker *w = &c->worker[v];
-        if (w->live && !ps_co_draining(c, w) && ps_co_is_home(c, u, v) && ps_co_may_train(c, u, v))
-            return true;
+        if (ps_co_takes(c, v) && ps_co_is_home(c, u, v) && ps_co_may_train(c, u, v)) return true;
     }
     return false;
 }
@@ -581,7 +633,7 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     a->out->window = s.window < a->want ? s.window : 0;
     uint32_t most = in_work(&s);
     if (most && (!a->out->window || most < a->out->window)) a->out->window = most;
-    give_back(&s);
+    LH_TRY(give_back(&s));
     LH_TRY(take_kept(&s));
     LH_TRY(take_pinned(&s));
     LH_TRY(take_all(&s));

@@ -315,7 +315,7 @@ static double late_enough(const struct try *t)
     return latest + path + (slow < NEVER ? sum / slow : 0);
 }
 
-static void tell_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
+void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     out->end_s = 0;
     for (uint32_t r = 0; r < b->regions; r++) {
@@ -365,7 +365,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
         }
         (void)ends_within(&t, high); // what can go nowhere stays where it is
     }
-    tell_finishes(b, out);
+    ps_balance_finishes(b, out);
 }
 
 // ---------------------------------------------------------------- the next unit
@@ -410,11 +410,12 @@ static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
 }
 
 // When the pool's home would end all that is left to it, if this region took nothing of it: at
-// least a whole unit, however the plan cuts it.
+// least a whole unit, however the plan cuts it. A home whose own units do not reach it never does.
 static double ends_there(const struct ps_balance *b, const struct ps_balance_plan *plan,
                          uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *from = &b->pool[pool];
+    if (!allows(from, from->home)) return NEVER;
     double tokens = plan->tokens[pool][r];
     for (uint32_t p = 0; p < b->pools; p++) tokens += plan->tokens[p][from->home];
     tokens = fmax(tokens, unit_of(from, from->tokens));

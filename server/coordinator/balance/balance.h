@@ -70,7 +70,7 @@ struct ps_balance_region {
 
 struct ps_balance_pool {
     uint32_t home;
-    uint64_t allowed; // a bit for each region; the home's is set
+    uint64_t allowed; // a bit for each region; the home's is not set where they do not reach it
     uint64_t languages;
     double units, tokens, bytes;
     double whole_tokens; // part of `tokens` that the run is to train, wherever its budget ends
@@ -136,6 +136,8 @@ double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t regio
 double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t region, double tokens,
                           double bytes);
 void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out);
+// Concludes from a plan's tokens when each region ends, and the last one (finish_s, end_s).
+void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out);
 // The next unit of this region, which has room for one. `plan`: of this state, or for
 // PS_BALANCE_STATIC what is left of the shares at the start.
 struct ps_balance_choice ps_balance_next(const struct ps_balance *b,

@@ -7,8 +7,8 @@
 //
 // A cap is hard for what the balancer leases: what may come still counts as if it came, all that is
 // leased over the link, recalled over it or kept, and not begun, and what runs a second time there.
-// A region counts as if it had none of the home's files, whatever else it says: the cap holds
-// before the first unit was looked for.
+// A region counts as if it had none of the home's files, whatever else it says: caps hold, and
+// prices count, before the first unit was looked for.
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
@@ -151,6 +151,13 @@ struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home
     out.left = out.term->cap_bytes - out.crossed - out.coming;
     if (out.left < 0) out.left = 0;
     return out;
+}
+
+double ps_co_price_s(const struct ps_coordinator *c, uint32_t home, uint32_t worker)
+{
+    const struct ps_term *t =
+        ps_terms_of(terms_of(c), c->stock.home[home], c->worker[worker].region);
+    return t ? t->price * c->conf.links.price_s_by_gb : 0;
 }
 
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker)

@@ -24,6 +24,8 @@ void ps_co_forget_crossed(struct ps_co_worker *w);
 // From a home (index in c->stock.home) to a region.
 struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,
                                    const char *region);
+// Seconds that the price of 10^9 bytes from that home to the worker's region counts as; 0: none.
+double ps_co_price_s(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
 // Is there a cap between that home and the worker's region?
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
 // Gives a row for each link that has terms, or over which units travelled: [{"from", "to",

@@ -1,4 +1,5 @@
-// Forecast: when each region will have trained all that the balancer's policy would give it.
+// Forecast: when each region will have trained all that the balancer's policy gives it, by what the
+// planner reckons with (view.h). See forecast.c.
 #ifndef PS_CO_FORECAST_H
 #define PS_CO_FORECAST_H
 

@@ -227,12 +227,17 @@ bool ps_co_all_known(const struct ps_coordinator *c)
     return true;
 }
 
+bool ps_co_takes(const struct ps_coordinator *c, uint32_t worker)
+{
+    const struct ps_co_worker *w = &c->worker[worker];
+    return w->live && !w->idle && !ps_co_draining(c, w);
+}
+
 bool ps_co_wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint32_t but)
 {
     uint32_t by = c->wanted_by[unit];
     if (!by || by == but + 1 || by > c->workers) return false;
-    const struct ps_co_worker *w = &c->worker[by - 1];
-    return w->live && !ps_co_draining(c, w);
+    return ps_co_takes(c, by - 1);
 }
 
 bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)

@@ -33,7 +33,10 @@ bool ps_co_may_lease(const struct ps_coordinator *c, uint64_t unit);
 bool ps_co_may_lease_anew(const struct ps_coordinator *c, uint64_t unit);
 // The same of every shard: it reported, and was heard since the last pause.
 bool ps_co_all_known(const struct ps_coordinator *c);
-// For whom the unit is recalled or kept: another worker than `but`, that is there to take it.
+// The worker is there, and takes what is recalled for it, or kept for it. Nothing waits for
+// another.
+bool ps_co_takes(const struct ps_coordinator *c, uint32_t worker);
+// For whom the unit is recalled or kept: another worker than `but`, that takes it.
 bool ps_co_wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint32_t but);
 bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
 // Residency, the operator's pins, and whether its bytes reach the worker.

@@ -6,10 +6,11 @@
 //    for it at most. So free units last to the end of the run, and nobody takes what another needs.
 // 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
 //    longest, as many as let both end together. Only units that are not begun.
-// 4. Where the policy heeds caps of links (assign.c), this rule serves workers whose speed is not
-//    known. One that has nothing gets a unit over each link whose cap has room: else it would never
-//    train, and never be measured, where nothing lies in its region. Where all are leased, one is
-//    recalled for it.
+// 4. Where the policy heeds caps and prices of links (assign.c), this rule serves workers whose
+//    speed is not known. One that has nothing gets a unit over each link with a price, or whose cap
+//    has room: else it would never train, and never be measured, where nothing lies in its region.
+//    Where all are leased, one is recalled for it. With more regions than the policy takes it
+//    serves all: caps hold then, and prices count for those alone whose speed is not known.
 // 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
 //    nothing is recalled.
 //
@@ -19,6 +20,7 @@
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/level.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "server/coordinator/balance/stock.h"
@@ -32,7 +34,7 @@ struct walk {
     struct walked {
         uint32_t pool;
         uint64_t slot; // the next one to look at; PS_CO_NO_SLOT: it is over
-        double left;   // bytes that its link's cap leaves; < 0: it has none
+        double left;   // bytes that may still come from there; < 0: any
     } at[];
 };
 
@@ -45,12 +47,23 @@ static bool open_to(const struct ps_co_asking *a, uint32_t pool)
     return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
 }
 
-// Bytes that may still come to the worker from there; < 0: there is no cap.
+// Units come one at a time over the way from that home: it has a cap, or a price, which no speed
+// that is not known can make up for.
+static bool is_rationed(const struct ps_co_asking *a, uint32_t home)
+{
+    const struct ps_coordinator *c = a->c;
+    bool priced = c->worker[a->w].tokens_per_s <= 0 && ps_co_price_s(c, home, a->w) > 0;
+    return priced || ps_co_is_capped(c, home, a->w);
+}
+
+// Bytes that may still come to the worker from there; < 0: any.
 static double left_of(const struct ps_co_asking *a, uint32_t home)
 {
     const struct ps_coordinator *c = a->c;
-    if (!ps_co_is_capped(c, home, a->w)) return -1;
-    return a->out->units ? 0 : ps_co_carried(c, home, c->worker[a->w].region).left;
+    if (!is_rationed(a, home)) return -1;
+    if (a->out->units) return 0;
+    return ps_co_is_capped(c, home, a->w) ? ps_co_carried(c, home, c->worker[a->w].region).left
+                                          : INFINITY;
 }
 
 static struct walk *walk_new(const struct ps_co_asking *a, bool home)
@@ -102,7 +115,14 @@ static uint64_t walk_next(struct walk *k, uint64_t before)
     return best;
 }
 
-// Tokens of units that are kept for others, and that this worker could train.
+// The pool's free units count as left for the worker: over a link that is rationed it gets one unit
+// at a time, however many there are.
+static bool counts(const struct ps_co_asking *a, uint32_t pool)
+{
+    return open_to(a, pool) && !is_rationed(a, a->c->stock.pool[pool].home);
+}
+
+// Tokens of units that are kept for others, of the pools that count.
 static uint64_t kept_for_others(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -111,7 +131,7 @@ static uint64_t kept_for_others(const struct ps_co_asking *a)
         if (i == a->w || !c->worker[i].wanted.kept_tokens) continue;
         for (uint32_t at = c->worker[i].wanted.head; at; at = ps_co_stock_wanted_behind(c, at))
             if (c->lease[at - 1] == CO_FREE && ps_co_wanted_elsewhere(c, at - 1, a->w) &&
-                ps_co_may_train(c, at - 1, a->w))
+                counts(a, ps_co_stock_pool(c, at - 1)))
                 sum += ps_co_unit(c, at - 1)->tokens;
     }
     return sum;
@@ -122,9 +142,8 @@ static uint64_t free_tokens(const struct ps_co_asking *a)
     const struct ps_coordinator *c = a->c;
     uint64_t sum = 0;
     for (uint32_t p = 0; p < c->stock.pools; p++)
-        if (open_to(a, p) && !ps_co_is_capped(c, c->stock.pool[p].home, a->w))
-            sum += c->stock.pool[p].free_tokens;
-    return sum - kept_for_others(a);
+        if (counts(a, p)) sum += c->stock.pool[p].free_tokens;
+    return sum - kept_for_others(a); // a part of them
 }
 
 // The same where not every shard's credits are known: counted as far as it can matter.
@@ -220,7 +239,7 @@ static lh_err lease_free(struct ps_co_asking *a, bool *none)
 
 // ---------------------------------------------------------------- levelling
 
-// Bytes that may come to the worker from each home; < 0: its link has no cap. NULL: no memory.
+// Bytes that may come to the worker from each home; < 0: any. NULL: no memory.
 static double *left_of_all(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -229,7 +248,7 @@ static double *left_of_all(const struct ps_co_asking *a)
     return left;
 }
 
-// One unit at a time comes over a link with a cap.
+// One unit at a time comes over a link that is rationed.
 static bool may_cross(const struct ps_co_asking *a, uint64_t u, const double *left)
 {
     const struct ps_coordinator *c = a->c;
@@ -265,6 +284,7 @@ static void count_all(const struct ps_co_asking *a, const double *left)
 
 static double seconds_of(const struct ps_co_worker *w)
 {
+    if (w->idle) return INFINITY;
     return (double)w->left_tokens / (w->tokens_per_s > 0 ? w->tokens_per_s : 1);
 }
 
@@ -289,8 +309,9 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder
            ps_co_may_train(c, u, a->w) && may_cross(a, u, left);
 }
 
-// Recalls what lets the busiest worker and this one end together. The last units go first: those
-// that are not read ahead. One of its own region is its own before another's is.
+// Recalls what lets the busiest worker and this one end together, or all of one that is idle. The
+// last units go first: those that are not read ahead. One of its own region is its own before
+// another's is.
 static lh_err level_by(struct ps_co_asking *a, const double *left)
 {
     struct ps_coordinator *c = a->c;
@@ -301,6 +322,7 @@ static lh_err level_by(struct ps_co_asking *a, const double *left)
     double own = w->tokens_per_s > 0 ? w->tokens_per_s : slow;
     double all = (double)from->left_tokens + (double)w->left_tokens;
     double most = (double)from->left_tokens - all * (slow / (slow + own)), moved = 0;
+    if (from->idle) most = INFINITY;
     uint32_t holder = (uint32_t)(from - c->worker);
     size_t free_places = a->ahead ? LH_RECALLS_MAX : a->want - a->out->units, n;
     uint32_t *list = ps_co_stock_held(c, holder, &n);

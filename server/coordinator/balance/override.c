@@ -109,9 +109,13 @@ static lh_err unpin(struct ps_coordinator *c, uint64_t unit)
     return ps_co_remove(c, key);
 }
 
-// A unit that another region has reserved is recalled for one of the region that it is for.
+// A unit that is recalled for another region, or kept for it, is not any more: it could never have
+// it. One that another region has reserved is recalled for one of the region that it is for.
 static void call_home(struct ps_coordinator *c, uint64_t unit, const char *region)
 {
+    uint32_t by = c->wanted_by[unit];
+    if (by && by <= c->workers && strcmp(c->worker[by - 1].region, region) != 0)
+        ps_co_lease_want(c, unit, 0);
     if (c->lease[unit] == CO_FREE || c->begun[unit] != CO_WAITS) return;
     if (!strcmp(c->worker[c->lease[unit] - 1].region, region)) return;
     for (uint32_t i = 0; i < c->workers; i++)

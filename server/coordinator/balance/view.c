@@ -10,6 +10,7 @@
 
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 
 static const int64_t PLAN_NS = LH_SECOND; // ten times that with more than FEW regions
@@ -48,7 +49,7 @@ double ps_co_view_left(const struct ps_co_worker *w)
     return (double)begun_left(w) + (double)(waits > away ? waits - away : 0);
 }
 
-static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_workers(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
@@ -56,7 +57,7 @@ static void look_at_workers(struct ps_coordinator *c, struct ps_co_balancer *x)
         if (r == PS_BALANCE_REGIONS_MAX) continue;
         struct ps_balance_region *g = &x->b.region[r];
         g->held_tokens += (double)begun_left(w);
-        if (!w->live || ps_co_draining(c, w)) continue;
+        if (!ps_co_takes(c, i)) continue;
         g->workers++;
         g->tokens_per_s.mean += w->tokens_per_s;
         g->tokens_per_s.spread += w->measured.tokens_spread;
@@ -123,9 +124,9 @@ static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_ba
     return fmax(x->b.pool[pool].tokens - later * x->epoch_tokens[pool], 0);
 }
 
-static void look_at_pools(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_pools(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
-    x->b.done_tokens = (double)c->stock.credited_tokens + trained_of_begun(c);
+    x->b.done_tokens = (double)ps_co_credited_tokens(c) + trained_of_begun(c);
     x->b.pools = c->stock.pools;
     for (uint32_t p = 0; p < x->b.pools; p++) {
         const struct ps_co_pool *from = &c->stock.pool[p];
@@ -157,7 +158,8 @@ static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
         l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
 }
 
-// A cap holds whether or not the region is known to lack the home's files.
+// Caps and prices count whether or not the region is known to lack the home's files: nobody says so
+// before the first unit was looked for.
 static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x, uint32_t home,
                        uint32_t r)
 {
@@ -165,12 +167,12 @@ static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x,
     const struct ps_term *t = ps_terms_of(c->conf.links.terms, c->stock.home[home], x->name[r]);
     if (!t) return;
     if (t->cap_bytes >= 0) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
-    if (!l->lies_there) l->price = t->price;
+    l->price = t->price;
 }
 
 // A region has the files of all homes unless one of its workers says otherwise. Units that reach
 // none of its workers are not for it.
-static void look_at_links(struct ps_coordinator *c, struct ps_co_balancer *x)
+static void look_at_links(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     bool reached[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX] = {{false}};
     for (uint32_t i = 0; i < x->b.regions; i++)
@@ -202,8 +204,8 @@ static uint64_t mark_of(const struct ps_coordinator *c)
     uint64_t mark = 14695981039346656037u; // FNV-1a
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        uint64_t state = w->live + 2u * (w->tokens_per_s > 0) + 4u * ps_co_draining(c, w);
-        mark = (mark ^ (state + 8 * (uint64_t)i)) * 1099511628211u;
+        uint64_t state = ps_co_takes(c, i) + 2u * (w->tokens_per_s > 0);
+        mark = (mark ^ (state + 4 * (uint64_t)i)) * 1099511628211u;
     }
     return mark;
 }
@@ -222,9 +224,8 @@ static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
     x->planned_live = mark;
 }
 
-void ps_co_view(struct ps_coordinator *c)
+void ps_co_look(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
-    struct ps_co_balancer *x = c->balancer;
     x->b.regions = 0;
     memset(x->b.region, 0, sizeof x->b.region);
     for (uint32_t h = 0; h < c->stock.homes; h++) (void)region_of(x, c->stock.home[h]);
@@ -232,7 +233,12 @@ void ps_co_view(struct ps_coordinator *c)
     look_at_workers(c, x);
     look_at_pools(c, x);
     look_at_links(c, x);
-    plan(c, x);
+}
+
+void ps_co_view(struct ps_coordinator *c)
+{
+    ps_co_look(c, c->balancer);
+    plan(c, c->balancer);
 }
 
 void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *unit, size_t units)

@@ -24,6 +24,8 @@ struct ps_co_balancer {
 
 // Does the run have no more regions and pools than the policy takes?
 bool ps_co_view_fits(const struct ps_coordinator *c);
+// Fills in what is true now, and nothing else: no plan.
+void ps_co_look(const struct ps_coordinator *c, struct ps_co_balancer *x);
 // Fills in c->balancer what is true now, and plans anew where that is due: after PLAN_NS, and where
 // workers came or went. Static shares stay until the latter.
 void ps_co_view(struct ps_coordinator *c);

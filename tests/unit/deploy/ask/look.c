@@ -14,12 +14,19 @@ static const char STATUS[] =
     "{\"role\":\"coordinator\",\"phase\":\"running\",\"draining\":false,\"units\":10,"
     "\"credited_tokens\":400,\"budget_tokens\":1000,\"workers\":["
     "{\"name\":\"eu-0\",\"region\":\"eu\",\"live\":true,\"tokens\":7,\"tokens_per_s\":2.5,\"h\":4,"
+    "\"utilisation\":0.5,"
     "\"draining\":true,\"drained\":true,\"silent_s\":0.5,\"incarnation\":4294967298},"
     "{\"name\":\"eu-1\",\"region\":\"eu\",\"live\":true,\"tokens\":5,\"tokens_per_s\":1.5,\"h\":8,"
+    "\"utilisation\":0.75,"
     "\"silent_s\":0.1},"
     "{\"name\":\"0\",\"region\":\"us\",\"live\":true,\"tokens\":1,\"tokens_per_s\":1.0},"
-    "{\"name\":\"0\",\"region\":\"as\",\"live\":false,\"tokens\":1,\"tokens_per_s\":9.0},"
+    "{\"name\":\"0\",\"region\":\"as\",\"live\":false,\"tokens\":1,\"tokens_per_s\":9.0,"
+    "\"utilisation\":0.9},"
     "{\"name\":\"own-0\",\"region\":\"own\",\"live\":false,\"tokens\":0,\"tokens_per_s\":0.0}],"
+    "\"links\":[{\"worker\":\"eu-0\",\"region\":\"eu\",\"rtt_ms\":10,\"push_ms\":80.5},"
+    "{\"worker\":\"eu-0\",\"region\":\"eu\",\"rtt_ms\":30,\"push_ms\":70},"
+    "{\"worker\":\"eu-1\",\"region\":\"eu\",\"rtt_ms\":20},"
+    "{\"worker\":\"0\",\"region\":\"as\",\"rtt_ms\":900}],"
     "\"shards\":[{\"shard\":0,\"address\":\"a:1\",\"version\":12},"
     "{\"shard\":1,\"address\":\"b:1\",\"version\":13}]}";
 static const char SERVERS[] =
@@ -76,6 +83,28 @@ static void regions_add_up(void **state)
     const json_t *own = at(all, "regions", 3);
     assert_true(number(own, "sent_bytes") == 7);
     assert_null(json_object_get(own, "loss")); // a loop of somebody's own tells none
+    json_decref(all);
+}
+
+// Of a worker its slowest ways count, of a region its slowest live worker.
+static void what_was_measured_is_of_the_slowest(void **state)
+{
+    (void)state;
+    json_t *all = look();
+    const json_t *eu = at(all, "regions", 0), *us = at(all, "regions", 1);
+    const json_t *as = at(all, "regions", 2), *first = at(all, "workers", 0);
+    assert_true(number(first, "rtt_ms") == 30);
+    assert_true(number(first, "push_ms") == 80.5);
+    assert_true(number(at(all, "workers", 1), "rtt_ms") == 20);
+    assert_null(json_object_get(at(all, "workers", 1), "push_ms"));
+    assert_null(json_object_get(at(all, "workers", 2), "rtt_ms")); // another one of that name
+    assert_true(number(eu, "utilisation") == 0.625);
+    assert_true(number(eu, "rtt_ms") == 30);
+    assert_true(number(eu, "push_ms") == 80.5);
+    assert_null(json_object_get(us, "utilisation"));
+    assert_null(json_object_get(us, "push_ms"));
+    assert_null(json_object_get(as, "utilisation")); // it is gone
+    assert_null(json_object_get(as, "rtt_ms"));
     json_decref(all);
 }
 
@@ -183,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(regions_add_up),
+        cmocka_unit_test(what_was_measured_is_of_the_slowest),
         cmocka_unit_test(shards_say_who_answered),
         cmocka_unit_test(the_run_has_an_end_in_sight),
         cmocka_unit_test(things_have_names),

@@ -96,6 +96,20 @@ static void test_who_is_gone_or_not_known_gets_nothing(void **state)
     assert_float_equal(plan->tokens[0][ASIA], 100 * UNIT, 1);
 }
 
+// Its files are gone, or damaged: it trains none of it, however fast it is.
+static void test_a_home_without_its_own_files_never_ends_them(void **state)
+{
+    (void)state;
+    b->region[ASIA].tokens_per_s.mean = 1000;
+    b->pool[0].units = 1;
+    b->pool[0].tokens = b->pool[0].bytes = UNIT;
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
+    b->pool[0].allowed &= ~(1ull << ASIA);
+    assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
+    memset(plan->tokens, 0, sizeof plan->tokens); // as in a plan of before
+    assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_STOLEN);
+}
+
 // Links too slow to bring a unit before its home has trained all: nothing moves.
 static void test_arrival_counts(void **state)
 {
@@ -571,6 +585,7 @@ int main(void)
         TEST(test_what_lies_there_arrives_at_once),
         TEST(test_what_is_held_counts),
         TEST(test_who_is_gone_or_not_known_gets_nothing),
+        TEST(test_a_home_without_its_own_files_never_ends_them),
         TEST(test_arrival_counts),
         TEST(test_fast_links_carry_more),
         TEST(test_one_unit_is_on_its_way_at_a_time),
