@@ -394,9 +394,11 @@ SECTIONS = (
         "A model of Hugging Face's learns English, then three regions fine-tune it on their own "
         "small parts of texts in German, French and Spanish: each alone (`alone`), and in one run "
         "over emulated links (`run`), with all parameters (`full`) and with adapters (`lora`). "
-        "Steps, batches and rates are the same either way; with `--alone-also` each region alone "
+        "Steps, batches and rates are the same either way. With `--alone-also` each region alone "
         "is trained a second time, for another number of steps, and the better of both models "
-        "counts (`alone_steps`). `tokens` are what all three trained. A row of a region and a "
+        "counts (`alone_steps`). `tokens` are what all three trained in the run, beside what the "
+        "three models alone that are compared were trained on: fewer, where a region alone is "
+        "better after fewer steps. A row of a region and a "
         "language is the run's loss on text that nobody trained, beside that of the region alone; "
         "below 1 the run is better. One seed, one size. `seconds` are of loops that share the "
         "processors of one host. [showcase](../showcase)",

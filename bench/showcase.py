@@ -43,6 +43,11 @@ server: {{coordinator.h_base: {h}}}
 WORKER = {"full": "", "lora": "worker: {codec.name: dense-q4}\n"}  # adapters are small
 
 
+def tokens_of(given, steps):
+    """Of so many steps in all: bytes, in samples of 256."""
+    return steps * given.batch * 256
+
+
 class Showcase:
     """Its folder, texts, and the loop in it."""
 
@@ -147,7 +152,7 @@ class Showcase:
                              self.path("{region}.txt"), self.path(arm + "-{worker}"))
         with open(self.path(arm + ".yaml"), "w", encoding="utf-8") as file:
             file.write(TOPOLOGY.format(
-                arm=arm, budget=len(REGIONS) * steps * self.given.batch * 256,
+                arm=arm, budget=tokens_of(self.given, len(REGIONS) * steps),
                 model=json.dumps(self.path(arm + "-begin")), command=json.dumps(command),
                 rtt=LINK[0], mbit=LINK[1], h=self.given.h, worker=WORKER[arm]))
         ended = subprocess.run(
@@ -183,7 +188,7 @@ def measure(show, out):
                 "the three alone, at once", seconds)
         regions = summary["regions"].values()
         out.row(f"showcase.{arm}.tokens", "1", [sum(r["tokens"] for r in regions)],
-                "the three alone", len(REGIONS) * show.given.steps * show.given.batch * 256)
+                "the three models alone that are compared", tokens_of(show.given, sum(steps)))
         trained = summary["model"]["parameters"]
         out.row(f"showcase.{arm}.trained_parameters", "1", [trained])
         out.row(f"showcase.{arm}.sent_mb", "MB", [r["wire_up_bytes"] / 1e6 for r in regions],

@@ -188,7 +188,7 @@ class Kept(Case):
         trainer.train(resume_from_checkpoint=self.path("out/checkpoint-2"))
         self.assert_moments(first.after[1], watch.begun)  # the Trainer's own
 
-    def accelerated(self, dues, **options):
+    def accelerated(self, dues, named=True):
         """A life of a loop of accelerate; the moments at its begin and after each step."""
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
         model = Fit()
@@ -196,8 +196,9 @@ class Kept(Case):
         model, optimizer, batches = accelerator.prepare(
             model, optimizer, torch.utils.data.DataLoader(points(64), batch_size=4))
         seen = []
-        with LocalSGD(accelerator, model, client=Fake(dues=dues), optimizer=optimizer,
-                      keep=self.path("kept"), keep_every=1, **options) as local:
+        with LocalSGD(accelerator, model, client=Fake(dues=dues),
+                      optimizer=optimizer if named else None, keep=self.path("kept"),
+                      keep_every=1) as local:
             seen.append(moments(optimizer))
             for batch in batches:
                 with accelerator.accumulate(model):
@@ -222,12 +223,27 @@ class Kept(Case):
         self.assert_moments(first[2], second[0])
         self.assert_moments(second[1], self.accelerated([longhaul.Due.DRAIN])[0])
 
-    def test_accelerate_has_to_name_the_optimizer(self):
+    def test_a_loop_of_accelerate_finds_the_optimizer_that_it_prepared(self):
+        first = self.accelerated([0, CUT, longhaul.Due.DRAIN], named=False)
+        self.assertIn("kept", os.listdir(self.folder.name))
+        second = self.accelerated([longhaul.Due.DRAIN], named=False)
+        self.assert_moments(first[2], second[0])
+
+    def test_accelerate_has_to_name_the_optimizer_where_several_are_the_models(self):
         accelerator = Accelerator(cpu=True)
-        model, _ = accelerator.prepare(self.model, self.optimizer)
-        with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
-            with LocalSGD(accelerator, model, client=Fake(), keep=self.path("kept")):
-                self.fail("it began")
+        other = torch.optim.SGD(self.model[0].parameters(), lr=0.1)
+        for optimizers in ((), (self.optimizer, other)):
+            model, *_ = accelerator.prepare(self.model, *optimizers)
+            with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
+                with LocalSGD(accelerator, model, client=Fake(), keep=self.path("kept")):
+                    self.fail("it began")
+
+    def test_accelerates_optimizer_of_another_model_is_not_this_ones(self):
+        accelerator, other = Accelerator(cpu=True), model_of((3, 3))
+        model, _, _, of_it = accelerator.prepare(
+            self.model, other, torch.optim.SGD(other.parameters(), lr=0.1), self.optimizer)
+        with LocalSGD(accelerator, model, client=Fake()) as local:
+            self.assertIs(local.run.optimizer, of_it.optimizer)
 
     def test_another_runs_state_is_left_alone(self):
         client = Fake(dues=[CUT])
@@ -269,7 +285,7 @@ class Kept(Case):
 
     def test_what_cannot_be_kept_is_refused_at_once(self):
         with self.assertRaisesRegex(ValueError, "keep wants the optimizer"):
-            longhaul.AsyncDiLoCo(Fake(), self.model, None, keep=self.path("kept"))
+            longhaul.AsyncDiLoCo(Fake(), self.model, None, hook=False, keep=self.path("kept"))
         with self.assertRaisesRegex(ValueError, "keep_every"):
             self.run_of(Fake(), keep=self.path("kept"), keep_every=0)
 

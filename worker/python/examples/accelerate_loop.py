@@ -34,8 +34,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, batches = accelerator.prepare(
         model, optimizer, torch.utils.data.DataLoader(pieces(text), BATCH, shuffle=True))
-    with LocalSGD(accelerator, model, optimizer=optimizer, keep=kept[0] if kept else None,
-                  keep_every=1) as local:
+    with LocalSGD(accelerator, model, keep=kept[0] if kept else None, keep_every=1) as local:
         while not local.finished:
             for batch in batches:
                 with accelerator.accumulate(model):

@@ -6,9 +6,9 @@ import typing
 
 from accelerate import Accelerator, DistributedType
 
+from . import arguments, errors, parameters
 from . import client as _client
-from . import errors
-from .diloco import AsyncDiLoCo
+from .diloco import AsyncDiLoCo, check_options
 
 if typing.TYPE_CHECKING:
     import torch
@@ -29,6 +29,22 @@ def check_way(state: typing.Any) -> None:
             f"{state.distributed_type.value}: {_REFUSED[state.distributed_type]}: take FSDP2 "
             "(FullyShardedDataParallelPlugin(fsdp_version=2), or fsdp_config={'version': 2} of the "
             "Trainer), or DistributedDataParallel", errors.UnsupportedError.code)
+
+
+def _prepared(accelerator: Accelerator, model: "torch.nn.Module",
+              masters: parameters.Masters) -> "torch.optim.Optimizer | None":
+    """The optimizer that accelerator.prepare() gave for the model. None: there is none, or there
+    are several and nobody says which is meant."""
+    mine = {id(p) for p in model.parameters()}
+    # accelerate has no public list of what it prepared; without this one nothing is found
+    found = [o for o in getattr(accelerator, "_optimizers", ())
+             if any(id(p) in mine for group in o.param_groups for p in group["params"])
+             or parameters.masters_of(model, o, masters)]
+    if len(found) > 1:
+        _log.warning("longhaul: accelerator.prepare() gave %d optimizers for this model: "
+                     "LocalSGD(..., optimizer=...) says which one's state and masters are meant",
+                     len(found))
+    return found[0] if len(found) == 1 else None
 
 
 class LocalSGD:
@@ -52,7 +68,8 @@ class LocalSGD:
     :param local_sgd_steps: is not used: how often regions exchange is ``coordinator.h_base`` of the
         run, equal for all.
     :param enabled: False: the loop trains alone.
-    :param optimizer: whose state `keep` keeps; the one that accelerator.prepare() gave, too.
+    :param optimizer: that steps on the model's parameters: whose state `keep` keeps and whose fp32
+        masters are trained. None: the one that accelerator.prepare() gave for this model.
     :param options: of :class:`AsyncDiLoCo`.
     """
 
@@ -60,6 +77,13 @@ class LocalSGD:
                  local_sgd_steps: int | None = None, enabled: bool = True,
                  client: _client.Client | None = None,
                  optimizer: "torch.optim.Optimizer | None" = None, **options: typing.Any):
+        call = "LocalSGD(accelerator, model)"
+        arguments.must_have(call, "accelerator", accelerator, ("sync_gradients", "prepare"),
+                            "the accelerate.Accelerator that prepared the model")
+        arguments.must_be_model(call, model)
+        if client is not None:
+            arguments.must_be_client(call, client)
+        check_options(call, options, own=("hook",))
         check_way(accelerator)
         if local_sgd_steps is not None:
             _log.warning("longhaul: local_sgd_steps=%d is not used: coordinator.h_base of the run "
@@ -76,8 +100,11 @@ class LocalSGD:
 
     def __enter__(self) -> "LocalSGD":
         if self._enabled:
+            optimizer = self._optimizer
+            if optimizer is None:
+                optimizer = _prepared(self._accelerator, self._model, self._options.get("masters"))
             self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), self._model,
-                                   self._optimizer, hook=False, **self._options)
+                                   optimizer, hook=False, **self._options)
             self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
         return self
 

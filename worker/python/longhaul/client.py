@@ -7,7 +7,7 @@ import os
 import typing
 from concurrent.futures import ThreadPoolExecutor
 
-from . import errors, library
+from . import arguments, errors, library
 
 FP32, BF16 = 1, 2
 HOST, CUDA = 0, 1
@@ -61,10 +61,17 @@ class Client:
     """
 
     def __init__(self, rank: int | None = None, ranks: int | None = None, threads: int = 1):
+        if (rank is None) != (ranks is None):
+            raise ValueError("Client: rank and ranks come together, or both from torchrun's "
+                             "LOCAL_RANK and LOCAL_WORLD_SIZE: pass both or neither")
+        if ranks is not None:
+            arguments.must_be_number("Client", "rank", rank, 0)
+            arguments.must_be_number("Client", "ranks", ranks, 1)
+        arguments.must_be_number("Client", "threads", threads, 1)
         self._lib = library.load()
         self._handle = ctypes.c_void_p()
         self._kept: list[object] = []  # what described memory belongs to
-        self._threads = max(1, threads)
+        self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
         self.follows = False  # the loop's rates follow the run's clock

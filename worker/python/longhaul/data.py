@@ -9,8 +9,8 @@ import random
 import sys
 import typing
 
+from . import arguments, errors, group
 from . import client as _client
-from . import errors, group
 from .diloco import AsyncDiLoCo
 
 if typing.TYPE_CHECKING:
@@ -37,6 +37,15 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
     if sys.byteorder == "big":
         tokens.byteswap()
     return tokens
+
+
+def _read_units(path: str) -> list[dict[str, typing.Any]]:
+    with open(path, encoding="utf-8") as file:
+        try:
+            return json.load(file)["units"]
+        except (ValueError, KeyError, TypeError) as why:
+            raise ValueError(f"{path} is no units.json, which `longhaul data prepare` and "
+                             "longhaul.save_units() write") from why
 
 
 class _Work(typing.NamedTuple):
@@ -85,8 +94,15 @@ class LeasedDataLoader:
 
     def __init__(self, run: AsyncDiLoCo, units: str, *, batch_size: int, sequence_length: int,
                  folder: str | None = None, window: int = 8, seed: int = 0):
-        if batch_size < 1 or sequence_length < 2 or window < 1:
-            raise ValueError("batch_size and window are at least 1, sequence_length at least 2")
+        call = "LeasedDataLoader(run, units)"
+        arguments.must_have(call, "run", run, ("client", "listen"),
+                            "what `with AsyncDiLoCo(...) as run` gives")
+        arguments.must_be_path(call, "units", units, "the path of the run's units.json")
+        if folder is not None:
+            arguments.must_be_path(call, "folder", folder, "the folder of the token files")
+        for name, value, least in (("batch_size", batch_size, 1), ("window", window, 1),
+                                   ("sequence_length", sequence_length, 2)):
+            arguments.must_be_number(call, name, value, least)
         group.check(run.client.ranks, "share the units that it is leased")
         self._rank, self._ranks = run.client.rank, run.client.ranks
         self._run, self._folder = run, folder or os.path.dirname(os.path.abspath(units))
@@ -95,8 +111,7 @@ class LeasedDataLoader:
         self._work: list[_Work] = []
         self._drained = False
         self._epoch = 0
-        with open(units, encoding="utf-8") as file:
-            self._units = json.load(file)["units"]
+        self._units = _read_units(units)
         self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
         self._tokens = 0                  # of these
         self._open = 0                    # batches since the last step

@@ -1,12 +1,13 @@
 """AsyncDiLoCo: a training loop of PyTorch joins a run, and leaves with its final parameters."""
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import typing
 
+from . import arguments, errors, group, hosts, parameters
 from . import client as _client
-from . import errors, group, hosts, parameters
 from .kept import KeptState
 
 if typing.TYPE_CHECKING:
@@ -29,6 +30,57 @@ def _of_the_run(settings: dict[str, object]) -> None:
             raise TypeError(f"{name} is a setting of the run, equal for all who take part, and not "
                             f"of a loop: {_SETTINGS[name]}")
         raise TypeError(f"AsyncDiLoCo() takes no {name}")
+
+
+def check_options(call: str, options: typing.Mapping[str, typing.Any],
+                  own: typing.Container[str] = ()) -> None:
+    """Options that a wrapper passes on to AsyncDiLoCo later: what is wrong is said at once. `own`:
+    those that the wrapper sets itself."""
+    known = inspect.signature(AsyncDiLoCo.__init__).parameters
+    for name in options:
+        if name in own:
+            raise TypeError(f"{call}: {name} is not yours to give here: leave it out")
+    _of_the_run({n: v for n, v in options.items()
+                 if n not in known or known[n].kind != inspect.Parameter.KEYWORD_ONLY})
+    _check_options(call, **options)
+
+
+def _check_options(call: str, *, manifest: typing.Any = None, tokens_per_step: typing.Any = 0,
+                   timeout_s: typing.Any = 600, keep: typing.Any = None,
+                   keep_every: typing.Any = 16, masters: typing.Any = None,
+                   schedule: typing.Any = None, hook: typing.Any = True) -> None:
+    del hook
+    if manifest is not None:
+        arguments.must_be_path(call, "manifest", manifest, "the path of the run's model.json")
+    arguments.must_be_number(call, "tokens_per_step", tokens_per_step, 0)
+    arguments.must_be_number(call, "timeout_s", timeout_s, 0, whole=False)
+    arguments.must_be_number(call, "keep_every", keep_every, 1)
+    if keep is not None and not isinstance(keep, bool):
+        arguments.must_be_path(call, "keep", keep, "the path of a file, or True for one in the "
+                               "worker's directory")
+    if masters is not None and not callable(masters) and not hasattr(masters, "get"):
+        raise TypeError(f"{call}: masters is a {type(masters).__name__}: pass a mapping or a "
+                        "function from a parameter to its fp32 copy")
+    if schedule not in (None, "local"):
+        raise ValueError(f"{call}: schedule={schedule!r}: \"local\", or None; rates by the run's "
+                         "clock are longhaul.schedule(optimizer, client, total_tokens)")
+
+
+def _check_parts(client: object, model: object, optimizer: object, hook: bool) -> None:
+    call = "AsyncDiLoCo(client, model, inner_optimizer)"
+    arguments.must_be_client(call, client)
+    arguments.must_be_model(call, model)
+    if optimizer is None:
+        if hook:
+            raise ValueError(f"{call}: inner_optimizer is None: pass the optimizer, whose step() "
+                             "then ends with a boundary, or hook=False and call run.step() after "
+                             "each step")
+        return
+    arguments.must_have(call, "inner_optimizer", optimizer, ("param_groups", "step"),
+                        "the torch.optim.Optimizer that steps on the model's parameters")
+    if hook and not hasattr(optimizer, "register_step_post_hook"):
+        raise TypeError(f"{call}: inner_optimizer is a {type(optimizer).__name__}, whose step() "
+                        "can't be hooked: pass hook=False and call run.step() after each step")
 
 
 def _two_kinds() -> errors.StateError:
@@ -80,23 +132,25 @@ class AsyncDiLoCo:
     """
 
     def __init__(self, client: _client.Client, model: "torch.nn.Module",
-                 inner_optimizer: "torch.optim.Optimizer | None", *, manifest: str | None = None,
+                 inner_optimizer: "torch.optim.Optimizer | None", *,
+                 manifest: str | os.PathLike[str] | None = None,
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
                  masters: parameters.Masters = None, schedule: str | None = None,
                  **settings: object):
         _of_the_run(settings)
+        _check_options("AsyncDiLoCo", manifest=manifest, tokens_per_step=tokens_per_step,
+                       timeout_s=timeout_s, keep=keep, keep_every=keep_every, masters=masters,
+                       schedule=schedule)
         self._given = inner_optimizer
         if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
             inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
+        self._check(client, model, inner_optimizer, hook)
         parameters.check_optimizer(inner_optimizer)
-        if schedule not in (None, "local"):
-            raise ValueError(f"schedule={schedule!r}: \"local\", or None; rates by the run's clock "
-                             "are longhaul.schedule(optimizer, client, total_tokens)")
         self.client: typing.Any = hosts.spread(client)
         self.model = model
         self.optimizer = inner_optimizer
-        self.manifest = manifest or os.environ.get("LONGHAUL_MANIFEST") or None
+        self.manifest = os.fspath(manifest or "") or os.environ.get("LONGHAUL_MANIFEST") or None
         self.tokens_per_step = tokens_per_step
         self.timeout_s = timeout_s
         self.finished = False  # the run wants no further steps
@@ -112,12 +166,15 @@ class AsyncDiLoCo:
         self._kept: KeptState | None = None
         if keep:
             if inner_optimizer is None:
-                raise ValueError("keep wants the optimizer whose state it is")
+                raise ValueError("keep wants the optimizer whose state it is: pass it, beside "
+                                 "hook=False too")
             group.check(self.client.ranks, "keep the optimizer's state of the same step")
             self._kept = KeptState(keep, self.client, inner_optimizer, keep_every)
         self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
+
+    _check = staticmethod(_check_parts)  # of what this class takes
 
     # ---- a life
 
@@ -318,6 +375,8 @@ class Optimizer:
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
                  model: "torch.nn.Module", **options: typing.Any):
+        arguments.must_have("Optimizer(optimizer, client, model)", "optimizer", optimizer,
+                            ("param_groups", "step"), "the torch.optim.Optimizer that is wrapped")
         self.optimizer = optimizer
         self.run = AsyncDiLoCo(client, model, optimizer, hook=False, **options)
         self.run.__enter__()  # pylint: disable=unnecessary-dunder-call

@@ -5,8 +5,8 @@ import typing
 
 import numpy
 
+from . import arguments, errors, parameters
 from . import client as _client
-from . import errors, parameters
 from .diloco import AsyncDiLoCo
 
 Arrays = typing.Dict[str, typing.Any]
@@ -28,7 +28,13 @@ class Functional(AsyncDiLoCo):
     :param options: of :class:`AsyncDiLoCo`.
     """
 
+    @staticmethod
+    def _check(client: object, *_: object) -> None:
+        arguments.must_be_client("Functional(client, arrays)", client)
+
     def __init__(self, client: _client.Client, arrays: Arrays, **options: typing.Any):
+        arguments.must_have("Functional(client, arrays)", "arrays", arrays, ("items", "keys"),
+                            "a mapping from names to arrays")
         super().__init__(client, None, None, hook=False, **options)
         self._held: Arrays = {n: numpy.zeros(numpy.shape(a), numpy.float32)
                               for n, a in arrays.items()}

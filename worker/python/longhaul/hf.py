@@ -6,10 +6,10 @@ import typing
 from accelerate.state import AcceleratorState
 from transformers import TrainerCallback
 
+from . import arguments, errors
 from . import client as _client
-from . import errors
 from .accelerate import check_way
-from .diloco import AsyncDiLoCo
+from .diloco import AsyncDiLoCo, check_options
 from .rates import schedule
 
 if typing.TYPE_CHECKING:
@@ -42,6 +42,14 @@ class LonghaulCallback(TrainerCallback):
 
     def __init__(self, tokens_per_step: int | None = None, client: _client.Client | None = None,
                  *, total_tokens: int | None = None, **options: typing.Any):
+        call = "LonghaulCallback(tokens_per_step)"
+        if tokens_per_step is not None:
+            arguments.must_be_number(call, "tokens_per_step", tokens_per_step, 1)
+        if total_tokens is not None:
+            arguments.must_be_number(call, "total_tokens", total_tokens, 1)
+        if client is not None:
+            arguments.must_be_client(call, client)
+        check_options(call, options, own=("hook",))
         self._client, self._tokens, self._options = client, tokens_per_step, options
         self._total = total_tokens
         self._rate: schedule | None = None
@@ -50,6 +58,8 @@ class LonghaulCallback(TrainerCallback):
 
     def attach(self, trainer: "Trainer") -> "LonghaulCallback":
         """Puts the callback before all others of the trainer. Before train()."""
+        arguments.must_have("attach(trainer)", "trainer", trainer, ("callback_handler",),
+                            "the Trainer, before its train()")
         callbacks = trainer.callback_handler.callbacks
         if self in callbacks:
             callbacks.remove(self)

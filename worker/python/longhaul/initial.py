@@ -5,7 +5,7 @@ import json
 import os
 import typing
 
-from . import errors, parameters
+from . import arguments, errors, parameters
 
 if typing.TYPE_CHECKING:
     import numpy
@@ -27,6 +27,11 @@ def save_arrays(arrays: "typing.Mapping[str, numpy.ndarray]", folder: str, shard
     For frameworks other than PyTorch (:class:`longhaul.Functional`). `model` is whatever should
     stand in model.json beside the tensors.
     """
+    call = "save_arrays(arrays, folder)"
+    arguments.must_have(call, "arrays", arrays, ("items", "values"),
+                        "a mapping from names to arrays of NumPy")
+    arguments.must_be_path(call, "folder", folder, "the folder that model.json is written into")
+    arguments.must_be_number(call, "shards", shards, 1)
     rows, values = [], 0
     for name, a in arrays.items():
         _check(name, a.ndim)
@@ -67,6 +72,7 @@ def save_initial(model: "torch.nn.Module", folder: str, shards: int = 1) -> int:
     `longhaul model import` instead. Names are at most 127 bytes long, tensors have at most 4
     dimensions.
     """
+    arguments.must_be_model("save_initial(model, folder)", model)
     for name, p in model.named_parameters():
         if hasattr(p, "placements"):
             raise errors.UnsupportedError(f"{name} is shared out over ranks: save_initial() comes "

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 import typing
 
+from . import arguments, errors
 from . import client as _client
-from . import errors
 
 if typing.TYPE_CHECKING:
     import torch
@@ -34,8 +34,16 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
                  total_tokens: int, shape: typing.Callable[[int, int], float] = cosine):
-        if total_tokens <= 0:
-            raise ValueError("total_tokens is the run's budget (coordinator.budget_tokens)")
+        call = "schedule(optimizer, client, total_tokens)"
+        arguments.must_have(call, "optimizer", optimizer, ("param_groups",),
+                            "the optimizer whose rates follow the run's clock")
+        arguments.must_have(call, "client", client, ("credited", "schedule"),
+                            "the Client that AsyncDiLoCo has")
+        arguments.must_be_number(call, "total_tokens, the run's coordinator.budget_tokens,",
+                                 total_tokens, 1)
+        if not callable(shape):
+            raise TypeError(f"{call}: shape is a {type(shape).__name__}: pass a function of "
+                            "credited and total tokens, longhaul.cosine say")
         self._optimizer, self._client, self._total = optimizer, client, total_tokens
         self._shape = shape
         self._peak = [group.setdefault("initial_lr", group["lr"])
