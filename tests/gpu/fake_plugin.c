@@ -8,6 +8,8 @@
 //   none     the driver sees no device
 //   memory   the device has none
 //   tight    a MiB of its memory is free, it says, and it gives none
+//   small    a KiB of its memory is free, it says
+//   folds    it folds nothing
 //   later    the third shard's encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
@@ -65,6 +67,20 @@ static int tight(int index, struct lk_gpu_device *out)
     int err = real->device(index, out);
     out->free_bytes = 1 << 20;
     return err;
+}
+
+static int small(int index, struct lk_gpu_device *out)
+{
+    int err = real->device(index, out);
+    out->free_bytes = 1 << 10;
+    return err;
+}
+
+static int no_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
+                   enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
+{
+    (void)shard, (void)record, (void)records, (void)to, (void)below, (void)device_to, (void)stream;
+    return 0;
 }
 
 static int use(int index)
@@ -155,6 +171,8 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     table.versions = versions;
     if (!strcmp(how, "memory") || !strcmp(how, "tight")) memory.alloc = no_memory;
     if (!strcmp(how, "tight")) table.device = tight;
+    if (!strcmp(how, "small")) table.device = small;
+    if (!strcmp(how, "folds")) kernels.fold = no_fold;
     if (!strcmp(how, "second")) table.use = use;
     if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
     if (!strcmp(how, "later")) kernels.encode = encode;
