@@ -16,6 +16,7 @@
 #include "worker/join.h"
 #include "worker/push/beside.h"
 #include "worker/settings.h"
+#include "worker/state/states.h"
 #include "worker/train/device.h"
 #include "worker/train/model.h"
 #include "worker/train/schedule.h"
@@ -40,6 +41,8 @@ struct wk_node {
     struct wk_backend *backend;
     struct wk_device *device; // NULL: the CPU trains
     char no_device[512];      // why it does, where a device was asked for
+    struct wk_states *states; // NULL: the state is on the host
+    char no_state[512];       // why it is, where the device was asked for
     struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
@@ -236,6 +239,7 @@ static void tell(void *arg, json_t *status)
                             json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
                                       n->no_device, "device",
                                       n->device ? wk_device_name(n->device) : ""));
+    json_object_set_new(status, "state", wk_states_status(n->states, n->no_state));
     json_t *region = wk_join_status(n->settings, n->reduce);
     if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;
@@ -346,9 +350,57 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
+static void state_failed(void *arg, int err)
+{
+    wk_device_failed(arg, err);
+}
+
+static lh_err try_states(struct wk_node *n, const struct lk_codec *codec)
+{
+    const struct wk_settings *s = n->settings;
+    if (s->ranks.count > 1)
+        return lh_fail(LH_ERR_UNSUPPORTED,
+                       "ranks.count is %lld: with ranks the state stays on the host",
+                       (long long)s->ranks.count);
+    if (!n->device)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
+                       n->no_device[0] ? n->no_device : "nothing trains on a GPU here");
+    const struct wk_states_conf conf = {.trainer = wk_device_lend(n->device),
+                                        .failed = state_failed,
+                                        .arg = n->device,
+                                        .manifest = &n->program->manifest,
+                                        .codec = *codec};
+    return wk_states_open(&conf, &n->states);
+}
+
+// The state goes where gpu.state says; auto: who has no room for it there says so, and keeps it on
+// the host.
+static LH_MUST lh_err open_states(struct wk_node *n, const struct lk_codec *codec)
+{
+    enum wk_state_kind kind = (enum wk_state_kind)n->settings->gpu.state;
+    if (kind == WK_STATE_HOST) return LH_OK;
+    lh_err err = try_states(n, codec);
+    if (!err) {
+        struct wk_states_budget budget = wk_states_budget(n->states);
+        char text[256];
+        wk_states_budget_text(&budget, text, sizeof text);
+        lh_logf(n->program->log, LH_INFO, "state.device", "base, residual and replica on %s; %s",
+                wk_device_name(n->device), text);
+        return LH_OK;
+    }
+    if (err != LH_ERR_UNSUPPORTED) return err;
+    snprintf(n->no_state, sizeof n->no_state, "%s", lh_err_text(err));
+    if (kind == WK_STATE_DEVICE)
+        return lh_fail(LH_ERR_CONFIG, "gpu.state is device, but: %s", n->no_state);
+    lh_logf(n->program->log, LH_INFO, "state.host", "%s; the host holds the state", n->no_state);
+    return LH_OK;
+}
+
+// Where the state is on a device, that one encodes.
 static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *codec)
 {
-    const struct wk_backend_conf conf = {.kind = (enum wk_backend_kind)n->settings->backend,
+    enum wk_backend_kind kind = (enum wk_backend_kind)n->settings->backend;
+    const struct wk_backend_conf conf = {.kind = n->states ? WK_BACKEND_CPU : kind,
                                          .plugin = n->settings->gpu.plugin,
                                          .manifest = &n->program->manifest,
                                          .codec = *codec,
@@ -363,6 +415,7 @@ static void look_at_machine(struct wk_node *n)
     json_t *backend = wk_backend_status(n->backend);
     const char *device = json_string_value(json_object_get(backend, "device"));
     lh_machine_look(m);
+    if (n->states) device = wk_device_name(n->device);
     snprintf(m->gpu, sizeof m->gpu, "%s", device ? device : "");
     snprintf(m->codec, sizeof m->codec, "%s", wk_codec_name(n->settings));
     snprintf(m->cipher, sizeof m->cipher, "%s",
@@ -425,6 +478,9 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
+    LH_TRY(open_states(n, &conf.codec));
+    if (n->states) conf.state_open = wk_states_give;
+    conf.state_arg = n->states;
     LH_TRY(open_backend(n, &conf.codec));
     conf.backend = n->backend;
     look_at_machine(n);
@@ -483,6 +539,8 @@ static void free_parts(struct wk_node *n)
 {
     bool free_again = !n->reduce || n->reduce->ops->close(n->reduce, n->done_ns != 0);
     if (n->trainer && free_again) n->trainer->ops->destroy(n->trainer); // See reduce.h.
+    wk_states_close(n->states);
+    n->states = NULL;
     wk_device_close(n->device);
     n->device = NULL;
     if (n->loader) wk_loader_close(n->loader);

@@ -51,6 +51,11 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
         "GPUs there are"),
+    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device",
+        "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU, "
+        "where trainer.backend trains on one whose memory suffices, else on the host; log and "
+        "status.json say why. device: there, or the worker does not start. host until a GPU was "
+        "seen to run it"),
     LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
@@ -277,6 +282,21 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
+// gpu.state device: what must hold for a state on the GPU.
+static lh_err check_state(const struct wk_settings *s)
+{
+    const char *why = NULL;
+    if (s->gpu.state != WK_STATE_DEVICE) return LH_OK;
+    if (s->trainer.kind != WK_TRAINER_BUILTIN)
+        why = "only trainer.kind builtin trains here";
+    else if (s->ranks.count > 1)
+        why = "ranks.count is more than 1, and with ranks the state stays on the host";
+    else if (s->trainer.backend == WK_BACKEND_CPU)
+        why = "trainer.backend is cpu, and the state lies where training is";
+    return why ? lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it, or take auto", why)
+               : LH_OK;
+}
+
 static lh_err check_optimizer(const struct wk_settings *s)
 {
     bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
@@ -355,6 +375,7 @@ static lh_err check(const void *settings)
     LH_TRY(check_hosts(s));
     LH_TRY(check_optimizer(s));
     LH_TRY(check_trainer(s));
+    LH_TRY(check_state(s));
     if (s->retry_base_ms > s->retry_max_ms)
         return lh_fail(LH_ERR_CONFIG,
                        "push.retry_base_ms (%lld) must not exceed push.retry_max_ms (%lld)",

@@ -11,6 +11,7 @@
 #include "worker/push/progress.h"
 #include "worker/replica/arrival.h"
 #include "worker/replica/outgoing.h"
+#include "worker/state/state.h"
 
 struct wk_worker;
 struct wk_cut;
@@ -39,6 +40,7 @@ struct wk_shard {
     struct wk_progress progress;  // push/cut.c
     struct wk_finished finished;  // units.c
     struct wk_view view;          // push/view.c
+    struct wk_shard_state *state; // push/view.c; NULL: the trainer is beside the worker
     struct wk_whole whole;        // push/beside.c
     struct wk_session session;    // push/session.c
     struct wk_path path;          // push/path.c

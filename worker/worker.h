@@ -82,6 +82,10 @@ struct wk_conf {
     const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;
     struct wk_backend *backend; // borrows; NULL: the CPU encodes
+    // Gives the state of a shard (worker/state); NULL: it lies in arrays of the host.
+    lh_err (*state_open)(void *arg, const struct wk_shard_state_conf *conf,
+                         struct wk_shard_state **out);
+    void *state_arg;
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     enum wk_stagger stagger;
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).

@@ -26,6 +26,14 @@ LK_DEVICE void lk_view_each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, ui
         x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i]));
         y[i] = b[i];
         break;
+    case LK_GPU_VIEW_DELTA:
+        x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i]));
+        break;
+    case LK_GPU_VIEW_MOVE: // parameters under a view that stays keep their bits
+        view = lk_view_of(a, b, p->s, i);
+        x[i] = view != y[i] ? __fadd_rn(view, __fsub_rn(x[i], y[i])) : x[i];
+        y[i] = view;
+        break;
     default: y[i] = __fadd_rn(y[i], __fsub_rn(b[i], __fmul_rn(p->s, a[i]))); break;
     }
 }
@@ -81,7 +89,7 @@ LK_KERNEL lk_each(enum lk_gpu_op op, struct lk_gpu_arrays p)
 {
     uint64_t step = (uint64_t)gridDim.x * LK_THREADS;
     for (uint64_t i = (uint64_t)blockIdx.x * LK_THREADS + threadIdx.x; i < p.n; i += step) {
-        if (op <= LK_GPU_VIEW_UNCUT)
+        if (op <= LK_GPU_VIEW_MOVE)
             lk_view_each(op, &p, i);
         else if (op <= LK_GPU_OUTER_FLUSH)
             lk_outer_each(op, &p, i);

@@ -210,6 +210,21 @@ static int lk_shard_fill(struct lk_gpu_shard *s, const struct lk_gpu_plan *p, cu
     return 0;
 }
 
+// The bytes that lk_shard_fill() takes.
+static uint64_t lk_shard_bytes(const struct lk_gpu_plan *p)
+{
+    const uint64_t n = p->chunks, groups = (n + LK_GPU_GROUP - 1) / LK_GPU_GROUP;
+    bool dense = p->codec.index == LK_DENSE, threshold = p->codec.index == LK_THRESHOLD;
+    uint64_t bytes = n * (sizeof *p->chunk + sizeof *p->carried + sizeof *p->record_at) +
+                     n * sizeof(double) + p->tensors * sizeof *p->tensor + LK_GPU_HEADER_BYTES +
+                     groups * LK_GPU_RECORDS_MAX * sizeof(uint64_t);
+    if (!n || dense) return n ? bytes : 0;
+    bytes += p->bytes_max + n * (p->unary_words + 1) * sizeof(uint32_t) + groups * sizeof(uint64_t);
+    if (!threshold) return bytes;
+    return bytes + LK_PASSES * p->tensors * LK_BINS * sizeof(uint64_t) +
+           p->tensors * sizeof(struct lk_search) + 2 * n * sizeof(uint32_t);
+}
+
 static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **out)
 {
     cudaStream_t stream;
@@ -312,6 +327,7 @@ static const struct lk_gpu_streams lk_streams = {
 };
 static const struct lk_gpu_kernels lk_kernels = {
     lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,
+    lk_shard_bytes,
 };
 static const struct lk_gpu_backend lk_backend = {
     LK_GPU_ABI,  sizeof lk_backend, "cuda",

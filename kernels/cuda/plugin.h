@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 4, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 5, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -93,6 +93,8 @@ enum lk_gpu_op {
     LK_GPU_VIEW_RENEW,   // a theta, b residual, x local, y anchor; s kappa
     LK_GPU_VIEW_CUT,     // a residual, b local, y anchor -> x out; s beta
     LK_GPU_VIEW_UNCUT,   // a residual, b out -> y anchor; s beta
+    LK_GPU_VIEW_DELTA,   // a residual, b local, y base -> x out; s beta: lk_view_delta()
+    LK_GPU_VIEW_MOVE,    // a theta, b residual, x local, y base; s kappa: lk_view_make(), move()
     LK_GPU_OUTER_AHEAD,  // x u, y m, z theta; s mu: delayed-nesterov's step
     LK_GPU_OUTER_BOTH,   // x u, y m, z theta; s mu: buffered's step
     LK_GPU_OUTER_FLUSH,  // x u, z theta or NULL
@@ -151,6 +153,8 @@ struct lk_gpu_kernels {
                        lk_gpu_stream stream);
     // BLAKE2b-256 of each range of LK_GPU_DIGEST_RANGE bytes, in order.
     int (*digest)(const void *device, uint64_t bytes, uint8_t *device_hashes, lk_gpu_stream stream);
+    // Bytes of the device that shard_create() takes for this plan.
+    uint64_t (*shard_bytes)(const struct lk_gpu_plan *plan);
 };
 
 // Payloads on their way: `count` slots, each a device buffer and pinned memory, taken in turn.

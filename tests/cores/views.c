@@ -38,7 +38,7 @@ static void renew(struct wk_trainer *t, const struct wk_renewal *r)
     const struct wk_shard *s = shard_at(r->first);
     float before[LIFE_VALUES], after[LIFE_VALUES];
     assert_int_equal(r->values, s->layout->values);
-    assert_ptr_equal(r->from, s->view.slot[s->view.number % 2]);
+    assert_ptr_equal(r->from, s->state->slot[s->state->number % 2]);
     assert_false(s->worker->stepping);
     assert_null(s->cut);
     expect_view(s, r->to);
@@ -60,7 +60,7 @@ static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *s
 {
     const struct wk_shard *s = shard_at(first);
     assert_false(s->worker->stepping);
-    assert_ptr_equal(slot, s->view.slot[(s->view.number + 1) % 2]);
+    assert_ptr_equal(slot, s->state->slot[(s->state->number + 1) % 2]);
     look.own->copy(t, first, values, slot);
     look.cuts++;
 }
@@ -121,15 +121,15 @@ static void a_view_is_made_while_training_goes_on(void **state)
     struct life *l = life_begin(3, 1);
     look_on(l);
     struct wk_shard *s = until_made(l);
-    uint64_t number = s->view.number;
-    const float *next = s->view.slot[(number + 1) % 2];
+    uint64_t number = s->state->number;
+    const float *next = s->state->slot[(number + 1) % 2];
     float made[LIFE_VALUES];
     expect_view(s, next);
     memcpy(made, next, s->layout->values * sizeof *made);
     int64_t at = s->view.next.at_ns;
     until_renewed(l);
     assert_true(s->view.next.at_ns == at); // it was not made again
-    assert_memory_equal(s->view.slot[(number + 1) % 2], made, s->layout->values * sizeof *made);
+    assert_memory_equal(s->state->slot[(number + 1) % 2], made, s->layout->values * sizeof *made);
     life_end(l);
 }
 
@@ -149,7 +149,7 @@ static void a_view_of_an_older_replica_is_not_given(void **state)
         while (l->worker->stepping && s->view.next.made && s->replica.ledger.version == version)
             life_run(l, LH_MS);
         if (l->worker->stepping && s->view.next.made) {
-            s->view.slot[(s->view.number + 1) % 2][0] += 64; // whoever gives it is found out
+            s->state->slot[(s->state->number + 1) % 2][0] += 64; // whoever gives it is found out
             moved_on++;
         }
         until_renewed(l);
@@ -279,14 +279,14 @@ static void a_cut_that_finds_no_room_changes_nothing(void **state)
     unsigned cuts = look.cuts;
     for (int i = 0; i < TURNS && look.cuts == cuts; i++) life_run(l, LH_MS);
     assert_int_equal(look.cuts, cuts + 1);
-    uint64_t number = s->view.number, round = s->progress.cut_count;
+    uint64_t number = s->state->number, round = s->progress.cut_count;
     float base[LIFE_VALUES];
-    memcpy(base, s->view.slot[number % 2], s->layout->values * sizeof *base);
+    memcpy(base, s->state->slot[number % 2], s->layout->values * sizeof *base);
     for (int i = 0; i < TURNS && s->cut; i++) life_run(l, LH_MS);
     assert_true(s->progress.tokens > 0); // it is there again
-    assert_int_equal(s->view.number, number);
+    assert_int_equal(s->state->number, number);
     assert_int_equal(s->progress.cut_count, round);
-    assert_memory_equal(s->view.slot[number % 2], base, s->layout->values * sizeof *base);
+    assert_memory_equal(s->state->slot[number % 2], base, s->layout->values * sizeof *base);
     life_full(l, false);
     life_cut(l, 3);
     life_rest(l);

@@ -8,6 +8,10 @@
 //   none     the driver sees no device
 //   memory   the device has none
 //   tight    a MiB of its memory is free, it says, and it gives none
+//   small    a KiB of its memory is free, it says
+//   arrays   from the second question on, a KiB of its memory is free, it says
+//   folds    it folds nothing
+//   skips    it folds the first two records of each four alone
 //   later    the third shard's encoding and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
@@ -31,7 +35,7 @@ static struct lk_gpu_backward backward;
 static struct lk_gpu_optimizer optimizer;
 static const struct lk_gpu_backend *real;
 static const char *how;
-static int encodings, steps, current;
+static int encodings, steps, folds, questions, current;
 
 static int devices(int *count)
 {
@@ -65,6 +69,32 @@ static int tight(int index, struct lk_gpu_device *out)
     int err = real->device(index, out);
     out->free_bytes = 1 << 20;
     return err;
+}
+
+static int small(int index, struct lk_gpu_device *out)
+{
+    int err = real->device(index, out);
+    out->free_bytes = 1 << 10;
+    return err;
+}
+
+static int none_left(int index, struct lk_gpu_device *out)
+{
+    return questions++ ? small(index, out) : real->device(index, out);
+}
+
+static int skip(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
+                enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
+{
+    if (folds++ % 4 / 2) return 0; // the first one is the check's
+    return real->kernels->fold(shard, record, records, to, below, device_to, stream);
+}
+
+static int no_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
+                   enum lk_gpu_use to, uint64_t below, float *device_to, lk_gpu_stream stream)
+{
+    (void)shard, (void)record, (void)records, (void)to, (void)below, (void)device_to, (void)stream;
+    return 0;
 }
 
 static int use(int index)
@@ -155,6 +185,10 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     table.versions = versions;
     if (!strcmp(how, "memory") || !strcmp(how, "tight")) memory.alloc = no_memory;
     if (!strcmp(how, "tight")) table.device = tight;
+    if (!strcmp(how, "small")) table.device = small;
+    if (!strcmp(how, "arrays")) table.device = none_left;
+    if (!strcmp(how, "skips")) kernels.fold = skip;
+    if (!strcmp(how, "folds")) kernels.fold = no_fold;
     if (!strcmp(how, "second")) table.use = use;
     if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
     if (!strcmp(how, "later")) kernels.encode = encode;

@@ -22,6 +22,18 @@ static void fill(struct five *f, uint64_t n, int kind, uint64_t seed)
         for (uint64_t j = 0; j < n; j++) arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
 }
 
+// A renewal in two: the view is made, then the parameters move to it.
+static void on_cpu_move(struct five *f, uint64_t n, float s)
+{
+    uint64_t changed[MOST / 1024 + 1];
+    float *view = malloc(MOST * sizeof *view);
+    must(view != NULL, "no memory");
+    lk_view_make(f->a, s, f->b, f->y, view, changed, n);
+    lk_view_move(f->y, view, changed, f->x, n);
+    memcpy(f->y, view, n * sizeof *view);
+    free(view);
+}
+
 // Does the same on the CPU, in the same arrays.
 static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
 {
@@ -40,6 +52,8 @@ static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
     case LK_GPU_VIEW_RENEW: lk_view_renew(f->a, s, f->b, f->x, f->y, n); break;
     case LK_GPU_VIEW_CUT: lk_view_cut(s, f->a, f->b, f->y, f->x, n); break;
     case LK_GPU_VIEW_UNCUT: lk_view_uncut(s, f->a, f->b, f->y, n); break;
+    case LK_GPU_VIEW_DELTA: lk_view_delta(s, f->a, f->y, f->b, f->x, n); break;
+    case LK_GPU_VIEW_MOVE: on_cpu_move(f, n, s); break;
     case LK_GPU_OUTER_BOTH: late.kind = LH_OPT_BUFFERED; // fallthrough
     case LK_GPU_OUTER_AHEAD:
         lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
@@ -68,6 +82,8 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
     must(f && g, "no memory");
     memset(f, 0, sizeof *f);
     fill(f, n, kind, seed);
+    for (uint64_t i = 0; op == LK_GPU_VIEW_MOVE && i < n; i += 2) // half of it is the view already
+        lk_view_of(f->a + i, s, f->b + i, f->y + i, 1);
     if (op > LK_GPU_SCALE) // conversions: every class of bits
         for (uint64_t i = 0; i < n; i++)
             f->a[i] = case_from_bits(case_random(&seed) & (i % 3 ? 0xffffffffu : 0xc7fff000u));

@@ -158,10 +158,10 @@ static lh_err show_delta(struct wk_shard *s)
     if (!o || !o->kept) return LH_OK;
     float *delta = malloc(n * sizeof *delta);
     if (!delta) return LH_ERR_NO_MEMORY;
-    wk_view_delta(s, 0, delta);
-    o->kept(o->arg, s->id, s->worker->incarnation, s->slot.committed->next, delta, n);
+    lh_err err = wk_view_delta(s, 0, delta);
+    if (!err) o->kept(o->arg, s->id, s->worker->incarnation, s->slot.committed->next, delta, n);
     free(delta);
-    return LH_OK;
+    return err;
 }
 
 // Reads the memory of a trainer beside the worker. *wrong: that trainer's fault.
@@ -190,8 +190,7 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
 {
     *wrong = false;
     if (s->worker->conf.beside) return read_beside(s, whole, beta, wrong);
-    wk_view_delta(s, beta, s->slot.spare);
-    return LH_OK;
+    return wk_view_delta(s, beta, s->slot.spare);
 }
 
 // ---- on the lane
@@ -225,8 +224,11 @@ static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
     struct wk_shard *s = c->shard;
     const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    lh_err err = read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers);
-    if (!err)
+    bool there = wk_view_encodes(s);
+    float beta = s->worker->conf.beta;
+    lh_err err = there ? wk_view_encode(s, beta, s->slot.spare, &c->plain, &info)
+                       : read_delta(s, &c->whole, beta, &c->trainers);
+    if (!err && !there)
         err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
                                 &info);
     if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;

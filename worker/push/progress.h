@@ -37,7 +37,7 @@ enum { WK_VIEWS_HELD = 32 }; // more than corrections live at a time (worker/ext
 // The next view, made while training goes on (push/view.c).
 struct wk_view_next {
     struct wk_view_of of;
-    bool made;            // it lies in the slot that is not the base
+    bool made;            // the state has it (worker/state)
     uint64_t of_residual; // the slot part's residual_number that it was made of
     int64_t at_ns;        // when the last one was begun, and how long it took
     int64_t took_ns;
@@ -45,12 +45,6 @@ struct wk_view_next {
 
 // The local view (push/view.c).
 struct wk_view {
-    // Two slots of the shard's parameters: slot[number % 2] is the base, which is what they would
-    // be without the progress since the last cut; the other one holds the next view, or the cut
-    // that is on its way. NULL: the trainer is beside the worker.
-    float *slot[2];
-    uint64_t number;   // views and committed cuts so far
-    uint64_t *changed; // lines in which the next view differs from the base (kernels/view.h)
     struct wk_view_next next;
     struct wk_view_of of; // the newest view
     // A trainer beside the worker: the view that correction n took it to, at n mod WK_VIEWS_HELD.

@@ -6,47 +6,35 @@
 // values until its own record is folded. The next cut waits for that too, so every push has a base
 // as fresh as its predecessor's answer.
 //
-// The trainer's parameters are its own (train/trainer.h). What is kept of them lies in two slots:
-//  1. slot[number % 2] is the base, and nobody writes it.
-//  2. The other one is written by a cut (the trainer, at a boundary) or by the next view (here,
-//     while training goes on), which exclude each other: no view is due while a cut is on its way,
-//     and a cut takes the place of a view that was made and not given yet.
-//  3. A renewal moves the parameters from the base to the next view, a commit makes the cut the
-//     base: in both cases the number rises, and the slots have changed places.
-//  4. A cut that is given up changes nothing: the progress is counted from the base that stayed.
+// The trainer's parameters are its own (train/trainer.h). What the progress is counted from is the
+// shard's state (worker/state): it moves the parameters to a view, and copies them for a cut, which
+// exclude each other: no view is due while a cut is on its way, and a cut takes the place of a view
+// that was made and not given yet. A cut that is given up changes nothing: the progress is counted
+// from the base that stayed.
 #include "worker/push/view.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/base/parallel.h"
-
-enum { PART = 1 << 20, WORD = 64 * LK_VIEW_LINE }; // values of a part, and of a word of `changed`
 enum { PAUSE = 8 }; // a view that is made early takes one in so many parts of the loop's time
 
-static float *base(const struct wk_shard *s)
+static struct wk_shard_state_of state_of(const struct wk_shard *s)
 {
-    return s->view.slot[s->view.number % 2];
-}
-
-static float *other(const struct wk_shard *s)
-{
-    return s->view.slot[(s->view.number + 1) % 2];
+    return (struct wk_shard_state_of){&s->replica, s->slot.residual, s->slot.residual_number};
 }
 
 lh_err wk_view_open(struct wk_shard *s)
 {
-    uint64_t n = s->layout->values;
-    if (s->worker->conf.beside) return LH_OK;
-    for (int i = 0; i < 2; i++) s->view.slot[i] = lh_zeros(n, sizeof(float));
-    s->view.changed = calloc(n / WORD + 1, sizeof *s->view.changed);
-    return s->view.slot[0] && s->view.slot[1] && s->view.changed ? LH_OK : LH_ERR_NO_MEMORY;
+    const struct wk_conf *c = &s->worker->conf;
+    const struct wk_shard_state_conf conf = {c->trainer, s->layout, c->kappa};
+    if (c->beside) return LH_OK;
+    if (c->state_open) return c->state_open(c->state_arg, &conf, &s->state);
+    return wk_shard_state_host(&conf, &s->state);
 }
 
 void wk_view_close(struct wk_shard *s)
 {
-    for (int i = 0; i < 2; i++) free(s->view.slot[i]);
-    free(s->view.changed);
+    if (s->state) s->state->ops->destroy(s->state);
+    s->state = NULL;
 }
 
 static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
@@ -71,45 +59,20 @@ static void take_base(struct wk_shard *s)
 
 // ---------------------------------------------------------------- the trainer in this process
 
-static void renew(struct wk_shard *s, const float *from, const uint64_t *changed)
-{
-    struct wk_trainer *t = s->worker->conf.trainer;
-    const struct wk_renewal renewal = {s->layout->first, s->layout->values, from, other(s),
-                                       changed};
-    t->ops->renew(t, &renewal);
-    s->view.number++;
-    s->view.next.made = false;
-    take_base(s);
-}
-
 void wk_view_start(struct wk_shard *s)
 {
+    const struct wk_shard_state_of of = state_of(s);
     take_base(s);
-    if (s->worker->conf.beside) return;
-    float kappa = s->worker->conf.kappa;
-    lk_view_of(s->replica.theta, kappa, s->slot.residual, other(s), s->layout->values);
-    renew(s, NULL, NULL);
-}
-
-static void make_part(void *arg, size_t i)
-{
-    const struct wk_shard *s = arg;
-    uint64_t at = (uint64_t)i * PART, left = s->layout->values - at;
-    lk_view_make(s->replica.theta + at, s->worker->conf.kappa, s->slot.residual + at, base(s) + at,
-                 other(s) + at, s->view.changed + at / WORD, left < PART ? left : PART);
-}
-
-// Calls part(arg, i) for each PART values of the shard, on all processors.
-static void in_parts(const struct wk_shard *s, void (*part)(void *arg, size_t i), void *arg)
-{
-    lh_parallel((size_t)((s->layout->values + PART - 1) / PART), part, arg);
+    if (s->state) s->state->ops->start(s->state, &of);
+    s->view.next.made = false;
 }
 
 static void make_next(struct wk_shard *s)
 {
+    const struct wk_shard_state_of of = state_of(s);
     struct wk_view_next *next = &s->view.next;
     next->at_ns = lh_now(s->worker->conf.env);
-    in_parts(s, make_part, s);
+    s->state->ops->make(s->state, &of);
     next->took_ns = lh_now(s->worker->conf.env) - next->at_ns;
     next->of = now_of(s);
     next->of_residual = s->slot.residual_number;
@@ -127,34 +90,54 @@ static bool next_is_made(const struct wk_shard *s)
 
 void wk_view_copy(struct wk_shard *s)
 {
-    struct wk_trainer *t = s->worker->conf.trainer;
     s->view.next.made = false;
-    t->ops->copy(t, s->layout->first, s->layout->values, other(s));
+    s->state->ops->copy(s->state);
 }
 
-struct delta {
-    const struct wk_shard *shard;
-    float beta, *out;
-};
-
-static void delta_part(void *arg, size_t i)
+lh_err wk_view_delta(const struct wk_shard *s, float beta, float *out)
 {
-    const struct delta *d = arg;
-    const struct wk_shard *s = d->shard;
-    uint64_t at = (uint64_t)i * PART, left = s->layout->values - at;
-    lk_view_delta(d->beta, s->slot.residual + at, base(s) + at, other(s) + at, d->out + at,
-                  left < PART ? left : PART);
+    const struct wk_shard_state_of of = state_of(s);
+    return s->state->ops->delta(s->state, &of, beta, out);
 }
 
-void wk_view_delta(const struct wk_shard *s, float beta, float *out)
+bool wk_view_encodes(const struct wk_shard *s)
 {
-    struct delta d = {s, beta, out};
-    in_parts(s, delta_part, &d);
+    return s->state && s->state->ops->encode;
+}
+
+lh_err wk_view_encode(const struct wk_shard *s, float beta, float *left, struct lh_buf *out,
+                      struct lk_payload_info *info)
+{
+    const struct wk_shard_state_of of = state_of(s);
+    return s->state->ops->encode(s->state, &of, beta, left, out, info);
 }
 
 void wk_view_committed(struct wk_shard *s)
 {
-    s->view.number++;
+    const struct wk_shard_state_of of = state_of(s);
+    s->state->ops->committed(s->state, &of);
+}
+
+bool wk_view_agrees(const struct wk_shard *s, const struct lh_record *r)
+{
+    const struct wk_shard_state_of of = state_of(s);
+    if (r->kind != LH_DIGEST_RECORD || !s->state || !s->state->ops->agrees) return true;
+    return s->state->ops->agrees(s->state, &of, r);
+}
+
+void wk_view_folded(const struct wk_shard *s, const struct lh_hash *before,
+                    const struct lh_record *r, struct lh_span plain)
+{
+    const struct wk_shard_state_of of = state_of(s);
+    struct wk_shard_state_folded folded = {.before = *before, .scale = r->scale, .plain = plain};
+    struct lh_frame f;
+    struct lh_frame_parts parts;
+    if (!s->state || !s->state->ops->fold) return;
+    folded.admitted = r->kind == LH_ADMIT;
+    lh_err err = folded.admitted ? lh_frame_parse(r->body, &f, &parts) : LH_OK;
+    if (!err && folded.admitted) err = lk_frame_codec(&f, &folded.codec);
+    LH_ASSERT(err == LH_OK); // it is folded
+    s->state->ops->fold(s->state, &of, &folded);
 }
 
 // ---------------------------------------------------------------- a trainer beside the worker
@@ -258,7 +241,7 @@ static bool renewal_is_due(const struct wk_shard *s)
 
 bool wk_view_due(const struct wk_shard *s)
 {
-    return renewal_is_due(s) && !next_is_made(s);
+    return s->state->ops->make && renewal_is_due(s) && !next_is_made(s);
 }
 
 // A view that is made again for each record would take the loop's time and training's processors;
@@ -274,7 +257,10 @@ void wk_view_prepare(struct wk_shard *s)
 bool wk_view_renew(struct wk_shard *s)
 {
     if (!renewal_is_due(s)) return false;
-    if (!next_is_made(s)) make_next(s);
-    renew(s, base(s), s->view.changed);
+    if (s->state->ops->make && !next_is_made(s)) make_next(s);
+    const struct wk_shard_state_of of = state_of(s);
+    s->state->ops->renew(s->state, &of);
+    s->view.next.made = false;
+    take_base(s);
     return true;
 }

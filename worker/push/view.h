@@ -15,10 +15,20 @@ void wk_view_prepare(struct wk_shard *s);
 // A cut: the trainer copies its parameters, at a boundary.
 void wk_view_copy(struct wk_shard *s);
 // Fills out[values of the shard] with beta * residual + what that cut's progress is; `beta` 0: the
-// progress alone. Any thread, until the cut is over.
-void wk_view_delta(const struct wk_shard *s, float beta, float *out);
+// progress alone. Any thread, until the cut is over. LH_ERR_IO: the device that holds it failed.
+LH_MUST lh_err wk_view_delta(const struct wk_shard *s, float beta, float *out);
+// True: the state is where pushes are encoded, by the next function (wk_shard_state_ops.encode).
+bool wk_view_encodes(const struct wk_shard *s);
+LH_MUST lh_err wk_view_encode(const struct wk_shard *s, float beta, float *left, struct lh_buf *out,
+                              struct lk_payload_info *info);
 // The cut is committed: its copy is the base. One that is given up needs no call.
 void wk_view_committed(struct wk_shard *s);
+// A record on its way into the replica: before it is folded, whether a state of its own parameters
+// agrees with what a DIGEST record says of them; and that it is folded, whose payload is `plain`
+// where it is an ADMIT, and before which the chain was `before`.
+bool wk_view_agrees(const struct wk_shard *s, const struct lh_record *r);
+void wk_view_folded(const struct wk_shard *s, const struct lh_hash *before,
+                    const struct lh_record *r, struct lh_span plain);
 // The same for a trainer beside the worker, at any time: a correction, where one is due.
 // LH_ERR_CORRUPT: the trainer wrote where it must not.
 LH_MUST lh_err wk_view_correct(struct wk_shard *s);

@@ -101,11 +101,27 @@ lh_err wk_follow_ended(struct wk_shard *s)
     return wk_durable_copy_start(s);
 }
 
+static lh_err fold_sealed(struct wk_shard *s, const struct lh_record *r)
+{
+    const struct lh_hash before = s->replica.ledger.chain;
+    bool agrees = wk_view_agrees(s, r);
+    LH_TRY(lk_replica_apply(&s->replica, r));
+    if (!agrees)
+        lh_logf(s->worker->conf.log, LH_ERROR, "state.differs",
+                "shard %u version %" PRIu64 ": the parameters on the device are not the replica's, "
+                "which are the owner's; they are filled anew from the host",
+                s->id, r->version);
+    wk_view_folded(s, &before, r, lh_buf_span(&s->replica.plain)); // what it was unsealed to
+    return LH_OK;
+}
+
 // `own`: the outbox holds these very bytes, and maybe still the payload they were sealed from.
 static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entry *own)
 {
-    if (!own || !own->plain.len) return lk_replica_apply(&s->replica, r);
+    if (!own || !own->plain.len) return fold_sealed(s, r);
+    const struct lh_hash before = s->replica.ledger.chain;
     LH_TRY(lk_replica_apply_plain(&s->replica, r, lh_buf_span(&own->plain)));
+    wk_view_folded(s, &before, r, lh_buf_span(&own->plain));
     lh_buf_free(&s->payload_memory);
     s->payload_memory = own->plain;
     own->plain = (struct lh_buf){0};

@@ -581,3 +581,13 @@ struct wk_device_budget wk_device_budget(const struct wk_device *d)
 {
     return d->budget;
 }
+
+struct wk_device_lent wk_device_lend(const struct wk_device *d)
+{
+    return (struct wk_device_lent){d->b, d->conf.index, d->value, d->stream, d->name};
+}
+
+void wk_device_failed(struct wk_device *d, int err)
+{
+    (void)fail(d, err);
+}

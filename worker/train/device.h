@@ -56,4 +56,17 @@ LH_MUST lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, d
 LH_MUST lh_err wk_device_moments(struct wk_device *d, float *m, float *v);
 LH_MUST lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v);
 
+// For whoever works on the parameters between two steps (worker/state): where they lie, and the
+// stream on which steps are queued. Borrowed until the device is closed.
+struct wk_device_lent {
+    const struct lk_gpu_backend *gpu;
+    int index;
+    float *value; // the device's, [values]
+    lk_gpu_stream stream;
+    const char *name;
+};
+struct wk_device_lent wk_device_lend(const struct wk_device *d);
+// Such work failed, between two steps: from now on every call fails, as after a failure of its own.
+void wk_device_failed(struct wk_device *d, int err);
+
 #endif

@@ -1,0 +1,509 @@
+// A state on the device that trains. See state_device.h.
+//
+// 1. One stream has all work of a shard's state, in the order in which the worker asks for it: a
+//    renewal reads what was folded before it, and nothing that is folded later.
+// 2. Where that work touches the trainer's parameters the streams wait for each other, and no
+// thread
+//    does: this one for the steps before, and the trainer's for this work (enter, leave).
+// 3. `mass` is the residual. `chain` names the state that `theta` is of. A renewal that finds
+// another chain than the
+//    replica's fills it from the host, so whatever changes the replica needs no word here.
+//    `residual_number` does the same for the residual.
+// 4. A call that failed leaves `theta` or the state unused: `broken` ends the next step or cut.
+#include "worker/state/state_device.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+enum { PIECE_BYTES = 16 << 20, ARRAYS = 5 };
+
+struct device_state {
+    struct wk_shard_state base;
+    struct wk_device_state_conf conf;
+    const struct lk_gpu_backend *b;
+    lk_gpu_stream stream;
+    lk_gpu_event entered, left, staged;
+    struct lk_gpu_shard *shard;  // NULL: the shard has no values
+    float *theta, *mass, *spare; // the device's, like the next five
+    float *slot[2];              // as those of a host's state
+    uint8_t *payload, *incoming; // a push's; a record's
+    struct lk_gpu_result *result;
+    uint8_t *hashes; // LK_GPU_HASH_BYTES for each range of the parameters
+    uint8_t *host_incoming, *host_hashes;
+    uint8_t *piece; // an array crosses by it; pinned, like the two above
+    size_t payload_max, incoming_room, piece_bytes;
+    struct lk_payload_info info; // what is known of a push before its values are
+    struct lh_hash chain;
+    uint64_t residual_number;
+    bool theta_there, residual_there; // they are what `chain` and `residual_number` say
+    bool sgd;                         // the replica's optimizer was, as of `chain`
+    int broken;                       // what a call of the loop's failed with; 0: none did
+};
+
+static struct device_state *device_of(struct wk_shard_state *st)
+{
+    return (struct device_state *)(void *)st;
+}
+
+static uint64_t values_of(const struct device_state *d)
+{
+    return d->conf.layout->values;
+}
+
+static float *local(const struct device_state *d)
+{
+    return d->conf.trainer.value + d->conf.layout->first;
+}
+
+static float *base(const struct device_state *d)
+{
+    return d->slot[d->base.number % 2];
+}
+
+static float *other(const struct device_state *d)
+{
+    return d->slot[(d->base.number + 1) % 2];
+}
+
+static uint64_t ranges_of(uint64_t values)
+{
+    return (values * sizeof(float) + LK_GPU_DIGEST_RANGE - 1) / LK_GPU_DIGEST_RANGE;
+}
+
+// ---------------------------------------------------------------- failures
+
+static int begin(const struct device_state *d)
+{
+    return d->broken ? d->broken : d->b->use(d->conf.trainer.index);
+}
+
+// On the loop, between two steps.
+static void note(struct device_state *d, int err)
+{
+    if (!err) return;
+    d->broken = err;
+    if (d->conf.failed) d->conf.failed(d->conf.arg, err);
+}
+
+static lh_err say(const struct device_state *d, const char *what, int err)
+{
+    return lh_fail(LH_ERR_IO, "state on the GPU, %s, shard %u: %s: %s; start the worker again",
+                   d->conf.trainer.name, d->conf.layout->shard, what, d->b->error_text(err));
+}
+
+// ---------------------------------------------------------------- crossing
+
+static int to_device(struct device_state *d, float *device, const float *host)
+{
+    size_t bytes = values_of(d) * sizeof *host;
+    int err = 0;
+    for (size_t at = 0, n; !err && at < bytes; at += n) {
+        n = bytes - at < d->piece_bytes ? bytes - at : d->piece_bytes;
+        memcpy(d->piece, (const uint8_t *)host + at, n);
+        err = d->b->memory->copy_in((uint8_t *)device + at, d->piece, n, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+    }
+    if (!err) atomic_fetch_add(&d->conf.counts->filled, 1);
+    return err;
+}
+
+static int to_host(struct device_state *d, void *host, const void *device, size_t bytes)
+{
+    int err = 0;
+    for (size_t at = 0, n; !err && at < bytes; at += n) {
+        n = bytes - at < d->piece_bytes ? bytes - at : d->piece_bytes;
+        err = d->b->memory->copy_out(d->piece, (const uint8_t *)device + at, n, d->stream);
+        if (!err) err = d->b->streams->wait(d->stream);
+        if (!err) memcpy((uint8_t *)host + at, d->piece, n);
+    }
+    return err;
+}
+
+// Makes the residual the host's. On the disk lane too, in a cut.
+static int fill_residual(struct device_state *d, const struct wk_shard_state_of *of)
+{
+    if (d->residual_there && d->residual_number == of->residual_number) return 0;
+    int err = to_device(d, d->mass, of->residual);
+    d->residual_there = !err;
+    d->residual_number = of->residual_number;
+    return err;
+}
+
+// Makes residual and parameters the host's.
+static int fill(struct device_state *d, const struct wk_shard_state_of *of)
+{
+    const struct lk_replica *r = of->replica;
+    int err = fill_residual(d, of);
+    if (err || (d->theta_there && lh_hash_equal(&d->chain, &r->ledger.chain))) return err;
+    err = to_device(d, d->theta, r->theta);
+    d->theta_there = !err;
+    d->chain = r->ledger.chain;
+    d->sgd = r->outer.kind == LH_OPT_SGD;
+    return err;
+}
+
+// ---------------------------------------------------------------- between two steps
+
+static int follow(struct device_state *d, lk_gpu_event event, lk_gpu_stream first,
+                  lk_gpu_stream then)
+{
+    int err = d->b->streams->event_record(event, first);
+    return err ? err : d->b->streams->event_follow(then, event);
+}
+
+static int enter(struct device_state *d)
+{
+    int err = begin(d);
+    return err ? err : follow(d, d->entered, d->conf.trainer.stream, d->stream);
+}
+
+static int leave(struct device_state *d, int err)
+{
+    return err ? err : follow(d, d->left, d->stream, d->conf.trainer.stream);
+}
+
+static void view(struct wk_shard_state *st, const struct wk_shard_state_of *of, enum lk_gpu_op op)
+{
+    struct device_state *d = device_of(st);
+    if (!d->shard) return;
+    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        local(d),    base(d),
+                                         NULL,     st->conf.kappa, values_of(d)};
+    int err = enter(d);
+    if (!err) err = fill(d, of);
+    if (!err) err = d->b->kernels->each(op, &arrays, d->stream);
+    note(d, leave(d, err));
+}
+
+static void start(struct wk_shard_state *st, const struct wk_shard_state_of *of)
+{
+    view(st, of, LK_GPU_VIEW_START);
+}
+
+static void renew(struct wk_shard_state *st, const struct wk_shard_state_of *of)
+{
+    view(st, of, LK_GPU_VIEW_MOVE);
+}
+
+static void copy(struct wk_shard_state *st)
+{
+    struct device_state *d = device_of(st);
+    if (!d->shard) return;
+    int err = enter(d);
+    if (!err)
+        err =
+            d->b->memory->copy_within(other(d), local(d), values_of(d) * sizeof(float), d->stream);
+    note(d, leave(d, err));
+}
+
+// ---------------------------------------------------------------- a cut
+
+// Leaves it in `spare`.
+static int make_delta(struct device_state *d, const struct wk_shard_state_of *of, float beta)
+{
+    const struct lk_gpu_arrays arrays = {d->mass, other(d), d->spare,    base(d),
+                                         NULL,    beta,     values_of(d)};
+    int err = begin(d);
+    if (!err) err = fill_residual(d, of);
+    return err ? err : d->b->kernels->each(LK_GPU_VIEW_DELTA, &arrays, d->stream);
+}
+
+static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
+                    float *out)
+{
+    struct device_state *d = device_of(st);
+    if (!d->shard) return LH_OK;
+    int err = make_delta(d, of, beta);
+    if (!err) err = to_host(d, out, d->spare, values_of(d) * sizeof *out);
+    return err ? say(d, "progress", err) : LH_OK;
+}
+
+static int run_encode(struct device_state *d, const struct wk_shard_state_of *of, float beta,
+                      struct lk_gpu_result *is)
+{
+    const struct lk_gpu_encode in = {.device_e = d->spare,
+                                     .device_e_out = d->spare,
+                                     .beta = 1,
+                                     .device_payload = d->payload,
+                                     .device_result = d->result};
+    int err = make_delta(d, of, beta);
+    if (!err) err = d->b->kernels->encode(d->shard, &in, d->stream);
+    return err ? err : to_host(d, is, d->result, sizeof *is);
+}
+
+static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
+                     float *left, struct lh_buf *out, struct lk_payload_info *info)
+{
+    struct device_state *d = device_of(st);
+    size_t bytes = values_of(d) * sizeof *left;
+    struct lk_gpu_result is;
+    if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
+    int err = run_encode(d, of, beta, &is);
+    if (err) return say(d, "encoding", err);
+    if (is.bad != LK_GPU_FINE) { // the CPU says which tensor
+        err = to_host(d, left, d->spare, bytes);
+        if (err) return say(d, "a value that is not finite", err);
+        return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
+    }
+    if (is.bytes > d->payload_max)
+        return lh_fail(LH_ERR_IO, "state on the GPU, shard %u: a payload of %" PRIu64 " bytes",
+                       d->conf.layout->shard, is.bytes);
+    uint8_t *at = lh_buf_grow(out, is.bytes);
+    if (!at) return lh_buf_err(out);
+    err = to_host(d, at, d->payload, is.bytes);
+    if (!err) err = to_host(d, left, d->spare, bytes);
+    if (err) return say(d, "what was encoded", err);
+    *info = d->info;
+    info->sum_squares = is.sum_squares;
+    atomic_fetch_add(&d->conf.counts->encoded, 1);
+    return LH_OK;
+}
+
+static void committed(struct wk_shard_state *st, const struct wk_shard_state_of *of)
+{
+    struct device_state *d = device_of(st);
+    float *before = d->mass;
+    d->mass = d->spare;
+    d->spare = before;
+    d->residual_number = of->residual_number;
+    st->number++;
+}
+
+// ---------------------------------------------------------------- records
+
+// Room for a payload of another codec; the one before may be under way still.
+static int grow_incoming(struct device_state *d, size_t bytes)
+{
+    const struct lk_gpu_memory *m = d->b->memory;
+    void *there = NULL, *here = NULL;
+    if (bytes <= d->incoming_room) return 0;
+    int err = d->b->streams->wait(d->stream);
+    if (!err) err = m->alloc(&there, bytes);
+    if (!err) err = m->pinned_alloc(&here, bytes);
+    if (err) {
+        if (there) m->release(there);
+        return err;
+    }
+    m->release(d->incoming);
+    m->pinned_release(d->host_incoming);
+    d->incoming = there;
+    d->host_incoming = here;
+    d->incoming_room = bytes;
+    return 0;
+}
+
+// The payload goes by pinned memory, which the copy before has left.
+static int stage(struct device_state *d, struct lh_span plain)
+{
+    int done = 0, err = grow_incoming(d, plain.len);
+    if (!err) err = d->b->streams->event_done(d->staged, &done);
+    if (!err && !done) err = d->b->streams->wait(d->stream);
+    if (err) return err;
+    memcpy(d->host_incoming, plain.data, plain.len);
+    err = d->b->memory->copy_in(d->incoming, d->host_incoming, plain.len, d->stream);
+    return err ? err : d->b->streams->event_record(d->staged, d->stream);
+}
+
+static int fold_payload(struct device_state *d, const struct wk_shard_state_folded *f)
+{
+    int err = begin(d);
+    if (!err) err = stage(d, f->plain);
+    if (err) return err;
+    const struct lk_gpu_record record =
+        lk_gpu_record_of(&f->codec, f->plain, d->incoming, f->scale);
+    return d->b->kernels->fold(d->shard, &record, 1, LK_GPU_SUBTRACT, values_of(d), d->theta,
+                               d->stream);
+}
+
+// A record that can't be folded here (another optimizer, no memory) makes the next renewal fill it
+// in.
+static void fold(struct wk_shard_state *st, const struct wk_shard_state_of *of,
+                 const struct wk_shard_state_folded *f)
+{
+    struct device_state *d = device_of(st);
+    bool sgd = of->replica->outer.kind == LH_OPT_SGD, before = d->sgd;
+    bool follows = d->theta_there && lh_hash_equal(&d->chain, &f->before) && sgd && before;
+    d->theta_there = false;
+    if (!d->shard || !follows) return;
+    if (f->admitted && fold_payload(d, f)) return;
+    if (f->admitted) atomic_fetch_add(&d->conf.counts->folded, 1);
+    d->chain = of->replica->ledger.chain;
+    d->theta_there = true;
+}
+
+static int hash(struct device_state *d)
+{
+    uint64_t bytes = values_of(d) * sizeof(float), n = ranges_of(values_of(d));
+    int err = begin(d);
+    if (!err) err = d->b->kernels->digest(d->theta, bytes, d->hashes, d->stream);
+    if (!err)
+        err = d->b->memory->copy_out(d->host_hashes, d->hashes, n * LK_GPU_HASH_BYTES, d->stream);
+    return err ? err : d->b->streams->wait(d->stream);
+}
+
+// The replica's digest (kernels/state/replica.c) with the device's hashes in it.
+static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of,
+                   const struct lh_record *record)
+{
+    struct device_state *d = device_of(st);
+    const struct lh_ledger *l = &of->replica->ledger;
+    if (!d->theta_there || !d->sgd || !lh_hash_equal(&d->chain, &l->chain)) return true;
+    if (record->body.len != LH_HASH_BYTES || hash(d))
+        return true; // a failure shows at the next cut
+    struct lh_buf all = lh_buf(SIZE_MAX);
+    lh_ledger_write(l, &all);
+    lh_put(&all, d->host_hashes, ranges_of(values_of(d)) * LK_GPU_HASH_BYTES);
+    bool same = true;
+    if (!lh_buf_err(&all)) {
+        struct lh_span whole = lh_buf_span(&all);
+        struct lh_hash is = lh_hash_of((struct lh_span){0}, &whole, 1);
+        same = memcmp(is.b, record->body.data, LH_HASH_BYTES) == 0;
+        atomic_fetch_add(&d->conf.counts->compared, 1);
+    }
+    lh_buf_free(&all);
+    if (same) return true;
+    atomic_fetch_add(&d->conf.counts->differed, 1);
+    d->theta_there = false;
+    return false;
+}
+
+lh_err wk_device_state_read(struct wk_shard_state *st, float *out)
+{
+    struct device_state *d = device_of(st);
+    int err = begin(d);
+    if (!err) err = to_host(d, out, d->theta, values_of(d) * sizeof *out);
+    return err ? say(d, "its parameters", err) : LH_OK;
+}
+
+// ---------------------------------------------------------------- life
+
+static void destroy(struct wk_shard_state *st)
+{
+    struct device_state *d = device_of(st);
+    const struct lk_gpu_memory *m = d->b->memory;
+    const struct lk_gpu_streams *s = d->b->streams;
+    (void)d->b->use(d->conf.trainer.index);
+    if (d->stream) (void)s->wait(d->stream);
+    void *there[] = {d->theta,   d->mass,     d->spare,  d->slot[0], d->slot[1],
+                     d->payload, d->incoming, d->result, d->hashes};
+    void *here[] = {d->host_incoming, d->host_hashes, d->piece};
+    lk_gpu_event events[] = {d->entered, d->left, d->staged};
+    if (d->shard) d->b->kernels->shard_destroy(d->shard);
+    for (size_t i = 0; i < LH_COUNT(there); i++)
+        if (there[i]) m->release(there[i]);
+    for (size_t i = 0; i < LH_COUNT(here); i++)
+        if (here[i]) m->pinned_release(here[i]);
+    for (size_t i = 0; i < LH_COUNT(events); i++)
+        if (events[i]) s->event_destroy(events[i]);
+    if (d->stream) s->destroy(d->stream);
+    free(d);
+}
+
+static const struct wk_shard_state_ops ops = {
+    .start = start,
+    .renew = renew,
+    .copy = copy,
+    .delta = delta,
+    .encode = encode,
+    .committed = committed,
+    .fold = fold,
+    .agrees = agrees,
+    .destroy = destroy,
+};
+
+static uint64_t carried(const struct lk_gpu_plan *p)
+{
+    uint64_t sum = 0;
+    if (p->codec.index == LK_INDEX_DENSE) return p->values;
+    for (uint64_t i = 0; p->codec.index == LK_INDEX_TENSOR && i < p->tensors; i++)
+        sum += p->tensor[i].carried;
+    for (uint64_t i = 0; p->codec.index == LK_INDEX_RICE && i < p->chunks; i++)
+        sum += p->carried[i];
+    return sum;
+}
+
+static void *room(const struct device_state *d, size_t bytes, int *err)
+{
+    void *got = NULL;
+    if (!*err) *err = d->b->memory->alloc(&got, bytes);
+    return got;
+}
+
+static void *pinned(const struct device_state *d, size_t bytes, int *err)
+{
+    void *got = NULL;
+    if (!*err) *err = d->b->memory->pinned_alloc(&got, bytes);
+    return got;
+}
+
+static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
+{
+    size_t bytes = plan->values * sizeof(float);
+    size_t hashes = ranges_of(plan->values) * LK_GPU_HASH_BYTES;
+    int err = d->b->use(d->conf.trainer.index);
+    d->piece_bytes = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    if (d->piece_bytes < sizeof *d->result) d->piece_bytes = sizeof *d->result;
+    if (!err) err = d->b->streams->create(&d->stream);
+    if (!err) err = d->b->streams->event_create(&d->entered);
+    if (!err) err = d->b->streams->event_create(&d->left);
+    if (!err) err = d->b->streams->event_create(&d->staged);
+    if (!err) err = d->b->streams->event_record(d->staged, d->stream);
+    d->theta = room(d, bytes, &err);
+    d->mass = room(d, bytes, &err);
+    d->spare = room(d, bytes, &err);
+    d->slot[0] = room(d, bytes, &err);
+    d->slot[1] = room(d, bytes, &err);
+    d->payload = room(d, plan->bytes_max, &err);
+    d->incoming = room(d, plan->bytes_max, &err);
+    d->result = room(d, sizeof *d->result, &err);
+    d->hashes = room(d, hashes, &err);
+    d->host_incoming = pinned(d, plan->bytes_max, &err);
+    d->host_hashes = pinned(d, hashes, &err);
+    d->piece = pinned(d, d->piece_bytes, &err);
+    d->payload_max = d->incoming_room = plan->bytes_max;
+    return err ? err : d->b->kernels->shard_create(plan, &d->shard);
+}
+
+lh_err wk_device_state_need(const struct wk_device_state_conf *conf, uint64_t *arrays,
+                            uint64_t *scratch)
+{
+    struct lk_gpu_plan plan;
+    LH_TRY(lk_gpu_plan_create(&conf->codec, conf->layout, &plan));
+    *arrays = ARRAYS * plan.values * sizeof(float);
+    *scratch = plan.chunks ? 2 * plan.bytes_max + sizeof(struct lk_gpu_result) +
+                                 ranges_of(plan.values) * LK_GPU_HASH_BYTES +
+                                 conf->trainer.gpu->kernels->shard_bytes(&plan)
+                           : 0;
+    lk_gpu_plan_free(&plan);
+    return LH_OK;
+}
+
+lh_err wk_device_state_create(const struct wk_device_state_conf *conf, struct wk_shard_state **out)
+{
+    struct lk_gpu_plan plan;
+    struct device_state *d = calloc(1, sizeof *d);
+    *out = NULL;
+    if (!d) return LH_ERR_NO_MEMORY;
+    d->base.ops = &ops;
+    d->base.conf.layout = conf->layout;
+    d->conf = *conf;
+    d->b = conf->trainer.gpu;
+    lh_err err = lk_gpu_plan_create(&conf->codec, conf->layout, &plan);
+    if (err) {
+        free(d);
+        return err;
+    }
+    d->info = (struct lk_payload_info){plan.chunks, carried(&plan), 0};
+    int failed = plan.chunks ? take_memory(d, &plan) : 0;
+    lk_gpu_plan_free(&plan);
+    if (!failed) {
+        *out = &d->base;
+        return LH_OK;
+    }
+    err = lh_fail(LH_ERR_UNSUPPORTED, "the state of shard %u on %s: %s", conf->layout->shard,
+                  conf->trainer.name, d->b->error_text(failed));
+    destroy(&d->base);
+    return err;
+}
