@@ -22,7 +22,7 @@ struct region {
     char name[WK_PEERS_NAME_BYTES];
     struct lh_env *env;
     struct wk_reduce *reduce;
-    struct wk_device *device; // of the leader; NULL: the CPU trains
+    struct wk_device *device; // The leader's; NULL: the CPU trains.
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
     int go;           // a byte into it lets the spare rank begin

@@ -96,7 +96,7 @@ struct wk_reduce_state {
     const struct wk_params *params;
     struct wk_device *device; // NULL: the arrays are on the host
 };
-// What ranks tell of their parts, [WK_FIGURES], on the host.
+// The place of the ranks' figures, [WK_FIGURES], on the host.
 static inline float *wk_reduce_figures(const struct wk_reduce_state *s)
 {
     return s->gradient + (s->device ? 0 : s->values);

@@ -251,7 +251,7 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
 
 // ---------------------------------------------------------------- in the device's memory
 
-// What this stream does from here on comes behind all that was told to be final.
+// The stream's next operations come behind all that was told to be final.
 static LH_MUST lh_err follow(struct device_comm *d)
 {
     return device_err(
