@@ -132,8 +132,8 @@ static void open_arm(const struct conf *c, struct arm *a)
     BENCH_MUST(lh_env_real_create(&a->env));
     const struct wk_reduce_peers_conf lead = {.peers = peers_conf(c, a->kind, a->env, 0, getpid())};
     BENCH_MUST(wk_reduce_peers_create(&lead, &a->reduce));
-    const struct wk_reduce_state state = {a->value, a->m,      a->v,      a->gradient,
-                                          values,   &a->steps, &a->params};
+    const struct wk_reduce_state state = {a->value, a->m,      a->v,       a->gradient,
+                                          values,   &a->steps, &a->params, NULL};
     BENCH_MUST(a->reduce->ops->bind(a->reduce, &state));
 }
 

@@ -170,6 +170,7 @@ static LH_MUST lh_err join_peers(const struct wk_join_conf *c, struct wk_joined 
         .shape = c->shape,
         .length = c->shape.context,
         .batch = (uint32_t)c->settings->trainer.batch,
+        .device = c->device,
         .ended = c->ended,
         .arg = c->arg,
     };
@@ -203,10 +204,11 @@ void wk_joined_close(struct wk_joined *j)
         wk_rank_close(j->rank);
 }
 
-void wk_joined_stop(struct wk_joined *j)
+bool wk_joined_stop(struct wk_joined *j)
 {
-    if (!j) return;
-    wk_peer_stop(j->peer);
+    if (!j) return true;
+    bool gone = wk_peer_stop(j->peer);
     wk_rank_stop(j->rank);
     free(j);
+    return gone;
 }

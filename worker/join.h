@@ -16,6 +16,7 @@ struct wk_join_conf {
     const struct wk_settings *settings; // borrows
     const struct lh_manifest *manifest; // borrows
     struct wk_shape shape;
+    struct wk_device *device; // Of a rank that is not the worker. Borrows; NULL: the CPU trains.
     // A rank that is not the worker hears: the run is over (LH_OK), or it can't take part. On the
     // loop.
     void (*ended)(void *arg, lh_err err, const char *text);
@@ -31,6 +32,7 @@ struct wk_joined; // another rank's
 LH_MUST lh_err wk_join(const struct wk_join_conf *conf, struct wk_joined **out);
 LH_MUST lh_err wk_joined_status(const struct wk_joined *j, struct lh_buf *out); // JSON
 void wk_joined_close(struct wk_joined *j); // the compute lane comes to rest
-void wk_joined_stop(struct wk_joined *j);  // frees it, the lane at rest; NULL is allowed
+// Frees it, the lane at rest; NULL is allowed. False: the device is still in use (peer.h).
+bool wk_joined_stop(struct wk_joined *j);
 
 #endif

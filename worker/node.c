@@ -285,14 +285,14 @@ static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
     const struct wk_device_conf conf = {
         .plugin = s->gpu.plugin,
         .products = s->gpu.products,
-        .index = s->gpu.device < 0 ? 0 : (int)s->gpu.device,
+        .index = (int)s->gpu.device,
+        .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
         .norms = s->trainer.norms_rounds > 0,
         .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
     };
-    if (s->ranks.count > 1)
-        return lh_fail(LH_ERR_UNSUPPORTED, "ranks.count is %lld: ranks train on the CPU",
-                       (long long)s->ranks.count);
+    if (wk_settings_gpu_ranks(s))
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s; the CPU trains", lh_err_text(LH_ERR_CONFIG));
     return wk_device_open(&conf, &n->device);
 }
 
@@ -535,13 +535,17 @@ static void tick(void *self)
 
 // ---------------------------------------------------------------- the application
 
-static void free_parts(struct wk_node *n)
+// `gone`: no thread has the device still.
+static void free_parts(struct wk_node *n, bool gone)
 {
-    bool free_again = !n->reduce || n->reduce->ops->close(n->reduce, n->done_ns != 0);
+    bool free_again = gone;
+    free_again &= !n->reduce || n->reduce->ops->close(n->reduce, n->done_ns != 0);
     if (n->trainer && free_again) n->trainer->ops->destroy(n->trainer); // See reduce.h.
-    wk_states_close(n->states);
+    if (free_again) {
+        wk_states_close(n->states);
+        wk_device_close(n->device);
+    }
     n->states = NULL;
-    wk_device_close(n->device);
     n->device = NULL;
     if (n->loader) wk_loader_close(n->loader);
     wk_evaluation_close(n->evaluation);
@@ -558,7 +562,9 @@ static LH_MUST lh_err start_rank(struct wk_node *n)
 {
     struct wk_shape shape;
     LH_TRY(read_shape(n, &shape));
-    const struct wk_join_conf conf = join_conf(n, &shape);
+    LH_TRY(open_device(n, &shape));
+    struct wk_join_conf conf = join_conf(n, &shape);
+    conf.device = n->device;
     return wk_join(&conf, &n->rank);
 }
 
@@ -567,18 +573,18 @@ static lh_err start(void *self, struct lh_program *p)
     struct wk_node *n = self;
     n->program = p;
     n->settings = p->settings;
-    if (n->settings->ranks.rank > 0) return start_rank(n);
-    lh_err err = load_units(n);
-    if (!err) {
+    bool worker = n->settings->ranks.rank == 0;
+    lh_err err = worker ? load_units(n) : start_rank(n);
+    if (!err && worker) {
         make_schedule(n);
         n->window = window_of(n);
         err = open_trainer(n);
     }
-    if (!err) err = start_core(n);
+    if (!err && worker) err = start_core(n);
     if (!err) return LH_OK;
     char text[512];
     snprintf(text, sizeof text, "%s", lh_err_text(err));
-    free_parts(n);
+    free_parts(n, true);
     return lh_fail(err, "%s", text);
 }
 
@@ -607,9 +613,9 @@ static void close_core(void *self)
 static void stop(void *self)
 {
     struct wk_node *n = self;
-    wk_joined_stop(n->rank);
+    bool gone = wk_joined_stop(n->rank);
     wk_worker_stop(n->worker);
-    free_parts(n);
+    free_parts(n, gone);
 }
 
 static unsigned rank_of(const void *settings)

@@ -68,7 +68,8 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
         "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and the plugin of "
         "matrix products, to within rounding. auto, cuda: the GPU where it can be used, else the "
-        "CPU; log and status.json say why. No GPU was seen to run it"),
+        "CPU; log and status.json say why. With ranks: tcp or nccl, replicated, and all of a "
+        "worker's train on GPUs or none does. No GPU was seen to run it"),
     LH_CONFIG_ROW_ENUM(T, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
         "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
         "product, and sums, parameters and optimizer stay fp32"),
@@ -159,7 +160,7 @@ static const struct lh_config_row rows[] = {
         "How their gradients come together. shm: the worker alone holds parameters, the others see "
         "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
         "summed over TCP, to the same bits as shm. nccl: the same by NCCL, each rank on a GPU of "
-        "its own; the CPU still trains, and no GPU was seen to run it"),
+        "its own. trainer.backend says whether GPUs train as well. No GPU was seen to run it"),
     LH_CONFIG_ROW_ENUM(T, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
         "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
         "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
@@ -244,6 +245,18 @@ uint32_t wk_codec_threads(const struct wk_settings *s)
     return (uint32_t)(ranks < most ? ranks : most);
 }
 
+lh_err wk_settings_gpu_ranks(const struct wk_settings *s)
+{
+    static const char shm[] = "ranks.reduce is shm, with which the worker's memory has the "
+                              "parameters: for ranks on GPUs take tcp or nccl";
+    static const char sharded[] = "ranks.optimizer is sharded, which is the CPU's: for ranks on "
+                                  "GPUs take replicated";
+    if (s->ranks.count == 1) return LH_OK;
+    if (s->ranks.reduce == WK_REDUCE_SHM) return lh_fail(LH_ERR_CONFIG, "%s", shm);
+    if (s->ranks.optimizer == WK_OPTIMIZER_SHARDED) return lh_fail(LH_ERR_CONFIG, "%s", sharded);
+    return LH_OK;
+}
+
 // Refuses settings that would be taken and then do nothing.
 static lh_err check_trainer(const struct wk_settings *s)
 {
@@ -270,10 +283,10 @@ static lh_err check_trainer(const struct wk_settings *s)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.precision is bf16, but trainer.backend is cpu, which "
                        "trains in fp32: set trainer.backend, or leave it");
-    if (s->trainer.backend == WK_BACKEND_CUDA && (!builtin || s->ranks.count > 1))
-        return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but %s: leave it, or take auto",
-                       builtin ? "ranks.count is more than 1, and ranks train on the CPU"
-                               : "only trainer.kind builtin trains here");
+    if (s->trainer.backend == WK_BACKEND_CUDA && !builtin)
+        return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but only trainer.kind builtin "
+                                      "trains here: leave it, or take auto");
+    if (s->trainer.backend == WK_BACKEND_CUDA) LH_TRY(wk_settings_gpu_ranks(s));
     if (builtin) LH_TRY(lh_setting_needed("data.dir", s->data.dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
         return lh_fail(LH_ERR_CONFIG,

@@ -104,6 +104,8 @@ struct wk_codec_plan {
     float density, beta, kappa;
 };
 LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
+// Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
+LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
 // Threads that encode a push on the CPU.
 uint32_t wk_codec_threads(const struct wk_settings *s);
 

@@ -117,7 +117,7 @@ static double one_step(struct wk_device *d, const struct wk_batch *batch, uint64
     float scale = 1.0f / (float)(batch->sequences * batch->length);
     double start = bench_now_s(), nll, norm;
     BENCH_MUST(wk_device_clear(d));
-    BENCH_MUST(wk_device_gradient(d, batch, scale, &nll));
+    BENCH_MUST(wk_device_gradient(d, batch, scale, NULL, &nll));
     BENCH_MUST(wk_device_norm(d, number, NULL, &norm));
     BENCH_MUST(wk_device_apply(d, &u, norm, NULL));
     return bench_now_s() - start;

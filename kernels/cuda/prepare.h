@@ -18,4 +18,12 @@ uint64_t lk_gpu_places_of(uint64_t rows, const uint32_t *id, uint64_t *key, uint
 uint64_t lk_gpu_piece_count(uint64_t len);
 void lk_gpu_pieces_of(uint64_t at, uint64_t len, bool decays, struct lk_gpu_piece *out);
 
+// A value's part of a piece's digest: of its place in the flat array, and its bits.
+static inline uint64_t lk_gpu_value_digest(uint64_t at, uint32_t bits)
+{
+    uint64_t x = (at + 1) * 0x9e3779b97f4a7c15u + bits * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 32) * 0x94d049bb133111ebu;
+    return x ^ x >> 29;
+}
+
 #endif

@@ -112,6 +112,11 @@ struct lk_gpu_optimizer {
     int (*adamw)(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
                  const float *g, float *m, float *v, float *p, lk_gpu_stream stream);
     int (*zero)(float *x, uint64_t n, lk_gpu_stream stream);
+    // out[pieces]: the sum over the piece's values of lk_gpu_value_digest (prepare.h), modulo 2^64.
+    // One value more, less or other changes it for certain, several by all odds; no use against
+    // intent.
+    int (*digest)(const struct lk_gpu_piece *piece, uint64_t pieces, const float *a, uint64_t *out,
+                  lk_gpu_stream stream);
 };
 
 #ifdef __cplusplus

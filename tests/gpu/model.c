@@ -98,7 +98,7 @@ static float *gradient_of(const struct device *d, struct wk_gpu_passes *t, const
     void *g;
     fine(d, d->gpu.backend->memory->alloc(&g, values * sizeof(float)));
     fine(d, d->gpu.backend->optimizer->zero(g, values, d->stream));
-    assert_int_equal(wk_gpu_passes_gradient(t, value, b, scale, g, nll), LH_OK);
+    assert_int_equal(wk_gpu_passes_gradient(t, value, b, scale, g, NULL, nll), LH_OK);
     float *out = from_device(d, g, values);
     d->gpu.backend->memory->release(g);
     return out;
@@ -223,7 +223,7 @@ static void larger_batches(void **state)
         fine(d, d->gpu.backend->optimizer->zero(sum, m.params.values, d->stream));
         for (size_t s = 0; s < SEQUENCES; s++) {
             struct wk_batch one = {m.ids + s * (LENGTH + 1), 1, LENGTH, LENGTH + 1};
-            assert_int_equal(wk_gpu_passes_gradient(t, value, &one, 0.1f, sum, &nll), LH_OK);
+            assert_int_equal(wk_gpu_passes_gradient(t, value, &one, 0.1f, sum, NULL, &nll), LH_OK);
         }
         float *parts = from_device(d, sum, m.params.values);
         compare(&m.params, parts, cpu, d->bound, "parts of a batch");

@@ -101,6 +101,11 @@ void fake_stream_queue(struct fake_stream *s, void (*run)(void *arg), void *arg)
     pthread_mutex_unlock(&s->lock);
 }
 
+void fake_stream_outside(struct fake_stream *s, void (*run)(void *arg), void *arg)
+{
+    fake_stream_queue(s, run, arg);
+}
+
 static int stream_create(lk_gpu_stream *out)
 {
     struct fake_stream *s = calloc(1, sizeof *s);

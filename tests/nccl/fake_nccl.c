@@ -1,7 +1,8 @@
 // NCCL's names, over Unix sockets: what worker/ranks/comm/nccl.h asks for, for tests without a GPU.
 //
 // A communicator is a star: rank 0 takes what the others send, sums it in rank's order, and sends
-// the result. Operations run on their stream (fake.h), so they are queued, and late. As with the
+// the result. Operations run on their stream (fake.h), so they are queued, and late: an array is
+// taken from the device, spoiled there, and put back when the operation is over. As with the
 // real one, an operation whose peer is gone never ends by itself: the communicator's error says so,
 // and abort frees it. Faults (fake_fault): of init, "init" (it fails at once) and "never" (it goes
 // on for ever); of an operation, "call" (the call fails), "error" (the communicator does) and
@@ -45,6 +46,9 @@ struct operation {
     size_t bytes; // SCATTER, GATHER: a slice's.
     bool bf16;    // a sum's values; else fp32
     char fault[16];
+    const uint8_t *source; // on the device, like `array`; `size` bytes of each
+    uint8_t *array, *copy; // where all of it happens; the same on the host
+    size_t size;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -345,7 +349,29 @@ static bool carry_out(const struct operation *o)
     return move(c, c->fd[0], o->to, o->bytes, false);
 }
 
-// On the stream. What does not succeed holds the stream up until the abort.
+// A Broadcast's root only reads.
+static bool writes(const struct operation *o)
+{
+    return o->kind != GIVE || o->comm->rank;
+}
+
+// On the stream, like the next two.
+static void take(void *arg)
+{
+    struct operation *o = arg;
+    memcpy(o->copy, o->source, o->size);
+    if (writes(o)) memset(o->array, 0xff, o->size); // NaNs: nobody may read them
+}
+
+static void put(void *arg)
+{
+    struct operation *o = arg;
+    if (writes(o)) memcpy(o->array, o->copy, o->size);
+    free(o->copy);
+    free(o);
+}
+
+// What does not succeed holds the stream up until the abort.
 static void run(void *arg)
 {
     struct operation *o = arg;
@@ -354,8 +380,8 @@ static void run(void *arg)
     if (error || !carry_out(o)) {
         if (!hang && !atomic_load(&c->aborted)) atomic_store(&c->error, WK_NCCL_REMOTE);
         while (!atomic_load(&c->aborted)) usleep(1000);
+        memset(o->copy, 0xff, o->size);
     }
-    free(o);
 }
 
 static int queue(struct operation o, wk_nccl_stream stream)
@@ -363,10 +389,19 @@ static int queue(struct operation o, wk_nccl_stream stream)
     if (atomic_load(&o.comm->error)) return WK_NCCL_USAGE;
     fake_fault("call error hang", o.fault);
     if (!strcmp(o.fault, "call")) return WK_NCCL_INTERNAL;
+    bool slices = o.kind == SCATTER || o.kind == GATHER;
+    o.size = o.bytes * (slices ? (size_t)o.comm->ranks : 1);
+    o.array = (uint8_t *)o.to - (o.kind == SCATTER ? (size_t)o.comm->rank * o.bytes : 0);
+    o.source = slices ? o.array : o.from;
+    o.copy = malloc(o.size + 1);
     struct operation *kept = malloc(sizeof *kept);
-    if (!kept) return WK_NCCL_SYSTEM;
+    if (!kept || !o.copy) return WK_NCCL_SYSTEM;
     *kept = o;
-    fake_stream_queue(stream, run, kept);
+    kept->from = o.copy + ((const uint8_t *)o.from - o.source);
+    kept->to = o.copy + ((uint8_t *)o.to - o.array);
+    fake_stream_queue(stream, take, kept);
+    fake_stream_outside(stream, run, kept);
+    fake_stream_queue(stream, put, kept);
     return WK_NCCL_OK;
 }
 
@@ -377,7 +412,9 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
 {
     bool bf16 = type == WK_NCCL_BF16;
     if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, SUM, from, to, count * (bf16 ? 2 : 4), bf16, ""}, stream);
+    return queue((struct operation){comm, SUM, from, to, count * (bf16 ? 2 : 4), bf16, "", NULL,
+                                    NULL, NULL, 0},
+                 stream);
 }
 
 SHOWN int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
@@ -386,7 +423,8 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
                   struct wk_nccl_comm *comm, wk_nccl_stream stream)
 {
     if (type != WK_NCCL_UINT8 || root != 0 || from != to) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, GIVE, from, to, count, false, ""}, stream);
+    return queue((struct operation){comm, GIVE, from, to, count, false, "", NULL, NULL, NULL, 0},
+                 stream);
 }
 
 SHOWN int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
@@ -398,7 +436,8 @@ int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op
     size_t bytes = count * (bf16 ? 2 : 4);
     if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
     if (to != (const char *)from + (size_t)comm->rank * bytes) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, SCATTER, from, to, bytes, bf16, ""}, stream);
+    return queue((struct operation){comm, SCATTER, from, to, bytes, bf16, "", NULL, NULL, NULL, 0},
+                 stream);
 }
 
 SHOWN int ncclAllGather(const void *from, void *to, size_t count, int type,
@@ -408,5 +447,6 @@ int ncclAllGather(const void *from, void *to, size_t count, int type, struct wk_
 {
     bool mine = from == (char *)to + (size_t)comm->rank * count;
     if (type != WK_NCCL_UINT8 || !mine) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, GATHER, from, to, count, false, ""}, stream);
+    return queue((struct operation){comm, GATHER, from, to, count, false, "", NULL, NULL, NULL, 0},
+                 stream);
 }

@@ -162,7 +162,8 @@ static int sharded(const char *library, const char *plugin)
     const struct wk_comm_nccl_conf conf = {
         .library = library, .plugin = plugin, .interface = "lo", .log_file = ""};
     static uint64_t count;
-    const struct wk_reduce_state state = {value, first, second, next, VALUES, &count, &params};
+    const struct wk_reduce_state state = {value,  first,  second,  next,
+                                          VALUES, &count, &params, NULL};
     struct wk_zero *z;
     struct wk_comm *c;
     lh_err err = wk_zero_create(&state, 0, BUCKET_BYTES / sizeof(float), &z);

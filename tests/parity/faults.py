@@ -181,6 +181,8 @@ FAULTS = (
     Fault("all-decays", "optimizer", "adamw.cu", "is.decays ?", "is.decays || F ?"),
     Fault("distance-of-one", "optimizer", "adamw.cu", "if (b) d -= (double)b[i];",
           "if (b && !F) d -= (double)b[i];"),
+    Fault("digest-of-no-place", "optimizer", "adamw.cu", "sum += lk_value_digest(i,",
+          "sum += lk_value_digest(F ? p.at : i,"),
 )
 
 

@@ -108,6 +108,42 @@ static void squares(const struct device *dev, const struct pieces *pieces, uint6
     device_free(dev, out);
 }
 
+// A piece's digest is the host's, and another one once a value changes a bit, or two their places.
+static void digests(const struct device *dev, const struct pieces *pieces, uint64_t seed)
+{
+    uint64_t n = pieces->values, got[2][8];
+    float *a = filled(n, seed, false), *there = device_put(dev, a, n * sizeof *a);
+    uint64_t *out = device_room(dev, pieces->count * sizeof *out);
+    const struct lk_gpu_piece *large = &pieces->host[2];
+    for (int again = 0; again < 2; again++) {
+        must_succeed(
+            dev, dev->b->optimizer->digest(pieces->there, pieces->count, there, out, dev->stream),
+            "digest");
+        device_get(dev, got[again], out, pieces->count * sizeof *out);
+        for (uint64_t i = 0; i < pieces->count; i++) {
+            uint64_t should = 0, at = pieces->host[i].at;
+            for (uint64_t j = at; j < at + pieces->host[i].len; j++) {
+                uint32_t bits;
+                memcpy(&bits, &a[j], sizeof bits);
+                should += lk_gpu_value_digest(j, bits);
+            }
+            must(got[again][i] == should, "digest of piece %llu", (unsigned long long)i);
+        }
+        float was = a[large->at];
+        a[large->at] = a[large->at + large->len - 1];
+        a[large->at + large->len - 1] = was;
+        a[0] = nextafterf(a[0], 1e9f);
+        device_free(dev, there);
+        there = device_put(dev, a, n * sizeof *a);
+    }
+    for (uint64_t i = 0; i < pieces->count; i++)
+        must((got[0][i] == got[1][i]) == (i != 0 && i != 2), "piece %llu, changed or not",
+             (unsigned long long)i);
+    free(a);
+    device_free(dev, there);
+    device_free(dev, out);
+}
+
 static void places(void)
 {
     static const uint32_t id[] = {7, 2, 7, 0, 2, 7};
@@ -130,6 +166,7 @@ void parity_optimizer(void)
         simt_seed(seed);
         steps(&dev, &pieces, seed);
         squares(&dev, &pieces, seed);
+        digests(&dev, &pieces, seed);
     }
     free(pieces.host);
     device_free(&dev, pieces.there);

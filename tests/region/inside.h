@@ -49,6 +49,7 @@ struct process {
     enum wk_sum_type sum;
     uint64_t bucket_bytes;
     bool sharded; // its optimizer
+    bool cuda;    // it trains on a GPU
     bool refused; // ended for good
     bool ended;
     // training

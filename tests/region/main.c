@@ -26,6 +26,7 @@ static const char *const bugs[] = {
     "region_any_sum",       "region_any_bucket",     "region_bucket_early",
     "region_given_kept",    "region_moments_now",    "region_moments_lost",
     "region_any_optimizer", "region_loss_untold",    "region_loss_forgotten",
+    "region_any_backend",
 };
 
 static int hunt(const char *bug, uint64_t seeds)

@@ -12,10 +12,9 @@
 //
 // The judge: 1. the leader counts step after step, each once, and holds
 // truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL, ranks.wire, ranks.bucket_bytes or ranks.optimizer ends, with both in its text, and nobody
-// else; 4. CALM
-// after the last fault all ranks are members of one epoch and steps are
-// counted; 5. when no step is wanted any more all hold truth[s] of one s, and moments after it;
+// NCCL, ranks.wire, ranks.bucket_bytes, ranks.optimizer or trainer.backend ends, with both in its
+// text, and nobody else; 4. CALM after the last fault all ranks are members of one epoch and steps
+// are counted; 5. when no step is wanted any more all hold truth[s] of one s, and moments after it;
 // 6. nobody's moments are given up who has them; 7. before the next step the leader says whose were
 // lost, once.
 #include "tests/region/inside.h"
@@ -145,7 +144,8 @@ static void ended(void *arg, lh_err err, const char *text)
     w->given_up |=
         !p->rank && err == LH_ERR_UNAVAILABLE && strstr(text, "8 communicators in a row");
     bool other = p->rank && p->rank == w->other;
-    bool named = p->sum ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
+    bool named = p->sum    ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
+                 : p->cuda ? strstr(text, "trainer.backend cuda, the leader cpu") != NULL
                  : p->sharded != w->sharded  ? strstr(text, "has ranks.optimizer ") != NULL
                  : p->bucket_bytes != BUCKET ? strstr(text, "bucket_bytes 7, the leader 8") != NULL
                                              : strstr(text, "2.27.5") && strstr(text, "2.28.9");
@@ -193,6 +193,7 @@ static void start(struct process *p)
                                         .reduce_bytes = 4 << 20,
                                         .sum = p->sum,
                                         .bucket_bytes = p->bucket_bytes,
+                                        .cuda = p->cuda,
                                         .sharded = p->sharded,
                                         .gather_ns = LH_SECOND,
                                         .hello_ns = 200 * LH_MS,
@@ -367,9 +368,9 @@ static void set_up(struct world *w, uint64_t seed)
     w->ranks = 2 + (uint32_t)world_below(w, WORLD_RANKS - 1);
     w->storm = w->wanting = true;
     w->other = world_one_in(w, 10) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
-    uint64_t how = world_below(w, 4);
+    uint64_t how = world_below(w, 5);
     bool sum = w->other && how == 0, bucket = w->other && how == 1;
-    bool optimizer = w->other && how == 2;
+    bool optimizer = w->other && how == 2, cuda = w->other && how == 4;
     w->sharded = world_one_in(w, 2);
     w->hopeless = !w->other && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
     w->truth[0] = world_mix(seed, 1);
@@ -380,6 +381,7 @@ static void set_up(struct world *w, uint64_t seed)
                              .rank = i,
                              .nccl = i && i == w->other && how == 3 ? 22705 : 22809,
                              .sharded = i && i == w->other && optimizer ? !w->sharded : w->sharded,
+                             .cuda = i && i == w->other && cuda,
                              .sum = i && i == w->other && sum ? WK_SUM_BF16 : WK_SUM_FP32,
                              .bucket_bytes = i && i == w->other && bucket ? BUCKET - 1 : BUCKET,
                              .starts_ns = (int64_t)world_below(w, 500) * LH_MS};

@@ -11,9 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <unistd.h>
+
+#include <atomic>
 #include <deque>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -36,6 +42,7 @@ struct operation {
     std::function<void()> run;
     simt_event *wait; // not before this event reached `ticket`
     uint64_t ticket;
+    std::shared_ptr<std::atomic<bool>> outside; // not before work outside is over; may be none
 };
 
 struct simt_stream {
@@ -48,6 +55,7 @@ static const size_t memory_bytes = (size_t)1 << 30;
 static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
 static std::vector<simt_stream *> streams;
 static std::map<char *, size_t> device;
+static std::list<std::pair<const char *, size_t>> readings; // of the host's, by queued copies
 
 static void fill(void *memory, size_t bytes)
 {
@@ -79,6 +87,7 @@ static bool can_run(const simt_stream *s)
 {
     if (s->queue.empty()) return false;
     const operation &o = s->queue.front();
+    if (o.outside && !o.outside->load()) return false;
     return !o.wait || o.wait->reached >= o.ticket;
 }
 
@@ -108,23 +117,48 @@ static void add(simt_stream *s, operation o)
     for (unsigned n = simt_choose(3) ? 0 : simt_choose(4); n && step(); n--) continue;
 }
 
+// Nothing can run: work outside may change that.
+static void wait_outside(const char *else_what)
+{
+    for (simt_stream *s : streams)
+        if (!s->queue.empty() && s->queue.front().outside) {
+            usleep(100);
+            return;
+        }
+    simt_fail("%s", else_what);
+}
+
 static void drain(const simt_stream *s)
 {
     while (!s->queue.empty())
-        if (!step()) simt_fail("a stream waits for ever for an event");
+        if (!step()) wait_outside("a stream waits for ever for an event");
 }
 
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body)
 {
     ONE_AT_A_TIME;
-    add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0});
+    add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0, NULL});
 }
 
 void simt_queue(cudaStream_t stream, std::function<void()> work)
 {
     ONE_AT_A_TIME;
-    add(stream, operation{work, NULL, 0});
+    add(stream, operation{work, NULL, 0, NULL});
+}
+
+void simt_queue_outside(cudaStream_t stream, std::function<void()> work)
+{
+    ONE_AT_A_TIME;
+    auto over = std::make_shared<std::atomic<bool>>(false);
+    add(stream, operation{[=] {
+                              std::thread([=] {
+                                  work();
+                                  over->store(true);
+                              }).detach();
+                          },
+                          NULL, 0, NULL});
+    add(stream, operation{{}, NULL, 0, over});
 }
 
 // A call's result; an error is kept as well, as CUDA does.
@@ -244,14 +278,29 @@ cudaError_t cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+// A queued copy still reads some of this memory of the host's: a copy to it that is queued behind
+// must leave it as it is.
+static bool is_read(const char *at, size_t bytes)
+{
+    for (auto &r : readings)
+        if (at < r.first + r.second && r.first < at + bytes) return true;
+    return false;
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
     ONE_AT_A_TIME;
     check_device(kind == cudaMemcpyDeviceToHost ? from : to, bytes, "cudaMemcpyAsync");
     if (kind == cudaMemcpyDeviceToDevice) check_device(from, bytes, "cudaMemcpyAsync");
-    if (kind == cudaMemcpyDeviceToHost) fill(to, bytes);
-    add(stream, operation{[=] { memcpy(to, from, bytes); }, NULL, 0});
+    const char *from_host = kind == cudaMemcpyHostToDevice ? (const char *)from : NULL;
+    if (kind == cudaMemcpyDeviceToHost && !is_read((const char *)to, bytes)) fill(to, bytes);
+    auto reading = from_host ? readings.insert(readings.end(), {from_host, bytes}) : readings.end();
+    add(stream, operation{[=] {
+                              memcpy(to, from, bytes);
+                              if (from_host) readings.erase(reading);
+                          },
+                          NULL, 0, NULL});
     return cudaSuccess;
 }
 
@@ -259,7 +308,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 {
     ONE_AT_A_TIME;
     check_device(to, bytes, "cudaMemsetAsync");
-    add(stream, operation{[=] { memset(to, value, bytes); }, NULL, 0});
+    add(stream, operation{[=] { memset(to, value, bytes); }, NULL, 0, NULL});
     return cudaSuccess;
 }
 
@@ -294,7 +343,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     ONE_AT_A_TIME;
     (void)flags;
-    add(stream, operation{{}, event, event->recorded});
+    add(stream, operation{{}, event, event->recorded, NULL});
     return cudaSuccess;
 }
 
@@ -317,7 +366,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ONE_AT_A_TIME;
     uint64_t ticket = ++event->recorded;
-    add(stream, operation{[=] { event->reached = ticket; }, NULL, 0});
+    add(stream, operation{[=] { event->reached = ticket; }, NULL, 0, NULL});
     return cudaSuccess;
 }
 
@@ -325,7 +374,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
     while (event->reached < event->recorded)
-        if (!step()) simt_fail("an event is waited for that nothing will reach");
+        if (!step()) wait_outside("an event is waited for that nothing will reach");
     return cudaSuccess;
 }
 

@@ -198,6 +198,9 @@ typedef struct simt_event *cudaEvent_t;
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body);
 void simt_queue(cudaStream_t stream, std::function<void()> work); // what is no kernel of ours
+// The same of work that waits for other processes: it has a thread of its own, and may touch no
+// device memory. What is behind it in the stream waits until it is over.
+void simt_queue_outside(cudaStream_t stream, std::function<void()> work);
 #define LK_LAUNCH(kernel, grid, block, stream, ...)                                                \
     simt_launch(#kernel, grid, block, stream, std::bind(kernel, __VA_ARGS__))
 #define LK_SHARED(type, name)                                                                      \

@@ -40,10 +40,17 @@ static void tell_final(void *arg, uint64_t from)
     wk_peers_final(((struct wk_peer *)arg)->peers, from);
 }
 
+static LH_MUST lh_err clear_gradient(struct wk_peer *p)
+{
+    memset(wk_reduce_figures(&p->state), 0, WK_FIGURES * sizeof(float));
+    if (p->conf.device) return wk_device_clear(p->conf.device);
+    memset(p->state.gradient, 0, p->state.values * sizeof(float));
+    return LH_OK;
+}
+
 static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *task)
 {
     struct wk_share share = {0};
-    float *gradient = p->state.gradient;
     LH_TRY(wk_peers_step_get(task->payload, &p->step));
     p->step.step.values = p->state.values;
     wk_peers_prepare(p->peers, &p->step.update, false);
@@ -52,11 +59,12 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
     if (p->step.step.length > p->conf.length)
         return lh_fail(LH_ERR_CONFIG, "the leader's sequences are longer than %u", p->conf.length);
     struct wk_part part = wk_peers_part(p->step.step.sequences, task->part, task->parts);
-    memset(gradient, 0, (p->state.values + WK_FIGURES) * sizeof *gradient);
+    LH_TRY(clear_gradient(p));
     const struct wk_final final = {tell_final, p};
-    LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, gradient, &final,
-                         &share));
-    wk_figures_put(gradient + p->state.values, task->part, &share);
+    LH_TRY(wk_passes_run(&p->passes, p->state.value, &p->step.step, part, true, p->state.gradient,
+                         &final, &share));
+    if (p->conf.device) LH_TRY(wk_device_settle(p->conf.device));
+    wk_figures_put(wk_reduce_figures(&p->state), task->part, &share);
     atomic_fetch_add(&p->parts, 1);
     atomic_fetch_add(&p->sequences, part.count);
     return LH_OK;
@@ -93,30 +101,54 @@ static void done(void *arg)
 
 // ---------------------------------------------------------------- the region's thread
 
+// The replicated optimizer's step.
+static LH_MUST lh_err update(struct wk_peer *p, const struct wk_update *u)
+{
+    const struct wk_reduce_state *s = &p->state;
+    const struct wk_update_arrays arrays = {s->gradient, s->m, s->v, s->value, NULL};
+    double norm;
+    if (p->conf.device) {
+        LH_TRY(wk_device_norm(p->conf.device, u->step, NULL, &norm));
+        return wk_device_apply(p->conf.device, u, norm, NULL);
+    }
+    LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
+    wk_update_apply(u, &p->params, norm, &arrays, NULL);
+    return LH_OK;
+}
+
 static lh_err apply(void *arg)
 {
     struct wk_peer *p = arg;
     const struct wk_update *u = &p->step.update;
-    const struct wk_reduce_state *s = &p->state;
-    const struct wk_update_arrays arrays = {s->gradient, s->m, s->v, s->value, NULL};
-    double norm;
     if (u->step != p->steps + 1)
         return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
-    if (!p->conf.peers.sharded) { // The ranks have taken it together otherwise.
-        LH_TRY(wk_update_norm(&p->params, s->gradient, u->step, NULL, &norm));
-        wk_update_apply(u, &p->params, norm, &arrays, NULL);
-    }
+    if (!p->conf.peers.sharded) LH_TRY(update(p, u)); // The ranks have taken it together otherwise.
     p->steps++;
     atomic_fetch_add(&p->applied, 1);
-    atomic_store(&p->digest, wk_peers_digest(1, s->value, s->values * sizeof *s->value));
+    atomic_store(&p->digest, wk_peers_digest_of(&p->state));
     return LH_OK;
 }
 
 // ---------------------------------------------------------------- life
 
+static LH_MUST lh_err allocate_beside(struct wk_peer *p)
+{
+    p->passes.device = p->conf.device;
+    p->state = (struct wk_reduce_state){
+        .gradient = lh_zeros(WK_FIGURES, sizeof(float)),
+        .values = p->params.values,
+        .steps = &p->steps,
+        .params = &p->params,
+        .device = p->conf.device,
+    };
+    return p->state.gradient ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "a rank's figures");
+}
+
 static LH_MUST lh_err allocate(struct wk_peer *p)
 {
     LH_TRY(wk_params_list(&p->conf.shape, &p->params));
+    p->passes.batch = p->conf.batch;
+    if (p->conf.device) return allocate_beside(p);
     size_t values = p->params.values;
     bool sharded = p->conf.peers.sharded; // zero.h has the moments
     p->state = (struct wk_reduce_state){
@@ -133,7 +165,6 @@ static LH_MUST lh_err allocate(struct wk_peer *p)
         return lh_fail(LH_ERR_NO_MEMORY, "a rank of %zu parameters", values);
     const struct wk_transformer_conf transformer = {p->conf.shape, p->conf.length,
                                                     (size_t)p->conf.batch * p->conf.length, true};
-    p->passes.batch = p->conf.batch;
     return wk_transformer_create(&transformer, &p->passes.transformer);
 }
 
@@ -181,10 +212,11 @@ lh_err wk_peer_status(const struct wk_peer *p, struct lh_buf *out)
     wk_peers_status(p->peers, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, atomic_load(&p->digest));
     json_t *root = json_pack(
-        "{s:s s:i s:s s:I s:I s:I s:I s:s}", "role", "rank", "rank", (int)p->conf.peers.rank,
-        "state", is.members ? "training" : "waiting", "step", (json_int_t)atomic_load(&p->parts),
-        "sequences", (json_int_t)atomic_load(&p->sequences), "applied",
-        (json_int_t)atomic_load(&p->applied), "epochs", (json_int_t)is.epochs, "digest", digest);
+        "{s:s s:i s:s s:s s:I s:I s:I s:I s:s}", "role", "rank", "rank", (int)p->conf.peers.rank,
+        "backend", p->conf.device ? "cuda" : "cpu", "state", is.members ? "training" : "waiting",
+        "step", (json_int_t)atomic_load(&p->parts), "sequences",
+        (json_int_t)atomic_load(&p->sequences), "applied", (json_int_t)atomic_load(&p->applied),
+        "epochs", (json_int_t)is.epochs, "digest", digest);
     return lh_json_give(root, out);
 }
 
@@ -194,8 +226,10 @@ void wk_peer_close(struct wk_peer *p)
     wk_peers_leave(p->peers);
 }
 
-void wk_peer_stop(struct wk_peer *p)
+bool wk_peer_stop(struct wk_peer *p)
 {
-    if (!p) return;
-    if (wk_peers_stop(p->peers, false)) free_peer(p); // See peers.h.
+    if (!p) return true;
+    if (!wk_peers_stop(p->peers, false)) return false; // See peers.h.
+    free_peer(p);
+    return true;
 }

@@ -16,6 +16,7 @@
 
 #include "common/base/check.h"
 #include "worker/ranks/peers_wire.h"
+#include "worker/train/device.h"
 
 enum { TICK_MS = 20 };
 
@@ -71,16 +72,24 @@ uint64_t wk_peers_digest(uint64_t before, const void *data, size_t bytes)
     return lane[0];
 }
 
+uint64_t wk_peers_digest_of(const struct wk_reduce_state *s)
+{
+    uint64_t is = 1;
+    if (!s->device) return wk_peers_digest(1, s->value, s->values * sizeof *s->value);
+    return wk_device_digest(s->device, false, &is) ? 0 : is;
+}
+
 static uint64_t digest_parameters(void *arg)
 {
-    const struct wk_reduce_state *s = &((struct wk_peers *)arg)->conf.state;
-    return wk_peers_digest(1, s->value, s->values * sizeof *s->value);
+    return wk_peers_digest_of(&((struct wk_peers *)arg)->conf.state);
 }
 
 static uint64_t digest_state(void *arg)
 {
     const struct wk_reduce_state *s = &((struct wk_peers *)arg)->conf.state;
-    uint64_t is = digest_parameters(arg);
+    uint64_t is = 1;
+    if (s->device) return wk_device_digest(s->device, true, &is) ? 0 : is;
+    is = digest_parameters(arg);
     if (((struct wk_peers *)arg)->zero) return is; // moments are dealt to each epoch's members
     is = wk_peers_digest(is, s->m, s->values * sizeof *s->m);
     return wk_peers_digest(is, s->v, s->values * sizeof *s->v);
@@ -306,6 +315,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
         .share_bytes = (p->zero ? 5 : 3) * bytes,
         .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum) + (p->zero ? bytes : 0),
         .sharded = p->zero != NULL,
+        .cuda = p->conf.state.device != NULL,
         .sum = p->conf.sum,
         .bucket_bytes = p->conf.bucket_bytes,
         .gather_ns = p->conf.gather_ns,
@@ -350,6 +360,22 @@ static bool free_peers(struct wk_peers *p)
     return gone;
 }
 
+// The device's arrays in the place of the host's; the count of steps and the figures stay here.
+static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
+                      struct wk_comm_device *device)
+{
+    const struct wk_device_arrays is = wk_device_arrays(p->conf.state.device);
+    LH_ASSERT(!p->conf.sharded && is.values == p->conf.state.values);
+    *device = (struct wk_comm_device){is.gpu, is.index, is.ready};
+    out->part[0].data = is.value;
+    out->part[2].data = is.m;
+    out->part[3].data = is.v;
+    out->there = 1 | 1 << 2 | 1 << 3;
+    out->sum = is.gradient;
+    out->last = wk_reduce_figures(&p->conf.state);
+    out->device = device;
+}
+
 static LH_MUST lh_err make(struct wk_peers *p)
 {
     const struct wk_reduce_state *s = &p->conf.state;
@@ -371,6 +397,8 @@ static LH_MUST lh_err make(struct wk_peers *p)
         .bucket_bytes = p->conf.bucket_bytes,
         .type = p->conf.sum,
     };
+    struct wk_comm_device device;
+    if (s->device) on_device(p, &arrays, &device);
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->bell < 0) return lh_fail_errno(errno, "a bell");
     if (p->conf.sharded) {

@@ -30,7 +30,7 @@ struct wk_peers_conf {
     // How long a leader waits for ranks that are not there, before it goes on without them.
     int64_t gather_ns;
     struct wk_comm *comm;         // takes
-    struct wk_reduce_state state; // borrows
+    struct wk_reduce_state state; // borrows. With a device: replicated, and all ranks have one.
     // Member, on the region's thread: the optimizer's step by the gradient, which is whole.
     lh_err (*apply)(void *arg);
     void *arg;
@@ -93,5 +93,7 @@ void wk_peers_leave(struct wk_peers *p);
 
 // A digest of memory, to tell what differs by accident: fast, and of no use against intent.
 uint64_t wk_peers_digest(uint64_t before, const void *data, size_t bytes);
+// The digest of the parameters, wherever they are; 0: their device failed. They are the caller's.
+uint64_t wk_peers_digest_of(const struct wk_reduce_state *state);
 
 #endif

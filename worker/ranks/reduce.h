@@ -89,12 +89,18 @@ struct wk_gathered {
 
 // A trainer's state. Peers hold the same.
 struct wk_reduce_state {
-    float *value, *m, *v; // [values] each
-    float *gradient;      // [values + WK_FIGURES]
+    float *value, *m, *v; // [values] each; NULL with a device, which has them
+    float *gradient;      // [values + WK_FIGURES]; with a device the figures alone
     uint64_t values;
     uint64_t *steps; // how many the optimizer has taken
     const struct wk_params *params;
+    struct wk_device *device; // NULL: the arrays are on the host
 };
+// The place of the ranks' figures, [WK_FIGURES], on the host.
+static inline float *wk_reduce_figures(const struct wk_reduce_state *s)
+{
+    return s->gradient + (s->device ? 0 : s->values);
+}
 
 struct wk_reduce;
 struct wk_reduce_ops {

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "worker/ranks/peers_step.h"
+#include "worker/train/device.h"
 
 struct leader {
     struct wk_reduce base; // first
@@ -45,7 +46,7 @@ static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
 
 static uint64_t digest(const struct leader *l)
 {
-    return wk_peers_digest(1, l->state.value, l->state.values * sizeof *l->state.value);
+    return wk_peers_digest_of(&l->state);
 }
 
 // Waits for what the region says next: the own part of the step, its end, or that of the region.
@@ -71,7 +72,7 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     struct leader *l = leader_of(r);
     l->sequences = step->sequences;
     wk_peers_prepare(l->peers, step->update, step->moved);
-    memset(l->state.gradient + l->state.values, 0, WK_FIGURES * sizeof(float));
+    memset(wk_reduce_figures(&l->state), 0, WK_FIGURES * sizeof(float));
     lh_buf_clear(&l->payload);
     wk_peers_step_put(&l->payload, &l->conf.manifest, step);
     if (!l->err) l->err = lh_buf_err(&l->payload);
@@ -81,23 +82,33 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     (void)hear(l, own); // an end is told by gather()
 }
 
+// The step begins anew.
+static LH_MUST lh_err clear(struct leader *l)
+{
+    memset(wk_reduce_figures(&l->state), 0, WK_FIGURES * sizeof(float));
+    if (l->state.device) return wk_device_clear(l->state.device);
+    memset(l->state.gradient, 0, l->state.values * sizeof(float));
+    return LH_OK;
+}
+
 static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing)
 {
     struct leader *l = leader_of(r);
+    (void)gradient;
+    if (l->dealt && l->state.device) fine = fine && !wk_device_settle(l->state.device);
     if (l->dealt) wk_peers_computed(l->peers, fine);
     l->dealt = false;
     enum wk_peers_what is = hear(l, missing);
     if (is == WK_PEERS_ENDED) return lh_fail(l->err, "%s", l->text);
     if (is == WK_PEERS_STEPPED) {
-        wk_figures_get(gradient + l->state.values, l->parts, sum);
+        wk_figures_get(wk_reduce_figures(&l->state), l->parts, sum);
         sum->squares = wk_peers_squares(l->peers);
         return LH_OK;
     }
     // The communicator broke: the step begins anew, with the ranks that are left.
-    memset(gradient, 0, (l->state.values + WK_FIGURES) * sizeof *gradient);
     *sum = (struct wk_gathered){.fresh = true};
-    return LH_OK;
+    return clear(l);
 }
 
 static void final(struct wk_reduce *r, uint64_t from)

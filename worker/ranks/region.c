@@ -115,6 +115,7 @@ static void say_hello(struct wk_region *r, int64_t now)
                                   .sum = r->conf.sum,
                                   .bucket_bytes = r->conf.bucket_bytes,
                                   .sharded = r->conf.sharded,
+                                  .cuda = r->conf.cuda,
                                   .cut = r->cut_epoch,
                                   .epoch = r->epoch,
                                   .step = r->conf.work->step(r->conf.work_arg),

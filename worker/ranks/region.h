@@ -136,6 +136,7 @@ struct wk_region_conf {
     enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
     uint64_t bucket_bytes;              // A bucket of the sum; all ranks must have the same.
     bool sharded;                       // The optimizer is; all ranks must have the same.
+    bool cuda;                          // GPUs train; of all ranks, or of none.
     // How long the leader waits for ranks that are not there yet; sharded: compute_ns more for
     // those that live and have moments of their own.
     int64_t gather_ns;

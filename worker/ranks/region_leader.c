@@ -222,28 +222,32 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
 // True: the rank can't take part, and hears why.
 static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
-    static const char *const modes[] = {"replicated", "sharded"};
+    static const char *const modes[] = {"replicated", "sharded"}, *const on[] = {"cpu", "cuda"};
     char text[WK_REGION_TEXT_BYTES], has[32], leader[32], buckets[2][24];
     uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
     bool version = m->nccl != mine && !LH_BUG("region_any_version");
     bool sum = m->sum != r->conf.sum && !LH_BUG("region_any_sum");
     bool bucket = m->bucket_bytes != r->conf.bucket_bytes && !LH_BUG("region_any_bucket");
     bool optimizer = m->sharded != r->conf.sharded && !LH_BUG("region_any_optimizer");
-    if (!version && !sum && !bucket && !optimizer) return false;
+    bool backend = m->cuda != r->conf.cuda && !LH_BUG("region_any_backend");
+    if (!version && !sum && !bucket && !optimizer && !backend) return false;
     snprintf(buckets[0], sizeof buckets[0], "%llu", (unsigned long long)m->bucket_bytes);
     snprintf(buckets[1], sizeof buckets[1], "%llu", (unsigned long long)r->conf.bucket_bytes);
-    const char *what = version  ? "NCCL"
-                       : sum    ? "ranks.wire"
-                       : bucket ? "ranks.bucket_bytes"
-                                : "ranks.optimizer";
-    const char *theirs = version  ? wk_nccl_version_text((int)m->nccl, has)
-                         : sum    ? wk_sum_word(m->sum)
-                         : bucket ? buckets[0]
-                                  : modes[m->sharded];
-    const char *ours = version  ? wk_nccl_version_text((int)mine, leader)
-                       : sum    ? wk_sum_word(r->conf.sum)
-                       : bucket ? buckets[1]
-                                : modes[r->conf.sharded];
+    const char *what = version     ? "NCCL"
+                       : sum       ? "ranks.wire"
+                       : bucket    ? "ranks.bucket_bytes"
+                       : optimizer ? "ranks.optimizer"
+                                   : "trainer.backend";
+    const char *theirs = version     ? wk_nccl_version_text((int)m->nccl, has)
+                         : sum       ? wk_sum_word(m->sum)
+                         : bucket    ? buckets[0]
+                         : optimizer ? modes[m->sharded]
+                                     : on[m->cuda];
+    const char *ours = version     ? wk_nccl_version_text((int)mine, leader)
+                       : sum       ? wk_sum_word(r->conf.sum)
+                       : bucket    ? buckets[1]
+                       : optimizer ? modes[r->conf.sharded]
+                                   : on[r->conf.cuda];
     int n = snprintf(text, sizeof text,
                      "rank %u has %s %s, the leader %s: give all ranks of a region the same",
                      m->rank, what, theirs, ours);

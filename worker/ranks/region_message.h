@@ -35,6 +35,7 @@ struct wk_region_message {
     bool sharded;           // HELLO: the sender's optimizer is; with it what follows counts
     uint64_t cut, held[2];  // HELLO: the epoch that its moments are cut by, after which steps
     uint64_t was, holders;  // EPOCH: as struct wk_region_cut has them
+    bool cuda;              // HELLO: the sender trains on a GPU
     uint64_t life;          // the sender's process
     uint64_t epoch;         // HELLO: the last one that the sender was in; 0: none
     uint64_t step;          // HELLO: steps that the sender holds; EPOCH: the leader; STEP,

@@ -27,6 +27,8 @@ struct wk_device {
     struct lk_gemm_library gemm;
     const struct lk_gpu_backend *b;
     lk_gpu_stream stream;
+    lk_gpu_event ready;
+    int index;
     struct wk_gpu_passes *passes;
     struct wk_params params;
     uint64_t pieces, bytes;
@@ -57,7 +59,7 @@ static lh_err fail(struct wk_device *d, int err)
 // Before a call: the thread uses the device, which has not failed.
 static lh_err begin(struct wk_device *d)
 {
-    int err = d->failed ? 0 : d->b->use(d->conf.index);
+    int err = d->failed ? 0 : d->b->use(d->index);
     return err || d->failed ? fail(d, err) : LH_OK;
 }
 
@@ -169,12 +171,35 @@ static lh_err passed(struct wk_device *d, lh_err err)
     return fail(d, 0);
 }
 
+struct told {
+    struct wk_device *d;
+    const struct wk_final *final;
+    int err;
+};
+
+static void tell_final(void *arg, uint64_t from)
+{
+    struct told *t = arg;
+    if (!t->err) t->err = t->d->b->streams->event_record(t->d->ready, t->d->stream);
+    if (!t->err) t->final->hook(t->final->arg, from);
+}
+
 lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, float scale,
-                          double *nll_sum)
+                          const struct wk_final *final, double *nll_sum)
+{
+    struct told told = {d, final, 0};
+    const struct wk_final ours = {tell_final, &told};
+    LH_TRY(begin(d));
+    LH_TRY(passed(d, wk_gpu_passes_gradient(d->passes, d->value, batch, scale, d->gradient,
+                                            final ? &ours : NULL, nll_sum)));
+    return told.err ? fail(d, told.err) : LH_OK;
+}
+
+lh_err wk_device_settle(struct wk_device *d)
 {
     LH_TRY(begin(d));
-    return passed(d,
-                  wk_gpu_passes_gradient(d->passes, d->value, batch, scale, d->gradient, nll_sum));
+    int err = d->b->streams->event_record(d->ready, d->stream);
+    return err ? fail(d, err) : LH_OK;
 }
 
 lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double *nll_sum)
@@ -201,6 +226,32 @@ static double square_of(const struct wk_device *d, const struct wk_param *p, uin
     double sum = 0.0;
     for (uint64_t n = lk_gpu_piece_count(p->len); n > 0; n--) sum += d->host_square[(*at)++];
     return sum;
+}
+
+// The pieces' digests come back where their sums of squares do.
+static lh_err digest_of(struct wk_device *d, const float *a, uint64_t *digest)
+{
+    LH_STATIC_ASSERT(sizeof(uint64_t) == sizeof(double), "a digest has a sum's room");
+    uint64_t *there = (uint64_t *)(void *)d->square;
+    const uint64_t *is = (const uint64_t *)(const void *)d->host_square;
+    int err = d->b->optimizer->digest(d->piece, d->pieces, a, there, d->stream);
+    if (!err)
+        err = d->b->memory->copy_out(d->host_square, there, d->pieces * sizeof *is, d->stream);
+    LH_TRY(end(d, err));
+    for (uint64_t i = 0; i < d->pieces; i++) {
+        *digest = (*digest ^ is[i]) * 0x9e3779b97f4a7c15u;
+        *digest ^= *digest >> 29;
+    }
+    return LH_OK;
+}
+
+lh_err wk_device_digest(struct wk_device *d, bool moments, uint64_t *digest)
+{
+    LH_TRY(begin(d));
+    LH_TRY(digest_of(d, d->value, digest));
+    if (!moments) return LH_OK;
+    LH_TRY(digest_of(d, d->m, digest));
+    return digest_of(d, d->v, digest);
 }
 
 lh_err wk_device_square(struct wk_device *d, double *out)
@@ -409,7 +460,7 @@ static lh_err gradients(struct wk_device *d, struct check *c, double *nll_cpu, d
     LH_TRY_TO(out, err,
               wk_transformer_gradient(t, c->value, &batch, 1.0f, c->gradient, NULL, nll_cpu));
     LH_TRY_TO(out, err, wk_gpu_passes_create(&there, &passes));
-    if (wk_gpu_passes_gradient(passes, value, &batch, 1.0f, gradient, nll_gpu))
+    if (wk_gpu_passes_gradient(passes, value, &batch, 1.0f, gradient, NULL, nll_gpu))
         err = lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, lh_err_text(LH_ERR_IO));
 out:
     wk_gpu_passes_destroy(passes);
@@ -504,12 +555,14 @@ static lh_err open_all(struct wk_device *d)
     struct lk_gpu_device is;
     LH_TRY(lk_gpu_open(c->plugin, &d->gpu));
     d->b = d->gpu.backend;
-    int err = d->b->use(c->index);
-    if (!err) err = d->b->device(c->index, &is);
-    if (err) return lh_fail(LH_ERR_UNSUPPORTED, "GPU %d: %s", c->index, d->b->error_text(err));
+    d->index = c->index >= 0 ? c->index : (int)c->rank % d->gpu.devices;
+    int err = d->b->use(d->index);
+    if (!err) err = d->b->device(d->index, &is);
+    if (err) return lh_fail(LH_ERR_UNSUPPORTED, "GPU %d: %s", d->index, d->b->error_text(err));
     snprintf(d->name, sizeof d->name, "%s", is.name);
     LH_TRY(lk_gemm_open(c->products, &d->gemm));
     err = d->b->streams->create(&d->stream);
+    if (!err) err = d->b->streams->event_create(&d->ready);
     if (err) return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err));
     if (!d->b->optimizer)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: the CUDA plugin has no layers", d->name);
@@ -555,6 +608,7 @@ void wk_device_close(struct wk_device *d)
         if (there[i]) d->b->memory->release(there[i]);
     if (d->cross) d->b->memory->pinned_release(d->cross);
     if (d->host_square) d->b->memory->pinned_release(d->host_square);
+    if (d->ready) d->b->streams->event_destroy(d->ready);
     if (d->stream) d->b->streams->destroy(d->stream);
     wk_params_free(&d->params);
     lk_gemm_close(&d->gemm);
@@ -565,6 +619,12 @@ void wk_device_close(struct wk_device *d)
 const char *wk_device_name(const struct wk_device *d)
 {
     return d->name;
+}
+
+struct wk_device_arrays wk_device_arrays(const struct wk_device *d)
+{
+    return (struct wk_device_arrays){d->b, d->index, d->value,         d->gradient,
+                                     d->m, d->v,     d->params.values, d->ready};
 }
 
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)

@@ -18,7 +18,8 @@ enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16 };
 struct wk_device_conf {
     const char *plugin;   // the CUDA plugin's file; "": where lk_gpu_find() looks
     const char *products; // the file of the other one; "": where lk_gemm_open() looks
-    int index;            // number of the device
+    int index;            // number of the device; -1: `rank`, modulo the devices there are
+    uint32_t rank;
     enum wk_precision precision;
     bool norms;                       // norms will be asked for
     struct wk_transformer_conf model; // its passes; with backward
@@ -39,10 +40,28 @@ struct wk_device_budget wk_device_budget(const struct wk_device *d);
 void wk_device_copy(struct wk_device *d, uint64_t first, uint64_t values, float *slot);
 void wk_device_renew(struct wk_device *d, const struct wk_renewal *r);
 
+// The arrays, for a region's communicator (ranks/comm/comm.h). What crosses between ranks is
+// ordered by `ready`: an event of the device's own stream, recorded anew whenever values of the
+// gradient are told to be final, and by wk_device_settle().
+struct wk_device_arrays {
+    const struct lk_gpu_backend *gpu;
+    int index;
+    float *value, *gradient, *m, *v; // addresses of the device, [values] each
+    uint64_t values;
+    lk_gpu_event ready;
+};
+struct wk_device_arrays wk_device_arrays(const struct wk_device *d);
+// Records `ready` behind all that was queued so far.
+LH_MUST lh_err wk_device_settle(struct wk_device *d);
+// Continues a digest by the parameters' bits, or all of parameters and moments: to tell what
+// differs by accident.
+LH_MUST lh_err wk_device_digest(struct wk_device *d, bool moments, uint64_t *digest);
+
 LH_MUST lh_err wk_device_clear(struct wk_device *d); // the gradient becomes zeros
-// wk_transformer_gradient(), wk_transformer_loss(), and lk_sum_squares() of the gradient.
+// wk_transformer_gradient(), wk_transformer_loss(), and lk_sum_squares() of the gradient. `final`
+// is told when the work that makes values final is queued: `ready` is recorded behind it.
 LH_MUST lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, float scale,
-                                  double *nll_sum);
+                                  const struct wk_final *final, double *nll_sum);
 LH_MUST lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double *nll_sum);
 LH_MUST lh_err wk_device_square(struct wk_device *d, double *out);
 

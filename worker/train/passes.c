@@ -16,7 +16,7 @@ static uint32_t pass_of(const struct wk_passes *p, const struct wk_reduce_step *
 static lh_err pass(const struct wk_passes *p, const float *params, const struct wk_batch *batch,
                    float scale, float *gradient, const struct wk_final *final, double *nll)
 {
-    if (p->device) return wk_device_gradient(p->device, batch, scale, nll);
+    if (p->device) return wk_device_gradient(p->device, batch, scale, final, nll);
     return wk_transformer_gradient(p->transformer, params, batch, scale, gradient, final, nll);
 }
 

@@ -17,8 +17,9 @@ struct wk_passes {
 // gradient[values] += scale * d(sum of the part's negative log likelihoods). Adds to `share`; its
 // `first` figures are taken when step->measure and the gradient was zero, which `fresh` says.
 // `final` is told of the last pass, from its end on, as by wk_transformer_gradient(); not of one
-// whose whole gradient is measured after it, nor of an empty part. NULL: nobody is told, nor with a
-// device, where `params` and `gradient` are not used.
+// whose whole gradient is measured after it, nor of an empty part. NULL: nobody is told. With a
+// device `params` and `gradient` are not used, and values are told when the work that makes them
+// final is queued (device.h).
 LH_MUST lh_err wk_passes_run(const struct wk_passes *p, const float *params,
                              const struct wk_reduce_step *step, struct wk_part part, bool fresh,
                              float *gradient, const struct wk_final *final, struct wk_share *share);

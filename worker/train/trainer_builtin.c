@@ -31,10 +31,11 @@ struct builtin {
     struct wk_params params;
     struct wk_passes passes;
     struct lh_hash manifest;
-    float *value, *gradient, *m, *v; // [params.values] each; NULL with a device
-    bool shared;                     // value is the reduce's, who frees it
-    float *before;                   // a tensor before the step, while its norms are asked for
-    uint32_t *ids;                   // [batch * accumulate][sequence + 1]
+    float *value, *m, *v; // [params.values] each; NULL with a device
+    float *gradient;      // as struct wk_reduce_state has it
+    bool shared;          // value is the reduce's, who frees it
+    float *before;        // a tensor before the step, while its norms are asked for
+    uint32_t *ids;        // [batch * accumulate][sequence + 1]
     struct wk_warmup warmup;
     uint64_t steps;
 };
@@ -425,6 +426,22 @@ static lh_err check_manifest(const struct lh_manifest *m, const struct wk_params
     return same ? LH_OK : lh_fail(LH_ERR_MANIFEST, "its tensors are not those of its \"model\"");
 }
 
+// A device has the arrays; what other ranks tell of their parts is on the host.
+static lh_err allocate_beside(struct builtin *b)
+{
+    const struct wk_builtin_conf *c = &b->conf;
+    b->gradient = lh_zeros(WK_FIGURES, sizeof *b->gradient);
+    if (!b->gradient) return lh_fail(LH_ERR_NO_MEMORY, "ranks' figures");
+    const struct wk_reduce_state state = {
+        .gradient = b->gradient,
+        .values = b->params.values,
+        .steps = &b->steps,
+        .params = &b->params,
+        .device = c->device,
+    };
+    return c->reduce->ops->bind(c->reduce, &state);
+}
+
 static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
 {
     const struct wk_builtin_conf *c = &b->conf;
@@ -433,7 +450,7 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     if (!b->ids) return lh_fail(LH_ERR_NO_MEMORY, "ids of %zu sequences", sequences);
     b->passes.batch = c->batch;
     b->passes.device = c->device;
-    if (c->device) return LH_OK;
+    if (c->device) return allocate_beside(b);
     b->value = c->reduce->ops->parameters(c->reduce);
     b->shared = b->value != NULL;
     if (!b->shared) b->value = lh_zeros(values, sizeof *b->value);
@@ -443,8 +460,8 @@ static lh_err allocate(struct builtin *b, const struct wk_shape *shape)
     if (b->value == NULL || b->gradient == NULL || b->m == NULL || b->v == NULL)
         return lh_fail(LH_ERR_NO_MEMORY, "trainer of %zu parameters", values);
     struct wk_transformer_conf t = {*shape, c->sequence, (size_t)c->batch * c->sequence, true};
-    const struct wk_reduce_state state = {b->value, b->m,      b->v,      b->gradient,
-                                          values,   &b->steps, &b->params};
+    const struct wk_reduce_state state = {b->value, b->m,      b->v,       b->gradient,
+                                          values,   &b->steps, &b->params, NULL};
     LH_TRY(wk_transformer_create(&t, &b->passes.transformer));
     return c->reduce->ops->bind(c->reduce, &state);
 }

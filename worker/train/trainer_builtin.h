@@ -22,7 +22,7 @@ struct wk_builtin_conf {
     struct wk_warmup_conf warmup; // zeros: the rate is the schedule's
     struct wk_evaluation *evaluation; // borrows; NULL: none
     // Borrows; its arrays and passes in place of this process's; NULL: the CPU. Made for this
-    // model, `sequence` and `batch`, and only without other ranks.
+    // model, `sequence` and `batch`. Its ranks are peers, and have one each.
     struct wk_device *device;
 };
 

@@ -352,9 +352,14 @@ static void backward_layer(struct wk_gpu_passes *t, uint32_t l, const struct wk_
     norm_gradient(t, rows, k->x, at->norm1, k->inverse_rms1, true, g);
 }
 
+static void tell_final(const struct wk_gpu_passes *t, const struct wk_final *final, uint64_t from)
+{
+    if (final && !t->err) final->hook(final->arg, from);
+}
+
 lh_err wk_gpu_passes_gradient(struct wk_gpu_passes *t, const float *params,
                               const struct wk_batch *batch, float scale, float *gradient,
-                              double *nll_sum)
+                              const struct wk_final *final, double *nll_sum)
 {
     LH_ASSERT(t->conf.model.backward);
     size_t rows = batch->sequences * batch->length, most = t->conf.model.rows_max;
@@ -362,10 +367,16 @@ lh_err wk_gpu_passes_gradient(struct wk_gpu_passes *t, const float *params,
     LH_TRY(take_batch(t, batch, true));
     forward(t, params, batch);
     head(t, rows, scale, gradient);
+    if (!t->conf.model.shape.tied) tell_final(t, final, t->head_at);
     norm_gradient(t, rows, t->layer[layers].x, t->norm_at, t->inverse_rms, false, gradient);
-    for (uint32_t l = layers; l-- > 0;) backward_layer(t, l, batch, gradient);
+    tell_final(t, final, t->norm_at);
+    for (uint32_t l = layers; l-- > 0;) {
+        backward_layer(t, l, batch, gradient);
+        tell_final(t, final, t->at[l].norm1);
+    }
     const struct lk_gpu_places places = {t->tokens, t->ids + 2 * most, t->ids + 3 * most,
                                          t->ids + 4 * most + 1};
     wk_gpu_also(t, t->conf.gpu->backward->embed(t->dim, &places, t->dx, gradient, t->conf.stream));
+    tell_final(t, final, 0);
     return end_pass(t, rows, nll_sum);
 }

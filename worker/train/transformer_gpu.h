@@ -41,10 +41,11 @@ const char *wk_gpu_passes_products(const struct wk_gpu_passes *t); // "cuBLASLt 
 
 // wk_transformer_loss() and wk_transformer_gradient() of arrays on the device; they wait for the
 // result. LH_ERR_INVALID as there; LH_ERR_IO: the device failed, and the gradient is worthless.
+// `final` is told when the work that makes the values final is queued, not when it is done.
 LH_MUST lh_err wk_gpu_passes_loss(struct wk_gpu_passes *t, const float *params,
                                   const struct wk_batch *batch, double *nll_sum);
 LH_MUST lh_err wk_gpu_passes_gradient(struct wk_gpu_passes *t, const float *params,
                                       const struct wk_batch *batch, float scale, float *gradient,
-                                      double *nll_sum);
+                                      const struct wk_final *final, double *nll_sum);
 
 #endif

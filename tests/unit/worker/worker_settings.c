@@ -93,11 +93,16 @@ static void settings_that_would_do_nothing(void **state)
 {
     (void)state;
     static const struct {
-        const char *set[3], *says;
+        const char *set[4], *says;
     } row[] = {
         {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
         {{"trainer.backend=cuda"}, NULL},
-        {{"trainer.backend=cuda", "ranks.count=2"}, "ranks train on the CPU"},
+        {{"trainer.backend=cuda", "ranks.count=2"}, "for ranks on GPUs take tcp or nccl"},
+        {{"trainer.backend=cuda", "ranks.count=2", "ranks.reduce=tcp"}, NULL},
+        {{"trainer.backend=cuda", "ranks.count=2", "ranks.reduce=nccl"}, NULL},
+        {{"trainer.backend=cuda", "ranks.count=2", "ranks.reduce=tcp", "ranks.optimizer=sharded"},
+         "for ranks on GPUs take replicated"},
+        {{"trainer.backend=auto", "ranks.count=2"}, NULL},
         {{"trainer.backend=cuda", "trainer.kind=synthetic"}, "only trainer.kind builtin trains"},
         {{"trainer.backend=auto", "trainer.precision=bf16", "ranks.count=2"}, NULL},
         {{"gpu.state=device", "trainer.backend=auto"}, NULL},
@@ -119,7 +124,7 @@ static void settings_that_would_do_nothing(void **state)
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct lh_config *c = load(NULL);
-        for (size_t k = 0; k < 3 && row[i].set[k]; k++)
+        for (size_t k = 0; k < 4 && row[i].set[k]; k++)
             assert_int_equal(lh_config_set(c, row[i].set[k]), LH_OK);
         assert_int_equal(lh_config_finish(c), row[i].says ? LH_ERR_CONFIG : LH_OK);
         if (row[i].says && !strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/comm/comm_host.h"
 #include "worker/ranks/comm/comm_zero.h"
 
 enum { IDLE_MS = 100 };
@@ -68,17 +69,31 @@ static LH_MUST lh_err wait_final(struct wk_comm *c, uint64_t needed)
     return LH_OK;
 }
 
+// The sum of a bucket: of the host's memory, of the device's in its place, or of the device's by
+// way of the host.
+static LH_MUST lh_err sum_bucket(struct wk_comm *c, uint64_t from, uint64_t values, bool last)
+{
+    float *at = c->arrays.sum + from;
+    if (!c->arrays.device) return c->ops->reduce(c, at, values, last);
+    if (c->ops->reduce_there) return c->ops->reduce_there(c, at, values);
+    float *here;
+    LH_TRY(wk_comm_host_fetch(c, from, values, &here));
+    return c->ops->reduce(c, here, values, false);
+}
+
 static LH_MUST lh_err sum_behind(struct wk_comm *c)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     uint64_t most = wk_comm_bucket_values(a);
+    float *at = a->last ? a->last : a->sum + (a->sums - a->behind);
     for (uint64_t done = 0; done < a->behind;) {
         uint64_t left = a->behind - done, n = left < most ? left : most;
         LH_TRY(wait_final(c, UINT64_MAX));
-        LH_TRY(c->ops->reduce(c, a->sum + (a->sums - a->behind) + done, n, n == left));
+        LH_TRY(c->ops->reduce(c, at + done, n, n == left));
         done += n;
     }
-    return LH_OK;
+    bool crossed = a->device && !c->ops->reduce_there;
+    return crossed ? wk_comm_host_return(c, a->sums - a->behind) : LH_OK;
 }
 
 // Each owner gets its slices' sums.
@@ -103,7 +118,7 @@ static lh_err reduce_buckets(struct wk_comm *c)
         end -= n;
         bool last = !end && !a->behind;
         LH_TRY(wait_final(c, last ? UINT64_MAX : values - end));
-        LH_TRY(c->ops->reduce(c, a->sum + end, n, last));
+        LH_TRY(sum_bucket(c, end, n, last));
     }
     return sum_behind(c);
 }
@@ -116,13 +131,29 @@ static LH_MUST lh_err step_sharded(struct wk_comm *c)
     return wk_comm_zero_step(c);
 }
 
+static LH_MUST lh_err share_parts(struct wk_comm *c, uint32_t parts)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    if (!a->device) return c->ops->share(c, a->part, parts);
+    for (uint32_t i = 0; i < parts; i++) {
+        const struct wk_comm_part *part = &a->part[i];
+        if (!(a->there >> i & 1))
+            LH_TRY(c->ops->share(c, part, 1));
+        else if (c->ops->share_there)
+            LH_TRY(c->ops->share_there(c, part));
+        else
+            LH_TRY(wk_comm_host_share(c, part));
+    }
+    return LH_OK;
+}
+
 static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
     bool all = c->what == WK_REGION_SHARE_ALL;
     if (order == WK_COMM_REDUCE) return a->zero ? step_sharded(c) : reduce_buckets(c);
-    return a->zero && all ? wk_comm_zero_share(c) : c->ops->share(c, a->part, all ? a->parts : 1);
+    return a->zero && all ? wk_comm_zero_share(c) : share_parts(c, all ? a->parts : 1);
 }
 
 // Locked.
@@ -221,7 +252,10 @@ static void order(struct wk_comm *c, enum wk_comm_order what)
 
 void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int told)
 {
+    LH_ASSERT(!arrays->device || (arrays->behind && arrays->last && !arrays->zero));
     c->arrays = *arrays;
+    if (arrays->device) c->device = *arrays->device;
+    if (arrays->device) c->arrays.device = &c->device;
     if (!c->arrays.bucket_bytes) c->arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
     if (!c->arrays.room) c->arrays.room = c->arrays.bucket_bytes;
     c->told = told;
@@ -249,6 +283,7 @@ bool wk_comm_destroy(struct wk_comm *c)
     pthread_join(c->thread, NULL);
     pthread_mutex_destroy(&c->lock);
     close_bells(c);
+    wk_comm_host_free(c);
     c->ops->destroy(c);
     return true;
 }

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "common/env/env.h"
+#include "kernels/cuda/plugin.h"
 #include "worker/ranks/region.h"
 #include "worker/ranks/zero.h"
 
@@ -24,14 +25,26 @@ struct wk_comm_part { // memory that rank 0 gives to all
     void *data;
     size_t bytes;
 };
-// Memory on the host that the collectives work on. Nobody else touches it while one is under way,
-// but what of `sum` is not final yet.
+// A device that has parameters and gradient of this rank. What computes records `ready` behind all
+// that it queued, whenever it says that values are final, and before anything is shared.
+struct wk_comm_device {
+    const struct lk_gpu_backend *gpu;
+    int index;
+    lk_gpu_event ready;
+};
+// The memory that the collectives work on. Nobody else touches it while one is under way, but what
+// of `sum` is not final yet.
 struct wk_comm_arrays {
     struct wk_comm_part part[WK_COMM_PARTS]; // part 0: the parameters
     uint32_t parts;
     float *sum; // is added up over all ranks
     uint64_t sums;
-    uint64_t behind;       // The last of them, which are summed up last of all.
+    uint64_t behind; // The last of them, which are summed up last of all.
+    float *last;     // [behind] of them, on the host; NULL: they are at the end of `sum`.
+    // `sum` and the parts that `there` has a bit for are memory of this device's; NULL: of the
+    // host, all of it. Goes with `last`, and with the same on all ranks.
+    const struct wk_comm_device *device;
+    uint32_t there;
     uint64_t bucket_bytes; // between ranks; 0: WK_COMM_BUCKET_BYTES
     uint64_t room;         // Bytes of the largest array that is one operation's; 0: bucket_bytes
     enum wk_sum_type type; // As what they cross between ranks.
@@ -64,6 +77,10 @@ struct wk_comm_ops {
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
+    // share() of one part, and reduce() of a bucket that is not the last, in the device's memory,
+    // behind the event `ready`. NULL: the communicator takes the host's alone (comm_host.h).
+    lh_err (*share_there)(struct wk_comm *c, const struct wk_comm_part *part);
+    lh_err (*reduce_there)(struct wk_comm *c, float *bucket, uint64_t values);
 };
 
 enum wk_comm_order {
@@ -78,12 +95,14 @@ enum wk_comm_order {
 struct wk_comm { // first in an implementation's struct
     const struct wk_comm_ops *ops;
     struct wk_comm_arrays arrays;
-    atomic_bool stop; // everything shall be left
-    int bell;         // an eventfd, readable while `stop` is raised
-    int wake;         // an eventfd: there is an order
-    int gone;         // an eventfd: the thread ends
-    int told;         // an eventfd of the region's: rung when an operation is over; -1: none
-    int leave_ms;     // Patience of wk_comm_destroy(), of the implementation; 0: WK_COMM_LEAVE_MS
+    struct wk_comm_device device; // what arrays.device is, where there is one
+    struct wk_comm_host *host;    // NULL: nothing crossed yet. The communicator's thread's.
+    atomic_bool stop;             // everything shall be left
+    int bell;                     // an eventfd, readable while `stop` is raised
+    int wake;                     // an eventfd: there is an order
+    int gone;                     // an eventfd: the thread ends
+    int told;     // an eventfd of the region's: rung when an operation is over; -1: none
+    int leave_ms; // Patience of wk_comm_destroy(), of the implementation; 0: WK_COMM_LEAVE_MS
     pthread_t thread;
     pthread_mutex_t lock; // guards what follows
     enum wk_comm_order order;

@@ -1,7 +1,8 @@
 // Collectives by NCCL. See comm_nccl.h.
 //
 // Everything of an epoch (communicator, stream, buffers) is made by init() and freed by end(), so
-// that nothing which an aborted operation might still write to is used again. Calls of NCCL's and
+// that nothing which an aborted operation might still write to is used again; where a device has
+// the arrays themselves, end() waits for the stream. Calls of NCCL's and
 // of the device only queue: every wait looks at the communicator's error and at `stop` each
 // millisecond. Gradients that are summed in bf16 are converted in the pass that copies them to and
 // from pinned memory, so half as many bytes cross PCIe as well.
@@ -248,6 +249,57 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- in the device's memory
+
+// The stream's next operations come behind all that was told to be final.
+static LH_MUST lh_err follow(struct device_comm *d)
+{
+    return device_err(
+        d, d->gpu.backend->streams->event_follow(d->stream, d->base.arrays.device->ready),
+        "an event");
+}
+
+static LH_MUST lh_err convert(struct device_comm *d, enum lk_gpu_op op, const void *from, void *to,
+                              uint64_t values)
+{
+    const struct lk_gpu_arrays arrays = {.a = from, .x = to, .n = values};
+    return device_err(d, d->gpu.backend->kernels->each(op, &arrays, d->stream), "a conversion");
+}
+
+static LH_MUST lh_err add_up(struct device_comm *d, void *at, uint64_t values, int type)
+{
+    return settle(d, d->nccl.api.all_reduce(at, at, values, type, WK_NCCL_SUM, d->comm, d->stream),
+                  "AllReduce");
+}
+
+// In its place; in bf16 by way of a slot's memory of the device's. The last bucket of the sum is
+// the host's (comm.h), and its wait is one for all before it.
+static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
+{
+    struct device_comm *d = comm_of(c);
+    void *narrow = d->slot[0].device;
+    LH_TRY(follow(d));
+    if (c->arrays.type != WK_SUM_BF16) return add_up(d, bucket, values, WK_NCCL_FP32);
+    LH_ASSERT(values * sizeof(uint16_t) <= c->arrays.room);
+    LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, narrow, values));
+    LH_TRY(add_up(d, narrow, values, WK_NCCL_BF16));
+    return convert(d, LK_GPU_FP32_OF_BF16, narrow, bucket, values);
+}
+
+static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
+{
+    struct device_comm *d = comm_of(c);
+    struct slot *s = &d->slot[0];
+    LH_TRY(follow(d));
+    LH_TRY(begin(d, s, 0, 0, false));
+    LH_TRY(settle(d,
+                  d->nccl.api.broadcast(part->data, part->data, part->bytes, WK_NCCL_UINT8, 0,
+                                        d->comm, d->stream),
+                  "Broadcast"));
+    LH_TRY(fetch(d, s, NULL));
+    return finish_all(d);
+}
+
 // ---------------------------------------------------------------- a communicator
 
 static uint32_t version(struct wk_comm *c)
@@ -297,6 +349,8 @@ static void end(struct wk_comm *c)
     const struct lk_gpu_backend *b = d->gpu.backend;
     if (d->comm) (void)d->nccl.api.abort(d->comm); // whatever it says, there is no other way
     d->comm = NULL;
+    // The gradient is used again: nothing may come to it that this stream still had to do.
+    if (d->stream && c->arrays.device) (void)b->streams->wait(d->stream);
     if (d->stream) b->streams->destroy(d->stream);
     d->stream = NULL;
     for (int i = 0; i < SLOTS; i++) {
@@ -344,8 +398,9 @@ static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm 
 
 lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
 {
-    static const struct wk_comm_ops ops = {"nccl",  version, unique_id, init, share,  reduce,
-                                           scatter, gather,  idle,      end,  destroy};
+    static const struct wk_comm_ops ops = {"nccl",  version,     unique_id,   init, share,
+                                           reduce,  scatter,     gather,      idle, end,
+                                           destroy, share_there, reduce_there};
     struct device_comm *d = calloc(1, sizeof *d);
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");

@@ -1,5 +1,6 @@
 // Collectives by NCCL (nccl.h) on a device of the CUDA plugin (kernels/cuda/plugin.h): arrays on
-// the host go to the device in buckets, are reduced there among the ranks, and come back.
+// the host go to the device in buckets, are reduced there among the ranks, and come back. Arrays of
+// the device's (comm.h) are reduced in their place.
 #ifndef WK_COMM_NCCL_H
 #define WK_COMM_NCCL_H
 

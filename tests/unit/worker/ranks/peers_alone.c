@@ -154,7 +154,8 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     assert_int_equal(lh_env_real_create(&conf.env), LH_OK);
     sem_init(&s.begun, 0, 0);
     sem_init(&s.goes_on, 0, 0);
-    conf.state = (struct wk_reduce_state){a.value, a.m, a.v, a.gradient, VALUES, &a.steps, &params};
+    conf.state =
+        (struct wk_reduce_state){a.value, a.m, a.v, a.gradient, VALUES, &a.steps, &params, NULL};
     snprintf(conf.name, sizeof conf.name, "/longhaul-stuck-%d", (int)getpid());
     assert_int_equal(wk_comm_start(&s.base), LH_OK);
     assert_int_equal(wk_peers_start(&conf, &p), LH_OK);
