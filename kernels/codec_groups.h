@@ -10,7 +10,7 @@
 
 #include "kernels/codec.h"
 
-enum { LK_GROUP_VALUES_MAX = 16 * LH_CHUNK }; // of one group
+enum { LK_GROUP_VALUES_MAX = 16 * LH_CHUNK }; // A group's, at most.
 
 struct lk_range {
     struct lh_shard_layout layout; // Its `extent` is the range's own.

@@ -12,7 +12,7 @@
 #include "kernels/cpu/payload.h"
 
 LH_STATIC_ASSERT((int)LK_GROUP_VALUES_MAX == LK_GROUP_CHUNKS * LH_CHUNK, "a group's values");
-enum { AT_RICE_BITS = 3, AT_CHUNKS = 12 }; // of a header (payload.c)
+enum { AT_RICE_BITS = 3, AT_CHUNKS = 12 }; // Places in a header (payload.c).
 
 uint64_t lk_groups(const struct lk_codec *codec, const struct lh_shard_layout *layout)
 {

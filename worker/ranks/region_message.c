@@ -1,7 +1,7 @@
 // Encodes and decodes what the ranks of a region say to each other. See region_message.h.
 //
 // Little endian:
-//   0 u32 magic "WRGN"    4 u8 version 4   5 u8 kind   6 u8 rank   7 u8 share
+//   0 u32 magic "WRGN"    4 u8 version 5   5 u8 kind   6 u8 rank   7 u8 share
 //   (0, 1) 8 u32 nccl           12 u32 bytes of the payload
 //  16 u64 life           24 u64 epoch     32 u64 step  40 u64 digest
 //  48 u64 members        56 u64 bytes of a bucket of the sum
@@ -10,8 +10,9 @@
 // 104 u64 was           112 u64 holders
 // 120 128 the communicator's id     248 the payload
 //
-// Version 2 knew no buckets, version 3 no sharded optimizer, and both had heads of 208 bytes: the
-// ranks of a region are of one version of Longhaul, and whoever hears another one says so.
+// Version 2 knew no buckets, version 3 no sharded optimizer, and both had heads of 208 bytes;
+// version 4 knew no portions of a push: the ranks of a region are of one version of Longhaul, and
+// whoever hears another one says so.
 //
 // A message is whole or refused: kinds, ranks and lengths are checked before
 // anything is believed.
@@ -22,7 +23,7 @@
 #include "common/base/check.h"
 
 static const uint32_t magic = 0x4e475257;
-enum { VERSION = 4, ZEROS = 14 };
+enum { VERSION = 5, ZEROS = 14 };
 
 LH_STATIC_ASSERT(WK_RANKS_MAX == 64, "a member is a bit of 64");
 
@@ -87,7 +88,7 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     lh_get_into(&c, out->id.bytes, sizeof out->id.bytes);
     if (c.failed) return bad("it ends too soon");
     if (is != magic || version != VERSION)
-        return bad("not of version 4: give all ranks of a region the same version of Longhaul");
+        return bad("not of version 5: give all ranks of a region the same version of Longhaul");
     if (kind < WK_REGION_HELLO || kind >= WK_REGION_KINDS) return bad("no such kind");
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");

@@ -142,7 +142,7 @@ static void a_value_that_is_not_finite_is_seen_in_its_range_alone(void **state)
     for (size_t i = 0; i < LH_COUNT(bad); i++)
         for (uint64_t first = 0; first < 4; first++) {
             float was = e[70000];
-            e[70000] = bad[i]; // of the second group
+            e[70000] = bad[i]; // It is of the second group.
             assert_int_equal(lk_range_of(&c.layout, first, 1, &r), LH_OK);
             assert_int_equal(lk_range_finite(&r, e + r.at), first != 1);
             lk_range_free(&r);
