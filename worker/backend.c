@@ -87,19 +87,28 @@ void wk_backend_close(struct wk_backend *b)
     free(b);
 }
 
+static lh_err encode_on_cpu(struct wk_backend *b, const struct lk_codec *codec,
+                            const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
+                            struct lk_payload_info *info)
+{
+    uint32_t threads = b ? b->conf.threads : 1;
+    if (b && b->conf.encoders)
+        return wk_encoders_encode(b->conf.encoders, threads, layout, e, out, info);
+    return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
+}
+
 lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                          const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                          struct lk_payload_info *info)
 {
-    uint32_t threads = b ? b->conf.threads : 1;
     if (!b || !b->encoder || atomic_load(&b->failed))
-        return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
+        return encode_on_cpu(b, codec, layout, e, out, info);
     lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
     if (!err) atomic_fetch_add(&b->encoded, 1);
     if (err != LH_ERR_UNSUPPORTED) return err;
     snprintf(b->lane_why, sizeof b->lane_why, "%s", lh_err_text(err));
     atomic_store(&b->failed, true);
-    return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
+    return encode_on_cpu(b, codec, layout, e, out, info);
 }
 
 void wk_backend_watch(struct wk_backend *b)

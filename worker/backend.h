@@ -10,6 +10,7 @@
 
 #include "common/env/log.h"
 #include "kernels/codec.h"
+#include "worker/ranks/encode/encoders.h"
 
 enum wk_backend_kind { WK_BACKEND_AUTO, WK_BACKEND_CPU, WK_BACKEND_CUDA };
 
@@ -18,7 +19,8 @@ struct wk_backend_conf {
     const char *plugin; // its file; "": where lk_gpu_find() looks
     const struct lh_manifest *manifest;
     struct lk_codec codec;
-    uint32_t threads; // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
+    uint32_t threads;             // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
+    struct wk_encoders *encoders; // The CPU's work is shared with a region's ranks; NULL: not.
     struct lh_log *log;
 };
 

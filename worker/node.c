@@ -37,6 +37,7 @@ struct wk_node {
     struct wk_travel_conf travel;
     char socket[LH_PATH_BYTES];
     struct wk_reduce *reduce;
+    struct wk_encoders *encoders; // NULL: this process encodes pushes alone
     struct wk_evaluation *evaluation;
     struct wk_backend *backend;
     struct wk_device *device; // NULL: the CPU trains
@@ -147,13 +148,31 @@ static struct wk_join_conf join_conf(const struct wk_node *n, const struct wk_sh
         .settings = n->settings,
         .manifest = &n->program->manifest,
         .shape = *shape,
+        .encoders = n->encoders,
         .ended = rank_ended,
         .arg = n->program,
     };
 }
 
+// Pushes are encoded with the ranks where ranks.compress says so.
+static LH_MUST lh_err open_encoders(struct wk_node *n)
+{
+    const struct wk_settings *s = n->settings;
+    struct wk_codec_plan plan;
+    struct wk_encoders_conf conf = {.env = n->program->env,
+                                    .log = n->program->log,
+                                    .compress = (enum wk_compress)s->ranks.compress,
+                                    .ranks = (uint32_t)s->ranks.count};
+    if (!wk_ranks_compress(s)) return LH_OK;
+    LH_TRY(wk_codec_plan(s, &plan));
+    LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
+    conf.codec.density = plan.density;
+    return wk_encoders_create(&conf, &n->encoders);
+}
+
 static LH_MUST lh_err open_reduce(struct wk_node *n, const struct wk_shape *shape)
 {
+    LH_TRY(open_encoders(n));
     const struct wk_join_conf conf = join_conf(n, shape);
     return wk_join_lead(&conf, &n->reduce);
 }
@@ -241,6 +260,8 @@ static void tell(void *arg, json_t *status)
                                       n->device ? wk_device_name(n->device) : ""));
     json_object_set_new(status, "state", wk_states_status(n->states, n->no_state));
     json_t *region = wk_join_status(n->settings, n->reduce);
+    if (region && n->encoders)
+        json_object_set_new(region, "compress", wk_encoders_status(n->encoders));
     if (region) json_object_set_new(status, "region_ranks", region);
     if (!n->loader) return;
     wk_loader_status(n->loader, &is);
@@ -405,6 +426,7 @@ static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *cod
                                          .manifest = &n->program->manifest,
                                          .codec = *codec,
                                          .threads = wk_codec_threads(n->settings),
+                                         .encoders = n->encoders,
                                          .log = n->program->log};
     return wk_backend_open(&conf, &n->backend);
 }
@@ -550,6 +572,8 @@ static void free_parts(struct wk_node *n, bool gone)
     if (n->loader) wk_loader_close(n->loader);
     wk_evaluation_close(n->evaluation);
     wk_backend_close(n->backend);
+    wk_encoders_destroy(n->encoders);
+    n->encoders = NULL;
     n->backend = NULL;
     n->evaluation = NULL;
     n->trainer = NULL;

@@ -8,6 +8,7 @@
 #include "common/base/parallel.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
+#include "worker/ranks/encode/encoders.h"
 #include "worker/rule.h"
 #include "worker/stream/address.h"
 #include "worker/train/device.h"
@@ -172,6 +173,11 @@ static const struct lh_config_row rows[] = {
         "replicated: every rank all of them. sharded: each rank its part, which it updates for "
         "all (ZeRO-1); rank 0 has a copy of all besides, at most 32 steps old, for those "
         "that are lost"),
+    LH_CONFIG_ROW_ENUM(T, "ranks.compress", ranks.compress, "leader", "leader|auto|members",
+        "Who encodes pushes on the CPU, to the same bytes; members and auto with tcp and nccl. "
+        "leader: rank 0. members: all ranks, each a part; 4 bytes a value cross to it. auto: with "
+        "ranks.listen whichever took less time when both were measured, else rank 0. threshold "
+        "codecs: rank 0"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),
@@ -236,6 +242,14 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
         .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
     };
     return LH_OK;
+}
+
+bool wk_ranks_compress(const struct wk_settings *s)
+{
+    bool peers = s->ranks.count > 1 && s->ranks.reduce != WK_REDUCE_SHM;
+    bool hosts = wk_ranks_leader(s)[0] != 0;
+    return peers && (s->ranks.compress == WK_COMPRESS_MEMBERS ||
+                     (s->ranks.compress == WK_COMPRESS_AUTO && hosts));
 }
 
 uint32_t wk_codec_threads(const struct wk_settings *s)
@@ -321,6 +335,15 @@ static lh_err check_optimizer(const struct wk_settings *s)
               "or leave it replicated");
 }
 
+static lh_err check_compress(const struct wk_settings *s)
+{
+    bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
+    if (s->ranks.compress != WK_COMPRESS_MEMBERS || !(shm || one)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "ranks.compress is members, but %s",
+                   one ? "ranks.count is 1: there are no other ranks"
+                       : "ranks of ranks.reduce shm encode nothing: take tcp or nccl, or leave it");
+}
+
 static lh_err check_one_host(const struct wk_settings *s)
 {
     const struct {
@@ -387,6 +410,7 @@ static lh_err check(const void *settings)
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
     LH_TRY(check_hosts(s));
     LH_TRY(check_optimizer(s));
+    LH_TRY(check_compress(s));
     LH_TRY(check_trainer(s));
     LH_TRY(check_state(s));
     if (s->retry_base_ms > s->retry_max_ms)

@@ -65,6 +65,7 @@ struct wk_settings {
         int reduce;    // enum wk_reduce_kind
         int wire;      // enum wk_sum_type
         int optimizer; // enum wk_optimizer_kind
+        int compress;  // enum wk_compress (ranks/encode/encoders.h)
         int64_t bucket_bytes;
         const char *name;
         const char *listen, *leader, *address; // "": all ranks are on one host
@@ -92,6 +93,9 @@ static inline const char *wk_ranks_leader(const struct wk_settings *s)
 {
     return s->ranks.rank ? s->ranks.leader : s->ranks.listen;
 }
+// Do other ranks have, or may have, a part in encoding pushes? With auto on one host they would
+// take the leader's own processors.
+bool wk_ranks_compress(const struct wk_settings *s);
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';

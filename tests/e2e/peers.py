@@ -5,7 +5,8 @@ Each rank holds parameters and optimizer; gradients are summed over TCP. A rank 
 the others train on, and it takes part again when it is started. Then the worker is killed: it
 comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so answers
 nothing, is done without. With --optimizer sharded each has a part of the optimizer, and what a
-killed rank had is said to be lost. With --nccl NCCL and its devices are made up (tests/nccl), and
+killed rank had is said to be lost. With --compress members the ranks encode portions of each push.
+With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
 is refused or never made, an abort that hangs. With --hosts each rank has an address of its own
 and a files of its own, and all talk under mutual TLS: as on several hosts; strangers come to the
@@ -24,7 +25,7 @@ import sys
 import time
 
 from loopback import check_credit, check_learned, check_replicas, check_weights, steps
-from world import Node, World, check, until
+from world import SHAPE, Node, World, check, until
 
 STEPS_A_STATUS = 14  # 3000 tokens/s, 256 a step: a status is at most about a second old
 
@@ -258,12 +259,24 @@ def check_nccl(region):
                         "NCCL_RAS_ENABLE=0"), rank.tail())
 
 
+def check_compress(region, said):
+    """With members all ranks that live have encoded portions, and none a wrong one."""
+    if region.worker.settings.get("ranks.compress", "leader") == "leader":
+        check(said is None, f"the leader alone encodes, and says {said}")
+        return
+    check(said["pushes"] > 0 and said["portions"] > 0 and said["own"] > 0, f"compress: {said}")
+    check(said["wrong"] == 0, f"compress: {said}")
+    for rank in region.ranks[1:]:
+        check(rank.last("encoded") > 0, f"{rank.name} encoded {rank.last('encoded')} portions")
+
+
 def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
     optimizer = region.worker.settings.get("ranks.optimizer", "replicated")
     check(mine["optimizer"] == optimizer, f"at the end there were {mine}")
+    check_compress(region, mine.get("compress"))
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")
@@ -313,15 +326,18 @@ def main():
     parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
     parser.add_argument("--wire", default="fp32", help="ranks.wire")
     parser.add_argument("--optimizer", default="replicated", help="ranks.optimizer")
+    parser.add_argument("--compress", default="leader", help="ranks.compress")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire,
-            "ranks.optimizer": flags.optimizer}
+            "ranks.optimizer": flags.optimizer, "ranks.compress": flags.compress}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
     units = 800 if flags.nccl else 600 if flags.hosts else 240
-    with World(flags.build, units=units, keep=flags.keep) as world:
+    # Pushes of more groups of 16 chunks than there are ranks.
+    shape = {**SHAPE, "layers": 12, "dim": 16, "ffn": 32} if flags.compress != "leader" else None
+    with World(flags.build, units=units, keep=flags.keep, shape=shape) as world:
         os.mkdir(world.path("faults"))
         os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
         run(world, flags.ranks, more, flags.ranks > 2, flags.hosts)

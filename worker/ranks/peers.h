@@ -9,6 +9,7 @@
 
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
+#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 #include "worker/stream/tls.h"
 
@@ -31,6 +32,7 @@ struct wk_peers_conf {
     int64_t gather_ns;
     struct wk_comm *comm;         // takes
     struct wk_reduce_state state; // borrows. With a device: replicated, and all ranks have one.
+    struct wk_encoders *encoders; // Leader: pushes are encoded with the ranks; NULL: not. Borrows.
     // Member, on the region's thread: the optimizer's step by the gradient, which is whole.
     lh_err (*apply)(void *arg);
     void *arg;
@@ -61,6 +63,7 @@ struct wk_peers_status {
     double bytes_per_s;           // A reduction's, at least; measured.
     struct wk_comm_counts counts; // Buckets that were summed.
     struct wk_peers_lost lost;
+    uint64_t encoded;                // Member: portions of the leader's pushes that it encoded.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 

@@ -12,8 +12,8 @@
 // 120 128 the communicator's id     248 the payload
 //
 // Version 2 knew no buckets, version 3 no sharded optimizer, and both had heads of 208 bytes;
-// version 4 knew no GPUs. The ranks of a region are of one version of Longhaul, and whoever hears
-// another one says so.
+// version 4 knew no GPUs and no portions of a push. The ranks of a region are of one version of
+// Longhaul, and whoever hears another one says so.
 //
 // A message is whole or refused: kinds, ranks and lengths are checked before
 // anything is believed.

@@ -18,6 +18,8 @@ enum wk_region_kind {
     WK_REGION_REFUSED,   // leader -> rank: it can't take part, and why
     WK_REGION_BEAT,      // both ways: still there
     WK_REGION_OVER,      // leader -> ranks: the run is, end
+    WK_REGION_ENCODE,    // leader -> rank: a portion of a push to encode (encode/encoding.h)
+    WK_REGION_ENCODED,   // rank -> leader: its payload
     WK_REGION_KINDS,
 };
 
@@ -44,7 +46,7 @@ struct wk_region_message {
     uint64_t members;       // EPOCH: a bit a rank
     bool share;             // the leader's state (EPOCH), parameters (STEP) go to all first
     struct wk_nccl_id id;   // EPOCH: where the communicator meets
-    struct lh_span payload; // STEP: opaque; REFUSED, FAILED: text. Borrows
+    struct lh_span payload; // STEP, ENCODE, ENCODED: opaque; REFUSED, FAILED: text. Borrows
 };
 
 // Appends a message's bytes.

@@ -76,7 +76,7 @@ static void what_is_wrong(void **state)
     for (size_t n = 0; n < out.len; n++)
         assert_int_equal(wk_region_message_get(lh_span(out.data, n), &got), LH_ERR_MALFORMED);
     refused(&out, 0, 'X'); // magic
-    refused(&out, 4, 4);   // version: one without GPUs
+    refused(&out, 4, 4);   // version: an older one
     assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "give all ranks"));
     refused(&out, 5, 0);               // kind
     refused(&out, 5, WK_REGION_KINDS); // kind

@@ -120,7 +120,7 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
     };
     static const struct wk_region_work_ops work = {compute, final,  computed, apply, steps,
                                                    digest,  digest, NULL,     NULL,  NULL};
-    static const struct wk_region_hooks hooks = {NULL, NULL, NULL, NULL, NULL};
+    static const struct wk_region_hooks hooks = {.stepped = NULL};
     const struct wk_region_conf conf = {.ranks = 2,
                                         .life = 10,
                                         .reduce_bytes = VALUES * sizeof(float),
@@ -204,7 +204,7 @@ static struct wk_region *lose_one_of_two(int64_t now)
     };
     static const struct wk_region_work_ops work = {compute, final,  computed, apply, steps,
                                                    digest,  digest, cut,      NULL,  whole};
-    static const struct wk_region_hooks hooks = {NULL, NULL, NULL, NULL, NULL};
+    static const struct wk_region_hooks hooks = {.stepped = NULL};
     const struct wk_region_conf conf = {.ranks = 3,
                                         .life = 10,
                                         .sharded = true,

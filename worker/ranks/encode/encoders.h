@@ -1,0 +1,63 @@
+// A leader's push, encoded together with its ranks (ranks.compress): to one encoder's bytes, and
+// what is left in the residual is one encoder's too, whoever encoded which portion.
+//
+// What crosses for a value that a rank encodes: 4 bytes to it (residual plus delta: base and
+// residual stay with the leader), and its portion of the payload back. What was carried is taken
+// out of the residual here, by the payload that came. So whatever a rank answers, what is sent and
+// what is left make up what there was.
+//
+// Threads: the disk lane encodes and waits; the region's thread sends and receives. One lock.
+#ifndef WK_ENCODERS_H
+#define WK_ENCODERS_H
+
+#include <jansson.h>
+
+#include "common/env/log.h"
+#include "worker/ranks/encode/portions.h"
+#include "kernels/codec_groups.h"
+
+enum wk_compress { WK_COMPRESS_LEADER, WK_COMPRESS_AUTO, WK_COMPRESS_MEMBERS };
+
+struct wk_encoders_conf {
+    struct lh_env *env; // clock, chance
+    struct lh_log *log;
+    enum wk_compress compress; // AUTO, MEMBERS
+    uint32_t ranks;
+    struct lk_codec codec; // Of all pushes.
+    int64_t patience_ns;   // portions.h; 0: WK_ENCODERS_PATIENCE_MS
+};
+enum { WK_ENCODERS_PATIENCE_MS = 1000 };
+
+struct wk_encoders;
+// On the loop. Says in one line where ranks can have no part: threshold codecs.
+LH_MUST lh_err wk_encoders_create(const struct wk_encoders_conf *conf, struct wk_encoders **out);
+// The disk lane and the region's thread have ended; NULL is allowed.
+void wk_encoders_destroy(struct wk_encoders *e);
+// {"mode": "members" or "auto", "why": why ranks have no part, "" where they may, "pushes": that
+//  they had a part in, "portions": that they encoded, "own": portions of those pushes that the
+//  leader did, "late", "wrong": portions that it had to}
+json_t *wk_encoders_status(struct wk_encoders *e);
+
+// ---- the disk lane
+// lk_encode_on(threads, codec, layout, 1, NULL, values, out, info) of the conf's codec.
+LH_MUST lh_err wk_encoders_encode(struct wk_encoders *e, uint32_t threads,
+                                  const struct lh_shard_layout *layout, float *values,
+                                  struct lh_buf *out, struct lk_payload_info *info);
+
+// ---- the region's thread
+// `ring` wakes that thread, on any thread; NULL: the region is over, and no rank is asked again.
+void wk_encoders_attach(struct wk_encoders *e, void (*ring)(void *arg), void *arg);
+// Sends what ranks are to be asked for; `here`: those that are there, a bit each.
+void wk_encoders_turn(struct wk_encoders *e, uint64_t here,
+                      void (*send)(void *arg, uint32_t rank, struct lh_span ask), void *arg);
+// LH_ERR_MALFORMED: it is no answer.
+LH_MUST lh_err wk_encoders_answer(struct wk_encoders *e, uint32_t rank, struct lh_span bytes);
+void wk_encoders_gone(struct wk_encoders *e, uint32_t rank);
+
+// ---- ranks.compress auto
+// Shall ranks have a part in this push, the n-th from 0? `ns`: nanoseconds a value that the leader
+// alone (0) and all together (1) took last. Of 64 pushes the first is the leader's and the second
+// all ranks', to measure both; the others are whose took less time.
+bool wk_encoders_choose(const double ns[2], uint64_t n);
+
+#endif
