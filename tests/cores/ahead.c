@@ -5,6 +5,7 @@
 
 #include "server/coordinator/drain.h"
 #include "server/coordinator/balance/forecast.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/grant.h"
 #include "tests/cores/words.h"
@@ -283,6 +284,24 @@ static void what_is_kept_for_one_is_of_the_budget_for_all(void **state)
     assert_int_equal(say(r, 1, &b.slow).units, 4); // others would be free, but for the budget
     assert_int_equal(say(r, 0, &b.fast).units, 8);
     rig_free(r);
+}
+
+// More is kept for two than the budget leaves, which may be smaller since the last start: each
+// would count what is kept for the other one as leased, and none would take anything.
+static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = begun(40);
+        struct ps_coordinator *c = r->coordinator;
+        struct words w = {.want = 4, .ahead = 4, .units_per_s = 1};
+        if (follows) balance_by(r, PS_BALANCE_FINISH);
+        for (uint64_t u = 0; u < 8; u++) ps_co_lease_want(c, u, u % 2 + 1);
+        c->conf.budget_tokens = 2 * TOKENS;
+        assert_int_equal(say(r, 0, &w).units, 2);
+        assert_int_equal(say(r, 1, &w).units, 0); // it is spent
+        rig_free(r);
+    }
 }
 
 static void a_worker_of_before_is_asked_for_nothing(void **state)
@@ -586,6 +605,7 @@ int main(void)
         cmocka_unit_test(what_is_claimed_is_trained),
         cmocka_unit_test(what_is_kept_for_one_is_of_the_budget_for_all),
         cmocka_unit_test(what_is_held_beyond_the_budget_is_recalled),
+        cmocka_unit_test(two_for_whom_too_much_is_kept_do_not_wait_for_each_other),
         cmocka_unit_test(a_worker_of_before_is_asked_for_nothing),
         cmocka_unit_test(who_is_gone_gets_nothing_kept),
         cmocka_unit_test(nothing_waits_for_one_that_asks_for_nothing),

@@ -38,6 +38,7 @@ TOLD = (
                 r"begun were given back$", re.M), ("travelled", "refused", "begun_back")),
     (re.compile(r"^(\d+) bytes crossed links with a cap, (\d+) of them had no room", re.M),
      ("crossed_bytes", "full_links")),
+    (re.compile(r"^(\d+) runs ended before all was trained", re.M), ("short_runs",)),
 )
 NAMES = ("seeds", "events", "admitted", "clipped", "refused", "outer_steps", "violations",
          "disks_lost", "disks_damaged", "shards_rebuilt")

@@ -84,6 +84,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_choose_balance(s);
     sim_choose_travel(s);
     sim_choose_links(s);
+    sim_choose_budget(s);
     lh_fabric_fates(s->fabric, sim_watched_fate, s);
     lh_fabric_tap(s->fabric, sim_saw_message, s);
     for (uint32_t w = 0; w < SIM_WORKERS; w++)
@@ -226,6 +227,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->begun_back += one->begun_back;
     all->crossed += one->crossed;
     all->full_links += one->full_links;
+    all->short_runs += one->short_runs;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 
@@ -241,6 +243,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         lh_fake_run(s->world, now);
         sim_note_durable(s);
         sim_look_often(s);
+        sim_look_at_budget(s);
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {

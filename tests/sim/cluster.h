@@ -149,7 +149,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
 // damages servers' disks more often, where `disk_loss` and `damage` are on; `full_target` lets the
 // target of a move begin anew on a full disk (targets.c), where `move` is on; with `travel` workers
 // have their own region's files alone, and givers of the others' fail (travel.c); with `links`
-// there are caps on what may travel (links.c).
+// there are caps on what may travel (links.c); with `budget` the run ends before all units are
+// trained, and an operator changes where (budget.c).
 #define SIM_FAULTS(BASE, OWN, APART, OWN_APART)                                                    \
     BASE(kill)                                                                                     \
     BASE(power)                                                                                    \
@@ -189,7 +190,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     APART(slow)                                                                                    \
     OWN_APART(balance)                                                                             \
     OWN_APART(travel)                                                                              \
-    OWN_APART(links)
+    OWN_APART(links)                                                                               \
+    OWN_APART(budget)
 
 struct sim_faults {
 #define FIELD(name) bool name;
@@ -246,6 +248,7 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t travelled, refused_units, begun_back;
     // Bytes of units over links with a cap, and how many of these had no room for another one.
     uint64_t crossed, full_links;
+    uint64_t short_runs; // runs that a budget ended before all was trained
 };
 
 // Turn of a fault with a stream of its own.
@@ -289,7 +292,12 @@ struct sim {
     bool epochs_named;                 // the workers' settings say so many, and not 0
     struct ps_co_balance_conf balance; // the coordinator's rule, in all its lives
     uint64_t budget_tokens;            // the coordinator's; 0: every unit
-    bool caches;                       // workers keep what travelled over their lives
+    struct {
+        uint64_t most;  // the largest that any setting had
+        uint64_t seen;  // the coordinator's, at the last look
+        uint64_t ended; // the one that the run ended by; 0: it has not
+    } budget;           // tokens; a setting of 0 is all of them
+    bool caches;        // workers keep what travelled over their lives
     struct {
         struct ps_terms terms;
         struct ps_co_links_conf conf;
@@ -409,6 +417,12 @@ int64_t sim_travel_delay(const struct sim *s, enum lh_rpc rpc, const char *to);
 void sim_strike_travel(struct sim *s);
 void sim_travel_end(struct sim *s);
 void sim_travel_free(struct sim_node *n);
+// A budget that ends the run, and changes (budget.c): after links were chosen.
+void sim_choose_budget(struct sim *s);
+void sim_strike_budget(struct sim *s);
+void sim_look_at_budget(struct sim *s); // Called often.
+void sim_judge_budget(struct sim *s);   // Called in the end.
+
 // Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's
 // tokens arrived at a worker; a worker is about to lose its memory.
 void sim_choose_links(struct sim *s);

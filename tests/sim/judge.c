@@ -165,6 +165,8 @@ static void judge_sequences(struct sim *s, uint32_t shard)
     for (uint32_t w = 0; w < SIM_WORKERS; w++) lost |= s->history[w][shard].lost;
     for (uint64_t u = 0; u < SIM_UNITS && !lost; u++) {
         uint16_t all = 0;
+        if (s->conf.faults.budget && !sim_log_of(s, (uint32_t)(u % s->shards))->credited[u])
+            continue;
         for (uint32_t w = 0; w < SIM_WORKERS; w++) all |= s->history[w][shard].cut_of[u];
         if (all != UINT16_MAX)
             sim_fail(s, "shard %u: unit %" PRIu64 " is credited, and no push holds all of it: %04x",
@@ -214,7 +216,6 @@ static void judge_shard(struct sim *s, uint32_t shard)
     if (!s->bad[0]) sim_judge_acknowledged(s, shard);
     s->met.outer_steps += f.fold.steps;
     if (!s->bad[0]) judge_tokens(&f, shard);
-    if (!s->bad[0]) judge_sequences(s, shard);
     memcpy(sim_log_of(s, shard)->credited, f.fold.credited, SIM_UNITS * sizeof(bool));
     sim_fold_end(&f.fold);
     free(f.theta);
@@ -245,11 +246,14 @@ static void judge_credit(struct sim *s)
     for (uint64_t u = 0; u < SIM_UNITS; u++) {
         uint32_t times = 0;
         for (uint32_t k = 0; k < s->shards; k++) times += sim_log_of(s, k)->credited[u];
-        if (times != 1) sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
+        bool left_over = s->conf.faults.budget && !times;
+        if (times != 1 && !left_over)
+            sim_fail(s, "unit %" PRIu64 " was credited %u times", u, times);
         const struct ps_coordinator *c = s->node[0].coordinator;
-        if (c->shard[u % s->shards].reported && !ps_co_credited(c, u))
+        if (!left_over && c->shard[u % s->shards].reported && !ps_co_credited(c, u))
             sim_fail(s, "unit %" PRIu64 " is credited, and the coordinator does not know", u);
     }
+    if (s->conf.faults.budget) sim_judge_budget(s);
 }
 
 // ---------------------------------------------------------------- at any moment
@@ -443,6 +447,7 @@ void sim_judge(struct sim *s)
 {
     judge_replicas(s);
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_sequences(s, k);
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);
     judge_again(s);

@@ -153,6 +153,11 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     bool uncrossed = conf.faults.links && (!conf.faults.travel || seeds >= 100) &&
                      !(met.crossed && met.full_links);
     if (uncrossed) printf("sim: no link with a cap was full in all these seeds; is travel on?\n");
+    if (conf.faults.budget)
+        printf("%llu runs ended before all was trained, as their budgets say\n",
+               (unsigned long long)met.short_runs);
+    bool endless = seeds >= 100 && conf.faults.budget && !met.short_runs;
+    if (endless) printf("sim: no budget ended a run in all these seeds\n");
     bool untravelled =
         conf.faults.travel && ((seeds >= 100 && !(met.travelled && met.refused_units)) ||
                                (seeds >= 300 && !met.begun_back)); // once in twenty seeds
@@ -176,7 +181,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
     bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
-                untravelled || uncrossed;
+                untravelled || uncrossed || endless;
     return failed || none ? 1 : 0;
 }
 

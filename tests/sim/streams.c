@@ -127,6 +127,7 @@ static const struct {
     {SIM_FAULT_disks, 1500, strike_disks},
     {SIM_FAULT_full_target, 1500, sim_strike_full_target},
     {SIM_FAULT_travel, 2000, sim_strike_travel},
+    {SIM_FAULT_budget, 3000, sim_strike_budget},
 };
 
 static void turn(void *arg);

@@ -44,6 +44,15 @@ static inline void ps_co_recall(struct ps_co_asking *a, uint64_t unit)
     if (a->out->recalls < LH_RECALLS_MAX) a->out->recalled[a->out->recalls++] = unit;
 }
 
+// May it take what is kept for it? The budget counts what is kept as leased, for everybody but whom
+// it is kept for. Two for whom more is kept than the budget leaves would wait for each other: who
+// comes first takes of it what the budget leaves beside what is leased.
+static inline bool ps_co_may_take_kept(const struct ps_co_asking *a, uint64_t unit)
+{
+    return a->c->stock.committed_tokens < a->budget && ps_co_is_free(a, unit) &&
+           ps_co_may_train(a->c, unit, a->w);
+}
+
 static inline LH_MUST lh_err ps_co_take(struct ps_co_asking *a, uint64_t unit)
 {
     uint64_t tokens = ps_co_unit(a->c, unit)->tokens;

@@ -493,7 +493,7 @@ static lh_err take_kept(struct assigning *s)
     lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     for (size_t i = 0; !err && i < n; i++) {
         bool room = s->a->held < PS_CO_HELD_MAX && s->a->out->units < LH_LEASES_MAX;
-        if (room && may_have(s->a, list[i])) err = ps_co_take(s->a, list[i]);
+        if (room && ps_co_may_take_kept(s->a, list[i])) err = ps_co_take(s->a, list[i]);
     }
     free(list);
     return err;

@@ -169,12 +169,17 @@ static void count_left(struct ps_co_asking *a)
 
 // ---------------------------------------------------------------- taking
 
-static bool wants_more(const struct ps_co_asking *a)
+static bool has_room(const struct ps_co_asking *a)
 {
     size_t n = a->out->units;
-    if (a->held >= PS_CO_HELD_MAX || a->sum >= a->budget) return false;
+    if (a->held >= PS_CO_HELD_MAX) return false;
     if (n < a->want) return true;
     return a->ahead && n < LH_LEASES_MAX && n < a->m->ahead && (double)a->tokens < a->need;
+}
+
+static bool wants_more(const struct ps_co_asking *a)
+{
+    return a->sum < a->budget && has_room(a);
 }
 
 static bool may_have(struct ps_co_asking *a, uint64_t tokens)
@@ -215,8 +220,8 @@ static lh_err take_kept(struct ps_co_asking *a)
     size_t n;
     uint32_t *list = ps_co_stock_wanted(a->c, a->w, &n);
     lh_err err = list ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
-    for (size_t i = 0; !err && i < n && wants_more(a); i++)
-        if (ps_co_is_free(a, list[i])) err = ps_co_take(a, list[i]);
+    for (size_t i = 0; !err && i < n && has_room(a); i++)
+        if (ps_co_may_take_kept(a, list[i])) err = ps_co_take(a, list[i]);
     free(list);
     return err;
 }

@@ -1,0 +1,83 @@
+// Budget: no fault, but a run whose token budget is less than all its units, and that an operator
+// changes while faults happen: the coordinator's settings have another number, and it is started
+// again. A budget that is met ends the run in the middle of the faults.
+//
+// A violation: the run ended before the budget that its coordinator had then was credited; or,
+// where nothing is on that lets a worker be given up or takes credits back, more was credited than
+// the largest budget that there ever was, and one unit. Elsewhere the units of a worker that could
+// not be heard go to others, and its claims may come all the same.
+#include "server/coordinator/core.h"
+#include "tests/sim/judge.h"
+
+static uint64_t all_tokens(void)
+{
+    return (uint64_t)SIM_UNITS * SIM_UNIT_TOKENS;
+}
+
+// A setting of 0 is a budget of all units.
+static uint64_t meant(uint64_t setting)
+{
+    return setting && setting < all_tokens() ? setting : all_tokens();
+}
+
+// From one unit to all of them, and mostly not a whole number of units.
+static void choose(struct sim *s)
+{
+    uint64_t tokens = SIM_UNIT_TOKENS + sim_draw(s, SIM_FAULT_budget, all_tokens());
+    bool none = sim_draw(s, SIM_FAULT_budget, 8) == 0;
+    s->budget_tokens = none ? 0 : tokens;
+    if (meant(s->budget_tokens) > s->budget.most) s->budget.most = meant(s->budget_tokens);
+}
+
+void sim_choose_budget(struct sim *s)
+{
+    if (!s->conf.faults.budget) return;
+    choose(s);
+    sim_happened(s, budget);
+}
+
+void sim_strike_budget(struct sim *s)
+{
+    struct sim_node *n = &s->node[0];
+    bool killed = sim_draw(s, SIM_FAULT_budget, 2);
+    choose(s);
+    sim_trace(s, "operator: a budget of %llu tokens", (unsigned long long)s->budget_tokens);
+    sim_happened(s, budget);
+    if (lh_fake_alive(n->env) && killed) sim_node_die(n, false); // else with its next life
+}
+
+void sim_look_at_budget(struct sim *s)
+{
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    if (!s->conf.faults.budget || !c) return;
+    uint64_t now = meant(c->conf.budget_tokens), before = s->budget.seen;
+    // A life that ended since the last look may have decided it.
+    if (c->plan.phase == LH_PHASE_END && !s->budget.ended)
+        s->budget.ended = before && before < now ? before : now;
+    if (c->plan.phase != LH_PHASE_END) s->budget.ended = 0; // it was taken back
+    s->budget.seen = now;
+}
+
+static bool may_exceed(const struct sim_faults *f)
+{
+    return f->worker_kill || f->worker_power || f->worker_lost || f->partition || f->network ||
+           f->stall || f->disk_full || f->full || f->short_write || f->sync || f->io || f->tail ||
+           f->disk_loss || f->damage || f->disks || f->rollback || f->rollback_worker ||
+           f->rollback_store || f->crash || f->power || f->torn || f->folders || f->clone ||
+           f->standby || f->move || f->far || f->slow || f->drain || f->travel || f->links;
+}
+
+void sim_judge_budget(struct sim *s)
+{
+    uint64_t tokens = 0;
+    for (uint64_t u = 0; u < SIM_UNITS; u++)
+        for (uint32_t k = 0; k < s->shards; k++)
+            tokens += sim_log_of(s, k)->credited[u] ? SIM_UNIT_TOKENS : 0;
+    s->met.short_runs += tokens < all_tokens();
+    if (tokens < s->budget.ended)
+        sim_fail(s, "the run ended with %llu tokens, its budget was %llu",
+                 (unsigned long long)tokens, (unsigned long long)s->budget.ended);
+    if (!may_exceed(&s->conf.faults) && tokens >= s->budget.most + SIM_UNIT_TOKENS)
+        sim_fail(s, "%llu tokens were credited, no budget was more than %llu",
+                 (unsigned long long)tokens, (unsigned long long)s->budget.most);
+}
