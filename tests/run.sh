@@ -81,7 +81,7 @@ count_said() {
 oracle_packages() {
     [ -x .venv/bin/python ] || python3 -m venv .venv || return
     .venv/bin/python -c 'import accelerate, auditwheel, cryptography, nacl, numpy, safetensors
-import torch, transformers, wheel' 2>/dev/null ||
+import torch, transformers, trl, wheel' 2>/dev/null ||
         .venv/bin/pip install -q -r tests/oracle/requirements.txt
 }
 

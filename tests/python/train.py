@@ -2,11 +2,12 @@
 """The package's examples in a real run: train.py --build BUILD --package DIR --model KIND.
 
 Three regions on loopback, workers of `trainer.kind: external`, the package's plain loop beside
-each; one trainer is killed with -9 in the middle and one worker too. All replicas are equal, every
-unit is credited once, each trainer leaves with the run's final parameters, and its loss has fallen.
-With --trainer one region trains on a text of its own, by another example (transformers' Trainer
-unless --script names it), and an operator ends the run. lora.py and jax_loop.py write what their
-run begins with themselves.
+each; one trainer is killed with -9 in the middle, one worker and one server too. All replicas are
+equal, every unit is credited once, each trainer leaves with the run's final parameters, and its
+loss has fallen. With --script finetune.py the loop is an ordinary script of Hugging Face's, which
+finetune.diff has brought into the run. With --trainer one region trains on a text of its own, by
+another example (transformers' Trainer unless --script names it), and an operator ends the run.
+lora.py and jax_loop.py write what their run begins with themselves.
 """
 import argparse
 import contextlib
@@ -49,11 +50,13 @@ class Trainer:
 
     def __init__(self, world, worker, given, script, data):
         package, ranks = given.package, given.ranks
-        self.world, self.worker = world, worker
+        self.world, self.worker, self.package = world, worker, package
         self.out = world.path(worker.name + ".model")
         self.log = world.path(worker.name + ".trainer.log")
         self.ranked = ranks > 1 or given.hosts > 1
-        script = [os.path.join(package, "examples", script),
+        path = self.joined() if script == "finetune.py" else os.path.join(
+            package, "examples", script)
+        script = [path,
                   *([] if script == "jax_loop.py" else [world.path("hf")]), data, self.out,
                   *KEEP.get(script, "").format(out=self.out).split(),
                   *(["--accumulate", str(given.accumulate)] if given.accumulate else [])]
@@ -66,6 +69,24 @@ class Trainer:
                     "LONGHAUL_LIBRARY": os.path.join(world.build, "worker", "client",
                                                      "liblonghaul.so.1")}
         self.process, self.others = None, []
+
+    def joined(self):
+        """finetune.py in a run: at most five new lines, which the package's README shows."""
+        path, examples = self.world.path("finetune.py"), os.path.join(self.package, "examples")
+        with open(os.path.join(examples, "finetune.diff"), encoding="utf-8") as file:
+            lines = file.read().splitlines()[2:]
+        added = [line for line in lines if line.startswith("+")]
+        check(0 < len(added) <= 5, f"the diff has {len(added)} new lines")
+        with open(os.path.join(self.package, "README.md"), encoding="utf-8") as file:
+            shown = file.read().split("```diff\n")[1].split("```")[0].splitlines()
+        wanted = [line.rstrip() for line in lines if not line.startswith("@@")]
+        while not wanted[-1]:
+            wanted.pop()
+        check(shown == wanted,
+              f"the README shows another diff: {shown}")
+        shutil.copy(os.path.join(examples, "finetune.py"), path)
+        subprocess.run(["patch", "-s", path, os.path.join(examples, "finetune.diff")], check=True)
+        return path
 
     def torchrun(self, given, host):
         """What begins the script on this host. Neither torchrun nor gloo may need a name of the
@@ -251,6 +272,15 @@ def check_losses(trainers, ratio):
         check(last < ratio * first, f"the loss of {t.worker.name} did not fall below {ratio} of it")
 
 
+def check_server(server, trainers):
+    """A server is killed and comes back: pushes are decided again."""
+    cuts = [t.cuts() for t in trainers]
+    server.kill()
+    server.start().listening()
+    until("cuts come after the server's death", lambda: all(
+        t.trains(before + 2) for t, before in zip(trainers, cuts)), 120)
+
+
 def check_kept(trainer):
     """The trainer or one of its ranks is killed: all go on with the optimizer's state that they
     kept."""
@@ -287,10 +317,13 @@ def play(world, given, trainers):
         until("the trainer says losses", lambda: len(trainers[0].losses()) > wanted, 120)
         if script in KEEP and given.hosts == 1:
             check_kept(trainers[0])
+        check_server(servers[0], trainers)
         world.tool("drain", "run", "--end", *world.admin(coordinator))
     else:
         trainers[0].kill()
         workers[-1].kill()
+        servers[1].kill()
+        servers[1].start().listening()
         workers[-1].start()
         trainers[0].start()
         until("they train on", lambda: all(t.trains(3) for t in trainers), 120)

@@ -264,7 +264,7 @@ class Ranks(Case):
         ranks, found, batches = len(clients), {}, [[] for _ in clients]
         barrier = threading.Barrier(ranks, timeout=60)
 
-        def of_all(mine, count):
+        def of_all(mine, count, _ours):
             self.assertEqual(count, ranks)
             found[threading.current_thread().name] = mine
             barrier.wait()

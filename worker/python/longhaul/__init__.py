@@ -8,8 +8,9 @@ from .client import Client, Due, State, Unit
 from .data import LeasedDataLoader
 from .diloco import AsyncDiLoCo, Optimizer
 from .errors import (AgainError, BusyError, DamagedError, DrainedError, ForkedError, InvalidError,
-                     LonghaulError, ModelError, OutOfMemoryError, RefusedError, RestartError,
-                     StateError, SystemCallError, TimedOutError, UnsupportedError, VersionError)
+                     LonghaulError, ModelError, OutOfMemoryError, RankError, RefusedError,
+                     RestartError, StateError, SystemCallError, TimedOutError, UnsupportedError,
+                     VersionError)
 from .initial import save_arrays, save_initial
 from .rates import cosine, schedule
 from .units import save_units
@@ -21,8 +22,9 @@ __version__ = "0.1.0"
 __all__ = ["AsyncDiLoCo", "Client", "Due", "Functional", "LeasedDataLoader", "LonghaulError",
            "Optimizer", "State", "Unit", "cosine", "save_arrays", "save_initial", "save_units",
            "schedule", "AgainError", "BusyError", "DamagedError", "DrainedError", "ForkedError",
-           "InvalidError", "ModelError", "OutOfMemoryError", "RefusedError", "RestartError",
-           "StateError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError"]
+           "InvalidError", "ModelError", "OutOfMemoryError", "RankError", "RefusedError",
+           "RestartError", "StateError", "SystemCallError", "TimedOutError", "UnsupportedError",
+           "VersionError"]
 
 
 def __getattr__(name: str) -> typing.Any:  # it alone needs NumPy

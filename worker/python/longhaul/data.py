@@ -191,7 +191,8 @@ class LeasedDataLoader:
         """Asks until the window is full; every rank of the host, at the same time."""
         while len(self._work) < self._window and not self._drained:
             wanted = self._window - len(self._work)
-            found = group.of_all(self._ask(-(-wanted // self._ranks)), self._ranks)
+            found = group.of_all(self._ask(-(-wanted // self._ranks)), self._ranks,
+                                 self._run.together)
             if any(f.over for f in found):
                 raise errors.RestartError("this life is over", errors.RestartError.code)
             if len({f.restarts for f in found}) > 1:

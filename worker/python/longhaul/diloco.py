@@ -1,6 +1,7 @@
 """AsyncDiLoCo: a training loop of PyTorch joins a run, and leaves with its final parameters."""
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
@@ -127,7 +128,8 @@ class AsyncDiLoCo:
         by it. None: the same, and a warning says so where there is one. :class:`longhaul.schedule`
         takes its place. The worker's status says which it is.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
-        longer than ``trainer.run_on`` steps.
+        longer than ``trainer.run_on`` steps. Several ranks wait for each other ten seconds longer
+        at most; the error of one is a :class:`RankError` of the others.
     :param settings: none; a word of another library is an error that says which setting it is.
     """
 
@@ -147,7 +149,8 @@ class AsyncDiLoCo:
             inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
         self._check(client, model, inner_optimizer, hook)
         parameters.check_optimizer(inner_optimizer)
-        self.client: typing.Any = hosts.spread(client)
+        self.client: typing.Any
+        self.client, self.together = hosts.spread(client, timeout_s)
         self.model = model
         self.optimizer = inner_optimizer
         self.manifest = os.fspath(manifest or "") or os.environ.get("LONGHAUL_MANIFEST") or None
@@ -169,7 +172,8 @@ class AsyncDiLoCo:
                 raise ValueError("keep wants the optimizer whose state it is: pass it, beside "
                                  "hook=False too")
             group.check(self.client.ranks, "keep the optimizer's state of the same step")
-            self._kept = KeptState(keep, self.client, inner_optimizer, keep_every)
+            self._kept = KeptState(keep, self.client, inner_optimizer, keep_every,
+                                   self.together)
         self._described: list[parameters.Described] = []
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
@@ -179,8 +183,29 @@ class AsyncDiLoCo:
     # ---- a life
 
     def __enter__(self) -> "AsyncDiLoCo":
+        with self._telling():
+            self._join()
+        return self
+
+    @contextlib.contextmanager
+    def _telling(self) -> typing.Iterator[None]:
+        """What ends this rank ends all: the others hear why, and their life is over with ours."""
+        try:
+            yield
+        except BaseException as why:
+            self._leave(why)
+            raise
+
+    def _leave(self, why: BaseException) -> None:
+        if self.together:
+            self.together.leave(why)
+            self.client.close()
+
+    def _join(self) -> None:
         self.client.open()
         self._described = self._describe()
+        if self.together and self.together.on_hosts:
+            self.together.of_all(None)  # connect() would wait for a rank that can't come
         self._begin()
         if self._kept and self._kept.restore():
             self._settle()  # what was kept may be masters
@@ -190,7 +215,6 @@ class AsyncDiLoCo:
                          "can't (4 bytes a value)", shadow / 1e6)
         if self._hook:
             self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
-        return self
 
     def _describe(self) -> list[parameters.Described]:
         named = parameters.of_run(self.model, self.manifest)
@@ -218,12 +242,14 @@ class AsyncDiLoCo:
         self._begin()
         return True
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, kind: object, why: BaseException | None = None, *_: object) -> None:
         if self._handle:
             self._handle.remove()
         try:
             if kind is None:
                 self.finish()
+            elif why is not None:
+                self._leave(why)
         finally:
             self.client.close()
 
@@ -238,6 +264,8 @@ class AsyncDiLoCo:
             begun()
 
     def _restart(self, why: errors.RestartError) -> None:
+        if self.together:
+            self.together.check()
         _log.warning("longhaul: %s", why)
         self.restarts += 1
         self._begin()
@@ -261,24 +289,26 @@ class AsyncDiLoCo:
 
     def step(self, tokens: int | None = None) -> bool:
         """After an optimizer step. True: the loop goes on."""
-        self.trained(self.tokens_per_step if tokens is None else tokens)
-        for noted in self._noted:
-            self._tokens += noted()
-        if not self._settled and not self.finished:
-            self._settled = True
-            if self._settle():
-                return True
-        self._boundary()
+        with self._telling():
+            self.trained(self.tokens_per_step if tokens is None else tokens)
+            for noted in self._noted:
+                self._tokens += noted()
+            if not self._settled and not self.finished:
+                self._settled = True
+                if self._settle():
+                    return True
+            self._boundary()
         return not self.finished
 
     def idle(self, timeout_s: float = 1) -> None:
         """A boundary without a step, for loops that wait for a lease; then waits for news."""
-        self._boundary()
-        if not self.finished:
-            try:
-                self.client.wait(timeout_s)
-            except errors.RestartError as why:
-                self._restart(why)
+        with self._telling():
+            self._boundary()
+            if not self.finished:
+                try:
+                    self.client.wait(timeout_s)
+                except errors.RestartError as why:
+                    self._restart(why)
 
     def _boundary(self) -> None:
         if self.finished:
@@ -346,10 +376,11 @@ class AsyncDiLoCo:
         Waits as long as the run takes, and says so every minute.
         """
         self.finished = True
-        parameters.check_places(self._described)
-        while not self._ends():
-            _log.warning("longhaul: this loop has ended, and waits for the end of the run, which "
-                         "comes with its budget or by `longhaul drain run --end`")
+        with self._telling():
+            parameters.check_places(self._described)
+            while not self._ends():
+                _log.warning("longhaul: this loop has ended, and waits for the end of the run, "
+                             "which comes with its budget or by `longhaul drain run --end`")
 
     def _ends(self) -> bool:
         try:

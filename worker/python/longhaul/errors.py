@@ -21,6 +21,10 @@ class StateError(LonghaulError):
     """Not now: another call has to come first."""
 
 
+class RankError(StateError):
+    """Another rank can't go on, and so this one can't: the text names it and says why."""
+
+
 class ForkedError(LonghaulError):
     """This process is a fork of the one that opened the client."""
 

@@ -8,7 +8,7 @@ is due, give their rows and get them back, through a process group of gloo over 
     parameters are the others'. Replicas that train alike have equal bits, so nothing is lost.
  3. Rows of FSDP2: each rank of the first host holds a copy of some ranks' rows, which lie one after
     another. They are gathered before a cut or a renewal and given back after it.
- 4. What one rank can't do ends all of them: its error is raised everywhere.
+ 4. What one rank can't do ends all of them: its error is raised everywhere (group.py).
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import itertools
 import typing
 
 from . import client as _client
-from . import errors
+from . import errors, group
 
 if typing.TYPE_CHECKING:
     import torch
@@ -25,9 +25,10 @@ if typing.TYPE_CHECKING:
 _DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN)
 
 
-def spread(client: _client.Client) -> "_client.Client | Spread":
-    """The client itself where all ranks of the process group are this host's. Every rank calls it,
-    after init_process_group()."""
+def spread(client: _client.Client,
+           timeout_s: float) -> "tuple[_client.Client | Spread, group.Together | None]":
+    """The client itself where all ranks of the process group are this host's; and what the ranks
+    are together. Every rank calls it, after init_process_group()."""
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -36,7 +37,10 @@ def spread(client: _client.Client) -> "_client.Client | Spread":
         raise errors.StateError("this host has no worker: torch.distributed.init_process_group() "
                                 "with the ranks of the host that has one comes first",
                                 errors.StateError.code)
-    return Spread(client) if far or size > client.ranks else client
+    if not far and size <= client.ranks:
+        return client, group.together(client.ranks, timeout_s)
+    all_ranks = group.Together(timeout_s, "gloo")
+    return Spread(client, all_ranks), all_ranks
 
 
 @dataclasses.dataclass
@@ -61,15 +65,14 @@ class _Share:
 class Spread:
     """A client for each rank of several hosts, of which the first has a worker."""
 
-    def __init__(self, client: _client.Client):
+    def __init__(self, client: _client.Client, all_ranks: group.Together):
         import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 
-        self._dist = dist
-        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self._dist, self._all = dist, all_ranks
+        self.rank, self.ranks = all_ranks.rank, all_ranks.size
         self._own = client
-        self._group = dist.new_group(backend="gloo")
         mine = (isinstance(client, _client.FarClient), client.rank, client.ranks)
-        told = self._of_all(mine)
+        told = self._all.of_all(mine)
         self._near = told[0][2]  # ranks of the first host
         if any(told[r] != (False, r, self._near) for r in range(self._near)) or \
                 not all(far for far, _, _ in told[self._near:]):
@@ -77,7 +80,7 @@ class Spread:
                 f"{self.ranks} ranks of several hosts: those of torchrun's first host, and no "
                 "others, have LONGHAUL_SOCKET; or each host is a region of its own, with a process "
                 "group of its own", errors.UnsupportedError.code)
-        self._others = dist.new_group([0, *range(self._near, self.ranks)], backend="gloo")
+        self._others = all_ranks.of([0, *range(self._near, self.ranks)], "gloo")
         self._shares: list[_Share] = []
         self._described = self._gathered = self._ending = False
 
@@ -87,17 +90,13 @@ class Spread:
     def _connected(self) -> bool:
         return self.rank < self._near
 
-    def _of_all(self, mine: typing.Any) -> list[typing.Any]:
-        found: list[typing.Any] = [None] * self.ranks
-        self._dist.all_gather_object(found, mine, group=self._group)
-        return found
-
     def _reduced(self, mine: typing.Sequence[int], largest: bool) -> list[int]:
         import torch  # pylint: disable=import-outside-toplevel
 
         numbers = torch.tensor(mine, dtype=torch.int64)
         how = self._dist.ReduceOp.MAX if largest else self._dist.ReduceOp.SUM
-        self._dist.all_reduce(numbers, how, group=self._group)
+        with self._all.hearing():
+            self._dist.all_reduce(numbers, how, group=self._all.all)
         return numbers.tolist()
 
     def _together(self, call: typing.Callable[[], typing.Any]) -> list[typing.Any]:
@@ -108,7 +107,7 @@ class Spread:
                 result = call()
             except errors.LonghaulError as error:
                 wrong = error
-        found = self._of_all((result, wrong and (type(wrong), str(wrong), wrong.code)))
+        found = self._all.of_all((result, wrong and (type(wrong), str(wrong), wrong.code)))
         if wrong:
             raise wrong
         for rank, (_, error) in enumerate(found):
@@ -141,16 +140,21 @@ class Spread:
 
     def _gather(self) -> None:
         """Every rank goes through the rows in the same order: nobody waits for whom it keeps."""
-        for share in self._shares:
-            for rank, leader, place in self._pieces(share) if share.shared_out else ():
-                if place is not None and rank == self.rank:
-                    place.copy_(share.data.detach().reshape(-1))
-                elif place is not None:
-                    self._dist.recv(self._bytes(place), rank, group=self._group)
-                elif rank == self.rank:
-                    self._dist.send(self._bytes(share.data.cpu()), leader, group=self._group)
+        with self._all.hearing():
+            for share in self._shares:
+                for rank, leader, place in self._pieces(share) if share.shared_out else ():
+                    if place is not None and rank == self.rank:
+                        place.copy_(share.data.detach().reshape(-1))
+                    elif place is not None:
+                        self._dist.recv(self._bytes(place), rank, group=self._all.all)
+                    elif rank == self.rank:
+                        self._dist.send(self._bytes(share.data.cpu()), leader, group=self._all.all)
 
     def _give_back(self) -> None:
+        with self._all.hearing():
+            self._give_back_all()
+
+    def _give_back_all(self) -> None:
         for share in self._shares:
             if not share.shared_out:
                 if self.rank == 0 or not self._connected:
@@ -161,10 +165,10 @@ class Spread:
                 if place is not None and rank == self.rank:
                     share.data.detach().reshape(-1).copy_(place)
                 elif place is not None:
-                    self._dist.send(self._bytes(place), rank, group=self._group)
+                    self._dist.send(self._bytes(place), rank, group=self._all.all)
                 elif rank == self.rank:
                     self._receive(share, lambda here, leader=leader: self._dist.recv(
-                        here, leader, group=self._group))
+                        here, leader, group=self._all.all))
 
     def _receive(self, share: _Share, call: typing.Callable[["torch.Tensor"], typing.Any]) -> None:
         """gloo moves the host's memory."""
@@ -193,7 +197,7 @@ class Spread:
         self._shares.append(_Share(name, shape, dtype, owner, given, first, count, []))
 
     def _describe(self) -> None:
-        told = self._of_all([(s.first, s.count, s.name, tuple(s.shape), s.dtype)
+        told = self._all.of_all([(s.first, s.count, s.name, tuple(s.shape), s.dtype)
                              for s in self._shares])
         for rank, one in enumerate(told):
             for here, there in itertools.zip_longest(told[0], one):
@@ -255,11 +259,12 @@ class Spread:
         how = 0 if not wrong else 1 if isinstance(wrong, errors.RestartError) else 2
         *dues, worst, self._own.told = self._reduced(
             [*(int(bool(due & d)) for d in _DUES), how, clock], largest=True)
+        if how < 2 <= worst:
+            self._all.of_all(None)  # the rank that can't go on comes no more, and says why
         if wrong:
             raise wrong
         if worst:
-            kind = errors.RestartError if worst == 1 else errors.StateError
-            raise kind("another rank can't go on, and says why", kind.code)
+            raise errors.RestartError("the life of another rank is over", errors.RestartError.code)
         self._gathered = False
         return _client.Due(sum(int(d) for d, is_due in zip(_DUES, dues) if is_due))
 

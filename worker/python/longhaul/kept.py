@@ -51,11 +51,12 @@ class KeptState:
     """
 
     def __init__(self, path: str | os.PathLike[str] | bool, client: _client.Client,
-                 optimizer: "torch.optim.Optimizer", every: int):
+                 optimizer: "torch.optim.Optimizer", every: int,
+                 ours: group.Together | None = None):
         if every < 1:
             raise ValueError("keep_every is at least 1")
         self._base = None if path is True else os.fspath(path)
-        self._client, self._every = client, every
+        self._client, self._every, self._ours = client, every, ours
         # ZeroRedundancyOptimizer: a rank has the state of its own part of the parameters
         self._zero = hasattr(optimizer, "consolidate_state_dict")
         self._optimizer = optimizer.optim if self._zero else optimizer
@@ -226,7 +227,7 @@ class KeptState:
     def restore(self) -> bool:
         """After the run's parameters came: the optimizer goes on with what was kept. False: there
         is nothing of this run and of these ranks. Every rank calls it, and waits for the others."""
-        offers = group.of_all(self._offer(), self._client.ranks)
+        offers = group.of_all(self._offer(), self._client.ranks, self._ours)
         self._draw = offers[0].draw
         wrong = next((o.wrong for o in offers if o.wrong), None)
         if wrong:
