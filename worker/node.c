@@ -417,7 +417,7 @@ static LH_MUST lh_err open_states(struct wk_node *n, const struct lk_codec *code
     return LH_OK;
 }
 
-// Where the state is on a device, that one encodes.
+// A device that holds the state encodes as well.
 static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *codec)
 {
     enum wk_backend_kind kind = (enum wk_backend_kind)n->settings->backend;

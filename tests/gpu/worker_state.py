@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""A worker whose state is on the device that trains (gpu.state), in real programs on the emulator.
+
+The model that comes of a run is that of a state on the host, to the byte; a worker that is killed
+comes back; a device without memory for it, and one that leaves out records, are dealt with.
+"""
+import argparse
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
+from loopback import check_replicas  # noqa: E402
+from worker import ON_DEVICE, train  # noqa: E402
+from world import World, check, until  # noqa: E402
+
+
+def weights_of(worker):
+    with open(os.path.join(worker.dir, "final.weights"), "rb") as file:
+        return file.read()
+
+
+ON_BOTH = {**ON_DEVICE, "gpu.state": "device"}
+
+
+def state(args):
+    """Base, residual and replica on the device that trains: the model that comes of a run is that
+    of a state on the host, to the byte. With bsp both take the same steps."""
+    found = {}
+    for where in ("host", "device"):
+        with World(args.build, units=6, unit_tokens=512) as world:
+            there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where}
+            worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
+            is_ = worker.last("state")
+            check(is_["where"] == where and is_["why"] == "", f"{is_}")
+            on_device = where == "device"
+            check(backend["name"] == ("cpu" if on_device else "cuda"), f"{backend}")
+            check(worker.says("state.device", "an emulated device", " bytes a parameter (")
+                  == on_device, worker.tail())
+            check(not on_device or (is_["encoded"] > 0 and is_["folded"] > 0), f"{is_}")
+            found[where] = weights_of(worker)
+    check(found["host"] == found["device"], "the models differ")
+    print(f"state: {is_}")
+
+
+def killed(args):
+    """A worker whose state is on the device, beside one whose is not; it is killed with -9 and
+    started again. Replicas agree, and so does the device at each digest record."""
+    with World(args.build, units=36, unit_tokens=512) as world:
+        shard = world.both(workers=2)
+        shard.settings["digest.every_versions"] = 3
+        shard.start().listening()
+        there = {**ON_BOTH, "gpu.plugin": args.emulated, "gpu.products": args.emulated}
+        worker = world.worker("asia", shard, **there).start()
+        other = world.worker("europe", shard, **{"trainer.tokens_per_s": 800}).start()
+        for life in range(2):
+            until("it pushed and folded in this life",
+                  lambda: worker.status().get("state", {}).get("encoded", 0) > 1
+                  and worker.status()["state"]["folded"] > 3)
+            worker.kill()
+            worker.start()
+        for one in (worker, other):
+            one.must_end(120)
+        check_replicas([shard], [worker, other])
+        is_ = worker.last("state")
+        check(is_["where"] == "device" and is_["folded"] > 0, f"{is_}")
+        check(is_["compared"] > 0 and is_["differed"] == 0, f"{is_}")
+        check(worker.text().count(" state.device ") == 3, worker.tail())
+        check(not worker.says("state.differs"), worker.tail())
+        check(other.last("state") == {"where": "host", "why": ""}, f"{other.last('state')}")
+        shard.ask_to_end()
+        print(f"killed twice: {is_}")
+
+
+def no_room(args):
+    """A device that trains and has no memory for the state: auto keeps it on the host and says so,
+    device ends the start. One that leaves out records is found by the digests and filled anew."""
+    os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
+    os.environ["LH_FAKE_PLUGIN"] = "arrays"
+    there = {**ON_DEVICE, "gpu.products": args.emulated}
+    with World(args.build, units=6, unit_tokens=512) as world:
+        worker, _ = train(world, args.fake, "cpu", **there, **{"gpu.state": "auto"})
+        is_ = worker.last("state")
+        check(is_["where"] == "host" and "does not fit on an emulated device" in is_["why"],
+              f"{is_}")
+        check(worker.says("state.host", " bytes a parameter (", "the host holds the state"),
+              worker.tail())
+        check(worker.last("training")["backend"] == "cuda", worker.tail())
+        worker.settings.update({"gpu.state": "device", "dir": world.path("anew")})
+        check(worker.start().end() != 0 and
+              worker.says("gpu.state is device, but: the state does not fit"), worker.tail())
+        print(f"no room: {is_['why']}")
+    os.environ["LH_FAKE_PLUGIN"] = "skips"
+    with World(args.build, units=12, unit_tokens=512) as world:
+        shard = world.both()
+        shard.settings["digest.every_versions"] = 2
+        shard.start().listening()
+        there = {**ON_BOTH, "gpu.plugin": args.fake, "gpu.products": args.emulated}
+        worker = world.worker("asia", shard, **there).start()
+        worker.must_end(120)
+        check_replicas([shard], [worker])
+        is_ = worker.last("state")
+        check(is_["differed"] > 0 and worker.says("state.differs", "filled anew from the host"),
+              f"{is_} {worker.tail()}")
+        shard.ask_to_end()
+        print(f"skips: {is_}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--emulated", required=True, help="the plugin with an emulated device")
+    parser.add_argument("--fake", required=True, help="the plugin that is wrong")
+    args = parser.parse_args()
+    state(args)
+    killed(args)
+    no_room(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
