@@ -18,6 +18,9 @@
 
 enum { RANKS = 3, STEPS = 5, KILLED_AT = 2, CHANGED_AT = 3, SMALL_BUCKET = 4 * 5003 };
 
+extern int gpu_ranks_fault; // the planted fault in force (faults.py); 0: none
+int gpu_ranks_fault;
+
 struct region {
     char name[WK_PEERS_NAME_BYTES];
     struct lh_env *env;
@@ -25,8 +28,10 @@ struct region {
     struct wk_device *device; // The leader's; NULL: the CPU trains.
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
-    int go;           // a byte into it lets the spare rank begin
-    pid_t pid[RANKS]; // place 0: the spare
+    bool measured;      // The noise is: no value of a step's first pass is told to be final.
+    uint32_t sequences; // of a step; 0: two batches
+    int go;             // a byte into it lets the spare rank begin
+    pid_t pid[RANKS];   // place 0: the spare
 };
 
 static const char *variable(const char *name)
@@ -156,10 +161,12 @@ static struct wk_trainer *open_region(struct fixture *f, struct region *r, int64
     struct wk_builtin_conf c = conf_of(f);
     if (r->cuda) r->device = device_of(f, 0);
     c.accumulate = 2;
+    if (r->sequences) c.batch = r->sequences;
+    if (r->sequences) c.accumulate = 1;
     c.clip = 0.5; // the norm counts
     c.reduce = r->reduce;
     c.device = r->device;
-    c.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1}; // the noise is measured
+    if (r->measured) c.warmup = (struct wk_warmup_conf){1e9, 0.5, UINT64_MAX, 1};
     return trainer_of(f, &c);
 }
 
@@ -225,6 +232,30 @@ static void near(double a, double b, double most, const char *what, uint64_t ste
         fail_msg("%s of step %llu: %.9g, not %.9g", what, (unsigned long long)step, a, b);
 }
 
+// Kills rank 1 when the next step is dealt: the leader then computes its part for nothing.
+static struct {
+    const struct wk_reduce_ops *own;
+    struct wk_reduce_ops ops;
+    struct region *region; // NULL: nobody is killed
+} tap;
+
+static void tap_deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own)
+{
+    tap.own->deal(r, step, own);
+    if (!tap.region) return;
+    kill_rank(tap.region, 1);
+    assert_int_equal(write(tap.region->go, "g", 1), 1);
+    tap.region = NULL;
+}
+
+static void tap_on(struct wk_reduce *r)
+{
+    tap.own = r->ops;
+    tap.ops = *r->ops;
+    tap.ops.deal = tap_deal;
+    r->ops = &tap.ops;
+}
+
 struct course {
     struct wk_step_out out[STEPS];
     float *value;      // after the last step
@@ -241,12 +272,10 @@ static struct course train(struct fixture *f, struct region *r, bool kills)
 {
     struct course c = {.all = lh_buf(1 << 24)};
     struct wk_trainer *t = open_region(f, r, 600 * LH_SECOND);
+    tap_on(r->reduce);
     for (uint64_t i = 0; i < STEPS; i++) {
         if (i == CHANGED_AT) change(t, f->manifest.values);
-        if (i == KILLED_AT && kills) {
-            kill_rank(r, 1);
-            assert_int_equal(write(r->go, "g", 1), 1);
-        }
+        if (i == KILLED_AT && kills) tap.region = r;
         c.out[i] = take_step(t, i);
         assert_int_equal(r->reduce->ops->watch(r->reduce, NULL), RANKS);
     }
@@ -255,6 +284,7 @@ static struct course train(struct fixture *f, struct region *r, bool kills)
     // A rank whose parameters are others than the leader's fails an epoch.
     assert_true(status_of(r).failures <= kills);
     assert_true(status_of(r).counts.buckets > STEPS);
+    r->reduce->ops = tap.own;
     close_region(r, t);
     return c;
 }
@@ -267,7 +297,6 @@ static void compare(const struct fixture *f, const struct course *gpu, const str
         near(gpu->out[i].loss, cpu->out[i].loss, most / 10, "loss", i);
         near(gpu->out[i].grad_norm, cpu->out[i].grad_norm, most, "norm of the gradient", i);
         near(gpu->out[i].noise, cpu->out[i].noise, 10 * most, "noise", i);
-        assert_true(gpu->out[i].noise > 0);
     }
     assert_true(cpu->out[STEPS - 1].loss < cpu->out[0].loss - 0.05F); // it learns
     double d = apart(gpu->value, cpu->value, n);
@@ -280,24 +309,42 @@ static void compare(const struct fixture *f, const struct course *gpu, const str
     if (!(d < 10 * most)) fail_msg("second moments are %.2e apart", d);
 }
 
-static void on_devices_as_on_the_cpu(struct fixture *f, enum wk_sum_type sum, double most)
+static void on_devices_as_on_the_cpu(struct fixture *f, const struct region *like, double most)
 {
-    struct region there = {.sum = sum, .cuda = true, .peers_cuda = true}, here = {.sum = sum};
+    struct region there = *like, here = *like;
+    there.cuda = there.peers_cuda = true;
     struct course cpu = train(f, &here, false), gpu = train(f, &there, false);
     compare(f, &gpu, &cpu, most);
+    assert_true(!like->measured || gpu.out[0].noise > 0);
     free_course(&cpu);
     free_course(&gpu);
 }
 
 static void fp32_as_on_the_cpu(void **state)
 {
-    on_devices_as_on_the_cpu(*state, WK_SUM_FP32, 1e-4);
+    const struct region r = {.measured = true};
+    on_devices_as_on_the_cpu(*state, &r, 1e-4);
+}
+
+// Sums are begun while the backward pass is queued or runs.
+static void buckets_beside_the_backward_pass(void **state)
+{
+    const struct region r = {.measured = false};
+    on_devices_as_on_the_cpu(*state, &r, 1e-4);
+}
+
+// Two ranks have nothing to compute: their gradient is that of zeros.
+static void empty_parts_are_zeros(void **state)
+{
+    const struct region r = {.sequences = 1};
+    on_devices_as_on_the_cpu(*state, &r, 1e-4);
 }
 
 // A gradient's value that lies at a rounding's edge falls to the other side: 1/256 of it.
 static void bf16_as_on_the_cpu(void **state)
 {
-    on_devices_as_on_the_cpu(*state, WK_SUM_BF16, 1e-3);
+    const struct region r = {.sum = WK_SUM_BF16};
+    on_devices_as_on_the_cpu(*state, &r, 1e-3);
 }
 
 // The killed one's step is trained again; the one that comes gets parameters and moments.
@@ -326,9 +373,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(fp32_as_on_the_cpu, setup, teardown),
+        cmocka_unit_test_setup_teardown(buckets_beside_the_backward_pass, setup, teardown),
+        cmocka_unit_test_setup_teardown(empty_parts_are_zeros, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_as_on_the_cpu, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_rank_is_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
     };
+    const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
+    if (fault) gpu_ranks_fault = atoi(fault);
+    if (only) cmocka_set_test_filter(only);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

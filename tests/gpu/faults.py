@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Planted faults in what ranks on devices do together: would gpu.ranks_* see them?
+
+    faults.py generate SOURCE TARGET            copies the files with every fault compiled in
+    faults.py run PROGRAM EMULATED NCCL [--only NAME]
+                                                runs PROGRAM (gpu_ranks, of those copies) for each
+
+A fault is a text that occurs once in its file and the text that takes its place; F in it is true
+while that fault is in force. Exit status of `run`: 0 when each fault is found, 1 when one is not.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+
+class Fault(NamedTuple):
+    name: str
+    over: str  # tcp or nccl
+    test: str  # of gpu_ranks; the one that must find it
+    file: str
+    text: str
+    fault: str
+
+
+COMM = "worker/ranks/comm/comm.c"
+NCCL = "worker/ranks/comm/comm_nccl.c"
+HOST = "worker/ranks/comm/comm_host.c"
+PEER = "worker/ranks/peer.c"
+LEADER = "worker/ranks/reduce_peers.c"
+DEVICE = "worker/train/device.c"
+FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE)
+
+FAULTS = (
+    Fault("sum-follows-nothing", "nccl", "buckets_*", NCCL,
+          "d, d->gpu.backend->streams->event_follow(",
+          "d, F ? 0 : d->gpu.backend->streams->event_follow("),
+    Fault("copy-follows-nothing", "tcp", "buckets_*", HOST,
+          "device_err(d, d->gpu->streams->event_follow(",
+          "device_err(d, F ? 0 : d->gpu->streams->event_follow("),
+    Fault("final-not-recorded", "nccl", "buckets_*", DEVICE,
+          "if (!t->err) t->err = t->d->b->streams->event_record(",
+          "if (!t->err && !F) t->err = t->d->b->streams->event_record("),
+    Fault("zeros-not-settled", "nccl", "empty_*", PEER,
+          "if (p->conf.device) LH_TRY(wk_device_settle(",
+          "if (p->conf.device && !F) LH_TRY(wk_device_settle("),
+    Fault("bucket-one-off", "nccl", "fp32_*", COMM,
+          "float *at = c->arrays.sum + from;",
+          "float *at = c->arrays.sum + (F && from ? from - 1 : from);"),
+    Fault("bucket-too-early", "nccl", "buckets_*", COMM,
+          "bool is = c->final >= needed;", "bool is = F || c->final >= needed;"),
+    Fault("update-before-the-sum", "nccl", "fp32_*", NCCL,
+          "if (done) break;", "if (done || F) break;"),
+    Fault("sum-stays-on-the-host", "tcp", "fp32_*", COMM,
+          "return crossed ? wk_comm_host_return(", "return crossed && !F ? wk_comm_host_return("),
+    Fault("bf16-not-widened", "nccl", "bf16_*", NCCL,
+          "return convert(d, LK_GPU_FP32_OF_BF16,",
+          "return F ? LH_OK : convert(d, LK_GPU_FP32_OF_BF16,"),
+    Fault("bf16-not-narrowed", "nccl", "bf16_*", NCCL,
+          "LH_TRY(convert(d, LK_GPU_BF16_OF_FP32,", "if (!F) LH_TRY(convert(d, LK_GPU_BF16_OF_FP32,"),
+    Fault("moments-not-given", "nccl", "a_killed_*", COMM,
+          "if (!(a->there >> i & 1))", "if (F && i > 1) continue;\n        if (!(a->there >> i & 1))"),
+    Fault("corrections-not-given", "nccl", "fp32_*", COMM,
+          "if (!a->device) return c->ops->share(",
+          "if (F && parts == 1) return LH_OK;\n    if (!a->device) return c->ops->share("),
+    Fault("given-stays-on-the-host", "tcp", "fp32_*", HOST,
+          "return c->rank ? copy_in(", "return c->rank && !F ? copy_in("),
+    Fault("leader-not-cleared", "nccl", "a_killed_*", LEADER,
+          "if (l->state.device) return wk_device_clear(",
+          "if (l->state.device) return F ? LH_OK : wk_device_clear("),
+    Fault("peer-not-cleared", "nccl", "fp32_*", PEER,
+          "if (p->conf.device) return wk_device_clear(",
+          "if (p->conf.device) return F ? LH_OK : wk_device_clear("),
+    Fault("peer-not-updated", "nccl", "fp32_*", PEER,
+          "return wk_device_apply(", "return F ? LH_OK : wk_device_apply("),
+)
+
+
+def generate(source: pathlib.Path, target: pathlib.Path) -> None:
+    for file in FILES:
+        text = (source / file).read_text(encoding="utf-8")
+        for number, fault in enumerate(FAULTS, 1):
+            if fault.file != file:
+                continue
+            if text.count(fault.text) != 1:
+                sys.exit(f"faults.py: {fault.name}: its text occurs {text.count(fault.text)} "
+                         f"times in {file}; write it down anew")
+            planted = re.sub(r"\bF\b", f"(gpu_ranks_fault == {number})", fault.fault)
+            text = text.replace(fault.text, planted)
+        out = target / pathlib.Path(file).name
+        text = "extern int gpu_ranks_fault;\n" + text
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not out.exists() or out.read_text(encoding="utf-8") != text:
+            out.write_text(text, encoding="utf-8")
+
+
+def run_one(flags: argparse.Namespace, number: int) -> tuple[int, str]:
+    """Its exit status and last words; fault 0 is none."""
+    fault = FAULTS[number - 1] if number else FAULTS[0]
+    plugin = flags.nccl if fault.over == "nccl" else flags.emulated
+    env = dict(os.environ, LH_TEST_EMULATED_PLUGIN=plugin, LH_TEST_FAULT=str(number),
+               LH_TEST_ONLY=fault.test if number else "*")
+    if fault.over == "nccl":
+        env["LH_TEST_NCCL"] = flags.nccl
+    try:
+        said = subprocess.run([flags.program], capture_output=True, text=True, errors="replace",
+                              timeout=120, check=False, env=env)
+    except subprocess.TimeoutExpired:
+        return 1, "never ended"
+    lines = [line for line in said.stderr.splitlines() if line.startswith("ERROR")]
+    return said.returncode, lines[0] if lines else f"status {said.returncode}"
+
+
+def run(flags: argparse.Namespace) -> int:
+    numbers = [n for n, fault in enumerate(FAULTS, 1) if flags.only in (None, fault.name)]
+    status, how = run_one(flags, 0)
+    if status:
+        print(f"without a fault: {how}")
+        return 1
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda n: run_one(flags, n), numbers))
+    missed = 0
+    for number, (status, how) in zip(numbers, results):
+        missed += status == 0
+        print(f"{'found' if status else 'NOT FOUND':9} {FAULTS[number - 1].name:24} {how[:110]}")
+    print(f"{len(results) - missed} of {len(results)} planted faults found")
+    return 1 if missed else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("generate")
+    command.add_argument("source", type=pathlib.Path)
+    command.add_argument("target", type=pathlib.Path)
+    command = commands.add_parser("run")
+    command.add_argument("program")
+    command.add_argument("emulated")
+    command.add_argument("nccl")
+    command.add_argument("--only")
+    flags = parser.parse_args()
+    if flags.command == "run":
+        return run(flags)
+    generate(flags.source, flags.target)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
