@@ -92,11 +92,13 @@ static struct region *start(const struct lk_codec *codec, enum wk_compress compr
     struct region *r = calloc(1, sizeof *r);
     assert_non_null(r);
     assert_int_equal(lh_env_real_create(&r->env), LH_OK);
+    // A rank that answers is late on no machine.
+    int64_t patience_ns = one == DEAF ? 100 * LH_MS : 100 * LH_SECOND;
     const struct wk_encoders_conf conf = {.env = r->env,
                                           .compress = compress,
                                           .ranks = RANKS,
                                           .codec = *codec,
-                                          .patience_ns = 200 * LH_MS};
+                                          .patience_ns = patience_ns};
     assert_int_equal(wk_encoders_create(&conf, &r->encoders), LH_OK);
     for (uint32_t i = 1; i < RANKS; i++)
         assert_int_equal(wk_helper_create(NULL, ring, r, &r->helper[i]), LH_OK);
@@ -182,9 +184,9 @@ static void whatever_ranks_answer_the_push_is_right(void **state)
         long late = count(r, "late"), wrong = count(r, "wrong");
         assert_int_equal(late > 0, faults[i] == DEAF);
         assert_int_equal(wrong > 0, faults[i] != DEAF && faults[i] != DIES);
-        assert_true(late + wrong <=
-                    2 * WK_PORTIONS_AHEAD);     // Those of one push: then it is left out.
-        assert_true(count(r, "portions") >= 3); // the other rank's
+        // Those of one push: then it is left out.
+        assert_true(late + wrong <= 2 * WK_PORTIONS_AHEAD);
+        if (faults[i] != DEAF) assert_true(count(r, "portions") >= 3); // The other rank's.
         stop(r);
         r = start(&codec, WK_COMPRESS_MEMBERS, faults[i], faults[i]);
         for (uint32_t push = 0; push < 2; push++) compare(r, &codec, 2, push + 1);
