@@ -380,7 +380,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
     };
     const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
-    if (fault) gpu_ranks_fault = atoi(fault);
+    if (fault) gpu_ranks_fault = (int)strtol(fault, NULL, 10);
     if (only) cmocka_set_test_filter(only);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -644,7 +644,7 @@ struct wk_device_budget wk_device_budget(const struct wk_device *d)
 
 struct wk_device_lent wk_device_lend(const struct wk_device *d)
 {
-    return (struct wk_device_lent){d->b, d->conf.index, d->value, d->stream, d->name};
+    return (struct wk_device_lent){d->b, d->index, d->value, d->stream, d->name};
 }
 
 void wk_device_failed(struct wk_device *d, int err)
