@@ -317,6 +317,13 @@ static uint64_t *list_units(const struct wk_worker *w, Longhaul__V1__LeaseReques
     return out;
 }
 
+// One whose loop has left asks for no units, and gives back what it has. A loop that may have
+// outlived an earlier process of this worker has units of that one: they stay until it comes.
+static bool gives_all(const struct wk_worker *w)
+{
+    return w->conf.beside && w->beside.lives && w->beside.state == WK_BESIDE_AWAY;
+}
+
 static lh_err send_lease(struct wk_worker *w)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -328,7 +335,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.want = w->asked = wk_units_wanted(w);
-    m.ahead = m.want ? LH_LEASES_MAX : 1; // one that asks for none gives back what it has, too
+    m.ahead = m.want ? LH_LEASES_MAX : gives_all(w);
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;

@@ -12,8 +12,8 @@
 // steps of the run, twice the base after 10,000.
 //
 // A region with a fixed H (coordinator.plan_h) has that. With neither cadence by link nor stages, H
-// follows every measurement, and no change of it is an event; else small changes are not made
-// (cadence.c), and each that is made is an event with its figures.
+// follows every measurement; else small changes are not made (cadence.c). Changes are events with
+// their figures.
 #ifndef PS_CO_CADENCE_H
 #define PS_CO_CADENCE_H
 

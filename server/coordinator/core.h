@@ -89,6 +89,7 @@ enum ps_co_stage { PS_CO_EARLY, PS_CO_MIDDLE, PS_CO_LATE };
 struct ps_co_pace {   // cadence.c: local steps that were said last, and the base that they follow
                       // from
     uint32_t h, base; // h 0: nothing was said yet
+    int64_t said_ns;  // when it last changed
 };
 
 // The state of a worker that operators and hooks are told (watch/states.c).

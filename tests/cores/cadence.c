@@ -150,6 +150,38 @@ static void each_change_is_told_with_its_figures(void **state)
     rig_free(r);
 }
 
+// H that follows speeds at once is told, too, but no more than once in ten seconds. One that can't
+// change is told never.
+static void a_change_by_speed_is_told_now_and_then(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, false);
+    rig_boot_standby(r);
+    struct lh_log *log = rig_log_lines(r);
+    r->coordinator->conf.log = log;
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
+    for (int i = 0; i < 3; i++) tell(r, 0, &fast);
+    for (int i = 0; i < 3; i++) tell(r, 1, &slow);
+    assert_int_equal(rig_said(r, "cadence.changed"), 2);
+    assert_int_equal(rig_said(r, "0 -> 4 local steps a round: 4 by speed (base 16"), 1);
+    for (int i = 1; i <= 8; i++) {
+        slow.units_per_s = 2 + 0.5 * i;
+        assert_int_equal(tell(r, 1, &slow), 4 + i); // it is followed
+    }
+    assert_int_equal(rig_said(r, "cadence.changed"), 2);
+    rig_run(r, 11 * LH_SECOND);
+    for (int i = 0; i < 3; i++) tell(r, 1, &slow);
+    assert_int_equal(rig_said(r, "cadence.changed"), 3);
+    assert_int_equal(rig_said(r, "4 -> 12 local steps a round"), 1);
+    r->coordinator->conf.dylu = false;
+    rig_run(r, 11 * LH_SECOND);
+    assert_int_equal(tell(r, 1, &slow), BASE);
+    assert_int_equal(rig_said(r, "cadence.changed"), 3);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
+    rig_free(r);
+}
+
 static uint32_t three(void *arg, const char *region)
 {
     return strcmp(arg, region) ? 0 : 3;
@@ -288,6 +320,7 @@ int main(void)
         cmocka_unit_test(the_way_down_counts_where_it_takes_longer),
         cmocka_unit_test(small_changes_are_not_made),
         cmocka_unit_test(each_change_is_told_with_its_figures),
+        cmocka_unit_test(a_change_by_speed_is_told_now_and_then),
         cmocka_unit_test(what_an_operator_fixed_stays),
         cmocka_unit_test(the_base_has_stages),
         cmocka_unit_test(half_of_one_is_one),

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Units go by estimated finish: three regions over loopback, one eight times slower.
 
-The balancer takes units from the slow region and says why; links are measured; an operator freezes
-it, thaws it and pins a unit over a kill of the coordinator. In the end every unit is credited once.
+The balancer takes units from the slow region and says why; links are measured. A fourth region,
+which no setting and no unit names, joins in the middle with a certificate that is issued then: it
+gets units, is in the plan, and has its own number of local steps. An operator freezes the balancer,
+thaws it and pins a unit over a kill of the coordinator. In the end every unit is credited once.
 """
 import json
+import os
 import re
 import sys
 
 from loopback import check_credit, check_replicas, end_all, end_workers, kill_and_see, play
 from world import REGIONS, check, until
 
-SLOW, FAST = 600, 5000  # tokens/s
+SLOW, FAST = 400, 3000  # tokens/s
 
 
 def of_balancer(coordinator):
@@ -22,9 +25,9 @@ def decided(coordinator, *reasons):
     return [d for d in of_balancer(coordinator).get("decisions", []) if d["reason"] in reasons]
 
 
-def measured(world, coordinator):
+def measured(world, coordinator, count):
     rows = json.loads(world.tool("get", "links", *world.admin(coordinator), "-o", "json"))
-    return len(rows) == 6 and all(r.get("rtt_ms") is not None and r.get("push_ms") is not None
+    return len(rows) == count and all(r.get("rtt_ms") is not None and r.get("push_ms") is not None
                                   for r in rows)
 
 
@@ -54,8 +57,35 @@ def by_hand(world, coordinator, workers):
     return unit
 
 
+def in_plan(world, coordinator, region):
+    rows = json.loads(world.tool("get", "plan", *world.admin(coordinator), "-o", "json"))
+    return any(r["region"] == region and r["live"] and r["ends_s"] and r["trains_tokens"]
+               for r in rows)
+
+
+def join_late(world, coordinator, region):
+    """A worker of a region that nobody has heard of."""
+    with open(world.path("coordinator.yaml"), encoding="utf-8") as settings:
+        check(region not in settings.read(), f"{region} is in the settings")
+    check(not os.path.exists(world.path("certs", f"{region}-0.pem")), "it has a certificate")
+    check(all(u["home"] != region for u in world.units), f"{region} has units")
+    before = coordinator.status()
+    check(before["phase"] == "running" and len(before["workers"]) == 3, f"{before['phase']}")
+    worker = world.worker(region, coordinator, **{"trainer.tokens_per_s": FAST}).start()
+    until("it gets units of another's", lambda: any(
+        d["region"] == region for d in decided(coordinator, "stolen", "planned", "twice")))
+    until("it is in the plan", lambda: in_plan(world, coordinator, region))
+    until("its steps a round are told", lambda: re.search(
+        rf"cadence\.changed {region}-0 of {region}: 0 -> \d+ local steps", coordinator.text()))
+    until("what it trained is credited", lambda: any(
+        w["region"] == region and w["tokens"] > 0 for w in coordinator.status()["workers"]))
+    check(coordinator.status()["phase"] == "running", "it came too late")
+    return worker
+
+
 def run(world):
-    coordinator = world.coordinator(**{"coordinator.balance": "finish"}).start().listening()
+    coordinator = world.coordinator(**{
+        "coordinator.balance": "finish", "coordinator.dylu": True}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     workers = [world.worker(region, coordinator, **{
         "trainer.tokens_per_s": SLOW if region == "asia" else FAST}).start() for region in REGIONS]
@@ -64,7 +94,9 @@ def run(world):
         coordinator.text()))
     until("its status tells of decisions",  # a row of several units names the first one's home
           lambda: decided(coordinator, "stolen", "planned", "twice"))
-    until("links are measured", lambda: measured(world, coordinator))
+    until("links are measured", lambda: measured(world, coordinator, 6))
+    workers.append(join_late(world, coordinator, "africa"))
+    until("its links are measured", lambda: measured(world, coordinator, 8))
     unit = by_hand(world, coordinator, workers)
     end_workers(coordinator, workers)
     check_replicas(servers, workers)
@@ -74,4 +106,4 @@ def run(world):
 
 
 if __name__ == "__main__":
-    sys.exit(play(__doc__, run, 90))
+    sys.exit(play(__doc__, run, 180))
