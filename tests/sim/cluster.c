@@ -207,6 +207,7 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->taken_over += one->taken_over;
     all->moved += one->moved;
     all->equal += one->equal;
+    all->compared += one->compared;
     all->full += one->full;
     all->struck += one->struck;
     for (size_t i = 0; i < SIM_FAULT_COUNT; i++) all->happened[i] += one->happened[i];

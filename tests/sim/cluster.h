@@ -89,6 +89,7 @@ struct sim_node {
     struct ps_server *server;
     struct wk_worker *worker;
     struct wk_trainer *trainer;
+    struct sim_device *device; // a worker's; NULL: its state is on the host
     struct wk_observer observer;
     uint32_t shard[SIM_SHARDS_MAX], shards; // a server's; none: this place is empty
     struct lh_log *log;                     // when traced
@@ -216,6 +217,7 @@ struct sim_conf {
     // Every delta a multiple of SIM_QUANTUM, codecs that keep them so: sums are exact, and mass is
     // compared in bits.
     bool exact;
+    bool device;      // half of the workers keep their state on a made-up device
     bool tight_disks; // see sim_tighten()
     int64_t crash_at; // the first worker crashes at this operation of its files; < 0: it does not
     bool crash_power; // it loses its power too
@@ -228,6 +230,7 @@ struct sim_tally { // what runs met, summed up by the caller
     uint64_t taken_over;              // shards, by standbys
     uint64_t moved;                   // shards, from owner to standby, both alive
     uint64_t equal;                   // values whose mass was the same in bits, nothing being lost
+    uint64_t compared;                // digest records that a device's parameters agreed with
     uint64_t full;                    // groups that found no room
     uint64_t struck;                  // crashes that were asked for by crash_at
     uint64_t happened[SIM_FAULT_COUNT]; // faults that did come about

@@ -3,6 +3,8 @@
 #include "server/coordinator/core.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
+#include "tests/sim/made_device.h"
+#include "tests/sim/synthetic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +181,8 @@ static lh_err start_worker(struct sim_node *n)
     if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
     sim_travel_worker(n, &conf);
+    if (n->sim->conf.device && n->index % 2 == 0)
+        n->device = sim_device_open(&conf, sim_trainer_values(n->trainer));
     LH_TRY(wk_worker_start(&conf, &n->worker));
     sim_saw_start(n);
     return LH_OK;
@@ -237,6 +241,8 @@ void sim_node_bury(struct sim_node *n, bool power)
     if (n->transport) lh_transport_mem_kill(n->transport, power);
     n->transport = NULL;
     setup_stop(&n->coordinator, &n->server, &n->worker, &n->trainer);
+    sim_device_close(n->device, &n->sim->met.compared);
+    n->device = NULL;
 }
 
 static void come_back(void *arg)

@@ -2,6 +2,7 @@
 //
 //   sim [--from N] [--seeds N] [--faults all|base|none|LIST] [--bsp] [--stagger] [--trace]
 //   sim --exact ...          in fixed point: mass is conserved in bits
+//   sim --device ...         half of the workers keep their state on a made-up device
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
 //                            operation, by turns killed and without power
 //   sim --tight-disks ...    servers' disks have no room for another segment, once there are two
@@ -172,6 +173,10 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (conf.tight_disks) printf("%llu groups found no room\n", (unsigned long long)met.full);
     bool roomy = conf.tight_disks && !met.full;
     if (roomy) printf("sim: there was room for everything: nothing was tried\n");
+    if (conf.device)
+        printf("%llu digests agreed with a device\n", (unsigned long long)met.compared);
+    bool away = conf.device && !met.compared;
+    if (away) printf("sim: nothing was compared with a device\n");
     bool vacant = conf.exact && !met.equal;
     if (vacant) printf("sim: every worker lost something: nothing was compared in bits\n");
     bool idle = seeds >= 100 && conf.faults.disk_loss && !met.rebuilt;
@@ -181,7 +186,7 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
     bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
-                untravelled || uncrossed || endless;
+                untravelled || uncrossed || endless || away;
     return failed || none ? 1 : 0;
 }
 
@@ -335,11 +340,19 @@ static int run_bugs(bool trace, uint64_t from, uint64_t seeds, const char *only)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"from", 1, NULL, 'f'},        {"seeds", 1, NULL, 'n'},   {"faults", 1, NULL, 'x'},
-        {"bsp", 0, NULL, 'b'},         {"trace", 0, NULL, 't'},   {"bugs", 2, NULL, 'p'},
-        {"optimizer", 1, NULL, 'o'},   {"exact", 0, NULL, 'e'},   {"crash-steps", 1, NULL, 'c'},
-        {"tight-disks", 0, NULL, 'd'}, {"stagger", 0, NULL, 's'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"from", 1, NULL, 'f'},
+                                            {"seeds", 1, NULL, 'n'},
+                                            {"faults", 1, NULL, 'x'},
+                                            {"bsp", 0, NULL, 'b'},
+                                            {"trace", 0, NULL, 't'},
+                                            {"bugs", 2, NULL, 'p'},
+                                            {"optimizer", 1, NULL, 'o'},
+                                            {"exact", 0, NULL, 'e'},
+                                            {"crash-steps", 1, NULL, 'c'},
+                                            {"tight-disks", 0, NULL, 'd'},
+                                            {"stagger", 0, NULL, 's'},
+                                            {"device", 0, NULL, 'g'},
+                                            {NULL, 0, NULL, 0}};
     struct sim_conf conf = {.optimizer = -1, .crash_at = -1};
     int64_t steps = 0;
     uint64_t from = 1, seeds = 100;
@@ -357,6 +370,7 @@ int main(int argc, char **argv)
         case 't': conf.trace = true; break;
         case 'd': conf.tight_disks = true; break;
         case 'e': conf.exact = true; break;
+        case 'g': conf.device = true; break;
         case 'c': steps = strtoll(optarg, NULL, 10); break;
         case 'o':
             conf.optimizer = LH_OPT_BUFFERED;

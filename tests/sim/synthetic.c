@@ -95,6 +95,11 @@ static void destroy(struct wk_trainer *t)
 static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tokens, step,
                                           NULL, save,  load,        destroy};
 
+float *sim_trainer_values(struct wk_trainer *t)
+{
+    return ((struct synthetic *)t)->values;
+}
+
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)
 {
     ((struct synthetic *)t)->quantum = quantum;

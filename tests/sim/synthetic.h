@@ -8,6 +8,8 @@
 // `values` parameters, steps of 16 tokens that last `step_ms` at least; its progress comes from the
 // env's random numbers. Free it with its destroy().
 struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t step_ms);
+// Its parameters, [values]; until destroy().
+float *sim_trainer_values(struct wk_trainer *t);
 // Progress in multiples of this as well, not only of a quarter. A power of two.
 void sim_trainer_quantum(struct wk_trainer *t, float quantum);
 // Units of the data whose files are damaged: a step of one fails. Borrows unread[units].
