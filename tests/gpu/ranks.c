@@ -29,7 +29,7 @@ struct region {
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
     bool measured;      // The noise is: no value of a step's first pass is told to be final.
-    uint32_t sequences; // of a step; 0: two batches
+    uint32_t sequences; // A step's; 0: two batches.
     int go;             // a byte into it lets the spare rank begin
     pid_t pid[RANKS];   // place 0: the spare
 };
@@ -380,7 +380,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
     };
     const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
-    if (fault) gpu_ranks_fault = atoi(fault);
+    if (fault) gpu_ranks_fault = (int)strtol(fault, NULL, 10);
     if (only) cmocka_set_test_filter(only);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
