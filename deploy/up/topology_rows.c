@@ -64,8 +64,8 @@ static const struct lh_config_row region_rows[] = {
     LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
         "Processes that share each worker's steps, the worker included; of a command: its own"),
     LH_CONFIG_ROW_INT(T, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
-        "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. No "
-        "GPU was seen to run it, and the CPU still trains"),
+        "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. "
+        "They train too with worker.trainer.backend cuda or auto. No GPU was seen to run it"),
     LH_CONFIG_ROW_ENUM(T, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
         "ranks.reduce of these ranks; auto: nccl with gpus, tcp with hosts, else shm"),
     LH_CONFIG_ROW_INT(T, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,

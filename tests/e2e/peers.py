@@ -8,7 +8,8 @@ nothing, is done without. With --optimizer sharded each has a part of the optimi
 killed rank had is said to be lost. With --compress members the ranks encode portions of each push.
 With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
-is refused or never made, an abort that hangs. With --hosts each rank has an address of its own
+is refused or never made, an abort that hangs. With --cuda ranks train on that plugin's device,
+which is emulated (tests/simt). With --hosts each rank has an address of its own
 and a files of its own, and all talk under mutual TLS: as on several hosts; strangers come to the
 leader meanwhile, silent, with garbage, and with certificates of others. In the end all ranks hold
 the worker's parameters to the bit, the replicas are the servers', every unit is credited once,
@@ -37,6 +38,8 @@ class Region:
         self.worker = world.worker("asia", coordinator, **{
             "ranks.count": ranks, "ranks.name": world.dir, "trainer.tokens_per_s": 3000, **more})
         self.ranks = [self.worker]
+        self.made_up = "trainer.backend" not in more
+        self.a_status = STEPS_A_STATUS if self.made_up else 4  # an emulator is slow
         for rank in range(1, ranks):
             name = f"asia-0.{rank}"
             settings = {**self.worker.settings, "dir": world.path(name), "ranks.rank": rank}
@@ -85,7 +88,7 @@ class Region:
         done = lambda: (node.process.pid, steps(node))
         (pid, since) = done()
         until(f"it trains on after {what}",
-              lambda: done()[1] > (since if done()[0] == pid else 0) + STEPS_A_STATUS)
+              lambda: done()[1] > (since if done()[0] == pid else 0) + self.a_status)
         return time.monotonic() - begun
 
 
@@ -230,7 +233,12 @@ def fails(world, region, node, word, why):
 def fail_on_demand(world, region):
     worker, rank, last = region.worker, region.ranks[1], region.ranks[-1]
     remote = ["remote process exited"]
+    if not region.made_up:
+        remote.append(": made-up NCCL error")  # A bucket that was given to it after the first.
     fails(world, region, rank, "error", remote)
+    if not region.made_up:
+        fails(world, region, last, "hang", ["takes longer than"])
+        return
     fails(world, region, worker, "call", [": made-up NCCL error"])
     fails(world, region, last, "hang", ["takes longer than"])
     refused = fault(world, last, "init")
@@ -253,9 +261,18 @@ def fail_on_demand(world, region):
     print("an abort that hangs: the process ends, and comes back")
 
 
-def check_nccl(region):
+def check_cuda(region):
     for rank in region.ranks:
-        check(rank.says("nccl.open", "NCCL 2.28.9 of", "a made-up device", "NCCL_SOCKET_IFNAME=lo",
+        check(rank.says("trainer.cuda", "trains on an emulated device"), rank.tail())
+    for rank in region.ranks[1:]:
+        check(rank.last("backend") == "cuda", rank.tail())
+    check(region.worker.last("training")["backend"] == "cuda", region.worker.tail())
+
+
+def check_nccl(region):
+    device = "a made-up device" if region.made_up else "an emulated device"
+    for rank in region.ranks:
+        check(rank.says("nccl.open", "NCCL 2.28.9 of", device, "NCCL_SOCKET_IFNAME=lo",
                         "NCCL_RAS_ENABLE=0"), rank.tail())
 
 
@@ -287,7 +304,8 @@ def run(world, ranks, more, kills, hosts):
     coordinator = world.coordinator(workers=2).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     region = Region(world, coordinator, ranks, more, hosts).start()
-    other = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 3000}).start()
+    other = world.worker("europe", coordinator, **{
+        "trainer.tokens_per_s": 3000 if region.made_up else 100}).start()
     region.together()
     for rank in region.ranks[1:]:
         region.goes_on("the start", rank)
@@ -298,17 +316,26 @@ def run(world, ranks, more, kills, hosts):
         strangers(world, region)
     elif kills:
         kill_a_rank(region)
-        another_setting(region, "ranks.wire", ("fp32", "bf16"))
-        another_setting(region, "ranks.optimizer", ("replicated", "sharded"))
+        if not region.made_up:
+            another_setting(region, "trainer.backend", ("cuda", "cpu"))
+        else:
+            another_setting(region, "ranks.wire", ("fp32", "bf16"))
+            another_setting(region, "ranks.optimizer", ("replicated", "sharded"))
     if kills:
         kill_the_worker(region)
         stop_a_rank(region)
         check(coordinator.status().get("phase", "running") == "running",
               "the run ended before the last kill: the drill proves nothing")
+    if not region.made_up:  # The rest of the data is the other region's.
+        other.kill()
+        other.settings["trainer.tokens_per_s"] = 3000
+        other.start()
     for node in [*region.ranks, other]:
         node.must_end(180)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     check_equal(region)
+    if not region.made_up:
+        check_cuda(region)
     check_replicas(servers, [region.worker, other])
     check_credit(world, coordinator, servers)
     check_weights(world, [region.worker, other])
@@ -323,6 +350,7 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--nccl", help="the made-up NCCL, and its devices")
+    parser.add_argument("--cuda", help="the plugin of an emulated device, on which ranks train")
     parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
     parser.add_argument("--wire", default="fp32", help="ranks.wire")
     parser.add_argument("--optimizer", default="replicated", help="ranks.optimizer")
@@ -334,7 +362,11 @@ def main():
             "ranks.optimizer": flags.optimizer, "ranks.compress": flags.compress}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
-    units = 800 if flags.nccl else 600 if flags.hosts else 240
+    if flags.cuda:
+        more.update({"trainer.backend": "cuda", "gpu.plugin": flags.cuda,
+                     "gpu.products": flags.cuda, "trainer.batch": 1,
+                     "trainer.accumulate": flags.ranks})
+    units = 100 if flags.cuda else 800 if flags.nccl else 600 if flags.hosts else 240
     # Pushes of more groups of 16 chunks than there are ranks.
     shape = {**SHAPE, "layers": 12, "dim": 16, "ffn": 32} if flags.compress != "leader" else None
     with World(flags.build, units=units, keep=flags.keep, shape=shape) as world:

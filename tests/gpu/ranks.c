@@ -29,7 +29,7 @@ struct region {
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
     bool measured;      // The noise is: no value of a step's first pass is told to be final.
-    uint32_t sequences; // of a step; 0: two batches
+    uint32_t sequences; // A step's; 0: two batches.
     int go;             // a byte into it lets the spare rank begin
     pid_t pid[RANKS];   // place 0: the spare
 };

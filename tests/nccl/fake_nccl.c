@@ -47,7 +47,7 @@ struct operation {
     bool bf16;    // a sum's values; else fp32
     char fault[16];
     const uint8_t *source; // on the device, like `array`; `size` bytes of each
-    uint8_t *array, *copy; // where all of it happens; the same on the host
+    uint8_t *array, *copy; // The operation works on `copy`, on the host.
     size_t size;
 };
 
@@ -371,7 +371,7 @@ static void put(void *arg)
     free(o);
 }
 
-// What does not succeed holds the stream up until the abort.
+// An operation that does not succeed holds the stream up until the abort.
 static void run(void *arg)
 {
     struct operation *o = arg;

@@ -55,7 +55,8 @@ static const size_t memory_bytes = (size_t)1 << 30;
 static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
 static std::vector<simt_stream *> streams;
 static std::map<char *, size_t> device;
-static std::list<std::pair<const char *, size_t>> readings; // of the host's, by queued copies
+static std::list<std::pair<const char *, size_t>>
+    readings; // The host's memory that queued copies read.
 
 static void fill(void *memory, size_t bytes)
 {
