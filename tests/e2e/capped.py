@@ -72,8 +72,9 @@ def run_caps(world):
         "data.travel_bytes": "64 KiB"}).start())
     until("the link is full", lambda: of_link(coordinator, "asia", "africa").get("state") == "full")
     kill_and_see(coordinator, workers[:1])
-    # A link counts as full by units that are leased over it, too. Such a unit may be recalled before
-    # it is sent, but while asia has work another one takes its place: in the end the bytes crossed.
+    # A link counts as full by units that are leased over it, too. Such a unit may be recalled
+    # before it is sent, but while asia has work another one takes its place: in the end the bytes
+    # crossed.
     until("what crossed fills the link, over a kill, too",
           lambda: of_link(coordinator, "asia", "africa").get("crossed_bytes", 0) > CAP - UNIT)
     end_workers(coordinator, workers)
