@@ -18,7 +18,7 @@
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/view.h"
 
-// What is left of the shares of a static split, and what each region has leased of them.
+// Takes the shares of a static split that are left, and what each region has leased of them.
 static void take_shares(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     for (uint32_t i = 0; i < c->workers; i++) {

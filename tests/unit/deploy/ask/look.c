@@ -86,7 +86,7 @@ static void regions_add_up(void **state)
     json_decref(all);
 }
 
-// Of a worker its slowest ways count, of a region its slowest live worker.
+// The slowest ways of a worker count, and the slowest live worker of a region.
 static void what_was_measured_is_of_the_slowest(void **state)
 {
     (void)state;
