@@ -96,7 +96,7 @@ static void the_forecast_is_what_the_planner_reckons_with(void **state)
         rig_run(r, 2 * LH_SECOND);
         say(r, 1, &b);
         const struct ps_balance_plan *plan = &r->coordinator->balancer->plan;
-        assert_float_equal(plan->end_s, i ? 49.75 : 50, 0.1);
+        assert_float_equal(plan->end_s, (i ? 49.75 : 50.0), 0.1);
         for (uint32_t w = 0; w < RIG_WORKERS; w++)
             assert_float_equal(forecast_of(r, w), plan->end_s, 0.1);
         b.begun[0] = has.unit[0];
