@@ -258,7 +258,7 @@ static void tell(void *arg, json_t *status)
                             json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
                                       n->no_device, "device",
                                       n->device ? wk_device_name(n->device) : ""));
-    json_object_set_new(status, "state", wk_states_status(n->states, n->no_state));
+    json_object_set_new(status, "gpu_state", wk_states_status(n->states, n->no_state));
     json_t *region = wk_join_status(n->settings, n->reduce);
     if (region && n->encoders)
         json_object_set_new(region, "compress", wk_encoders_status(n->encoders));

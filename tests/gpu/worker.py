@@ -132,7 +132,7 @@ def mixed(args):
         check(trainer["backend"] == "cuda" and backend["encoded"] > 0, f"{trainer} {backend}")
         why = workers[1].last("training")["why"]
         check(why.startswith("ranks.reduce is shm, ") and why.endswith("; the CPU trains"), why)
-        where = workers[1].last("state")
+        where = workers[1].last("gpu_state")
         check(where == {"where": "host",
                         "why": "ranks.count is 2: with ranks the state stays on the host"},
               f"{where}")

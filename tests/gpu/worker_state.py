@@ -30,7 +30,7 @@ def state(args):
         with World(args.build, units=6, unit_tokens=512) as world:
             there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where}
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
-            is_ = worker.last("state")
+            is_ = worker.last("gpu_state")
             check(is_["where"] == where and is_["why"] == "", f"{is_}")
             on_device = where == "device"
             check(backend["name"] == ("cpu" if on_device else "cuda"), f"{backend}")
@@ -54,19 +54,19 @@ def killed(args):
         other = world.worker("europe", shard, **{"trainer.tokens_per_s": 800}).start()
         for life in range(2):
             until("it pushed and folded in this life",
-                  lambda: worker.status().get("state", {}).get("encoded", 0) > 1
-                  and worker.status()["state"]["folded"] > 3)
+                  lambda: worker.status().get("gpu_state", {}).get("encoded", 0) > 1
+                  and worker.status()["gpu_state"]["folded"] > 3)
             worker.kill()
             worker.start()
         for one in (worker, other):
             one.must_end(120)
         check_replicas([shard], [worker, other])
-        is_ = worker.last("state")
+        is_ = worker.last("gpu_state")
         check(is_["where"] == "device" and is_["folded"] > 0, f"{is_}")
         check(is_["compared"] > 0 and is_["differed"] == 0, f"{is_}")
         check(worker.text().count(" state.device ") == 3, worker.tail())
         check(not worker.says("state.differs"), worker.tail())
-        check(other.last("state") == {"where": "host", "why": ""}, f"{other.last('state')}")
+        check(other.last("gpu_state") == {"where": "host", "why": ""}, f"{other.last('gpu_state')}")
         shard.ask_to_end()
         print(f"killed twice: {is_}")
 
@@ -79,7 +79,7 @@ def no_room(args):
     there = {**ON_DEVICE, "gpu.products": args.emulated}
     with World(args.build, units=6, unit_tokens=512) as world:
         worker, _ = train(world, args.fake, "cpu", **there, **{"gpu.state": "auto"})
-        is_ = worker.last("state")
+        is_ = worker.last("gpu_state")
         check(is_["where"] == "host" and "does not fit on an emulated device" in is_["why"],
               f"{is_}")
         check(worker.says("state.host", " bytes a parameter (", "the host holds the state"),
@@ -98,7 +98,7 @@ def no_room(args):
         worker = world.worker("asia", shard, **there).start()
         worker.must_end(120)
         check_replicas([shard], [worker])
-        is_ = worker.last("state")
+        is_ = worker.last("gpu_state")
         check(is_["differed"] > 0 and worker.says("state.differs", "filled anew from the host"),
               f"{is_} {worker.tail()}")
         shard.ask_to_end()
