@@ -170,7 +170,7 @@ static lh_err grant(struct ps_co_asking *a)
     LH_TRY(take_returned(a)); // units that do not reach it come back without leases ahead, too
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
-    if (!a->open || a->c->worker[a->w].idle) return LH_OK;
+    if (!a->open || !a->m->want) return LH_OK;
     a->sum = committed(a);
     if (ps_co_assigns(a)) return ps_co_assign(a);
     ps_co_assign_few(a);

@@ -75,12 +75,37 @@ static void what_is_leased_decides_once_it_is_known(void **state)
     rig_free(r);
 }
 
+// The loop that trained data of its own left, so its worker says that it would give units back.
+static void who_gives_back_and_wants_none_gets_none(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(UNITS, 0);
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    for (uint32_t w = 0; w < 2; w++) {
+        Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+        ProtobufCMessage *answer;
+        m.worker = lh_worker_id(&r->w[w].self);
+        m.incarnation = UINT64_C(1) << 32;
+        m.own_data = w == 0;
+        m.ahead = 1;
+        m.tokens_per_s = 1000;
+        assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                                 &longhaul__v1__lease_reply__descriptor, &answer),
+                         LH_OK);
+        rig_free_message(answer);
+        assert_int_equal(r->coordinator->stock.leased_units, 0);
+    }
+    assert_int_equal(ask(r, 0, 0, true), LH_OK);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_comes_first_decides),
         cmocka_unit_test(while_the_run_ends_nobody_is_refused),
         cmocka_unit_test(what_is_leased_decides_once_it_is_known),
+        cmocka_unit_test(who_gives_back_and_wants_none_gets_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
