@@ -11,6 +11,7 @@ import logging
 import math
 import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -51,13 +52,16 @@ def client_of(rank, ranks, dues=()):
 
 
 def refusal(rank, ranks, model, optimizer=None):
-    """What a loop with this model is told. Nobody may have been asked for anything by then."""
+    """What a loop with this model is told, by its own rank or by one that was faster. Nobody may
+    have been asked for anything by then."""
     client = client_of(rank, ranks)
     try:
         with longhaul.AsyncDiLoCo(client, model, optimizer, hook=False):
             return "it began"
-    except errors.UnsupportedError as error:
-        return "it connected" if client.of("connect", "start") else str(error)
+    except (errors.UnsupportedError, errors.RankError) as error:
+        if client.of("connect", "start"):
+            return "it connected"
+        return re.sub(r"^rank \d+ can't go on: UnsupportedError: ", "", str(error))
 
 
 def tensor_parallel(rank, ranks, plan, name):
