@@ -75,6 +75,7 @@ struct process {
     uint64_t answered_by[WORLD_RANKS];
     bool answers;
     uint64_t asked_by, asked_number;
+    int64_t answer_ns; // not before
     int point; // dies at this passage of a table's call; 0: never
 };
 

@@ -27,6 +27,7 @@ static const char *const bugs[] = {
     "region_given_kept",    "region_moments_now",    "region_moments_lost",
     "region_any_optimizer", "region_loss_untold",    "region_loss_forgotten",
     "region_any_backend",   "region_gone_untold",    "region_any_answer",
+    "region_any_asker",
 };
 
 static int hunt(const char *bug, uint64_t seeds)

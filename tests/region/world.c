@@ -175,18 +175,24 @@ static void changed(void *arg, uint64_t members)
 
 // ---------------------------------------------------------------- portions of a push
 
-// A rank's encoder answers a little later. An ask tells who asks; an answer, who answers whom.
+// A rank's encoder answers a little later, one time in sixteen seconds later: meanwhile it takes
+// nothing else. An ask tells who asks; an answer, who answers whom.
 struct portion {
     uint64_t leader, rank, number;
 };
 
-static void encode(void *arg, struct lh_span ask)
+static void encode(void *arg, uint64_t asker, struct lh_span ask)
 {
     struct process *p = arg;
     struct portion is;
     LH_ASSERT(p->rank && ask.len == sizeof is);
     memcpy(&is, ask.data, sizeof is);
+    if (p->answers && p->answer_ns > p->world->now) return;
+    uint64_t late = world_mix(p->world->seed, is.number);
+    p->answer_ns = late % 16 ? 0 : p->world->now + (int64_t)(late / 16 % 8000) * LH_MS;
     p->asked_by = is.leader;
+    if (asker != is.leader)
+        world_wrong(p->world, "rank %u hears of another asker than the one that asks", p->rank);
     p->asked_number = is.number;
     p->answers = true;
 }
@@ -221,9 +227,9 @@ static void ask_and_answer(struct process *p)
     struct portion is = {w->life[0], 0, ++w->order};
     if (!p->rank && (wk_region_there(p->region) >> rank & 1) && world_one_in(w, 5))
         wk_region_ask(p->region, rank, lh_span(&is, sizeof is));
-    if (!p->rank || !p->answers || !world_one_in(w, 3)) return;
+    if (!p->rank || !p->answers || !world_one_in(w, 3) || w->now < p->answer_ns) return;
     is = (struct portion){p->asked_by, w->life[p->rank], p->asked_number};
-    wk_region_answer(p->region, lh_span(&is, sizeof is));
+    wk_region_answer(p->region, p->asked_by, lh_span(&is, sizeof is));
     p->answers = false;
 }
 

@@ -257,9 +257,9 @@ static void ring_of(void *arg)
     ring(arg);
 }
 
-static void encode(void *arg, struct lh_span ask)
+static void encode(void *arg, uint64_t asker, struct lh_span ask)
 {
-    wk_helper_ask(((struct wk_peers *)arg)->helper, ask);
+    wk_helper_ask(((struct wk_peers *)arg)->helper, asker, ask);
 }
 
 static void encoded(void *arg, uint32_t rank, struct lh_span answer)
@@ -282,9 +282,10 @@ static void ask(void *arg, uint32_t rank, struct lh_span bytes)
 
 static void look_at_pushes(struct wk_peers *p)
 {
+    uint64_t asker;
     if (p->conf.encoders) wk_encoders_turn(p->conf.encoders, wk_region_there(p->region), ask, p);
-    while (p->conf.rank && wk_helper_answer(p->helper, &p->answer)) {
-        wk_region_answer(p->region, lh_buf_span(&p->answer));
+    while (p->conf.rank && wk_helper_answer(p->helper, &asker, &p->answer)) {
+        wk_region_answer(p->region, asker, lh_buf_span(&p->answer));
         lh_buf_clear(&p->answer);
     }
 }

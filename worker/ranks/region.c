@@ -93,10 +93,11 @@ void wk_region_ask(struct wk_region *r, uint32_t rank, struct lh_span ask)
     if (r->peer[rank].life) wk_region_send(r, rank, &m);
 }
 
-void wk_region_answer(struct wk_region *r, struct lh_span answer)
+void wk_region_answer(struct wk_region *r, uint64_t asker, struct lh_span answer)
 {
     LH_ASSERT(r->conf.rank);
-    struct wk_region_message m = {.kind = WK_REGION_ENCODED, .epoch = r->epoch, .payload = answer};
+    struct wk_region_message m = {
+        .kind = WK_REGION_ENCODED, .epoch = r->epoch, .asker = asker, .payload = answer};
     if (r->peer[0].life) wk_region_send(r, 0, &m);
 }
 
@@ -197,7 +198,7 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     bool mine = m->epoch == r->epoch && !LH_BUG("region_deaf_to_abort");
     if (m->kind == WK_REGION_ABORT && mine) leave(r, now);
     if (m->kind == WK_REGION_ENCODE && r->conf.hooks->encode)
-        r->conf.hooks->encode(r->conf.hooks_arg, m->payload);
+        r->conf.hooks->encode(r->conf.hooks_arg, m->life, m->payload);
     if (m->kind == WK_REGION_OVER) wk_region_end(r, LH_OK, "the run is over");
     if (m->kind != WK_REGION_REFUSED) return;
     char text[WK_REGION_TEXT_BYTES];

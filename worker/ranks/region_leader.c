@@ -290,7 +290,9 @@ void wk_leader_receive(struct wk_region *r, const struct wk_region_message *m, i
     bool any = m->kind == WK_REGION_ENCODED && LH_BUG("region_any_answer");
     if ((!p->life || p->life != m->life) && !any) return;
     p->heard_ns = now;
-    if (m->kind == WK_REGION_ENCODED && r->conf.hooks->encoded)
+    // A rank that stood still answers the leader of before: pushes are numbered anew since.
+    bool mine = m->asker == r->conf.life || LH_BUG("region_any_asker");
+    if (m->kind == WK_REGION_ENCODED && mine && r->conf.hooks->encoded)
         r->conf.hooks->encoded(r->conf.hooks_arg, m->rank, m->payload);
     if (m->epoch != r->epoch || !wk_region_epoch_is(r)) return;
     if (m->kind == WK_REGION_READY) p->stands = true;

@@ -44,6 +44,7 @@ struct wk_region_message {
                             // DONE: which step
     uint64_t digest;        // HELLO, EPOCH: of what the sender holds; STEP: of its parameters
     uint64_t members;       // EPOCH: a bit a rank
+    uint64_t asker;         // ENCODED: the process that asked for it
     bool share;             // the leader's state (EPOCH), parameters (STEP) go to all first
     struct wk_nccl_id id;   // EPOCH: where the communicator meets
     struct lh_span payload; // STEP, ENCODE, ENCODED: opaque; REFUSED, FAILED: text. Borrows

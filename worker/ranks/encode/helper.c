@@ -18,6 +18,7 @@ enum { ASK_BYTES = 64 + 4 * WK_ENCODING_CHUNKS + 4 * WK_ENCODING_VALUES };
 
 struct place {
     struct lh_buf ask, answer;
+    uint64_t asker;
     bool encoded;
 };
 
@@ -110,12 +111,14 @@ void wk_helper_destroy(struct wk_helper *h)
     free(h);
 }
 
-void wk_helper_ask(struct wk_helper *h, struct lh_span ask)
+void wk_helper_ask(struct wk_helper *h, uint64_t asker, struct lh_span ask)
 {
     if (!h->runs) h->runs = !pthread_create(&h->thread, NULL, run, h);
     pthread_mutex_lock(&h->lock);
     if (h->runs && h->count < WAITING) {
-        struct lh_buf *to = &h->place[(h->first + h->count) % WAITING].ask;
+        struct place *p = &h->place[(h->first + h->count) % WAITING];
+        struct lh_buf *to = &p->ask;
+        p->asker = asker;
         lh_buf_free(to);
         *to = lh_buf(ASK_BYTES);
         lh_put(to, ask.data, ask.len);
@@ -125,7 +128,7 @@ void wk_helper_ask(struct wk_helper *h, struct lh_span ask)
     pthread_mutex_unlock(&h->lock);
 }
 
-bool wk_helper_answer(struct wk_helper *h, struct lh_buf *out)
+bool wk_helper_answer(struct wk_helper *h, uint64_t *asker, struct lh_buf *out)
 {
     pthread_mutex_lock(&h->lock);
     bool is = false;
@@ -133,6 +136,7 @@ bool wk_helper_answer(struct wk_helper *h, struct lh_buf *out)
         struct place *p = &h->place[h->first];
         is = p->answer.len > 0;
         if (is) lh_put(out, p->answer.data, p->answer.len);
+        *asker = p->asker;
         h->first = (h->first + 1) % WAITING;
         h->count--;
         h->encoded--;

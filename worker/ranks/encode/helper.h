@@ -12,10 +12,10 @@ LH_MUST lh_err wk_helper_create(struct lh_log *log, void (*ring)(void *arg), voi
 void wk_helper_destroy(struct wk_helper *h); // waits for its thread; NULL is allowed
 
 // ---- the region's thread
-// Takes a copy; more than a leader asks for at once are dropped.
-void wk_helper_ask(struct wk_helper *h, struct lh_span ask);
-// Appends the next answer. False: there is none.
-bool wk_helper_answer(struct wk_helper *h, struct lh_buf *out);
+// Takes a copy, and who asks; more than a leader asks for at once are dropped.
+void wk_helper_ask(struct wk_helper *h, uint64_t asker, struct lh_span ask);
+// Appends the next answer; `asker` is who asked for it. False: there is none.
+bool wk_helper_answer(struct wk_helper *h, uint64_t *asker, struct lh_buf *out);
 uint64_t wk_helper_count(struct wk_helper *h); // portions encoded so far; any thread
 
 #endif

@@ -64,17 +64,19 @@ static void send_ask(void *arg, uint32_t rank, struct lh_span ask)
     r->asks++;
     assert_true(rank > 0 && rank < RANKS);
     if (r->how[rank] == DIES) r->here &= ~(UINT64_C(1) << rank);
-    if (r->how[rank] != DEAF && r->how[rank] != DIES) wk_helper_ask(r->helper[rank], ask);
+    if (r->how[rank] != DEAF && r->how[rank] != DIES) wk_helper_ask(r->helper[rank], 77, ask);
 }
 
 static void *run(void *arg)
 {
     struct region *r = arg;
     struct lh_buf answer = lh_buf(32 << 20);
+    uint64_t asker;
     while (!atomic_load(&r->quit)) {
         wk_encoders_turn(r->encoders, r->here, send_ask, r);
         for (uint32_t rank = 1; rank < RANKS; rank++)
-            while (wk_helper_answer(r->helper[rank], &answer)) {
+            while (wk_helper_answer(r->helper[rank], &asker, &answer)) {
+                assert_true(asker == 77);
                 if (r->how[rank] != ANSWERS) spoil(r->how[rank], &answer);
                 lh_err err = wk_encoders_answer(r->encoders, rank, lh_buf_span(&answer));
                 assert_int_equal(err, LH_OK);
