@@ -56,8 +56,8 @@ class Learning(unittest.TestCase):
     def test_arms_learn_and_the_document_keeps_its_contract(self):
         out = os.path.join(self.dir, "out.json")
         arms = ["ours", "sync-sgd-1", "alone-america"]
-        lines = self.bench("a.jsonl", "--arms", ",".join(arms), "--jobs", "1", "--json", out,
-                           "--pictures", self.dir)
+        lines = self.small("a.jsonl", "--arms", ",".join(arms), "--json", out, "--pictures",
+                           self.dir)
         self.assertEqual([line["arm"] for line in lines], arms)
         for line in lines:
             first, last = line["curve"][0][3], line["curve"][-1][3]
@@ -82,16 +82,15 @@ class Learning(unittest.TestCase):
             with open(os.path.join(self.dir, f"learning-{picture}.svg"), encoding="utf-8") as f:
                 self.assertEqual(f.read().count("<polyline"), 2)
 
-        again = self.bench("a.jsonl", "--arms", ",".join(arms))
+        again = self.small("a.jsonl", "--arms", ",".join(arms))
         self.assertEqual(len(again), len(lines))  # what ran is not run again
-        other = self.bench("b.jsonl", "--arms", "ours")
+        other = self.small("b.jsonl", "--arms", "ours")
         self.assertEqual(other[0]["digest"], lines[0]["digest"])
 
     def test_an_arm_with_other_settings_is_another_arm(self):
         out = os.path.join(self.dir, "out.json")
-        arms = ["ours", "ours:p=0.05:k=0:eta=1:floor=0.5"]
-        plain, other = self.bench("c.jsonl", "--arms", ",".join(arms), "--jobs", "1",
-                                  "--json", out)
+        arms = ["ours", "ours:p=0.02:k=0:eta=1:floor=0.5"]
+        plain, other = self.small("c.jsonl", "--arms", ",".join(arms), "--json", out)
         self.assertEqual([other["arm"], other["kappa"], other["eta"]], [arms[1], 0, 1])
         self.assertLess(other["up_bytes"], plain["up_bytes"] / 2)
         self.assertEqual(set(other["averaged"]), set(other["language"]))
@@ -102,7 +101,7 @@ class Learning(unittest.TestCase):
     def test_stagger_is_a_setting_of_both_modes(self):
         arms = ["ours", "ours:stagger=on", "ours:stagger=off",
                 "bsp-topk", "bsp-topk:stagger=off", "bsp-topk:stagger=on"]
-        lines = self.bench("e.jsonl", "--arms", ",".join(arms), "--jobs", "1")
+        lines = self.small("e.jsonl", "--arms", ",".join(arms))
         self.assertEqual([(line["mode"], line["stagger"]) for line in lines],
                          [("async", True), ("async", True), ("async", False),
                           ("bsp", False), ("bsp", False), ("bsp", True)])
