@@ -398,7 +398,7 @@ static void check_equal(struct world *w)
         world_wrong(w, "rank %u is unlike the others and was not refused", w->other);
 }
 
-static void until(struct world *w, bool (*holds)(const struct world *w), const char *what)
+static void until(struct world *w, bool (*holds)(struct world *w), const char *what)
 {
     int64_t end = w->now + CALM;
     while (w->out.ok && !holds(w) && w->now < end) tick(w);
@@ -406,12 +406,20 @@ static void until(struct world *w, bool (*holds)(const struct world *w), const c
         world_wrong(w, "%.0f s later it is not so that %s", (double)CALM / 1e9, what);
 }
 
-static bool gave_up(const struct world *w)
+static bool gave_up(struct world *w)
 {
     return w->given_up;
 }
 
-static bool goes_on(const struct world *w)
+// A leader begins no epoch for nothing: while ranks come back, as from an operation that hangs
+// since the storm, steps are wanted.
+static bool rests(struct world *w)
+{
+    w->wanting = !settled(w);
+    return quiet(w);
+}
+
+static bool goes_on(struct world *w)
 {
     bool all = true; // ranks that are there have answered
     for (uint32_t rank = 1; w->compresses && rank < w->ranks; rank++)
@@ -427,8 +435,7 @@ static void judge_calm(struct world *w)
         return;
     }
     until(w, goes_on, "all ranks train on");
-    w->wanting = false;
-    until(w, quiet, "all rest");
+    until(w, rests, "all rest");
     if (w->out.ok) check_equal(w);
 }
 
