@@ -356,6 +356,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->done = m->done;
     if (m->done) take_final(c, w, m);
     ps_co_tick(c);
+    if (!ps_co_takes(c, i)) ps_co_lease_drop_wanted(c, i);
     struct ps_co_leased *leased = calloc(1, sizeof *leased);
     err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);
