@@ -263,7 +263,7 @@ static bool digest(struct rig *r)
     return r->device->ops->agrees(r->device, &now, &record);
 }
 
-struct lane { // where the device encodes
+struct lane { // A push is encoded here, beside the loop.
     struct rig *r;
     struct wk_shard_state_of of;
     struct lk_payload_info info;
