@@ -17,39 +17,29 @@
 
 enum { PICTURE_BYTES_MAX = 4 << 20 };
 
+// clang-format off
+// Columns that a region has as well as a worker.
+#define TRAINING                                                                                   \
+    {"TOKENS", "tokens", 12}, {"TOKENS/S", "tokens_per_s", 10}, {"BUSY", "busy", 5},               \
+    {"RTT MS", "rtt_ms", 7}, {"PUSH MS", "push_ms", 8}, {"LOSS", "loss", 7}, {"H", "h", 4},        \
+    {"SENT", "sent", 9}, {"RECEIVED", "received", 9}, {"SILENT S", "silent_s", 8}
+
 static const struct dp_column regions[] = {
     {"REGION", "region", -12},
     {"WORKERS", "workers", 7},
     {"LIVE", "live", 5},
     {"DRAINED", "drained", 7},
-    {"TOKENS", "tokens", 12},
-    {"TOKENS/S", "tokens_per_s", 10},
-    {"BUSY", "busy", 5},
-    {"RTT MS", "rtt_ms", 7},
-    {"PUSH MS", "push_ms", 8},
-    {"LOSS", "loss", 7},
-    {"H", "h", 4},
-    {"SENT", "sent", 9},
-    {"RECEIVED", "received", 9},
-    {"SILENT S", "silent_s", 8},
+    TRAINING,
     {NULL, NULL, 0},
 };
 static const struct dp_column workers[] = {
     {"WORKER", "name", -20},
     {"REGION", "region", -12},
     {"STATE", "member_state", -8},
-    {"TOKENS", "tokens", 12},
-    {"TOKENS/S", "tokens_per_s", 10},
-    {"BUSY", "busy", 5},
-    {"RTT MS", "rtt_ms", 7},
-    {"PUSH MS", "push_ms", 8},
-    {"LOSS", "loss", 7},
-    {"H", "h", 4},
-    {"SENT", "sent", 9},
-    {"RECEIVED", "received", 9},
-    {"SILENT S", "silent_s", 8},
+    TRAINING,
     {NULL, NULL, 0},
 };
+// clang-format on
 static const struct dp_column shards[] = {
     {"SHARD", "shard", 5},
     {"SERVER", "server", -12},
@@ -209,13 +199,12 @@ static LH_MUST lh_err run(int argc, char **argv)
         "longhaul top --dir RUNDIR | --coordinator HOST:PORT [flags]",
         "Shows a running run, a line for each region and each shard, until Ctrl-C. Regions are\n"
         "what the coordinator knows of their workers. BUSY is the share of the time in which a\n"
-        "step ran (mean of a region's live workers); RTT MS is the round trip to a server, PUSH "
-        "MS\n"
-        "the time from a push's first byte until it is decided (the slowest server, and of a\n"
-        "region the slowest worker); \"-\" where nothing was measured yet. Loss and bytes are from "
-        "the workers' status\n"
-        "files, so only with --dir; shards are what their servers say. Without a terminal the\n"
-        "pictures follow each other as plain text. Exit code 4 when no coordinator answers.",
+        "step ran (mean of a region's live workers). RTT MS is the round trip to a server, PUSH\n"
+        "MS the time from a push's first byte until it is decided (both of the slowest server,\n"
+        "and of a region's slowest worker); \"-\" where nothing was measured yet. Loss and bytes\n"
+        "are from the workers' status files, so only with --dir; shards are what their servers\n"
+        "say. Without a terminal the pictures follow each other as plain text. Exit code 4 when\n"
+        "no coordinator answers.",
         flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));

@@ -73,7 +73,7 @@ static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_work
             fastest = c->worker[i].tokens_per_s;
     if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return base;
     double h = round(base * w->tokens_per_s / fastest); // DyLU: equal time a round
-    return h < 1 ? 1 : (uint32_t)h;
+    return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // One that left may be any times as fast.
 }
 
 static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_worker *w)

@@ -1,7 +1,6 @@
 // Members: joining, incarnations, and what they say with each lease request
 // (server/docs/0000-protocol.md#rule-8). Which units they get: grant.c.
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,7 +337,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->seen_ns = ps_co_now(c);
     c->speaker = w->id;
     w->incarnation = m->incarnation;
-    w->tokens_per_s = isfinite(m->tokens_per_s) && m->tokens_per_s > 0 ? m->tokens_per_s : 0;
+    w->tokens_per_s = ps_co_said_number(m->tokens_per_s);
     w->tokens = m->tokens;
     lh_err err = check_data(c, w, m);
     if (err) {
@@ -356,6 +355,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->done = m->done;
     if (m->done) take_final(c, w, m);
     ps_co_tick(c);
+    if (!ps_co_takes(c, i)) ps_co_lease_drop_wanted(c, i);
     struct ps_co_leased *leased = calloc(1, sizeof *leased);
     err = leased ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a lease now");
     if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);

@@ -107,7 +107,10 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
         if (LH_BUG("give_up_early")) bound = c->conf.worker_timeout_ns; // planted: not as printed
         bool alive = now - w->seen_ns < bound || ps_co_owes(c, w->id);
         bool over = c->plan.phase == LH_PHASE_END; // it ends, as it is to, and had its last units
-        if (w->live && !alive) LH_TRY(ps_co_free_leases(c, i));
+        if (w->live && !alive) {
+            LH_TRY(ps_co_free_leases(c, i));
+            ps_co_lease_drop_wanted(c, i);
+        }
         if (w->live && !alive && !over) {
             char text[80];
             ps_co_say(c, LH_WARN, "worker.lost",

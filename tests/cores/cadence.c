@@ -73,6 +73,20 @@ static void by_speed_each_round_takes_equal_time(void **state)
 
 // Two pushes' way up is 0.8 s, 2 round trips 0.4 s: 1.2 s of rounds of which 0.8 may be an
 // exchange's, 15 steps of 0.1 s.
+// One that drained counts as nobody's fastest, and may be any times as fast as those that are left.
+static void no_round_is_longer_than_the_longest(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, false);
+    struct ps_co_worker *w = r->coordinator->worker;
+    w[0].left = true;
+    w[0].tokens_per_s = 1e15;
+    w[1].tokens_per_s = 1e-3;
+    assert_int_equal(ps_co_local_steps(r->coordinator, &w[0]), PS_CO_H_MAX);
+    assert_int_equal(ps_co_local_steps(r->coordinator, &w[1]), BASE);
+    rig_free(r);
+}
+
 static void an_exchange_fits_in_a_round(void **state)
 {
     (void)state;
@@ -316,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_speed_each_round_takes_equal_time),
+        cmocka_unit_test(no_round_is_longer_than_the_longest),
         cmocka_unit_test(an_exchange_fits_in_a_round),
         cmocka_unit_test(the_way_down_counts_where_it_takes_longer),
         cmocka_unit_test(small_changes_are_not_made),

@@ -152,6 +152,25 @@ static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
     rig_free(r);
 }
 
+// A loop that left wants no units: a unit that goes to its worker would stand still.
+static void what_nobody_would_take_is_not_moved(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    struct words away = {.ahead = 1, .units_per_s = 1}, back = {.want = 1, .ahead = 1};
+    assert_int_equal(say(r, 0, &w).units, 40);
+    assert_int_equal(say(r, 1, &away).units, 0);
+    assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_ERR_INVALID);
+    assert_int_equal(order(r, "pin", 8, r->w[1].self.region), LH_OK);
+    assert_int_equal(r->coordinator->wanted_by[8], 0);
+    say(r, 1, &back);
+    assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
+    struct heard asked = say(r, 0, &w);
+    assert_true(is_in(asked.recalled, asked.recalls, 7));
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_unit_that_was_kept_is_pinned_to_another_region),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
+        cmocka_unit_test(what_nobody_would_take_is_not_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

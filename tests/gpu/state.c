@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ struct rig {
     struct wk_device_lent there;
     struct wk_device_counts counts;
     struct wk_shard_state *host, *device;
-    float *residual, *spare, *got, *pinned;
+    float *residual, *spare, *got, *left, *pinned;
+    bool beside; // records come while another thread encodes, as on a worker's disk lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
     int failures;
@@ -132,10 +134,11 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec)
     r->codec.density = r->codec.index == LK_INDEX_DENSE ? 1 : 64.0f / 4096;
     uint64_t n = r->layout->values, all = r->manifest.values;
     r->trainer = (struct host_trainer){{&trainer_ops}, calloc(all, sizeof(float))};
-    r->residual = calloc(3 * n, sizeof *r->residual);
+    r->residual = calloc(4 * n, sizeof *r->residual);
     assert_true(r->trainer.value && r->residual);
     r->spare = r->residual + n;
     r->got = r->spare + n;
+    r->left = r->got + n;
     assert_int_equal(r->table.memory->alloc(&there, all * sizeof(float)), 0);
     assert_int_equal(r->table.memory->pinned_alloc(&here, all * sizeof(float)), 0);
     r->pinned = here;
@@ -252,11 +255,47 @@ static bool same_replica(struct rig *r)
     return memcmp(r->got, r->replica.theta, r->layout->values * sizeof(float)) == 0;
 }
 
+static bool digest(struct rig *r)
+{
+    struct lh_hash is = lk_replica_digest(&r->replica);
+    const struct lh_record record = {.kind = LH_DIGEST_RECORD, .body = lh_span(is.b, sizeof is.b)};
+    const struct wk_shard_state_of now = of(r);
+    return r->device->ops->agrees(r->device, &now, &record);
+}
+
+struct lane { // A push is encoded here, beside the loop.
+    struct rig *r;
+    struct wk_shard_state_of of;
+    struct lk_payload_info info;
+    lh_err err;
+    char text[256];
+};
+
+static void *encode(void *arg)
+{
+    struct lane *lane = arg;
+    struct rig *r = lane->r;
+    lane->err =
+        r->device->ops->encode(r->device, &lane->of, 0.9f, r->left, &r->theirs, &lane->info);
+    if (lane->err) snprintf(lane->text, sizeof lane->text, "%s", lh_err_text(lane->err));
+    return NULL;
+}
+
+static void encode_beside(struct rig *r, struct lane *lane)
+{
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, encode, lane), 0);
+    for (uint64_t n = draw(r, 4); n > 0; n--) fold(r);
+    if (draw(r, 2)) assert_true(digest(r));
+    pthread_join(thread, NULL);
+}
+
 // A cut, beside which training goes on and records come; committed, refused later, or given up.
 static bool cut(struct rig *r)
 {
     const struct wk_shard_state_of is = of(r);
-    struct lk_payload_info a = {0}, b = {0};
+    struct lk_payload_info a = {0};
+    struct lane lane = {.r = r, .of = is};
     size_t bytes = r->layout->values * sizeof *r->spare;
     lh_buf_clear(&r->payload);
     lh_buf_clear(&r->theirs);
@@ -266,12 +305,16 @@ static bool cut(struct rig *r)
     if (draw(r, 2)) fold(r);
     assert_int_equal(r->host->ops->delta(r->host, &is, 0.9f, r->spare), LH_OK);
     assert_int_equal(lk_encode(&r->codec, r->layout, 1, NULL, r->spare, &r->payload, &a), LH_OK);
-    lh_err err = r->device->ops->encode(r->device, &is, 0.9f, r->got, &r->theirs, &b);
-    if (err) fail_msg("%s", lh_err_text(err));
+    if (r->beside)
+        encode_beside(r, &lane);
+    else
+        encode(&lane);
+    if (lane.err) fail_msg("%s", lane.text);
     if (r->payload.len != r->theirs.len ||
         memcmp(r->payload.data, r->theirs.data, r->payload.len) ||
-        memcmp(r->spare, r->got, bytes) || a.values != b.values || a.chunks != b.chunks ||
-        memcmp(&a.sum_squares, &b.sum_squares, sizeof(double)))
+        memcmp(r->spare, r->left, bytes) || a.values != lane.info.values ||
+        a.chunks != lane.info.chunks ||
+        memcmp(&a.sum_squares, &lane.info.sum_squares, sizeof(double)))
         return false;
     if (!draw(r, 4)) return true; // the disk is full
     memcpy(r->residual, r->spare, bytes);
@@ -284,14 +327,6 @@ static bool cut(struct rig *r)
     assert_int_equal(lk_payload_add(&r->codec, r->layout, lh_buf_span(&r->payload), r->residual),
                      LH_OK);
     return true;
-}
-
-static bool digest(struct rig *r)
-{
-    struct lh_hash is = lk_replica_digest(&r->replica);
-    const struct lh_record record = {.kind = LH_DIGEST_RECORD, .body = lh_span(is.b, sizeof is.b)};
-    const struct wk_shard_state_of now = of(r);
-    return r->device->ops->agrees(r->device, &now, &record);
 }
 
 // A whole state arrives: the log was rolled back, or this worker lagged behind.
@@ -371,6 +406,20 @@ static void lives_have_the_same_bits(void **state)
         assert_int_equal(r.failures, 0);
         close_rig(&r);
     }
+}
+
+static void records_come_while_a_push_is_encoded(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    r.beside = true;
+    for (uint64_t s = 1; s <= 3; s++) {
+        const char *what = live(&r, s);
+        if (what) fail_msg("%s differs: seed %d", what, (int)s);
+    }
+    assert_true(atomic_load(&r.counts.folded) && atomic_load(&r.counts.encoded));
+    close_rig(&r);
 }
 
 // ---------------------------------------------------------------- planted mistakes
@@ -600,6 +649,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lives_have_the_same_bits),
+        cmocka_unit_test(records_come_while_a_push_is_encoded),
         cmocka_unit_test(missing_waits_are_found),
         cmocka_unit_test(a_digest_finds_what_was_not_folded),
         cmocka_unit_test(not_finite),

@@ -107,6 +107,24 @@ def heard_again(rank, ranks):
     return told
 
 
+def cleaned_up(rank, ranks):
+    """The loop took the process group down itself before its error came here."""
+    made = group.together(ranks, 60)
+    dist.barrier()
+    dist.destroy_process_group()
+
+    def end():
+        try:
+            raise OSError("its own")
+        except OSError as why:
+            made.leave(why)
+            raise
+    told = [said(made.check), said(end)]
+    dist.init_process_group("gloo", init_method=f"file://{os.environ['LH_TEST_STORE']}",
+                            rank=rank, world_size=ranks)
+    return told
+
+
 # ---------------------------------------------------------------- beside the ranks
 
 class Ends(Judged):
@@ -177,6 +195,11 @@ class Ends(Judged):
                 wanted = "RankError: this rank has left the others" if rank == FAILS else \
                     f"RankError: rank 1 can't go on: ValueError: {why}"
                 self.assertEqual(told[i:i + 2], [wanted, "it ended well"])
+
+    def test_an_error_after_the_group_is_gone_is_its_own(self):
+        with mock.patch.dict(os.environ, LH_TEST_STORE=self.path("store")):
+            for heard, told in of_ranks(2, cleaned_up):
+                self.assertEqual((heard, told), ("it ended well", "OSError: its own"))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ void sim_strike_budget(struct sim *s)
     choose(s);
     sim_trace(s, "operator: a budget of %llu tokens", (unsigned long long)s->budget_tokens);
     sim_happened(s, budget);
-    if (lh_fake_alive(n->env) && killed) sim_node_die(n, false); // its next life has the new one
+    // The next life reads the new budget.
+    if (lh_fake_alive(n->env) && killed) sim_node_die(n, false);
 }
 
 void sim_look_at_budget(struct sim *s)

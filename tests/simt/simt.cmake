@@ -28,7 +28,10 @@ function(lh_simt_library name root)
     if(CMAKE_C_COMPILER_ID STREQUAL "Clang")
         target_compile_options(${name} PRIVATE -Wno-pass-failed)
     endif()
-    if(LH_SANITIZE)
+    if(LH_SANITIZE STREQUAL "thread")
+        # It follows the stack of each thread, and fibres have their own: only those who call are seen.
+        target_compile_options(${name} PRIVATE -fno-sanitize=thread)
+    elseif(LH_SANITIZE)
         target_compile_options(${name} PRIVATE -fsanitize=${LH_SANITIZE} -fno-sanitize-recover=all
             -fno-omit-frame-pointer -O1)
         # Type checks of the standard library's function objects would need its own build.

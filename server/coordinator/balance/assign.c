@@ -41,7 +41,6 @@
 #include "server/coordinator/balance/view.h"
 
 static const double HYSTERESIS = 0.1;
-static const double NEVER_S = 1e18;
 static const double ASK_S = 1;      // between two requests of a worker
 static const double QUIET_S = 5;    // a worker that was silent for longer is behind by that much
 static const double WINDOW_S = 3;   // a window holds so many seconds of training at least
@@ -101,7 +100,7 @@ static double ends_s(const struct assigning *s, uint32_t worker)
     double speed = w->tokens_per_s > 0 ? w->tokens_per_s : c->worker[s->a->w].tokens_per_s;
     double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens;
     double quiet = (double)(c->listener.ns - w->seen_ns) / LH_SECOND - QUIET_S;
-    if (w->idle) return NEVER_S;
+    if (w->idle) return INFINITY;
     return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
 }
 

@@ -7,11 +7,11 @@
 //    recalled for it, or kept for it (lease.c). The worker opens it again by itself.
 #include "server/coordinator/balance/away.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/silence.h"
 
@@ -87,11 +87,6 @@ size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseReq
 
 // ---------------------------------------------------------------- what a worker says
 
-static double number(double x)
-{
-    return isfinite(x) && x > 0 ? x : 0;
-}
-
 static void take_refused(const struct ps_coordinator *c, struct ps_co_worker *w,
                          const Longhaul__V1__LeaseRequest *m)
 {
@@ -115,8 +110,8 @@ void ps_co_take_away(struct ps_coordinator *c, uint32_t worker, const Longhaul__
         w->away[w->aways++] = (struct ps_co_away){
             .home = home,
             .closed = a->closed,
-            .bytes_per_s = {a->bytes_per_s ? number(a->bytes_per_s->mean) : 0,
-                            a->bytes_per_s ? number(a->bytes_per_s->spread) : 0},
+            .bytes_per_s = {a->bytes_per_s ? ps_co_said_number(a->bytes_per_s->mean) : 0,
+                            a->bytes_per_s ? ps_co_said_number(a->bytes_per_s->spread) : 0},
             .trip = ps_co_said_trip(a->trip),
         };
     }

@@ -315,6 +315,14 @@ static double late_enough(const struct try *t)
     return latest + path + (slow < NEVER ? sum / slow : 0);
 }
 
+// The next end to try. One region that is nearly at a standstill puts `high` far behind the end of
+// the others: then it is the powers of ten that are halved.
+static double between(double low, double high)
+{
+    double from = fmax(low, 1e-3);
+    return high > 16 * from ? sqrt(from * high) : (low + high) / 2;
+}
+
 void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     out->end_s = 0;
@@ -357,7 +365,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
     } else {
         double low = 0, high = late_enough(&t);
         for (int i = 0; i < BISECTIONS; i++) {
-            double mid = (low + high) / 2;
+            double mid = between(low, high);
             if (ends_within(&t, mid))
                 high = mid;
             else

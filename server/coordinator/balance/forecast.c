@@ -18,7 +18,7 @@
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/view.h"
 
-// Takes the shares of a static split that are left, and what each region has leased of them.
+// A region trains what is left of its share of a static split, and what it has leased.
 static void take_shares(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     for (uint32_t i = 0; i < c->workers; i++) {

@@ -186,6 +186,14 @@ lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
     return LH_OK;
 }
 
+void ps_co_lease_drop_wanted(struct ps_coordinator *c, uint32_t worker)
+{
+    for (uint32_t at = c->worker[worker].wanted.head, next; at; at = next) {
+        next = ps_co_stock_wanted_behind(c, at);
+        ps_co_lease_want(c, at - 1, 0);
+    }
+}
+
 void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker)
 {
     size_t n = 0;

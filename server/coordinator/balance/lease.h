@@ -11,6 +11,8 @@ LH_MUST lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit);
 // As the holder said last, and for whom the unit is recalled or kept (index + 1; 0: nobody).
 void ps_co_lease_mark(struct ps_coordinator *c, uint64_t unit, enum ps_co_begun begun);
 void ps_co_lease_want(struct ps_coordinator *c, uint64_t unit, uint32_t by);
+// Ends all that is recalled for this worker (its index), or kept for it: it takes no units now.
+void ps_co_lease_drop_wanted(struct ps_coordinator *c, uint32_t worker);
 // Ends what is recalled for this worker (its index), or kept for it, of homes that are closed to
 // it, and units that are refused to it (away.h).
 void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker);

@@ -1,6 +1,6 @@
 // Measure: what workers tell of their speed and of their paths. See measure.h.
 //
-// 1. A peer's number counts only where it is finite and not negative.
+// 1. A peer's number counts only where something that is measured can be so small or large.
 // 2. A request that tells of no path says that nothing is known: what an earlier one said is
 //    forgotten, since the process that measured it may be gone.
 // 3. Nothing of it is stored: it is told anew about once a second.
@@ -15,14 +15,16 @@
 
 enum { LINK_ROWS_MAX = 16384 }; // a status has at most so many: 4 MiB
 
-static double number(double x)
+double ps_co_said_number(double x)
 {
-    return isfinite(x) && x > 0 ? x : 0;
+    const double least = 1e-9, most = 1e15;
+    return x >= least && x <= most ? x : 0; // NaN is in no range
 }
 
 static struct lh_estimate estimate_of(const Longhaul__V1__Estimate *m)
 {
-    return m ? (struct lh_estimate){number(m->mean), number(m->spread)} : (struct lh_estimate){0};
+    return m ? (struct lh_estimate){ps_co_said_number(m->mean), ps_co_said_number(m->spread)}
+             : (struct lh_estimate){0};
 }
 
 static void take_paths(struct ps_coordinator *c, struct ps_co_worker *w,
@@ -47,10 +49,10 @@ static void take_paths(struct ps_coordinator *c, struct ps_co_worker *w,
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
                     const Longhaul__V1__LeaseRequest *m)
 {
-    w->measured.tokens_spread = m->speed ? number(m->speed->spread) : 0;
+    w->measured.tokens_spread = m->speed ? ps_co_said_number(m->speed->spread) : 0;
     w->measured.begun_tokens = m->begun_tokens;
     w->measured.batch_s = estimate_of(m->batch_s);
-    w->measured.utilisation = fmin(number(m->utilisation), 1);
+    w->measured.utilisation = fmin(ps_co_said_number(m->utilisation), 1);
     take_paths(c, w, m);
 }
 

@@ -119,7 +119,7 @@ static void call_home(struct ps_coordinator *c, uint64_t unit, const char *regio
     if (c->lease[unit] == CO_FREE || c->begun[unit] != CO_WAITS) return;
     if (!strcmp(c->worker[c->lease[unit] - 1].region, region)) return;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && !strcmp(c->worker[i].region, region)) {
+        if (ps_co_takes(c, i) && !strcmp(c->worker[i].region, region)) {
             ps_co_lease_want(c, unit, i + 1);
             return;
         }
@@ -154,8 +154,10 @@ static lh_err move(struct ps_coordinator *c, uint64_t unit, const char *name)
     uint32_t w = worker_of(c, name);
     LH_TRY(check_unit(c, unit));
     if (w == c->workers) return lh_fail(LH_ERR_NOT_FOUND, "no worker %.60s has joined", name);
-    if (!c->worker[w].live || ps_co_draining(c, &c->worker[w]))
-        return lh_fail(LH_ERR_INVALID, "worker %s is not there to take it, or drains", name);
+    if (!ps_co_takes(c, w))
+        return lh_fail(LH_ERR_INVALID,
+                       "worker %s is not there to take it, drains, or has no loop that wants units",
+                       name);
     LH_TRY(check_residency(c, unit, c->worker[w].region));
     const char *pinned = ps_co_pinned(c, unit);
     if (pinned && strcmp(pinned, c->worker[w].region) != 0)

@@ -30,10 +30,18 @@ static uint32_t region_of(struct ps_co_balancer *x, const char *name)
 
 bool ps_co_view_fits(const struct ps_coordinator *c)
 {
-    uint32_t more = 0;
-    for (uint32_t i = 0; i < c->workers && c->stock.homes + more <= PS_BALANCE_REGIONS_MAX; i++)
-        more += ps_co_stock_home(c, c->worker[i].region) == c->stock.homes;
-    return c->stock.homes + more <= PS_BALANCE_REGIONS_MAX;
+    const char *without[PS_BALANCE_REGIONS_MAX]; // regions that are no unit's home
+    uint32_t n = 0, homes = c->stock.homes;
+    if (homes > PS_BALANCE_REGIONS_MAX) return false;
+    for (uint32_t i = 0, k; i < c->workers; i++) {
+        const char *region = c->worker[i].region;
+        if (ps_co_stock_home(c, region) < homes) continue;
+        for (k = 0; k < n && strcmp(without[k], region) != 0; k++) continue;
+        if (k < n) continue;
+        if (homes + n == PS_BALANCE_REGIONS_MAX) return false;
+        without[n++] = region;
+    }
+    return true;
 }
 
 // Tokens of begun units that are not trained, as the worker said last.

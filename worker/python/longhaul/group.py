@@ -11,6 +11,7 @@ from . import errors
 _Mine = typing.TypeVar("_Mine")
 _GRACE_S = 10  # the error of a rank that waited for `timeout_s` itself still reaches the others
 _LONGEST_S = 2**31 / 1000
+_NO_STORE = (RuntimeError, ValueError)  # whoever has it may be gone; so may the default group
 _MADE = itertools.count()  # groups are made in the same order on all ranks: each has its number
 
 
@@ -81,7 +82,7 @@ class Together:
     def check(self) -> None:
         """Raises what another rank said before it left. Costs a question to the store."""
         told = None
-        with contextlib.suppress(RuntimeError):  # whoever has the store may be gone
+        with contextlib.suppress(*_NO_STORE):
             store = self._board()
             told = store.get(self._key).decode() if store.check([self._key]) else None
         if told:
@@ -93,7 +94,7 @@ class Together:
             return
         self._over = True
         if not isinstance(why, errors.RankError):
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(*_NO_STORE):
                 store = self._board()
                 if not store.check([self._key]):
                     store.set(self._key,

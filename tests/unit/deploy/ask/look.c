@@ -86,7 +86,7 @@ static void regions_add_up(void **state)
     json_decref(all);
 }
 
-// The slowest ways of a worker count, and the slowest live worker of a region.
+// A worker shows its slowest way, a region its slowest live worker.
 static void what_was_measured_is_of_the_slowest(void **state)
 {
     (void)state;

@@ -86,6 +86,24 @@ static void test_what_is_held_counts(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
+// Whatever it is that slows one region down, the others' plan is as fine as without it.
+static void test_one_that_nearly_stands_still_spoils_no_plan(void **state)
+{
+    (void)state;
+    const struct ps_balance_region ready = b->region[AMERICA];
+    for (int i = 0; i < 4; i++) {
+        b->region[AMERICA] = ready;
+        b->link[ASIA][AMERICA].bytes_per_s.mean = i == 2 ? 1e-9 : 1000;
+        if (i == 1) b->region[AMERICA].tokens_per_s.mean = 1e-9;
+        if (i == 3) b->region[AMERICA].exchange_s = 1e15;
+        b->region[EUROPE].tokens_per_s.mean = 30;
+        ps_balance_plan(b, plan);
+        double here = i ? 25 * UNIT : 20 * UNIT;
+        assert_float_equal((plan->tokens[0][ASIA] / here), 1, 0.01);
+        assert_float_equal((plan->tokens[0][EUROPE] / here), 3, 0.03);
+    }
+}
+
 static void test_who_is_gone_or_not_known_gets_nothing(void **state)
 {
     (void)state;
@@ -584,6 +602,7 @@ int main(void)
         TEST(test_all_end_together),
         TEST(test_what_lies_there_arrives_at_once),
         TEST(test_what_is_held_counts),
+        TEST(test_one_that_nearly_stands_still_spoils_no_plan),
         TEST(test_who_is_gone_or_not_known_gets_nothing),
         TEST(test_a_home_without_its_own_files_never_ends_them),
         TEST(test_arrival_counts),

@@ -1,0 +1,104 @@
+// Units are recalled for a worker that then leaves, or is lost; how many regions the policy takes
+// (server/coordinator/balance: lease.c, view.c).
+#include <stdio.h>
+#include <string.h>
+
+#include "server/coordinator/balance/view.h"
+#include "tests/cores/words.h"
+
+enum { UNITS = 40 };
+
+// Worker 1 is slow and has all units, and worker 0 has most of them recalled for it.
+struct both {
+    struct rig *r;
+    struct words fast, slow;
+    struct ps_co_worker *wants, *holds; // their rows
+};
+
+static struct both some_are_recalled(bool follows)
+{
+    struct both b = {.r = balanced(UNITS, PS_BALANCE_FINISH),
+                     .fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1},
+                     .slow = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.1}};
+    b.r->coordinator->conf.balance.follows = follows;
+    assert_int_equal(say(b.r, 1, &b.slow).units, UNITS);
+    assert_int_equal(say(b.r, 0, &b.fast).units, 0);
+    bool first = b.r->coordinator->worker[0].id == lh_worker_id(&b.r->w[0].self);
+    b.wants = &b.r->coordinator->worker[first ? 0 : 1];
+    b.holds = &b.r->coordinator->worker[first ? 1 : 0];
+    assert_in_range(b.wants->wanted.units, 8, UNITS - 1);
+    assert_true(ps_co_view_left(b.holds) < UNITS * WORDS_TOKENS);
+    return b;
+}
+
+static void nothing_is_recalled(const struct both *b)
+{
+    assert_int_equal(b->wants->wanted.units, 0);
+    assert_float_equal(ps_co_view_left(b->holds), UNITS * WORDS_TOKENS, 0);
+    for (uint64_t u = 0; u < UNITS; u++) assert_int_equal(b->r->coordinator->wanted_by[u], 0);
+}
+
+// Others may have what was to be its own, and its holder counts as having all of it.
+static void nothing_is_recalled_for_who_left(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct both b = some_are_recalled(follows);
+        struct words away = {.ahead = 1, .units_per_s = 1};
+        say(b.r, 0, &away);
+        nothing_is_recalled(&b);
+        assert_int_equal(say(b.r, 1, &b.slow).recalls, 0);
+        say(b.r, 0, &b.fast);
+        assert_true(say(b.r, 1, &b.slow).recalls >= 8);
+        rig_free(b.r);
+    }
+}
+
+static void nothing_is_recalled_for_who_is_lost(void **state)
+{
+    (void)state;
+    struct both b = some_are_recalled(true);
+    for (int i = 0; i < 40; i++) {
+        rig_run(b.r, LH_SECOND);
+        say(b.r, 1, &b.slow);
+    }
+    assert_false(b.wants->live);
+    assert_true(b.holds->live);
+    nothing_is_recalled(&b);
+    rig_free(b.r);
+}
+
+// Rows of workers that never asked, of so many regions where no units lie.
+static void add_workers(struct ps_coordinator *c, uint32_t count, uint32_t regions)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct ps_co_worker *w = &c->worker[c->workers++];
+        *w = (struct ps_co_worker){.id = 1000 + i, .granted = 1};
+        snprintf(w->name, sizeof w->name, "w%u", i);
+        snprintf(w->region, sizeof w->region, "far-%u", i % regions);
+    }
+}
+
+// The limit is of regions, however many workers each has.
+static void the_policy_takes_so_many_regions(void **state)
+{
+    (void)state;
+    for (uint32_t regions = 62; regions < 64; regions++) {
+        struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
+        struct ps_coordinator *c = r->coordinator;
+        assert_int_equal(c->stock.homes, 2);
+        add_workers(c, 3 * regions, regions);
+        assert_int_equal(ps_co_view_fits(c), 2 + regions <= PS_BALANCE_REGIONS_MAX);
+        rig_free(r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_recalled_for_who_left),
+        cmocka_unit_test(nothing_is_recalled_for_who_is_lost),
+        cmocka_unit_test(the_policy_takes_so_many_regions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
