@@ -359,9 +359,50 @@ class Boundaries(Case):
             while not run.finished:
                 self.optimizer.step()
         self.assertEqual([d[0] for d in client.done if d[0] != "parameter"],
-                         ["connect", "start", "boundary", "renew", "cut", "boundary", "boundary",
+                         ["connect", "start", "boundary", "renew", "cut", "before_step",
+                          "boundary", "boundary",
                           "finish", "close"])
         self.assertEqual(client.of("boundary"), [("boundary", i, 5) for i in (1, 2, 3)])
+
+    def test_a_step_changes_nothing_that_is_still_being_copied(self):
+        """Between a cut and before_step() no parameter changes, whoever calls step()."""
+        class Copies(Fake):
+            """The copy reads the parameter for as long as it can."""
+
+            def cut(self):
+                self.done.append(("cut", self.weight.clone()))
+
+            def before_step(self):
+                self.done.append(("copied", self.weight.clone()))
+
+        def by_hook(run):
+            self.optimizer.step()
+            return run
+
+        def by_hand(run):
+            self.optimizer.step()
+            run.step()
+
+        def skipped(run):  # by a GradScaler, which a loop without hooks need not know
+            run.step()
+
+        ways = ((by_hook, {}), (by_hand, {"hook": False}), (skipped, {"hook": False}))
+        for step, given in ways:
+            client = Copies(dues=[2, 0, 2, 0])
+            client.weight = self.model[0].weight
+            client.weight.grad = torch.ones_like(client.weight)
+            with self.run_of(client, **given) as run:
+                for _ in range(5):
+                    step(run)
+            cuts, copies = client.of("cut"), client.of("copied")
+            self.assertEqual((len(cuts), len(copies)), (2, 2))
+            for (_, one), (_, other) in zip(cuts, copies):
+                self.assertTrue(torch.equal(one, other))
+        client = Copies(dues=[2])
+        client.weight = self.model[0].weight
+        with longhaul.AsyncDiLoCo(client, self.model, None, hook=False, tokens_per_step=1) as run:
+            run.step()  # nobody says when this loop's next step begins
+            self.assertEqual([d[0] for d in client.done[-2:]], ["cut", "copied"])
 
     def test_the_wrapped_optimizer_steps_and_is_itself(self):
         client = Fake(dues=[0, 8])

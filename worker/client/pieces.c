@@ -7,6 +7,10 @@
 //  4. A bf16 parameter p has an fp32 shadow s, with p = bf16(s) after every renewal; what training
 //     made of p since then is p - bf16(s), and s + p - bf16(s) is what a cut gives and what the
 //     next correction is added to. So corrections below the step of bf16 are kept.
+//  5. A cut queues the copies of what lies on a device. fp32 goes to its place in the slot. bf16
+//     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
+//     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
+//     after the cut's number.
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +41,10 @@ static size_t width(const struct wk_extent *e)
 
 // ---------------------------------------------------------------- ranges
 
+struct range {
+    uint64_t from, until;
+};
+
 // One piece's work on the values [from, from + n) of an extent, which lie in one block of the
 // part. p: their parameters in host memory.
 struct job {
@@ -45,6 +53,8 @@ struct job {
     uint64_t number, after, upto;
     int (*run)(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n, void *p);
     bool reads, writes;
+    // In place of all that, where the extent lies on a device. all: what this rank cuts of it.
+    int (*queue)(const struct job *j, const struct wk_extent *e, struct range r, struct range all);
 };
 
 static int on_device(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n)
@@ -84,10 +94,6 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-struct range {
-    uint64_t from, until;
-};
-
 // Share i of n of a part, in whole chunks.
 static struct range share(const struct longhaul *c, uint32_t part, uint32_t i, uint32_t n)
 {
@@ -111,6 +117,11 @@ static uint32_t first_extent(const struct longhaul *c, uint64_t from)
     return low;
 }
 
+static struct range both(struct range a, struct range b)
+{
+    return (struct range){larger(a.from, b.from), smaller(a.until, b.until)};
+}
+
 // Runs the job over the range; `own`: of replicas only the part of the range that lies in it.
 static int over(const struct job *j, struct range all, struct range own)
 {
@@ -119,9 +130,13 @@ static int over(const struct job *j, struct range all, struct range own)
     for (uint32_t k = first_extent(c, all.from); !err && k < c->extents; k++) {
         const struct wk_extent *e = &c->extent[k];
         if (e->at >= all.until) break;
-        struct range r = {larger(all.from, e->at), smaller(all.until, e->at + e->count)};
-        if (e->replica) r = (struct range){larger(r.from, own.from), smaller(r.until, own.until)};
-        err = in_extent(j, e, r.from, r.until);
+        struct range held = both(share(c, j->part, 0, 1), (struct range){e->at, e->at + e->count});
+        if (e->replica) held = both(held, own);
+        struct range r = both(held, all);
+        if (e->device && j->queue)
+            err = r.from < r.until ? j->queue(j, e, r, held) : LONGHAUL_OK;
+        else if (j->run)
+            err = in_extent(j, e, r.from, r.until);
     }
     return err;
 }
@@ -155,6 +170,32 @@ static int cut(const struct job *j, const struct wk_extent *e, uint64_t from, si
     const uint16_t *v = p;
     for (size_t i = 0; i < n; i++)
         slot[i] = shadow[i] + (from_bf16(v[i]) - from_bf16(to_bf16(shadow[i])));
+    return LONGHAUL_OK;
+}
+
+// The place in the slot where this value's bf16 lies until it is widened.
+static uint8_t *narrow_place(float *slot, uint64_t at, struct range all)
+{
+    return (uint8_t *)(slot + all.until) - 2 * (all.until - at);
+}
+
+static int queue(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
+{
+    float *slot = wk_channel_slot(&j->c->channel, j->number);
+    void *to = e->shadow ? (void *)narrow_place(slot, r.from, all) : slot + r.from;
+    return wk_device_queue(j->c, e, r.from, to, (size_t)(r.until - r.from));
+}
+
+// From the first value on: the values of a block end before the bf16 of the next one begins.
+static int widen(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
+{
+    uint16_t narrow[WK_CHANNEL_CHUNK];
+    float *slot = wk_channel_slot(&j->c->channel, j->number);
+    for (uint64_t at = r.from, n; e->shadow && at < r.until; at += n) {
+        n = smaller(r.until - at, WK_CHANNEL_CHUNK);
+        memcpy(narrow, narrow_place(slot, at, all), n * sizeof *narrow);
+        cut(j, e, at, (size_t)n, narrow);
+    }
     return LONGHAUL_OK;
 }
 
@@ -193,21 +234,34 @@ static int renew(const struct job *j, const struct wk_extent *e, uint64_t from, 
 
 int wk_pieces_load(struct longhaul *c, uint32_t part, uint64_t number)
 {
-    struct job j = {c, part, number, 0, 0, load, false, true};
+    struct job j = {.c = c, .part = part, .number = number, .run = load, .writes = true};
     struct range all = share(c, part, 0, 1);
     return over(&j, all, all);
 }
 
 int wk_pieces_cut(struct longhaul *c, uint32_t part, uint64_t number, uint32_t i, uint32_t n)
 {
-    struct job j = {c, part, number, 0, 0, cut, true, false};
+    struct job j = {
+        .c = c, .part = part, .number = number, .run = cut, .reads = true, .queue = queue};
     return over(&j, share(c, part, i, n), share(c, part, c->rank, c->ranks));
+}
+
+void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number)
+{
+    struct job j = {.c = c, .part = part, .number = number, .queue = widen};
+    over(&j, share(c, part, 0, 1), share(c, part, c->rank, c->ranks));
 }
 
 int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t upto, uint32_t i,
                     uint32_t n)
 {
-    struct job j = {c, part, 0, after, upto, renew, true, true};
+    struct job j = {.c = c,
+                    .part = part,
+                    .after = after,
+                    .upto = upto,
+                    .run = renew,
+                    .reads = true,
+                    .writes = true};
     struct range all = share(c, part, i, n);
     return over(&j, all, all);
 }

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import logging
 import os
 import typing
 from concurrent.futures import ThreadPoolExecutor
 
 from . import arguments, errors, library
 
+_log = logging.getLogger("longhaul")
 FP32, BF16 = 1, 2
 HOST, CUDA = 0, 1
 
@@ -51,6 +53,7 @@ class State(typing.NamedTuple):
     returns: int
     memory_bytes: int
     shadow_bytes: int
+    pinned_bytes: int = 0
 
 
 class Client:
@@ -74,6 +77,7 @@ class Client:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
+        self._on_cuda = self._told_of_pins = False
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # what all ranks of several hosts take for the clock
         if ranks is None:
@@ -128,12 +132,18 @@ class Client:
                                 name.encode(), data, first, count, stream or None)
         self._check(self._lib.longhaul_parameter(self._handle, ctypes.byref(tensor)))
         self._kept.append(owner)
+        self._on_cuda = self._on_cuda or memory == CUDA
 
     # ---- a life
 
     def connect(self, timeout_s: float = 60) -> None:
         """Waits until the worker runs and all ranks are there; maps the shared memory."""
         self._check(self._lib.longhaul_connect(self._handle, _ms(timeout_s)))
+        if self._on_cuda and not self._told_of_pins and not self.state().pinned_bytes:
+            self._told_of_pins = True
+            _log.warning("longhaul: CUDA can't pin the memory that is shared with the worker (is "
+                         "ulimit -l too small?), so cuts are waited for, in place of going on "
+                         "beside the next step")
 
     def start(self) -> None:
         """Writes the run's parameters over those that were described."""
@@ -169,9 +179,15 @@ class Client:
                     self._lib.longhaul_renew_done)
 
     def cut(self) -> None:
-        """Copies the parameters, or this rank's share of them, to the worker."""
+        """Copies the parameters, or this rank's share of them, to the worker; those on CUDA beside
+        what comes next, until :meth:`before_step`."""
         self._whole(self._lib.longhaul_cut, self._lib.longhaul_cut_piece,
                     self._lib.longhaul_cut_done)
+
+    def before_step(self) -> None:
+        """After a cut, before parameters on CUDA change and before the next boundary: their streams
+        wait for the copy, this thread does not. Otherwise it does nothing."""
+        self._check(self._lib.longhaul_before_step(self._handle))
 
     def _whole(self, alone, piece, done) -> None:
         if self._threads == 1:
@@ -213,7 +229,7 @@ class Client:
         s = library.State(ctypes.sizeof(library.State))
         self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
         return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
-                     s.memory_bytes, s.shadow_bytes)
+                     s.memory_bytes, s.shadow_bytes, s.pinned_bytes)
 
     # ---- units of data that the run leases
 
@@ -272,6 +288,9 @@ class FarClient(Client):
     def state(self) -> State:
         """Nothing is counted here."""
         return State(True, 0, 0, 0, 0, 0, 0)
+
+    def before_step(self) -> None:
+        """Nothing is copied to a worker here."""
 
     def lease(self) -> Unit | None:
         """Never a unit of this rank's own."""

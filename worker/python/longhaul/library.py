@@ -28,7 +28,8 @@ class State(ctypes.Structure):
 
     _fields_ = [("size", c_uint32), ("worker_lives", c_uint32), ("away_steps", c_uint64),
                 ("cuts", c_uint64), ("renewals", c_uint64), ("returns", c_uint64),
-                ("memory_bytes", c_uint64), ("shadow_bytes", c_uint64)]
+                ("memory_bytes", c_uint64), ("shadow_bytes", c_uint64),
+                ("pinned_bytes", c_uint64)]
 
 
 # Name: result, arguments after the handle. Functions without a handle say so by None first.
@@ -44,6 +45,7 @@ _FUNCTIONS = {
     "longhaul_boundary": (c_int, c_uint64, c_uint64, POINTER(c_uint)),
     "longhaul_renew": (c_int,),
     "longhaul_cut": (c_int,),
+    "longhaul_before_step": (c_int,),
     "longhaul_renew_piece": (c_int, c_uint32, c_uint32),
     "longhaul_renew_done": (c_int,),
     "longhaul_cut_piece": (c_int, c_uint32, c_uint32),
