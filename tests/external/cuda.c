@@ -4,7 +4,9 @@
 
 #include "tests/external/client_rig.h"
 
+// The runtime's own, for steps on the device.
 static int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
+static int (*new_stream)(void **out, unsigned flags);
 
 // A step on the device: work of the default stream. The host knows the parameters before it is
 // done.
@@ -40,6 +42,109 @@ static void cuts_and_renews_as_on_the_host(void **state)
     assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
     assert_true(s.pinned_bytes >= 8 * N);
     check_rounds(r);
+}
+
+struct adder {
+    float *to;
+    uint64_t values;
+    int calls, sparse, fails;
+};
+
+static int add_here(void *arg, const struct longhaul_addition *a)
+{
+    struct adder *x = arg;
+    x->calls++;
+    if (a->index) x->sparse++;
+    for (uint64_t i = 0; i < a->entries; i++) {
+        uint64_t at = a->index ? (uint64_t)a->index[i] : i;
+        assert_true(at < a->count && a->first + at < x->values);
+        x->to[a->first + at] += a->value[i];
+    }
+    return x->fails;
+}
+
+static void join_with_adder(struct rig *r, struct adder *x)
+{
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_here;
+    t.add_arg = x;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+}
+
+static void the_loop_may_add_corrections_itself(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N};
+    join_with_adder(r, &x);
+    check_rounds(r);
+    assert_int_equal(x.calls, 2);
+    assert_int_equal(x.sparse, 2);
+}
+
+static void add_and_compare(struct rig *r, uint64_t step)
+{
+    on_loop(r, renew_now);
+    assert_int_equal(boundary(r, step), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+}
+
+// Two tensors meet within a chunk; each has a stream and an adder of its own.
+static void each_tensor_has_a_stream_and_an_adder(void **state)
+{
+    enum { ON_DEVICE = 3, MEET = 5000 };
+    static float next[2][N];
+    struct rig *r = *state;
+    uint64_t sizes[] = {MEET, N - MEET};
+    struct adder x[] = {{.to = r->mine, .values = MEET}, {r->mine + MEET, N - MEET, 0, 0, 0}};
+    void *stream[] = {NULL, NULL};
+    assert_int_equal(new_stream(&stream[1], 1), 0);
+    for (int k = 0; k < 2; k++) {
+        struct longhaul_tensor t = tensor(k ? "b" : "a", x[k].to, LONGHAUL_FP32);
+        t.memory = LONGHAUL_CUDA;
+        t.shape = &sizes[k];
+        t.stream = stream[k];
+        t.add = add_here;
+        t.add_arg = &x[k];
+        assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    }
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
+    add_and_compare(r, 1);
+    assert_true(!x[0].sparse && !x[1].sparse && x[0].calls == 1 && x[1].calls == 1);
+    for (int i = 0; i < N; i += i % 8 == 3 ? 2 : 9) r->view[i] += (float)(1 + i % 5);
+    add_and_compare(r, 2);
+    assert_true(x[0].sparse == 1 && x[1].sparse == 1);
+
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 3), LONGHAUL_CUT);
+    for (int step = 0; step < 2; step++) { // the first before the cut, the second after it
+        for (int i = 0; i < N; i++) next[step][i] = r->view[i] + (step ? 50 : (float)(i % 3));
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(
+                copy(x[k].to, next[step] + k * MEET, 4 * sizes[k], ON_DEVICE, stream[k]), 0);
+        if (step) break;
+        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+        assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    }
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 3));
+}
+
+static void an_addition_that_fails_is_the_renewals_error(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N, .fails = 1};
+    join_with_adder(r, &x);
+    r->view[0] += 1;
+    on_loop(r, renew_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_E_SYSTEM);
+    assert_int_equal(x.calls, 1);
 }
 
 static void does_without_pinned_memory(void **state)
@@ -141,6 +246,34 @@ static void closing_waits_for_the_copy(void **state)
     r->c = NULL;
     while (sem_wait(&r->ended)) continue;
     assert_int_equal(r->cuts, 0); // neither copy's cut was stored
+}
+
+static int add_late(void *arg, const struct longhaul_addition *a)
+{
+    return copy(arg, a->value, a->entries * sizeof *a->value, 1, NULL);
+}
+
+// An adder may leave the correction to the device, which reads it when it comes to it.
+static void closing_waits_for_additions(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_late;
+    t.add_arg = r->mine;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7 + 1);
+    on_loop(r, renew_now);
+    setenv("CUDART", "caller_late", 1);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)i); // it is not added yet
+    longhaul_close(r->c);
+    r->c = NULL;
+    unsetenv("CUDART");
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)(i % 7 + 1));
 }
 
 static void says_when_a_step_did_not_wait(void **state)
@@ -264,12 +397,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST(cuts_and_renews_as_on_the_host),
+        TEST(the_loop_may_add_corrections_itself),
+        TEST(each_tensor_has_a_stream_and_an_adder),
+        TEST(an_addition_that_fails_is_the_renewals_error),
         TEST(does_without_pinned_memory),
         TEST(the_next_step_waits_for_the_copy),
         TEST(the_copy_waits_for_the_step_before),
         TEST(somebody_who_waits_looks_whether_the_copy_ended),
         TEST(the_end_waits_for_the_copy),
         TEST(closing_waits_for_the_copy),
+        TEST(closing_waits_for_additions),
         TEST(says_when_a_step_did_not_wait),
         TEST(a_cut_that_is_on_its_way_dies_with_the_trainer),
         TEST(bf16_is_widened_where_it_came),
@@ -279,9 +416,11 @@ int main(int argc, char **argv)
     setenv("LONGHAUL_CUDART", CUDART, 1);
     void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
     LH_ASSERT(library);
-    void *found = dlsym(library, "cudaMemcpyAsync");
-    LH_ASSERT(found);
-    memcpy(&copy, &found, sizeof found);
+    void *copies = dlsym(library, "cudaMemcpyAsync");
+    void *creates = dlsym(library, "cudaStreamCreateWithFlags");
+    LH_ASSERT(copies && creates);
+    memcpy(&copy, &copies, sizeof copies);
+    memcpy(&new_stream, &creates, sizeof creates);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

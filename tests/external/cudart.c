@@ -24,7 +24,7 @@ enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED
 struct event {
     bool used;
     uint64_t recorded, done; // times
-    int stream;              // that the last record went to
+    int stream;              // the last record went to this one
     int asked;
 };
 
@@ -214,7 +214,8 @@ CALL cudaHostUnregister(void *memory)
     for (int s = 0; s < STREAMS; s++)
         for (int k = 0; k < cuda.stream[s].count; k++) {
             const struct work *w = &cuda.stream[s].work[cuda.stream[s].first + k];
-            must(w->kind != COPY || !pinned(w->to, 1), "a copy is on its way into this memory");
+            must(w->kind != COPY || (!pinned(w->to, 1) && !pinned(w->from, 1)),
+                 "a copy is on its way into this memory, or out of it");
         }
     cuda.pinned[i].at = NULL;
     cuda.pinned[i].n = 0;
@@ -262,7 +263,7 @@ CALL cudaStreamDestroy(void *stream)
 
 CALL cudaStreamSynchronize(void *stream)
 {
-    if (stream && forgotten("host_waits_for_copies")) return 0;
+    if (forgotten(stream ? "host_waits_for_copies" : "host_waits_for_caller")) return 0;
     pthread_mutex_lock(&cuda.lock);
     do_until(number_of(stream), NULL, 0);
     catch_up();

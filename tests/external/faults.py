@@ -15,6 +15,7 @@ FAULTS = {  # the test that finds it
     "caller_is_marked": "the_copy_waits_for_the_step_before",
     "host_asks_for_copies": "somebody_who_waits_looks_whether_the_copy_ended",
     "host_waits_for_copies": "closing_waits_for_the_copy",
+    "host_waits_for_caller": "closing_waits_for_additions",
 }
 
 

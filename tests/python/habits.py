@@ -15,7 +15,7 @@ import unittest
 from unittest import mock
 
 import torch
-from fake import longhaul
+from fake import longhaul, parameters
 from fits import IN, Fit, Watch, points, trainer_of
 from longhaul.hf import LonghaulCallback
 from safetensors.torch import load_file, save_file
@@ -81,8 +81,10 @@ class Habits(unittest.TestCase):
         """From here on the client takes parameters for those of a GPU."""
         describe = longhaul.Client.parameter
 
-        def on_device(client, *given, **named):
-            describe(client, *given, **{**named, "memory": 1})
+        def on_device(client, *given, owner, dtype, **named):
+            adder = parameters.Adder(owner) if dtype == 1 else None
+            describe(client, *given, **{**named, "owner": owner, "dtype": dtype, "memory": 1,
+                                        "add": adder})
         for patched in (mock.patch.object(longhaul.Client, "parameter", on_device),
                         mock.patch.dict(os.environ, {"LONGHAUL_CUDART": CUDART, **env})):
             patched.start()

@@ -4,6 +4,7 @@
 The client is a stand-in that writes down what it is asked.
 """
 import array
+import ctypes
 import json
 import os
 import struct
@@ -803,6 +804,36 @@ class Around(Case):
             sharded = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False)
             with self.assertRaisesRegex(errors.UnsupportedError, f"{kind}: .* take FSDP2"):
                 LocalSGD(sharded, self.model)
+
+
+class Additions(Case):
+    """What parameters on a GPU are given, with memory of the host's."""
+
+    def test_a_correction_is_added_to_the_bit(self):
+        draw = torch.Generator().manual_seed(1)
+        whole = torch.randn(30, 7, generator=draw)
+        before, add = whole.clone().view(-1), parameters.Adder(whole)
+        values = torch.randn(20, generator=draw)
+        where = torch.randperm(90, generator=draw)[:20].to(torch.int32)
+        add(100, 90, 20, values.data_ptr(), where.data_ptr())
+        before[100 + where.long()] += values
+        self.assertTrue(torch.equal(whole.view(-1), before))
+        add(3, 20, 20, values.data_ptr(), 0)
+        before[3:23] += values
+        self.assertTrue(torch.equal(whole.view(-1), before))
+
+    def test_what_goes_wrong_is_the_renewals_error(self):
+        def add(*_):
+            raise MemoryError("of the GPU")
+
+        client = longhaul.Client(0, 1)
+        called = client._adder(add)  # pylint: disable=protected-access
+        one = longhaul.library.Addition(0, 1, 1, 0, 0)
+        for name in ("longhaul_renew", "longhaul_renew_piece"):
+            setattr(client._lib, name,  # pylint: disable=protected-access
+                    lambda *_: 6 if called(None, ctypes.byref(one)) else 0)
+        with self.assertRaisesRegex(MemoryError, "of the GPU"):
+            client.renew()
 
 
 class Parameters(Case):

@@ -281,7 +281,7 @@ static int told(struct longhaul *c, int err, const char *what)
 {
     if (err == LONGHAUL_E_DAMAGED)
         wk_client_fail(c, err, "%s: the worker's corrections make no sense", what);
-    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: a copy from or to the device", what);
+    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: the device did not do it", what);
     if (err == LONGHAUL_E_NO_MEMORY) wk_client_fail(c, err, "%s: out of memory", what);
     return err;
 }

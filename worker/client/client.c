@@ -126,6 +126,8 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, stru
                             .data = t->data,
                             .device = t->memory == LONGHAUL_CUDA,
                             .replica = m->replica,
+                            .add = t->dtype == LONGHAUL_FP32 ? t->add : NULL,
+                            .add_arg = t->add_arg,
                             .tensor = *m};
     return LONGHAUL_OK;
 }

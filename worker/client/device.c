@@ -5,9 +5,12 @@
 //  2. A copy of a cut comes behind everything that the caller's stream held at the fence. What the
 //     caller's stream gets after wk_device_hold() comes behind the copies. Neither waits on the
 //     host.
-//  3. Memory that the copies write is neither read nor given back before wk_device_landed() said
-//     that they ended.
-//  4. Copies of a renewal go through the host a block at a time, on the caller's stream.
+//  3. Memory that the copies write is not read before wk_device_landed() said that they ended. It
+//  is
+//     given back when neither they nor a parameter's `add` can have work there: the streams of both
+//     are waited for.
+//  4. Copies of a renewal go through the host a block at a time, on the caller's stream, where the
+//     parameter has no `add` of its own.
 //  5. The device that was current on the calling thread is so again after each call.
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -169,7 +172,7 @@ void wk_device_pin(struct longhaul *c)
 {
     struct wk_cuda *d = &c->cuda;
     const struct wk_channel_layout *l = &c->channel.layout;
-    uint64_t from = l->slot_at[0], bytes = l->ring_at - from;
+    uint64_t from = l->slot_at[0], bytes = l->bytes - from;
     if (!d->lanes || d->pinned) return;
     if (d->pin(c->channel.base + from, bytes, PORTABLE) == 0) {
         d->pinned = c->channel.base + from;
@@ -181,7 +184,12 @@ void wk_device_unpin(struct longhaul *c)
 {
     struct wk_cuda *d = &c->cuda;
     for (uint32_t i = 0; i < d->lanes; i++) {
+        int before;
         d->sync(d->lane[i].copies);
+        if (enter(d, &d->lane[i], &before) == 0) {
+            d->sync(d->lane[i].caller);
+            leave(d, &d->lane[i], before);
+        }
         d->lane[i].copies_fly = d->lane[i].unheld = false;
     }
     if (d->pinned) d->unpin(d->pinned);

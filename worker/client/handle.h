@@ -40,7 +40,7 @@ struct wk_cuda {
     int (*unpin)(void *memory);
     struct wk_lane lane[16];
     uint32_t lanes;
-    void *pinned; // the slots; NULL: they are not
+    void *pinned; // slots and corrections; NULL: they are not
     uint64_t pinned_bytes;
 };
 
@@ -51,7 +51,9 @@ struct wk_extent { // consecutive values of the flat order that this process hol
     void *data;
     float *shadow; // bf16's parameters as they would be in fp32 at the last renewal; else NULL
     bool device, replica;
-    uint32_t lane; // where it lies on a device
+    uint32_t lane;    // the index, where it lies on a device
+    longhaul_add add; // fp32 on a device alone; NULL: the library adds
+    void *add_arg;
     struct wk_channel_tensor tensor;
 };
 
@@ -130,7 +132,8 @@ int wk_device_open(struct longhaul *c); // LONGHAUL_E_UNSUPPORTED: no CUDA here
 void wk_device_close(struct longhaul *c);
 // The lane of this pointer and this stream; it is made when it is new.
 int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t *lane);
-// The slots become pinned memory, where CUDA can do that; and are no longer, once no copy flies.
+// Slots and corrections become pinned memory, where CUDA can do that; and are no longer, once no
+// copy flies.
 void wk_device_pin(struct longhaul *c);
 void wk_device_unpin(struct longhaul *c);
 // A copy of a cut that is queued after the fence reads what the callers' streams wrote before it.

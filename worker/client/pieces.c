@@ -11,12 +11,17 @@
 //     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
 //     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
 //     after the cut's number.
+//  6. A correction goes to a parameter's own `add` in blocks, those of one before those of the
+//  next.
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/client/handle.h"
 
-enum { BLOCK = 32 * WK_CHANNEL_CHUNK }; // values of a device or of bf16 that are staged at once
+enum {
+    BLOCK = 32 * WK_CHANNEL_CHUNK,      // values of a device or of bf16 that are staged at once
+    ADDITION = 1024 * WK_CHANNEL_CHUNK, // values that `add` gets at once
+};
 
 static float from_bf16(uint16_t v)
 {
@@ -133,7 +138,7 @@ static int over(const struct job *j, struct range all, struct range own)
         struct range held = both(share(c, j->part, 0, 1), (struct range){e->at, e->at + e->count});
         if (e->replica) held = both(held, own);
         struct range r = both(held, all);
-        if (e->device && j->queue)
+        if (e->device && j->queue && (!j->upto || e->add))
             err = r.from < r.until ? j->queue(j, e, r, held) : LONGHAUL_OK;
         else if (j->run)
             err = in_extent(j, e, r.from, r.until);
@@ -232,6 +237,66 @@ static int renew(const struct job *j, const struct wk_extent *e, uint64_t from, 
     return err;
 }
 
+// The entries of the chunks that the addition lies in; `at`: its first value within the part.
+static bool gather(const struct wk_channel_correction *r, uint64_t at, struct longhaul_addition *a,
+                   float *value, int32_t *index)
+{
+    uint64_t end = at + a->count, n = 0;
+    for (uint64_t k = at / WK_CHANNEL_CHUNK; k * WK_CHANNEL_CHUNK < end; k++) {
+        uint64_t begin = r->begin[k], stop = r->begin[k + 1];
+        if (begin > stop || stop > r->count) return false;
+        for (uint64_t i = begin; i < stop; i++) {
+            uint64_t to = k * WK_CHANNEL_CHUNK + r->index[i];
+            if (r->index[i] >= WK_CHANNEL_CHUNK) return false;
+            if (to < at || to >= end) continue;
+            if (n == a->count) return false; // more entries than values
+            value[n] = r->value[i];
+            index[n++] = (int32_t)(to - at);
+        }
+    }
+    a->entries = n;
+    a->value = value;
+    a->index = index;
+    return true;
+}
+
+static int add_sparse(const struct wk_channel_correction *r, const struct wk_extent *e, uint64_t at,
+                      struct longhaul_addition *a)
+{
+    float *value = malloc(a->count * sizeof *value);
+    int32_t *index = malloc(a->count * sizeof *index);
+    int err = value && index ? LONGHAUL_OK : LONGHAUL_E_NO_MEMORY;
+    if (!err && !gather(r, at, a, value, index)) err = LONGHAUL_E_DAMAGED;
+    if (!err && a->entries && e->add(e->add_arg, a)) err = LONGHAUL_E_SYSTEM;
+    free(value);
+    free(index);
+    return err;
+}
+
+static int hand_over(const struct job *j, const struct wk_extent *e, struct range r,
+                     struct range all)
+{
+    const struct wk_channel *ch = &j->c->channel;
+    int err = LONGHAUL_OK;
+    (void)all;
+    for (uint64_t number = j->after + 1; !err && number <= j->upto; number++) {
+        struct wk_channel_correction c;
+        if (!wk_channel_correction(ch, j->part, number, &c)) return LONGHAUL_E_DAMAGED;
+        for (uint64_t from = r.from, n; !err && from < r.until; from += n) {
+            n = smaller(r.until - from, ADDITION);
+            uint64_t at = from - ch->first[j->part];
+            struct longhaul_addition a = {.first = from - e->at, .count = n, .entries = n};
+            if (c.kind == WK_CHANNEL_SPARSE) {
+                err = add_sparse(&c, e, at, &a);
+                continue;
+            }
+            a.value = c.value + at;
+            if (e->add(e->add_arg, &a)) err = LONGHAUL_E_SYSTEM;
+        }
+    }
+    return err;
+}
+
 int wk_pieces_load(struct longhaul *c, uint32_t part, uint64_t number)
 {
     struct job j = {.c = c, .part = part, .number = number, .run = load, .writes = true};
@@ -261,7 +326,8 @@ int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t 
                     .upto = upto,
                     .run = renew,
                     .reads = true,
-                    .writes = true};
+                    .writes = true,
+                    .queue = hand_over};
     struct range all = share(c, part, i, n);
     return over(&j, all, all);
 }

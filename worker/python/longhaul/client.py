@@ -15,6 +15,11 @@ FP32, BF16 = 1, 2
 HOST, CUDA = 0, 1
 
 
+# Adds values of the host, fp32 at the fourth argument's address, to a parameter: first, count,
+# entries, address of the values, address of their int32 index or 0 (struct longhaul_addition).
+Add = typing.Callable[[int, int, int, int, int], None]
+
+
 class Due(enum.IntFlag):
     """What is due at a boundary, in this order."""
 
@@ -78,6 +83,7 @@ class Client:
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
         self._on_cuda = self._told_of_pins = False
+        self._wrong: Exception | None = None  # what an `add` raised
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # what all ranks of several hosts take for the clock
         if ranks is None:
@@ -121,18 +127,35 @@ class Client:
 
     def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int = FP32,
                   memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,
-                  owner: object = None) -> None:
+                  add: Add | None = None, owner: object = None) -> None:
         """Describes one parameter by its address; all of them, in the manifest's order.
 
         `first` and `count` are the values that this rank holds of it, in row-major order; a count
-        of 0: all. `owner` is kept alive until close().
+        of 0: all. `owner` is kept alive until close(). `add` of fp32 on CUDA adds corrections in
+        the library's place.
         """
         sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
+        adder = self._adder(add)
         tensor = library.Tensor(ctypes.sizeof(library.Tensor), dtype, memory, len(shape), sizes,
-                                name.encode(), data, first, count, stream or None)
+                                name.encode(), data, first, count, stream or None, adder)
         self._check(self._lib.longhaul_parameter(self._handle, ctypes.byref(tensor)))
-        self._kept.append(owner)
+        self._kept += [owner, adder]
         self._on_cuda = self._on_cuda or memory == CUDA
+
+    def _adder(self, add: Add | None) -> typing.Any:
+        """For the library to call; an error of the call is renew()'s."""
+        if add is None:
+            return library.Add()
+
+        def called(_: object, of: typing.Any) -> int:
+            a = of.contents
+            try:
+                add(a.first, a.count, a.entries, a.value, a.index or 0)
+                return 0
+            except Exception as why:  # pylint: disable=broad-exception-caught
+                self._wrong = self._wrong or why
+                return 1
+        return library.Add(called)
 
     # ---- a life
 
@@ -175,8 +198,14 @@ class Client:
 
     def renew(self) -> None:
         """Adds what the others trained to the parameters."""
-        self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
-                    self._lib.longhaul_renew_done)
+        self._wrong = None
+        try:
+            self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
+                        self._lib.longhaul_renew_done)
+        except errors.LonghaulError:
+            if self._wrong:
+                raise self._wrong from None
+            raise
 
     def cut(self) -> None:
         """Copies the parameters, or this rank's share of them, to the worker; those on CUDA beside

@@ -9,12 +9,23 @@ ABI = 1
 SONAME = "liblonghaul.so.1"
 
 
+class Addition(ctypes.Structure):
+    """struct longhaul_addition."""
+
+    _fields_ = [("first", c_uint64), ("count", c_uint64), ("entries", c_uint64),
+                ("value", c_void_p), ("index", c_void_p)]
+
+
+Add = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Addition))
+
+
 class Tensor(ctypes.Structure):
     """struct longhaul_tensor."""
 
     _fields_ = [("size", c_uint32), ("dtype", c_int32), ("memory", c_int32), ("ndim", c_int32),
                 ("shape", POINTER(c_uint64)), ("name", c_char_p), ("data", c_void_p),
-                ("first", c_uint64), ("count", c_uint64), ("stream", c_void_p)]
+                ("first", c_uint64), ("count", c_uint64), ("stream", c_void_p), ("add", Add),
+                ("add_arg", c_void_p)]
 
 
 class Unit(ctypes.Structure):
