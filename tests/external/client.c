@@ -1,37 +1,8 @@
 // The client library against the worker's end, in one process: what a renewal adds and a cut takes,
-// in each type and memory, and what is refused.
+// in each type of the host's memory, and what is refused.
 #include "tests/external/client_rig.h"
 
-// ---------------------------------------------------------------- fp32, on host and device
-
-static void check_rounds(struct rig *r)
-{
-    assert_int_equal(boundary(r, 1), 0);
-    for (int i = 0; i < N; i++) r->mine[i] -= 3; // progress
-    on_loop(r, want_now);
-    assert_int_equal(boundary(r, 2), LONGHAUL_CUT);
-    assert_int_equal(boundary(r, 3), LONGHAUL_CUT); // it stays due
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
-    await_cuts(r, 1);
-    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
-
-    for (int i = 0; i < N; i += 100) r->view[i] += 8; // sparse
-    for (int i = 0; i < N; i++) r->view[i] -= 3;      // the delta comes back as well: dense
-    on_loop(r, renew_now);
-    for (int i = 0; i < N; i += 500) r->view[i] += 16;
-    on_loop(r, renew_now);
-    on_loop(r, want_now);
-    for (int i = 0; i < N; i++) r->mine[i] += 5;
-    assert_int_equal(boundary(r, 4), LONGHAUL_RENEW | LONGHAUL_CUT);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_E_STATE); // the renewal comes first
-    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
-    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + 5);
-    await_cuts(r, 2);
-    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -5);
-    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
-    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
-}
+// ---------------------------------------------------------------- fp32
 
 static void takes_progress_and_adds_corrections(void **state)
 {
@@ -39,48 +10,6 @@ static void takes_progress_and_adds_corrections(void **state)
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
     check_rounds(r);
-}
-
-static void does_the_same_on_a_device(void **state)
-{
-    struct rig *r = *state;
-    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
-    check_rounds(r);
-}
-
-struct piece {
-    struct rig *r;
-    uint32_t i;
-    int err;
-};
-enum { PIECES = 5 };
-
-static void *renew_and_hold(void *arg)
-{
-    struct piece *p = arg;
-    p->err = longhaul_renew_piece(p->r->c, p->i, PIECES);
-    return NULL;
-}
-
-static void *cut_and_hold(void *arg)
-{
-    struct piece *p = arg;
-    p->err = longhaul_cut_piece(p->r->c, p->i, PIECES);
-    return NULL;
-}
-
-static void on_threads(struct rig *r, void *(*run)(void *))
-{
-    struct piece piece[PIECES];
-    pthread_t thread[PIECES];
-    for (uint32_t i = 0; i < PIECES; i++) {
-        piece[i] = (struct piece){r, i, -1};
-        LH_ASSERT(!pthread_create(&thread[i], NULL, run, &piece[i]));
-    }
-    for (uint32_t i = 0; i < PIECES; i++) {
-        pthread_join(thread[i], NULL);
-        assert_int_equal(piece[i].err, LONGHAUL_OK);
-    }
 }
 
 static void pieces_make_a_whole(void **state)
@@ -103,14 +32,6 @@ static void pieces_make_a_whole(void **state)
 }
 
 // ---------------------------------------------------------------- bf16
-
-static float wide(uint16_t v)
-{
-    uint32_t bits = (uint32_t)v << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
 
 // bf16 knows every second number from 256 on: a correction of a quarter is kept until eight of them
 // are worth a step, and what training did is told in bf16's own steps.
@@ -324,7 +245,7 @@ static void ranks_that_are_steps_apart_have_one_clock(void **state)
     struct rig *r = *state;
     uint64_t seen[STEPS + 1], step = 0;
     on_loop(r, credit_more);
-    struct longhaul *second = join_two(r, theirs);
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
     unsigned due;
     assert_int_equal(clock_of(r->c), clock_of(second));
     for (uint64_t i = 1; i <= STEPS; i++) {
@@ -374,7 +295,6 @@ int main(void)
         TEST(knows_the_clock_as_soon_as_it_is_in),
         TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
         TEST(takes_progress_and_adds_corrections),
-        TEST(does_the_same_on_a_device),
         TEST(pieces_make_a_whole),
         TEST(bf16_keeps_small_corrections),
         TEST(reads_dlpack),

@@ -28,7 +28,7 @@ struct rig {
     pthread_t thread;
     char dir[64], path[80];
     float view[N], delta[N];
-    uint64_t cuts, overs, credited;
+    uint64_t cuts, cuts_seen, overs, credited;
     uint32_t ranks;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
     sem_t ended, go;              // a life is over; the loop may go on
@@ -236,11 +236,12 @@ static inline void *connect_and_hold(void *arg)
 }
 
 // Two ranks of replicas; the second one's handle is the caller's to close.
-static inline struct longhaul *join_two(struct rig *r, float theirs[N])
+static inline struct longhaul *join_two(struct rig *r, float theirs[N], int32_t memory)
 {
     struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
     struct longhaul *second;
     pthread_t thread;
+    t.memory = memory;
     assert_int_equal(longhaul_open(&second), LONGHAUL_OK);
     assert_int_equal(longhaul_ranks(r->c, 0, 2), LONGHAUL_OK);
     assert_int_equal(longhaul_ranks(second, 1, 2), LONGHAUL_OK);
@@ -275,10 +276,93 @@ static inline unsigned boundary(struct rig *r, uint64_t step)
     return due;
 }
 
+static inline void see_cuts(struct rig *r)
+{
+    r->cuts_seen = r->cuts;
+}
+
 static inline void await_cuts(struct rig *r, uint64_t cuts)
 {
-    longhaul_wait(r->c, TIMEOUT_MS); // the commit rings
-    assert_int_equal(r->cuts, cuts);
+    enum { SLICE_MS = 10 };
+    for (int ms = 0; ms < TIMEOUT_MS; ms += SLICE_MS) {
+        on_loop(r, see_cuts);
+        if (r->cuts_seen >= cuts) break;
+        longhaul_wait(r->c, SLICE_MS);
+    }
+    assert_int_equal(r->cuts_seen, cuts);
+}
+
+// Cuts and renewals of fp32, wherever r->mine lies.
+static inline void check_rounds(struct rig *r)
+{
+    assert_int_equal(boundary(r, 1), 0);
+    for (int i = 0; i < N; i++) r->mine[i] -= 3; // progress
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 2), LONGHAUL_CUT);
+    assert_int_equal(boundary(r, 3), LONGHAUL_CUT); // it stays due
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+
+    for (int i = 0; i < N; i += 100) r->view[i] += 8; // sparse
+    for (int i = 0; i < N; i++) r->view[i] -= 3;      // the delta comes back as well: dense
+    on_loop(r, renew_now);
+    for (int i = 0; i < N; i += 500) r->view[i] += 16;
+    on_loop(r, renew_now);
+    on_loop(r, want_now);
+    for (int i = 0; i < N; i++) r->mine[i] += 5;
+    assert_int_equal(boundary(r, 4), LONGHAUL_RENEW | LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_E_STATE); // the renewal comes first
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + 5);
+    await_cuts(r, 2);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -5);
+    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+}
+
+struct piece {
+    struct rig *r;
+    uint32_t i;
+    int err;
+};
+enum { PIECES = 5 };
+
+static inline void *renew_and_hold(void *arg)
+{
+    struct piece *p = arg;
+    p->err = longhaul_renew_piece(p->r->c, p->i, PIECES);
+    return NULL;
+}
+
+static inline void *cut_and_hold(void *arg)
+{
+    struct piece *p = arg;
+    p->err = longhaul_cut_piece(p->r->c, p->i, PIECES);
+    return NULL;
+}
+
+static inline void on_threads(struct rig *r, void *(*run)(void *))
+{
+    struct piece piece[PIECES];
+    pthread_t thread[PIECES];
+    for (uint32_t i = 0; i < PIECES; i++) {
+        piece[i] = (struct piece){r, i, -1};
+        LH_ASSERT(!pthread_create(&thread[i], NULL, run, &piece[i]));
+    }
+    for (uint32_t i = 0; i < PIECES; i++) {
+        pthread_join(thread[i], NULL);
+        assert_int_equal(piece[i].err, LONGHAUL_OK);
+    }
+}
+
+static inline float wide(uint16_t v)
+{
+    uint32_t bits = (uint32_t)v << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

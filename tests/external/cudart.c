@@ -1,41 +1,330 @@
-// A CUDA runtime for tests without a GPU: its device memory is the host's. As on a device, a copy
-// is only asked for by cudaMemcpyAsync(); it is made once the stream is waited for.
-#include <stddef.h>
+// A CUDA runtime for tests without a GPU: its device memory is the host's. Work that is given to a
+// stream is done late, as late as its order allows, so that who does not wait for it is found out:
+//
+//  1. Work of a stream is done in its order, and after the events that the stream was told to wait
+//     for. All of it is done when somebody waits for it, none of it earlier.
+//  2. The host's memory that a copy will write holds NaN until the copy is done.
+//  3. Only pinned memory is copied late. Other memory is copied before the call returns, as the
+//     runtime does it.
+//  4. cudaEventQuery() finds an event done when it asks for the third time.
+//  5. A stream that the program itself made (the default stream) does its work at once, as a device
+//     does that has caught up: CUDART=caller_late turns both around. Then the default stream is the
+//     one that is late, and others do at once what they may.
+//
+// CUDART_FAULT names a call that does nothing: a wait that somebody forgot. faults.py has them all.
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PENDING_MAX = 64 };
+enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED = 8 };
 
-static _Thread_local struct {
+struct event {
+    bool used;
+    uint64_t recorded, done; // times
+    int stream;              // the last record went to this one
+    int asked;
+};
+
+enum kind { COPY, RECORD, FOLLOW };
+
+struct work {
+    enum kind kind;
     void *to;
     const void *from;
     size_t n;
-} pending[PENDING_MAX];
-static _Thread_local int pending_count;
+    struct event *event;
+    uint64_t time; // the event's
+};
 
-int cudaGetDeviceCount(int *count);
-int cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream);
-int cudaStreamSynchronize(void *stream);
+struct stream {
+    bool used;
+    struct work work[WORK];
+    int first, count;
+};
 
-int cudaGetDeviceCount(int *count)
+static struct {
+    pthread_mutex_t lock;
+    struct stream stream[STREAMS]; // 0: the default one
+    struct event event[EVENTS];
+    struct {
+        uint8_t *at;
+        size_t n;
+    } pinned[PINNED];
+} cuda = {.lock = PTHREAD_MUTEX_INITIALIZER, .stream[0].used = true};
+
+static _Thread_local int current;
+
+#define CALL __attribute__((visibility("default"))) int
+CALL cudaGetDeviceCount(int *count);
+CALL cudaGetDevice(int *device);
+CALL cudaSetDevice(int device);
+CALL cudaPointerGetAttributes(void *out, const void *pointer);
+CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream);
+CALL cudaStreamCreateWithFlags(void **out, unsigned flags);
+CALL cudaStreamDestroy(void *stream);
+CALL cudaStreamSynchronize(void *stream);
+CALL cudaStreamWaitEvent(void *stream, void *event, unsigned flags);
+CALL cudaEventCreateWithFlags(void **out, unsigned flags);
+CALL cudaEventDestroy(void *event);
+CALL cudaEventRecord(void *event, void *stream);
+CALL cudaEventQuery(void *event);
+CALL cudaHostRegister(void *memory, size_t n, unsigned flags);
+CALL cudaHostUnregister(void *memory);
+
+static bool is(const char *name, const char *value)
 {
-    *count = 1;
+    const char *said = getenv(name);
+    return said && strcmp(said, value) == 0;
+}
+
+static bool forgotten(const char *call)
+{
+    return is("CUDART_FAULT", call);
+}
+
+static void must(bool right, const char *what)
+{
+    if (right) return;
+    fprintf(stderr, "cudart: %s\n", what);
+    abort();
+}
+
+static int number_of(const void *stream)
+{
+    return (int)(intptr_t)stream;
+}
+
+static bool late(int stream)
+{
+    return (stream == 0) == is("CUDART", "caller_late");
+}
+
+// ---------------------------------------------------------------- work
+
+static bool may(const struct work *w)
+{
+    return w->kind != FOLLOW || w->event->done >= w->time;
+}
+
+static void do_first(struct stream *s)
+{
+    const struct work *w = &s->work[s->first];
+    if (w->kind == COPY) memmove(w->to, w->from, w->n);
+    if (w->kind == RECORD && w->event->done < w->time) w->event->done = w->time;
+    s->first++;
+    if (--s->count == 0) s->first = 0;
+}
+
+// Until the stream has done all, or this event; what it waits for is done first.
+static void do_until(int stream, const struct event *event, uint64_t time)
+{
+    struct stream *s = &cuda.stream[stream];
+    while (s->count && !(event && event->done >= time)) {
+        const struct work w = s->work[s->first];
+        if (!may(&w)) do_until(w.event->stream, w.event, w.time);
+        do_first(s);
+    }
+}
+
+// Streams that are not late do what they may.
+static void catch_up(void)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < STREAMS; i++) {
+            struct stream *s = &cuda.stream[i];
+            if (!s->used || late(i)) continue;
+            if (i == 0) do_until(0, NULL, 0);
+            while (s->count && may(&s->work[s->first])) do_first(s), more = true;
+        }
+    }
+}
+
+static void give(int stream, struct work w)
+{
+    struct stream *s = &cuda.stream[stream];
+    must(s->used && s->first + s->count < WORK, "a stream that is none, or has too much to do");
+    s->work[s->first + s->count++] = w;
+    catch_up();
+}
+
+// ---------------------------------------------------------------- devices and memory
+
+CALL cudaGetDeviceCount(int *count)
+{
+    *count = 2;
     return 0;
 }
 
-int cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream)
+CALL cudaGetDevice(int *device)
 {
-    (void)stream;
-    if ((kind != 1 && kind != 2) || pending_count == PENDING_MAX) return 1;
-    pending[pending_count].to = to;
-    pending[pending_count].from = from;
-    pending[pending_count++].n = n;
+    *device = current;
     return 0;
 }
 
-int cudaStreamSynchronize(void *stream)
+CALL cudaSetDevice(int device)
 {
-    (void)stream;
-    for (int i = 0; i < pending_count; i++) memcpy(pending[i].to, pending[i].from, pending[i].n);
-    pending_count = 0;
+    current = device;
+    return device < 0 || device > 1;
+}
+
+CALL cudaPointerGetAttributes(void *out, const void *pointer)
+{
+    const struct {
+        int type, device;
+        const void *at[2];
+    } a = {2, 0, {pointer, pointer}};
+    memcpy(out, &a, sizeof a);
     return 0;
+}
+
+static bool pinned(const uint8_t *p, size_t n)
+{
+    for (int i = 0; i < PINNED; i++)
+        if (cuda.pinned[i].n && p >= cuda.pinned[i].at &&
+            p + n <= cuda.pinned[i].at + cuda.pinned[i].n)
+            return true;
+    return false;
+}
+
+CALL cudaHostRegister(void *memory, size_t n, unsigned flags)
+{
+    (void)flags;
+    if (is("CUDART_PINS", "nothing")) return 801; // cudaErrorNotSupported
+    pthread_mutex_lock(&cuda.lock);
+    must((uintptr_t)memory % 4096 == 0 && n, "memory that is pinned begins with a page");
+    int i = 0;
+    while (i < PINNED && cuda.pinned[i].n) i++;
+    must(i < PINNED, "too much is pinned");
+    cuda.pinned[i].at = memory;
+    cuda.pinned[i].n = n;
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaHostUnregister(void *memory)
+{
+    pthread_mutex_lock(&cuda.lock);
+    int i = 0;
+    while (i < PINNED && cuda.pinned[i].at != memory) i++;
+    must(i < PINNED, "memory that was not pinned");
+    for (int s = 0; s < STREAMS; s++)
+        for (int k = 0; k < cuda.stream[s].count; k++) {
+            const struct work *w = &cuda.stream[s].work[cuda.stream[s].first + k];
+            must(w->kind != COPY || (!pinned(w->to, 1) && !pinned(w->from, 1)),
+                 "a copy is on its way into this memory, or out of it");
+        }
+    cuda.pinned[i].at = NULL;
+    cuda.pinned[i].n = 0;
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream)
+{
+    enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
+    if (kind < TO_DEVICE || kind > ON_DEVICE) return 1;
+    pthread_mutex_lock(&cuda.lock);
+    bool now = (kind == TO_DEVICE && !pinned(from, n)) || (kind == TO_HOST && !pinned(to, n));
+    if (kind == TO_HOST && !now) memset(to, 0xff, n); // NaN
+    give(number_of(stream), (struct work){.kind = COPY, .to = to, .from = from, .n = n});
+    if (now) do_until(number_of(stream), NULL, 0);
+    catch_up();
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+// ---------------------------------------------------------------- streams and events
+
+CALL cudaStreamCreateWithFlags(void **out, unsigned flags)
+{
+    must(flags == 1, "a stream that the default stream would wait for");
+    pthread_mutex_lock(&cuda.lock);
+    int i = 1;
+    while (i < STREAMS && cuda.stream[i].used) i++;
+    must(i < STREAMS, "too many streams");
+    cuda.stream[i] = (struct stream){.used = true};
+    *out = (void *)(intptr_t)i; // NOLINT(performance-no-int-to-ptr): a handle
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaStreamDestroy(void *stream)
+{
+    pthread_mutex_lock(&cuda.lock);
+    must(stream && cuda.stream[number_of(stream)].count == 0, "a stream that has work ends");
+    cuda.stream[number_of(stream)].used = false;
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaStreamSynchronize(void *stream)
+{
+    if (forgotten(stream ? "host_waits_for_copies" : "host_waits_for_caller")) return 0;
+    pthread_mutex_lock(&cuda.lock);
+    do_until(number_of(stream), NULL, 0);
+    catch_up();
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+    struct event *e = event;
+    (void)flags;
+    if (forgotten(stream ? "copies_wait_for_caller" : "caller_waits_for_copies")) return 0;
+    pthread_mutex_lock(&cuda.lock);
+    must(e->used, "an event that is none");
+    give(number_of(stream), (struct work){.kind = FOLLOW, .event = e, .time = e->recorded});
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaEventCreateWithFlags(void **out, unsigned flags)
+{
+    (void)flags;
+    pthread_mutex_lock(&cuda.lock);
+    int i = 0;
+    while (i < EVENTS && cuda.event[i].used) i++;
+    must(i < EVENTS, "too many events");
+    cuda.event[i] = (struct event){.used = true};
+    *out = &cuda.event[i];
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaEventDestroy(void *event)
+{
+    struct event *e = event;
+    e->used = false;
+    return 0;
+}
+
+CALL cudaEventRecord(void *event, void *stream)
+{
+    struct event *e = event;
+    if (forgotten(stream ? "copies_are_marked" : "caller_is_marked")) return 0;
+    pthread_mutex_lock(&cuda.lock);
+    must(e->used, "an event that is none");
+    e->stream = number_of(stream);
+    e->asked = 0;
+    give(e->stream, (struct work){.kind = RECORD, .event = e, .time = ++e->recorded});
+    pthread_mutex_unlock(&cuda.lock);
+    return 0;
+}
+
+CALL cudaEventQuery(void *event)
+{
+    struct event *e = event;
+    if (forgotten("host_asks_for_copies")) return 0;
+    pthread_mutex_lock(&cuda.lock);
+    must(e->used, "an event that is none");
+    if (++e->asked >= ASKED) do_until(e->stream, e, e->recorded);
+    catch_up();
+    int answer = e->done >= e->recorded ? 0 : NOT_READY;
+    pthread_mutex_unlock(&cuda.lock);
+    return answer;
 }

@@ -73,7 +73,7 @@ static void ranks_begin_with_one_clock_though_the_worker_dies(void **state)
     static float theirs[N];
     struct rig *r = *state;
     on_loop(r, credit_more);
-    struct longhaul *second = join_two(r, theirs);
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_HOST);
     uint64_t tokens = clock_of(r->c);
     assert_int_equal(tokens, r->credited);
     stop_worker(r);

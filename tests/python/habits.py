@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What users of Hugging Face do around a loop, with the real client: habits.py LIBRARY PACKAGE
-EXTERNAL_WORKER.
+EXTERNAL_WORKER CUDART.
 
 transformers' Trainer trains beside a worker that only pretends (tests/external/worker.c): it takes
 every cut and gives back what it took. DataLoader workers that fork, accumulated and clipped
 gradients, bf16, torch.compile, tied and frozen weights, buffers, checkpoints and an interrupt.
+Parameters on CUDA are the host's, and the runtime is tests/external/cudart.c.
 """
 import os
 import subprocess
@@ -14,13 +15,13 @@ import unittest
 from unittest import mock
 
 import torch
-from fake import longhaul
+from fake import longhaul, parameters
 from fits import IN, Fit, Watch, points, trainer_of
 from longhaul.hf import LonghaulCallback
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-WORKER = sys.argv[3]
+WORKER, CUDART = sys.argv[3:5]
 
 
 class Interrupt(TrainerCallback):
@@ -75,6 +76,35 @@ class Habits(unittest.TestCase):
     def test_data_workers_that_fork_and_gradients_that_are_accumulated_and_clipped(self):
         self.fits(Fit(), Watch(), dataloader_num_workers=2, gradient_accumulation_steps=2,
                   max_grad_norm=1.0)
+
+    def on_cuda(self, **env):
+        """From here on the client takes parameters for those of a GPU."""
+        describe = longhaul.Client.parameter
+
+        def on_device(client, *given, owner, dtype, **named):
+            adder = parameters.Adder(owner) if dtype == 1 else None
+            describe(client, *given, **{**named, "owner": owner, "dtype": dtype, "memory": 1,
+                                        "add": adder})
+        for patched in (mock.patch.object(longhaul.Client, "parameter", on_device),
+                        mock.patch.dict(os.environ, {"LONGHAUL_CUDART": CUDART, **env})):
+            patched.start()
+            self.addCleanup(patched.stop)
+
+    def test_cuts_of_a_gpu_go_on_beside_the_next_step(self):
+        self.on_cuda()
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.fits(Fit(), Watch())
+        self.assertNotIn("CUDA", "".join(said.output))
+
+    def test_cuts_of_bf16_on_a_gpu(self):
+        self.on_cuda()
+        self.fits(Fit().bfloat16(), Watch(), floor=0.3)
+
+    def test_cuts_of_a_gpu_that_pins_nothing(self):
+        self.on_cuda(CUDART_PINS="nothing")
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.fits(Fit(), Watch())
+        self.assertEqual(len([line for line in said.output if "CUDA can't pin" in line]), 1)
 
     def test_bf16(self):
         model = Fit().bfloat16()

@@ -4,6 +4,7 @@
 The client is a stand-in that writes down what it is asked.
 """
 import array
+import ctypes
 import json
 import os
 import struct
@@ -359,9 +360,50 @@ class Boundaries(Case):
             while not run.finished:
                 self.optimizer.step()
         self.assertEqual([d[0] for d in client.done if d[0] != "parameter"],
-                         ["connect", "start", "boundary", "renew", "cut", "boundary", "boundary",
+                         ["connect", "start", "boundary", "renew", "cut", "before_step",
+                          "boundary", "boundary",
                           "finish", "close"])
         self.assertEqual(client.of("boundary"), [("boundary", i, 5) for i in (1, 2, 3)])
+
+    def test_a_step_changes_nothing_that_is_still_being_copied(self):
+        """Between a cut and before_step() no parameter changes, whoever calls step()."""
+        class Copies(Fake):
+            """The copy reads the parameter for as long as it can."""
+
+            def cut(self):
+                self.done.append(("cut", self.weight.clone()))
+
+            def before_step(self):
+                self.done.append(("copied", self.weight.clone()))
+
+        def by_hook(run):
+            self.optimizer.step()
+            return run
+
+        def by_hand(run):
+            self.optimizer.step()
+            run.step()
+
+        def skipped(run):  # by a GradScaler, which a loop without hooks need not know
+            run.step()
+
+        ways = ((by_hook, {}), (by_hand, {"hook": False}), (skipped, {"hook": False}))
+        for step, given in ways:
+            client = Copies(dues=[2, 0, 2, 0])
+            client.weight = self.model[0].weight
+            client.weight.grad = torch.ones_like(client.weight)
+            with self.run_of(client, **given) as run:
+                for _ in range(5):
+                    step(run)
+            cuts, copies = client.of("cut"), client.of("copied")
+            self.assertEqual((len(cuts), len(copies)), (2, 2))
+            for (_, one), (_, other) in zip(cuts, copies):
+                self.assertTrue(torch.equal(one, other))
+        client = Copies(dues=[2])
+        client.weight = self.model[0].weight
+        with longhaul.AsyncDiLoCo(client, self.model, None, hook=False, tokens_per_step=1) as run:
+            run.step()  # nobody says when this loop's next step begins
+            self.assertEqual([d[0] for d in client.done[-2:]], ["cut", "copied"])
 
     def test_the_wrapped_optimizer_steps_and_is_itself(self):
         client = Fake(dues=[0, 8])
@@ -762,6 +804,36 @@ class Around(Case):
             sharded = mock.Mock(distributed_type=DistributedType[kind], is_fsdp2=False)
             with self.assertRaisesRegex(errors.UnsupportedError, f"{kind}: .* take FSDP2"):
                 LocalSGD(sharded, self.model)
+
+
+class Additions(Case):
+    """What parameters on a GPU are given, with memory of the host's."""
+
+    def test_a_correction_is_added_to_the_bit(self):
+        draw = torch.Generator().manual_seed(1)
+        whole = torch.randn(30, 7, generator=draw)
+        before, add = whole.clone().view(-1), parameters.Adder(whole)
+        values = torch.randn(20, generator=draw)
+        where = torch.randperm(90, generator=draw)[:20].to(torch.int32)
+        add(100, 90, 20, values.data_ptr(), where.data_ptr())
+        before[100 + where.long()] += values
+        self.assertTrue(torch.equal(whole.view(-1), before))
+        add(3, 20, 20, values.data_ptr(), 0)
+        before[3:23] += values
+        self.assertTrue(torch.equal(whole.view(-1), before))
+
+    def test_what_goes_wrong_is_the_renewals_error(self):
+        def add(*_):
+            raise MemoryError("of the GPU")
+
+        client = longhaul.Client(0, 1)
+        called = client._adder(add)  # pylint: disable=protected-access
+        one = longhaul.library.Addition(0, 1, 1, 0, 0)
+        for name in ("longhaul_renew", "longhaul_renew_piece"):
+            setattr(client._lib, name,  # pylint: disable=protected-access
+                    lambda *_: 6 if called(None, ctypes.byref(one)) else 0)
+        with self.assertRaisesRegex(MemoryError, "of the GPU"):
+            client.renew()
 
 
 class Parameters(Case):

@@ -6,6 +6,9 @@
 //  2. A cut's number is stored after its bytes, a renewal's after its additions.
 //  3. What a cut holds is what the boundary saw: tokens and units that were noted after it belong
 //     to the next one, also when the cut is taken later.
+//  4. A cut of a device's memory is stored when its copies have ended (landed()), which somebody
+//  has
+//     to look for: every call of a boundary, of longhaul_wait() and of longhaul_finish() does.
 #include <string.h>
 #include <unistd.h>
 
@@ -145,11 +148,12 @@ static void gather_due(struct longhaul *c, uint64_t step)
     for (uint32_t i = 0; i < c->channel.shape.parts; i++) {
         const struct wk_channel_act *a = wk_channel_act(&c->channel, i);
         const struct wk_channel_done *d = wk_channel_done(&c->channel, i, c->rank);
-        c->due[i] = (struct wk_due){0};
+        c->due[i] = (struct wk_due){.flies = c->due[i].flies};
         if (LOAD(a->step) > step) continue;
         uint64_t renew = LOAD(a->renew), cut = LOAD(a->cut);
         if (renew > LOAD(d->renewed)) c->due[i].renew = renew, c->due_set |= LONGHAUL_RENEW;
-        if (cut > LOAD(d->cut)) c->due[i].cut = cut, c->due_set |= LONGHAUL_CUT;
+        if (cut > LOAD(d->cut) && cut != c->due[i].flies)
+            c->due[i].cut = cut, c->due_set |= LONGHAUL_CUT;
     }
 }
 
@@ -160,11 +164,36 @@ static bool worker_missed(const struct longhaul *c, uint64_t step)
     return step - c->away_from >= most;
 }
 
+static void store_cut(struct longhaul *c, uint32_t part, uint64_t number)
+{
+    STORE(wk_channel_done(&c->channel, part, c->rank)->cut, number);
+    c->cuts++;
+}
+
+// Stores the cuts whose copies have ended. `wait`: until all have.
+static int landed(struct longhaul *c, bool wait)
+{
+    bool all = true;
+    if (!c->flies) return LONGHAUL_OK;
+    int err = wk_device_landed(c, wait, &all);
+    if (err || !all) return err;
+    for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
+        if (!c->due[p].flies) continue;
+        wk_pieces_landed(c, p, c->due[p].flies);
+        store_cut(c, p, c->due[p].flies);
+        c->due[p].flies = 0;
+    }
+    c->flies = false;
+    wk_link_ring(c);
+    return LONGHAUL_OK;
+}
+
 static int pass(struct longhaul *c, uint64_t step, unsigned *due)
 {
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
     wk_link_look(c, step);
     int err = alive(c);
+    if (!err) err = landed(c, false);
     if (err) return err;
     c->step = step;
     STORE(me->tokens, c->tokens);
@@ -203,6 +232,10 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
         return wk_client_fail(c, LONGHAUL_E_STATE,
                               "what was due at step %llu is not done, and other ranks did it",
                               (unsigned long long)c->step);
+    if (wk_device_unheld(c))
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "after a cut of CUDA memory longhaul_before_step() comes before the "
+                              "parameters change, and before the next boundary");
     c->tokens += tokens;
     c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
     err = pass(c, step, due);
@@ -248,7 +281,7 @@ static int told(struct longhaul *c, int err, const char *what)
 {
     if (err == LONGHAUL_E_DAMAGED)
         wk_client_fail(c, err, "%s: the worker's corrections make no sense", what);
-    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: a copy from or to the device", what);
+    if (err == LONGHAUL_E_SYSTEM) wk_client_fail(c, err, "%s: the device did not do it", what);
     if (err == LONGHAUL_E_NO_MEMORY) wk_client_fail(c, err, "%s: out of memory", what);
     return err;
 }
@@ -269,6 +302,7 @@ int longhaul_cut_piece(struct longhaul *c, uint32_t i, uint32_t pieces)
 {
     int err = piece_of(c, i, pieces);
     if (!err && c->due_set & LONGHAUL_RENEW) err = LONGHAUL_E_STATE;
+    if (!err && c->due_set & LONGHAUL_CUT) err = wk_device_fence(c);
     for (uint32_t p = 0; !err && p < c->channel.shape.parts; p++)
         if (c->due[p].cut) err = wk_pieces_cut(c, p, c->due[p].cut, i, pieces);
     return err;
@@ -278,18 +312,23 @@ int longhaul_cut_done(struct longhaul *c)
 {
     int err = begun(c);
     if (err || !(c->due_set & LONGHAUL_CUT)) return err;
+    c->flies = c->cuda.lanes > 0;
+    err = told(c, wk_device_queued(c), "longhaul_cut_done");
+    if (err) return err;
     for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
         struct wk_channel_done *d = wk_channel_done(&c->channel, p, c->rank);
         uint64_t number = c->due[p].cut;
         if (!number) continue;
         d->of[number % 2] = c->mark;
         d->of[number % 2].included = LOAD(d->renewed);
-        STORE(d->cut, number);
         c->due[p].cut = 0;
-        c->cuts++;
+        if (c->flies)
+            c->due[p].flies = number;
+        else
+            store_cut(c, p, number);
     }
     c->due_set &= ~(unsigned)LONGHAUL_CUT;
-    wk_link_ring(c);
+    if (!c->flies) wk_link_ring(c);
     return LONGHAUL_OK;
 }
 
@@ -306,6 +345,14 @@ int longhaul_cut(struct longhaul *c)
     return err;
 }
 
+int longhaul_before_step(struct longhaul *c)
+{
+    int err = begun(c);
+    if (err || !c->flies) return err;
+    err = told(c, wk_device_hold(c), "longhaul_before_step");
+    return err ? err : landed(c, false);
+}
+
 // ---------------------------------------------------------------- waiting, clock, units
 
 int longhaul_wait(struct longhaul *c, int timeout_ms)
@@ -319,9 +366,11 @@ int longhaul_wait(struct longhaul *c, int timeout_ms)
     for (;;) {
         wk_link_look(c, c->step);
         err = alive(c);
+        if (!err) err = landed(c, false);
         if (err) return err;
         if (LOAD(w->bell) != seen || (away && c->link == WK_LINK_UP)) return LONGHAUL_OK;
         int64_t left = until - wk_link_now(), most = away ? LOOK_NS / 5 : LOOK_NS;
+        if (c->flies) most = MS;
         if (left <= 0)
             return wk_client_fail(c, LONGHAUL_E_TIMEOUT,
                                   c->link == WK_LINK_UP ? "the worker says nothing new"
@@ -411,6 +460,8 @@ int longhaul_finish(struct longhaul *c, int timeout_ms)
         unsigned due = c->due_set; // what the last boundary left
         if (due & LONGHAUL_RENEW) err = longhaul_renew(c);
         if (!err && due & LONGHAUL_CUT) err = longhaul_cut(c);
+        if (!err) err = longhaul_before_step(c);
+        if (!err) err = landed(c, true);
         if (!err && phase(c) == WK_CHANNEL_END) return load_final(c);
         if (!err) err = pass(c, c->step + 1, &due); // without training: the mark stays
         if (err) return err;

@@ -126,7 +126,8 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, stru
                             .data = t->data,
                             .device = t->memory == LONGHAUL_CUDA,
                             .replica = m->replica,
-                            .stream = t->stream,
+                            .add = t->dtype == LONGHAUL_FP32 ? t->add : NULL,
+                            .add_arg = t->add_arg,
                             .tensor = *m};
     return LONGHAUL_OK;
 }
@@ -140,6 +141,7 @@ int longhaul_parameter(struct longhaul *c, const struct longhaul_tensor *t)
     if (!err && c->extents == WK_CHANNEL_TENSORS_MAX)
         err = wk_client_fail(c, LONGHAUL_E_INVALID, "more than %d tensors", WK_CHANNEL_TENSORS_MAX);
     if (!err && e.device) err = wk_device_open(c);
+    if (!err && e.device) err = wk_device_lane(c, e.data, t->stream, &e.lane);
     if (err) return err;
     struct wk_extent *more = realloc(c->extent, (c->extents + 1) * sizeof *more);
     if (!more) return wk_client_fail(c, LONGHAUL_E_NO_MEMORY, "out of memory");
@@ -216,8 +218,11 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     int err = may_use(c);
     if (err) return err;
     if (!c->extents) return wk_client_fail(c, LONGHAUL_E_STATE, "no parameter is described yet");
+    wk_device_unpin(c); // copies of the last life's cuts have ended then
+    c->flies = false;
     err = wk_link_connect(c, timeout_ms);
     if (err) return err;
+    wk_device_pin(c);
     c->due_set = 0;
     c->bell = 0;
     c->acts_open = true; // look at the first boundary
@@ -251,7 +256,8 @@ int longhaul_state(struct longhaul *c, struct longhaul_state *out)
                                    .cuts = c->cuts,
                                    .renewals = c->renewals,
                                    .returns = c->returns,
-                                   .memory_bytes = c->channel.layout.bytes};
+                                   .memory_bytes = c->channel.layout.bytes,
+                                   .pinned_bytes = c->cuda.pinned_bytes};
     if (c->link == WK_LINK_AWAY || c->link == WK_LINK_CALLING)
         out->away_steps = c->step - c->away_from;
     for (uint32_t i = 0; i < c->extents; i++)
@@ -263,8 +269,8 @@ void longhaul_close(struct longhaul *c)
 {
     if (!c) return;
     if (wk_client_mine(c)) {
+        wk_device_close(c); // first: copies may be on their way into the memory
         wk_link_close(c, true);
-        wk_device_close(c);
     } else { // a forked child: neither the memory nor the connection is its own
         c->channel.base = NULL;
         wk_link_close(c, false);

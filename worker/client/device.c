@@ -1,5 +1,17 @@
-// CUDA memory, through the runtime library of the process, opened when it is first needed. Copies
-// go through the host a block at a time; the caller's stream orders them behind its own work.
+// CUDA memory, through the runtime library of the process, opened when it is first needed.
+//
+//  1. A lane is a device and a stream of the caller's. Beside it lies a stream of this file's own
+//     for the copies of a cut, which waits for nothing but what wk_device_fence() tells it to.
+//  2. A copy of a cut comes behind everything that the caller's stream held at the fence. What the
+//     caller's stream gets after wk_device_hold() comes behind the copies. Neither waits on the
+//     host.
+//  3. Memory that the copies write is not read before wk_device_landed() said that they ended. It
+//  is
+//     given back when neither they nor a parameter's `add` can have work there: the streams of both
+//     are waited for.
+//  4. Copies of a renewal go through the host a block at a time, on the caller's stream, where the
+//     parameter has no `add` of its own.
+//  5. The device that was current on the calling thread is so again after each call.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +31,25 @@ __asm__(".symver dlsym,dlsym@" OLD);
 __asm__(".symver dlclose,dlclose@" OLD);
 #endif
 
+enum { // as cuda_runtime_api.h has them
+    TO_DEVICE = 1,
+    TO_HOST = 2,
+    ON_DEVICE = 2, // cudaMemoryType
+    MANAGED = 3,
+    NOT_READY = 600,
+    NON_BLOCKING = 1,   // cudaStreamNonBlocking: the default stream does not wait for it
+    WITHOUT_TIMING = 2, // cudaEventDisableTiming
+    PORTABLE = 1,       // cudaHostRegisterPortable: pinned for every device
+};
+
+struct attributes { // cudaPointerAttributes; later versions are longer
+    int type, device;
+    void *pointers[2];
+    long more[16];
+};
+
+// ---------------------------------------------------------------- the library
+
 static void *open_library(void)
 {
     static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
@@ -31,34 +62,156 @@ static void *open_library(void)
     return NULL;
 }
 
+static bool find_all(struct wk_cuda *d)
+{
+    const struct {
+        const char *name;
+        void *at; // a function pointer's address
+    } wanted[] = {
+        {"cudaGetDeviceCount", &d->count},     {"cudaGetDevice", &d->current},
+        {"cudaSetDevice", &d->choose},         {"cudaPointerGetAttributes", &d->attributes},
+        {"cudaMemcpyAsync", &d->copy},         {"cudaStreamCreateWithFlags", &d->stream},
+        {"cudaStreamDestroy", &d->stream_end}, {"cudaStreamSynchronize", &d->sync},
+        {"cudaStreamWaitEvent", &d->follow},   {"cudaEventCreateWithFlags", &d->event},
+        {"cudaEventDestroy", &d->event_end},   {"cudaEventRecord", &d->record},
+        {"cudaEventQuery", &d->query},         {"cudaHostRegister", &d->pin},
+        {"cudaHostUnregister", &d->unpin},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *found = dlsym(d->library, wanted[i].name);
+        if (!found) return false;
+        memcpy(wanted[i].at, &found, sizeof found); // POSIX: an object pointer holds a function's
+    }
+    return true;
+}
+
 int wk_device_open(struct longhaul *c)
 {
     struct wk_cuda *d = &c->cuda;
-    if (d->library) return LONGHAUL_OK;
-    int (*count)(int *) = NULL;
     int devices = 0;
+    if (d->library) return LONGHAUL_OK;
     d->library = open_library();
     if (!d->library)
         return wk_client_fail(
             c, LONGHAUL_E_UNSUPPORTED,
             "a parameter lies on a CUDA device, and there is no libcudart on this "
             "host (LONGHAUL_CUDART names another)");
-    void *copy = dlsym(d->library, "cudaMemcpyAsync");
-    void *sync = dlsym(d->library, "cudaStreamSynchronize");
-    void *number = dlsym(d->library, "cudaGetDeviceCount");
-    memcpy(&d->copy, &copy, sizeof copy); // POSIX: an object pointer holds a function's
-    memcpy(&d->sync, &sync, sizeof sync);
-    memcpy(&count, &number, sizeof number);
-    if (copy && sync && number && count(&devices) == 0 && devices > 0) return LONGHAUL_OK;
+    if (find_all(d) && d->count(&devices) == 0 && devices > 0) return LONGHAUL_OK;
     wk_device_close(c);
     return wk_client_fail(c, LONGHAUL_E_UNSUPPORTED,
                           "a parameter lies on a CUDA device, and CUDA finds no device here");
 }
 
+// ---------------------------------------------------------------- lanes
+
+static int enter(const struct wk_cuda *d, const struct wk_lane *l, int *before)
+{
+    return d->current(before) || (*before != l->device && d->choose(l->device));
+}
+
+static void leave(const struct wk_cuda *d, const struct wk_lane *l, int before)
+{
+    if (before != l->device) d->choose(before);
+}
+
+static int make_lane(const struct wk_cuda *d, struct wk_lane *l)
+{
+    int before, failed = enter(d, l, &before);
+    if (failed) return failed;
+    failed = d->stream(&l->copies, NON_BLOCKING) || d->event(&l->ready, WITHOUT_TIMING) ||
+             d->event(&l->copied, WITHOUT_TIMING);
+    leave(d, l, before);
+    return failed;
+}
+
+static void end_lane(const struct wk_cuda *d, struct wk_lane *l)
+{
+    int before;
+    if (enter(d, l, &before)) return;
+    if (l->copies) d->sync(l->copies), d->stream_end(l->copies);
+    if (l->ready) d->event_end(l->ready);
+    if (l->copied) d->event_end(l->copied);
+    leave(d, l, before);
+}
+
+int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t *lane)
+{
+    struct wk_cuda *d = &c->cuda;
+    struct attributes a = {0};
+    if (data && (d->attributes(&a, data) || (a.type != ON_DEVICE && a.type != MANAGED)))
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "CUDA knows no memory of a device there");
+    for (*lane = 0; *lane < d->lanes; ++*lane) {
+        const struct wk_lane *l = &d->lane[*lane];
+        if (!data || (l->device == a.device && l->caller == stream)) return LONGHAUL_OK;
+    }
+    if (d->lanes == sizeof d->lane / sizeof *d->lane)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "parameters of more than %u streams",
+                              d->lanes);
+    struct wk_lane *l = &d->lane[d->lanes];
+    *l = (struct wk_lane){.device = a.device, .caller = stream};
+    if (make_lane(d, l)) {
+        end_lane(d, l);
+        return wk_client_fail(c, LONGHAUL_E_SYSTEM, "a stream on CUDA device %d", a.device);
+    }
+    d->lanes++;
+    return LONGHAUL_OK;
+}
+
 void wk_device_close(struct longhaul *c)
 {
-    if (c->cuda.library) dlclose(c->cuda.library);
-    c->cuda = (struct wk_cuda){0};
+    struct wk_cuda *d = &c->cuda;
+    wk_device_unpin(c);
+    for (uint32_t i = 0; i < d->lanes; i++) end_lane(d, &d->lane[i]);
+    if (d->library) dlclose(d->library);
+    *d = (struct wk_cuda){0};
+}
+
+// ---------------------------------------------------------------- pinned memory
+
+void wk_device_pin(struct longhaul *c)
+{
+    struct wk_cuda *d = &c->cuda;
+    const struct wk_channel_layout *l = &c->channel.layout;
+    uint64_t from = l->slot_at[0], bytes = l->bytes - from;
+    if (!d->lanes || d->pinned) return;
+    if (d->pin(c->channel.base + from, bytes, PORTABLE) == 0) {
+        d->pinned = c->channel.base + from;
+        d->pinned_bytes = bytes;
+    }
+}
+
+void wk_device_unpin(struct longhaul *c)
+{
+    struct wk_cuda *d = &c->cuda;
+    for (uint32_t i = 0; i < d->lanes; i++) {
+        int before;
+        d->sync(d->lane[i].copies);
+        if (enter(d, &d->lane[i], &before) == 0) {
+            d->sync(d->lane[i].caller);
+            leave(d, &d->lane[i], before);
+        }
+        d->lane[i].copies_fly = d->lane[i].unheld = false;
+    }
+    if (d->pinned) d->unpin(d->pinned);
+    d->pinned = NULL;
+    d->pinned_bytes = 0;
+}
+
+// ---------------------------------------------------------------- the copies of a cut
+
+int wk_device_fence(struct longhaul *c)
+{
+    const struct wk_cuda *d = &c->cuda;
+    int failed = 0;
+    for (uint32_t i = 0; !failed && i < d->lanes; i++) {
+        const struct wk_lane *l = &d->lane[i];
+        int before;
+        failed = enter(d, l, &before);
+        if (failed) break;
+        failed = d->record(l->ready, l->caller) || d->follow(l->copies, l->ready, 0);
+        leave(d, l, before);
+    }
+    return failed ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
 }
 
 static uint8_t *address_of(const struct wk_extent *e, uint64_t from, size_t *bytes)
@@ -68,22 +221,90 @@ static uint8_t *address_of(const struct wk_extent *e, uint64_t from, size_t *byt
     return (uint8_t *)e->data + (from - e->at) * width;
 }
 
-static int copied(const struct wk_cuda *d, int failed, void *stream)
+int wk_device_queue(struct longhaul *c, const struct wk_extent *e, uint64_t from, void *to,
+                    size_t n)
 {
-    return failed || d->sync(stream) ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
+    const struct wk_cuda *d = &c->cuda;
+    const struct wk_lane *l = &d->lane[e->lane];
+    const uint8_t *p = address_of(e, from, &n);
+    return d->copy(to, p, n, TO_HOST, l->copies) ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
+}
+
+int wk_device_queued(struct longhaul *c)
+{
+    struct wk_cuda *d = &c->cuda;
+    int failed = 0;
+    for (uint32_t i = 0; !failed && i < d->lanes; i++) {
+        struct wk_lane *l = &d->lane[i];
+        failed = d->record(l->copied, l->copies);
+        l->copies_fly = l->unheld = true;
+    }
+    return failed ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
+}
+
+bool wk_device_unheld(const struct longhaul *c)
+{
+    bool unheld = false;
+    for (uint32_t i = 0; i < c->cuda.lanes; i++) unheld = unheld || c->cuda.lane[i].unheld;
+    return unheld;
+}
+
+int wk_device_hold(struct longhaul *c)
+{
+    struct wk_cuda *d = &c->cuda;
+    int failed = 0;
+    for (uint32_t i = 0; !failed && i < d->lanes; i++) {
+        struct wk_lane *l = &d->lane[i];
+        int before;
+        if (!l->unheld) continue;
+        failed = enter(d, l, &before);
+        if (failed) break;
+        failed = d->follow(l->caller, l->copied, 0);
+        leave(d, l, before);
+        l->unheld = failed;
+    }
+    return failed ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
+}
+
+int wk_device_landed(struct longhaul *c, bool wait, bool *landed)
+{
+    struct wk_cuda *d = &c->cuda;
+    *landed = true;
+    for (uint32_t i = 0; i < d->lanes; i++) {
+        struct wk_lane *l = &d->lane[i];
+        if (!l->copies_fly) continue;
+        int failed = wait ? d->sync(l->copies) : d->query(l->copied);
+        if (failed == NOT_READY) *landed = false;
+        if (failed && failed != NOT_READY)
+            return wk_client_fail(c, LONGHAUL_E_SYSTEM, "a copy from CUDA device %d: error %d",
+                                  l->device, failed);
+        if (!failed) l->copies_fly = l->unheld = false;
+    }
+    return LONGHAUL_OK;
+}
+
+// ---------------------------------------------------------------- what the caller waits for
+
+static int copied(const struct wk_cuda *d, const struct wk_extent *e, void *to, const void *from,
+                  size_t n, int kind)
+{
+    const struct wk_lane *l = &d->lane[e->lane];
+    int before, failed = enter(d, l, &before);
+    if (failed) return LONGHAUL_E_SYSTEM;
+    failed = d->copy(to, from, n, kind, l->caller) || d->sync(l->caller);
+    leave(d, l, before);
+    return failed ? LONGHAUL_E_SYSTEM : LONGHAUL_OK;
 }
 
 int wk_device_get(struct longhaul *c, const struct wk_extent *e, uint64_t from, void *to, size_t n)
 {
-    const struct wk_cuda *d = &c->cuda;
     const uint8_t *p = address_of(e, from, &n);
-    return copied(d, d->copy(to, p, n, WK_CUDA_TO_HOST, e->stream), e->stream);
+    return copied(&c->cuda, e, to, p, n, TO_HOST);
 }
 
 int wk_device_set(struct longhaul *c, const struct wk_extent *e, uint64_t from, const void *p,
                   size_t n)
 {
-    const struct wk_cuda *d = &c->cuda;
     uint8_t *to = address_of(e, from, &n);
-    return copied(d, d->copy(to, p, n, WK_CUDA_TO_DEVICE, e->stream), e->stream);
+    return copied(&c->cuda, e, to, p, n, TO_DEVICE);
 }

@@ -8,14 +8,41 @@
 #include "worker/client/longhaul.h"
 #include "worker/external/channel.h"
 
-// Copies between a CUDA device and the host; the library is opened when the first parameter lies
-// on a device.
+// A device and a stream of the caller's, and what the copies of a cut go on beside it.
+struct wk_lane {
+    int device;
+    void *caller;    // the stream that changes parameters
+    void *copies;    // the copies of a cut have this one
+    void *ready;     // an event: the parameters are those of the boundary
+    void *copied;    // an event: the copies of the last cut have ended
+    bool copies_fly; // nobody saw that event yet
+    bool unheld;     // the caller's stream does not wait for that event yet
+};
+
+// The CUDA runtime; the library is opened when the first parameter lies on a device. Its functions
+// give 0 or its error; find_all() of device.c says which is which.
 struct wk_cuda {
     void *library;
+    int (*count)(int *devices);
+    int (*current)(int *device);
+    int (*choose)(int device);
+    int (*attributes)(void *out, const void *pointer);
     int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
-    int (*sync)(void *stream);
+    int (*stream)(void **out, unsigned flags);
+    int (*stream_end)(void *stream);
+    int (*sync)(void *stream); // the host waits for all that the stream has
+    int (*follow)(void *stream, void *event, unsigned flags); // the stream waits for the event
+    int (*event)(void **out, unsigned flags);
+    int (*event_end)(void *event);
+    int (*record)(void *event, void *stream);
+    int (*query)(void *event);
+    int (*pin)(void *memory, size_t n, unsigned flags);
+    int (*unpin)(void *memory);
+    struct wk_lane lane[16];
+    uint32_t lanes;
+    void *pinned; // slots and corrections; NULL: they are not
+    uint64_t pinned_bytes;
 };
-enum { WK_CUDA_TO_DEVICE = 1, WK_CUDA_TO_HOST = 2 }; // cudaMemcpyKind
 
 struct wk_extent { // consecutive values of the flat order that this process holds
     uint64_t at;   // place in the flat order
@@ -24,7 +51,9 @@ struct wk_extent { // consecutive values of the flat order that this process hol
     void *data;
     float *shadow; // bf16's parameters as they would be in fp32 at the last renewal; else NULL
     bool device, replica;
-    void *stream;
+    uint32_t lane;    // the index, where it lies on a device
+    longhaul_add add; // fp32 on a device alone; NULL: the library adds
+    void *add_arg;
     struct wk_channel_tensor tensor;
 };
 
@@ -38,6 +67,7 @@ enum wk_link {
 
 struct wk_due { // what a part is due; 0: nothing
     uint64_t renew, cut;
+    uint64_t flies; // the cut whose copies are queued, and whose number is not stored yet
 };
 
 struct longhaul {
@@ -57,6 +87,7 @@ struct longhaul {
     // the boundary
     bool started;
     struct wk_due *due; // [parts]
+    bool flies;         // some part's cut does
     unsigned due_set;   // RENEW and CUT of enum longhaul_due
     uint32_t bell;      // as it was when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks
@@ -93,10 +124,30 @@ int wk_pieces_load(struct longhaul *c, uint32_t part, uint64_t number); // from 
 int wk_pieces_cut(struct longhaul *c, uint32_t part, uint64_t number, uint32_t i, uint32_t n);
 int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t upto, uint32_t i,
                     uint32_t n);
+// After the copies of a cut have ended: what they left in the slot becomes its values.
+void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number);
 
 // ---- device.c
 int wk_device_open(struct longhaul *c); // LONGHAUL_E_UNSUPPORTED: no CUDA here
 void wk_device_close(struct longhaul *c);
+// The lane of this pointer and this stream; it is made when it is new.
+int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t *lane);
+// Slots and corrections become pinned memory, where CUDA can do that; and are no longer, once no
+// copy flies.
+void wk_device_pin(struct longhaul *c);
+void wk_device_unpin(struct longhaul *c);
+// A copy of a cut that is queued after the fence reads what the callers' streams wrote before it.
+// Several threads may fence and queue; then one calls _queued().
+int wk_device_fence(struct longhaul *c);
+int wk_device_queue(struct longhaul *c, const struct wk_extent *e, uint64_t from, void *to,
+                    size_t n);
+int wk_device_queued(struct longhaul *c);
+// The callers' streams wait for what was queued before they do what they get from now on.
+int wk_device_hold(struct longhaul *c);
+bool wk_device_unheld(const struct longhaul *c); // _hold() comes first
+// Have all copies ended? `wait`: until they have.
+int wk_device_landed(struct longhaul *c, bool wait, bool *landed);
+// The caller waits for these.
 int wk_device_get(struct longhaul *c, const struct wk_extent *e, uint64_t from, void *to, size_t n);
 int wk_device_set(struct longhaul *c, const struct wk_extent *e, uint64_t from, const void *p,
                   size_t n);

@@ -9,6 +9,7 @@
  *     longhaul_connect(c, 60000);
  *     longhaul_start(c);                            the run's parameters, into yours
  *     for (step = 1;; step++) {
+ *         longhaul_before_step(c);                  where parameters lie on CUDA
  *         train(longhaul_credited(c, &clock));      one optimizer step
  *         longhaul_boundary(c, step, tokens, &due);
  *         if (due & LONGHAUL_RENEW) longhaul_renew(c);
@@ -77,6 +78,21 @@ enum longhaul_due {
     LONGHAUL_DRAIN = 8  /* this was the last step: longhaul_finish() */
 };
 
+/* Values of a correction, to be added to a parameter on CUDA: value[i] to value first + i of those
+ * that this rank holds of it, or to first + index[i] where there is an index. Each is named once.
+ * The index is gone when the call returns, and so are the values beside it; without an index they
+ * stay as they are until a cut that holds them is committed, and lie in pinned memory where
+ * longhaul_state() says so: an asynchronous copy needs no wait. */
+struct longhaul_addition {
+    uint64_t first, count; /* values of the parameter, at most 4 Mi */
+    uint64_t entries;      /* values to add: `count` without an index */
+    const float *value;
+    const int32_t *index; /* 0 to count - 1; or NULL */
+};
+/* Queues the addition on the parameter's stream, in fp32: one rounding a value. Not 0: it failed.
+ * It may be called by any thread that calls longhaul_renew_piece(). */
+typedef int (*longhaul_add)(void *arg, const struct longhaul_addition *a);
+
 /* A parameter. `size` is sizeof(struct longhaul_tensor). The library borrows `data` until close,
  * copies the rest. A rank that holds only some values of the tensor (Shard(0)) says which:
  * values `first` to `first` + `count` of it, in row-major order. Both 0: it holds all. `first` is
@@ -89,7 +105,10 @@ struct longhaul_tensor {
     const char *name; /* as the run's manifest names it, shorter than 128 bytes */
     void *data;       /* contiguous */
     uint64_t first, count;
-    void *stream; /* CUDA: the stream that changes the parameter; NULL: the default stream */
+    void *stream; /* CUDA: the stream that changes the parameter; NULL: the default stream of its
+                     device. Parameters of one handle have at most 16 streams. */
+    longhaul_add add; /* CUDA, fp32: adds corrections in the library's place; or NULL */
+    void *add_arg;
 };
 
 /* A unit of the run. Its data are those of unit `unit` modulo the number of units in units.json;
@@ -106,6 +125,8 @@ struct longhaul_state {
     uint64_t returns;        /* how often it came back and this life went on */
     uint64_t memory_bytes;   /* shared with the worker */
     uint64_t shadow_bytes;   /* fp32 copies beside bf16 parameters: 4 bytes a value */
+    uint64_t pinned_bytes;   /* of the shared memory, pinned for copies from CUDA; 0: no parameter
+                                lies there, or CUDA can't do that, and cuts are waited for */
 };
 
 /* ---- before a connection */
@@ -133,7 +154,7 @@ LONGHAUL_API int longhaul_parameter_dlpack(struct longhaul *c, const char *name,
 
 /* Connects with the worker at the Unix socket that LONGHAUL_SOCKET names, waits until it runs and
  * all ranks are there, maps the shared memory. Again after LONGHAUL_E_RESTART.
- * Cost: up to timeout_ms; maps 14 bytes a parameter. */
+ * Cost: up to timeout_ms; maps 14 bytes a parameter, and pins slots and corrections for CUDA. */
 LONGHAUL_API int longhaul_connect(struct longhaul *c, int timeout_ms);
 /* Writes the run's parameters over yours: a new life begins without progress. Cost: a copy. */
 LONGHAUL_API int longhaul_start(struct longhaul *c);
@@ -150,10 +171,22 @@ LONGHAUL_API void longhaul_close(struct longhaul *c);
  * due; with several ranks it waits for rank 0 when this rank is more than two steps ahead. */
 LONGHAUL_API int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens,
                                    unsigned *due);
-/* Adds what the others trained to the parameters; your progress stays. Cost: at most 2 copies. */
+/* Adds what the others trained to the parameters; your progress stays. Cost: at most 2 copies. On
+ * CUDA: two over the bus, in blocks, added on the host, and the call waits for the streams; with
+ * an `add` of the parameter's the corrections alone cross the bus, and it waits for nothing. */
 LONGHAUL_API int longhaul_renew(struct longhaul *c);
-/* Copies the parameters, or this rank's share of them, to the worker. Cost: at most 1.5 copies. */
+/* Copies the parameters, or this rank's share of them, to the worker. Cost: at most 1.5 copies.
+ * What lies on CUDA is copied by a stream of the library's own, once the stream of each parameter
+ * has done what it was given before this call, and the call returns at once: forward and backward
+ * passes, which leave parameters alone, may go on beside it. The worker has the cut when a later
+ * call finds that the copy ended: of longhaul_before_step(), _boundary(), _wait() or _finish().
+ * That call widens bf16 as well: a copy. A process that dies before it drops the cut. */
 LONGHAUL_API int longhaul_cut(struct longhaul *c);
+/* After a cut, before parameters on CUDA change, and before the next boundary: what their streams
+ * get from now on waits for the copy, on the device. Without such parameters it does nothing. Where
+ * it was left out, the next boundary gives LONGHAUL_E_STATE, for the cut may be torn; that cut is
+ * never the worker's. Cost: a few microseconds. */
+LONGHAUL_API int longhaul_before_step(struct longhaul *c);
 /* The same on several threads of yours: piece i of `pieces`, each once, then _done() once. A piece
  * has its share of the values and no memory in common with another. Errors have no text. */
 LONGHAUL_API int longhaul_renew_piece(struct longhaul *c, uint32_t i, uint32_t pieces);

@@ -7,12 +7,21 @@
 //  4. A bf16 parameter p has an fp32 shadow s, with p = bf16(s) after every renewal; what training
 //     made of p since then is p - bf16(s), and s + p - bf16(s) is what a cut gives and what the
 //     next correction is added to. So corrections below the step of bf16 are kept.
+//  5. A cut queues the copies of what lies on a device. fp32 goes to its place in the slot. bf16
+//     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
+//     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
+//     after the cut's number.
+//  6. A correction goes to a parameter's own `add` in blocks, those of one before those of the
+//  next.
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/client/handle.h"
 
-enum { BLOCK = 32 * WK_CHANNEL_CHUNK }; // values of a device or of bf16 that are staged at once
+enum {
+    BLOCK = 32 * WK_CHANNEL_CHUNK,      // values of a device or of bf16 that are staged at once
+    ADDITION = 1024 * WK_CHANNEL_CHUNK, // values that `add` gets at once
+};
 
 static float from_bf16(uint16_t v)
 {
@@ -37,6 +46,10 @@ static size_t width(const struct wk_extent *e)
 
 // ---------------------------------------------------------------- ranges
 
+struct range {
+    uint64_t from, until;
+};
+
 // One piece's work on the values [from, from + n) of an extent, which lie in one block of the
 // part. p: their parameters in host memory.
 struct job {
@@ -45,6 +58,8 @@ struct job {
     uint64_t number, after, upto;
     int (*run)(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n, void *p);
     bool reads, writes;
+    // In place of all that, where the extent lies on a device. all: what this rank cuts of it.
+    int (*queue)(const struct job *j, const struct wk_extent *e, struct range r, struct range all);
 };
 
 static int on_device(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n)
@@ -84,10 +99,6 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-struct range {
-    uint64_t from, until;
-};
-
 // Share i of n of a part, in whole chunks.
 static struct range share(const struct longhaul *c, uint32_t part, uint32_t i, uint32_t n)
 {
@@ -111,6 +122,11 @@ static uint32_t first_extent(const struct longhaul *c, uint64_t from)
     return low;
 }
 
+static struct range both(struct range a, struct range b)
+{
+    return (struct range){larger(a.from, b.from), smaller(a.until, b.until)};
+}
+
 // Runs the job over the range; `own`: of replicas only the part of the range that lies in it.
 static int over(const struct job *j, struct range all, struct range own)
 {
@@ -119,9 +135,13 @@ static int over(const struct job *j, struct range all, struct range own)
     for (uint32_t k = first_extent(c, all.from); !err && k < c->extents; k++) {
         const struct wk_extent *e = &c->extent[k];
         if (e->at >= all.until) break;
-        struct range r = {larger(all.from, e->at), smaller(all.until, e->at + e->count)};
-        if (e->replica) r = (struct range){larger(r.from, own.from), smaller(r.until, own.until)};
-        err = in_extent(j, e, r.from, r.until);
+        struct range held = both(share(c, j->part, 0, 1), (struct range){e->at, e->at + e->count});
+        if (e->replica) held = both(held, own);
+        struct range r = both(held, all);
+        if (e->device && j->queue && (!j->upto || e->add))
+            err = r.from < r.until ? j->queue(j, e, r, held) : LONGHAUL_OK;
+        else if (j->run)
+            err = in_extent(j, e, r.from, r.until);
     }
     return err;
 }
@@ -158,6 +178,32 @@ static int cut(const struct job *j, const struct wk_extent *e, uint64_t from, si
     return LONGHAUL_OK;
 }
 
+// The place in the slot where this value's bf16 lies until it is widened.
+static uint8_t *narrow_place(float *slot, uint64_t at, struct range all)
+{
+    return (uint8_t *)(slot + all.until) - 2 * (all.until - at);
+}
+
+static int queue(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
+{
+    float *slot = wk_channel_slot(&j->c->channel, j->number);
+    void *to = e->shadow ? (void *)narrow_place(slot, r.from, all) : slot + r.from;
+    return wk_device_queue(j->c, e, r.from, to, (size_t)(r.until - r.from));
+}
+
+// From the first value on: the values of a block end before the bf16 of the next one begins.
+static int widen(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
+{
+    uint16_t narrow[WK_CHANNEL_CHUNK];
+    float *slot = wk_channel_slot(&j->c->channel, j->number);
+    for (uint64_t at = r.from, n; e->shadow && at < r.until; at += n) {
+        n = smaller(r.until - at, WK_CHANNEL_CHUNK);
+        memcpy(narrow, narrow_place(slot, at, all), n * sizeof *narrow);
+        cut(j, e, at, (size_t)n, narrow);
+    }
+    return LONGHAUL_OK;
+}
+
 // Adds corrections after..upto to the values, a chunk at a time. While a chunk is added, the memory
 // fetches the lines that the next one changes.
 static int add(const struct job *j, uint64_t from, size_t n, float *to)
@@ -191,23 +237,97 @@ static int renew(const struct job *j, const struct wk_extent *e, uint64_t from, 
     return err;
 }
 
+// The entries of the chunks that the addition lies in; `at`: its first value within the part.
+static bool gather(const struct wk_channel_correction *r, uint64_t at, struct longhaul_addition *a,
+                   float *value, int32_t *index)
+{
+    uint64_t end = at + a->count, n = 0;
+    for (uint64_t k = at / WK_CHANNEL_CHUNK; k * WK_CHANNEL_CHUNK < end; k++) {
+        uint64_t begin = r->begin[k], stop = r->begin[k + 1];
+        if (begin > stop || stop > r->count) return false;
+        for (uint64_t i = begin; i < stop; i++) {
+            uint64_t to = k * WK_CHANNEL_CHUNK + r->index[i];
+            if (r->index[i] >= WK_CHANNEL_CHUNK) return false;
+            if (to < at || to >= end) continue;
+            if (n == a->count) return false; // more entries than values
+            value[n] = r->value[i];
+            index[n++] = (int32_t)(to - at);
+        }
+    }
+    a->entries = n;
+    a->value = value;
+    a->index = index;
+    return true;
+}
+
+static int add_sparse(const struct wk_channel_correction *r, const struct wk_extent *e, uint64_t at,
+                      struct longhaul_addition *a)
+{
+    float *value = malloc(a->count * sizeof *value);
+    int32_t *index = malloc(a->count * sizeof *index);
+    int err = value && index ? LONGHAUL_OK : LONGHAUL_E_NO_MEMORY;
+    if (!err && !gather(r, at, a, value, index)) err = LONGHAUL_E_DAMAGED;
+    if (!err && a->entries && e->add(e->add_arg, a)) err = LONGHAUL_E_SYSTEM;
+    free(value);
+    free(index);
+    return err;
+}
+
+static int hand_over(const struct job *j, const struct wk_extent *e, struct range r,
+                     struct range all)
+{
+    const struct wk_channel *ch = &j->c->channel;
+    int err = LONGHAUL_OK;
+    (void)all;
+    for (uint64_t number = j->after + 1; !err && number <= j->upto; number++) {
+        struct wk_channel_correction c;
+        if (!wk_channel_correction(ch, j->part, number, &c)) return LONGHAUL_E_DAMAGED;
+        for (uint64_t from = r.from, n; !err && from < r.until; from += n) {
+            n = smaller(r.until - from, ADDITION);
+            uint64_t at = from - ch->first[j->part];
+            struct longhaul_addition a = {.first = from - e->at, .count = n, .entries = n};
+            if (c.kind == WK_CHANNEL_SPARSE) {
+                err = add_sparse(&c, e, at, &a);
+                continue;
+            }
+            a.value = c.value + at;
+            if (e->add(e->add_arg, &a)) err = LONGHAUL_E_SYSTEM;
+        }
+    }
+    return err;
+}
+
 int wk_pieces_load(struct longhaul *c, uint32_t part, uint64_t number)
 {
-    struct job j = {c, part, number, 0, 0, load, false, true};
+    struct job j = {.c = c, .part = part, .number = number, .run = load, .writes = true};
     struct range all = share(c, part, 0, 1);
     return over(&j, all, all);
 }
 
 int wk_pieces_cut(struct longhaul *c, uint32_t part, uint64_t number, uint32_t i, uint32_t n)
 {
-    struct job j = {c, part, number, 0, 0, cut, true, false};
+    struct job j = {
+        .c = c, .part = part, .number = number, .run = cut, .reads = true, .queue = queue};
     return over(&j, share(c, part, i, n), share(c, part, c->rank, c->ranks));
+}
+
+void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number)
+{
+    struct job j = {.c = c, .part = part, .number = number, .queue = widen};
+    over(&j, share(c, part, 0, 1), share(c, part, c->rank, c->ranks));
 }
 
 int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t upto, uint32_t i,
                     uint32_t n)
 {
-    struct job j = {c, part, 0, after, upto, renew, true, true};
+    struct job j = {.c = c,
+                    .part = part,
+                    .after = after,
+                    .upto = upto,
+                    .run = renew,
+                    .reads = true,
+                    .writes = true,
+                    .queue = hand_over};
     struct range all = share(c, part, i, n);
     return over(&j, all, all);
 }

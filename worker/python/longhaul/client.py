@@ -3,14 +3,21 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import logging
 import os
 import typing
 from concurrent.futures import ThreadPoolExecutor
 
 from . import arguments, errors, library
 
+_log = logging.getLogger("longhaul")
 FP32, BF16 = 1, 2
 HOST, CUDA = 0, 1
+
+
+# Adds values of the host, fp32 at the fourth argument's address, to a parameter: first, count,
+# entries, address of the values, address of their int32 index or 0 (struct longhaul_addition).
+Add = typing.Callable[[int, int, int, int, int], None]
 
 
 class Due(enum.IntFlag):
@@ -51,6 +58,7 @@ class State(typing.NamedTuple):
     returns: int
     memory_bytes: int
     shadow_bytes: int
+    pinned_bytes: int = 0
 
 
 class Client:
@@ -74,6 +82,8 @@ class Client:
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
+        self._on_cuda = self._told_of_pins = False
+        self._wrong: Exception | None = None  # what an `add` raised
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # what all ranks of several hosts take for the clock
         if ranks is None:
@@ -117,23 +127,46 @@ class Client:
 
     def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int = FP32,
                   memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,
-                  owner: object = None) -> None:
+                  add: Add | None = None, owner: object = None) -> None:
         """Describes one parameter by its address; all of them, in the manifest's order.
 
         `first` and `count` are the values that this rank holds of it, in row-major order; a count
-        of 0: all. `owner` is kept alive until close().
+        of 0: all. `owner` is kept alive until close(). `add` of fp32 on CUDA adds corrections in
+        the library's place.
         """
         sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
+        adder = self._adder(add)
         tensor = library.Tensor(ctypes.sizeof(library.Tensor), dtype, memory, len(shape), sizes,
-                                name.encode(), data, first, count, stream or None)
+                                name.encode(), data, first, count, stream or None, adder)
         self._check(self._lib.longhaul_parameter(self._handle, ctypes.byref(tensor)))
-        self._kept.append(owner)
+        self._kept += [owner, adder]
+        self._on_cuda = self._on_cuda or memory == CUDA
+
+    def _adder(self, add: Add | None) -> typing.Any:
+        """For the library to call; an error of the call is renew()'s."""
+        if add is None:
+            return library.Add()
+
+        def called(_: object, of: typing.Any) -> int:
+            a = of.contents
+            try:
+                add(a.first, a.count, a.entries, a.value, a.index or 0)
+                return 0
+            except Exception as why:  # pylint: disable=broad-exception-caught
+                self._wrong = self._wrong or why
+                return 1
+        return library.Add(called)
 
     # ---- a life
 
     def connect(self, timeout_s: float = 60) -> None:
         """Waits until the worker runs and all ranks are there; maps the shared memory."""
         self._check(self._lib.longhaul_connect(self._handle, _ms(timeout_s)))
+        if self._on_cuda and not self._told_of_pins and not self.state().pinned_bytes:
+            self._told_of_pins = True
+            _log.warning("longhaul: CUDA can't pin the memory that is shared with the worker (is "
+                         "ulimit -l too small?), so cuts are waited for, in place of going on "
+                         "beside the next step")
 
     def start(self) -> None:
         """Writes the run's parameters over those that were described."""
@@ -165,13 +198,25 @@ class Client:
 
     def renew(self) -> None:
         """Adds what the others trained to the parameters."""
-        self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
-                    self._lib.longhaul_renew_done)
+        self._wrong = None
+        try:
+            self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
+                        self._lib.longhaul_renew_done)
+        except errors.LonghaulError:
+            if self._wrong:
+                raise self._wrong from None
+            raise
 
     def cut(self) -> None:
-        """Copies the parameters, or this rank's share of them, to the worker."""
+        """Copies the parameters, or this rank's share of them, to the worker; those on CUDA beside
+        what comes next, until :meth:`before_step`."""
         self._whole(self._lib.longhaul_cut, self._lib.longhaul_cut_piece,
                     self._lib.longhaul_cut_done)
+
+    def before_step(self) -> None:
+        """After a cut, before parameters on CUDA change and before the next boundary: their streams
+        wait for the copy, this thread does not. Otherwise it does nothing."""
+        self._check(self._lib.longhaul_before_step(self._handle))
 
     def _whole(self, alone, piece, done) -> None:
         if self._threads == 1:
@@ -213,7 +258,7 @@ class Client:
         s = library.State(ctypes.sizeof(library.State))
         self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
         return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
-                     s.memory_bytes, s.shadow_bytes)
+                     s.memory_bytes, s.shadow_bytes, s.pinned_bytes)
 
     # ---- units of data that the run leases
 
@@ -272,6 +317,9 @@ class FarClient(Client):
     def state(self) -> State:
         """Nothing is counted here."""
         return State(True, 0, 0, 0, 0, 0, 0)
+
+    def before_step(self) -> None:
+        """Nothing is copied to a worker here."""
 
     def lease(self) -> Unit | None:
         """Never a unit of this rank's own."""

@@ -162,7 +162,9 @@ class AsyncDiLoCo:
         self._tokens = 0       # trained since the last boundary
         self._counts = False   # tokens, or it was told that it does not
         self._hook = hook
-        self._handle: typing.Any = None
+        self._hooks: list[typing.Any] = []
+        self._cut_flies = False  # the client's before_step() comes before parameters change
+        self._step_holds = False  # the optimizer's step() calls it
         self._masters = masters
         self._settled = inner_optimizer is None  # the masters that it has are described
         self._schedule, self._scheduled = schedule, False
@@ -213,8 +215,21 @@ class AsyncDiLoCo:
         if shadow:
             _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
                          "can't (4 bytes a value)", shadow / 1e6)
+        if hasattr(self.optimizer, "register_step_pre_hook"):
+            self._step_holds = True
+            self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
         if self._hook:
-            self._handle = self.optimizer.register_step_post_hook(lambda *_: self.step())
+            self._hooks.append(self.optimizer.register_step_post_hook(lambda *_: self.step()))
+
+    def _hold(self) -> None:
+        """What the optimizer is about to change may still be on its way from a GPU."""
+        with self._telling():
+            self._before_change()
+
+    def _before_change(self) -> None:
+        if self._cut_flies:
+            self._cut_flies = False
+            self.client.before_step()
 
     def _describe(self) -> list[parameters.Described]:
         named = parameters.of_run(self.model, self.manifest)
@@ -243,8 +258,9 @@ class AsyncDiLoCo:
         return True
 
     def __exit__(self, kind: object, why: BaseException | None = None, *_: object) -> None:
-        if self._handle:
-            self._handle.remove()
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
         try:
             if kind is None:
                 self.finish()
@@ -314,6 +330,7 @@ class AsyncDiLoCo:
         if self.finished:
             return
         try:
+            self._before_change()  # nobody did where a GradScaler skipped the step
             due = self.client.boundary(self.steps + 1, self._tokens)
             self._counts = self._counts or self._tokens > 0
             self.steps, self._tokens = self.steps + 1, 0
@@ -332,6 +349,9 @@ class AsyncDiLoCo:
             parameters.copy_masters(self._described)
         if due & _client.Due.CUT:
             self.client.cut()
+            self._cut_flies = True
+            if not self._step_holds:
+                self._before_change()
             self._say_schedule()
             if self._kept:
                 self._kept.cut(self.restarts, self.steps)

@@ -281,6 +281,10 @@ class Spread:
             self._gather()
         self._together(self._own.cut)
 
+    def before_step(self) -> None:
+        """As a client's, without the other ranks."""
+        self._own.before_step()
+
     def wait(self, timeout_s: float = 1) -> bool:
         """As a client's."""
         return any(self._together(lambda: self._own.wait(timeout_s)))

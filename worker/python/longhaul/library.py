@@ -9,12 +9,23 @@ ABI = 1
 SONAME = "liblonghaul.so.1"
 
 
+class Addition(ctypes.Structure):
+    """struct longhaul_addition."""
+
+    _fields_ = [("first", c_uint64), ("count", c_uint64), ("entries", c_uint64),
+                ("value", c_void_p), ("index", c_void_p)]
+
+
+Add = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Addition))
+
+
 class Tensor(ctypes.Structure):
     """struct longhaul_tensor."""
 
     _fields_ = [("size", c_uint32), ("dtype", c_int32), ("memory", c_int32), ("ndim", c_int32),
                 ("shape", POINTER(c_uint64)), ("name", c_char_p), ("data", c_void_p),
-                ("first", c_uint64), ("count", c_uint64), ("stream", c_void_p)]
+                ("first", c_uint64), ("count", c_uint64), ("stream", c_void_p), ("add", Add),
+                ("add_arg", c_void_p)]
 
 
 class Unit(ctypes.Structure):
@@ -28,7 +39,8 @@ class State(ctypes.Structure):
 
     _fields_ = [("size", c_uint32), ("worker_lives", c_uint32), ("away_steps", c_uint64),
                 ("cuts", c_uint64), ("renewals", c_uint64), ("returns", c_uint64),
-                ("memory_bytes", c_uint64), ("shadow_bytes", c_uint64)]
+                ("memory_bytes", c_uint64), ("shadow_bytes", c_uint64),
+                ("pinned_bytes", c_uint64)]
 
 
 # Name: result, arguments after the handle. Functions without a handle say so by None first.
@@ -44,6 +56,7 @@ _FUNCTIONS = {
     "longhaul_boundary": (c_int, c_uint64, c_uint64, POINTER(c_uint)),
     "longhaul_renew": (c_int,),
     "longhaul_cut": (c_int,),
+    "longhaul_before_step": (c_int,),
     "longhaul_renew_piece": (c_int, c_uint32, c_uint32),
     "longhaul_renew_done": (c_int,),
     "longhaul_cut_piece": (c_int, c_uint32, c_uint32),

@@ -1,6 +1,7 @@
 """A PyTorch model's parameters, as the run's manifest names them."""
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import math
@@ -270,6 +271,32 @@ def _place(name: str, parameter: "torch.Tensor") -> tuple[typing.Any, ...]:
     return data.data_ptr(), data.dtype, data.device
 
 
+class Adder:
+    """Adds corrections to a tensor on its device, on the stream that was current when it was made:
+    only the corrections cross the bus, and nobody waits."""
+
+    def __init__(self, data: "torch.Tensor"):
+        import torch  # pylint: disable=import-outside-toplevel
+
+        self._torch, self._flat = torch, data.view(-1)
+        self._stream = torch.cuda.current_stream(data.device) if data.is_cuda else None
+
+    def __call__(self, first: int, count: int, entries: int, value: int, index: int) -> None:
+        with self._torch.no_grad(), self._torch.cuda.stream(self._stream):
+            to = self._flat[first:first + count]
+            values = self._here(ctypes.c_float, value, entries, self._torch.float32)
+            if not index:  # these stay as they are until a later cut
+                to.add_(values.to(to.device, non_blocking=True))
+                return
+            where = self._here(ctypes.c_int32, index, entries, self._torch.int32)
+            to.index_add_(0, where.to(to.device), values.to(to.device))
+
+    def _here(self, kind: typing.Any, address: int, count: int,
+              dtype: "torch.dtype") -> "torch.Tensor":
+        """The host's memory, as a tensor."""
+        return self._torch.frombuffer((kind * count).from_address(address), dtype=dtype)
+
+
 class Described(typing.NamedTuple):
     """What the client reads and writes, and where it lay when the client heard of it: a parameter
     of the model, or an fp32 master, of which the parameter is a copy."""
@@ -327,5 +354,6 @@ def describe(client: _client.Client, name: str, parameter: "torch.Tensor",
     stream = torch.cuda.current_stream(data.device).cuda_stream if cuda else 0
     client.parameter(name, mine.shape, data.data_ptr(), dtype=kinds[data.dtype],
                      memory=_client.CUDA if cuda else _client.HOST, first=mine.first,
-                     count=mine.count, stream=stream, owner=data)
+                     count=mine.count, stream=stream, owner=data,
+                     add=Adder(data) if cuda and data.dtype == torch.float32 else None)
     return Described(name, parameter, _place(name, parameter))

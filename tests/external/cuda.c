@@ -1,0 +1,426 @@
+// Parameters on CUDA: cuts that go on beside the trainer's own work, against a runtime that does
+// everything as late as it may (cudart.c). faults.py leaves out each wait, and these tests find it.
+#include <dlfcn.h>
+
+#include "tests/external/client_rig.h"
+
+// The runtime's own, for steps on the device.
+static int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
+static int (*new_stream)(void **out, unsigned flags);
+
+// A step on the device: work of the default stream. The host knows the parameters before it is
+// done.
+static void train(struct rig *r, float *known, float by)
+{
+    enum { ON_DEVICE = 3, STEPS = 4 };
+    static float next[STEPS][N];
+    static int step;
+    float *to = next[step++ % STEPS];
+    for (int i = 0; i < N; i++) to[i] = known[i] += by;
+    assert_int_equal(copy(r->mine, to, N * sizeof *to, ON_DEVICE, NULL), 0);
+}
+
+static void join_on_device(struct rig *r, float *known)
+{
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+    memcpy(known, r->mine, sizeof r->mine);
+}
+
+static uint64_t stored(struct rig *r)
+{
+    struct longhaul_state s = {.size = sizeof s};
+    assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    return s.cuts;
+}
+
+static void cuts_and_renews_as_on_the_host(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_state s = {.size = sizeof s};
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
+    assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    assert_true(s.pinned_bytes >= 8 * N);
+    check_rounds(r);
+}
+
+struct adder {
+    float *to;
+    uint64_t values;
+    int calls, sparse, fails;
+};
+
+static int add_here(void *arg, const struct longhaul_addition *a)
+{
+    struct adder *x = arg;
+    x->calls++;
+    if (a->index) x->sparse++;
+    for (uint64_t i = 0; i < a->entries; i++) {
+        uint64_t at = a->index ? (uint64_t)a->index[i] : i;
+        assert_true(at < a->count && a->first + at < x->values);
+        x->to[a->first + at] += a->value[i];
+    }
+    return x->fails;
+}
+
+static void join_with_adder(struct rig *r, struct adder *x)
+{
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_here;
+    t.add_arg = x;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+}
+
+static void the_loop_may_add_corrections_itself(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N};
+    join_with_adder(r, &x);
+    check_rounds(r);
+    assert_int_equal(x.calls, 2);
+    assert_int_equal(x.sparse, 2);
+}
+
+static void add_and_compare(struct rig *r, uint64_t step)
+{
+    on_loop(r, renew_now);
+    assert_int_equal(boundary(r, step), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+}
+
+// Two tensors meet within a chunk; each has a stream and an adder of its own.
+static void each_tensor_has_a_stream_and_an_adder(void **state)
+{
+    enum { ON_DEVICE = 3, MEET = 5000 };
+    static float next[2][N];
+    struct rig *r = *state;
+    uint64_t sizes[] = {MEET, N - MEET};
+    struct adder x[] = {{.to = r->mine, .values = MEET}, {r->mine + MEET, N - MEET, 0, 0, 0}};
+    void *stream[] = {NULL, NULL};
+    assert_int_equal(new_stream(&stream[1], 1), 0);
+    for (int k = 0; k < 2; k++) {
+        struct longhaul_tensor t = tensor(k ? "b" : "a", x[k].to, LONGHAUL_FP32);
+        t.memory = LONGHAUL_CUDA;
+        t.shape = &sizes[k];
+        t.stream = stream[k];
+        t.add = add_here;
+        t.add_arg = &x[k];
+        assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    }
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
+    add_and_compare(r, 1);
+    assert_true(!x[0].sparse && !x[1].sparse && x[0].calls == 1 && x[1].calls == 1);
+    for (int i = 0; i < N; i += i % 8 == 3 ? 2 : 9) r->view[i] += (float)(1 + i % 5);
+    add_and_compare(r, 2);
+    assert_true(x[0].sparse == 1 && x[1].sparse == 1);
+
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 3), LONGHAUL_CUT);
+    for (int step = 0; step < 2; step++) { // the first before the cut, the second after it
+        for (int i = 0; i < N; i++) next[step][i] = r->view[i] + (step ? 50 : (float)(i % 3));
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(
+                copy(x[k].to, next[step] + k * MEET, 4 * sizes[k], ON_DEVICE, stream[k]), 0);
+        if (step) break;
+        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+        assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    }
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 3));
+}
+
+static void an_addition_that_fails_is_the_renewals_error(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N, .fails = 1};
+    join_with_adder(r, &x);
+    r->view[0] += 1;
+    on_loop(r, renew_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_E_SYSTEM);
+    assert_int_equal(x.calls, 1);
+}
+
+static void does_without_pinned_memory(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_state s = {.size = sizeof s};
+    setenv("CUDART_PINS", "nothing", 1);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
+    unsetenv("CUDART_PINS");
+    assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    assert_int_equal(s.pinned_bytes, 0);
+    check_rounds(r);
+}
+
+// The copy is queued, and the next step changes the parameters: the worker gets what they were.
+static void the_next_step_waits_for_the_copy(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    join_on_device(r, known);
+    for (uint64_t round = 1; round < 6; round++) {
+        train(r, known, -3);
+        on_loop(r, want_now);
+        assert_int_equal(boundary(r, 2 * round), LONGHAUL_CUT);
+        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+        assert_int_equal(stored(r), round - 1);
+        assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+        train(r, known, -100);
+        assert_int_equal(boundary(r, 2 * round + 1), 0);
+        await_cuts(r, round);
+        for (int i = 0; i < N; i++) assert_true(r->delta[i] == (round > 1 ? 103 : 3));
+    }
+}
+
+// The step before the boundary is still to be done by the device when the cut is queued.
+static void the_copy_waits_for_the_step_before(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    join_on_device(r, known);
+    setenv("CUDART", "caller_late", 1);
+    train(r, known, -3);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    assert_int_equal(stored(r), 0);
+    train(r, known, -100);
+    await_cuts(r, 1);
+    unsetenv("CUDART");
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+}
+
+// A loop that waits for a lease trains nothing meanwhile, and needs not hold anything back.
+static void somebody_who_waits_looks_whether_the_copy_ended(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    join_on_device(r, known);
+    train(r, known, -3);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+    assert_int_equal(boundary(r, 2), 0);
+}
+
+static void the_end_waits_for_the_copy(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    join_on_device(r, known);
+    train(r, known, -3);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+}
+
+// Closing, and another life, give the memory back that the copy is on its way into.
+static void closing_waits_for_the_copy(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    join_on_device(r, known);
+    train(r, known, -3);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    while (sem_wait(&r->ended)) continue;
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    longhaul_close(r->c);
+    r->c = NULL;
+    while (sem_wait(&r->ended)) continue;
+    assert_int_equal(r->cuts, 0); // neither copy's cut was stored
+}
+
+static int add_late(void *arg, const struct longhaul_addition *a)
+{
+    return copy(arg, a->value, a->entries * sizeof *a->value, 1, NULL);
+}
+
+// An adder may leave the correction to the device, which reads it when it comes to it.
+static void closing_waits_for_additions(void **state)
+{
+    struct rig *r = *state;
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_late;
+    t.add_arg = r->mine;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7 + 1);
+    on_loop(r, renew_now);
+    setenv("CUDART", "caller_late", 1);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)i); // it is not added yet
+    longhaul_close(r->c);
+    r->c = NULL;
+    unsetenv("CUDART");
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)(i % 7 + 1));
+}
+
+static void says_when_a_step_did_not_wait(void **state)
+{
+    static float known[N];
+    struct rig *r = *state;
+    unsigned due;
+    join_on_device(r, known);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_E_STATE);
+    assert_non_null(strstr(longhaul_text(r->c), "longhaul_before_step()"));
+    assert_int_equal(stored(r), 0);
+}
+
+// The trainer dies between the cut's call and the end of its copy: nobody stored its number.
+static void a_cut_that_is_on_its_way_dies_with_the_trainer(void **state)
+{
+    struct rig *r = *state;
+    int ready[2], go[2], status;
+    char byte = 0;
+    assert_false(pipe(ready) || pipe(go));
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct longhaul *c;
+        struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+        unsigned due = 0;
+        t.memory = LONGHAUL_CUDA;
+        bool is = longhaul_open(&c) == LONGHAUL_OK && longhaul_parameter(c, &t) == LONGHAUL_OK &&
+                  longhaul_connect(c, TIMEOUT_MS) == LONGHAUL_OK &&
+                  longhaul_start(c) == LONGHAUL_OK && write(ready[1], &byte, 1) == 1 &&
+                  read(go[0], &byte, 1) == 1 && longhaul_boundary(c, 1, 1, &due) == LONGHAUL_OK;
+        _exit(is && due == LONGHAUL_CUT && longhaul_cut(c) == LONGHAUL_OK ? 0 : 1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    on_loop(r, want_now);
+    assert_int_equal(write(go[1], &byte, 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    while (sem_wait(&r->ended)) continue;
+    assert_int_equal(r->cuts, 0);
+    for (int i = 0; i < 2; i++) close(ready[i]), close(go[i]);
+}
+
+// ---------------------------------------------------------------- bf16, pieces, ranks
+
+// The copy of bf16 goes to the end of the place that its fp32 takes, and is widened from there.
+static void bf16_is_widened_where_it_came(void **state)
+{
+    static uint16_t mine[N];
+    struct rig *r = *state;
+    for (int i = 0; i < N; i++) r->view[i] = (float)(64 + i % 64) + 0.001f;
+    join_with(r, mine, LONGHAUL_BF16, LONGHAUL_CUDA);
+    for (int i = 0; i < N; i++) assert_true(wide(mine[i]) == (float)(64 + i % 64));
+    for (int i = 0; i < N; i++) r->view[i] += 128;
+    on_loop(r, renew_now);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
+    assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(wide(mine[i]) == (float)(192 + i % 64));
+    for (int i = 0; i < N; i += 2) mine[i] = 0x3f80; // 1
+    on_threads(r, cut_and_hold);
+    assert_int_equal(longhaul_cut_done(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) mine[i] = 0;
+    assert_int_equal(boundary(r, 2), 0);
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++)
+        assert_true(fabsf(r->delta[i] - (i % 2 ? 0 : (float)(191 + i % 64))) < 1e-3f);
+}
+
+static void pieces_make_a_whole(void **state)
+{
+    struct rig *r = *state;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
+    on_loop(r, renew_now);
+    on_loop(r, want_now);
+    for (int i = 0; i < N; i++) r->mine[i] += (float)(i % 5);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
+    on_threads(r, renew_and_hold);
+    assert_int_equal(longhaul_renew_done(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + (float)(i % 5));
+    on_threads(r, cut_and_hold);
+    assert_int_equal(longhaul_cut_done(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->mine[i] = 7;
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 5));
+}
+
+static void cut_by(struct longhaul *c, uint64_t step)
+{
+    unsigned due;
+    assert_int_equal(longhaul_boundary(c, step, 1, &due), LONGHAUL_OK);
+    assert_int_equal(due, step == 3 ? LONGHAUL_CUT : 0);
+    if (due) assert_int_equal(longhaul_cut(c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(c), LONGHAUL_OK);
+}
+
+// The cut is whole when the copies of both have ended; the boundaries go on meanwhile.
+static void each_rank_copies_its_share(void **state)
+{
+    static float theirs[N];
+    struct rig *r = *state;
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA);
+    on_loop(r, want_now);
+    for (uint64_t step = 1; step < 5; step++) {
+        for (int i = 0; i < N; i++) theirs[i] = r->mine[i] -= 1;
+        cut_by(r->c, step);
+        cut_by(second, step);
+    }
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
+    longhaul_close(second);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(cuts_and_renews_as_on_the_host),
+        TEST(the_loop_may_add_corrections_itself),
+        TEST(each_tensor_has_a_stream_and_an_adder),
+        TEST(an_addition_that_fails_is_the_renewals_error),
+        TEST(does_without_pinned_memory),
+        TEST(the_next_step_waits_for_the_copy),
+        TEST(the_copy_waits_for_the_step_before),
+        TEST(somebody_who_waits_looks_whether_the_copy_ended),
+        TEST(the_end_waits_for_the_copy),
+        TEST(closing_waits_for_the_copy),
+        TEST(closing_waits_for_additions),
+        TEST(says_when_a_step_did_not_wait),
+        TEST(a_cut_that_is_on_its_way_dies_with_the_trainer),
+        TEST(bf16_is_widened_where_it_came),
+        TEST(pieces_make_a_whole),
+        TEST_TWO(each_rank_copies_its_share),
+    };
+    setenv("LONGHAUL_CUDART", CUDART, 1);
+    void *library = dlopen(CUDART, RTLD_NOW | RTLD_LOCAL);
+    LH_ASSERT(library);
+    void *copies = dlsym(library, "cudaMemcpyAsync");
+    void *creates = dlsym(library, "cudaStreamCreateWithFlags");
+    LH_ASSERT(copies && creates);
+    memcpy(&copy, &copies, sizeof copies);
+    memcpy(&new_stream, &creates, sizeof creates);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
