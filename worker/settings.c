@@ -226,6 +226,12 @@ const char *wk_optimizer_word(int kind)
     return word[kind];
 }
 
+const char *wk_compress_word(int kind)
+{
+    static const char *const word[] = {"leader", "auto", "members"};
+    return word[kind];
+}
+
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
 {
     bool dense = wk_codec_is_dense(s);

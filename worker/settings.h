@@ -88,6 +88,7 @@ extern const struct lh_config_table wk_settings_table;
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
 const char *wk_optimizer_word(int kind);                // "sharded"
+const char *wk_compress_word(int kind);                 // "members"
 // The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
 static inline const char *wk_ranks_leader(const struct wk_settings *s)
 {

@@ -10,6 +10,7 @@
 
 #include "common/format/manifest.h"
 #include "kernels/outer.h"
+#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 #include "worker/rule.h"
 
@@ -198,10 +199,12 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
         if (!dp_region_helpers(r)) continue;
         fprintf(out, "%-12s %lld ranks a worker", r->name, (long long)r->ranks);
         if (r->hosts > 1) fprintf(out, " on %lld hosts", (long long)r->hosts);
-        fprintf(out, ", %s%s%s%s\n", wk_reduce_word(r->reduce),
+        fprintf(out, ", %s%s%s", wk_reduce_word(r->reduce),
                 r->wire == WK_SUM_BF16 ? " in bf16" : "",
-                r->optimizer == WK_OPTIMIZER_SHARDED ? ", optimizer sharded" : "",
-                r->gpus ? ", a GPU each" : "");
+                r->optimizer == WK_OPTIMIZER_SHARDED ? ", optimizer sharded" : "");
+        if (r->compress != WK_COMPRESS_LEADER)
+            fprintf(out, ", compress %s", wk_compress_word(r->compress));
+        fprintf(out, "%s\n", r->gpus ? ", a GPU each" : "");
     }
 }
 

@@ -264,6 +264,8 @@ static void ranks_take_memory(void **state)
                {"{ranks: 3, hosts: 2}", 8, "asia         3 ranks a worker on 2 hosts, tcp\n"},
                {"{ranks: 4, reduce: tcp, optimizer: sharded}", 10,
                 "asia         4 ranks a worker, tcp, optimizer sharded\n"},
+               {"{ranks: 3, reduce: tcp, compress: members}", 8,
+                "asia         3 ranks a worker, tcp, compress members\n"},
                {"{gpus: 8}", 28, "asia         8 ranks a worker, nccl, a GPU each\n"}};
     struct dp_plan alone, plan;
     struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");
