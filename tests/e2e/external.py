@@ -193,7 +193,10 @@ def play(world, given, trainers):
           f"the run ended after {sum(harms.values())} kills: the drill proves nothing")
     print("killed with -9:", ", ".join(f"{n} times {what}" for what, n in sorted(harms.items())))
     more_cuts(trainers, coordinator)
-    lost = sum(t.worker.status()["trainer"]["lost_tokens"] for t in trainers)
+    # A worker that was just started tells nothing of a loop yet.
+    loop = lambda t: t.worker.status().get("trainer")
+    until("each worker tells of its loop", lambda: all(map(loop, trainers)))
+    lost = sum(loop(t)["lost_tokens"] for t in trainers)
     print(f"tokens that dead trainers took with them, of the workers' last lives: {lost}")
     if given.own:
         world.tool("drain", "run", "--end", *world.admin(coordinator))

@@ -76,7 +76,7 @@ struct process {
     bool answers;
     uint64_t asked_by, asked_number;
     int64_t answer_ns; // not before
-    int point; // dies at this passage of a table's call; 0: never
+    int point;         // dies at this passage of a table's call; 0: never
 };
 
 struct mail {
