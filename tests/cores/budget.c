@@ -184,6 +184,17 @@ static void what_it_does_not_hold_yet_comes_back_first(void **state)
     rig_free(r);
 }
 
+// Only who wants units is waited for until its speed is known.
+static void who_is_idle_is_left_nothing(void **state)
+{
+    (void)state;
+    struct rig *r = short_run(80);
+    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, idle = {.ahead = 1};
+    say(r, 1, &idle);
+    assert_int_equal(say(r, 0, &a).units, 80);
+    rig_free(r);
+}
+
 // All end after 9.3 s: 9 units of the slow one's, rather than 10.
 static void it_gives_back_to_the_nearest_unit(void **state)
 {
@@ -276,6 +287,7 @@ int main(void)
         cmocka_unit_test(not_all_comes_back),
         cmocka_unit_test(what_is_started_next_stays),
         cmocka_unit_test(what_it_does_not_hold_yet_comes_back_first),
+        cmocka_unit_test(who_is_idle_is_left_nothing),
         cmocka_unit_test(it_gives_back_to_the_nearest_unit),
         cmocka_unit_test(what_is_trained_counts_before_it_is_credited),
         cmocka_unit_test(a_budget_of_all_data_takes_nothing_back),
