@@ -70,6 +70,19 @@ static void nothing_is_recalled_for_who_is_lost(void **state)
     rig_free(b.r);
 }
 
+// Level gives half of what is left, and what is kept for another is not left.
+static void what_is_kept_for_another_is_not_left(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(400, 300 * LH_SECOND);
+    struct ps_coordinator *c = r->coordinator;
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    uint32_t other = ps_co_worker_index(c, lh_worker_id(&r->w[0].self));
+    for (uint64_t u = 0; u < 200; u++) ps_co_lease_want(c, u, other + 1);
+    assert_int_equal(say(r, 1, &w).units, 100);
+    rig_free(r);
+}
+
 // Worker 1 has most units and trains them; a third one has few, and its loop is away: it would
 // never end them, so they go first.
 static void who_is_idle_gives_first(void **state)
@@ -151,6 +164,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_recalled_for_who_left),
         cmocka_unit_test(nothing_is_recalled_for_who_is_lost),
+        cmocka_unit_test(what_is_kept_for_another_is_not_left),
         cmocka_unit_test(who_is_idle_gives_first),
         cmocka_unit_test(the_policy_takes_so_many_regions),
         cmocka_unit_test(with_more_regions_prices_ration_the_unknown),
