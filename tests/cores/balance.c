@@ -115,13 +115,18 @@ static void the_forecast_of_a_static_split_is_of_its_shares(void **state)
     introduce(r, 0, 1);
     introduce(r, 1, 1);
     say(r, 0, &a);
-    say(r, 1, &b);
+    struct heard has = say(r, 1, &b);
     assert_float_equal(forecast_of(r, 0), 20, 1);
     assert_float_equal(forecast_of(r, 1), 20, 1);
     b.units_per_s = 0.25;
     say(r, 1, &b);
     assert_float_equal(forecast_of(r, 0), 20, 1);
     assert_float_equal(forecast_of(r, 1), 80, 4);
+    double before = forecast_of(r, 1);
+    b.begun[b.begins++] = has.unit[0]; // a unit counts once, and less what is trained of it
+    b.begun_tokens = WORDS_TOKENS / 2;
+    say(r, 1, &b);
+    assert_float_equal((before - forecast_of(r, 1)), 2, 0.1);
     rig_free(r);
 }
 
@@ -201,6 +206,25 @@ static void decisions_without_end_are_bounded(void **state)
     assert_int_equal(sum, 3 * LH_LEASES_MAX);
     assert_true(json_array_size(rows) <= 4);
     json_decref(rows);
+    rig_free(r);
+}
+
+// Requests within a second go on with a row; one that comes later has a row of its own.
+static void a_row_is_of_a_second(void **state)
+{
+    (void)state;
+    struct rig *r = balanced(40, PS_BALANCE_FINISH);
+    struct ps_coordinator *c = r->coordinator;
+    const struct ps_balance_choice choice = {.reason = PS_BALANCE_STOLEN};
+    static const size_t rows[] = {1, 1, 2};
+    for (uint64_t i = 0; i < 3; i++) {
+        ps_co_decide(c, 0, PS_CO_NOBODY, 2 * i, &choice); // All are of one home.
+        ps_co_decided_say(c);
+        json_t *all = ps_co_decisions(c);
+        assert_int_equal(json_array_size(all), rows[i]);
+        json_decref(all);
+        if (i == 1) rig_run(r, 3 * LH_SECOND);
+    }
     rig_free(r);
 }
 
@@ -458,6 +482,7 @@ int main(void)
         cmocka_unit_test(many_units_are_one_event),
         cmocka_unit_test(an_event_names_ranges),
         cmocka_unit_test(decisions_without_end_are_bounded),
+        cmocka_unit_test(a_row_is_of_a_second),
         cmocka_unit_test(an_unmeasured_worker_is_not_taken_for_a_slow_one),
         cmocka_unit_test(what_would_end_as_late_stays),
         cmocka_unit_test(a_little_earlier_is_not_early_enough),

@@ -237,6 +237,43 @@ static void a_loop_that_is_away_keeps_no_units(void **state_)
     end();
 }
 
+// The worker was killed, and its loop may have outlived it with units in hand: until one came,
+// nobody gets what they have.
+static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
+{
+    (void)state_;
+    begin(15, 2);
+    struct rig *r = play->l->rig;
+    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
+    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    cuts(2);
+    const struct ps_coordinator *c = r->coordinator;
+    const struct ps_co_held *has =
+        &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[1].self))].held;
+    assert_true(has->tokens[CO_WAITS] > 0);
+    assert_true(say(r, 0, &w).units > 40);
+    r->coordinator->conf.budget_tokens = c->stock.committed_tokens; // no other units are free
+    w.units_per_s = 10;
+    beside_kill(play->b);
+    life_kill(play->l);
+    rig_boot_worker(r, 1);
+    start_worker(play);
+    life_run(play->l, 5 * LH_SECOND); // what it had pushed is credited
+    uint64_t before = has->units;
+    assert_true(has->tokens[CO_WAITS] > 0);
+    for (int i = 0; i < 30; i++) {
+        say(r, 0, &w);
+        life_run(play->l, LH_SECOND);
+    }
+    assert_int_equal(state(), WK_BESIDE_AWAY);
+    assert_int_equal(has->units, before);
+    beside_start(play->b);
+    until_state(WK_BESIDE_THERE);
+    cuts(2);
+    end();
+}
+
 static void the_worker_dies_at_any_moment(void **state_)
 {
     (void)state_;
@@ -534,6 +571,7 @@ int main(void)
         cmocka_unit_test(corrections_take_it_to_the_view),
         cmocka_unit_test(the_trainer_dies_at_any_point),
         cmocka_unit_test(a_loop_that_is_away_keeps_no_units),
+        cmocka_unit_test(a_worker_that_was_restarted_waits_for_its_loop),
         cmocka_unit_test(the_worker_dies_at_any_moment),
         cmocka_unit_test(a_life_that_outlived_its_worker_counts_from_there_on),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/terms.h"
 #include "server/coordinator/balance/view.h"
 #include "tests/cores/words.h"
 
@@ -68,6 +70,51 @@ static void nothing_is_recalled_for_who_is_lost(void **state)
     rig_free(b.r);
 }
 
+// Level gives half of what is left, and what is kept for another is not left.
+static void what_is_kept_for_another_is_not_left(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(400, 300 * LH_SECOND);
+    struct ps_coordinator *c = r->coordinator;
+    struct words w = {.want = 16, .ahead = LH_LEASES_MAX, .units_per_s = 1000};
+    uint32_t other = ps_co_worker_index(c, lh_worker_id(&r->w[0].self));
+    for (uint64_t u = 0; u < 200; u++) ps_co_lease_want(c, u, other + 1);
+    assert_int_equal(say(r, 1, &w).units, 100);
+    rig_free(r);
+}
+
+// Worker 1 has most units and trains them; a third one has few, and its loop is away: it would
+// never end them, so they go first.
+static void who_is_idle_gives_first(void **state)
+{
+    (void)state;
+    for (int follows = 0; follows < 2; follows++) {
+        struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
+        struct ps_coordinator *c = r->coordinator;
+        struct words busy = {.want = UNITS - 4, .ahead = 1, .units_per_s = 0.1};
+        struct words dry = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+        c->conf.balance.follows = follows;
+        assert_int_equal(say(r, 1, &busy).units, UNITS - 4);
+        struct ps_co_worker *w = &c->worker[c->workers++];
+        *w = (struct ps_co_worker){.id = 7,
+                                   .granted = 1,
+                                   .joined = true,
+                                   .live = true,
+                                   .gives = true,
+                                   .idle = true,
+                                   .tokens_per_s = 1e6,
+                                   .seen_ns = c->listener.ns,
+                                   .name = "away",
+                                   .region = "far"};
+        for (uint64_t u = 0; u < UNITS; u++)
+            if (c->lease[u] == CO_FREE) assert_int_equal(ps_co_lease_set(c, u, 2), LH_OK);
+        assert_int_equal(w->held.units, 4);
+        assert_int_equal(say(r, 0, &dry).units, 0);
+        assert_int_equal(w->held.away_tokens, 4 * WORDS_TOKENS);
+        rig_free(r);
+    }
+}
+
 // Rows of workers that never asked, of so many regions where no units lie.
 static void add_workers(struct ps_coordinator *c, uint32_t count, uint32_t regions)
 {
@@ -93,12 +140,34 @@ static void the_policy_takes_so_many_regions(void **state)
     }
 }
 
+// Level serves all of them then, and a price rations those alone whose speed is not known.
+static void with_more_regions_prices_ration_the_unknown(void **state)
+{
+    (void)state;
+    static struct ps_terms terms;
+    assert_int_equal(ps_terms_parse("*>*=@5", &terms), LH_OK);
+    for (int known = 0; known < 2; known++) {
+        struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
+        struct words w = {.want = 30, .ahead = 1, .units_per_s = known};
+        add_workers(r->coordinator, 64, 64);
+        r->coordinator->conf.links.terms = &terms;
+        r->coordinator->conf.links.price_s_by_gb = 1e6;
+        struct heard h = say(r, 0, &w);
+        assert_int_equal(count_home(r, &h, 0), UNITS / 2);
+        assert_int_equal(h.units, known ? 30 : UNITS / 2 + 1);
+        rig_free(r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_recalled_for_who_left),
         cmocka_unit_test(nothing_is_recalled_for_who_is_lost),
+        cmocka_unit_test(what_is_kept_for_another_is_not_left),
+        cmocka_unit_test(who_is_idle_gives_first),
         cmocka_unit_test(the_policy_takes_so_many_regions),
+        cmocka_unit_test(with_more_regions_prices_ration_the_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,17 +5,19 @@
     faults.py run PROGRAM EMULATED NCCL [--only NAME]
                                                 runs PROGRAM (gpu_ranks, of those copies) for each
 
-A fault is a text that occurs once in its file and the text that takes its place; F in it is true
-while that fault is in force. Exit status of `run`: 0 when each fault is found, 1 when one is not.
+What a fault is: tests/planted.py. Exit status of `run`: 0 when each fault is found, 1 when one is
+not.
 """
 import argparse
-import concurrent.futures
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import planted  # pylint: disable=wrong-import-position
 
 
 class Fault(NamedTuple):
@@ -84,24 +86,13 @@ FAULTS = (
 
 def generate(source: pathlib.Path, target: pathlib.Path) -> None:
     for file in FILES:
-        text = (source / file).read_text(encoding="utf-8")
-        for number, fault in enumerate(FAULTS, 1):
-            if fault.file != file:
-                continue
-            if text.count(fault.text) != 1:
-                sys.exit(f"faults.py: {fault.name}: its text occurs {text.count(fault.text)} "
-                         f"times in {file}; write it down anew")
-            planted = re.sub(r"\bF\b", f"(gpu_ranks_fault == {number})", fault.fault)
-            text = text.replace(fault.text, planted)
-        out = target / pathlib.Path(file).name
-        text = "extern int gpu_ranks_fault;\n" + text
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not out.exists() or out.read_text(encoding="utf-8") != text:
-            out.write_text(text, encoding="utf-8")
+        text = planted.plant(file, (source / file).read_text(encoding="utf-8"), FAULTS,
+                             "gpu_ranks_fault")
+        planted.write(target / pathlib.Path(file).name, "extern int gpu_ranks_fault;\n" + text)
 
 
-def run_one(flags: argparse.Namespace, number: int) -> tuple[int, str]:
-    """Its exit status and last words; fault 0 is none."""
+def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
+    """Fault 0 is none."""
     fault = FAULTS[number - 1] if number else FAULTS[0]
     plugin = flags.nccl if fault.over == "nccl" else flags.emulated
     env = dict(os.environ, LH_TEST_EMULATED_PLUGIN=plugin, LH_TEST_FAULT=str(number),
@@ -112,43 +103,21 @@ def run_one(flags: argparse.Namespace, number: int) -> tuple[int, str]:
         said = subprocess.run([flags.program], capture_output=True, text=True, errors="replace",
                               timeout=120, check=False, env=env)
     except subprocess.TimeoutExpired:
-        return 1, "never ended"
+        return True, "never ended"
     lines = [line for line in said.stderr.splitlines() if line.startswith("ERROR")]
-    return said.returncode, lines[0] if lines else f"status {said.returncode}"
-
-
-def run(flags: argparse.Namespace) -> int:
-    numbers = [n for n, fault in enumerate(FAULTS, 1) if flags.only in (None, fault.name)]
-    status, how = run_one(flags, 0)
-    if status:
-        print(f"without a fault: {how}")
-        return 1
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda n: run_one(flags, n), numbers))
-    missed = 0
-    for number, (status, how) in zip(numbers, results):
-        missed += status == 0
-        print(f"{'found' if status else 'NOT FOUND':9} {FAULTS[number - 1].name:24} {how[:110]}")
-    print(f"{len(results) - missed} of {len(results)} planted faults found")
-    return 1 if missed else 0
+    return said.returncode != 0, lines[0] if lines else f"status {said.returncode}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("generate")
-    command.add_argument("source", type=pathlib.Path)
-    command.add_argument("target", type=pathlib.Path)
-    command = commands.add_parser("run")
-    command.add_argument("program")
-    command.add_argument("emulated")
-    command.add_argument("nccl")
-    command.add_argument("--only")
-    flags = parser.parse_args()
-    if flags.command == "run":
-        return run(flags)
-    generate(flags.source, flags.target)
-    return 0
+    flags = planted.flags_of(__doc__, "program", "emulated", "nccl")
+    if flags.command == "generate":
+        generate(flags.source, flags.target)
+        return 0
+    wrong, how = try_one(flags, 0)
+    if wrong:
+        print(f"without a fault: {how}")
+        return 1
+    return planted.judge(FAULTS, flags.only, lambda number: try_one(flags, number))
 
 
 if __name__ == "__main__":

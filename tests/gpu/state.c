@@ -501,6 +501,27 @@ static void a_digest_finds_what_was_not_folded(void **state)
     close_rig(&r);
 }
 
+// The digest is of the optimizer's arrays, too, which the device does not have.
+static void another_optimizer_is_not_compared(void **state)
+{
+    struct rig r;
+    (void)state;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    seed(&r, 5);
+    make_up(&r, r.replica.theta, r.layout->values);
+    start(&r);
+    struct lk_outer *outer = &r.replica.outer;
+    assert_int_equal(lk_outer_allocate(outer, LH_OPT_BUFFERED, r.layout->values), LH_OK);
+    outer->kind = LH_OPT_BUFFERED;
+    memset(outer->u, 0, r.layout->values * sizeof *outer->u);
+    memset(outer->m, 0, r.layout->values * sizeof *outer->m);
+    fold(&r);
+    assert_true(renew(&r) && same_replica(&r));
+    assert_true(digest(&r));
+    assert_int_equal(atomic_load(&r.counts.compared) + atomic_load(&r.counts.differed), 0);
+    close_rig(&r);
+}
+
 // ---------------------------------------------------------------- failures
 
 // A value that is not finite is told of in the CPU's words, and the cut after it is as ever.
@@ -652,6 +673,7 @@ int main(void)
         cmocka_unit_test(records_come_while_a_push_is_encoded),
         cmocka_unit_test(missing_waits_are_found),
         cmocka_unit_test(a_digest_finds_what_was_not_folded),
+        cmocka_unit_test(another_optimizer_is_not_compared),
         cmocka_unit_test(not_finite),
         cmocka_unit_test(a_device_that_fails),
         cmocka_unit_test(a_failure_between_steps),

@@ -4,17 +4,18 @@
     faults.py generate SOURCE TARGET      copies kernels/cuda with every fault compiled in
     faults.py run PROGRAM [--only NAME]   runs PROGRAM (parity, of those copies) once for each fault
 
-A fault is a text that occurs once in its file and the text that takes its place; F in it is true
-while that fault is in force. Exit status of `run`: 0 when each fault is found, 1 when one is not.
+What a fault is: tests/planted.py. Exit status of `run`: 0 when each fault is found, 1 when one is
+not.
 """
-import argparse
-import concurrent.futures
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import planted  # pylint: disable=wrong-import-position
 
 
 class Fault(NamedTuple):
@@ -187,63 +188,32 @@ FAULTS = (
 
 
 def generate(source: pathlib.Path, target: pathlib.Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):
         if path.suffix not in (".cu", ".cuh"):
             continue
-        text = path.read_text(encoding="utf-8")
-        for number, fault in enumerate(FAULTS, 1):
-            if fault.file != path.name:
-                continue
-            if text.count(fault.text) != 1:
-                sys.exit(f"faults.py: {fault.name}: its text occurs {text.count(fault.text)} "
-                         f"times in {path.name}; write it down anew")
-            planted = re.sub(r"\bF\b", f"(simt_fault == {number})", fault.fault)
-            text = text.replace(fault.text, planted)
+        text = planted.plant(path.name, path.read_text(encoding="utf-8"), FAULTS, "simt_fault")
         if path.name == "dialect.cuh":
             text = text.replace("#include <simt.h>",
                                 '#include <simt.h>\nextern "C" int simt_fault;')
-        out = target / path.name
-        if not out.exists() or out.read_text(encoding="utf-8") != text:
-            out.write_text(text, encoding="utf-8")
+        planted.write(target / path.name, text)
 
 
-def try_one(program: str, number: int) -> tuple[str, bool, str]:
+def try_one(program: str, number: int) -> tuple[bool, str]:
     fault = FAULTS[number - 1]
     env = dict(os.environ, ASAN_OPTIONS="detect_leaks=0")
     try:
         said = subprocess.run([program, fault.suite, str(number)], capture_output=True, text=True,
                               errors="replace", timeout=250, check=False, env=env)
     except subprocess.TimeoutExpired:
-        return fault.name, True, "never ended"
+        return True, "never ended"
     lines = [line for line in said.stderr.splitlines() if line.strip()]
-    how = lines[-1] if lines else f"status {said.returncode}"
-    return fault.name, said.returncode != 0, how
-
-
-def run(program: str, only: str | None) -> int:
-    numbers = [n for n, fault in enumerate(FAULTS, 1) if only in (None, fault.name)]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda n: try_one(program, n), numbers))
-    for name, found, how in results:
-        print(f"{'found' if found else 'NOT FOUND':9} {name:24} {how[:110]}")
-    missed = [name for name, found, _ in results if not found]
-    print(f"{len(results) - len(missed)} of {len(results)} planted faults found")
-    return 1 if missed else 0
+    return said.returncode != 0, lines[-1] if lines else f"status {said.returncode}"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("generate")
-    command.add_argument("source", type=pathlib.Path)
-    command.add_argument("target", type=pathlib.Path)
-    command = commands.add_parser("run")
-    command.add_argument("program")
-    command.add_argument("--only")
-    flags = parser.parse_args()
+    flags = planted.flags_of(__doc__, "program")
     if flags.command == "run":
-        return run(flags.program, flags.only)
+        return planted.judge(FAULTS, flags.only, lambda number: try_one(flags.program, number))
     generate(flags.source, flags.target)
     return 0
 

@@ -55,6 +55,7 @@ static void encode_ranges(const struct lk_codec *codec, const struct lh_shard_la
         uint64_t count = groups - first < each ? groups - first : each;
         assert_true(i < RANGES_MAX);
         assert_int_equal(lk_range_of(l, first, count, r), LH_OK);
+        for (uint32_t x = 0; x < r->layout.extents; x++) assert_true(r->layout.extent[x].len > 0);
         out->out[i] = lh_buf(lk_payload_max(codec, &r->layout));
         float *far = copy_of(e + r->at, r->layout.values);
         assert_true(lk_range_finite(r, far));

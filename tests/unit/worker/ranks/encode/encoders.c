@@ -33,7 +33,7 @@ struct region {
     uint64_t here;
     atomic_bool quit;
     pthread_t thread;
-    unsigned asks;
+    atomic_uint asks;
 };
 
 static void ring(void *arg)
@@ -278,6 +278,62 @@ static void auto_takes_what_took_less_time(void **state)
     stop(r);
 }
 
+struct pushing {
+    struct region *region;
+    const struct lk_codec *codec;
+};
+
+static void *push(void *arg)
+{
+    const struct pushing *p = arg;
+    compare(p->region, p->codec, 1, 1);
+    return NULL;
+}
+
+// A region that ends takes no patience: what its ranks had is the leader's at once.
+static void a_push_goes_on_when_the_region_ends(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    struct lk_codec codec = codec_of("topk-sign");
+    struct region *r = start(&codec, WK_COMPRESS_MEMBERS, ANSWERS, DEAF);
+    struct pushing p = {r, &codec};
+    assert_int_equal(pthread_create(&thread, NULL, push, &p), 0);
+    while (atomic_load(&r->asks) < 2) sched_yield();
+    atomic_store(&r->quit, true);
+    pthread_join(r->thread, NULL);
+    wk_encoders_attach(r->encoders, NULL, NULL);
+    pthread_join(thread, NULL);
+    assert_int_equal(count(r, "late"), 0);
+    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); // for stop()
+    stop(r);
+}
+
+static _Atomic int64_t clock_ns;
+
+static int64_t tick(struct lh_env *env)
+{
+    (void)env;
+    return atomic_fetch_add(&clock_ns, LH_MS / 1000);
+}
+
+// By a clock that goes on with each look at it: the leader alone looks twice, together they look
+// more often. So they take longer, and the leader has all pushes but the one that measures them.
+static void auto_measures_each_by_itself(void **state)
+{
+    struct lk_codec codec = codec_of("topk-sign");
+    (void)state;
+    struct region *r = start(&codec, WK_COMPRESS_AUTO, ANSWERS, ANSWERS);
+    const struct lh_env_ops *real = r->env->ops;
+    struct lh_env_ops ticking = *real;
+    ticking.now_ns = tick;
+    r->env->ops = &ticking;
+    for (uint64_t i = 1; i <= 10; i++) compare(r, &codec, 1, i);
+    r->env->ops = real;
+    assert_int_equal(count(r, "pushes"), 1);
+    stop(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +343,8 @@ int main(void)
         cmocka_unit_test(threshold_codecs_are_the_leaders),
         cmocka_unit_test(a_value_that_is_not_finite_changes_nothing),
         cmocka_unit_test(auto_takes_what_took_less_time),
+        cmocka_unit_test(auto_measures_each_by_itself),
+        cmocka_unit_test(a_push_goes_on_when_the_region_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

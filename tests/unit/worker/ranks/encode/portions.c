@@ -46,6 +46,7 @@ static void each_rank_has_its_portion_at_once(void **state)
     assert_int_equal(wk_portions_begin(&p, 3), LH_OK);
     encode_own(&p, 0, 1); // the leader's one: the others are the ranks' before they are asked
     assert_int_equal(next(&p, 0), WK_PORTIONS_WAIT);
+    assert_false(wk_portions_came(&p, 1, 42, 0)); // Nobody was asked for it yet.
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(wk_portions_ask(&p, &rank, &portion));
         assert_int_equal(rank, 1 + i);
@@ -256,6 +257,26 @@ static int64_t encode_push(struct world *w, size_t count)
     return waited;
 }
 
+// Once the leader has waited, it does what comes back to it itself.
+static void what_comes_back_late_is_the_leaders(void **state)
+{
+    uint32_t rank;
+    size_t portion;
+    (void)state;
+    struct wk_portions p = portions_of(3, 6);
+    assert_int_equal(wk_portions_begin(&p, 3), LH_OK);
+    while (wk_portions_ask(&p, &rank, &portion)) continue;
+    encode_own(&p, 0, 1);
+    assert_int_equal(next(&p, 0), WK_PORTIONS_WAIT);
+    wk_portions_gone(&p, 1);
+    assert_true(wk_portions_came(&p, 2, 42, 1));
+    assert_int_equal(wk_portions_next(&p, 0, &portion), WK_PORTIONS_CHECK);
+    wk_portions_done(&p, portion, true);
+    encode_own(&p, 0, 1);
+    assert_int_equal(next(&p, 0), WK_PORTIONS_END);
+    wk_portions_free(&p);
+}
+
 static void every_portion_is_encoded_once_whatever_ranks_do(void **state)
 {
     struct wk_portions_counts sum = {0};
@@ -286,6 +307,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_late_is_done_without),
         cmocka_unit_test(what_is_wrong_is_encoded_by_the_leader),
         cmocka_unit_test(who_is_gone_has_nothing),
+        cmocka_unit_test(what_comes_back_late_is_the_leaders),
         cmocka_unit_test(every_portion_is_encoded_once_whatever_ranks_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
