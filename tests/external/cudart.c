@@ -10,6 +10,7 @@
 //  5. A stream that the program itself made (the default stream) does its work at once, as a device
 //     does that has caught up: CUDART=caller_late turns both around. Then the default stream is the
 //     one that is late, and others do at once what they may.
+//  6. A step, a copy on the device, looks for the thread's last error as frameworks do.
 //
 // CUDART_FAULT names a call that does nothing: a wait that somebody forgot. faults.py has them all.
 #include <pthread.h>
@@ -55,7 +56,7 @@ static struct {
     } pinned[PINNED];
 } cuda = {.lock = PTHREAD_MUTEX_INITIALIZER, .stream[0].used = true};
 
-static _Thread_local int current;
+static _Thread_local int current, last; // device; error
 
 #define CALL __attribute__((visibility("default"))) int
 CALL cudaGetDeviceCount(int *count);
@@ -73,6 +74,7 @@ CALL cudaEventRecord(void *event, void *stream);
 CALL cudaEventQuery(void *event);
 CALL cudaHostRegister(void *memory, size_t n, unsigned flags);
 CALL cudaHostUnregister(void *memory);
+CALL cudaGetLastError(void);
 
 static bool is(const char *name, const char *value)
 {
@@ -151,6 +153,13 @@ static void give(int stream, struct work w)
     catch_up();
 }
 
+CALL cudaGetLastError(void)
+{
+    int was = last;
+    if (!forgotten("errors_are_cleared")) last = 0;
+    return was;
+}
+
 // ---------------------------------------------------------------- devices and memory
 
 CALL cudaGetDeviceCount(int *count)
@@ -193,7 +202,7 @@ static bool pinned(const uint8_t *p, size_t n)
 CALL cudaHostRegister(void *memory, size_t n, unsigned flags)
 {
     (void)flags;
-    if (is("CUDART_PINS", "nothing")) return 801; // cudaErrorNotSupported
+    if (is("CUDART_PINS", "nothing")) return last = 801; // cudaErrorNotSupported
     pthread_mutex_lock(&cuda.lock);
     must((uintptr_t)memory % 4096 == 0 && n, "memory that is pinned begins with a page");
     int i = 0;
@@ -227,6 +236,7 @@ CALL cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *strea
 {
     enum { TO_DEVICE = 1, TO_HOST = 2, ON_DEVICE = 3 };
     if (kind < TO_DEVICE || kind > ON_DEVICE) return 1;
+    must(kind != ON_DEVICE || !last, "a step finds an error that is not its own");
     pthread_mutex_lock(&cuda.lock);
     bool now = (kind == TO_DEVICE && !pinned(from, n)) || (kind == TO_HOST && !pinned(to, n));
     if (kind == TO_HOST && !now) memset(to, 0xff, n); // NaN
@@ -325,6 +335,7 @@ CALL cudaEventQuery(void *event)
     if (++e->asked >= ASKED) do_until(e->stream, e, e->recorded);
     catch_up();
     int answer = e->done >= e->recorded ? 0 : NOT_READY;
+    if (answer) last = answer;
     pthread_mutex_unlock(&cuda.lock);
     return answer;
 }

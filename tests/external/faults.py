@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Each wait of the CUDA path is left out once, and the tests of it find that: faults.py PROGRAM.
 
-A wait is a call of the runtime that does nothing (CUDART_FAULT of cudart.c): to the library's user
-it is the same as if device.c had forgotten the call.
+What is left out is a call of the runtime that does nothing (CUDART_FAULT of cudart.c): to the
+library's user it is the same as if device.c had forgotten the call.
 """
 import os
 import subprocess
@@ -14,6 +14,7 @@ FAULTS = {  # the test that finds it
     "copies_wait_for_caller": "the_copy_waits_for_the_step_before",
     "caller_is_marked": "the_copy_waits_for_the_step_before",
     "host_asks_for_copies": "somebody_who_waits_looks_whether_the_copy_ended",
+    "errors_are_cleared": "the_copy_waits_for_the_step_before",
     "host_waits_for_copies": "closing_waits_for_the_copy",
     "host_waits_for_caller": "closing_waits_for_additions",
 }

@@ -34,9 +34,10 @@ class World:
                                         self.socket, str(f.parts), str(f.ranks), *broken])
 
     def start_trainer(self) -> None:
+        cuda = {"LONGHAUL_CUDART": self.flags.cuda} if self.flags.cuda else {}
         self.trainer = subprocess.Popen([os.path.join(self.bin, "external_trainer"), self.folder,
                                          str(self.flags.ranks)],
-                                        env={**os.environ, "LONGHAUL_SOCKET": self.socket})
+                                        env={**os.environ, **cuda, "LONGHAUL_SOCKET": self.socket})
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -113,6 +114,7 @@ def main() -> int:
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cuda", help="a CUDA runtime, of the parameters' device")
     parser.add_argument("--broken")
     flags = parser.parse_args()
     if os.environ.get("LH_TEST_QUICK") and not flags.broken:

@@ -4,6 +4,7 @@
 //
 //     external_trainer DIR RANKS        (LONGHAUL_SOCKET names the worker's socket)
 //
+// Its parameters are a device's where LONGHAUL_CUDART names a runtime.
 // It ends with 0 after longhaul_finish() and leaves rank 0's parameters in DIR/final; with 3 where
 // a life of several ranks is over, for whoever starts them to start them again.
 #include <pthread.h>
@@ -43,11 +44,13 @@ static void die(struct rank *r, int err, const char *what)
 static void describe(struct rank *r)
 {
     uint64_t at = 0;
+    int32_t memory = getenv("LONGHAUL_CUDART") ? LONGHAUL_CUDA : LONGHAUL_HOST;
     for (int k = 0; k < EX_TENSORS; k++) {
         uint64_t n = 1;
         for (int i = 0; i < ex_dims[k]; i++) n *= ex_shape[k][i];
         struct longhaul_tensor t = {.size = sizeof t,
                                     .dtype = LONGHAUL_FP32,
+                                    .memory = memory,
                                     .ndim = ex_dims[k],
                                     .shape = ex_shape[k],
                                     .name = ex_name[k],
@@ -64,9 +67,10 @@ static void describe(struct rank *r)
 
 static void train(struct rank *r, uint64_t step)
 {
-    struct timespec t = {0, STEP_NS}; // what a step takes
-    for (uint64_t i = 0; i < EX_VALUES; i++) r->value[i] += ex_progress(i, step);
+    struct timespec t = {0, STEP_NS}; // what forward and backward take, beside the copies of a cut
     nanosleep(&t, NULL);
+    MUST(r, longhaul_before_step(r->c));
+    for (uint64_t i = 0; i < EX_VALUES; i++) r->value[i] += ex_progress(i, step);
 }
 
 // The tokens that this step trains; the lease that they are of is kept in *u.

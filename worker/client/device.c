@@ -11,7 +11,9 @@
 //     are waited for.
 //  4. Copies of a renewal go through the host a block at a time, on the caller's stream, where the
 //     parameter has no `add` of its own.
-//  5. The device that was current on the calling thread is so again after each call.
+//  5. An answer that is no error to this file (not ready, not pinned) is forgotten in the runtime
+//     too: a framework asks it for errors after launches of its own, and would find this one.
+//  6. The device that was current on the calling thread is so again after each call.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +77,7 @@ static bool find_all(struct wk_cuda *d)
         {"cudaStreamWaitEvent", &d->follow},   {"cudaEventCreateWithFlags", &d->event},
         {"cudaEventDestroy", &d->event_end},   {"cudaEventRecord", &d->record},
         {"cudaEventQuery", &d->query},         {"cudaHostRegister", &d->pin},
-        {"cudaHostUnregister", &d->unpin},
+        {"cudaHostUnregister", &d->unpin},     {"cudaGetLastError", &d->forget},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(d->library, wanted[i].name);
@@ -177,6 +179,8 @@ void wk_device_pin(struct longhaul *c)
     if (d->pin(c->channel.base + from, bytes, PORTABLE) == 0) {
         d->pinned = c->channel.base + from;
         d->pinned_bytes = bytes;
+    } else {
+        d->forget();
     }
 }
 
@@ -274,7 +278,7 @@ int wk_device_landed(struct longhaul *c, bool wait, bool *landed)
         struct wk_lane *l = &d->lane[i];
         if (!l->copies_fly) continue;
         int failed = wait ? d->sync(l->copies) : d->query(l->copied);
-        if (failed == NOT_READY) *landed = false;
+        if (failed == NOT_READY) *landed = false, d->forget();
         if (failed && failed != NOT_READY)
             return wk_client_fail(c, LONGHAUL_E_SYSTEM, "a copy from CUDA device %d: error %d",
                                   l->device, failed);

@@ -38,6 +38,7 @@ struct wk_cuda {
     int (*query)(void *event);
     int (*pin)(void *memory, size_t n, unsigned flags);
     int (*unpin)(void *memory);
+    int (*forget)(void); // the thread's last error
     struct wk_lane lane[16];
     uint32_t lanes;
     void *pinned; // slots and corrections; NULL: they are not
