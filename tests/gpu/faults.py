@@ -36,8 +36,7 @@ DEVICE = "worker/train/device.c"
 ZERO = "worker/ranks/zero.c"
 PART = "worker/ranks/zero_device.c"
 CROSS = "worker/ranks/comm/comm_zero.c"
-STATE = "worker/state/state_device.c"
-FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, ZERO, PART, CROSS, STATE)
+FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, ZERO, PART, CROSS)
 
 FAULTS = (
     Fault("sum-follows-nothing", "nccl", "buckets_*", NCCL,
@@ -83,9 +82,6 @@ FAULTS = (
           "if (p->conf.device) return F ? LH_OK : wk_device_clear("),
     Fault("peer-not-updated", "nccl", "fp32_*", PEER,
           "return wk_device_apply(", "return F ? LH_OK : wk_device_apply("),
-    Fault("renewal-not-followed", "nccl", "a_renewal_*", STATE,
-          "return err ? err : follow(d, d->left,",
-          "return err || F ? err : follow(d, d->left,"),
     Fault("own-sums-stay-on-the-host", "tcp", "a_sharded_*", COMM,
           "LH_TRY(wk_comm_host_return(c, from, n));",
           "if (!F) LH_TRY(wk_comm_host_return(c, from, n));"),
