@@ -116,6 +116,12 @@ lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
     return wk_reduce_peers_create(&peers, out);
 }
 
+uint64_t wk_join_device_bytes(const struct wk_settings *s)
+{
+    bool nccl = s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_NCCL;
+    return nccl ? WK_COMM_NCCL_SLOTS * (uint64_t)s->ranks.bucket_bytes : 0;
+}
+
 // The ranks whose moments were lost, the last time that some were; null: none were.
 static json_t *moments_of(const struct wk_peers_lost *is)
 {

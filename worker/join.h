@@ -27,6 +27,9 @@ struct wk_join_conf {
 
 // The worker's. close() of it frees it.
 LH_MUST lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out);
+// Bytes of the worker's GPU that the gradients of its ranks take on their way, beside those of the
+// library that sums them; 0: none.
+uint64_t wk_join_device_bytes(const struct wk_settings *settings);
 // For status.json; NULL where the worker is alone or its ranks share memory.
 json_t *wk_join_status(const struct wk_settings *settings, struct wk_reduce *reduce);
 

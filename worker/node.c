@@ -303,6 +303,7 @@ static LH_MUST lh_err open_beside(struct wk_node *n)
 static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
 {
     const struct wk_settings *s = n->settings;
+    bool sharded = s->ranks.count > 1 && s->ranks.optimizer == WK_OPTIMIZER_SHARDED;
     const struct wk_device_conf conf = {
         .plugin = s->gpu.plugin,
         .products = s->gpu.products,
@@ -310,6 +311,7 @@ static lh_err try_device(struct wk_node *n, const struct wk_shape *shape)
         .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
         .norms = s->trainer.norms_rounds > 0,
+        .parts = sharded ? (uint32_t)s->ranks.count : 0,
         .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
     };
     if (wk_settings_gpu_ranks(s))
@@ -379,10 +381,6 @@ static void state_failed(void *arg, int err)
 static lh_err try_states(struct wk_node *n, const struct lk_codec *codec)
 {
     const struct wk_settings *s = n->settings;
-    if (s->ranks.count > 1)
-        return lh_fail(LH_ERR_UNSUPPORTED,
-                       "ranks.count is %lld: with ranks the state stays on the host",
-                       (long long)s->ranks.count);
     if (!n->device)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s",
                        n->no_device[0] ? n->no_device : "nothing trains on a GPU here");
@@ -390,7 +388,8 @@ static lh_err try_states(struct wk_node *n, const struct lk_codec *codec)
                                         .failed = state_failed,
                                         .arg = n->device,
                                         .manifest = &n->program->manifest,
-                                        .codec = *codec};
+                                        .codec = *codec,
+                                        .beside = wk_join_device_bytes(s)};
     return wk_states_open(&conf, &n->states);
 }
 

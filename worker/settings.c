@@ -269,12 +269,8 @@ lh_err wk_settings_gpu_ranks(const struct wk_settings *s)
 {
     static const char shm[] = "ranks.reduce is shm, with which the worker's memory has the "
                               "parameters: for ranks on GPUs take tcp or nccl";
-    static const char sharded[] = "ranks.optimizer is sharded, which is the CPU's: for ranks on "
-                                  "GPUs take replicated";
-    if (s->ranks.count == 1) return LH_OK;
-    if (s->ranks.reduce == WK_REDUCE_SHM) return lh_fail(LH_ERR_CONFIG, "%s", shm);
-    if (s->ranks.optimizer == WK_OPTIMIZER_SHARDED) return lh_fail(LH_ERR_CONFIG, "%s", sharded);
-    return LH_OK;
+    bool one = s->ranks.count == 1 || s->ranks.reduce != WK_REDUCE_SHM;
+    return one ? LH_OK : lh_fail(LH_ERR_CONFIG, "%s", shm);
 }
 
 // Refuses settings that would be taken and then do nothing.
@@ -322,8 +318,8 @@ static lh_err check_state(const struct wk_settings *s)
     if (s->gpu.state != WK_STATE_DEVICE) return LH_OK;
     if (s->trainer.kind != WK_TRAINER_BUILTIN)
         why = "only trainer.kind builtin trains here";
-    else if (s->ranks.count > 1)
-        why = "ranks.count is more than 1, and with ranks the state stays on the host";
+    else if (s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_SHM)
+        why = "ranks of ranks.reduce shm train on the CPU";
     else if (s->trainer.backend == WK_BACKEND_CPU)
         why = "trainer.backend is cpu, and the state lies where training is";
     return why ? lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it, or take auto", why)

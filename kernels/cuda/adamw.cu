@@ -37,20 +37,21 @@ LK_KERNEL lk_piece_digests(const struct lk_gpu_piece *piece, const float *a, uin
     if (threadIdx.x == 0) out[blockIdx.x] = sum;
 }
 
-LK_KERNEL lk_adamw_values(struct lk_gpu_adamw c, const struct lk_gpu_piece *piece, const float *g,
-                          float *m, float *v, float *p)
+LK_KERNEL lk_adamw_values(struct lk_gpu_adamw c, const struct lk_gpu_piece *piece,
+                          struct lk_gpu_adamw_arrays a)
 {
     const struct lk_gpu_piece is = piece[blockIdx.x];
     float keep = is.decays ? c.keep_decayed : c.keep;
     for (uint64_t i = is.at + threadIdx.x; i < is.at + is.len; i += LK_THREADS) {
-        float grad = __fmul_rn(g[i], c.grad_scale);
-        float first = __fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));
+        uint64_t j = i - a.first;
+        float grad = __fmul_rn(a.g[i], c.grad_scale);
+        float first = __fadd_rn(__fmul_rn(c.beta1, a.m[j]), __fmul_rn(c.rest1, grad));
         float second =
-            __fadd_rn(__fmul_rn(c.beta2, v[i]), __fmul_rn(c.rest2, __fmul_rn(grad, grad)));
+            __fadd_rn(__fmul_rn(c.beta2, a.v[j]), __fmul_rn(c.rest2, __fmul_rn(grad, grad)));
         float root = __fadd_rn(__fmul_rn(__fsqrt_rn(second), c.inverse_root), c.eps);
-        m[i] = first;
-        v[i] = second;
-        p[i] = __fsub_rn(__fmul_rn(p[i], keep), __fmul_rn(c.size, __fdiv_rn(first, root)));
+        a.m_to[j] = first;
+        a.v_to[j] = second;
+        a.p_to[i] = __fsub_rn(__fmul_rn(a.p[i], keep), __fmul_rn(c.size, __fdiv_rn(first, root)));
     }
 }
 
@@ -63,11 +64,11 @@ static int lk_piece_sums(const struct lk_gpu_piece *piece, uint64_t pieces, cons
 }
 
 static int lk_adamw_step(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece,
-                         uint64_t pieces, const float *g, float *m, float *v, float *p,
+                         uint64_t pieces, const struct lk_gpu_adamw_arrays *arrays,
                          lk_gpu_stream stream)
 {
-    LK_LAUNCH(lk_adamw_values, (unsigned)pieces, LK_THREADS, (cudaStream_t)stream, *c, piece, g, m,
-              v, p);
+    LK_LAUNCH(lk_adamw_values, (unsigned)pieces, LK_THREADS, (cudaStream_t)stream, *c, piece,
+              *arrays);
     return lk_gpu_last_error();
 }
 

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 5, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 6, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,

@@ -45,16 +45,17 @@ uint64_t lk_gpu_places_of(uint64_t rows, const uint32_t *id, uint64_t *key, uint
     return tokens;
 }
 
-uint64_t lk_gpu_piece_count(uint64_t len)
+uint64_t lk_gpu_piece_count(uint64_t at, uint64_t len, uint32_t most)
 {
-    return (len + LK_GPU_PIECE - 1) / LK_GPU_PIECE;
+    return len ? (at + len - 1) / most - at / most + 1 : 0;
 }
 
-void lk_gpu_pieces_of(uint64_t at, uint64_t len, bool decays, struct lk_gpu_piece *out)
+void lk_gpu_pieces_of(uint64_t at, uint64_t len, uint32_t most, bool decays,
+                      struct lk_gpu_piece *out)
 {
-    for (uint64_t done = 0; done < len; done += LK_GPU_PIECE) {
-        uint64_t left = len - done;
-        *out++ = (struct lk_gpu_piece){
-            at + done, (uint32_t)(left < LK_GPU_PIECE ? left : LK_GPU_PIECE), decays};
+    for (uint64_t end = at + len, to; at < end; at = to) {
+        to = (at / most + 1) * most;
+        if (to > end) to = end;
+        *out++ = (struct lk_gpu_piece){at, (uint32_t)(to - at), decays};
     }
 }

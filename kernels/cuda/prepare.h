@@ -14,9 +14,11 @@ struct lk_gpu_adamw lk_gpu_adamw_of(const struct lk_adamw *c, double decay);
 uint64_t lk_gpu_places_of(uint64_t rows, const uint32_t *id, uint64_t *key, uint32_t *token,
                           uint32_t *from, uint32_t *row);
 
-// Pieces of a tensor of `len` values: how many there are, and they themselves.
-uint64_t lk_gpu_piece_count(uint64_t len);
-void lk_gpu_pieces_of(uint64_t at, uint64_t len, bool decays, struct lk_gpu_piece *out);
+// Pieces of the tensor [at, at + len) of the flat array: how many there are, and they themselves.
+// They are cut where a multiple of `most` is, so an array that is cut there has whole pieces.
+uint64_t lk_gpu_piece_count(uint64_t at, uint64_t len, uint32_t most);
+void lk_gpu_pieces_of(uint64_t at, uint64_t len, uint32_t most, bool decays,
+                      struct lk_gpu_piece *out);
 
 // A value's part of a piece's digest: of its place in the flat array, and its bits.
 static inline uint64_t lk_gpu_value_digest(uint64_t at, uint32_t bits)

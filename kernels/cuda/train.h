@@ -17,7 +17,7 @@ extern "C" {
 
 enum {
     LK_GPU_SLAB = 64,     // rows whose column sums are one partial sum
-    LK_GPU_PIECE = 16384, // the most values of a piece of a tensor
+    LK_GPU_PIECE = 16384, // the most values of a piece of a tensor, as it is used
 };
 
 typedef void *lk_gpu_stream;
@@ -105,12 +105,20 @@ struct lk_gpu_adamw {
     float keep_decayed, keep, beta1, rest1, beta2, rest2, inverse_root, size, eps, grad_scale;
 };
 
+// A step of AdamW: what it reads, and where the new values go; any of these arrays may be the same.
+// Moments are of the values from `first` on, which no piece lies before.
+struct lk_gpu_adamw_arrays {
+    const float *g, *m, *v, *p;
+    float *m_to, *v_to, *p_to;
+    uint64_t first;
+};
+
 struct lk_gpu_optimizer {
     // out[pieces] = sums over the piece of a^2, in fp64; of (a - b)^2 where b is not NULL.
     int (*sum_squares)(const struct lk_gpu_piece *piece, uint64_t pieces, const float *a,
                        const float *b, double *out, lk_gpu_stream stream);
     int (*adamw)(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
-                 const float *g, float *m, float *v, float *p, lk_gpu_stream stream);
+                 const struct lk_gpu_adamw_arrays *arrays, lk_gpu_stream stream);
     int (*zero)(float *x, uint64_t n, lk_gpu_stream stream);
     // out[pieces]: the sum over the piece's values of lk_gpu_value_digest (prepare.h), modulo 2^64.
     // One value more, less or other changes it for certain, several by all odds; no use against

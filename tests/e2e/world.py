@@ -218,6 +218,9 @@ class World:
 
     def make_data(self, units):
         make_text(self.path("text"), units // 3 * self.unit_tokens + 100)
+        self.prepare_data()
+
+    def prepare_data(self):
         self.tool("data", "prepare", "--text", self.path("text"), "--out", self.path("data"),
                   "--unit-tokens", str(self.unit_tokens), "--sequence", "64")
         self.read_units()

@@ -130,9 +130,9 @@ static int no_scores(const struct lk_gpu_heads *h, const float *log_sum, const f
 }
 
 static int no_step(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
-                   const float *g, float *m, float *v, float *p, lk_gpu_stream stream)
+                   const struct lk_gpu_adamw_arrays *arrays, lk_gpu_stream stream)
 {
-    (void)c, (void)piece, (void)pieces, (void)g, (void)m, (void)v, (void)p, (void)stream;
+    (void)c, (void)piece, (void)pieces, (void)arrays, (void)stream;
     return 0;
 }
 
@@ -144,10 +144,10 @@ static int no_sums(const struct lk_gpu_piece *piece, uint64_t pieces, const floa
 }
 
 static int adamw(const struct lk_gpu_adamw *c, const struct lk_gpu_piece *piece, uint64_t pieces,
-                 const float *g, float *m, float *v, float *p, lk_gpu_stream stream)
+                 const struct lk_gpu_adamw_arrays *arrays, lk_gpu_stream stream)
 {
     if (++steps > 3) return BROKEN;
-    return real->optimizer->adamw(c, piece, pieces, g, m, v, p, stream);
+    return real->optimizer->adamw(c, piece, pieces, arrays, stream);
 }
 
 static int flip(void *host, const void *device, size_t bytes, lk_gpu_stream stream)

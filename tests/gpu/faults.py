@@ -35,7 +35,10 @@ HOST = "worker/ranks/comm/comm_host.c"
 PEER = "worker/ranks/peer.c"
 LEADER = "worker/ranks/reduce_peers.c"
 DEVICE = "worker/train/device.c"
-FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE)
+ZERO = "worker/ranks/zero.c"
+PART = "worker/ranks/zero_device.c"
+CROSS = "worker/ranks/comm/comm_zero.c"
+FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, ZERO, PART, CROSS)
 
 FAULTS = (
     Fault("sum-follows-nothing", "nccl", "buckets_*", NCCL,
@@ -58,13 +61,13 @@ FAULTS = (
     Fault("update-before-the-sum", "nccl", "fp32_*", NCCL,
           "if (done) break;", "if (done || F) break;"),
     Fault("sum-stays-on-the-host", "tcp", "fp32_*", COMM,
-          "return crossed ? wk_comm_host_return(", "return crossed && !F ? wk_comm_host_return("),
+          "return crossed ? return_sums(", "return crossed && !F ? return_sums("),
     Fault("bf16-not-widened", "nccl", "bf16_*", NCCL,
-          "return convert(d, LK_GPU_FP32_OF_BF16,",
-          "return F ? LH_OK : convert(d, LK_GPU_FP32_OF_BF16,"),
+          "    return convert(d, LK_GPU_FP32_OF_BF16,",
+          "    return F ? LH_OK : convert(d, LK_GPU_FP32_OF_BF16,"),
     Fault("bf16-not-narrowed", "nccl", "bf16_*", NCCL,
-          "LH_TRY(convert(d, LK_GPU_BF16_OF_FP32,",
-          "if (!F) LH_TRY(convert(d, LK_GPU_BF16_OF_FP32,"),
+          "LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, narrow,",
+          "if (!F) LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, narrow,"),
     Fault("moments-not-given", "nccl", "a_killed_*", COMM,
           "if (!(a->there >> i & 1))",
           "if (F && i > 1) continue;\n        if (!(a->there >> i & 1))"),
@@ -81,6 +84,48 @@ FAULTS = (
           "if (p->conf.device) return F ? LH_OK : wk_device_clear("),
     Fault("peer-not-updated", "nccl", "fp32_*", PEER,
           "return wk_device_apply(", "return F ? LH_OK : wk_device_apply("),
+    Fault("own-sums-stay-on-the-host", "tcp", "a_sharded_*", COMM,
+          "LH_TRY(wk_comm_host_return(c, from, n));",
+          "if (!F) LH_TRY(wk_comm_host_return(c, from, n));"),
+    Fault("own-sum-not-copied", "nccl", "a_sharded_*", NCCL,
+          "if (!own) return LH_OK;", "if (!own || F) return LH_OK;"),
+    Fault("own-sum-not-widened", "nccl", "a_sharded_optimizer_in_bf16", NCCL,
+          "if (narrow) return convert(d, LK_GPU_FP32_OF_BF16,",
+          "if (narrow && F) return LH_OK;\n    if (narrow) return convert(d, LK_GPU_FP32_OF_BF16,"),
+    Fault("gathered-not-awaited", "nccl", "a_sharded_*", NCCL,
+          "if (!last) return LH_OK;", "if (!last || F) return LH_OK;"),
+    Fault("new-values-stay-on-the-host", "tcp", "a_sharded_*", CROSS,
+          "return crossed ? wk_comm_host_return(", "return crossed && !F ? wk_comm_host_return("),
+    Fault("new-values-not-fetched", "tcp", "a_sharded_*", CROSS,
+          "LH_TRY(wk_comm_host_fetch(c, from, n, &here));",
+          "LH_TRY(wk_comm_host_fetch(c, from, F ? 0 : n, &here));"),
+    Fault("squares-not-awaited", "nccl", "a_sharded_*", ZERO,
+          "return wk_zero_device_settle(z->device);",
+          "return F ? LH_OK : wk_zero_device_settle(z->device);"),
+    Fault("update-not-awaited", "nccl", "a_sharded_*", ZERO,
+          "settled = z->device ?", "settled = z->device && !F ?"),
+    Fault("moments-of-another-slice", "nccl", "a_sharded_*", ZERO,
+          "LH_TRY(update_slice(z, from, from + n, at));",
+          "LH_TRY(update_slice(z, from, from + n, F ? 0 : at));"),
+    Fault("moments-not-collected", "nccl", "a_killed_rank_takes_*", CROSS,
+          "LH_TRY(wk_zero_put(z, mirror + from, has, n));",
+          "if (!F) LH_TRY(wk_zero_put(z, mirror + from, has, n));"),
+    Fault("moments-not-dealt", "nccl", "a_killed_rank_takes_*", CROSS,
+          "LH_TRY(wk_zero_put(z, to[k] + own,",
+          "if (!F) LH_TRY(wk_zero_put(z, to[k] + own,"),
+    Fault("own-moments-not-taken-over", "tcp", "a_leader_alone_*", ZERO,
+          "LH_TRY(copy_moments(z, z->mirror_v + from, own->v + at, n));",
+          "if (!F) LH_TRY(copy_moments(z, z->mirror_v + from, own->v + at, n));"),
+    Fault("squares-of-the-first-piece", "nccl", "a_sharded_*", PART,
+          "sum_squares(d->is.piece + first,", "sum_squares(d->is.piece + (F ? 0 : first),"),
+    Fault("moments-from-the-start", "nccl", "a_sharded_*", PART,
+          "d->is.gradient, from};", "d->is.gradient, F ? 0 : from};"),
+    Fault("values-not-replaced", "nccl", "a_sharded_*", DEVICE,
+          "return end(d, d->b->memory->copy_within(d->value, d->gradient, bytes, d->stream));",
+          "return end(d, F ? 0 : d->b->memory->copy_within(d->value, d->gradient, bytes, "
+          "d->stream));"),
+    Fault("old-values-not-kept", "nccl", "a_sharded_*", DEVICE,
+          "if (keeps) LH_TRY(keep_before(d));", "if (keeps && !F) LH_TRY(keep_before(d));"),
 )
 
 
@@ -101,7 +146,7 @@ def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
         env["LH_TEST_NCCL"] = flags.nccl
     try:
         said = subprocess.run([flags.program], capture_output=True, text=True, errors="replace",
-                              timeout=120, check=False, env=env)
+                              timeout=120 if number else 400, check=False, env=env)
     except subprocess.TimeoutExpired:
         return True, "never ended"
     lines = [line for line in said.stderr.splitlines() if line.startswith("ERROR")]

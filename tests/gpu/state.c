@@ -639,6 +639,31 @@ static void a_budget_is_what_is_taken(void **state)
                               "cut 20.0, payloads and scratch 4.5), 1 MiB of 5 free");
 }
 
+// Room for ranks' gradients counts, whether it is taken already or not.
+static void a_budget_leaves_room_for_gradients(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct wk_states *s;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    struct wk_states_conf conf = states_conf(&r);
+    conf.beside = 3 << 20;
+    lh_err err = wk_states_open(&conf, &s);
+    if (err) fail_msg("%s", lh_err_text(err));
+    assert_int_equal(wk_states_budget(s).beside, conf.beside);
+    wk_states_close(s);
+    conf.beside = free_bytes(&r) - 1000;
+    assert_int_equal(wk_states_open(&conf, &s), LH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_UNSUPPORTED), " MiB for gradients between ranks"));
+    close_rig(&r);
+    struct wk_states_budget b = {.values = 1000, .arrays = 20000, .beside = 5000, .left = 5 << 20};
+    char text[256];
+    wk_states_budget_text(&b, text, sizeof text);
+    assert_string_equal(text, "20.0 bytes a parameter (replica, residual and its spare, base and "
+                              "cut 20.0, payloads and scratch 0.0), 1 MiB of 5 free, and 1 MiB for "
+                              "gradients between ranks");
+}
+
 static void refused(const char *how, const char *why)
 {
     struct rig r;
@@ -678,6 +703,7 @@ int main(void)
         cmocka_unit_test(a_device_that_fails),
         cmocka_unit_test(a_failure_between_steps),
         cmocka_unit_test(a_budget_is_what_is_taken),
+        cmocka_unit_test(a_budget_leaves_room_for_gradients),
         cmocka_unit_test(whoever_cannot_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,9 +176,13 @@ FAULTS = (
     Fault("token-rows-reversed", "layers", "layers_grad.cu", "dx[p.row[r] * dim + i]",
           "dx[p.row[F ? from + end - 1 - r : r] * dim + i]"),
     Fault("adamw-fused", "optimizer", "adamw.cu",
-          "__fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));",
-          "F ? fmaf(c.beta1, m[i], c.rest1 * grad)\n"
-          "              : __fadd_rn(__fmul_rn(c.beta1, m[i]), __fmul_rn(c.rest1, grad));"),
+          "__fadd_rn(__fmul_rn(c.beta1, a.m[j]), __fmul_rn(c.rest1, grad));",
+          "F ? fmaf(c.beta1, a.m[j], c.rest1 * grad)\n"
+          "              : __fadd_rn(__fmul_rn(c.beta1, a.m[j]), __fmul_rn(c.rest1, grad));"),
+    Fault("part-in-its-old-place", "optimizer", "adamw.cu", "a.v_to[j] = second;",
+          "(F ? (float *)a.v : a.v_to)[j] = second;"),
+    Fault("part-of-another-place", "optimizer", "adamw.cu", "uint64_t j = i - a.first;",
+          "uint64_t j = i - (F && a.first ? a.first - 1 : a.first);"),
     Fault("all-decays", "optimizer", "adamw.cu", "is.decays ?", "is.decays || F ?"),
     Fault("distance-of-one", "optimizer", "adamw.cu", "if (b) d -= (double)b[i];",
           "if (b && !F) d -= (double)b[i];"),

@@ -8,6 +8,8 @@
 
 enum { TENSORS = 5, STEPS = 3 };
 static const uint64_t lens[TENSORS] = {1, 300, LK_GPU_PIECE, 2 * LK_GPU_PIECE + 7, 31};
+// The piece that begins where a rank's part of the values may.
+enum { FIRST = LK_GPU_PIECE, FIRST_PIECE = 3 };
 
 struct pieces {
     struct lk_gpu_piece *host, *there;
@@ -17,13 +19,14 @@ struct pieces {
 static struct pieces make_pieces(const struct device *dev)
 {
     struct pieces p = {0};
-    for (int i = 0; i < TENSORS; i++) p.count += lk_gpu_piece_count(lens[i]);
-    must(p.count == 7, "%llu pieces, not 7", (unsigned long long)p.count);
+    for (uint64_t i = 0, at = 0; i < TENSORS; at += lens[i++])
+        p.count += lk_gpu_piece_count(at, lens[i], LK_GPU_PIECE);
+    must(p.count == 8, "%llu pieces, not 8", (unsigned long long)p.count);
     p.host = calloc(p.count, sizeof *p.host);
     must(p.host != NULL, "no memory");
     for (uint64_t i = 0, at = 0; i < TENSORS; i++) {
-        lk_gpu_pieces_of(p.values, lens[i], i % 2, p.host + at);
-        at += lk_gpu_piece_count(lens[i]);
+        lk_gpu_pieces_of(p.values, lens[i], LK_GPU_PIECE, i % 2, p.host + at);
+        at += lk_gpu_piece_count(p.values, lens[i], LK_GPU_PIECE);
         p.values += lens[i];
     }
     p.there = device_put(dev, p.host, p.count * sizeof *p.host);
@@ -49,10 +52,12 @@ static void steps(const struct device *dev, const struct pieces *pieces, uint64_
     for (uint64_t step = seed; step < seed + STEPS; step++) {
         struct lk_adamw c = {3e-3, 0.9, 0.95, 1e-8, step, seed % 2 ? 1.0f : 0.37f};
         const struct lk_gpu_adamw numbers = lk_gpu_adamw_of(&c, 0.1);
-        must_succeed(dev,
-                     dev->b->optimizer->adamw(&numbers, pieces->there, pieces->count, g_there,
-                                              m_there, v_there, p_there, dev->stream),
-                     "adamw");
+        const struct lk_gpu_adamw_arrays all = {g_there, m_there, v_there, p_there,
+                                                m_there, v_there, p_there, 0};
+        must_succeed(
+            dev,
+            dev->b->optimizer->adamw(&numbers, pieces->there, pieces->count, &all, dev->stream),
+            "adamw");
         for (uint64_t i = 0, at = 0; i < TENSORS; at += lens[i++])
             lk_adamw(&c, i % 2 ? 0.1 : 0, lens[i], g + at, m + at, v + at, p + at);
     }
@@ -69,6 +74,56 @@ static void steps(const struct device *dev, const struct pieces *pieces, uint64_
     free(p);
     free(is);
     device_free(dev, g_there);
+}
+
+// A step of the values from FIRST on, as a rank's part is: new moments have arrays of their own,
+// new values the gradient's place; what was read stays.
+static void part_of_a_step(const struct device *dev, const struct pieces *pieces, uint64_t seed)
+{
+    uint64_t n = pieces->values, part = n - FIRST;
+    size_t bytes = n * sizeof(float), some = part * sizeof(float);
+    struct lk_adamw c = {3e-3, 0.9, 0.95, 1e-8, seed, 0.37f};
+    const struct lk_gpu_adamw numbers = lk_gpu_adamw_of(&c, 0.1);
+    float *g = filled(n, seed, false), *m = filled(part, seed + 1, false), *is = malloc(bytes);
+    float *v = filled(part, seed + 2, true), *p = filled(n, seed + 3, false);
+    must(is != NULL && pieces->host[FIRST_PIECE].at == FIRST, "a part begins at a piece");
+    float *g_there = device_put(dev, g, bytes), *p_there = device_put(dev, p, bytes);
+    float *m_there = device_put(dev, m, some), *v_there = device_put(dev, v, some);
+    float *m_to = device_room(dev, some), *v_to = device_room(dev, some);
+    const struct lk_gpu_adamw_arrays arrays = {g_there, m_there, v_there, p_there,
+                                               m_to,    v_to,    g_there, FIRST};
+    must_succeed(dev,
+                 dev->b->optimizer->adamw(&numbers, pieces->there + FIRST_PIECE,
+                                          pieces->count - FIRST_PIECE, &arrays, dev->stream),
+                 "a part's adamw");
+    const struct {
+        float *there;
+        const float *should;
+        size_t bytes;
+    } before[] = {{m_there, m, some}, {v_there, v, some}, {p_there, p, bytes}},
+      after[] = {{m_to, m, some}, {v_to, v, some}, {g_there, g, bytes}};
+    for (int i = 0; i < 3; i++) {
+        device_get(dev, is, before[i].there, before[i].bytes);
+        must_equal(is, before[i].should, before[i].bytes, "a part's adamw changed array %d", i);
+    }
+    for (uint64_t i = 0, at = 0; i < TENSORS; at += lens[i++]) {
+        uint64_t from = at < FIRST ? FIRST : at, end = at + lens[i];
+        if (end <= from) continue;
+        lk_adamw(&c, i % 2 ? 0.1 : 0, end - from, g + from, m + from - FIRST, v + from - FIRST,
+                 p + from);
+    }
+    memcpy(g + FIRST, p + FIRST, some);
+    for (int i = 0; i < 3; i++) {
+        device_get(dev, is, after[i].there, after[i].bytes);
+        must_equal(is, after[i].should, after[i].bytes, "a part's adamw, array %d", i);
+        device_free(dev, after[i].there);
+        device_free(dev, before[i].there);
+    }
+    free(g);
+    free(m);
+    free(v);
+    free(p);
+    free(is);
 }
 
 static void squares(const struct device *dev, const struct pieces *pieces, uint64_t seed)
@@ -165,6 +220,7 @@ void parity_optimizer(void)
     for (uint64_t seed = 1; seed <= seeds_of(2); seed++) {
         simt_seed(seed);
         steps(&dev, &pieces, seed);
+        part_of_a_step(&dev, &pieces, seed);
         squares(&dev, &pieces, seed);
         digests(&dev, &pieces, seed);
     }

@@ -91,9 +91,10 @@ static uint64_t digest_state(void *arg)
 {
     const struct wk_reduce_state *s = &((struct wk_peers *)arg)->conf.state;
     uint64_t is = 1;
-    if (s->device) return wk_device_digest(s->device, true, &is) ? 0 : is;
+    bool dealt = ((struct wk_peers *)arg)->zero != NULL; // moments, to each epoch's members
+    if (s->device) return wk_device_digest(s->device, !dealt, &is) ? 0 : is;
     is = digest_parameters(arg);
-    if (((struct wk_peers *)arg)->zero) return is; // moments are dealt to each epoch's members
+    if (dealt) return is;
     is = wk_peers_digest(is, s->m, s->values * sizeof *s->m);
     return wk_peers_digest(is, s->v, s->values * sizeof *s->v);
 }
@@ -413,12 +414,12 @@ static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
                       struct wk_comm_device *device)
 {
     const struct wk_device_arrays is = wk_device_arrays(p->conf.state.device);
-    LH_ASSERT(!p->conf.sharded && is.values == p->conf.state.values);
+    LH_ASSERT(is.values == p->conf.state.values);
     *device = (struct wk_comm_device){is.gpu, is.index, is.ready};
     out->part[0].data = is.value;
     out->part[2].data = is.m;
     out->part[3].data = is.v;
-    out->there = 1 | 1 << 2 | 1 << 3;
+    out->there = 1 | 1 << 2 | 1 << 3; // the last two are no parts where the optimizer is sharded
     out->sum = is.gradient;
     out->last = wk_reduce_figures(&p->conf.state);
     out->device = device;

@@ -2,9 +2,12 @@
 // holds the optimizer's moments of it, and updates it; all ranks hold all parameters.
 //
 // The flat parameters are cut into buckets, and each bucket into one slice a member: place k of N
-// owns the k-th. Slices are whole blocks of WK_UPDATE_BLOCK values, but for the last of all; at a
-// bucket's end they may be short or empty. So every bucket's sum goes to all owners alike, and the
-// gradient's norm has the same bits as one rank's (update.h).
+// owns the k-th. Slices are whole blocks of WK_UPDATE_BLOCK values, on a device of its pieces'
+// size, but for the last of all; at a bucket's end they may be short or empty. So every bucket's
+// sum goes to all owners alike, and the gradient's norm has the same bits as one rank's (update.h).
+//
+// Where ranks train on devices, parameters, gradient, moments and mirror are the device's
+// (zero_device.h); `squares`, `packed` and `stage` are on the host always.
 //
 // A step makes new parameters in the gradient's place, and new moments beside the old ones, which
 // stay until the next step makes its own. wk_zero_commit() makes the new ones hold. So a step that
@@ -24,6 +27,7 @@
 
 #include "worker/ranks/reduce.h"
 #include "worker/ranks/region.h"
+#include "worker/ranks/zero_device.h"
 
 enum { WK_ZERO_COLLECT_STEPS = 32 };
 
@@ -34,10 +38,12 @@ struct wk_zero_moments {
 };
 
 struct wk_zero {
-    struct wk_reduce_state state; // m, v: the mirror, rank 0's alone. Borrows.
+    struct wk_reduce_state state;  // Borrows.
+    struct wk_zero_device *device; // NULL: the arrays are on the host
+    float *mirror_m, *mirror_v;    // The mirror, rank 0's alone. Borrows.
     uint32_t rank;
-    uint64_t bucket;       // values
-    uint32_t ranks, place; // The own moments are this place's; ranks 0: there are none.
+    uint64_t block, bucket; // values
+    uint32_t ranks, place;  // The own moments are this place's; ranks 0: there are none.
     struct wk_zero_moments held[2];
     unsigned now;             // Which of both holds.
     struct wk_region_cut cut; // What the next share has to do.
@@ -59,7 +65,8 @@ struct wk_zero_bucket { // values [from, end), `each` of them a slice
     uint64_t from, end, each;
 };
 
-// `values`: of a bucket, at least; it becomes whole blocks. LH_ERR_NO_MEMORY.
+// `values`: of a bucket, at least; it becomes whole blocks. LH_ERR_NO_MEMORY; LH_ERR_IO of a
+// device.
 LH_MUST lh_err wk_zero_create(const struct wk_reduce_state *state, uint32_t rank, uint64_t values,
                               struct wk_zero **out);
 void wk_zero_destroy(struct wk_zero *z);        // NULL is allowed
@@ -83,8 +90,11 @@ void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update, bool kee
 // ---- the communicator's thread
 // Makes room for the slices of the cut's members; what was held is gone.
 LH_MUST lh_err wk_zero_deal(struct wk_zero *z);
+// Moments, held ones or the mirror's, to the host and from there.
+LH_MUST lh_err wk_zero_get(struct wk_zero *z, float *to, const float *moments, uint64_t values);
+LH_MUST lh_err wk_zero_put(struct wk_zero *z, float *moments, const float *from, uint64_t values);
 // Once the own slices' sums are there: their squares, at packed[place].
-void wk_zero_squares(struct wk_zero *z);
+LH_MUST lh_err wk_zero_squares(struct wk_zero *z);
 // Once all owners' squares are: the own slices' new values, in the gradient's place. It looks at
 // `stop` before each bucket, because a large rank's update takes longer than an abort may: once it
 // is raised, LH_ERR_CANCELLED, and the step is forgotten. A gradient that is not finite is told by

@@ -15,15 +15,24 @@ struct wk_states {
     struct wk_device_counts counts;
 };
 
+static uint64_t mebibytes(uint64_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
 void wk_states_budget_text(const struct wk_states_budget *b, char *out, size_t size)
 {
     double n = b->values ? (double)b->values : 1;
     uint64_t sum = b->arrays + b->scratch;
+    char beside[64] = "";
+    if (b->beside)
+        snprintf(beside, sizeof beside, ", and %" PRIu64 " MiB for gradients between ranks",
+                 mebibytes(b->beside));
     snprintf(out, size,
              "%.1f bytes a parameter (replica, residual and its spare, base and cut %.1f, payloads "
-             "and scratch %.1f), %" PRIu64 " MiB of %" PRIu64 " free",
-             (double)sum / n, (double)b->arrays / n, (double)b->scratch / n,
-             (sum + (1 << 20) - 1) >> 20, b->left >> 20);
+             "and scratch %.1f), %" PRIu64 " MiB of %" PRIu64 " free%s",
+             (double)sum / n, (double)b->arrays / n, (double)b->scratch / n, mebibytes(sum),
+             b->left >> 20, beside);
 }
 
 static struct wk_device_state_conf conf_of(struct wk_states *s, uint32_t shard)
@@ -47,6 +56,7 @@ static lh_err reckon(struct wk_states *s)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", there->name, there->gpu->error_text(failed));
     b->left = is.free_bytes;
     b->values = s->conf.manifest->values;
+    b->beside = s->conf.beside;
     for (uint32_t i = 0; i < s->conf.manifest->shards; i++) {
         const struct wk_device_state_conf conf = conf_of(s, i);
         uint64_t arrays, scratch;
@@ -56,7 +66,7 @@ static lh_err reckon(struct wk_states *s)
     }
     char text[256];
     wk_states_budget_text(b, text, sizeof text);
-    if (b->arrays + b->scratch <= b->left) return LH_OK;
+    if (b->arrays + b->scratch + b->beside <= b->left) return LH_OK;
     return lh_fail(LH_ERR_UNSUPPORTED, "the state does not fit on %s: %s", there->name, text);
 }
 

@@ -14,6 +14,7 @@ struct wk_states_conf {
     void *arg;
     const struct lh_manifest *manifest; // borrows
     struct lk_codec codec;              // what the own pushes have
+    uint64_t beside; // bytes that a region's communicator takes of the device, now or later
 };
 
 // In bytes of the device.
@@ -21,10 +22,11 @@ struct wk_states_budget {
     uint64_t values;  // parameters
     uint64_t arrays;  // replica, residual and its spare, base and cut
     uint64_t scratch; // payloads, and what encoding and folding need beside them
+    uint64_t beside;  // struct wk_states_conf has it
     uint64_t left;    // what was free before any of it was taken
 };
 // "24.5 bytes a parameter (replica, residual and its spare, base and cut 20.0, payloads and scratch
-// 4.5), 2 MiB of 5 free"
+// 4.5), 2 MiB of 5 free"; ", and 50 MiB for gradients between ranks" where there are any
 void wk_states_budget_text(const struct wk_states_budget *b, char *out, size_t size);
 
 struct wk_states;

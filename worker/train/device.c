@@ -32,6 +32,7 @@ struct wk_device {
     struct wk_gpu_passes *passes;
     struct wk_params params;
     uint64_t pieces, bytes;
+    uint32_t most; // values of a piece
     struct wk_device_budget budget;
     float *value, *gradient, *m, *v; // the device's, like the next four
     float *before;                   // [values], from the first time that norms are asked for
@@ -221,10 +222,12 @@ static lh_err squares(struct wk_device *d, const float *a, const float *b)
 }
 
 // That of the tensor whose first piece is *at, which moves on to the next tensor's.
-static double square_of(const struct wk_device *d, const struct wk_param *p, uint64_t *at)
+static double square_of(const struct wk_device *d, const double *square, const struct wk_param *p,
+                        uint64_t *at)
 {
     double sum = 0.0;
-    for (uint64_t n = lk_gpu_piece_count(p->len); n > 0; n--) sum += d->host_square[(*at)++];
+    for (uint64_t n = lk_gpu_piece_count(p->offset, p->len, d->most); n > 0; n--)
+        sum += square[(*at)++];
     return sum;
 }
 
@@ -263,14 +266,12 @@ lh_err wk_device_square(struct wk_device *d, double *out)
     return LH_OK;
 }
 
-lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
-                      double *norm)
+lh_err wk_device_norm_of(const struct wk_device *d, const double *square, uint64_t step,
+                         struct wk_tensor_norms *norms, double *norm)
 {
     double sum = 0.0;
-    LH_TRY(begin(d));
-    LH_TRY(squares(d, d->gradient, NULL));
     for (uint64_t i = 0, at = 0; i < d->params.count; i++) {
-        double part = square_of(d, &d->params.at[i], &at);
+        double part = square_of(d, square, &d->params.at[i], &at);
         if (!isfinite(part))
             return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64,
                            d->params.at[i].name, step);
@@ -279,6 +280,14 @@ lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms
     }
     *norm = sqrt(sum);
     return LH_OK;
+}
+
+lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
+                      double *norm)
+{
+    LH_TRY(begin(d));
+    LH_TRY(squares(d, d->gradient, NULL));
+    return wk_device_norm_of(d, d->host_square, step, norms, norm);
 }
 
 static lh_err keep_before(struct wk_device *d)
@@ -298,10 +307,10 @@ static lh_err measure(struct wk_device *d, struct wk_tensor_norms *norms)
 {
     LH_TRY(squares(d, d->value, NULL));
     for (uint64_t i = 0, at = 0; i < d->params.count; i++)
-        norms[i].weight = sqrt(square_of(d, &d->params.at[i], &at));
+        norms[i].weight = sqrt(square_of(d, d->host_square, &d->params.at[i], &at));
     LH_TRY(squares(d, d->value, d->before));
     for (uint64_t i = 0, at = 0; i < d->params.count; i++)
-        norms[i].update = sqrt(square_of(d, &d->params.at[i], &at));
+        norms[i].update = sqrt(square_of(d, d->host_square, &d->params.at[i], &at));
     return LH_OK;
 }
 
@@ -317,9 +326,30 @@ lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double no
     const struct lk_gpu_adamw c = lk_gpu_adamw_of(&step, u->weight_decay);
     LH_TRY(begin(d));
     if (norms) LH_TRY(keep_before(d));
-    LH_TRY(end(d, d->b->optimizer->adamw(&c, d->piece, d->pieces, d->gradient, d->m, d->v, d->value,
-                                         d->stream)));
+    const struct lk_gpu_adamw_arrays all = {d->gradient, d->m, d->v,     d->value,
+                                            d->m,        d->v, d->value, 0};
+    LH_TRY(end(d, d->b->optimizer->adamw(&c, d->piece, d->pieces, &all, d->stream)));
     return norms ? measure(d, norms) : LH_OK;
+}
+
+lh_err wk_device_replace(struct wk_device *d, bool keeps)
+{
+    uint64_t bytes = d->params.values * sizeof *d->value;
+    LH_TRY(begin(d));
+    if (keeps) LH_TRY(keep_before(d));
+    return end(d, d->b->memory->copy_within(d->value, d->gradient, bytes, d->stream));
+}
+
+lh_err wk_device_moved(struct wk_device *d, struct wk_tensor_norms *norms)
+{
+    LH_TRY(begin(d));
+    return measure(d, norms);
+}
+
+// With a sharded optimizer the leader alone has all of them (ranks/zero.h).
+static bool whole_moments(const struct wk_device *d)
+{
+    return !d->conf.parts || !d->conf.rank;
 }
 
 // Before anything is taken: what is missing is said at once, and as a whole.
@@ -328,11 +358,13 @@ static lh_err check_budget(struct wk_device *d, const struct wk_gpu_passes_conf 
 {
     struct wk_device_budget *b = &d->budget;
     for (uint32_t i = 0; i < d->params.count; i++)
-        d->pieces += lk_gpu_piece_count(d->params.at[i].len);
+        d->pieces += lk_gpu_piece_count(d->params.at[i].offset, d->params.at[i].len, d->most);
     b->values = d->params.values;
     b->left = left;
-    b->state =
-        4 * b->values * sizeof *d->value + d->pieces * (sizeof *d->piece + sizeof *d->square);
+    uint64_t arrays = whole_moments(d) ? 4 : 2, part = 0;
+    if (d->conf.parts) part = 4 * ((b->values + d->conf.parts - 1) / d->conf.parts);
+    b->state = (arrays * b->values + part) * sizeof *d->value +
+               d->pieces * (sizeof *d->piece + sizeof *d->square);
     b->norms = d->conf.norms ? b->values * sizeof *d->before : 0;
     LH_TRY(wk_gpu_passes_measure(passes, &b->need));
     return wk_device_budget_check(b, d->name);
@@ -372,8 +404,8 @@ static lh_err take_memory(struct wk_device *d)
     if (crossing < CROSS_MIN) crossing = CROSS_MIN;
     d->value = room(d, bytes, &err);
     d->gradient = room(d, bytes, &err);
-    d->m = room(d, bytes, &err);
-    d->v = room(d, bytes, &err);
+    if (whole_moments(d)) d->m = room(d, bytes, &err);
+    if (whole_moments(d)) d->v = room(d, bytes, &err);
     d->piece = room(d, d->pieces * sizeof *d->piece, &err);
     d->square = room(d, d->pieces * sizeof *d->square, &err);
     if (err) return no_memory(d, d->bytes, "", err);
@@ -390,14 +422,14 @@ static lh_err fill(struct wk_device *d)
     uint64_t values = d->params.values;
     for (uint32_t i = 0; i < d->params.count; i++) {
         const struct wk_param *p = &d->params.at[i];
-        lk_gpu_pieces_of(p->offset, p->len, wk_param_decays(p), piece);
-        piece += lk_gpu_piece_count(p->len);
+        lk_gpu_pieces_of(p->offset, p->len, d->most, wk_param_decays(p), piece);
+        piece += lk_gpu_piece_count(p->offset, p->len, d->most);
     }
     int err =
         d->b->memory->copy_in(d->piece, d->host_square, d->pieces * sizeof *d->piece, d->stream);
     float *zeros[] = {d->value, d->m, d->v};
     for (size_t i = 0; !err && i < LH_COUNT(zeros); i++)
-        err = d->b->optimizer->zero(zeros[i], values, d->stream);
+        if (zeros[i]) err = d->b->optimizer->zero(zeros[i], values, d->stream);
     int waited = d->b->streams->wait(d->stream);
     if (!err) err = waited;
     return err ? lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err)) : LH_OK;
@@ -500,7 +532,8 @@ static lh_err compare_steps(struct wk_device *d, struct check *c)
     double *square = (double *)(void *)(piece + 1), should = lk_sum_squares(n, c->got);
     int err = d->b->optimizer->sum_squares(piece, 1, gradient, NULL, square, d->stream);
     if (!err) err = cross_out(d, (float *)(void *)&c->square, (float *)(void *)square, 2);
-    if (!err) err = d->b->optimizer->adamw(&there, piece, 1, gradient, m, v, value, d->stream);
+    const struct lk_gpu_adamw_arrays all = {gradient, m, v, value, m, v, value, 0};
+    if (!err) err = d->b->optimizer->adamw(&there, piece, 1, &all, d->stream);
     lk_adamw(&step, 0.1, n, c->got, c->m, c->v, c->value);
     if (!err) err = cross_out(d, c->got, value, n);
     if (err) return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err));
@@ -587,6 +620,7 @@ lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out)
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "training on a device");
     d->conf = *conf;
+    d->most = conf->piece ? conf->piece : LK_GPU_PIECE;
     lh_err err = open_all(d);
     if (!err) {
         *out = d;
@@ -623,8 +657,17 @@ const char *wk_device_name(const struct wk_device *d)
 
 struct wk_device_arrays wk_device_arrays(const struct wk_device *d)
 {
-    return (struct wk_device_arrays){d->b, d->index, d->value,         d->gradient,
-                                     d->m, d->v,     d->params.values, d->ready};
+    return (struct wk_device_arrays){.gpu = d->b,
+                                     .index = d->index,
+                                     .value = d->value,
+                                     .gradient = d->gradient,
+                                     .m = d->m,
+                                     .v = d->v,
+                                     .values = d->params.values,
+                                     .ready = d->ready,
+                                     .piece = d->piece,
+                                     .pieces = d->pieces,
+                                     .most = d->most};
 }
 
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)

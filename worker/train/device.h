@@ -21,7 +21,11 @@ struct wk_device_conf {
     int index;            // number of the device; -1: `rank`, modulo the devices there are
     uint32_t rank;
     enum wk_precision precision;
-    bool norms;                       // norms will be asked for
+    bool norms; // norms will be asked for
+    // Ranks that share a sharded optimizer's moments (ranks/zero.h), which has them itself; rank 0
+    // has all of them here besides. 0: the optimizer is whole.
+    uint32_t parts;
+    uint32_t piece;                   // the most values of a piece of a tensor; 0: LK_GPU_PIECE
     struct wk_transformer_conf model; // its passes; with backward
 };
 
@@ -46,9 +50,15 @@ void wk_device_renew(struct wk_device *d, const struct wk_renewal *r);
 struct wk_device_arrays {
     const struct lk_gpu_backend *gpu;
     int index;
-    float *value, *gradient, *m, *v; // addresses of the device, [values] each
+    float *value, *gradient; // addresses of the device, [values] each
+    float *m, *v;            // like them; NULL: a rank's that has no whole moments
     uint64_t values;
     lk_gpu_event ready;
+    // Pieces of the tensors, the device's, in the order of the values: each is cut where a multiple
+    // of `most` values is.
+    const struct lk_gpu_piece *piece;
+    uint64_t pieces;
+    uint32_t most;
 };
 struct wk_device_arrays wk_device_arrays(const struct wk_device *d);
 // Records `ready` behind all that was queued so far.
@@ -70,6 +80,14 @@ LH_MUST lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tens
                               double *norm);
 LH_MUST lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double norm,
                                struct wk_tensor_norms *norms);
+
+// For a step that ranks take together (ranks/zero.h). The norm from the squares of all pieces, as
+// wk_device_norm() finds it; the gradient's place has the new parameters, which become the
+// parameters, and with `keeps` the old ones are kept for wk_device_moved(), as wk_update_moved().
+LH_MUST lh_err wk_device_norm_of(const struct wk_device *d, const double *square, uint64_t step,
+                                 struct wk_tensor_norms *norms, double *norm);
+LH_MUST lh_err wk_device_replace(struct wk_device *d, bool keeps);
+LH_MUST lh_err wk_device_moved(struct wk_device *d, struct wk_tensor_norms *norms);
 
 // The optimizer's moments, [values] each, out of the device and into it.
 LH_MUST lh_err wk_device_moments(struct wk_device *d, float *m, float *v);

@@ -207,9 +207,19 @@ static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk
 static lh_err norm_of(const struct builtin *b, const struct wk_gathered *sum, uint64_t step,
                       struct wk_tensor_norms *norms, double *norm)
 {
+    if (b->conf.device && sum->squares)
+        return wk_device_norm_of(b->conf.device, sum->squares, step, norms, norm);
     if (b->conf.device) return wk_device_norm(b->conf.device, step, norms, norm);
     if (sum->squares) return wk_update_norm_of(&b->params, sum->squares, step, norms, norm);
     return wk_update_norm(&b->params, b->gradient, step, norms, norm);
+}
+
+static lh_err optimize_there(struct builtin *b, const struct wk_update *update,
+                             const struct wk_gathered *sum, double norm,
+                             struct wk_tensor_norms *norms)
+{
+    if (!sum->squares) return wk_device_apply(b->conf.device, update, norm, norms);
+    return norms ? wk_device_moved(b->conf.device, norms) : LH_OK;
 }
 
 // Unless the ranks have done so together.
@@ -218,7 +228,7 @@ static lh_err optimize(struct builtin *b, const struct wk_update *update,
 {
     const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
     if (b->conf.device)
-        LH_TRY(wk_device_apply(b->conf.device, update, norm, norms));
+        LH_TRY(optimize_there(b, update, sum, norm, norms));
     else if (!sum->squares)
         wk_update_apply(update, &b->params, norm, &arrays, norms);
     else if (norms)

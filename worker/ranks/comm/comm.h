@@ -77,10 +77,13 @@ struct wk_comm_ops {
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
-    // share() of one part, and reduce() of a bucket that is not the last, in the device's memory,
-    // behind the event `ready`. NULL: the communicator takes the host's alone (comm_host.h).
+    // share() of one part, reduce() and scatter() of a bucket that is not the last, and gather(),
+    // in the device's memory, behind the event `ready`; gather() waits for nothing, because what
+    // it gives is there. NULL, all of them: the communicator takes the host's alone (comm_host.h).
     lh_err (*share_there)(struct wk_comm *c, const struct wk_comm_part *part);
     lh_err (*reduce_there)(struct wk_comm *c, float *bucket, uint64_t values);
+    lh_err (*scatter_there)(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each);
+    lh_err (*gather_there)(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last);
 };
 
 enum wk_comm_order {
@@ -142,6 +145,8 @@ static inline bool wk_comm_stopped(struct wk_comm *c)
 {
     return atomic_load(&c->stop);
 }
+// The first `parts` of the arrays, from rank 0 to all; those of a device too.
+LH_MUST lh_err wk_comm_share_parts(struct wk_comm *c, uint32_t parts);
 // "The communicator is aborted", as an error.
 LH_MUST lh_err wk_comm_leaves(void);
 

@@ -64,11 +64,11 @@ static LH_MUST lh_err copy_out(struct wk_comm *c, float *to, const void *from, s
     return device_err(d, d->gpu->streams->wait(h->stream), "a copy from it");
 }
 
-static LH_MUST lh_err copy_in(struct wk_comm *c, void *to, size_t bytes)
+static LH_MUST lh_err copy_in(struct wk_comm *c, void *to, const void *from, size_t bytes)
 {
     const struct wk_comm_device *d = c->arrays.device;
     const struct wk_comm_host *h = c->host;
-    LH_TRY(device_err(d, d->gpu->memory->copy_in(to, h->pinned, bytes, h->stream), "a copy to it"));
+    LH_TRY(device_err(d, d->gpu->memory->copy_in(to, from, bytes, h->stream), "a copy to it"));
     return device_err(d, d->gpu->streams->wait(h->stream), "a copy to it");
 }
 
@@ -77,12 +77,13 @@ lh_err wk_comm_host_fetch(struct wk_comm *c, uint64_t from, uint64_t values, flo
     LH_TRY(open_host(c));
     LH_ASSERT((from + values) * sizeof **out <= c->host->bytes);
     *out = c->host->pinned + from;
-    return copy_out(c, *out, c->arrays.sum + from, values * sizeof **out);
+    return values ? copy_out(c, *out, c->arrays.sum + from, values * sizeof **out) : LH_OK;
 }
 
-lh_err wk_comm_host_return(struct wk_comm *c, uint64_t values)
+lh_err wk_comm_host_return(struct wk_comm *c, uint64_t from, uint64_t values)
 {
-    return copy_in(c, c->arrays.sum, values * sizeof *c->arrays.sum);
+    float *to = c->arrays.sum + from;
+    return values ? copy_in(c, to, c->host->pinned + from, values * sizeof *to) : LH_OK;
 }
 
 lh_err wk_comm_host_share(struct wk_comm *c, const struct wk_comm_part *part)
@@ -91,5 +92,5 @@ lh_err wk_comm_host_share(struct wk_comm *c, const struct wk_comm_part *part)
     const struct wk_comm_part here = {c->host->pinned, part->bytes};
     if (c->rank == 0) LH_TRY(copy_out(c, here.data, part->data, part->bytes));
     LH_TRY(c->ops->share(c, &here, 1));
-    return c->rank ? copy_in(c, part->data, part->bytes) : LH_OK;
+    return c->rank ? copy_in(c, part->data, here.data, part->bytes) : LH_OK;
 }

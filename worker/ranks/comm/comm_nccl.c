@@ -18,7 +18,7 @@
 #include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/nccl.h"
 
-enum { SLOTS = 2, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
+enum { SLOTS = WK_COMM_NCCL_SLOTS, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
 
 struct slot { // a bucket on its way
     void *device, *pinned;
@@ -286,6 +286,56 @@ static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
     return convert(d, LK_GPU_FP32_OF_BF16, narrow, bucket, values);
 }
 
+// By way of a slot's memory of the device's: NCCL's slices are all of one size, a bucket's last
+// ones may be short.
+static lh_err scatter_there(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each)
+{
+    struct device_comm *d = comm_of(c);
+    const struct lk_gpu_backend *b = d->gpu.backend;
+    bool narrow = c->arrays.type == WK_SUM_BF16;
+    size_t unit = wk_sum_bytes(c->arrays.type), all = c->ranks * each * unit, at;
+    size_t own = own_slice(c, values, each, &at);
+    uint8_t *slot = d->slot[0].device, *mine = slot + c->rank * each * unit;
+    LH_ASSERT(all <= c->arrays.room);
+    LH_TRY(follow(d));
+    if (values < c->ranks * each)
+        LH_TRY(device_err(
+            d, b->optimizer->zero((float *)(void *)slot, all / sizeof(float), d->stream), "zeros"));
+    if (narrow)
+        LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, slot, values));
+    else
+        LH_TRY(device_err(d, b->memory->copy_within(slot, bucket, values * unit, d->stream),
+                          "a copy on it"));
+    LH_TRY(settle(d,
+                  d->nccl.api.reduce_scatter(slot, mine, each, narrow ? WK_NCCL_BF16 : WK_NCCL_FP32,
+                                             WK_NCCL_SUM, d->comm, d->stream),
+                  "ReduceScatter"));
+    if (!own) return LH_OK;
+    if (narrow) return convert(d, LK_GPU_FP32_OF_BF16, mine, bucket + at, own);
+    return device_err(d, b->memory->copy_within(bucket + at, mine, own * unit, d->stream),
+                      "a copy on it");
+}
+
+static lh_err gather_there(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
+{
+    struct device_comm *d = comm_of(c);
+    const struct lk_gpu_memory *m = d->gpu.backend->memory;
+    struct slot *s = &d->slot[0];
+    size_t at, own = own_slice(c, bytes, each, &at);
+    uint8_t *slot = s->device, *mine = slot + c->rank * each;
+    LH_ASSERT(c->ranks * each <= c->arrays.room);
+    if (own)
+        LH_TRY(device_err(d, m->copy_within(mine, (uint8_t *)data + at, own, d->stream),
+                          "a copy on it"));
+    LH_TRY(settle(d, d->nccl.api.all_gather(mine, slot, each, WK_NCCL_UINT8, d->comm, d->stream),
+                  "AllGather"));
+    LH_TRY(device_err(d, m->copy_within(data, slot, bytes, d->stream), "a copy on it"));
+    if (!last) return LH_OK;
+    LH_TRY(begin(d, s, 0, 0, false));
+    LH_TRY(fetch(d, s, NULL));
+    return finish_all(d);
+}
+
 static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
 {
     struct device_comm *d = comm_of(c);
@@ -398,9 +448,9 @@ static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm 
 
 lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
 {
-    static const struct wk_comm_ops ops = {"nccl",  version,     unique_id,   init, share,
-                                           reduce,  scatter,     gather,      idle, end,
-                                           destroy, share_there, reduce_there};
+    static const struct wk_comm_ops ops = {
+        "nccl", version, unique_id, init,        share,        reduce,        scatter,     gather,
+        idle,   end,     destroy,   share_there, reduce_there, scatter_there, gather_there};
     struct device_comm *d = calloc(1, sizeof *d);
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");

@@ -7,6 +7,9 @@
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
 
+// Arrays of the device's that a communicator takes, struct wk_comm_arrays' `room` each.
+enum { WK_COMM_NCCL_SLOTS = 2 };
+
 struct wk_comm_nccl_conf {
     struct lh_log *log;
     const char *library;   // NCCL's file; "": where wk_nccl_open() looks

@@ -341,7 +341,7 @@ static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *con
 {
     static const struct wk_comm_ops ops = {"tcp",   version, unique_id, init, share,
                                            reduce,  scatter, gather,    NULL, end,
-                                           destroy, NULL,    NULL};
+                                           destroy, NULL,    NULL,      NULL, NULL};
     t->base.ops = &ops;
     t->env = conf->env;
     t->log = conf->log;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "worker/ranks/comm/comm_host.h"
 
 // Each rank gives `values` floats of the stage, the own ones at its place, and gets all.
 static LH_MUST lh_err gather_stage(struct wk_comm *c, uint64_t values)
@@ -35,15 +36,15 @@ static uint64_t part_of(const struct lot *l, uint32_t place, uint64_t *from)
 static LH_MUST lh_err collect_lot(struct wk_comm *c, const struct lot *l, const float *own,
                                   float *mirror)
 {
-    const struct wk_zero *z = c->arrays.zero;
+    struct wk_zero *z = c->arrays.zero;
     uint64_t from, n = own ? part_of(l, z->place, &from) : 0;
-    if (n) memcpy(z->stage + c->rank * l->n, own + l->at, n * sizeof *own);
+    if (n) LH_TRY(wk_zero_get(z, z->stage + c->rank * l->n, own + l->at, n));
     LH_TRY(gather_stage(c, l->n));
     for (uint32_t rank = 0; mirror && rank < WK_RANKS_MAX; rank++) {
         if (!wk_region_in(z->cut.was & z->cut.holders, rank)) continue;
         const float *has = z->stage + wk_region_place(z->cut.members, rank) * l->n;
         n = part_of(l, wk_region_place(z->cut.was, rank), &from);
-        memcpy(mirror + from, has, n * sizeof *mirror);
+        LH_TRY(wk_zero_put(z, mirror + from, has, n));
     }
     return LH_OK;
 }
@@ -60,8 +61,8 @@ static LH_MUST lh_err collect(struct wk_comm *c)
         uint64_t from;
         for (; l.at < l.b.each; l.at += l.n) {
             l.n = l.b.each - l.at < most ? l.b.each - l.at : most;
-            LH_TRY(collect_lot(c, &l, gives ? held->m + own : NULL, z->state.m));
-            LH_TRY(collect_lot(c, &l, gives ? held->v + own : NULL, z->state.v));
+            LH_TRY(collect_lot(c, &l, gives ? held->m + own : NULL, z->mirror_m));
+            LH_TRY(collect_lot(c, &l, gives ? held->v + own : NULL, z->mirror_v));
         }
         if (gives) own += wk_zero_slice(&l.b, z->place, &from);
     }
@@ -75,13 +76,15 @@ static LH_MUST lh_err spread_bucket(struct wk_comm *c, uint64_t i, uint64_t own)
 {
     struct wk_zero *z = c->arrays.zero;
     struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
-    float *mirror[] = {z->state.m, z->state.v}, *to[] = {z->held[0].m, z->held[0].v};
+    float *mirror[] = {z->mirror_m, z->mirror_v}, *to[] = {z->held[0].m, z->held[0].v};
     uint64_t from, n = wk_zero_slice(&b, z->place, &from);
     for (int k = 0; k < 2; k++) {
-        float *all = mirror[k] ? mirror[k] + b.from : z->stage;
+        float *has = mirror[k] ? mirror[k] + b.from : NULL;
+        float *all = has && !z->device ? has : z->stage;
         struct wk_comm_part part = {all, (b.end - b.from) * sizeof *all};
+        if (has && z->device) LH_TRY(wk_zero_get(z, all, has, b.end - b.from));
         LH_TRY(c->ops->share(c, &part, 1));
-        memcpy(to[k] + own, all + (from - b.from), n * sizeof *all);
+        LH_TRY(wk_zero_put(z, to[k] + own, all + (from - b.from), n));
     }
     return LH_OK;
 }
@@ -95,7 +98,7 @@ lh_err wk_comm_zero_share(struct wk_comm *c)
     if (z->cut.was) LH_TRY(collect(c));
     z->whole = true;
     z->mirrored = z->cut.step;
-    LH_TRY(c->ops->share(c, c->arrays.part, c->arrays.parts));
+    LH_TRY(wk_comm_share_parts(c, c->arrays.parts));
     LH_TRY(wk_zero_deal(z));
     for (uint64_t i = 0; i < wk_zero_buckets(z); i++) {
         struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
@@ -125,16 +128,29 @@ static LH_MUST lh_err gather_squares(struct wk_comm *c)
     return LH_OK;
 }
 
+// A device's by way of the host, where the communicator takes the host's memory alone.
+static LH_MUST lh_err gather_bucket(struct wk_comm *c, const struct wk_zero_bucket *b, bool last)
+{
+    const struct wk_comm_arrays *a = &c->arrays;
+    size_t bytes = (b->end - b->from) * sizeof *a->sum, each = b->each * sizeof *a->sum;
+    float *at = a->sum + b->from, *here;
+    if (!a->device) return c->ops->gather(c, at, bytes, each, last);
+    if (c->ops->gather_there) return c->ops->gather_there(c, at, bytes, each, last);
+    uint64_t from, n = wk_zero_slice(b, a->zero->place, &from);
+    LH_TRY(wk_comm_host_fetch(c, from, n, &here));
+    return c->ops->gather(c, here - (from - b->from), bytes, each, last);
+}
+
 static LH_MUST lh_err gather_parameters(struct wk_comm *c)
 {
-    struct wk_zero *z = c->arrays.zero;
-    uint64_t buckets = wk_zero_buckets(z);
+    const struct wk_comm_arrays *a = &c->arrays;
+    uint64_t buckets = wk_zero_buckets(a->zero);
     for (uint64_t i = 0; i < buckets; i++) {
-        struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
-        LH_TRY(c->ops->gather(c, z->state.gradient + b.from, (b.end - b.from) * sizeof(float),
-                              b.each * sizeof(float), i + 1 == buckets));
+        struct wk_zero_bucket b = wk_zero_bucket(a->zero, i, a->zero->ranks);
+        LH_TRY(gather_bucket(c, &b, i + 1 == buckets));
     }
-    return LH_OK;
+    bool crossed = a->device && !c->ops->gather_there;
+    return crossed ? wk_comm_host_return(c, 0, a->sums - a->behind) : LH_OK;
 }
 
 lh_err wk_comm_zero_step(struct wk_comm *c)
@@ -146,7 +162,7 @@ lh_err wk_comm_zero_step(struct wk_comm *c)
         z->cut = (struct wk_region_cut){before, z->cut.members, z->cut.members, z->cut.members};
         LH_TRY(collect(c));
     }
-    wk_zero_squares(z);
+    LH_TRY(wk_zero_squares(z));
     LH_TRY(gather_squares(c));
     LH_TRY(wk_zero_update(z, &c->stop));
     return z->bad ? LH_OK : gather_parameters(c);

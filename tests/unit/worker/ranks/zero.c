@@ -97,7 +97,7 @@ static void make_step(struct place *p, uint64_t step)
                 for (uint64_t v = 0; o != k && v < n; v++) p[k].gradient[from + v] = NAN;
             }
         wk_zero_prepare(z, &u, k == 0);
-        wk_zero_squares(z);
+        assert_int_equal(wk_zero_squares(z), LH_OK);
     }
     for (uint32_t k = 0; k < RANKS; k++)
         for (uint32_t o = 0; o < RANKS; o++) {

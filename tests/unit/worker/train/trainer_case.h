@@ -111,15 +111,24 @@ static struct wk_trainer *trainer_of(struct fixture *f, const struct wk_builtin_
     return t;
 }
 
-static struct wk_step_out take_step(struct wk_trainer *t, uint64_t number)
+static struct wk_step_out take_step_with(struct wk_trainer *t, uint64_t number,
+                                         struct wk_tensor_norms *norms)
 {
     struct wk_piece piece[2] = {{number % 3, number * 5, SEQUENCE},
                                 {4, number * 7, t->ops->step_tokens(t) - SEQUENCE}};
-    struct wk_step_in in = {
-        .piece = piece, .pieces = 2, .learning_rate = 3e-3f, .credited = number * 100};
+    struct wk_step_in in = {.piece = piece,
+                            .pieces = 2,
+                            .learning_rate = 3e-3f,
+                            .credited = number * 100,
+                            .norms = norms};
     struct wk_step_out out;
     assert_int_equal(t->ops->step(t, &in, &out), LH_OK);
     return out;
+}
+
+static struct wk_step_out take_step(struct wk_trainer *t, uint64_t number)
+{
+    return take_step_with(t, number, NULL);
 }
 
 #endif

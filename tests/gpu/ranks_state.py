@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Ranks that train on the emulated device, and a worker whose state is there too (gpu.state).
+
+A run with a rank that is killed with -9 and comes back: its model is that of a state on the host,
+to the byte. Then a run in which the worker is killed as well: replicas and servers agree, the
+device agrees with the host at each digest record, and all ranks end with the worker's parameters.
+With --nccl the tests' NCCL sums, in the device's own memory.
+"""
+import argparse
+import os
+import shutil
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
+from loopback import check_replicas  # noqa: E402
+from peers import Region, check_cuda, check_equal, kill_a_rank, kill_the_worker  # noqa: E402
+from world import REGIONS, World, check, make_text, until  # noqa: E402
+
+RANKS = 3
+# Two sequences a step: the last of three ranks has none of them. So all sums have the same bits
+# with it and without it, and two runs are the same wherever the kill falls.
+SEQUENCES = 2
+STEADY = {"trainer.warmup": 0, "trainer.min_ratio": 1}  # the learning rate
+
+
+class Alike(World):
+    """All units have the same tokens: a busy machine makes an order of its own of them. They are
+    few and long, so that the next one is there in time; a round would end early without one."""
+
+    def __init__(self, build):
+        super().__init__(build, units=len(REGIONS), unit_tokens=1536)
+
+    def make_data(self, units):
+        make_text(self.path("text"), self.unit_tokens + 100)
+        texts = [self.path("text", region, f"l{i}", "a.txt") for i, region in enumerate(REGIONS)]
+        for text in texts[1:]:
+            shutil.copy(texts[0], text)
+        self.prepare_data()
+
+
+def settings_of(args, where):
+    more = {"trainer.backend": "cuda", "gpu.state": where, "gpu.plugin": args.plugin,
+            "gpu.products": args.plugin, "trainer.batch": 1, "trainer.accumulate": SEQUENCES,
+            "ranks.reduce": "nccl" if args.nccl else "tcp", "ranks.patience_ms": "3 s",
+            "ranks.wire": "fp32", "trainer.tokens_per_s": 600, **STEADY}
+    if args.nccl:
+        more["nccl.library"] = args.plugin
+    return more
+
+
+def begin(world, args, where, **more):
+    """The other ranks first: the worker's first step has all of them."""
+    shard = world.both(**more)
+    shard.settings["digest.every_versions"] = 3
+    shard.start().listening()
+    region = Region(world, shard, RANKS, settings_of(args, where))
+    for rank in region.ranks[1:]:
+        rank.start()
+    for rank in region.ranks[1:]:
+        until("it has its device", lambda r=rank: r.says("trainer.cuda", "an emulated device"))
+    region.worker.start()
+    region.together()
+    return shard, region
+
+
+def end(shard, region, where):
+    for rank in region.ranks:
+        rank.must_end(180)
+    check_equal(region)
+    check_cuda(region)
+    check_replicas([shard], [region.worker])
+    is_ = region.worker.last("gpu_state")
+    check(is_["where"] == where and is_["why"] == "", f"{is_}")
+    if where == "device":
+        check(is_["encoded"] > 0 and is_["folded"] > 0, f"{is_}")
+        check(is_["compared"] > 0 and is_["differed"] == 0, f"{is_}")
+        check(not region.worker.says("state.differs"), region.worker.tail())
+    shard.ask_to_end()
+    return is_
+
+
+def one_killed(args):
+    found = {}
+    for where in ("host", "device"):
+        with Alike(args.build) as world:
+            shard, region = begin(world, args, where, **{"update.mode": "bsp"})
+            if where == "device":
+                until("it pushed", lambda r=region: r.worker.status()["gpu_state"]["encoded"] > 0)
+                kill_a_rank(region)
+                check(shard.status()["coordinator"]["phase"] == "running",
+                      "the run ended before the rank was back: the kill proves nothing")
+            is_ = end(shard, region, where)
+            with open(os.path.join(region.worker.dir, "final.weights"), "rb") as file:
+                found[where] = file.read()
+    check(found["host"] == found["device"], "the models differ")
+    print(f"a rank was killed, the model is that of a state on the host: {is_}")
+
+
+def worker_killed(args):
+    with World(args.build, units=18, unit_tokens=512) as world:
+        shard, region = begin(world, args, "device")
+        until("it pushed", lambda: region.worker.status()["gpu_state"]["encoded"] > 1)
+        kill_the_worker(region)
+        check(shard.status()["coordinator"]["phase"] == "running",
+              "the run ended before the worker was back: the kill proves nothing")
+        is_ = end(shard, region, "device")
+        check(region.worker.text().count(" state.device ") == 2, region.worker.tail())
+        print(f"the worker was killed: {is_}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--plugin", required=True, help="the plugin with an emulated device")
+    parser.add_argument("--nccl", action="store_true", help="it is the tests' NCCL as well")
+    args = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    one_killed(args)
+    worker_killed(args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
