@@ -31,11 +31,10 @@ stage_gcc() { build release && jobs=$((jobs + 1)) run_ctest release -LE "${OWN_S
 
 stage_tree() { configure release && run_ctest release -L '^tree$'; }
 
-# Both with half of the seeds of kernels beside the CPU; gcc has all.
-stage_clang() { build clang && LH_TEST_QUICK=1 jobs=$((jobs + 1)) run_ctest clang -LE "${OWN_STAGE/gcc/gcc|long}"; }
+stage_clang() { build clang && run_fewer clang "${OWN_STAGE/gcc/gcc|long}"; }
 
 # AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
-stage_asan() { build asan && LH_TEST_QUICK=1 jobs=$((jobs + 1)) run_ctest asan -LE "${OWN_STAGE/sim|/}"; }
+stage_asan() { build asan && run_fewer asan "${OWN_STAGE/sim|/}"; }
 
 stage_tsan() { build tsan --target tsan_tests && run_ctest tsan -L '^tsan$'; }
 
@@ -119,6 +118,9 @@ count_report() {
     [ -n "$tests" ] || { echo "run: ctest wrote no report"; return 1; }
     count $((tests - failures - off - skipped)) "$failures" $((off + skipped))
 }
+
+# All tests but those with these labels; kernels with half of their seeds, for gcc has had all.
+run_fewer() { LH_TEST_QUICK=1 jobs=$((jobs + 1)) run_ctest "$1" -LE "$2"; }
 
 attribute() { sed -n "1,/>/s/.*[[:space:]]$1=\"\([0-9]*\)\".*/\1/p" "$2" 2>/dev/null | head -n 1; }
 
