@@ -303,7 +303,7 @@ static void a_push_goes_on_when_the_region_ends(void **state)
     wk_encoders_attach(r->encoders, NULL, NULL);
     pthread_join(thread, NULL);
     assert_int_equal(count(r, "late"), 0);
-    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); // Another one, which stop() joins.
+    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); // stop() joins it.
     stop(r);
 }
 
