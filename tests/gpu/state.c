@@ -46,6 +46,7 @@ struct rig {
     bool beside; // records come while another thread encodes, as on a worker's disk lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
+    bool same; // the device has the host's residual: no push takes it from the host
     int failures;
 };
 
@@ -297,6 +298,7 @@ static bool cut(struct rig *r)
     struct lk_payload_info a = {0};
     struct lane lane = {.r = r, .of = is};
     size_t bytes = r->layout->values * sizeof *r->spare;
+    uint64_t filled = atomic_load(&r->counts.filled);
     lh_buf_clear(&r->payload);
     lh_buf_clear(&r->theirs);
     r->host->ops->copy(r->host);
@@ -310,6 +312,8 @@ static bool cut(struct rig *r)
     else
         encode(&lane);
     if (lane.err) fail_msg("%s", lane.text);
+    if (r->same) assert_int_equal(atomic_load(&r->counts.filled), filled);
+    r->same = true;
     if (r->payload.len != r->theirs.len ||
         memcmp(r->payload.data, r->theirs.data, r->payload.len) ||
         memcmp(r->spare, r->left, bytes) || a.values != lane.info.values ||
@@ -324,6 +328,7 @@ static bool cut(struct rig *r)
     r->device->ops->committed(r->device, &next);
     if (draw(r, 3)) return true;
     r->number++; // it is refused: its mass comes back
+    r->same = false;
     assert_int_equal(lk_payload_add(&r->codec, r->layout, lh_buf_span(&r->payload), r->residual),
                      LH_OK);
     return true;
@@ -350,6 +355,7 @@ static void other_optimizer(struct rig *r)
 
 static void restart(struct rig *r)
 {
+    r->same = false;
     close_states(r);
     open_states(r);
     start(r);
@@ -362,6 +368,7 @@ static const char *live(struct rig *r, uint64_t number)
     make_up(r, r->replica.theta, r->layout->values);
     make_up(r, r->residual, r->layout->values);
     r->number++;
+    r->same = false;
     roll_back(r);
     start(r);
     for (int i = 0; i < TURNS; i++) {
@@ -501,7 +508,8 @@ static void a_digest_finds_what_was_not_folded(void **state)
     close_rig(&r);
 }
 
-// The digest is of the optimizer's arrays, too, which the device does not have.
+// The digest is of the optimizer's arrays, too, which the device does not have. And the record that
+// ends it may change more than its payload says.
 static void another_optimizer_is_not_compared(void **state)
 {
     struct rig r;
@@ -519,6 +527,10 @@ static void another_optimizer_is_not_compared(void **state)
     assert_true(renew(&r) && same_replica(&r));
     assert_true(digest(&r));
     assert_int_equal(atomic_load(&r.counts.compared) + atomic_load(&r.counts.differed), 0);
+    outer->kind = LH_OPT_SGD;
+    make_up(&r, r.replica.theta, 100);
+    fold(&r);
+    assert_true(renew(&r) && same_replica(&r) && digest(&r));
     close_rig(&r);
 }
 

@@ -305,7 +305,7 @@ static void a_push_goes_on_when_the_region_ends(void **state)
     wk_encoders_attach(r->encoders, NULL, NULL);
     pthread_join(thread, NULL);
     assert_int_equal(count(r, "late"), 0);
-    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); // Ended by stop().
+    assert_int_equal(pthread_create(&r->thread, NULL, run, r), 0); // stop() joins it.
     stop(r);
 }
 
