@@ -100,7 +100,7 @@ FAULTS = (
     Fault("squares-not-awaited", "nccl", "a_sharded_*", ZERO,
           "return wk_zero_device_settle(z->device);",
           "return F ? LH_OK : wk_zero_device_settle(z->device);"),
-    Fault("update-not-awaited", "nccl", "a_sharded_*", ZERO,
+    Fault("update-not-awaited", "tcp", "a_sharded_*", ZERO,
           "settled = z->device ?", "settled = z->device && !F ?"),
     Fault("moments-of-another-slice", "nccl", "a_sharded_*", ZERO,
           "LH_TRY(update_slice(z, from, from + n, at));",
