@@ -10,13 +10,13 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/loader.h"
 #include "kernels/view.h"
 #include "worker/state/state_device.h"
-#include "worker/state/states.h"
 #include "worker/train/host.h"
 
 enum { TURNS = 40, SEEDS = 12, SHARD = 1 };
@@ -604,105 +604,6 @@ static void a_failure_between_steps(void **state)
     close_rig(&r);
 }
 
-// ---------------------------------------------------------------- all shards of a worker
-
-static struct wk_states_conf states_conf(struct rig *r)
-{
-    return (struct wk_states_conf){
-        .trainer = r->there, .manifest = &r->manifest, .codec = r->codec};
-}
-
-static uint64_t free_bytes(const struct rig *r)
-{
-    struct lk_gpu_device is;
-    assert_int_equal(r->table.device(0, &is), 0);
-    return is.free_bytes;
-}
-
-// The budget is what is taken, for every codec, and it is told in bytes a parameter.
-static void a_budget_is_what_is_taken(void **state)
-{
-    (void)state;
-    for (size_t i = 0; lk_codec_word(i); i++) {
-        struct rig r;
-        struct wk_states *s;
-        struct wk_shard_state *one;
-        open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), lk_codec_word(i));
-        const struct wk_states_conf conf = states_conf(&r);
-        uint64_t before = free_bytes(&r);
-        lh_err err = wk_states_open(&conf, &s);
-        if (err) fail_msg("%s", lh_err_text(err));
-        struct wk_states_budget b = wk_states_budget(s);
-        assert_int_equal(b.left, before);
-        assert_int_equal(b.arrays, 20 * r.manifest.values);
-        assert_int_equal(before - free_bytes(&r), b.arrays + b.scratch);
-        const struct wk_shard_state_conf shard = {&r.trainer.base, r.layout, 0.25f};
-        assert_int_equal(wk_states_give(s, &shard, &one), LH_OK);
-        one->ops->destroy(one);
-        assert_int_equal(wk_states_give(s, &shard, &one), LH_ERR_INVALID);
-        wk_states_close(s);
-        assert_int_equal(free_bytes(&r), before);
-        close_rig(&r);
-    }
-    struct wk_states_budget b = {.values = 1000, .arrays = 20000, .scratch = 4500, .left = 5 << 20};
-    char text[256];
-    wk_states_budget_text(&b, text, sizeof text);
-    assert_string_equal(text, "24.5 bytes a parameter (replica, residual and its spare, base and "
-                              "cut 20.0, payloads and scratch 4.5), 1 MiB of 5 free");
-}
-
-// Room for ranks' gradients counts, whether it is taken already or not.
-static void a_budget_leaves_room_for_gradients(void **state)
-{
-    (void)state;
-    struct rig r;
-    struct wk_states *s;
-    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    struct wk_states_conf conf = states_conf(&r);
-    conf.beside = 3 << 20;
-    lh_err err = wk_states_open(&conf, &s);
-    if (err) fail_msg("%s", lh_err_text(err));
-    assert_int_equal(wk_states_budget(s).beside, conf.beside);
-    wk_states_close(s);
-    conf.beside = free_bytes(&r) - 1000;
-    assert_int_equal(wk_states_open(&conf, &s), LH_ERR_UNSUPPORTED);
-    assert_non_null(strstr(lh_err_text(LH_ERR_UNSUPPORTED), " MiB for gradients between ranks"));
-    close_rig(&r);
-    struct wk_states_budget b = {.values = 1000, .arrays = 20000, .beside = 5000, .left = 5 << 20};
-    char text[256];
-    wk_states_budget_text(&b, text, sizeof text);
-    assert_string_equal(text, "20.0 bytes a parameter (replica, residual and its spare, base and "
-                              "cut 20.0, payloads and scratch 0.0), 1 MiB of 5 free, and 1 MiB for "
-                              "gradients between ranks");
-}
-
-static void refused(const char *how, const char *why)
-{
-    struct rig r;
-    struct wk_states *s;
-    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    struct lk_gpu fake;
-    setenv("LH_FAKE_PLUGIN", how, 1);
-    assert_int_equal(lk_gpu_open(variable("LH_TEST_FAKE_PLUGIN"), &fake), LH_OK);
-    struct wk_states_conf conf = states_conf(&r);
-    conf.trainer.gpu = fake.backend;
-    assert_int_equal(wk_states_open(&conf, &s), LH_ERR_UNSUPPORTED);
-    assert_null(s);
-    const char *text = lh_err_text(LH_ERR_UNSUPPORTED);
-    if (!strstr(text, why) || strchr(text, '\n')) fail_msg("\"%s\" lacks \"%s\"", text, why);
-    lk_gpu_close(&fake);
-    close_rig(&r);
-}
-
-static void whoever_cannot_says_why(void **state)
-{
-    (void)state;
-    refused("small", "the state does not fit on an emulated device: ");
-    refused("memory", "an emulated device: out of memory");
-    refused("bytes", " of made-up values is not the host's, to the byte");
-    refused("folds", " of made-up values is not the host's, to the byte");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -714,9 +615,6 @@ int main(void)
         cmocka_unit_test(not_finite),
         cmocka_unit_test(a_device_that_fails),
         cmocka_unit_test(a_failure_between_steps),
-        cmocka_unit_test(a_budget_is_what_is_taken),
-        cmocka_unit_test(a_budget_leaves_room_for_gradients),
-        cmocka_unit_test(whoever_cannot_says_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
