@@ -282,10 +282,11 @@ static int by_need(const void *a, const void *b)
 
 // The unit's place in the worker's queue. It starts its units in the order in which it got them,
 // which is that of `holding`, not the run's; what it does not hold yet comes behind. `from`: units
-// mostly stand behind the one before.
+// mostly stand behind the one before. A peer that claims to hold more than it was ever leased costs
+// no more time for it.
 static size_t place_of(const struct ps_co_asking *a, size_t at, size_t *from)
 {
-    size_t n = a->m->n_holding;
+    size_t n = a->m->n_holding < PS_CO_HELD_MAX ? a->m->n_holding : PS_CO_HELD_MAX;
     for (size_t i = 0; i < n; i++) {
         size_t k = (*from + i) % n;
         if (a->m->holding[k] != a->out->unit[at]) continue;
