@@ -6,9 +6,8 @@
 //  2. A cut's number is stored after its bytes, a renewal's after its additions.
 //  3. What a cut holds is what the boundary saw: tokens and units that were noted after it belong
 //     to the next one, also when the cut is taken later.
-//  4. A cut of a device's memory is stored when its copies have ended (landed()), which somebody
-//  has
-//     to look for: every call of a boundary, of longhaul_wait() and of longhaul_finish() does.
+//  4. A cut of a device's memory is stored when its copies have ended (landed()). No thread waits
+//     for that, so every call of a boundary, of longhaul_wait() and of longhaul_finish() looks.
 #include <string.h>
 #include <unistd.h>
 

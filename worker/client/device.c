@@ -5,10 +5,9 @@
 //  2. A copy of a cut comes behind everything that the caller's stream held at the fence. What the
 //     caller's stream gets after wk_device_hold() comes behind the copies. Neither waits on the
 //     host.
-//  3. Memory that the copies write is not read before wk_device_landed() said that they ended. It
-//  is
-//     given back when neither they nor a parameter's `add` can have work there: the streams of both
-//     are waited for.
+//  3. Memory that the copies write is not read before wk_device_landed() said that they ended.
+//     Before it is given back the streams of the copies and of each parameter's `add` are waited
+//     for: both may have work there.
 //  4. Copies of a renewal go through the host a block at a time, on the caller's stream, where the
 //     parameter has no `add` of its own.
 //  5. An answer that is no error to this file (not ready, not pinned) is forgotten in the runtime

@@ -11,8 +11,7 @@
 //     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
 //     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
 //     after the cut's number.
-//  6. A correction goes to a parameter's own `add` in blocks, those of one before those of the
-//  next.
+//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other.
 #include <stdlib.h>
 #include <string.h>
 

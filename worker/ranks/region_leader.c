@@ -44,8 +44,7 @@ static void fail_epoch(struct wk_region *r, int64_t now)
     wk_region_end(r, LH_ERR_UNAVAILABLE, text);
 }
 
-// ---------------------------------------------------------------- an epoch
-// begins
+// ---------------------------------------------------------------- an epoch begins
 
 static bool all_wait(const struct wk_region *r)
 {

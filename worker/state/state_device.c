@@ -2,13 +2,11 @@
 //
 // 1. One stream has all work of a shard's state, in the order in which the worker asks for it: a
 //    renewal reads what was folded before it, and nothing that is folded later.
-// 2. Where that work touches the trainer's parameters the streams wait for each other, and no
-// thread
-//    does: this one for the steps before, and the trainer's for this work (enter, leave).
+// 2. Where that work touches the trainer's parameters the streams wait for each other, and
+//    no thread does: this one for the steps before, and the trainer's for this work (enter, leave).
 // 3. `mass` is the residual. `chain` names the state that `theta` is of. A renewal that finds
-// another chain than the
-//    replica's fills it from the host, so whatever changes the replica needs no word here.
-//    `residual_number` does the same for the residual.
+//    another chain than the replica's fills it from the host, so whatever changes the replica
+//    needs no word here. `residual_number` does the same for the residual.
 // 4. A call that failed leaves `theta` or the state unused: `broken` ends the next step or cut.
 #include "worker/state/state_device.h"
 

@@ -1,10 +1,9 @@
 // Decisions: a ring of the last ones, and an event for all units that move together. See decided.h.
 //
-// 1. Units that go to one worker with one request, from one holder and one home, for one reason,
-// are
-//    one decision: one row of the ring, and one event with their number and their ranges. The
-//    figures are those of the last one, which ends latest. So a request makes as many events as
-//    there are holders and homes that it takes from, however many units it moves.
+// 1. Units that go to one worker with one request, from one holder and one home and for one
+//    reason, are one decision: one row of the ring, and one event with their number and their
+//    ranges. The figures are those of the last one, which ends latest. So a request makes as many
+//    events as there are holders and homes that it takes from, however many units it moves.
 // 2. Requests of the same worker within a second go on with its rows.
 // 3. An event names RANGES_MAX ranges, and how many units there are beyond them.
 //
