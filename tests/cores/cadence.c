@@ -85,7 +85,7 @@ static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
     assert_int_equal(tell(r, 0, &fast), BASE); // its own stays
     assert_int_equal(tell(r, 1, &slow), BASE);
     fast.away = false;
-    assert_int_equal(tell(r, 0, &fast), BASE); // at once
+    assert_int_equal(tell(r, 0, &fast), BASE); // It counts again at once.
     assert_int_equal(tell(r, 1, &slow), BASE / 4);
     rig_free(r);
 }
