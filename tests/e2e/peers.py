@@ -284,7 +284,10 @@ def check_compress(region, said):
     check(said["pushes"] > 0 and said["portions"] > 0 and said["own"] > 0, f"compress: {said}")
     check(said["wrong"] == 0, f"compress: {said}")
     for rank in region.ranks[1:]:
-        check(rank.last("encoded") > 0, f"{rank.name} encoded {rank.last('encoded')} portions")
+        encoded, there = rank.last("encoded"), rank.last("encoded_there")
+        check(encoded > 0, f"{rank.name} encoded {encoded} portions")
+        on_gpu = region.worker.settings.get("trainer.backend") == "cuda"
+        check(there == (encoded if on_gpu else 0), f"{there} of {encoded} on the GPU")
 
 
 def check_equal(region):

@@ -64,6 +64,7 @@ struct wk_peers_status {
     struct wk_comm_counts counts; // Buckets that were summed.
     struct wk_peers_lost lost;
     uint64_t encoded;                // Member: portions of the leader's pushes that it encoded.
+    uint64_t encoded_there;          // Those of them that its device encoded.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 
