@@ -297,6 +297,11 @@ def check_equal(region):
     optimizer = region.worker.settings.get("ranks.optimizer", "replicated")
     check(mine["optimizer"] == optimizer, f"at the end there were {mine}")
     check_compress(region, mine.get("compress"))
+    # Moments on GPUs cross the host over TCP, and not with NCCL.
+    settings = region.worker.settings
+    on_gpu = settings.get("trainer.backend") == "cuda" and optimizer == "sharded"
+    crosses = on_gpu and settings["ranks.reduce"] == "tcp"
+    check((mine["moments_crossed"] > 0) == crosses, f"at the end there were {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")

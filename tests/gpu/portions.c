@@ -142,7 +142,7 @@ static void what_is_left_stays_there(void **state)
     lk_gpu_close(&counted.gpu);
 }
 
-// What can't be encoded is told of in the CPU's words, and the device stays in use.
+// A value or a codec that is none is told of in the CPU's words; the device stays in use.
 static void what_cannot_be_encoded(void **state)
 {
     static const struct lk_codec none = {9, 9, 0.5f};

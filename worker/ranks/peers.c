@@ -517,6 +517,7 @@ void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)
     *out = p->status;
     pthread_mutex_unlock(&p->lock);
     out->counts = wk_comm_counts(p->conf.comm);
+    if (p->zero) out->moments_crossed = atomic_load(&p->zero->crossed);
     if (p->helper) out->encoded = wk_helper_count(p->helper, &out->encoded_there);
 }
 
