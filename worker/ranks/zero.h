@@ -17,8 +17,9 @@
 // taken back, by which of both moments are believed: wk_zero_cut() says.
 //
 // Rank 0 has whole moments besides, the mirror. All owners' are collected into it after every
-// WK_ZERO_COLLECT_STEPS-th step, as the next one begins, and whenever a communicator is made,
-// before they are dealt anew.
+// WK_ZERO_COLLECT_STEPS-th step, as the next one begins, and whenever a communicator of other
+// members is made, before they are dealt anew. Where its members are those of the one before, and
+// none lost its moments, all keep what they hold.
 // What a lost rank owned is taken from there.
 //
 // Threads: one at a time has it; the communicator's while an operation is under way.

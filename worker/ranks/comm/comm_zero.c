@@ -126,8 +126,10 @@ lh_err wk_comm_zero_share(struct wk_comm *c)
 {
     struct wk_zero *z = c->arrays.zero;
     uint64_t own = 0, from;
+    bool same = z->cut.was == z->cut.members && z->cut.holders == z->cut.members;
     if (z->unlike)
         return lh_fail(LH_ERR_PROTOCOL, "this rank has no moments as the leader believes it has");
+    if (same) return wk_comm_share_parts(c, c->arrays.parts); // all keep what they hold
     if (z->cut.was) LH_TRY(collect(c));
     z->whole = true;
     z->mirrored = z->cut.step;
