@@ -143,14 +143,15 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
     if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
     wk_reduce_peers_status(reduce, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
-    return json_pack("{s:s s:o s:s s:s s:i s:I s:I s:s s:f s:I s:I s:s}", "optimizer",
+    return json_pack("{s:s s:o s:s s:s s:i s:I s:I s:s s:f s:I s:I s:I s:s}", "optimizer",
                      wk_optimizer_word(s->ranks.optimizer), "moments_lost", moments_of(&is.lost),
                      "reduce", wk_reduce_word(s->ranks.reduce), "wire",
                      wk_sum_word((enum wk_sum_type)s->ranks.wire), "members",
                      __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
                      "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",
                      is.bytes_per_s, "buckets", (json_int_t)is.counts.buckets, "buckets_early",
-                     (json_int_t)is.counts.early, "digest", digest);
+                     (json_int_t)is.counts.early, "moments_crossed", (json_int_t)is.moments_crossed,
+                     "digest", digest);
 }
 
 // ---------------------------------------------------------------- another rank

@@ -24,7 +24,8 @@ struct lk_gpu_encoder {
     float *device_e;
     uint8_t *device_payload;
     struct lk_gpu_result *device_result;
-    uint8_t *piece;              // pinned
+    uint8_t *piece; // pinned, [piece_bytes]
+    size_t piece_bytes;
     struct lk_payload_info info; // what is known before the values are
     size_t payload_max;
 };
@@ -68,7 +69,9 @@ static int take_memory(struct lk_gpu_encoder *x, const struct lk_gpu_plan *plan)
     x->device_payload = got[1];
     x->device_result = got[2];
     void *pinned = NULL;
-    if (!err) err = m->pinned_alloc(&pinned, PIECE_BYTES);
+    x->piece_bytes = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    if (x->piece_bytes > PIECE_BYTES) x->piece_bytes = PIECE_BYTES;
+    if (!err) err = m->pinned_alloc(&pinned, x->piece_bytes);
     x->piece = pinned;
     if (!err) err = x->b->kernels->shard_create(plan, &x->shard);
     return err;
@@ -112,7 +115,7 @@ static int to_device(struct lk_gpu_encoder *x, void *device, const void *host, s
 {
     int err = 0;
     for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        n = bytes - at < x->piece_bytes ? bytes - at : x->piece_bytes;
         memcpy(x->piece, (const uint8_t *)host + at, n);
         err = x->b->memory->copy_in((uint8_t *)device + at, x->piece, n, x->stream);
         if (!err) err = x->b->streams->wait(x->stream);
@@ -124,7 +127,7 @@ static int to_host(struct lk_gpu_encoder *x, void *host, const void *device, siz
 {
     int err = 0;
     for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        n = bytes - at < x->piece_bytes ? bytes - at : x->piece_bytes;
         err = x->b->memory->copy_out(x->piece, (const uint8_t *)device + at, n, x->stream);
         if (!err) err = x->b->streams->wait(x->stream);
         if (!err) memcpy((uint8_t *)host + at, x->piece, n);
@@ -145,14 +148,19 @@ static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result
     return err;
 }
 
-lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
-                          struct lk_payload_info *info)
+// Appends the payload. *there: the device made it, and has what is left of `e`; else the CPU did,
+// in `e` itself.
+static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
+                                 struct lk_payload_info *info, bool *there)
 {
-    struct lk_gpu_result is;
-    if (!x->shard) return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
-    int failed = encode(x, e, &is);
+    struct lk_gpu_result is = {.bad = LK_GPU_FINE};
+    *there = x->shard != NULL;
+    int failed = *there ? encode(x, e, &is) : 0;
     if (failed) return say(x, "encoding", failed);
-    if (is.bad != LK_GPU_FINE) return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
+    if (!*there || is.bad != LK_GPU_FINE) {
+        *there = false;
+        return lk_encode(&x->codec, x->layout, 1, NULL, e, out, info);
+    }
     if (is.bytes > x->payload_max)
         return lh_fail(LH_ERR_UNSUPPORTED,
                        "GPU, shard %u: a payload of %llu bytes, at most %zu; "
@@ -162,19 +170,42 @@ lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out
     uint8_t *at = lh_buf_grow(out, is.bytes);
     if (!at) return lh_buf_err(out);
     failed = to_host(x, at, x->device_payload, is.bytes);
-    // The residual last: a copy that fails half-way would leave neither the old one nor the new.
-    float *left = failed ? NULL : malloc(x->layout->values * sizeof *left);
-    if (left) failed = to_host(x, left, x->device_e, x->layout->values * sizeof *left);
-    if (!left || failed) {
+    if (failed) {
         out->len = before;
-        free(left);
-        return failed ? say(x, "what was encoded", failed) : LH_ERR_NO_MEMORY;
+        return say(x, "what was encoded", failed);
     }
-    memcpy(e, left, x->layout->values * sizeof *e);
-    free(left);
     if (info) *info = x->info;
     if (info) info->sum_squares = is.sum_squares;
     return LH_OK;
+}
+
+lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out)
+{
+    bool there;
+    return payload_of(x, e, out, NULL, &there);
+}
+
+// A copy of its own: one that fails half-way would leave neither the old residual nor the new.
+static LH_MUST lh_err fetch_residual(struct lk_gpu_encoder *x, float *e)
+{
+    size_t bytes = x->layout->values * sizeof *e;
+    float *left = malloc(bytes);
+    if (!left) return LH_ERR_NO_MEMORY;
+    int failed = to_host(x, left, x->device_e, bytes);
+    if (!failed) memcpy(e, left, bytes);
+    free(left);
+    return failed ? say(x, "what was encoded", failed) : LH_OK;
+}
+
+lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
+                          struct lk_payload_info *info)
+{
+    size_t before = out->len;
+    bool there;
+    LH_TRY(payload_of(x, e, out, info, &there));
+    lh_err err = there ? fetch_residual(x, e) : LH_OK;
+    if (err) out->len = before;
+    return err;
 }
 
 // ---------------------------------------------------------------- the check

@@ -9,8 +9,8 @@
 struct lk_gpu_encoder;
 
 // Takes all memory that it will ever need: 4 bytes a value, the payload's and scratch on the
-// device, 16 MiB of pinned memory. LH_ERR_UNSUPPORTED says what there was no memory for, and that
-// the CPU is used. Borrows the gpu and the layout, copies the codec.
+// device, 16 MiB of pinned memory at most. LH_ERR_UNSUPPORTED says what there was no memory for,
+// and that the CPU is used. Borrows the gpu and the layout, copies the codec.
 LH_MUST lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *codec,
                                      const struct lh_shard_layout *layout,
                                      struct lk_gpu_encoder **out);
@@ -20,6 +20,9 @@ void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x); // NULL is allowed
 // the device failed, and says how; `e` and `out` are as they were. One thread at a time; blocks.
 LH_MUST lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
                                   struct lk_payload_info *info);
+// The same for whoever wants the payload alone: what is left of `e` does not cross back, and what
+// is in `e` afterwards is worth nothing, unless it fails.
+LH_MUST lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out);
 
 // Encodes made-up values with this codec on the device and on the CPU. LH_ERR_UNSUPPORTED: the
 // device can't, or its bytes are others.

@@ -283,7 +283,10 @@ def check_compress(region, said):
     check(said["pushes"] > 0 and said["portions"] > 0 and said["own"] > 0, f"compress: {said}")
     check(said["wrong"] == 0, f"compress: {said}")
     for rank in region.ranks[1:]:
-        check(rank.last("encoded") > 0, f"{rank.name} encoded {rank.last('encoded')} portions")
+        encoded, there = rank.last("encoded"), rank.last("encoded_there")
+        check(encoded > 0, f"{rank.name} encoded {encoded} portions")
+        on_gpu = region.worker.settings.get("trainer.backend") == "cuda"
+        check(there == (encoded if on_gpu else 0), f"{there} of {encoded} on the GPU")
 
 
 def check_equal(region):
@@ -293,6 +296,11 @@ def check_equal(region):
     optimizer = region.worker.settings.get("ranks.optimizer", "replicated")
     check(mine["optimizer"] == optimizer, f"at the end there were {mine}")
     check_compress(region, mine.get("compress"))
+    # Moments on GPUs cross the host over TCP, and not with NCCL.
+    settings = region.worker.settings
+    on_gpu = settings.get("trainer.backend") == "cuda" and optimizer == "sharded"
+    crosses = on_gpu and settings["ranks.reduce"] == "tcp"
+    check((mine["moments_crossed"] > 0) == crosses, f"at the end there were {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")

@@ -334,6 +334,8 @@ static struct course train(struct fixture *f, struct region *r, bool kills)
     c.value = copy_parameters(t, f->manifest.values);
     assert_int_equal(t->ops->save(t, &c.all), LH_OK);
     assert_int_equal(status_of(r).lost.times, kills && r->sharded);
+    bool crosses = r->cuda && r->sharded && !getenv("LH_TEST_NCCL");
+    assert_int_equal(status_of(r).moments_crossed > 0, crosses);
     // A rank whose parameters are others than the leader's fails an epoch.
     assert_true(status_of(r).failures <= kills);
     assert_true(status_of(r).counts.buckets > STEPS);

@@ -425,6 +425,18 @@ static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
     out->device = device;
 }
 
+// A rank that trains on a device encodes there as well.
+static LH_MUST lh_err make_helper(struct wk_peers *p)
+{
+    struct wk_helper_conf conf = {.log = p->conf.log, .ring = ring_of, .arg = p};
+    if (p->conf.state.device) {
+        const struct wk_device_arrays is = wk_device_arrays(p->conf.state.device);
+        conf.gpu = is.gpu;
+        conf.index = is.index;
+    }
+    return wk_helper_create(&conf, &p->helper);
+}
+
 static LH_MUST lh_err make(struct wk_peers *p)
 {
     const struct wk_reduce_state *s = &p->conf.state;
@@ -460,7 +472,7 @@ static LH_MUST lh_err make(struct wk_peers *p)
     const struct wk_region_conf region = region_conf(p);
     LH_TRY(wk_region_create(&region, lh_now(p->conf.env), &p->region));
     LH_TRY(wk_wire_open(&wire, &p->channel));
-    if (p->conf.rank) LH_TRY(wk_helper_create(p->conf.log, ring_of, p, &p->helper));
+    if (p->conf.rank) LH_TRY(make_helper(p));
     if (p->conf.encoders) wk_encoders_attach(p->conf.encoders, ring_of, p);
     int failed = pthread_create(&p->thread, NULL, run, p);
     return failed ? lh_fail_errno(failed, "the region's thread") : LH_OK;
@@ -505,7 +517,8 @@ void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)
     *out = p->status;
     pthread_mutex_unlock(&p->lock);
     out->counts = wk_comm_counts(p->conf.comm);
-    if (p->helper) out->encoded = wk_helper_count(p->helper);
+    if (p->zero) out->moments_crossed = atomic_load(&p->zero->crossed);
+    if (p->helper) out->encoded = wk_helper_count(p->helper, &out->encoded_there);
 }
 
 // ---------------------------------------------------------------- the compute lane

@@ -63,7 +63,9 @@ struct wk_peers_status {
     double bytes_per_s;           // A reduction's, at least; measured.
     struct wk_comm_counts counts; // Buckets that were summed.
     struct wk_peers_lost lost;
-    uint64_t encoded;                // Member: portions of the leader's pushes that it encoded.
+    uint64_t moments_crossed; // Bytes of a sharded optimizer's between this device and its host.
+    uint64_t encoded;         // Member: portions of the leader's pushes that it encoded.
+    uint64_t encoded_there;   // Those of them that its device encoded.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 

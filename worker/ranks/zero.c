@@ -26,6 +26,7 @@ static size_t pieces_of(const struct wk_zero *z, uint64_t from, uint64_t end)
 
 lh_err wk_zero_get(struct wk_zero *z, float *to, const float *moments, uint64_t values)
 {
+    if (z->device) atomic_fetch_add(&z->crossed, values * sizeof *to);
     if (z->device) return wk_zero_device_out(z->device, to, moments, values);
     memcpy(to, moments, values * sizeof *to);
     return LH_OK;
@@ -33,12 +34,13 @@ lh_err wk_zero_get(struct wk_zero *z, float *to, const float *moments, uint64_t 
 
 lh_err wk_zero_put(struct wk_zero *z, float *moments, const float *from, uint64_t values)
 {
+    if (z->device) atomic_fetch_add(&z->crossed, values * sizeof *from);
     if (z->device) return wk_zero_device_in(z->device, moments, from, values);
     memcpy(moments, from, values * sizeof *from);
     return LH_OK;
 }
 
-static LH_MUST lh_err copy_moments(struct wk_zero *z, float *to, const float *from, uint64_t values)
+lh_err wk_zero_copy(struct wk_zero *z, float *to, const float *from, uint64_t values)
 {
     if (z->device) return wk_zero_device_within(z->device, to, from, values);
     memcpy(to, from, values * sizeof *to);
@@ -134,8 +136,8 @@ static LH_MUST lh_err take_over(struct wk_zero *z)
     for (uint64_t i = 0; z->ranks && i < wk_zero_buckets(z); i++) {
         struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
         uint64_t from, n = wk_zero_slice(&b, z->place, &from);
-        LH_TRY(copy_moments(z, z->mirror_m + from, own->m + at, n));
-        LH_TRY(copy_moments(z, z->mirror_v + from, own->v + at, n));
+        LH_TRY(wk_zero_copy(z, z->mirror_m + from, own->m + at, n));
+        LH_TRY(wk_zero_copy(z, z->mirror_v + from, own->v + at, n));
         at += n;
     }
     return LH_OK;

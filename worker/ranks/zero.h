@@ -7,7 +7,9 @@
 // sum goes to all owners alike, and the gradient's norm has the same bits as one rank's (update.h).
 //
 // Where ranks train on devices, parameters, gradient, moments and mirror are the device's
-// (zero_device.h); `squares`, `packed` and `stage` are on the host always.
+// (zero_device.h); `squares`, `packed` and `stage` are on the host always. Moments that are
+// collected or dealt pass by `stage`, or by the communicator's own memory of the device where it
+// works there.
 //
 // A step makes new parameters in the gradient's place, and new moments beside the old ones, which
 // stay until the next step makes its own. wk_zero_commit() makes the new ones hold. So a step that
@@ -15,8 +17,9 @@
 // taken back, by which of both moments are believed: wk_zero_cut() says.
 //
 // Rank 0 has whole moments besides, the mirror. All owners' are collected into it after every
-// WK_ZERO_COLLECT_STEPS-th step, as the next one begins, and whenever a communicator is made,
-// before they are dealt anew.
+// WK_ZERO_COLLECT_STEPS-th step, as the next one begins, and whenever a communicator of other
+// members is made, before they are dealt anew. Where its members are those of the one before, and
+// none lost its moments, all keep what they hold.
 // What a lost rank owned is taken from there.
 //
 // Threads: one at a time has it; the communicator's while an operation is under way.
@@ -58,7 +61,8 @@ struct wk_zero {
     size_t packed_each; // doubles
     bool bad;           // The norm is not finite.
     double norm;
-    float *stage; // room for what an operation has
+    float *stage;             // room for what an operation has
+    _Atomic uint64_t crossed; // Bytes of moments that crossed between this rank's device and host.
 };
 
 struct wk_zero_bucket { // values [from, end), `each` of them a slice
@@ -90,7 +94,9 @@ void wk_zero_prepare(struct wk_zero *z, const struct wk_update *update, bool kee
 // ---- the communicator's thread
 // Makes room for the slices of the cut's members; what was held is gone.
 LH_MUST lh_err wk_zero_deal(struct wk_zero *z);
-// Moments, held ones or the mirror's, to the host and from there.
+// Moments, held ones or the mirror's, from one place to another where they are.
+LH_MUST lh_err wk_zero_copy(struct wk_zero *z, float *to, const float *from, uint64_t values);
+// The same to the host and from there; `crossed` counts what was a device's.
 LH_MUST lh_err wk_zero_get(struct wk_zero *z, float *to, const float *moments, uint64_t values);
 LH_MUST lh_err wk_zero_put(struct wk_zero *z, float *moments, const float *from, uint64_t values);
 // Once the own slices' sums are there: their squares, at packed[place].

@@ -84,6 +84,9 @@ struct wk_comm_ops {
     lh_err (*reduce_there)(struct wk_comm *c, float *bucket, uint64_t values);
     lh_err (*scatter_there)(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each);
     lh_err (*gather_there)(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last);
+    // Memory of the device, `room` bytes, that is nobody's between two operations: what
+    // gather_there or share_there works on may lie in it.
+    void *(*room_there)(struct wk_comm *c);
 };
 
 enum wk_comm_order {

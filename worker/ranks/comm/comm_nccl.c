@@ -350,6 +350,12 @@ static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
     return finish_all(d);
 }
 
+// The operations above use the first slot's alone; what crosses the host is over by then.
+static void *room_there(struct wk_comm *c)
+{
+    return comm_of(c)->slot[1].device;
+}
+
 // ---------------------------------------------------------------- a communicator
 
 static uint32_t version(struct wk_comm *c)
@@ -448,9 +454,10 @@ static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm 
 
 lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
 {
-    static const struct wk_comm_ops ops = {
-        "nccl", version, unique_id, init,        share,        reduce,        scatter,     gather,
-        idle,   end,     destroy,   share_there, reduce_there, scatter_there, gather_there};
+    static const struct wk_comm_ops ops = {"nccl",       version,       unique_id,    init,
+                                           share,        reduce,        scatter,      gather,
+                                           idle,         end,           destroy,      share_there,
+                                           reduce_there, scatter_there, gather_there, room_there};
     struct device_comm *d = calloc(1, sizeof *d);
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");

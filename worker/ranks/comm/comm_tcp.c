@@ -339,9 +339,9 @@ static void destroy(struct wk_comm *c)
 
 static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *conf)
 {
-    static const struct wk_comm_ops ops = {"tcp",   version, unique_id, init, share,
-                                           reduce,  scatter, gather,    NULL, end,
-                                           destroy, NULL,    NULL,      NULL, NULL};
+    static const struct wk_comm_ops ops = {"tcp",   version, unique_id, init, share,   reduce,
+                                           scatter, gather,  NULL,      end,  destroy, NULL,
+                                           NULL,    NULL,    NULL,      NULL};
     t->base.ops = &ops;
     t->env = conf->env;
     t->log = conf->log;

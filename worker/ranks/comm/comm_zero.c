@@ -16,6 +16,34 @@ static LH_MUST lh_err gather_stage(struct wk_comm *c, uint64_t values)
     return c->ops->gather(c, c->arrays.zero->stage, c->ranks * each, each, true);
 }
 
+// ---------------------------------------------------------------- where moments pass
+
+// Moments of a device pass by the communicator's own memory there, or by the host's stage.
+struct way {
+    bool there;
+    float *stage;
+};
+
+static struct way way_of(struct wk_comm *c)
+{
+    struct wk_zero *z = c->arrays.zero;
+    bool there = z->device && c->ops->room_there;
+    return (struct way){there, there ? c->ops->room_there(c) : z->stage};
+}
+
+static LH_MUST lh_err to_stage(struct wk_zero *z, const struct way *w, float *to,
+                               const float *moments, uint64_t values)
+{
+    return w->there ? wk_zero_copy(z, to, moments, values) : wk_zero_get(z, to, moments, values);
+}
+
+static LH_MUST lh_err from_stage(struct wk_zero *z, const struct way *w, float *moments,
+                                 const float *from, uint64_t values)
+{
+    return w->there ? wk_zero_copy(z, moments, from, values)
+                    : wk_zero_put(z, moments, from, values);
+}
+
 // ---------------------------------------------------------------- to the mirror
 
 // Values [at, at + n) of each slice of a bucket that is cut among `was`.
@@ -37,14 +65,17 @@ static LH_MUST lh_err collect_lot(struct wk_comm *c, const struct lot *l, const 
                                   float *mirror)
 {
     struct wk_zero *z = c->arrays.zero;
+    const struct way w = way_of(c);
     uint64_t from, n = own ? part_of(l, z->place, &from) : 0;
-    if (n) LH_TRY(wk_zero_get(z, z->stage + c->rank * l->n, own + l->at, n));
-    LH_TRY(gather_stage(c, l->n));
+    size_t each = l->n * sizeof *own;
+    if (n) LH_TRY(to_stage(z, &w, w.stage + c->rank * l->n, own + l->at, n));
+    LH_TRY(w.there ? c->ops->gather_there(c, w.stage, c->ranks * each, each, true)
+                   : gather_stage(c, l->n));
     for (uint32_t rank = 0; mirror && rank < WK_RANKS_MAX; rank++) {
         if (!wk_region_in(z->cut.was & z->cut.holders, rank)) continue;
-        const float *has = z->stage + wk_region_place(z->cut.members, rank) * l->n;
+        const float *has = w.stage + wk_region_place(z->cut.members, rank) * l->n;
         n = part_of(l, wk_region_place(z->cut.was, rank), &from);
-        LH_TRY(wk_zero_put(z, mirror + from, has, n));
+        LH_TRY(from_stage(z, &w, mirror + from, has, n));
     }
     return LH_OK;
 }
@@ -76,15 +107,17 @@ static LH_MUST lh_err spread_bucket(struct wk_comm *c, uint64_t i, uint64_t own)
 {
     struct wk_zero *z = c->arrays.zero;
     struct wk_zero_bucket b = wk_zero_bucket(z, i, z->ranks);
+    const struct way w = way_of(c);
     float *mirror[] = {z->mirror_m, z->mirror_v}, *to[] = {z->held[0].m, z->held[0].v};
     uint64_t from, n = wk_zero_slice(&b, z->place, &from);
     for (int k = 0; k < 2; k++) {
         float *has = mirror[k] ? mirror[k] + b.from : NULL;
-        float *all = has && !z->device ? has : z->stage;
+        bool crosses = has && z->device && !w.there;
+        float *all = has && !crosses ? has : w.stage;
         struct wk_comm_part part = {all, (b.end - b.from) * sizeof *all};
-        if (has && z->device) LH_TRY(wk_zero_get(z, all, has, b.end - b.from));
-        LH_TRY(c->ops->share(c, &part, 1));
-        LH_TRY(wk_zero_put(z, to[k] + own, all + (from - b.from), n));
+        if (crosses) LH_TRY(wk_zero_get(z, all, has, b.end - b.from));
+        LH_TRY(w.there ? c->ops->share_there(c, &part) : c->ops->share(c, &part, 1));
+        LH_TRY(from_stage(z, &w, to[k] + own, all + (from - b.from), n));
     }
     return LH_OK;
 }
@@ -93,8 +126,10 @@ lh_err wk_comm_zero_share(struct wk_comm *c)
 {
     struct wk_zero *z = c->arrays.zero;
     uint64_t own = 0, from;
+    bool same = z->cut.was == z->cut.members && z->cut.holders == z->cut.members;
     if (z->unlike)
         return lh_fail(LH_ERR_PROTOCOL, "this rank has no moments as the leader believes it has");
+    if (same) return wk_comm_share_parts(c, c->arrays.parts); // all keep what they hold
     if (z->cut.was) LH_TRY(collect(c));
     z->whole = true;
     z->mirrored = z->cut.step;

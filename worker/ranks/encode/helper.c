@@ -9,6 +9,7 @@
 
 #include "common/base/check.h"
 #include "worker/ranks/encode/encoding.h"
+#include "worker/ranks/encode/portion_gpu.h"
 #include "worker/ranks/encode/portions.h"
 
 enum {
@@ -23,10 +24,9 @@ struct place {
 };
 
 struct wk_helper {
-    struct lh_log *log;
-    void (*ring)(void *arg);
-    void *arg;
-    bool runs; // The region's thread's: there is a thread.
+    struct wk_helper_conf conf;
+    struct wk_portion_gpu *gpu; // The thread's; NULL: it encodes on the CPU.
+    bool runs;                  // The region's thread's: there is a thread.
     pthread_t thread;
     struct wk_encoding_ask ask; // The thread's.
     struct lh_buf payload;      // The thread's.
@@ -35,11 +35,11 @@ struct wk_helper {
     struct place place[WAITING];
     uint32_t first, count, encoded; // Places in use, and how many of them have an answer.
     bool quit;
-    uint64_t total;
+    uint64_t total, there;
 };
 
 // An ask that is none gets no answer: the leader does without.
-static void encode(struct wk_helper *h, struct place *p)
+static void encode(struct wk_helper *h, struct place *p, bool *there)
 {
     struct wk_encoding_ask *ask = &h->ask;
     lh_err err = wk_encoding_ask_get(lh_buf_span(&p->ask), ask);
@@ -47,9 +47,13 @@ static void encode(struct wk_helper *h, struct place *p)
     lh_buf_free(&h->payload);
     if (!err) {
         h->payload = lh_buf(lk_payload_max(&ask->codec, &ask->layout));
-        err = lk_encode(&ask->codec, &ask->layout, 1, NULL, ask->values, &h->payload, NULL);
+        err = h->gpu
+                  ? wk_portion_gpu_encode(h->gpu, &ask->codec, &ask->layout, ask->values,
+                                          &h->payload, there)
+                  : lk_encode(&ask->codec, &ask->layout, 1, NULL, ask->values, &h->payload, NULL);
     }
-    if (err) lh_log_peer(h->log, LH_WARN, "compress.portion", "%s", lh_err_text(err));
+    *there &= !err;
+    if (err) lh_log_peer(h->conf.log, LH_WARN, "compress.portion", "%s", lh_err_text(err));
     lh_buf_clear(&p->answer);
     if (!known) return;
     struct wk_encoding_answer answer = {.push = ask->push, .portion = ask->portion, .fine = !err};
@@ -65,26 +69,32 @@ static void *run(void *arg)
         while (!h->quit && h->encoded == h->count) pthread_cond_wait(&h->come, &h->lock);
         if (h->quit) break;
         struct place *p = &h->place[(h->first + h->encoded) % WAITING];
+        bool there = false;
         pthread_mutex_unlock(&h->lock);
-        encode(h, p);
+        encode(h, p, &there);
         pthread_mutex_lock(&h->lock);
         h->encoded++;
         h->total += p->answer.len > 0;
-        h->ring(h->arg);
+        h->there += there;
+        h->conf.ring(h->conf.arg);
     }
     pthread_mutex_unlock(&h->lock);
     return NULL;
 }
 
-lh_err wk_helper_create(struct lh_log *log, void (*ring)(void *arg), void *arg,
-                        struct wk_helper **out)
+lh_err wk_helper_create(const struct wk_helper_conf *conf, struct wk_helper **out)
 {
     struct wk_helper *h = calloc(1, sizeof *h);
     *out = h;
     if (!h) return lh_fail(LH_ERR_NO_MEMORY, "a rank's encoder");
-    h->log = log;
-    h->ring = ring;
-    h->arg = arg;
+    h->conf = *conf;
+    lh_err err =
+        conf->gpu ? wk_portion_gpu_create(conf->gpu, conf->index, conf->log, &h->gpu) : LH_OK;
+    if (err) {
+        free(h);
+        *out = NULL;
+        return err;
+    }
     for (uint32_t i = 0; i < WAITING; i++)
         h->place[i] = (struct place){.ask = lh_buf(ASK_BYTES), .answer = lh_buf(2 * ASK_BYTES)};
     pthread_mutex_init(&h->lock, NULL);
@@ -104,6 +114,7 @@ void wk_helper_destroy(struct wk_helper *h)
         lh_buf_free(&h->place[i].ask);
         lh_buf_free(&h->place[i].answer);
     }
+    wk_portion_gpu_destroy(h->gpu);
     wk_encoding_ask_free(&h->ask);
     lh_buf_free(&h->payload);
     pthread_cond_destroy(&h->come);
@@ -145,10 +156,11 @@ bool wk_helper_answer(struct wk_helper *h, uint64_t *asker, struct lh_buf *out)
     return is;
 }
 
-uint64_t wk_helper_count(struct wk_helper *h)
+uint64_t wk_helper_count(struct wk_helper *h, uint64_t *there)
 {
     pthread_mutex_lock(&h->lock);
     uint64_t n = h->total;
+    *there = h->there;
     pthread_mutex_unlock(&h->lock);
     return n;
 }

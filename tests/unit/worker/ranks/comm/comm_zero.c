@@ -37,13 +37,13 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
     return made.fails && made.gathers ? lh_fail(LH_ERR_UNAVAILABLE, "made up") : LH_OK;
 }
 
-// All that rank 1 has to give has left it. Rank 0 goes on only with the last of it, and the
-// communicator breaks before that: rank 1 still has its moments, and says so.
+// Rank 2 is lost. All that rank 1 has to give has left it. Rank 0 goes on only with the last of it,
+// and the communicator breaks before that: rank 1 still has its moments, and says so.
 static void moments_stay_until_rank_0_has_them(void **state)
 {
     static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
     static float value[VALUES], gradient[VALUES + WK_FIGURES];
-    const struct wk_region_cut first = {.members = 3}, next = {STEP, 3, 3, 3};
+    const struct wk_region_cut first = {.members = 7}, next = {STEP, 7, 3, 3};
     uint64_t steps = STEP, held[2];
     const struct wk_reduce_state s = {
         .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
@@ -62,7 +62,7 @@ static void moments_stay_until_rank_0_has_them(void **state)
     assert_int_equal(wk_comm_zero_share(&c), LH_ERR_UNAVAILABLE);
     assert_true(made.gathers > 0);
     wk_zero_steps(z, held);
-    assert_true(held[0] == STEP && z->ranks == RANKS && z->place == 1);
+    assert_true(held[0] == STEP && z->ranks == RANKS + 1 && z->place == 1);
     assert_true(z->held[z->now].m[7] == 3);
     // The next epoch takes them, and deals others.
     made.fails = false;
@@ -71,6 +71,42 @@ static void moments_stay_until_rank_0_has_them(void **state)
     assert_int_equal(wk_comm_zero_share(&c), LH_OK);
     wk_zero_steps(z, held);
     assert_true(held[0] == STEP && held[1] == WK_REGION_NO_STEP);
+    wk_zero_destroy(z);
+}
+
+// The communicator broke, and nobody was lost: the next one of the same members collects and deals
+// nothing, and all go on with what they hold.
+static void moments_stay_where_nobody_came_or_went(void **state)
+{
+    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
+    static float value[VALUES], gradient[VALUES + WK_FIGURES];
+    const struct wk_region_cut first = {.members = 3}, next = {STEP, 3, 3, 3};
+    uint64_t steps = STEP, held[2];
+    const struct wk_reduce_state s = {
+        .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
+    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
+    (void)state;
+    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    struct wk_zero *z = c.arrays.zero;
+    c.arrays.part[0] = (struct wk_comm_part){value, sizeof value};
+    c.arrays.parts = 1;
+    wk_zero_cut(z, &first);
+    assert_int_equal(wk_zero_deal(z), LH_OK);
+    // The leader has not counted the step after, which was taken here: that one is given up.
+    z->held[0].step = STEP + 1;
+    z->held[1].step = STEP;
+    z->held[1].m[7] = 3;
+    memset(&made, 0, sizeof made);
+    wk_zero_cut(z, &next);
+    assert_int_equal(wk_comm_zero_share(&c), LH_OK);
+    assert_int_equal(made.gathers, 0);
+    wk_zero_steps(z, held);
+    assert_true(held[0] == STEP && z->now == 1 && z->held[1].m[7] == 3);
+    // A rank that has none is given some, so all are collected and dealt.
+    const struct wk_region_cut lost = {STEP, 3, 1, 3};
+    wk_zero_cut(z, &lost);
+    assert_int_equal(wk_comm_zero_share(&c), LH_OK);
+    assert_true(made.gathers > 0);
     wk_zero_destroy(z);
 }
 
@@ -106,6 +142,7 @@ static void an_aborted_step_updates_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(moments_stay_until_rank_0_has_them),
+                                       cmocka_unit_test(moments_stay_where_nobody_came_or_went),
                                        cmocka_unit_test(an_aborted_step_updates_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,8 +102,9 @@ static struct region *start(const struct lk_codec *codec, enum wk_compress compr
                                           .codec = *codec,
                                           .patience_ns = patience_ns};
     assert_int_equal(wk_encoders_create(&conf, &r->encoders), LH_OK);
+    const struct wk_helper_conf helper = {.ring = ring, .arg = r};
     for (uint32_t i = 1; i < RANKS; i++)
-        assert_int_equal(wk_helper_create(NULL, ring, r, &r->helper[i]), LH_OK);
+        assert_int_equal(wk_helper_create(&helper, &r->helper[i]), LH_OK);
     r->here = 6;
     r->how[1] = one;
     r->how[2] = two;
