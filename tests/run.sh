@@ -153,9 +153,11 @@ done
 [ $quick = 0 ] || export LH_TEST_QUICK=1 # tests with a length of their own shorten it
 
 mkdir -p "$logs"
-if command -v ccache >/dev/null; then # the same file in another clone is the same object
-    export CMAKE_C_COMPILER_LAUNCHER=ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
-fi
+use_ccache() { # the same file in another clone is the same object; stage deps may install it
+    command -v ccache >/dev/null || return 0
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+    export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
+}
 
 # Without these the tests of emulated links are not there; stage links says so.
 [ -c /dev/net/tun ] && [ "$(id -u)" = 0 ] || export LH_NO_WAN=1
@@ -165,6 +167,7 @@ passed=0 failed=0 skipped=0
 # One stage: its line on the screen; what passed, failed and was skipped goes to its .sum file.
 run_stage() {
     local stage=$1 start=$SECONDS ran=0 bad=0 left=0 status word=ok
+    use_ccache
     rm -f "$logs/$stage.count"
     ("stage_$stage") >"$logs/$stage.log" 2>&1 </dev/null
     status=$?

@@ -9,14 +9,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SIMT_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIMT_ASAN 1
-#endif
-#endif
-#ifdef SIMT_ASAN
+#ifdef SIMT_ASAN // kernels are compiled with it (simt.cmake)
 #include <sanitizer/common_interface_defs.h>
 #endif
 

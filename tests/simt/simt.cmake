@@ -36,6 +36,13 @@ function(lh_simt_library name root)
             -fno-omit-frame-pointer -O1)
         # Type checks of the standard library's function objects would need its own build.
         target_compile_options(${name} PRIVATE -fno-sanitize=vptr)
+        # The scheduler is no code under test, and most of what runs.
+        foreach(source ${ARGN})
+            if(source MATCHES "fibre\\.cu$" AND LH_SANITIZE MATCHES "address")
+                set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+                    "-fno-sanitize=all;-O2;-DSIMT_ASAN=1")
+            endif()
+        endforeach()
     endif()
 endfunction()
 
