@@ -164,6 +164,23 @@ static void refuses_other_ranks_and_no_worker(void **state)
     assert_non_null(strstr(longhaul_text(r->c), "/nonexistent/socket"));
 }
 
+// Whoever comes second waits, for the first one may be about to leave; then it hears who is there.
+static void says_who_is_there_already(void **state)
+{
+    struct rig *r = *state;
+    static float theirs[N];
+    struct longhaul *second;
+    struct longhaul_tensor t = tensor("w", theirs, LONGHAUL_FP32);
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(longhaul_open(&second), LONGHAUL_OK);
+    assert_int_equal(longhaul_parameter(second, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(second, 300), LONGHAUL_E_BUSY);
+    assert_non_null(strstr(longhaul_text(second), "its trainer is there already"));
+    longhaul_close(r->c);
+    r->c = second;
+    assert_int_equal(longhaul_connect(second, TIMEOUT_MS), LONGHAUL_OK);
+}
+
 static void refuses_a_forked_child(void **state)
 {
     struct rig *r = *state;
@@ -291,6 +308,7 @@ int main(void)
         TEST(a_rank_may_hold_none_of_a_tensor),
         TEST(refuses_another_model),
         TEST(refuses_other_ranks_and_no_worker),
+        TEST(says_who_is_there_already),
         TEST(refuses_a_forked_child),
         TEST(asks_for_things_in_their_order),
     };

@@ -12,7 +12,7 @@ import numpy
 import torch
 from accelerate import Accelerator
 from fits import Fit, trainer_of
-from units import Case, Fake, LocalSGD, LonghaulCallback, longhaul
+from units import Case, Fake, LocalSGD, LonghaulCallback, errors, longhaul, model_of
 
 INNER = r"AsyncDiLoCo\(client, model, inner_optimizer\): "
 
@@ -35,6 +35,39 @@ class Given(Case):
     def test_a_loop_without_its_optimizer(self):
         self.says(ValueError, INNER + r"inner_optimizer is None: pass the optimizer, .* or "
                   r"hook=False and call run.step\(\)", self.diloco, self.client, self.model, None)
+
+    def test_a_model_without_anything_to_train(self):
+        frozen = model_of((2, 2)).requires_grad_(False)
+        self.manifest(**{"0_weight": [2, 2], "0_bias": [2]})
+        for model in (frozen, torch.nn.ReLU()):
+            for manifest in (None, self.path("model.json")):
+                with self.assertRaisesRegex(errors.ModelError, "no parameter of the model is "
+                                            "trained: it has none, or requires_grad is False"):
+                    with self.diloco(self.client, model, None, hook=False, manifest=manifest):
+                        self.fail("it began")
+        self.assertEqual(self.client.of("connect"), [])
+
+    def test_calls_outside_of_the_run(self):
+        run = self.diloco(self.client, self.model, self.optimizer)
+        for call in (run.step, run.idle, run.finish):
+            self.says(errors.StateError, call.__name__ + r"\(\) comes within `with AsyncDiLoCo", call)
+        with self.assertRaises(KeyError):
+            with run:
+                self.optimizer.step()
+                raise KeyError
+        done = len(self.client.done)
+        for call in (run.step, run.idle, run.finish):
+            with self.assertRaisesRegex(errors.StateError, "after the end of this AsyncDiLoCo"):
+                call()
+        with self.assertRaisesRegex(errors.StateError, "has begun before: each run wants one"):
+            with run:
+                self.fail("it began")
+        self.assertEqual(len(self.client.done), done)
+        with self.diloco(self.client, self.model, self.optimizer, tokens_per_step=1) as run:
+            with self.assertRaisesRegex(errors.StateError, "has begun before"):
+                with run:
+                    self.fail("it began")
+        self.assertFalse(run.step())  # a loop that goes on after finish() is told so
 
     def test_parts_of_a_loop_in_another_order_or_of_another_kind(self):
         for given, words in (

@@ -77,6 +77,22 @@ class Habits(unittest.TestCase):
         self.fits(Fit(), Watch(), dataloader_num_workers=2, gradient_accumulation_steps=2,
                   max_grad_norm=1.0)
 
+    def test_another_run_of_this_process_hears_at_once_that_the_worker_is_taken(self):
+        """And not after its timeout; once the first one left, another one is welcome."""
+        model = Fit()
+        self.worker(model)
+        again = [longhaul.AsyncDiLoCo(longhaul.Client.from_env(), model,
+                                      torch.optim.SGD(model.parameters(), lr=0.1), timeout_s=250)
+                 for _ in range(3)]
+        with self.assertRaises(KeyError), again[0]:
+            with self.assertRaisesRegex(longhaul.BusyError, "another client of this process is"):
+                with again[1]:
+                    self.fail("it began")
+            raise KeyError
+        with self.assertRaises(KeyError), again[2]:
+            again[2].step()
+            raise KeyError
+
     def on_cuda(self, **env):
         """From here on the client takes parameters for those of a GPU."""
         describe = longhaul.Client.parameter

@@ -255,6 +255,7 @@ class Judged(unittest.TestCase):
     def test_a_worker_on_each_host_is_refused(self):
         for text in of_ranks(RANKS, refused, self.socket):
             self.assertRegex(text, "first host, and no others, have LONGHAUL_SOCKET")
+            self.assertRegex(text, "LOCAL_WORLD_SIZE, which torchrun sets: here these are")
 
 
 if __name__ == "__main__":

@@ -264,9 +264,11 @@ static bool comes_later(int err)
            err == LONGHAUL_E_RESTART;
 }
 
+// Somebody else may be leaving, so that is tried again too; the last refusal is the error then.
 int wk_link_connect(struct longhaul *c, int timeout_ms)
 {
     int64_t until = wk_link_now() + timeout_ms * MS;
+    char busy[sizeof c->text] = "";
     drop(c);
     wk_link_forget(c);
     for (;;) {
@@ -277,7 +279,10 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
         drop(c);
         wk_link_forget(c);
         if (!comes_later(err)) return err;
-        if (wk_link_now() >= until) return LONGHAUL_E_TIMEOUT; // the text is of the last try
+        if (err == LONGHAUL_E_BUSY) memcpy(busy, c->text, sizeof busy);
+        if (err == LONGHAUL_E_AGAIN) busy[0] = 0; // nobody listens there any more
+        if (wk_link_now() >= until)               // the text is of the last try
+            return busy[0] ? wk_client_fail(c, LONGHAUL_E_BUSY, "%s", busy) : LONGHAUL_E_TIMEOUT;
         poll(NULL, 0, PAUSE_MS);
     }
     c->link = WK_LINK_UP;

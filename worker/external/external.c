@@ -245,7 +245,9 @@ static void greet(struct wk_external *x, struct wk_peer *p, const struct wk_chan
     if (h->ranks != x->conf.ranks) {
         wk_life_refuse(x, p, WK_CHANNEL_BAD, "the worker expects another number of ranks");
     } else if (wk_life_rank(x, h->rank, WK_PEER_IN) || wk_life_rank(x, h->rank, WK_PEER_READY)) {
-        wk_life_refuse(x, p, WK_CHANNEL_BUSY, "another process is this rank");
+        wk_life_refuse(x, p, WK_CHANNEL_BUSY,
+                       "its trainer is there already, with this rank: another process, or another "
+                       "handle of yours");
     } else {
         p->tensor = calloc(h->tensors, sizeof *p->tensor);
         p->state = WK_PEER_DESCRIBES;

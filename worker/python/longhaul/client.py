@@ -6,6 +6,7 @@ import enum
 import logging
 import os
 import typing
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 from . import arguments, errors, library
@@ -59,6 +60,10 @@ class State(typing.NamedTuple):
     memory_bytes: int
     shadow_bytes: int
     pinned_bytes: int = 0
+
+
+# By socket and rank, those of this process that connected; they may be closed by now.
+_CONNECTED: "weakref.WeakValueDictionary[tuple[str, int], Client]" = weakref.WeakValueDictionary()
 
 
 class Client:
@@ -161,7 +166,15 @@ class Client:
 
     def connect(self, timeout_s: float = 60) -> None:
         """Waits until the worker runs and all ranks are there; maps the shared memory."""
+        place = (os.environ.get("LONGHAUL_SOCKET", ""), self.rank)
+        other = _CONNECTED.get(place)
+        if other is not None and other is not self and other.is_open():
+            raise errors.BusyError(  # the worker would let us wait until that one leaves
+                "another client of this process is this worker's trainer: leave its `with "
+                "AsyncDiLoCo(...)`, or close() it, before the next one begins",
+                errors.BusyError.code)
         self._check(self._lib.longhaul_connect(self._handle, _ms(timeout_s)))
+        _CONNECTED[place] = self
         if self._on_cuda and not self._told_of_pins and not self.state().pinned_bytes:
             self._told_of_pins = True
             _log.warning("longhaul: CUDA can't pin the memory that is shared with the worker (is "
@@ -181,6 +194,10 @@ class Client:
             self._pool.shutdown()
         self._pool = None
         self._kept.clear()
+
+    def is_open(self) -> bool:
+        """Neither closed nor of a process that this one is a fork of."""
+        return bool(self._handle) and self._owner == os.getpid()
 
     def __enter__(self) -> "Client":
         return self

@@ -177,6 +177,7 @@ class AsyncDiLoCo:
             self._kept = KeptState(keep, self.client, inner_optimizer, keep_every,
                                    self.together)
         self._described: list[parameters.Described] = []
+        self._entered = self._left = False
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
 
@@ -185,9 +186,21 @@ class AsyncDiLoCo:
     # ---- a life
 
     def __enter__(self) -> "AsyncDiLoCo":
+        if self._entered:
+            raise errors.StateError("this AsyncDiLoCo has begun before: each run wants one of its "
+                                    "own, made anew", errors.StateError.code)
+        self._entered = True
         with self._telling():
             self._join()
         return self
+
+    def _must_run(self, call: str) -> None:
+        if not self._entered:
+            raise errors.StateError(f"{call} comes within `with AsyncDiLoCo(...) as run:`, which "
+                                    "connects with the worker", errors.StateError.code)
+        if self._left and not self.finished:
+            raise errors.StateError(f"{call} comes after the end of this AsyncDiLoCo, whose loop "
+                                    "was broken off", errors.StateError.code)
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
@@ -267,6 +280,7 @@ class AsyncDiLoCo:
             elif why is not None:
                 self._leave(why)
         finally:
+            self._left = True
             self.client.close()
 
     def _begin(self) -> None:
@@ -305,6 +319,7 @@ class AsyncDiLoCo:
 
     def step(self, tokens: int | None = None) -> bool:
         """After an optimizer step. True: the loop goes on."""
+        self._must_run("step()")
         with self._telling():
             self.trained(self.tokens_per_step if tokens is None else tokens)
             for noted in self._noted:
@@ -318,6 +333,7 @@ class AsyncDiLoCo:
 
     def idle(self, timeout_s: float = 1) -> None:
         """A boundary without a step, for loops that wait for a lease; then waits for news."""
+        self._must_run("idle()")
         with self._telling():
             self._boundary()
             if not self.finished:
@@ -401,6 +417,7 @@ class AsyncDiLoCo:
 
         Waits as long as the run takes, and says so every minute.
         """
+        self._must_run("finish()")
         self.finished = True
         with self._telling():
             parameters.check_places(self._described)

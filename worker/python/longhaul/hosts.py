@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import typing
 
 from . import client as _client
@@ -79,10 +80,17 @@ class Spread:
             raise errors.UnsupportedError(
                 f"{self.ranks} ranks of several hosts: those of torchrun's first host, and no "
                 "others, have LONGHAUL_SOCKET; or each host is a region of its own, with a process "
-                "group of its own", errors.UnsupportedError.code)
+                "group of its own. Ranks of one host are known by LOCAL_RANK and "
+                f"LOCAL_WORLD_SIZE, which torchrun sets: here these are {self._of_env()}",
+                errors.UnsupportedError.code)
         self._others = all_ranks.of([0, *range(self._near, self.ranks)], "gloo")
         self._shares: list[_Share] = []
         self._described = self._gathered = self._ending = False
+
+    @staticmethod
+    def _of_env() -> str:
+        return " and ".join(os.environ.get(name) or "not set"
+                            for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 
     # ---- what ranks tell each other
 

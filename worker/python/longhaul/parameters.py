@@ -166,6 +166,11 @@ def of_run(model: "torch.nn.Module",
     so are frozen ones other than those that the run began with, where the manifest knows them.
     """
     check_ways(model)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise errors.ModelError(
+            "no parameter of the model is trained: it has none, or requires_grad is False for all "
+            "of them (an adapter that is not active, a model under requires_grad_(False))",
+            errors.ModelError.code)
     if manifest is None:
         return [(n, p) for n, p in _names(model, ties=False).items() if p.requires_grad]
     named = _names(model, ties=True)
