@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/check.h"
 #include "kernels/cuda/encoder.h"
 
 struct wk_backend {
@@ -53,6 +54,36 @@ static lh_err open_gpu(struct wk_backend *b)
     return open_encoders(b);
 }
 
+// On the device, or on the CPU without the ranks.
+static lh_err encode_alone(void *backend, const struct lh_shard_layout *layout, float *e,
+                           struct lh_buf *out, struct lk_payload_info *info)
+{
+    struct wk_backend *b = backend;
+    if (!b->encoder || atomic_load(&b->failed))
+        return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
+    lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
+    if (!err) atomic_fetch_add(&b->encoded, 1);
+    if (err != LH_ERR_UNSUPPORTED) return err;
+    snprintf(b->lane_why, sizeof b->lane_why, "%s", lh_err_text(err));
+    atomic_store(&b->failed, true);
+    return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
+}
+
+// With ranks, the leader's own portions are encoded on the device, and so are pushes of its alone.
+static lh_err share_device(struct wk_backend *b)
+{
+    const struct wk_encoders_device device = {b->gpu.backend, 0, encode_alone, b};
+    return wk_encoders_use(b->conf.encoders, &device);
+}
+
+static void leave_device(struct wk_backend *b)
+{
+    lh_err err = b->conf.encoders ? wk_encoders_use(b->conf.encoders, NULL) : LH_OK;
+    LH_ASSERT(!err);
+    close_encoders(b);
+    lk_gpu_close(&b->gpu);
+}
+
 lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **out)
 {
     struct wk_backend *b = calloc(1, sizeof *b);
@@ -61,13 +92,13 @@ lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **o
     b->conf = *conf;
     if (conf->kind == WK_BACKEND_CPU) return LH_OK;
     lh_err err = open_gpu(b);
+    if (!err && conf->encoders) err = share_device(b);
     if (!err) {
         lh_logf(conf->log, LH_INFO, "backend.cuda", "pushes are encoded on %s", b->device);
         return LH_OK;
     }
     snprintf(b->why, sizeof b->why, "%s", lh_err_text(err));
-    close_encoders(b);
-    lk_gpu_close(&b->gpu);
+    leave_device(b);
     b->device[0] = 0;
     if (err != LH_ERR_UNSUPPORTED) {
         free(b);
@@ -82,33 +113,17 @@ lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **o
 void wk_backend_close(struct wk_backend *b)
 {
     if (!b) return;
-    close_encoders(b);
-    lk_gpu_close(&b->gpu);
+    leave_device(b);
     free(b);
-}
-
-static lh_err encode_on_cpu(struct wk_backend *b, const struct lk_codec *codec,
-                            const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
-                            struct lk_payload_info *info)
-{
-    uint32_t threads = b ? b->conf.threads : 1;
-    if (b && b->conf.encoders)
-        return wk_encoders_encode(b->conf.encoders, threads, layout, e, out, info);
-    return lk_encode_on(threads, codec, layout, 1, NULL, e, out, info);
 }
 
 lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                          const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                          struct lk_payload_info *info)
 {
-    if (!b || !b->encoder || atomic_load(&b->failed))
-        return encode_on_cpu(b, codec, layout, e, out, info);
-    lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
-    if (!err) atomic_fetch_add(&b->encoded, 1);
-    if (err != LH_ERR_UNSUPPORTED) return err;
-    snprintf(b->lane_why, sizeof b->lane_why, "%s", lh_err_text(err));
-    atomic_store(&b->failed, true);
-    return encode_on_cpu(b, codec, layout, e, out, info);
+    if (!b) return lk_encode_on(1, codec, layout, 1, NULL, e, out, info);
+    if (!b->conf.encoders) return encode_alone(b, layout, e, out, info);
+    return wk_encoders_encode(b->conf.encoders, b->conf.threads, layout, e, out, info);
 }
 
 void wk_backend_watch(struct wk_backend *b)

@@ -20,7 +20,7 @@ struct wk_backend_conf {
     const struct lh_manifest *manifest;
     struct lk_codec codec;
     uint32_t threads;             // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
-    struct wk_encoders *encoders; // The CPU's work is shared with a region's ranks; NULL: not.
+    struct wk_encoders *encoders; // The work is shared with a region's ranks; NULL: not. Borrows.
     struct lh_log *log;
 };
 

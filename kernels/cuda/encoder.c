@@ -179,10 +179,9 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, struct lh_b
     return LH_OK;
 }
 
-lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out)
+lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out, bool *there)
 {
-    bool there;
-    return payload_of(x, e, out, NULL, &there);
+    return payload_of(x, e, out, NULL, there);
 }
 
 // A copy of its own: one that fails half-way would leave neither the old residual nor the new.

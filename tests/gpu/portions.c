@@ -1,6 +1,7 @@
 // A rank's portions of the leader's pushes on the emulated device: the CPU's bytes for every codec
 // that has portions; memory is kept for the next portion of the same layout, and what is left of
-// the values stays there; whoever can't have the device, or loses it, encodes on the CPU.
+// the values stays there; whoever can't have the device, or loses it, encodes on the CPU. A leader
+// whose backend is a device encodes its own portions there.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,12 +9,15 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/loader.h"
 #include "tests/unit/kernels/codec_case.h"
+#include "worker/backend.h"
 #include "worker/ranks/encode/encoding.h"
 #include "worker/ranks/encode/helper.h"
 #include "worker/ranks/encode/portion_gpu.h"
@@ -224,6 +228,150 @@ static void a_rank_encodes_on_its_device(void **state)
     free(e);
 }
 
+// ---------------------------------------------------------------- a push
+
+enum { RANKS = 2 };
+static const char *const names[] = {"long", "odd"};
+static const uint64_t shapes[][5] = {{5 * LK_GROUP_VALUES_MAX, 0}, {1001, 0}};
+
+// A leader with a backend, and one rank that answers on a thread, which stands for the region's.
+struct pair {
+    struct lh_env *env;
+    struct lh_manifest manifest;
+    struct wk_encoders *encoders;
+    struct wk_backend *backend;
+    struct wk_helper *helper;
+    atomic_bool quit;
+    pthread_t thread;
+};
+
+static void send_ask(void *arg, uint32_t rank, struct lh_span ask)
+{
+    assert_int_equal(rank, 1);
+    wk_helper_ask(((struct pair *)arg)->helper, 77, ask);
+}
+
+static void *run_region(void *arg)
+{
+    struct pair *p = arg;
+    struct lh_buf answer = lh_buf(32 << 20);
+    uint64_t asker;
+    while (!atomic_load(&p->quit)) {
+        wk_encoders_turn(p->encoders, 1 << 1, send_ask, p);
+        while (wk_helper_answer(p->helper, &asker, &answer)) {
+            assert_int_equal(wk_encoders_answer(p->encoders, 1, lh_buf_span(&answer)), LH_OK);
+            lh_buf_clear(&answer);
+        }
+        sched_yield();
+    }
+    lh_buf_free(&answer);
+    return NULL;
+}
+
+static void open_pair(struct pair *p, const char *plugin, enum wk_compress compress)
+{
+    const struct wk_helper_conf helper = {.ring = ring};
+    memset(p, 0, sizeof *p);
+    assert_int_equal(lh_env_real_create(&p->env), LH_OK);
+    assert_int_equal(lh_manifest_build(&p->manifest, 2, names, shapes, 1, NULL), LH_OK);
+    const struct wk_encoders_conf conf = {.env = p->env,
+                                          .compress = compress,
+                                          .ranks = RANKS,
+                                          .codec = usual,
+                                          .patience_ns = 100 * LH_SECOND};
+    assert_int_equal(wk_encoders_create(&conf, &p->encoders), LH_OK);
+    const struct wk_backend_conf backend = {.kind = WK_BACKEND_CUDA,
+                                            .plugin = plugin,
+                                            .manifest = &p->manifest,
+                                            .codec = usual,
+                                            .encoders = p->encoders};
+    assert_int_equal(wk_backend_open(&backend, &p->backend), LH_OK);
+    assert_int_equal(wk_helper_create(&helper, &p->helper), LH_OK);
+    wk_encoders_attach(p->encoders, ring, p);
+    wk_encoders_turn(p->encoders, 1 << 1, send_ask, p); // from here on it knows who is there
+    assert_int_equal(pthread_create(&p->thread, NULL, run_region, p), 0);
+}
+
+static void close_pair(struct pair *p)
+{
+    atomic_store(&p->quit, true);
+    pthread_join(p->thread, NULL);
+    wk_encoders_attach(p->encoders, NULL, NULL);
+    wk_helper_destroy(p->helper);
+    wk_backend_close(p->backend);
+    wk_encoders_destroy(p->encoders);
+    lh_manifest_free(&p->manifest);
+    lh_env_real_destroy(p->env);
+}
+
+static json_int_t count(json_t *status, const char *key)
+{
+    json_int_t n = json_integer_value(json_object_get(status, key));
+    json_decref(status);
+    return n;
+}
+
+static void push(struct pair *p, uint64_t seed)
+{
+    const struct lh_shard_layout *l = &p->manifest.shard[0];
+    struct lk_payload_info info[2];
+    float *e = case_fill(CASE_TIES, l->values, seed), *f = case_fill(CASE_TIES, l->values, seed);
+    struct lh_buf a = lh_buf(lk_payload_max(&usual, l)), b = lh_buf(a.max);
+    assert_int_equal(lk_encode(&usual, l, 1, NULL, e, &a, &info[0]), LH_OK);
+    assert_int_equal(wk_backend_encode(p->backend, &usual, l, f, &b, &info[1]), LH_OK);
+    assert_int_equal(a.len, b.len);
+    assert_memory_equal(a.data, b.data, a.len);
+    assert_memory_equal(e, f, l->values * sizeof *e);
+    assert_memory_equal(&info[0].sum_squares, &info[1].sum_squares, sizeof(double));
+    lh_buf_free(&a);
+    lh_buf_free(&b);
+    free(e);
+    free(f);
+}
+
+// The leader's own portions are its device's, and no whole push is.
+static void a_leader_shares_what_its_device_encodes(void **state)
+{
+    struct pair p;
+    (void)state;
+    open_pair(&p, variable("LH_TEST_EMULATED_PLUGIN"), WK_COMPRESS_MEMBERS);
+    for (uint64_t seed = 1; seed <= 2; seed++) push(&p, seed);
+    json_int_t own = count(wk_encoders_status(p.encoders), "own");
+    assert_true(own >= 2);
+    assert_int_equal(count(wk_encoders_status(p.encoders), "own_there"), own);
+    assert_true(count(wk_encoders_status(p.encoders), "portions") >= 2);
+    assert_int_equal(count(wk_backend_status(p.backend), "encoded"), 0);
+    close_pair(&p);
+}
+
+// auto measures the leader's device alone beside all ranks together.
+static void auto_measures_the_device_alone(void **state)
+{
+    struct pair p;
+    (void)state;
+    open_pair(&p, variable("LH_TEST_EMULATED_PLUGIN"), WK_COMPRESS_AUTO);
+    push(&p, 1);
+    assert_int_equal(count(wk_backend_status(p.backend), "encoded"), 1);
+    assert_int_equal(count(wk_encoders_status(p.encoders), "pushes"), 0);
+    push(&p, 2);
+    assert_int_equal(count(wk_backend_status(p.backend), "encoded"), 1);
+    assert_int_equal(count(wk_encoders_status(p.encoders), "pushes"), 1);
+    close_pair(&p);
+}
+
+// The check of the start is its first encoding, the check of the first portion its second one.
+static void a_leader_whose_device_fails_encodes_on_the_cpu(void **state)
+{
+    struct pair p;
+    (void)state;
+    setenv("LH_FAKE_PLUGIN", "later", 1);
+    open_pair(&p, variable("LH_TEST_FAKE_PLUGIN"), WK_COMPRESS_MEMBERS);
+    for (uint64_t seed = 1; seed <= 2; seed++) push(&p, seed);
+    assert_true(count(wk_encoders_status(p.encoders), "own") >= 2);
+    assert_int_equal(count(wk_encoders_status(p.encoders), "own_there"), 0);
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +381,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_encoded),
         cmocka_unit_test(without_the_device),
         cmocka_unit_test(a_rank_encodes_on_its_device),
+        cmocka_unit_test(a_leader_shares_what_its_device_encodes),
+        cmocka_unit_test(auto_measures_the_device_alone),
+        cmocka_unit_test(a_leader_whose_device_fails_encodes_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

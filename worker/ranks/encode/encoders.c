@@ -15,6 +15,7 @@
 #include "common/base/check.h"
 #include "common/base/parallel.h"
 #include "worker/ranks/encode/encoding.h"
+#include "worker/ranks/encode/portion_gpu.h"
 
 enum { LOOK_MS = 20, MEASURE_EVERY = 64 };
 enum { ASK_BYTES = 64 + 4 * WK_ENCODING_CHUNKS + 4 * WK_ENCODING_VALUES };
@@ -29,9 +30,11 @@ struct job { // A push that is being encoded.
 
 struct wk_encoders {
     struct wk_encoders_conf conf;
-    uint64_t n;           // The encode lane's: pushes so far.
-    double ns[2];         // The encode lane's: see wk_encoders_choose().
-    pthread_mutex_t lock; // guards what follows
+    struct wk_encoders_device device; // alone: NULL: the CPU encodes
+    struct wk_portion_gpu *gpu;       // The leader's own portions on that device; NULL: none.
+    uint64_t n;                       // The encode lane's: pushes so far.
+    double ns[2];                     // The encode lane's: see wk_encoders_choose().
+    pthread_mutex_t lock;             // guards what follows
     pthread_cond_t come;
     struct wk_portions portions;
     struct job job;
@@ -39,6 +42,7 @@ struct wk_encoders {
     void (*ring)(void *arg);
     void *ring_arg;
     uint64_t together; // Pushes that ranks had a part in.
+    uint64_t there;    // Portions that the leader's device encoded.
 };
 
 bool wk_encoders_choose(const double ns[2], uint64_t n)
@@ -82,6 +86,7 @@ lh_err wk_encoders_create(const struct wk_encoders_conf *conf, struct wk_encoder
 void wk_encoders_destroy(struct wk_encoders *e)
 {
     if (!e) return;
+    wk_portion_gpu_destroy(e->gpu);
     wk_portions_free(&e->portions);
     lh_buf_free(&e->ask);
     pthread_cond_destroy(&e->come);
@@ -89,18 +94,26 @@ void wk_encoders_destroy(struct wk_encoders *e)
     free(e);
 }
 
+lh_err wk_encoders_use(struct wk_encoders *e, const struct wk_encoders_device *device)
+{
+    wk_portion_gpu_destroy(e->gpu);
+    e->gpu = NULL;
+    e->device = device ? *device : (struct wk_encoders_device){.gpu = NULL};
+    return device ? wk_portion_gpu_create(device->gpu, device->index, e->conf.log, &e->gpu) : LH_OK;
+}
+
 json_t *wk_encoders_status(struct wk_encoders *e)
 {
     pthread_mutex_lock(&e->lock);
     struct wk_portions_counts c = e->portions.counts;
-    uint64_t together = e->together;
+    uint64_t together = e->together, there = e->there;
     pthread_mutex_unlock(&e->lock);
-    return json_pack("{s:s s:s s:I s:I s:I s:I s:I}", "mode",
+    return json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I}", "mode",
                      e->conf.compress == WK_COMPRESS_AUTO ? "auto" : "members", "why",
                      has_ranges(e) ? "" : "the codec searches whole tensors", "pushes",
                      (json_int_t)together, "portions", (json_int_t)c.ranks, "own",
-                     (json_int_t)c.leader, "late", (json_int_t)c.late, "wrong",
-                     (json_int_t)c.wrong);
+                     (json_int_t)c.leader, "own_there", (json_int_t)there, "late",
+                     (json_int_t)c.late, "wrong", (json_int_t)c.wrong);
 }
 
 // ---------------------------------------------------------------- a push
@@ -167,13 +180,34 @@ static void encode_own(void *arg, size_t i)
     LH_ASSERT(err == LH_OK);
 }
 
-// True: the answer is the portion's payload, and what it carries is out of the values.
-static bool take_answer(const struct wk_encoders *e, size_t k)
+// Checks a payload that came from elsewhere, and takes what it carries out of the portion's values.
+static LH_MUST lh_err take_payload(const struct wk_encoders *e, size_t k)
 {
     const struct lk_range *r = &e->job.range[k];
     struct lh_span payload = lh_buf_span(&e->job.payload[k]);
-    lh_err err = lk_range_check(&e->conf.codec, r, payload);
-    if (!err) err = lk_fold(&e->conf.codec, &r->layout, payload, 1, e->job.values + r->at);
+    LH_TRY(lk_range_check(&e->conf.codec, r, payload));
+    return lk_fold(&e->conf.codec, &r->layout, payload, 1, e->job.values + r->at);
+}
+
+// encode_own() of one portion on the leader's device. False: the CPU did it.
+static bool encode_there(struct own *own)
+{
+    const struct wk_encoders *e = own->encoders;
+    size_t k = own->portion[0];
+    const struct lk_range *r = &e->job.range[k];
+    bool there;
+    lh_buf_clear(&e->job.payload[k]);
+    lh_err err = wk_portion_gpu_encode(e->gpu, &e->conf.codec, &r->layout, e->job.values + r->at,
+                                       &e->job.payload[k], &there);
+    if (!err && there) err = take_payload(e, k);
+    if (err) encode_own(own, 0); // It has no memory for the device's plan, or what came is wrong.
+    return !err && there;
+}
+
+// True: the answer is the portion's payload, and what it carries is out of the values.
+static bool take_answer(const struct wk_encoders *e, size_t k)
+{
+    lh_err err = take_payload(e, k);
     if (err)
         lh_log_peer(
             e->conf.log, LH_WARN, "compress.wrong",
@@ -196,15 +230,18 @@ static bool work(struct wk_encoders *e, uint32_t threads)
     struct own own = {.encoders = e};
     size_t portion = 0;
     enum wk_portions_next is = WK_PORTIONS_END;
-    while (own.count < threads) {
+    bool device = wk_portion_gpu_works(e->gpu);
+    while (own.count < (device ? 1 : threads)) {
         is = wk_portions_next(&e->portions, lh_now(e->conf.env), &portion);
         if (is != WK_PORTIONS_ENCODE) break;
         own.portion[own.count++] = portion;
     }
     if (own.count) {
         pthread_mutex_unlock(&e->lock);
-        lh_parallel_on(threads, own.count, encode_own, &own);
+        bool there = device && encode_there(&own);
+        if (!device) lh_parallel_on(threads, own.count, encode_own, &own);
         pthread_mutex_lock(&e->lock);
+        e->there += there;
         for (size_t i = 0; i < own.count; i++) wk_portions_done(&e->portions, own.portion[i], true);
         return true;
     }
@@ -253,7 +290,15 @@ static uint32_t helpers(struct wk_encoders *e)
     return n;
 }
 
-// With a value that is not finite, or too little memory, lk_encode_on() does it or says why not.
+static LH_MUST lh_err alone(const struct wk_encoders *e, uint32_t threads,
+                            const struct lh_shard_layout *layout, float *values, struct lh_buf *out,
+                            struct lk_payload_info *info)
+{
+    if (e->device.alone) return e->device.alone(e->device.arg, layout, values, out, info);
+    return lk_encode_on(threads, &e->conf.codec, layout, 1, NULL, values, out, info);
+}
+
+// With a value that is not finite, or too little memory, the leader alone does it or says why not.
 static LH_MUST lh_err together(struct wk_encoders *e, uint32_t threads, uint32_t others,
                                const struct lh_shard_layout *layout, float *values,
                                struct lh_buf *out, struct lk_payload_info *info)
@@ -263,7 +308,7 @@ static LH_MUST lh_err together(struct wk_encoders *e, uint32_t threads, uint32_t
     if (!err && all_finite(&job))
         err = encode_parts(e, threads, layout, &job, out, info);
     else
-        err = lk_encode_on(threads, &e->conf.codec, layout, 1, NULL, values, out, info);
+        err = alone(e, threads, layout, values, out, info);
     free_job(&job);
     return err;
 }
@@ -277,9 +322,8 @@ lh_err wk_encoders_encode(struct wk_encoders *e, uint32_t threads,
     if (!threads) threads = 1;
     if (threads > LH_PARALLEL_ON_MAX) threads = LH_PARALLEL_ON_MAX;
     int64_t since = lh_now(e->conf.env);
-    lh_err err = others && all
-                     ? together(e, threads, others, layout, values, out, info)
-                     : lk_encode_on(threads, &e->conf.codec, layout, 1, NULL, values, out, info);
+    lh_err err = others && all ? together(e, threads, others, layout, values, out, info)
+                               : alone(e, threads, layout, values, out, info);
     if (!others || err) return err; // Nothing to compare: the turn comes when ranks are there.
     e->ns[all] = (double)(lh_now(e->conf.env) - since) / (double)layout->values;
     e->n++;

@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "common/env/log.h"
+#include "kernels/cuda/plugin.h"
 #include "worker/ranks/encode/portions.h"
 #include "kernels/codec_groups.h"
 
@@ -28,6 +29,16 @@ struct wk_encoders_conf {
 };
 enum { WK_ENCODERS_PATIENCE_MS = 1000 };
 
+// The device on which the leader encodes, with whose table, and how it encodes a whole push there.
+struct wk_encoders_device {
+    const struct lk_gpu_backend *gpu; // borrows
+    int index;
+    // lk_encode() of the conf's codec, with its errors; falls back to the CPU by itself.
+    lh_err (*alone)(void *arg, const struct lh_shard_layout *layout, float *values,
+                    struct lh_buf *out, struct lk_payload_info *info);
+    void *arg;
+};
+
 struct wk_encoders;
 // On the loop. Says in one line where ranks can have no part: threshold codecs.
 LH_MUST lh_err wk_encoders_create(const struct wk_encoders_conf *conf, struct wk_encoders **out);
@@ -35,8 +46,11 @@ LH_MUST lh_err wk_encoders_create(const struct wk_encoders_conf *conf, struct wk
 void wk_encoders_destroy(struct wk_encoders *e);
 // {"mode": "members" or "auto", "why": why ranks have no part, "" where they may, "pushes": that
 //  they had a part in, "portions": that they encoded, "own": portions of those pushes that the
-//  leader did, "late", "wrong": portions that it had to}
+//  leader did, "own_there": those of them on its device, "late", "wrong": portions that it had to}
 json_t *wk_encoders_status(struct wk_encoders *e);
+// On the loop, no push being encoded: the leader's pushes and portions are encoded on that device;
+// NULL: on the CPU, as at first. LH_ERR_NO_MEMORY.
+LH_MUST lh_err wk_encoders_use(struct wk_encoders *e, const struct wk_encoders_device *device);
 
 // ---- the encode lane
 // lk_encode_on(threads, codec, layout, 1, NULL, values, out, info) of the conf's codec.

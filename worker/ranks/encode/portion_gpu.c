@@ -57,6 +57,11 @@ void wk_portion_gpu_destroy(struct wk_portion_gpu *x)
     free(x);
 }
 
+bool wk_portion_gpu_works(const struct wk_portion_gpu *x)
+{
+    return x && !x->off;
+}
+
 static bool same_codec(const struct lk_codec *a, const struct lk_codec *b)
 {
     return a->index == b->index && a->value == b->value && a->density == b->density;
@@ -113,7 +118,7 @@ static LH_MUST lh_err check(struct wk_portion_gpu *x, const struct lk_codec *cod
 
 static LH_MUST lh_err on_device(struct wk_portion_gpu *x, const struct lk_codec *codec,
                                 const struct lh_shard_layout *layout, float *values,
-                                struct lh_buf *out)
+                                struct lh_buf *out, bool *there)
 {
     int failed = x->gpu.backend->use(x->index);
     if (failed)
@@ -123,7 +128,7 @@ static LH_MUST lh_err on_device(struct wk_portion_gpu *x, const struct lk_codec 
     struct kept *k = find(x, codec, layout);
     if (!k) LH_TRY(make(x, codec, layout, &k));
     k->used = ++x->portions;
-    return lk_gpu_encoder_payload(k->encoder, values, out);
+    return lk_gpu_encoder_payload(k->encoder, values, out, there);
 }
 
 lh_err wk_portion_gpu_encode(struct wk_portion_gpu *x, const struct lk_codec *codec,
@@ -132,9 +137,9 @@ lh_err wk_portion_gpu_encode(struct wk_portion_gpu *x, const struct lk_codec *co
 {
     // A codec that is none is told of in lk_encode()'s words, and is no fault of the device's.
     bool known = lk_payload_max(codec, layout) > 0;
-    *there = known && !x->off;
-    if (*there) {
-        lh_err err = on_device(x, codec, layout, values, out);
+    *there = false;
+    if (known && !x->off) {
+        lh_err err = on_device(x, codec, layout, values, out, there);
         if (err != LH_ERR_UNSUPPORTED) return err;
         lh_logf(x->log, LH_WARN, "compress.cpu", "portions of the leader's pushes: %s",
                 lh_err_text(err));

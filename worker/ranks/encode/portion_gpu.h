@@ -19,10 +19,11 @@ struct wk_portion_gpu;
 // Takes nothing of the device yet. Borrows backend and log. LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_portion_gpu_create(const struct lk_gpu_backend *backend, int index,
                                      struct lh_log *log, struct wk_portion_gpu **out);
-void wk_portion_gpu_destroy(struct wk_portion_gpu *x); // NULL is allowed
-// Appends the payload: lk_encode(codec, layout, 1, NULL, values, out, NULL), with its errors. What
-// `values` are afterwards is worth nothing. The layout has WK_ENCODING_CHUNKS extents at most. One
-// thread at a time; blocks. *there: the device did it.
+void wk_portion_gpu_destroy(struct wk_portion_gpu *x);     // NULL is allowed
+bool wk_portion_gpu_works(const struct wk_portion_gpu *x); // false: the CPU encodes; NULL: false
+// Appends the payload: lk_encode(codec, layout, 1, NULL, values, out, NULL), with its errors. The
+// layout has WK_ENCODING_CHUNKS extents at most. One thread at a time; blocks. *there: the device
+// did it, and `values` are as they were; else they are what is left.
 LH_MUST lh_err wk_portion_gpu_encode(struct wk_portion_gpu *x, const struct lk_codec *codec,
                                      const struct lh_shard_layout *layout, float *values,
                                      struct lh_buf *out, bool *there);
