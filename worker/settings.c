@@ -52,11 +52,12 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
         "GPUs there are"),
-    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device",
-        "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU, "
-        "where trainer.backend trains on one whose memory suffices, else on the host; log and "
-        "status.json say why. device: there, or the worker does not start. host until a GPU was "
-        "seen to run it"),
+    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device|pinned",
+        "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
+        "that trains, where its memory suffices; else in the host's pinned memory, which the GPU "
+        "works on, where that does; else on the host, which does the work; log and status.json say "
+        "why. device, pinned: there, or the worker does not start. host until a GPU was seen to "
+        "run it"),
     LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
@@ -311,19 +312,21 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
-// gpu.state device: what must hold for a state on the GPU.
+// gpu.state device or pinned: what must hold for a state that a GPU works on.
 static lh_err check_state(const struct wk_settings *s)
 {
     const char *why = NULL;
-    if (s->gpu.state != WK_STATE_DEVICE) return LH_OK;
+    bool pinned = s->gpu.state == WK_STATE_PINNED;
+    if (s->gpu.state != WK_STATE_DEVICE && !pinned) return LH_OK;
     if (s->trainer.kind != WK_TRAINER_BUILTIN)
         why = "only trainer.kind builtin trains here";
     else if (s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_SHM)
         why = "ranks of ranks.reduce shm train on the CPU";
     else if (s->trainer.backend == WK_BACKEND_CPU)
         why = "trainer.backend is cpu, and the state lies where training is";
-    return why ? lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it, or take auto", why)
-               : LH_OK;
+    if (!why) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "gpu.state is %s, but %s: leave it, or take auto",
+                   pinned ? "pinned" : "device", why);
 }
 
 static lh_err check_optimizer(const struct wk_settings *s)

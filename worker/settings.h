@@ -9,7 +9,7 @@ enum wk_optimizer_kind { WK_OPTIMIZER_REPLICATED, WK_OPTIMIZER_SHARDED };
 // The words of ranks.reduce, in their order.
 enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP, WK_REDUCE_NCCL };
 // The words of gpu.state, in their order.
-enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE };
+enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE, WK_STATE_PINNED };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {

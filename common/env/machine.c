@@ -6,9 +6,12 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
+
+#include "common/env/env.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -49,4 +52,19 @@ void lh_machine_look(struct lh_machine *out)
          page = sysconf(_SC_PAGESIZE);
     if (processors > 0) out->processors = (uint32_t)processors;
     if (pages > 0 && page > 0) out->memory_bytes = (uint64_t)pages * (uint64_t)page;
+}
+
+uint64_t lh_machine_available(struct lh_env *env)
+{
+    static const char field[] = "MemAvailable:"; // its value is in KiB
+    const struct lh_files_ops *files = env->ops->files;
+    struct lh_file *file;
+    char text[1024]; // The third line has it.
+    size_t got = 0;
+    if (files->open(env, "/proc/meminfo", LH_OPEN_READ, &file)) return 0;
+    lh_err err = files->read(file, 0, text, sizeof text - 1, &got);
+    files->close(file);
+    text[err ? 0 : got] = 0;
+    const char *at = strstr(text, field);
+    return at ? 1024 * strtoull(at + strlen(field), NULL, 10) : 0;
 }

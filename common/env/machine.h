@@ -1,9 +1,11 @@
-// The machine that a process runs on, and its software: facts for people, nothing is decided by
-// them.
+// The machine that a process runs on, and its software: facts for people. Nothing is decided by
+// them, but for what memory is left.
 #ifndef LH_COMMON_MACHINE_H
 #define LH_COMMON_MACHINE_H
 
 #include <stdint.h>
+
+struct lh_env;
 
 struct lh_machine {     // "" and 0: not known
     char version[32];   // Longhaul's
@@ -16,5 +18,8 @@ struct lh_machine {     // "" and 0: not known
 };
 
 void lh_machine_look(struct lh_machine *out);
+// Bytes that programs can still take, as the kernel reckons (MemAvailable of /proc/meminfo); 0: not
+// known. A limit of the process's own group is not in it.
+uint64_t lh_machine_available(struct lh_env *env);
 
 #endif

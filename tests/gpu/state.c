@@ -1,19 +1,20 @@
-// A shard's state on the emulated device beside one on the host (worker/state): over made-up runs
-// parameters, pushes, residuals and replicas have the same bits, whatever order the device's
-// streams take; a wait that is missing, and a record that is not folded, are found.
+// A shard's state on the emulated device, or in pinned memory for it, beside one on the host
+// (worker/state): over made-up runs parameters, pushes, residuals and replicas have the same bits,
+// whatever order the device's streams take; a wait that is missing, and a record that is not
+// folded, are found.
 #include "tests/gpu/state_rig.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void lives_have_the_same_bits(void **state)
+static void same_bits(void (*open)(struct rig *r, const char *plugin, const char *codec),
+                      uint64_t most)
 {
-    (void)state;
     for (size_t i = 0; lk_codec_word(i); i++) {
         struct rig r;
-        uint64_t seeds = strcmp(lk_codec_word(i), "topk-sign") ? 1 : SEEDS;
-        rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), lk_codec_word(i));
+        uint64_t seeds = strcmp(lk_codec_word(i), "topk-sign") ? 1 : most;
+        open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), lk_codec_word(i));
         for (uint64_t s = 1; s <= seeds; s++) {
             const char *what = rig_live(&r, s);
             if (what) fail_msg("%s differs: %s, seed %d", what, lk_codec_word(i), (int)s);
@@ -25,18 +26,58 @@ static void lives_have_the_same_bits(void **state)
     }
 }
 
-static void records_come_while_a_push_is_encoded(void **state)
+static void lives_have_the_same_bits(void **state)
+{
+    (void)state;
+    same_bits(rig_open, SEEDS);
+}
+
+static void pinned_lives_have_the_same_bits(void **state)
+{
+    (void)state;
+    same_bits(rig_open_pinned, SEEDS / 4);
+}
+
+static uint64_t left_of_the_device(const struct rig *r)
+{
+    struct lk_gpu_device is;
+    assert_int_equal(r->gpu.backend->device(0, &is), 0);
+    return is.free_bytes;
+}
+
+// All that a pinned state takes of the device is for payloads and scratch.
+static void a_pinned_state_takes_nothing_of_the_device(void **state)
 {
     struct rig r;
+    struct wk_shard_state *one;
+    uint64_t arrays, scratch;
     (void)state;
-    rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    r.beside = true;
-    for (uint64_t s = 1; s <= 3; s++) {
-        const char *what = rig_live(&r, s);
-        if (what) fail_msg("%s differs: seed %d", what, (int)s);
-    }
-    assert_true(atomic_load(&r.counts.folded) && atomic_load(&r.counts.encoded));
+    rig_open_pinned(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    const struct wk_device_state_conf conf = rig_device_conf(&r);
+    assert_int_equal(wk_device_state_need(&conf, &arrays, &scratch), LH_OK);
+    uint64_t before = left_of_the_device(&r);
+    assert_int_equal(wk_device_state_create(&conf, &one), LH_OK);
+    assert_int_equal(before - left_of_the_device(&r), scratch);
+    one->ops->destroy(one);
+    assert_int_equal(before, left_of_the_device(&r));
     rig_close(&r);
+}
+
+static void records_come_while_a_push_is_encoded(void **state)
+{
+    (void)state;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        struct rig r;
+        const char *plugin = rig_variable("LH_TEST_EMULATED_PLUGIN");
+        (pinned ? rig_open_pinned : rig_open)(&r, plugin, "topk-sign");
+        r.beside = true;
+        for (uint64_t s = 1; s <= 3; s++) {
+            const char *what = rig_live(&r, s);
+            if (what) fail_msg("%s differs: seed %d", what, (int)s);
+        }
+        assert_true(atomic_load(&r.counts.folded) && atomic_load(&r.counts.encoded));
+        rig_close(&r);
+    }
 }
 
 // ---------------------------------------------------------------- planted mistakes
@@ -95,11 +136,10 @@ static int skip_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *rec
 
 // A record that the device did not fold: the next digest record says so, and the renewal after it
 // gives the host's parameters.
-static void a_digest_finds_what_was_not_folded(void **state)
+static void a_digest_finds_it(void (*open)(struct rig *r, const char *plugin, const char *codec))
 {
     struct rig r;
-    (void)state;
-    rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_seed(&r, 7);
     planted = r.kernels;
     skipped = 0;
@@ -116,6 +156,13 @@ static void a_digest_finds_what_was_not_folded(void **state)
     assert_true(rig_renew(&r) && rig_same_replica(&r) && rig_digest(&r));
     assert_int_equal(atomic_load(&r.counts.differed), 1);
     rig_close(&r);
+}
+
+static void a_digest_finds_what_was_not_folded(void **state)
+{
+    (void)state;
+    a_digest_finds_it(rig_open);
+    a_digest_finds_it(rig_open_pinned);
 }
 
 // The digest is of the optimizer's arrays, too, which the device does not have. And the record that
@@ -218,6 +265,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lives_have_the_same_bits),
+        cmocka_unit_test(pinned_lives_have_the_same_bits),
+        cmocka_unit_test(a_pinned_state_takes_nothing_of_the_device),
         cmocka_unit_test(records_come_while_a_push_is_encoded),
         cmocka_unit_test(missing_waits_are_found),
         cmocka_unit_test(a_digest_finds_what_was_not_folded),

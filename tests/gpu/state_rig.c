@@ -72,7 +72,8 @@ struct wk_device_state_conf rig_device_conf(struct rig *r)
                                          .layout = r->layout,
                                          .codec = r->codec,
                                          .counts = &r->counts,
-                                         .outward = &r->outward};
+                                         .outward = &r->outward,
+                                         .pinned = r->arrays_pinned};
 }
 
 static void open_states(struct rig *r)
@@ -91,11 +92,12 @@ static void close_states(struct rig *r)
     r->device->ops->destroy(r->device);
 }
 
-void rig_open(struct rig *r, const char *plugin, const char *codec)
+static void open_rig(struct rig *r, const char *plugin, const char *codec, bool pinned)
 {
     const uint8_t job[LH_JOB_BYTES] = {0};
     void *there = NULL, *here = NULL;
     memset(r, 0, sizeof *r);
+    r->arrays_pinned = pinned;
     lh_err err = lk_gpu_open(plugin, &r->gpu);
     if (err) fail_msg("%s", lh_err_text(err));
     r->table = *r->gpu.backend;
@@ -127,6 +129,16 @@ void rig_open(struct rig *r, const char *plugin, const char *codec)
     r->payload = lh_buf(1 << 20);
     r->theirs = lh_buf(1 << 20);
     open_states(r);
+}
+
+void rig_open(struct rig *r, const char *plugin, const char *codec)
+{
+    open_rig(r, plugin, codec, false);
+}
+
+void rig_open_pinned(struct rig *r, const char *plugin, const char *codec)
+{
+    open_rig(r, plugin, codec, true);
 }
 
 void rig_close(struct rig *r)
@@ -277,7 +289,11 @@ static void begin(struct rig *r, const struct wk_shard_state_of *is)
     if (!how) return;
     r->device->ops->begin(r->device, is, 0.9f);
     assert_int_equal(atomic_load(&r->counts.filled), filled); // the loop waits for nothing
-    if (how == 1) assert_int_equal(r->device->ops->delta(r->device, is, 0, r->got), LH_OK);
+    if (how == 1) {
+        assert_int_equal(r->host->ops->delta(r->host, is, 0, r->spare), LH_OK);
+        assert_int_equal(r->device->ops->delta(r->device, is, 0, r->got), LH_OK);
+        assert_memory_equal(r->got, r->spare, r->layout->values * sizeof *r->got);
+    }
     if (how != 2) return;
     rig_train(r);
     r->host->ops->copy(r->host);

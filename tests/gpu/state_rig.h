@@ -12,7 +12,7 @@
 #include "kernels/cuda/loader.h"
 #include "worker/state/state_device.h"
 
-enum { TURNS = 40, SEEDS = 12, SHARD = 1 };
+enum { TURNS = 40, SEEDS = 10, SHARD = 1 };
 enum { SLOTS = 3, SLOT_BYTES = 3000 }; // A residual is nine pieces; no value's end is a piece's.
 
 struct host_trainer {
@@ -36,7 +36,8 @@ struct rig {
     struct wk_device_counts counts;
     struct wk_shard_state *host, *device;
     float *residual, *spare, *got, *left, *pinned;
-    bool beside; // records come while another thread encodes, as on a worker's disk lane
+    bool arrays_pinned; // The state's arrays are the host's.
+    bool beside;        // records come while another thread encodes, as on a worker's disk lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
     bool same; // the device has the host's residual: no push takes it from the host
@@ -51,6 +52,7 @@ uint64_t rig_draw(struct rig *r, uint64_t below);
 void rig_make_up(struct rig *r, float *out, uint64_t n);
 struct wk_device_state_conf rig_device_conf(struct rig *r);
 void rig_open(struct rig *r, const char *plugin, const char *codec);
+void rig_open_pinned(struct rig *r, const char *plugin, const char *codec);
 void rig_close(struct rig *r);
 // Seeds the device's choices and what is made up.
 void rig_seed(struct rig *r, uint64_t number);

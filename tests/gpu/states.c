@@ -99,6 +99,51 @@ static void a_budget_is_what_is_taken(void **state)
                               "cut 20.0, payloads and scratch 4.5), 1 MiB of 5 free");
 }
 
+// Pinned: the arrays are the host's, and have to fit there as well; the device has the rest.
+static void a_pinned_budget(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct wk_states *s;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    struct wk_states_conf conf = states_conf(&r);
+    conf.place = WK_STATES_PINNED;
+    conf.host_left = 32 * r.manifest.values;
+    uint64_t before = free_bytes(&r);
+    lh_err err = wk_states_open(&conf, &s);
+    if (err) fail_msg("%s", lh_err_text(err));
+    struct wk_states_budget b = wk_states_budget(s);
+    assert_int_equal(b.arrays, 20 * r.manifest.values);
+    assert_int_equal(before - free_bytes(&r), b.scratch);
+    json_t *status = wk_states_status(s, "no room");
+    assert_string_equal(json_string_value(json_object_get(status, "where")), "pinned");
+    assert_string_equal(json_string_value(json_object_get(status, "why")), "no room");
+    json_decref(status);
+    wk_states_close(s);
+    assert_int_equal(free_bytes(&r), before);
+    conf.host_left--;
+    assert_int_equal(wk_states_open(&conf, &s), LH_ERR_UNSUPPORTED);
+    assert_non_null(strstr(lh_err_text(LH_ERR_UNSUPPORTED), "does not fit in the host's memory: "));
+    conf.host_left = 0; // not known
+    conf.beside = before - 1000;
+    assert_int_equal(wk_states_open(&conf, &s), LH_ERR_UNSUPPORTED);
+    assert_non_null(
+        strstr(lh_err_text(LH_ERR_UNSUPPORTED), "does not fit on an emulated device: "));
+    close_rig(&r);
+    b = (struct wk_states_budget){.place = WK_STATES_PINNED,
+                                  .values = 1000,
+                                  .arrays = 20000,
+                                  .scratch = 4500,
+                                  .host = 12000,
+                                  .left = 5 << 20,
+                                  .host_left = 64 << 20};
+    char text[WK_STATES_TEXT];
+    wk_states_budget_text(&b, text, sizeof text);
+    assert_string_equal(text, "4.5 bytes a parameter (payloads and scratch), 1 MiB of 5 free, and "
+                              "32.0 of the host (replica, residual and its spare, base and cut "
+                              "20.0, as without it 12.0), 1 MiB of 64 available");
+}
+
 // Room for ranks' gradients counts, whether it is taken already or not.
 static void a_budget_leaves_room_for_gradients(void **state)
 {
@@ -155,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_budget_is_what_is_taken),
+        cmocka_unit_test(a_pinned_budget),
         cmocka_unit_test(a_budget_leaves_room_for_gradients),
         cmocka_unit_test(whoever_cannot_says_why),
     };

@@ -26,20 +26,23 @@ def state(args):
     """Base, residual and replica on the device that trains: the model that comes of a run is that
     of a state on the host, to the byte. With bsp both take the same steps."""
     found = {}
-    for where in ("host", "device"):
+    for where in ("host", "device", "pinned"):
         with Alike(args.build, 3072) as world:
             there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where}
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
             is_ = worker.last("gpu_state")
             check(is_["where"] == where and is_["why"] == "", f"{is_}")
-            on_device = where == "device"
-            check(backend["name"] == ("cpu" if on_device else "cuda"), f"{backend}")
-            check(worker.says("state.device", "an emulated device", " bytes a parameter (")
-                  == on_device, worker.tail())
-            check(not on_device or (is_["encoded"] > 0 and is_["folded"] > 0), f"{is_}")
+            on_gpu = where != "host"
+            check(backend["name"] == ("cpu" if on_gpu else "cuda"), f"{backend}")
+            for place in ("device", "pinned"):
+                check(worker.says(f"state.{place}", "an emulated device", " bytes a parameter (")
+                      == (where == place), worker.tail())
+            check(where != "pinned" or worker.says(" 32.0 of the host (", " available"),
+                  worker.tail())
+            check(not on_gpu or (is_["encoded"] > 0 and is_["folded"] > 0), f"{is_}")
             found[where] = weights_of(worker)
-    check(found["host"] == found["device"], "the models differ")
-    print(f"state: {is_}")
+            print(f"state: {is_}")
+    check(found["host"] == found["device"] == found["pinned"], "the models differ")
 
 
 def killed(args):
@@ -72,18 +75,28 @@ def killed(args):
 
 
 def no_room(args):
-    """A device that trains and has no memory for the state: auto keeps it on the host and says so,
-    device ends the start. One that leaves out records is found by the digests and filled anew."""
+    """A device that trains and has no memory for the arrays: auto pins them on the host, or keeps
+    the state there where the device has no memory at all, and says so; device ends the start. One
+    that leaves out records is found by the digests and filled anew."""
     os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
-    os.environ["LH_FAKE_PLUGIN"] = "arrays"
+    os.environ["LH_FAKE_PLUGIN"] = "few"
     there = {**ON_DEVICE, "gpu.products": args.emulated}
+    with World(args.build, units=6, unit_tokens=512) as world:
+        worker, _ = train(world, args.fake, "cpu", **there, **{"gpu.state": "auto"})
+        is_ = worker.last("gpu_state")
+        check(is_["where"] == "pinned" and is_["encoded"] > 0
+              and "does not fit on an emulated device" in is_["why"], f"{is_}")
+        check(worker.says("state.pinned", " of the host (", "does not fit on an emulated device"),
+              worker.tail())
+        print(f"no room for arrays: {is_}")
+    os.environ["LH_FAKE_PLUGIN"] = "arrays"
     with World(args.build, units=6, unit_tokens=512) as world:
         worker, _ = train(world, args.fake, "cpu", **there, **{"gpu.state": "auto"})
         is_ = worker.last("gpu_state")
         check(is_["where"] == "host" and "does not fit on an emulated device" in is_["why"],
               f"{is_}")
-        check(worker.says("state.host", " bytes a parameter (", "the host holds the state"),
-              worker.tail())
+        check(worker.says("state.host", " bytes a parameter (", "; pinned: the state does not fit",
+                          "the host holds the state"), worker.tail())
         check(worker.last("training")["backend"] == "cuda", worker.tail())
         worker.settings.update({"gpu.state": "device", "dir": world.path("anew")})
         check(worker.start().end() != 0 and

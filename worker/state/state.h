@@ -65,7 +65,8 @@ struct wk_shard_state_ops {
     void (*fold)(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                  const struct wk_shard_state_folded *folded);
     // Before a DIGEST record is folded: false where the state's parameters are others than the
-    // record says; they are filled from the host then. NULL: as for fold().
+    // record says, or than the host's replica; they are filled from the host then. NULL: as for
+    // fold().
     bool (*agrees)(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                    const struct lh_record *record);
     void (*destroy)(struct wk_shard_state *st);

@@ -20,6 +20,7 @@ struct host_trainer {
 struct check {
     const struct wk_device_lent *there;
     const struct lk_codec *codec;
+    bool arrays_pinned;
     struct lh_manifest manifest;
     struct lk_replica replica;
     struct host_trainer trainer;
@@ -197,7 +198,8 @@ static lh_err open_states(struct check *c)
                                                 .layout = c->replica.layout,
                                                 .codec = *c->codec,
                                                 .counts = &c->counts,
-                                                .outward = &c->outward};
+                                                .outward = &c->outward,
+                                                .pinned = c->arrays_pinned};
     int failed = lk_outward_open(&c->outward, c->there->gpu, SLOTS, SLOT_BYTES);
     if (failed) return gone(c, failed);
     LH_TRY(wk_shard_state_host(&conf, &c->host));
@@ -223,10 +225,11 @@ static void close(struct check *c)
     free(c->value);
 }
 
-lh_err wk_state_check(const struct wk_device_lent *there, const struct lk_codec *codec)
+lh_err wk_state_check(const struct wk_device_lent *there, const struct lk_codec *codec, bool pinned)
 {
     struct check c = {.there = there,
                       .codec = codec,
+                      .arrays_pinned = pinned,
                       .ours = lh_buf(8 * CHECK_VALUES),
                       .theirs = lh_buf(8 * CHECK_VALUES)};
     lh_err err = open_trainers(&c);

@@ -101,22 +101,33 @@ static lh_err say(const struct device_state *d, const char *what, int err)
 
 // ---------------------------------------------------------------- crossing
 
+// Pinned arrays are the host's to write once the device is through with them.
 static int to_device(struct device_state *d, float *device, const float *host)
 {
-    int err = lk_inward_copy(&d->in, device, host, values_of(d) * sizeof *host, d->stream);
+    uint64_t bytes = values_of(d) * sizeof *host;
+    int err = d->conf.pinned ? d->b->streams->wait(d->stream)
+                             : lk_inward_copy(&d->in, device, host, bytes, d->stream);
+    if (!err && d->conf.pinned) memcpy(device, host, bytes);
     if (!err) atomic_fetch_add(&d->conf.counts->filled, 1);
     return err;
 }
 
-// Waits for each piece: for what is no push.
-static int to_host(struct device_state *d, void *host, const void *device, size_t bytes)
+// An array. Waits for each piece: for what is no push.
+static int to_host(struct device_state *d, float *host, const float *device)
 {
+    size_t bytes = values_of(d) * sizeof *host;
     int err = 0;
+    if (d->conf.pinned) {
+        err = d->b->streams->wait(d->stream);
+        if (!err) memcpy(host, device, bytes);
+        return err;
+    }
     for (size_t at = 0, n; !err && at < bytes; at += n) {
         n = bytes - at < d->in.bytes ? bytes - at : d->in.bytes;
-        err = d->b->memory->copy_out(d->in.half[0], (const uint8_t *)device + at, n, d->stream);
+        err = d->b->memory->copy_out(d->in.half[0], (const uint8_t *)(const void *)device + at, n,
+                                     d->stream);
         if (!err) err = d->b->streams->wait(d->stream);
-        if (!err) memcpy((uint8_t *)host + at, d->in.half[0], n);
+        if (!err) memcpy((uint8_t *)(void *)host + at, d->in.half[0], n);
     }
     return err;
 }
@@ -197,9 +208,12 @@ static void copy(struct wk_shard_state *st)
     if (!d->shard) return;
     d->begun = false; // the cut before was given up
     int err = enter(d);
-    if (!err)
-        err =
-            d->b->memory->copy_within(other(d), local(d), values_of(d) * sizeof(float), d->stream);
+    if (!err) {
+        const struct lk_gpu_memory *m = d->b->memory;
+        size_t bytes = values_of(d) * sizeof(float);
+        err = d->conf.pinned ? m->copy_out(other(d), local(d), bytes, d->stream)
+                             : m->copy_within(other(d), local(d), bytes, d->stream);
+    }
     note(d, leave(d, err));
 }
 
@@ -222,7 +236,7 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
     if (!d->shard) return LH_OK;
     d->begun = false; // its memory is taken
     int err = make_delta(d, of, beta);
-    if (!err) err = to_host(d, out, d->spare, values_of(d) * sizeof *out);
+    if (!err) err = to_host(d, out, d->spare);
     return err ? say(d, "progress", err) : LH_OK;
 }
 
@@ -256,12 +270,15 @@ static int end_push(struct device_state *d, const struct wk_shard_state_of *of, 
     return err ? err : d->b->streams->event_wait(d->encoded);
 }
 
-// A payload and what it leaves, by the slots that all shards share.
+// A payload and what it leaves, by the slots that all shards share; a pinned residual is here.
 static int fetch_push(struct device_state *d, uint8_t *payload, float *left)
 {
+    size_t bytes = values_of(d) * sizeof *left;
     const struct lk_way way[] = {{d->payload, payload, d->host_result->bytes},
-                                 {d->spare, left, values_of(d) * sizeof *left}};
-    return lk_outward_copy(d->conf.outward, d->encoded, way, LH_COUNT(way));
+                                 {d->spare, left, d->conf.pinned ? 0 : bytes}};
+    int err = lk_outward_copy(d->conf.outward, d->encoded, way, LH_COUNT(way));
+    if (!err && d->conf.pinned) memcpy(left, d->spare, bytes);
+    return err;
 }
 
 static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
@@ -273,7 +290,7 @@ static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *
     int err = end_push(d, of, beta);
     if (err) return say(d, "encoding", err);
     if (is->bad != LK_GPU_FINE) { // the CPU says which tensor
-        err = to_host(d, left, d->spare, values_of(d) * sizeof *left);
+        err = to_host(d, left, d->spare);
         if (err) return say(d, "a value that is not finite", err);
         return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
     }
@@ -372,6 +389,23 @@ static int hash(struct device_state *d)
     return err ? err : d->b->streams->wait(d->stream);
 }
 
+static bool differs(struct device_state *d)
+{
+    atomic_fetch_add(&d->conf.counts->differed, 1);
+    d->theta_there = false;
+    return false;
+}
+
+// Pinned parameters are compared here, with the replica that the record is compared with.
+static bool agrees_pinned(struct device_state *d, const struct lk_replica *r)
+{
+    int err = ready(d);
+    if (!err) err = d->b->streams->wait(d->stream);
+    if (err) return true; // a failure shows at the next cut
+    atomic_fetch_add(&d->conf.counts->compared, 1);
+    return memcmp(d->theta, r->theta, values_of(d) * sizeof *d->theta) == 0 || differs(d);
+}
+
 // The replica's digest (kernels/state/replica.c) with the device's hashes in it.
 static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                    const struct lh_record *record)
@@ -379,6 +413,7 @@ static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of
     struct device_state *d = device_of(st);
     const struct lh_ledger *l = &of->replica->ledger;
     if (!d->theta_there || !d->sgd || !lh_hash_equal(&d->chain, &l->chain)) return true;
+    if (d->conf.pinned && d->shard) return agrees_pinned(d, of->replica);
     if (record->body.len != LH_HASH_BYTES || hash(d))
         return true; // a failure shows at the next cut
     struct lh_buf all = lh_buf(SIZE_MAX);
@@ -392,17 +427,14 @@ static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of
         atomic_fetch_add(&d->conf.counts->compared, 1);
     }
     lh_buf_free(&all);
-    if (same) return true;
-    atomic_fetch_add(&d->conf.counts->differed, 1);
-    d->theta_there = false;
-    return false;
+    return same || differs(d);
 }
 
 lh_err wk_device_state_read(struct wk_shard_state *st, float *out)
 {
     struct device_state *d = device_of(st);
     int err = ready(d);
-    if (!err) err = to_host(d, out, d->theta, values_of(d) * sizeof *out);
+    if (!err) err = to_host(d, out, d->theta);
     return err ? say(d, "its parameters", err) : LH_OK;
 }
 
@@ -415,11 +447,13 @@ static void destroy(struct wk_shard_state *st)
     const struct lk_gpu_streams *s = d->b->streams;
     (void)d->b->use(d->conf.trainer.index);
     if (d->stream) (void)s->wait(d->stream);
-    void *there[] = {d->theta,   d->mass,     d->spare,  d->slot[0], d->slot[1],
-                     d->payload, d->incoming, d->result, d->hashes};
+    void *arrays[] = {d->theta, d->mass, d->spare, d->slot[0], d->slot[1]};
+    void *there[] = {d->payload, d->incoming, d->result, d->hashes};
     void *here[] = {d->host_incoming, d->host_hashes, d->host_result};
     lk_gpu_event events[] = {d->entered, d->left, d->staged, d->encoded};
     if (d->shard) d->b->kernels->shard_destroy(d->shard);
+    for (size_t i = 0; i < LH_COUNT(arrays); i++)
+        if (arrays[i]) (d->conf.pinned ? m->pinned_release : m->release)(arrays[i]);
     for (size_t i = 0; i < LH_COUNT(there); i++)
         if (there[i]) m->release(there[i]);
     for (size_t i = 0; i < LH_COUNT(here); i++)
@@ -480,11 +514,9 @@ static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
     if (!err) err = d->b->streams->event_create(&d->staged);
     if (!err) err = d->b->streams->event_create(&d->encoded);
     if (!err) err = d->b->streams->event_record(d->staged, d->stream);
-    d->theta = room(d, bytes, &err);
-    d->mass = room(d, bytes, &err);
-    d->spare = room(d, bytes, &err);
-    d->slot[0] = room(d, bytes, &err);
-    d->slot[1] = room(d, bytes, &err);
+    float **array[ARRAYS] = {&d->theta, &d->mass, &d->spare, &d->slot[0], &d->slot[1]};
+    for (size_t i = 0; i < ARRAYS; i++)
+        *array[i] = d->conf.pinned ? pinned(d, bytes, &err) : room(d, bytes, &err);
     d->payload = room(d, plan->bytes_max, &err);
     d->incoming = room(d, plan->bytes_max, &err);
     d->result = room(d, sizeof *d->result, &err);

@@ -1,11 +1,14 @@
-// A shard's state on the device that trains (state.h): base and the copy of a cut, residual and its
-// spare, and the replica's parameters, which fold the same records. 20 bytes a parameter of the
-// device; on the host pinned memory for pieces.
+// A shard's state at the device that trains (state.h): base and the copy of a cut, residual and its
+// spare, and the replica's parameters, which fold the same records. The arrays, 20 bytes a
+// parameter, are the device's, or pinned memory of the host that the device reads and writes at the
+// same addresses (CUDA's unified addressing). All work is the device's in both cases.
 //
 // What crosses: to the device a record's payload, and a residual or parameters that came to be on
 // the host (a start, a refused push, a state that arrived whole, an outer optimizer other than
 // sgd); to the host a push's payload, and the residual that it leaves, because the slot keeps it.
 // The trainer's parameters never cross.
+// With pinned arrays: a cut's copy of the parameters crosses, what the device reads and writes of
+// the arrays does, and the host copies the residual where it lies.
 #ifndef WK_STATE_DEVICE_H
 #define WK_STATE_DEVICE_H
 
@@ -32,9 +35,10 @@ struct wk_device_state_conf {
     struct lk_codec codec;                // what the own pushes have
     struct wk_device_counts *counts;      // borrows
     struct lk_outward *outward; // Borrows; the encode lane's, for the states of all shards.
+    bool pinned;                // The arrays are pinned memory of the host.
 };
 
-// Bytes of the device that a state takes: arrays, and payloads with scratch.
+// Bytes that a state takes: its arrays, wherever they lie, and of the device payloads with scratch.
 LH_MUST lh_err wk_device_state_need(const struct wk_device_state_conf *conf, uint64_t *arrays,
                                     uint64_t *scratch);
 // Takes all of it. kappa and trainer of its conf are the caller's to set. LH_ERR_UNSUPPORTED: no

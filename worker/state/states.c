@@ -1,4 +1,4 @@
-// The states of all shards on a device. See states.h.
+// The states of all shards at a device. See states.h.
 #include "worker/state/states.h"
 
 #include <inttypes.h>
@@ -7,6 +7,10 @@
 
 #include "worker/state/state_check.h"
 #include "worker/state/state_device.h"
+
+enum {
+    HOST_BYTES = 12
+}; // Of the host a parameter, wherever a state is: push/commit.c, the replica.
 
 struct wk_states {
     struct wk_states_conf conf;
@@ -21,6 +25,28 @@ static uint64_t mebibytes(uint64_t bytes)
     return (bytes + (1 << 20) - 1) >> 20;
 }
 
+const char *wk_states_place_name(enum wk_states_place place)
+{
+    return place == WK_STATES_PINNED ? "pinned" : "device";
+}
+
+static void pinned_text(const struct wk_states_budget *b, const char *beside, char *out,
+                        size_t size)
+{
+    double n = b->values ? (double)b->values : 1;
+    char known[48] = "";
+    if (b->host_left)
+        snprintf(known, sizeof known, " of %" PRIu64 " available", b->host_left >> 20);
+    snprintf(
+        out, size,
+        "%.1f bytes a parameter (payloads and scratch), %" PRIu64 " MiB of %" PRIu64
+        " free%s, and %.1f of the host (replica, residual and its spare, base and cut %.1f, as "
+        "without it %.1f), %" PRIu64 " MiB%s",
+        (double)b->scratch / n, mebibytes(b->scratch), b->left >> 20, beside,
+        (double)(b->arrays + b->host) / n, (double)b->arrays / n, (double)b->host / n,
+        mebibytes(b->arrays + b->host), known);
+}
+
 void wk_states_budget_text(const struct wk_states_budget *b, char *out, size_t size)
 {
     double n = b->values ? (double)b->values : 1;
@@ -29,6 +55,10 @@ void wk_states_budget_text(const struct wk_states_budget *b, char *out, size_t s
     if (b->beside)
         snprintf(beside, sizeof beside, ", and %" PRIu64 " MiB for gradients between ranks",
                  mebibytes(b->beside));
+    if (b->place == WK_STATES_PINNED) {
+        pinned_text(b, beside, out, size);
+        return;
+    }
     snprintf(out, size,
              "%.1f bytes a parameter (replica, residual and its spare, base and cut %.1f, payloads "
              "and scratch %.1f), %" PRIu64 " MiB of %" PRIu64 " free%s",
@@ -44,7 +74,8 @@ static struct wk_device_state_conf conf_of(struct wk_states *s, uint32_t shard)
                                          .layout = &s->conf.manifest->shard[shard],
                                          .codec = s->conf.codec,
                                          .counts = &s->counts,
-                                         .outward = &s->outward};
+                                         .outward = &s->outward,
+                                         .pinned = s->conf.place == WK_STATES_PINNED};
 }
 
 static lh_err reckon(struct wk_states *s)
@@ -56,7 +87,10 @@ static lh_err reckon(struct wk_states *s)
     if (!failed) failed = there->gpu->device(there->index, &is);
     if (failed)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", there->name, there->gpu->error_text(failed));
+    b->place = s->conf.place;
     b->left = is.free_bytes;
+    b->host = HOST_BYTES * s->conf.manifest->values;
+    b->host_left = s->conf.host_left;
     b->values = s->conf.manifest->values;
     b->beside = s->conf.beside;
     for (uint32_t i = 0; i < s->conf.manifest->shards; i++) {
@@ -66,17 +100,21 @@ static lh_err reckon(struct wk_states *s)
         b->arrays += arrays;
         b->scratch += scratch;
     }
-    char text[256];
+    char text[WK_STATES_TEXT];
     wk_states_budget_text(b, text, sizeof text);
-    if (b->arrays + b->scratch + b->beside <= b->left) return LH_OK;
-    return lh_fail(LH_ERR_UNSUPPORTED, "the state does not fit on %s: %s", there->name, text);
+    bool pinned = b->place == WK_STATES_PINNED;
+    if ((pinned ? 0 : b->arrays) + b->scratch + b->beside > b->left)
+        return lh_fail(LH_ERR_UNSUPPORTED, "the state does not fit on %s: %s", there->name, text);
+    if (pinned && b->host_left && b->arrays + b->host > b->host_left)
+        return lh_fail(LH_ERR_UNSUPPORTED, "the state does not fit in the host's memory: %s", text);
+    return LH_OK;
 }
 
 static lh_err open_all(struct wk_states *s)
 {
     const uint32_t shards = s->conf.manifest->shards;
     LH_TRY(reckon(s));
-    LH_TRY(wk_state_check(&s->conf.trainer, &s->conf.codec));
+    LH_TRY(wk_state_check(&s->conf.trainer, &s->conf.codec, s->conf.place == WK_STATES_PINNED));
     int failed =
         lk_outward_open(&s->outward, s->conf.trainer.gpu, LK_CROSSING_SLOTS, LK_CROSSING_BYTES);
     if (failed)
@@ -143,7 +181,8 @@ json_t *wk_states_status(const struct wk_states *s, const char *why)
 {
     if (!s) return json_pack("{s:s s:s}", "where", "host", "why", why);
     const struct wk_device_counts *c = &s->counts;
-    return json_pack("{s:s s:s s:I s:I s:I s:I s:I}", "where", "device", "why", "", "encoded",
-                     read(&c->encoded), "folded", read(&c->folded), "filled", read(&c->filled),
-                     "compared", read(&c->compared), "differed", read(&c->differed));
+    return json_pack("{s:s s:s s:I s:I s:I s:I s:I}", "where", wk_states_place_name(s->conf.place),
+                     "why", why, "encoded", read(&c->encoded), "folded", read(&c->folded), "filled",
+                     read(&c->filled), "compared", read(&c->compared), "differed",
+                     read(&c->differed));
 }

@@ -112,6 +112,8 @@ static void settings_that_would_do_nothing(void **state)
         {{"gpu.state=device", "trainer.backend=cuda", "ranks.count=2", "ranks.reduce=nccl"}, NULL},
         {{"gpu.state=device", "trainer.kind=external"}, "gpu.state is device, but only trainer."},
         {{"gpu.state=device"}, "gpu.state is device, but trainer.backend is cpu"},
+        {{"gpu.state=pinned", "trainer.backend=auto"}, NULL},
+        {{"gpu.state=pinned"}, "gpu.state is pinned, but trainer.backend is cpu"},
         {{"gpu.state=auto", "ranks.count=2"}, NULL},
         {{"trainer.precision=bf16"}, "trainer.precision is bf16, but trainer.backend is cpu"},
         {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
