@@ -54,7 +54,7 @@ struct meeting {
     const char *file;
 };
 
-// What a call would ask its 31 neighbours otherwise, and most of the time would go there.
+// A warp's lanes as masks: no call asks 31 neighbours, in which most of the time would go.
 struct warp {
     unsigned gone;    // lanes that have left, or stand at a barrier
     unsigned waiting; // lanes in any of the meetings
@@ -292,7 +292,7 @@ static bool same(const struct meeting *m, const struct fibre *f)
     simt_fail("the emulator is wrong about a warp");
 }
 
-// Where f waits: with those of its mask that are at the same operation, and none that is elsewhere.
+// The meeting of those of f's mask that are at its operation; none of them is elsewhere.
 static struct meeting *meeting_of(struct warp *w, const struct fibre *f)
 {
     struct meeting *m = w->meeting, *end = w->meeting + w->meetings;

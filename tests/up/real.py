@@ -194,8 +194,7 @@ def drill(world, wan):
     faults = summary["faults"]
     check([f["what"][:7] for f in faults] == ["kill -9"] * 3 + ["20 s cu" if wan else "20 s pa"],
           f"all four faults came: {faults}")
-    check(all(f["recovered_s"] is not None for f in faults),
-          f"and healed: {faults}")
+    check(all(f["recovered_s"] is not None for f in faults), f"and healed: {faults}")
     check(summary["emulated_links"] == wan, "on the links that were asked for")
     killed = [e["who"].split("/")[0] for e in world.answer("events", "--kind", "kill")]
     check(sorted(set(killed)) == ["coordinator", "server", "worker"], f"the logs show {killed}")
