@@ -128,6 +128,7 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, stru
                             .replica = m->replica,
                             .add = t->dtype == LONGHAUL_FP32 ? t->add : NULL,
                             .add_arg = t->add_arg,
+                            .take = t->dtype == LONGHAUL_FP32 ? t->take : NULL,
                             .tensor = *m};
     return LONGHAUL_OK;
 }
