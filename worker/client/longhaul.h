@@ -28,6 +28,13 @@
  * LONGHAUL_E_FORKED there. The parent is not disturbed.
  *
  * Costs are those of one call; "a copy" is one memcpy of the parameters.
+ *
+ * Growth: a struct with a `size` grows at its end alone, from LONGHAUL_ABI 1 on as it stands here,
+ * and a program and a library of different ages understand each other. The library takes what a
+ * shorter struct lacks for 0. What a longer one says beyond what the library knows must be 0, else
+ * the call gives LONGHAUL_E_INVALID: the program asks for what this library can't do. Structs that
+ * the library gives out without a `size` stay as they are, but for additions at the end of
+ * longhaul_addition and longhaul_taking. LONGHAUL_ABI rises when anything else changes.
  */
 #ifndef LONGHAUL_H
 #define LONGHAUL_H
@@ -221,6 +228,7 @@ LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
  * and that rates of regions may differ where they follow the loop's own steps. A life begins with
  * nothing said. Cost: one store. */
 LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows);
+/* Fills as much of *out as library and caller both know; out->size is so many bytes afterwards. */
 LONGHAUL_API int longhaul_state(struct longhaul *c, struct longhaul_state *out);
 /* What the last failing call of this handle says about itself. Never NULL. */
 LONGHAUL_API const char *longhaul_text(const struct longhaul *c);
