@@ -2,7 +2,8 @@
 tests see it?
 
 A fault is a text that occurs once in its file and the text that takes its place; F in it is true
-while that fault is in force. tests/parity/faults.py and tests/gpu/faults.py list theirs.
+while that fault is in force. tests/parity/faults.py and tests/gpu/faults.py list theirs. Those of
+tests/external/faults.py are calls of a stand-in that do nothing, and are judged here alone.
 """
 import argparse
 import concurrent.futures
@@ -12,10 +13,15 @@ import sys
 from typing import Callable, Protocol, Sequence
 
 
-class Fault(Protocol):
-    """What every list of faults says of one."""
+class Named(Protocol):
+    """A fault that is judged."""
 
     name: str
+
+
+class Fault(Named, Protocol):
+    """What every list of faults that are texts says of one."""
+
     file: str
     text: str
     fault: str
@@ -42,7 +48,7 @@ def write(out: pathlib.Path, text: str) -> None:
         out.write_text(text, encoding="utf-8")
 
 
-def judge(faults: Sequence[Fault], only: str | None,
+def judge(faults: Sequence[Named], only: str | None,
           try_one: Callable[[int], tuple[bool, str]]) -> int:
     """Tries each fault, or the one of this name. try_one(number) says whether it was found, and
     how. Gives the exit status: 0 when each was found."""

@@ -210,13 +210,13 @@ static void the_trainer_dies_at_any_point(void **state_)
     end();
 }
 
-// Others need what it has, and nobody knows when the loop comes back.
-static void a_loop_that_is_away_keeps_no_units(void **state_)
+// The worker has units that wait, all of the budget but what worker 0 got, who could train them
+// faster from now on and says *w. Gives what the worker holds, as the coordinator knows it.
+static const struct ps_co_held *begin_to_hold(struct words *w)
 {
-    (void)state_;
+    *w = (struct words){.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
     begin(15, 2);
     struct rig *r = play->l->rig;
-    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
     assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
     cuts(2);
@@ -224,9 +224,19 @@ static void a_loop_that_is_away_keeps_no_units(void **state_)
     const struct ps_co_held *has =
         &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[1].self))].held;
     assert_true(has->tokens[CO_WAITS] > 0);
-    assert_true(say(r, 0, &w).units > 40);
+    assert_true(say(r, 0, w).units > 40);
     r->coordinator->conf.budget_tokens = c->stock.committed_tokens; // no other units are free
-    w.units_per_s = 10;
+    w->units_per_s = 10;
+    return has;
+}
+
+// Others need what it has, and nobody knows when the loop comes back.
+static void a_loop_that_is_away_keeps_no_units(void **state_)
+{
+    (void)state_;
+    struct words w;
+    const struct ps_co_held *has = begin_to_hold(&w);
+    struct rig *r = play->l->rig;
     beside_kill(play->b);
     until_state(WK_BESIDE_AWAY);
     for (int i = 0; i < 200 && has->tokens[CO_WAITS] + has->tokens[CO_BEGUN]; i++) {
@@ -242,19 +252,9 @@ static void a_loop_that_is_away_keeps_no_units(void **state_)
 static void a_worker_that_was_restarted_waits_for_its_loop(void **state_)
 {
     (void)state_;
-    begin(15, 2);
+    struct words w;
+    const struct ps_co_held *has = begin_to_hold(&w);
     struct rig *r = play->l->rig;
-    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 0.5};
-    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
-    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
-    cuts(2);
-    const struct ps_coordinator *c = r->coordinator;
-    const struct ps_co_held *has =
-        &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[1].self))].held;
-    assert_true(has->tokens[CO_WAITS] > 0);
-    assert_true(say(r, 0, &w).units > 40);
-    r->coordinator->conf.budget_tokens = c->stock.committed_tokens; // no other units are free
-    w.units_per_s = 10;
     beside_kill(play->b);
     life_kill(play->l);
     rig_boot_worker(r, 1);

@@ -99,18 +99,27 @@ static void the_last_push_counts(void **state)
     rig_free(r);
 }
 
+// Both are as fast, and worker 1, which says *b, is leased 40 of the 80 units.
+static struct rig *lease_half(struct words *b, struct heard *has)
+{
+    struct rig *r = short_run(80);
+    *b = (struct words){.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
+    introduce(r, 0, 1);
+    introduce(r, 1, 1);
+    rig_run(r, 2 * LH_SECOND);
+    say(r, 0, b);
+    *has = say(r, 1, b);
+    assert_int_equal(has->units, 40);
+    return r;
+}
+
 // Its begun unit, its window, and what an operator keeps for its region stay.
 static void not_all_comes_back(void **state)
 {
     (void)state;
-    struct rig *r = short_run(80);
-    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    rig_run(r, 2 * LH_SECOND);
-    say(r, 0, &a);
-    struct heard has = say(r, 1, &b);
-    assert_int_equal(has.units, 40);
+    struct words b;
+    struct heard has;
+    struct rig *r = lease_half(&b, &has);
     b.units_per_s = 0.01; // It trains less than one unit until the end.
     b.begun[b.begins++] = has.unit[0];
     r->coordinator->pin[0].unit = has.unit[39];
@@ -134,14 +143,9 @@ static void not_all_comes_back(void **state)
 static void what_is_started_next_stays(void **state)
 {
     (void)state;
-    struct rig *r = short_run(80);
-    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    rig_run(r, 2 * LH_SECOND);
-    say(r, 0, &a);
-    struct heard has = say(r, 1, &b);
-    assert_int_equal(has.units, 40);
+    struct words b;
+    struct heard has;
+    struct rig *r = lease_half(&b, &has);
     assert_int_equal(count_home(r, &has, 1), 40);
     for (size_t i = 0; i < has.units; i++) b.holding[b.holds++] = has.unit[has.units - 1 - i];
     uint64_t far = b.holding[30], near = b.holding[1]; // two that are another region's
@@ -165,14 +169,9 @@ static void what_is_started_next_stays(void **state)
 static void what_it_does_not_hold_yet_comes_back_first(void **state)
 {
     (void)state;
-    struct rig *r = short_run(80);
-    struct words a = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    rig_run(r, 2 * LH_SECOND);
-    say(r, 0, &a);
-    struct heard has = say(r, 1, &b);
-    assert_int_equal(has.units, 40);
+    struct words b;
+    struct heard has;
+    struct rig *r = lease_half(&b, &has);
     for (size_t i = 5; i < has.units; i++) b.holding[b.holds++] = has.unit[i];
     b.units_per_s = 0.25;
     say(r, 1, &b);

@@ -121,6 +121,28 @@ static void refuses_tied_and_repeated(void **state)
     assert_int_equal(longhaul_parameter(r->c, &c), LONGHAUL_E_INVALID);
 }
 
+// Those of a newer header: what the library does not know has to be 0.
+static void structs_may_be_longer_than_the_librarys(void **state)
+{
+    struct rig *r = *state;
+    struct {
+        struct longhaul_tensor t;
+        uint64_t more;
+    } t = {tensor("w", r->mine, LONGHAUL_FP32), 1};
+    struct {
+        struct longhaul_state s;
+        uint64_t more;
+    } s = {.s.size = sizeof s, .more = 7};
+    t.t.size = sizeof t;
+    assert_int_equal(longhaul_parameter(r->c, &t.t), LONGHAUL_E_INVALID);
+    t.more = 0;
+    assert_int_equal(longhaul_parameter(r->c, &t.t), LONGHAUL_OK);
+    assert_int_equal(longhaul_state(r->c, &s.s), LONGHAUL_OK);
+    assert_true(s.s.size == sizeof s.s && s.more == 7);
+    s.s.size = sizeof s.s - 1;
+    assert_int_equal(longhaul_state(r->c, &s.s), LONGHAUL_E_INVALID);
+}
+
 static void a_rank_may_hold_none_of_a_tensor(void **state)
 {
     struct rig *r = *state;
@@ -305,6 +327,7 @@ int main(void)
         TEST(reads_dlpack),
         TEST(says_where_there_is_no_cuda),
         TEST(refuses_tied_and_repeated),
+        TEST(structs_may_be_longer_than_the_librarys),
         TEST(a_rank_may_hold_none_of_a_tensor),
         TEST(refuses_another_model),
         TEST(refuses_other_ranks_and_no_worker),

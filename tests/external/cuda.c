@@ -167,6 +167,38 @@ static void each_tensor_has_a_stream_and_an_adder(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 3));
 }
 
+static float taken[N]; // what a cut is to hold, in place of the memory that is described
+
+static int take_those(void *arg, const struct longhaul_taking *t)
+{
+    enum { TO_HOST = 2 };
+    const struct adder *x = arg;
+    assert_true(t->count && t->first + t->count <= x->values);
+    return copy(t->to, taken + t->first, t->count * sizeof *t->to, TO_HOST, t->stream);
+}
+
+static void the_loop_may_say_what_a_cut_holds(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N};
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_here;
+    t.take = take_those;
+    t.add_arg = &x;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) taken[i] = r->view[i] - (float)(i % 9);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(stored(r), 0); // the copy is on its way
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == (float)(i % 9));
+}
+
 static void an_addition_that_fails_is_the_renewals_error(void **state)
 {
     struct rig *r = *state;
@@ -437,6 +469,7 @@ int main(int argc, char **argv)
         TEST(cuts_and_renews_as_on_the_host),
         TEST(the_loop_may_add_corrections_itself),
         TEST(each_tensor_has_a_stream_and_an_adder),
+        TEST(the_loop_may_say_what_a_cut_holds),
         TEST(an_addition_that_fails_is_the_renewals_error),
         TEST(does_without_pinned_memory),
         TEST(the_next_step_waits_for_the_copy),

@@ -5,19 +5,31 @@ What is left out is a call of the runtime that does nothing (CUDART_FAULT of cud
 library's user it is the same as if device.c had forgotten the call.
 """
 import os
+import pathlib
 import subprocess
 import sys
+from typing import NamedTuple
 
-FAULTS = {  # the test that finds it
-    "caller_waits_for_copies": "the_next_step_waits_for_the_copy",
-    "copies_are_marked": "the_next_step_waits_for_the_copy",
-    "copies_wait_for_caller": "the_copy_waits_for_the_step_before",
-    "caller_is_marked": "the_copy_waits_for_the_step_before",
-    "host_asks_for_copies": "the_copy_waits_for_the_step_before",
-    "errors_are_cleared": "the_copy_waits_for_the_step_before",
-    "host_waits_for_copies": "closing_waits_for_the_copy",
-    "host_waits_for_caller": "closing_waits_for_additions",
-}
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import planted  # pylint: disable=wrong-import-position
+
+
+class Fault(NamedTuple):
+    name: str
+    test: str  # the one that finds it
+
+
+FAULTS = (
+    Fault("caller_waits_for_copies", "the_next_step_waits_for_the_copy"),
+    Fault("copies_are_marked", "the_next_step_waits_for_the_copy"),
+    Fault("copies_wait_for_caller", "the_copy_waits_for_the_step_before"),
+    Fault("caller_is_marked", "the_copy_waits_for_the_step_before"),
+    Fault("host_asks_for_copies", "the_copy_waits_for_the_step_before"),
+    Fault("errors_are_cleared", "the_copy_waits_for_the_step_before"),
+    Fault("host_waits_for_copies", "closing_waits_for_the_copy"),
+    Fault("host_waits_for_caller", "closing_waits_for_additions"),
+)
 
 
 def run(program: str, test: str, fault: str) -> subprocess.CompletedProcess:
@@ -26,21 +38,20 @@ def run(program: str, test: str, fault: str) -> subprocess.CompletedProcess:
                           check=False)
 
 
+def try_one(program: str, fault: Fault) -> tuple[bool, str]:
+    found = run(program, fault.test, fault.name)
+    said = f"[  FAILED  ] {fault.test}" in found.stdout or "cudart: " in found.stdout
+    return bool(found.returncode) and said, f"{fault.test}: status {found.returncode}"
+
+
 def main() -> int:
-    program, wrong = sys.argv[1], []
-    for test in sorted(set(FAULTS.values())):
+    program = sys.argv[1]
+    for test in sorted({fault.test for fault in FAULTS}):
         sound = run(program, test, "none")
         if sound.returncode or f"[       OK ] {test}" not in sound.stdout:
-            wrong.append(f"{test} fails without a fault:\n{sound.stdout}")
-    for fault, test in FAULTS.items():
-        found = run(program, test, fault)
-        said = f"[  FAILED  ] {test}" in found.stdout or "cudart: " in found.stdout
-        if not found.returncode or not said:
-            wrong.append(f"{test} does not find {fault}:\n{found.stdout}")
-    for line in wrong:
-        print(f"faults: {line}")
-    print(f"faults: {len(FAULTS) - len(wrong)} of {len(FAULTS)} found")
-    return 1 if wrong else 0
+            print(f"{test} fails without a fault:\n{sound.stdout}")
+            return 1
+    return planted.judge(FAULTS, None, lambda number: try_one(program, FAULTS[number - 1]))
 
 
 if __name__ == "__main__":

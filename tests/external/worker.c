@@ -2,12 +2,12 @@
 // residual, hears of records that nobody sent, and keeps all of it in one file, which it replaces
 // by rename. Killed at any instant it comes back with what that file says.
 //
-//     external_worker DIR SOCKET PARTS RANKS [BROKEN | VALUES]
+//     external_worker DIR SOCKET PARTS RANKS [BROKEN | VALUES [twins]]
 //
 // With VALUES it takes any model of so many parameters, which begin at 0, hears of no
-// records, and sends all of each residual.
-// BROKEN plants a mistake that the judge must find: `twice` forgets which cut its file holds,
-// `skip` takes the next one for committed.
+// records, and sends all of each residual; with `twins` a third of it, the same of both halves of
+// the values. BROKEN plants a mistake that the judge must find: `twice` forgets which cut its file
+// holds, `skip` takes the next one for committed.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,7 @@ struct fake {
     struct wk_external *x;
     const char *dir, *broken;
     uint64_t first[EX_PARTS_MAX + 1], values; // values: of a model that is not world.h's; or 0
+    uint64_t twin;                            // half of the values, where these are twins; or 0
     uint32_t parts, ranks;
     struct ex_state *state, *written; // written: the copy that the lane writes
     struct ex_life *life;             // the trainer's, in state
@@ -150,7 +151,8 @@ static void take(struct fake *f, const struct wk_external_cut *cut)
     LH_ASSERT(delta && wk_external_delta(f->x, part, 0, n, delta) == LH_OK);
     for (uint64_t i = 0; i < n; i++) {
         s->residual[first + i] += delta[i];
-        if (!f->values && (i + cut->number) % 3) continue; // the rest stays
+        uint64_t like = f->twin ? i % f->twin : i;
+        if ((!f->values || f->twin) && (like + cut->number) % 3) continue; // the rest stays
         s->theta[first + i] -= s->residual[first + i];
         s->residual[first + i] = 0;
     }
@@ -302,6 +304,7 @@ int main(int argc, char **argv)
     f.ranks = (uint32_t)strtoul(argv[4], NULL, 10);
     f.values = argc > 5 ? strtoul(argv[5], NULL, 10) : 0; // 0: the name of a mistake
     f.broken = argc > 5 && !f.values ? argv[5] : NULL;
+    f.twin = argc > 6 ? f.values / 2 : 0;
     uint64_t values = f.values ? f.values : EX_VALUES;
     f.state = calloc(1, sizeof *f.state);
     f.written = calloc(1, sizeof *f.written);

@@ -50,7 +50,8 @@ class Given(Case):
     def test_calls_outside_of_the_run(self):
         run = self.diloco(self.client, self.model, self.optimizer)
         for call in (run.step, run.idle, run.finish):
-            self.says(errors.StateError, call.__name__ + r"\(\) comes within `with AsyncDiLoCo", call)
+            self.says(errors.StateError, call.__name__ + r"\(\) comes within `with AsyncDiLoCo",
+                      call)
         with self.assertRaises(KeyError):
             with run:
                 self.optimizer.step()

@@ -45,12 +45,12 @@ class Habits(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def worker(self, model):
+    def worker(self, model, *how):
         """Begins beside us, with as many values as the model trains; ends by itself."""
         trained = [p for p in model.parameters() if p.requires_grad]
         socket = self.path("s")
         process = subprocess.Popen(  # pylint: disable=consider-using-with
-            [WORKER, self.folder, socket, "1", "1", str(sum(p.numel() for p in trained))])
+            [WORKER, self.folder, socket, "1", "1", str(sum(p.numel() for p in trained)), *how])
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         patched = mock.patch.dict(os.environ, {"LONGHAUL_SOCKET": socket})
@@ -115,6 +115,35 @@ class Habits(unittest.TestCase):
     def test_cuts_of_bf16_on_a_gpu(self):
         self.on_cuda()
         self.fits(Fit().bfloat16(), Watch(), floor=0.3)
+
+    def test_bf16_of_a_gpu_keeps_the_bits_of_the_host(self):
+        """Two equal parameters with equal gradients, one of them on what passes for a GPU."""
+        twins = torch.nn.Module()
+        start = (torch.randn(4500) * 3).bfloat16()  # a chunk and a part of one
+        twins.host, twins.gpu = (torch.nn.Parameter(start.clone()) for _ in range(2))
+        address, seen, moved = twins.gpu.data_ptr(), 0, 0
+        self.worker(twins, "twins")
+        with mock.patch.object(parameters, "_on_gpu", lambda data: data.data_ptr() == address), \
+                mock.patch.dict(os.environ, {"LONGHAUL_CUDART": CUDART}), \
+                self.assertLogs("longhaul", "WARNING") as said, self.assertRaises(KeyError):
+            optimizer = torch.optim.SGD(twins.parameters(), lr=1.0)
+            with longhaul.AsyncDiLoCo(longhaul.Client.from_env(), twins, optimizer,
+                                      tokens_per_step=1, timeout_s=60) as run:
+                self.assertEqual(run.client.state().shadow_bytes, 4 * 4500)  # the host's alone
+                while seen < 8 and run.steps < 3000:
+                    before = twins.host.detach().clone()
+                    twins.host.grad = torch.randn(4500).mul(2.0 ** -(run.steps % 12)).bfloat16()
+                    twins.gpu.grad = twins.host.grad.clone()
+                    optimizer.step()
+                    self.assertTrue(torch.equal(twins.host, twins.gpu))
+                    step = (before - twins.host.grad).bfloat16()
+                    moved += not torch.equal(step, twins.host)  # by a renewal
+                    seen = min(run.client.state().cuts, run.client.state().renewals)
+                shadow = next(d.shadow for d in run._described if d.shadow)  # pylint: disable=W0212
+                self.assertFalse(torch.equal(shadow.kept, twins.gpu.float()))
+                raise KeyError
+        self.assertGreater(moved, 0)
+        self.assertIn("MB of the GPU's memory hold in fp32", "".join(said.output))
 
     def test_cuts_of_a_gpu_that_pins_nothing(self):
         self.on_cuda(CUDART_PINS="nothing")

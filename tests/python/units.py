@@ -839,6 +839,41 @@ class Additions(Case):
         before[3:23] += values
         self.assertTrue(torch.equal(whole.view(-1), before))
 
+    def test_a_shadow_is_renewed_as_the_library_does_it(self):
+        """s + (p - bf16(s)) + correction in fp32, each rounded once; then p is bf16 of it."""
+        draw = torch.Generator().manual_seed(1)
+        p = (torch.randn(50, generator=draw) * 3).bfloat16()
+        shadow = parameters.Shadow(p)
+        shadow.kept += torch.randn(50, generator=draw) / 500  # what bf16 can't hold
+        shadow.fill()
+        p += torch.randn(50, generator=draw).bfloat16()
+        s = shadow.kept.clone()
+        held = torch.zeros(50)
+        shadow.take(10, 40, held.data_ptr() + 40, 0)
+        s[10:] += p[10:].float() - s[10:].bfloat16().float()
+        self.assertTrue(torch.equal(held[10:], s[10:]))
+        values = torch.randn(5, generator=draw)
+        where = torch.tensor([1, 30, 2, 7, 39], dtype=torch.int32)
+        shadow(10, 40, 5, values.data_ptr(), where.data_ptr())
+        s[10 + where.long()] += values
+        self.assertTrue(torch.equal(shadow.kept, s))
+        self.assertTrue(torch.equal(p[10:], s[10:].bfloat16()))
+        shadow(10, 40, 0, values.data_ptr(), where.data_ptr())  # it has no entry there
+        self.assertTrue(torch.equal(shadow.kept, s))
+
+    def test_what_goes_wrong_is_the_cuts_error(self):
+        def take(*_):
+            raise MemoryError("of the GPU")
+
+        client = longhaul.Client(0, 1)
+        called = client._taker(take)  # pylint: disable=protected-access
+        one = longhaul.library.Taking(0, 1, 0, 0)
+        for name in ("longhaul_cut", "longhaul_cut_piece"):
+            setattr(client._lib, name,  # pylint: disable=protected-access
+                    lambda *_: 6 if called(None, ctypes.byref(one)) else 0)
+        with self.assertRaisesRegex(MemoryError, "of the GPU"):
+            client.cut()
+
     def test_what_goes_wrong_is_the_renewals_error(self):
         def add(*_):
             raise MemoryError("of the GPU")

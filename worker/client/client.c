@@ -94,9 +94,24 @@ static int clashes(struct longhaul *c, const struct wk_extent *e)
     return LONGHAUL_OK;
 }
 
-static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, struct wk_extent *e)
+// Structs grow at their end. False: it is shorter than the first one ever was, or says something
+// that this library does not know.
+static bool read_tensor(const struct longhaul_tensor *from, struct longhaul_tensor *out)
 {
-    if (!t || t->size != sizeof *t || !t->name || t->ndim < 0 || t->ndim > WK_CHANNEL_DIMS ||
+    const size_t first = sizeof *out; // as long as none was released that is shorter
+    const uint8_t *byte = (const uint8_t *)from;
+    if (!from || from->size < first) return false;
+    for (size_t i = sizeof *out; i < from->size; i++)
+        if (byte[i]) return false;
+    *out = (struct longhaul_tensor){0};
+    memcpy(out, from, from->size < sizeof *out ? from->size : sizeof *out);
+    return true;
+}
+
+static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *from, struct wk_extent *e)
+{
+    struct longhaul_tensor tensor, *t = &tensor;
+    if (!read_tensor(from, t) || !t->name || t->ndim < 0 || t->ndim > WK_CHANNEL_DIMS ||
         (t->ndim && !t->shape))
         return wk_client_fail(c, LONGHAUL_E_INVALID, "a tensor without size, name or shape");
     struct wk_channel_tensor *m = &e->tensor;
@@ -128,6 +143,7 @@ static int copy_tensor(struct longhaul *c, const struct longhaul_tensor *t, stru
                             .replica = m->replica,
                             .add = t->dtype == LONGHAUL_FP32 ? t->add : NULL,
                             .add_arg = t->add_arg,
+                            .take = t->dtype == LONGHAUL_FP32 ? t->take : NULL,
                             .tensor = *m};
     return LONGHAUL_OK;
 }
@@ -249,19 +265,20 @@ int longhaul_state(struct longhaul *c, struct longhaul_state *out)
 {
     int err = may_use(c);
     if (err) return err;
-    if (!out || out->size != sizeof *out)
+    struct longhaul_state s = {.size = sizeof s,
+                               .worker_lives = c->link == WK_LINK_UP,
+                               .cuts = c->cuts,
+                               .renewals = c->renewals,
+                               .returns = c->returns,
+                               .memory_bytes = c->channel.layout.bytes,
+                               .pinned_bytes = c->cuda.pinned_bytes};
+    if (!out || out->size < sizeof s) // as long as none was released that is shorter
         return wk_client_fail(c, LONGHAUL_E_INVALID, "a state without its size");
-    *out = (struct longhaul_state){.size = sizeof *out,
-                                   .worker_lives = c->link == WK_LINK_UP,
-                                   .cuts = c->cuts,
-                                   .renewals = c->renewals,
-                                   .returns = c->returns,
-                                   .memory_bytes = c->channel.layout.bytes,
-                                   .pinned_bytes = c->cuda.pinned_bytes};
     if (c->link == WK_LINK_AWAY || c->link == WK_LINK_CALLING)
-        out->away_steps = c->step - c->away_from;
+        s.away_steps = c->step - c->away_from;
     for (uint32_t i = 0; i < c->extents; i++)
-        if (c->extent[i].shadow) out->shadow_bytes += 4 * c->extent[i].count;
+        if (c->extent[i].shadow) s.shadow_bytes += 4 * c->extent[i].count;
+    *out = s;
     return LONGHAUL_OK;
 }
 

@@ -55,6 +55,7 @@ struct wk_extent { // consecutive values of the flat order that this process hol
     uint32_t lane;    // the index, where it lies on a device
     longhaul_add add; // fp32 on a device alone; NULL: the library adds
     void *add_arg;
+    longhaul_take take; // the same; NULL: the library copies
     struct wk_channel_tensor tensor;
 };
 

@@ -28,6 +28,13 @@
  * LONGHAUL_E_FORKED there. The parent is not disturbed.
  *
  * Costs are those of one call; "a copy" is one memcpy of the parameters.
+ *
+ * Growth: a struct with a `size` grows at its end alone, from LONGHAUL_ABI 1 on as it stands here,
+ * and a program and a library of different ages understand each other. The library takes what a
+ * shorter struct lacks for 0. What a longer one says beyond what the library knows must be 0, else
+ * the call gives LONGHAUL_E_INVALID: the program asks for what this library can't do. Structs that
+ * the library gives out without a `size` stay as they are, but for additions at the end of
+ * longhaul_addition and longhaul_taking. LONGHAUL_ABI rises when anything else changes.
  */
 #ifndef LONGHAUL_H
 #define LONGHAUL_H
@@ -93,6 +100,17 @@ struct longhaul_addition {
  * It may be called by any thread that calls longhaul_renew_piece(). */
 typedef int (*longhaul_add)(void *arg, const struct longhaul_addition *a);
 
+/* Values `first` to `first` + `count` of what a cut is to hold of a parameter on CUDA. */
+struct longhaul_taking {
+    uint64_t first, count; /* as above; at most 4 Mi */
+    float *to;             /* where they go: pinned memory where longhaul_state() says so */
+    void *stream; /* the library's own, which has them once the parameter's stream is at the cut;
+                     the copy goes on this one, or ends before the call returns */
+};
+/* Queues the copy of these values, where the memory that is described does not hold them as a cut
+ * should. It changes nothing that it reads. Not 0: it failed. Threads: as with longhaul_add. */
+typedef int (*longhaul_take)(void *arg, const struct longhaul_taking *t);
+
 /* A parameter. `size` is sizeof(struct longhaul_tensor). The library borrows `data` until close,
  * copies the rest. A rank that holds only some values of the tensor (Shard(0)) says which:
  * values `first` to `first` + `count` of it, in row-major order. Both 0: it holds all. `first` is
@@ -107,8 +125,11 @@ struct longhaul_tensor {
     uint64_t first, count;
     void *stream; /* CUDA: the stream that changes the parameter; NULL: the default stream of its
                      device. Parameters of one handle have at most 16 streams. */
-    longhaul_add add; /* CUDA, fp32: adds corrections in the library's place; or NULL */
-    void *add_arg;
+    longhaul_add add;   /* CUDA, fp32: adds corrections in the library's place; or NULL */
+    void *add_arg;      /* its, and that of `take` */
+    longhaul_take take; /* CUDA, fp32: copies what a cut holds in the library's place; or NULL. With
+                           it `add` hears of every value that a correction covers, of those without
+                           entries too. */
 };
 
 /* A unit of the run. Its data are those of unit `unit` modulo the number of units in units.json;
@@ -207,6 +228,7 @@ LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
  * and that rates of regions may differ where they follow the loop's own steps. A life begins with
  * nothing said. Cost: one store. */
 LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows);
+/* Fills as much of *out as library and caller both know; out->size is so many bytes afterwards. */
 LONGHAUL_API int longhaul_state(struct longhaul *c, struct longhaul_state *out);
 /* What the last failing call of this handle says about itself. Never NULL. */
 LONGHAUL_API const char *longhaul_text(const struct longhaul *c);

@@ -11,7 +11,10 @@
 //     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
 //     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
 //     after the cut's number.
-//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other.
+//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other. What
+//  a
+//     cut holds comes from its own `take`, where it has one: the memory that is described is then a
+//     shadow of the caller's (4).
 #include <stdlib.h>
 #include <string.h>
 
@@ -183,9 +186,24 @@ static uint8_t *narrow_place(float *slot, uint64_t at, struct range all)
     return (uint8_t *)(slot + all.until) - 2 * (all.until - at);
 }
 
+static int take(const struct job *j, const struct wk_extent *e, struct range r, float *slot)
+{
+    int err = LONGHAUL_OK;
+    for (uint64_t from = r.from, n; !err && from < r.until; from += n) {
+        n = smaller(r.until - from, ADDITION);
+        const struct longhaul_taking t = {.first = from - e->at,
+                                          .count = n,
+                                          .to = slot + from,
+                                          .stream = j->c->cuda.lane[e->lane].copies};
+        if (e->take(e->add_arg, &t)) err = LONGHAUL_E_SYSTEM;
+    }
+    return err;
+}
+
 static int queue(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
 {
     float *slot = wk_channel_slot(&j->c->channel, j->number);
+    if (e->take) return take(j, e, r, slot);
     void *to = e->shadow ? (void *)narrow_place(slot, r.from, all) : slot + r.from;
     return wk_device_queue(j->c, e, r.from, to, (size_t)(r.until - r.from));
 }
@@ -266,7 +284,7 @@ static int add_sparse(const struct wk_channel_correction *r, const struct wk_ext
     int32_t *index = malloc(a->count * sizeof *index);
     int err = value && index ? LONGHAUL_OK : LONGHAUL_E_NO_MEMORY;
     if (!err && !gather(r, at, a, value, index)) err = LONGHAUL_E_DAMAGED;
-    if (!err && a->entries && e->add(e->add_arg, a)) err = LONGHAUL_E_SYSTEM;
+    if (!err && (a->entries || e->take) && e->add(e->add_arg, a)) err = LONGHAUL_E_SYSTEM;
     free(value);
     free(index);
     return err;

@@ -19,6 +19,9 @@ HOST, CUDA = 0, 1
 # Adds values of the host, fp32 at the fourth argument's address, to a parameter: first, count,
 # entries, address of the values, address of their int32 index or 0 (struct longhaul_addition).
 Add = typing.Callable[[int, int, int, int, int], None]
+# Queues a copy of what a cut is to hold: first, count, address in host memory, the stream for it
+# (struct longhaul_taking).
+Take = typing.Callable[[int, int, int, int], None]
 
 
 class Due(enum.IntFlag):
@@ -73,6 +76,8 @@ class Client:
     With `threads` above 1 cuts and renewals are copied on so many threads of the client's own.
     """
 
+    takes = True  # parameter() knows `take`
+
     def __init__(self, rank: int | None = None, ranks: int | None = None, threads: int = 1):
         if (rank is None) != (ranks is None):
             raise ValueError("Client: rank and ranks come together, or both from torchrun's "
@@ -88,7 +93,7 @@ class Client:
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
         self._on_cuda = self._told_of_pins = False
-        self._wrong: Exception | None = None  # what an `add` raised
+        self._wrong: Exception | None = None  # what an `add` or a `take` raised
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # what all ranks of several hosts take for the clock
         if ranks is None:
@@ -132,35 +137,45 @@ class Client:
 
     def parameter(self, name: str, shape: typing.Sequence[int], data: int, *, dtype: int = FP32,
                   memory: int = HOST, first: int = 0, count: int = 0, stream: int = 0,
-                  add: Add | None = None, owner: object = None) -> None:
+                  add: Add | None = None, take: Take | None = None,
+                  owner: object = None) -> None:
         """Describes one parameter by its address; all of them, in the manifest's order.
 
         `first` and `count` are the values that this rank holds of it, in row-major order; a count
         of 0: all. `owner` is kept alive until close(). `add` of fp32 on CUDA adds corrections in
-        the library's place.
+        the library's place, and `take` copies what a cut holds.
         """
         sizes = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
-        adder = self._adder(add)
+        adder, taker = self._adder(add), self._taker(take)
         tensor = library.Tensor(ctypes.sizeof(library.Tensor), dtype, memory, len(shape), sizes,
-                                name.encode(), data, first, count, stream or None, adder)
+                                name.encode(), data, first, count, stream or None, adder, None,
+                                taker)
         self._check(self._lib.longhaul_parameter(self._handle, ctypes.byref(tensor)))
-        self._kept += [owner, adder]
+        self._kept += [owner, adder, taker]
         self._on_cuda = self._on_cuda or memory == CUDA
 
     def _adder(self, add: Add | None) -> typing.Any:
-        """For the library to call; an error of the call is renew()'s."""
-        if add is None:
-            return library.Add()
+        return self._called(library.Add, add and (
+            lambda a: add(a.first, a.count, a.entries, a.value, a.index or 0)))
+
+    def _taker(self, take: Take | None) -> typing.Any:
+        return self._called(library.Take, take and (
+            lambda t: take(t.first, t.count, t.to, t.stream or 0)))
+
+    def _called(self, kind: typing.Any, call: typing.Callable[[typing.Any], None] | None
+                ) -> typing.Any:
+        """For the library to call; an error of the call is renew()'s, or cut()'s."""
+        if call is None:
+            return kind()
 
         def called(_: object, of: typing.Any) -> int:
-            a = of.contents
             try:
-                add(a.first, a.count, a.entries, a.value, a.index or 0)
+                call(of.contents)
                 return 0
             except Exception as why:  # pylint: disable=broad-exception-caught
                 self._wrong = self._wrong or why
                 return 1
-        return library.Add(called)
+        return kind(called)
 
     # ---- a life
 
@@ -215,14 +230,8 @@ class Client:
 
     def renew(self) -> None:
         """Adds what the others trained to the parameters."""
-        self._wrong = None
-        try:
-            self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
-                        self._lib.longhaul_renew_done)
-        except errors.LonghaulError:
-            if self._wrong:
-                raise self._wrong from None
-            raise
+        self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
+                    self._lib.longhaul_renew_done)
 
     def cut(self) -> None:
         """Copies the parameters, or this rank's share of them, to the worker; those on CUDA beside
@@ -236,6 +245,15 @@ class Client:
         self._check(self._lib.longhaul_before_step(self._handle))
 
     def _whole(self, alone, piece, done) -> None:
+        self._wrong = None
+        try:
+            self._in_pieces(alone, piece, done)
+        except errors.LonghaulError:
+            if self._wrong:  # an `add` or a `take` raised it
+                raise self._wrong from None
+            raise
+
+    def _in_pieces(self, alone, piece, done) -> None:
         if self._threads == 1:
             self._check(alone(self._handle))
             return
@@ -316,6 +334,8 @@ class Client:
 class FarClient(Client):
     """Of a rank whose host has no worker. AsyncDiLoCo passes on to it what the first host's ranks
     are told (hosts.py)."""
+
+    takes = False
 
     def __init__(self) -> None:  # pylint: disable=super-init-not-called
         self.rank, self.ranks = _number("RANK", 0), _number("WORLD_SIZE", 1)

@@ -228,6 +228,11 @@ class AsyncDiLoCo:
         if shadow:
             _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
                          "can't (4 bytes a value)", shadow / 1e6)
+        shadow = sum(4 * d.shadow.kept.numel() for d in self._described if d.shadow)
+        if shadow:
+            _log.warning("longhaul: %.1f MB of the GPU's memory hold in fp32 what bf16 parameters "
+                         "can't (4 bytes a value); an optimizer with fp32 masters needs none",
+                         shadow / 1e6)
         if hasattr(self.optimizer, "register_step_pre_hook"):
             self._step_holds = True
             self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
@@ -288,6 +293,7 @@ class AsyncDiLoCo:
         self.client.connect(self.timeout_s)
         self.client.start()
         parameters.copy_masters(self._described)
+        parameters.fill_shadows(self._described)
         self.steps = self._tokens = 0
         self._scheduled = False
         for begun in self._begun:
@@ -432,6 +438,7 @@ class AsyncDiLoCo:
             self._restart(why)
             return False
         parameters.copy_masters(self._described if ended else [])
+        parameters.fill_shadows(self._described if ended else [])
         return ended
 
     # ---- figures

@@ -66,6 +66,8 @@ class _Share:
 class Spread:
     """A client for each rank of several hosts, of which the first has a worker."""
 
+    takes = False  # what the other hosts get is what the first host's ranks describe
+
     def __init__(self, client: _client.Client, all_ranks: group.Together):
         import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 

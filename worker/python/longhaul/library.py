@@ -19,13 +19,22 @@ class Addition(ctypes.Structure):
 Add = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Addition))
 
 
+class Taking(ctypes.Structure):
+    """struct longhaul_taking."""
+
+    _fields_ = [("first", c_uint64), ("count", c_uint64), ("to", c_void_p), ("stream", c_void_p)]
+
+
+Take = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Taking))
+
+
 class Tensor(ctypes.Structure):
     """struct longhaul_tensor."""
 
     _fields_ = [("size", c_uint32), ("dtype", c_int32), ("memory", c_int32), ("ndim", c_int32),
                 ("shape", POINTER(c_uint64)), ("name", c_char_p), ("data", c_void_p),
                 ("first", c_uint64), ("count", c_uint64), ("stream", c_void_p), ("add", Add),
-                ("add_arg", c_void_p)]
+                ("add_arg", c_void_p), ("take", Take)]
 
 
 class Unit(ctypes.Structure):

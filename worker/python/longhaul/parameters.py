@@ -302,14 +302,50 @@ class Adder:
         return self._torch.frombuffer((kind * count).from_address(address), dtype=dtype)
 
 
+class Shadow(Adder):
+    """Beside a bf16 parameter on a GPU: what it would be in fp32, on the same GPU. The client reads
+    and writes this one. worker/docs/0001-boundary.md#arithmetic has the rules; what pieces.c of the
+    client does on the host, bit by bit, is done here on the device."""
+
+    def __init__(self, data: "torch.Tensor"):
+        self.kept = data.float().view(-1)
+        self._narrow = data.view(-1)
+        super().__init__(self.kept)
+
+    def fill(self) -> None:
+        """After the client wrote the shadow: the parameter is what bf16 can hold of it."""
+        with self._torch.no_grad():
+            self._narrow.copy_(self.kept)
+
+    def _now(self, first: int, count: int) -> "torch.Tensor":
+        """The shadow, and what training made of the parameter since the last renewal."""
+        kept, narrow = (of[first:first + count] for of in (self.kept, self._narrow))
+        return kept + (narrow.float() - kept.to(narrow.dtype).float())
+
+    def __call__(self, first: int, count: int, entries: int, value: int, index: int) -> None:
+        with self._torch.no_grad(), self._torch.cuda.stream(self._stream):
+            self.kept[first:first + count] = self._now(first, count)
+            if entries:
+                super().__call__(first, count, entries, value, index)
+            self._narrow[first:first + count] = self.kept[first:first + count]
+
+    def take(self, first: int, count: int, to: int, stream: int) -> None:
+        """What a cut holds; it changes nothing here."""
+        on = self._torch.cuda.ExternalStream(stream, self.kept.device) if self._stream else None
+        with self._torch.no_grad(), self._torch.cuda.stream(on):
+            self._here(ctypes.c_float, to, count, self._torch.float32).copy_(
+                self._now(first, count), non_blocking=True)
+
+
 class Described(typing.NamedTuple):
     """What the client reads and writes, and where it lay when the client heard of it: a parameter
-    of the model, or an fp32 master, of which the parameter is a copy."""
+    of the model, or an fp32 master, of which the parameter is a copy, or a shadow of it."""
 
     name: str
     parameter: "torch.Tensor"
     place: tuple[typing.Any, ...]
     copy: "torch.Tensor | None" = None
+    shadow: Shadow | None = None
 
 
 def copy_masters(described: typing.Iterable[Described]) -> None:
@@ -317,6 +353,13 @@ def copy_masters(described: typing.Iterable[Described]) -> None:
     for d in described:
         if d.copy is not None:
             d.copy.detach().copy_(d.parameter.detach())
+
+
+def fill_shadows(described: typing.Iterable[Described]) -> None:
+    """After the client wrote all values over, at the beginning and at the end."""
+    for d in described:
+        if d.shadow is not None:
+            d.shadow.fill()
 
 
 def check_places(described: typing.Iterable[Described]) -> None:
@@ -355,10 +398,28 @@ def describe(client: _client.Client, name: str, parameter: "torch.Tensor",
     if data.device.type not in ("cpu", "cuda"):
         raise errors.UnsupportedError(f"{name} lies on {data.device}: cpu and cuda can be trained",
                                       errors.UnsupportedError.code)
-    cuda = data.device.type == "cuda"
-    stream = torch.cuda.current_stream(data.device).cuda_stream if cuda else 0
+    cuda = _on_gpu(data)
+    shadow = Shadow(data) if cuda and data.dtype == torch.bfloat16 and data.numel() and \
+        client.takes is True else None
+    if shadow is not None:
+        data = shadow.kept
     client.parameter(name, mine.shape, data.data_ptr(), dtype=kinds[data.dtype],
                      memory=_client.CUDA if cuda else _client.HOST, first=mine.first,
-                     count=mine.count, stream=stream, owner=data,
-                     add=Adder(data) if cuda and data.dtype == torch.float32 else None)
-    return Described(name, parameter, _place(name, parameter))
+                     count=mine.count, owner=data,
+                     stream=torch.cuda.current_stream(data.device).cuda_stream if data.is_cuda
+                     else 0,
+                     **_ways(data, shadow, cuda))
+    return Described(name, parameter, _place(name, parameter), shadow=shadow)
+
+
+def _on_gpu(data: "torch.Tensor") -> bool:
+    return data.device.type == "cuda"
+
+
+def _ways(data: "torch.Tensor", shadow: Shadow | None, cuda: bool) -> dict[str, typing.Any]:
+    """What PyTorch does in the library's place."""
+    if shadow is not None:
+        return {"add": shadow, "take": shadow.take}
+    import torch  # pylint: disable=import-outside-toplevel
+
+    return {"add": Adder(data) if cuda and data.dtype == torch.float32 else None}

@@ -1,5 +1,5 @@
-// What crosses from a device by way of the host, over a made-up device: after an error nothing is
-// half open, and the next call tries again.
+// A made-up device's arrays by way of the host: after an error nothing is half open, and the next
+// call tries again.
 #include "worker/ranks/comm/comm_host.h"
 
 #include <setjmp.h>
