@@ -1,7 +1,7 @@
 // Makes a push's payload. See backend.h.
 //
 // Invariants: 1. `why` of the start is the loop's; the lane's word is written once, before `failed`
-// is set, and read after it; 2. an encoder is used by the disk lane alone.
+// is set, and read after it; 2. an encoder is used by the encode lane alone.
 #include "worker/backend.h"
 
 #include <stdatomic.h>

@@ -27,10 +27,10 @@ struct wk_backend_conf {
 struct wk_backend;
 // On the loop, at the start. The manifest is borrowed. The one failure is LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **out);
-void wk_backend_close(struct wk_backend *b); // the disk lane at rest; NULL is allowed
+void wk_backend_close(struct wk_backend *b); // the encode lane at rest; NULL is allowed
 
 // lk_encode(codec, layout, 1, NULL, e, out, info) of this backend's codec; NULL: on the CPU. On the
-// disk lane.
+// encode lane.
 LH_MUST lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                                  const struct lh_shard_layout *layout, float *e, struct lh_buf *out,
                                  struct lk_payload_info *info);

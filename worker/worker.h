@@ -171,7 +171,7 @@ struct wk_beside {
     int64_t sampled_ns;       // when that was
     int64_t between_before;   // count.between_ns of earlier lives
     int64_t renew_ns;         // time that this process took for corrections
-    _Atomic int64_t delta_ns; // time for deltas, on the disk lane
+    _Atomic int64_t delta_ns; // time for deltas, on the encode lane
 };
 struct wk_told_path { // one path as a lease request tells it
     char address[LH_ADDRESS_BYTES];

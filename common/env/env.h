@@ -24,11 +24,13 @@ typedef void (*lh_fn)(void *arg);
 // takes": the real loop delivers `done` no earlier, the virtual clock exactly then.
 typedef int64_t (*lh_job)(void *arg);
 
-// One thread each, jobs in order. Compute: training steps; a server's unsealing and digests. Disk:
-// what a commit waits for. Copy: long copies. Status: small files that nobody waits for, which a
-// file system busy with a long copy may take seconds to name. Hook: commands of operators.
+// One thread each, jobs in order. Compute: training steps; a server's unsealing and digests.
+// Encode: what pushes are made of. Disk: what a commit waits for. Copy: long copies. Status: small
+// files that nobody waits for, which a file system busy with a long copy may take seconds to name.
+// Hook: commands of operators.
 enum lh_lane {
     LH_LANE_COMPUTE,
+    LH_LANE_ENCODE,
     LH_LANE_DISK,
     LH_LANE_COPY,
     LH_LANE_STATUS,

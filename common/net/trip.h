@@ -2,14 +2,15 @@
 //
 // Mean and spread are kept as TCP keeps them (RFC 6298): SRTT and RTTVAR. Whoever waits for a peer
 // waits for the time that its setting names, which is enough on a short path, and on top for
-// LH_TRIP_RTOS retransmission timeouts of the path (RTO = mean + 4 spreads). So many, because
-// either
+// LH_TRIP_RTOS retransmission timeouts of the path (RTO = mean + 4 spreads). Why so many:
 //
-//   - the connection stands: TCP sends a lost packet again after 1 RTO, then after 2 RTO each time
-//     (transport_grpc_path.c caps its back-off there). Four losses in a row take 1 + 2 + 2 + 2 RTO,
-//     the packet's own way the rest; where 5 % are lost, that is one packet in 160,000;
-//   - or it was given up in a cut: 2 RTO until then, 4 round trips for a new one (TCP 1, TLS 2,
-//     HTTP/2 settings 1), 1 for the message, and 1 RTO for one packet that is lost on the way.
+//   - The connection may stand: TCP sends a lost packet again after 1 RTO, then after 2 RTO each
+//     time (transport_grpc_path.c caps its back-off there). Four losses in a row take
+//     1 + 2 + 2 + 2 RTO, the packet's own way the rest; where 5 % are lost, that is one packet in
+//     160,000.
+//   - It may have been given up in a cut: 2 RTO until then, 4 round trips for a new one (TCP 1,
+//     TLS 2, HTTP/2 settings 1), 1 for the message, and 1 RTO for one packet that is lost on the
+//     way.
 //
 // Pure: times are given. What a peer says of its path is bounded when it is read.
 #ifndef LH_COMMON_TRIP_H

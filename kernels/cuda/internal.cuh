@@ -98,7 +98,5 @@ int lk_gpu_last_error(void);
 // A call's own result. CUDA keeps it besides, also cudaErrorNotReady, and the thread's next launch
 // would take it for its own.
 int lk_gpu_settle(int err);
-int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
-                        cudaStream_t stream);
 
 #endif

@@ -165,6 +165,11 @@ static int lk_event_done(lk_gpu_event event, int *done)
     return err == cudaErrorNotReady ? 0 : failed;
 }
 
+static int lk_event_wait(lk_gpu_event event)
+{
+    return lk_gpu_settle((int)cudaEventSynchronize((cudaEvent_t)event));
+}
+
 // ---- a shard on the device
 static void lk_shard_destroy(struct lk_gpu_shard *s)
 {
@@ -252,9 +257,10 @@ static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **ou
 }
 
 // ---- kernels
-int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
-                        cudaStream_t stream)
+static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
+                     lk_gpu_stream on)
 {
+    cudaStream_t stream = (cudaStream_t)on;
     struct lk_encode_args a = {*shard, *in};
     LK_TRY(cudaMemsetAsync(in->device_result, 0xff, sizeof *in->device_result, stream));
     if (in->device_e == in->device_e_out) lk_launch_guard(&a, stream);
@@ -269,12 +275,6 @@ int lk_gpu_encode_queue(struct lk_gpu_shard *shard, const struct lk_gpu_encode *
         lk_launch_sparse(&a, stream);
     lk_launch_concat(&a, stream);
     return lk_gpu_last_error();
-}
-
-static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
-                     lk_gpu_stream stream)
-{
-    return lk_gpu_encode_queue(shard, in, (cudaStream_t)stream);
 }
 
 static int lk_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
@@ -324,6 +324,7 @@ static const struct lk_gpu_memory lk_memory = {
 static const struct lk_gpu_streams lk_streams = {
     lk_stream_create, lk_stream_destroy, lk_stream_wait,  lk_event_create,
     lk_event_destroy, lk_event_record,   lk_event_follow, lk_event_done,
+    lk_event_wait,
 };
 static const struct lk_gpu_kernels lk_kernels = {
     lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,

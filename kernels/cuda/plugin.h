@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 6, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 7, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -113,7 +113,7 @@ struct lk_gpu_arrays {
 };
 
 struct lk_gpu_shard; // a plan on the device, and what encoding and folding need beside it
-struct lk_gpu_slots; // pinned memory for payloads on their way to the host
+struct lk_gpu_slots; // pinned memory for arrays on their way to the host
 typedef void *lk_gpu_event;
 
 struct lk_gpu_memory {
@@ -137,6 +137,7 @@ struct lk_gpu_streams {
     int (*event_record)(lk_gpu_event event, lk_gpu_stream stream);
     int (*event_follow)(lk_gpu_stream stream, lk_gpu_event event); // the stream waits, not the host
     int (*event_done)(lk_gpu_event event, int *done);
+    int (*event_wait)(lk_gpu_event event); // the calling thread waits for what it stands behind
 };
 
 struct lk_gpu_kernels {
@@ -157,18 +158,18 @@ struct lk_gpu_kernels {
     uint64_t (*shard_bytes)(const struct lk_gpu_plan *plan);
 };
 
-// Payloads on their way: `count` slots, each a device buffer and pinned memory, taken in turn.
+// Arrays on their way to the host: `count` slots of pinned memory, `bytes` each, taken in turn, and
+// a stream of their own for the copies. One thread at a time.
 struct lk_gpu_transfer {
-    int (*create)(const struct lk_gpu_shard *shard, uint32_t count, struct lk_gpu_slots **out);
+    int (*create)(uint32_t count, uint64_t bytes, struct lk_gpu_slots **out);
     void (*destroy)(struct lk_gpu_slots *slots);
-    // Encodes on `stream` and copies the payload out on a stream of the slots' own. The slot's
-    // number goes to *slot; -1: all are taken, and nothing was done. in->device_payload and
-    // in->device_result are the slot's.
-    int (*encode)(struct lk_gpu_slots *slots, struct lk_gpu_shard *shard,
-                  const struct lk_gpu_encode *in, lk_gpu_stream stream, int32_t *slot);
-    // Waits for a slot; its bytes hold until give_back().
-    int (*take)(struct lk_gpu_slots *slots, int32_t slot, struct lk_gpu_result *result,
-                const uint8_t **payload);
+    // Queues a copy of bytes[at most a slot's] from the device. It begins after what `after` was
+    // recorded behind. The slot's number goes to *slot; -1: all are taken, and nothing was done.
+    int (*copy)(struct lk_gpu_slots *slots, const void *device, uint64_t bytes, lk_gpu_event after,
+                int32_t *slot);
+    // Waits for that copy alone; its bytes hold until give_back().
+    int (*take)(struct lk_gpu_slots *slots, int32_t slot, const uint8_t **bytes);
+    // Also of a slot that was not taken: then its bytes are nobody's.
     void (*give_back)(struct lk_gpu_slots *slots, int32_t slot);
 };
 

@@ -68,9 +68,11 @@ static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_work
                          uint32_t base)
 {
     double fastest = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && !c->worker[i].left && c->worker[i].tokens_per_s > fastest)
-            fastest = c->worker[i].tokens_per_s;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        bool trains = !o->idle || o == w; // its own H does not rise while its loop is away
+        if (o->live && !o->left && trains && o->tokens_per_s > fastest) fastest = o->tokens_per_s;
+    }
     if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return base;
     double h = round(base * w->tokens_per_s / fastest); // DyLU: equal time a round
     return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // One that left may be any times as fast.

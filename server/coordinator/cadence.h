@@ -6,6 +6,8 @@
 //   H_link  = ceil((max(up_s, down_s) + 2 RTT) / (0.8 * step_s))        (an exchange fits in a
 //   round)
 //
+// The fastest is one that trains: a worker whose loop is away keeps the speed that it had, and is
+// nobody's measure until the loop is there again.
 // up_s: the time in which the worker's own pushes of one round cross, as it measured it; down_s:
 // the same for those of the others, by the rate at which snapshots came. What is not known adds
 // nothing. Source of H_link: DESIGN.md#section-6. `staged`: half the base for the first 1,000

@@ -345,12 +345,12 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
         ps_co_refuse(c, rq, err);
         return;
     }
+    w->idle = !m->want && !m->own_data;
     ps_co_measured(c, w, m);
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
     ps_co_pace(c, w);
     w->gives = m->ahead > 0;
-    w->idle = !m->want && !m->own_data;
     w->drained = m->drained;
     w->done = m->done;
     if (m->done) take_final(c, w, m);

@@ -25,6 +25,7 @@ static struct rig *begin(bool by_link, bool staged)
 
 struct pace { // what a worker tells
     double units_per_s, step_s, push_s, rtt_s, up, down;
+    bool away; // its loop is, and it asks for no unit
 };
 
 // Worker w tells this, and gets H.
@@ -37,6 +38,7 @@ static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
     ProtobufCMessage *answer;
     m.worker = lh_worker_id(&r->w[w].self);
     m.incarnation = UINT64_C(1) << 32;
+    m.want = !p->away;
     m.tokens_per_s = p->units_per_s * WORDS_TOKENS;
     step.mean = p->step_s;
     push.mean = p->push_s;
@@ -71,8 +73,23 @@ static void by_speed_each_round_takes_equal_time(void **state)
     rig_free(r);
 }
 
-// Two pushes' way up is 0.8 s, 2 round trips 0.4 s: 1.2 s of rounds of which 0.8 may be an
-// exchange's, 15 steps of 0.1 s.
+// A worker says the speed that it had as long as it lives.
+static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, false);
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &slow), BASE / 4);
+    fast.away = true;
+    assert_int_equal(tell(r, 0, &fast), BASE); // its own stays
+    assert_int_equal(tell(r, 1, &slow), BASE);
+    fast.away = false;
+    assert_int_equal(tell(r, 0, &fast), BASE); // It counts again at once.
+    assert_int_equal(tell(r, 1, &slow), BASE / 4);
+    rig_free(r);
+}
+
 // One that drained counts as nobody's fastest, and may be any times as fast as those that are left.
 static void no_round_is_longer_than_the_longest(void **state)
 {
@@ -87,6 +104,8 @@ static void no_round_is_longer_than_the_longest(void **state)
     rig_free(r);
 }
 
+// Two pushes' way up is 0.8 s, 2 round trips 0.4 s: 1.2 s of rounds of which 0.8 may be an
+// exchange's, 15 steps of 0.1 s.
 static void an_exchange_fits_in_a_round(void **state)
 {
     (void)state;
@@ -330,6 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(by_speed_each_round_takes_equal_time),
+        cmocka_unit_test(a_worker_whose_loop_is_away_is_nobodys_fastest),
         cmocka_unit_test(no_round_is_longer_than_the_longest),
         cmocka_unit_test(an_exchange_fits_in_a_round),
         cmocka_unit_test(the_way_down_counts_where_it_takes_longer),

@@ -232,9 +232,8 @@ def fails(world, region, node, word, why):
 
 def fail_on_demand(world, region):
     worker, rank, last = region.worker, region.ranks[1], region.ranks[-1]
-    remote = ["remote process exited"]
-    if not region.made_up:
-        remote.append(": made-up NCCL error")  # A bucket that was given to it after the first.
+    # Or a bucket that was given to it after the first: its communicator is in error by then.
+    remote = ["remote process exited", ": made-up NCCL error"]
     fails(world, region, rank, "error", remote)
     if not region.made_up:
         fails(world, region, last, "hang", ["takes longer than"])

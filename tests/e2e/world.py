@@ -315,3 +315,18 @@ class World:
                 if os.path.exists(node.log):
                     print(f"---- {node.name}\n{node.tail()}")
         self.close(failed=kind is not None)
+
+
+class Alike(World):
+    """For runs that are to end with the same bits: one unit is all the data. A busy machine makes
+    an order of its own of several, and a round ends early where the next one is late."""
+
+    def __init__(self, build, tokens):
+        super().__init__(build, unit_tokens=tokens)
+
+    def make_data(self, units):
+        make_text(self.path("text"), self.unit_tokens + 100)
+        for region in REGIONS[1:]:
+            shutil.rmtree(self.path("text", region))
+        self.prepare_data()
+        check(len(self.units) == 1, f"there are {len(self.units)} units")

@@ -15,19 +15,7 @@ static void takes_progress_and_adds_corrections(void **state)
 static void pieces_make_a_whole(void **state)
 {
     struct rig *r = *state;
-    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
-    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
-    on_loop(r, renew_now);
-    on_loop(r, want_now);
-    for (int i = 0; i < N; i++) r->mine[i] += (float)(i % 5);
-    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
-    on_threads(r, renew_and_hold);
-    assert_int_equal(longhaul_renew_done(r->c), LONGHAUL_OK);
-    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + (float)(i % 5));
-    on_threads(r, cut_and_hold);
-    assert_int_equal(longhaul_cut_done(r->c), LONGHAUL_OK);
-    await_cuts(r, 1);
-    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 5));
+    check_pieces(r, LONGHAUL_HOST);
     assert_int_equal(longhaul_renew_piece(r->c, PIECES, PIECES), LONGHAUL_E_INVALID);
 }
 

@@ -301,6 +301,7 @@ static inline void check_rounds(struct rig *r)
     assert_int_equal(boundary(r, 2), LONGHAUL_CUT);
     assert_int_equal(boundary(r, 3), LONGHAUL_CUT); // it stays due
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
 
@@ -315,6 +316,7 @@ static inline void check_rounds(struct rig *r)
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_E_STATE); // the renewal comes first
     assert_int_equal(longhaul_renew(r->c), LONGHAUL_OK);
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + 5);
     await_cuts(r, 2);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == -5);
@@ -355,6 +357,26 @@ static inline void on_threads(struct rig *r, void *(*run)(void *))
         pthread_join(thread[i], NULL);
         assert_int_equal(piece[i].err, LONGHAUL_OK);
     }
+}
+
+// Pieces on threads are the same as the whole, wherever r->mine lies.
+static inline void check_pieces(struct rig *r, int32_t memory)
+{
+    join_with(r, r->mine, LONGHAUL_FP32, memory);
+    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
+    on_loop(r, renew_now);
+    on_loop(r, want_now);
+    for (int i = 0; i < N; i++) r->mine[i] += (float)(i % 5);
+    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
+    on_threads(r, renew_and_hold);
+    assert_int_equal(longhaul_renew_done(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + (float)(i % 5));
+    on_threads(r, cut_and_hold);
+    assert_int_equal(longhaul_cut_done(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i++) r->mine[i] = 7;
+    await_cuts(r, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 5));
 }
 
 static inline float wide(uint16_t v)

@@ -7,6 +7,7 @@
 // The runtime's own, for steps on the device.
 static int (*copy)(void *to, const void *from, size_t n, int kind, void *stream);
 static int (*new_stream)(void **out, unsigned flags);
+static int (*finish_stream)(void *stream);
 
 // A step on the device: work of the default stream. The host knows the parameters before it is
 // done.
@@ -25,6 +26,15 @@ static void join_on_device(struct rig *r, float *known)
     join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
     memcpy(known, r->mine, sizeof r->mine);
+}
+
+// A cut of what a step of -3 left is queued.
+static void begin_cut(struct rig *r, float *known)
+{
+    train(r, known, -3);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
 }
 
 static uint64_t stored(struct rig *r)
@@ -92,45 +102,67 @@ static void add_and_compare(struct rig *r, uint64_t step)
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
 }
 
-// Two tensors meet within a chunk; each has a stream and an adder of its own.
-static void each_tensor_has_a_stream_and_an_adder(void **state)
+// Two tensors that meet within a chunk; each has a stream and an adder of its own.
+enum { MEET = 5000 };
+struct two {
+    uint64_t size[2];
+    struct adder adder[2];
+    void *stream[2], *copies_of_first;
+};
+
+static void join_two_tensors(struct rig *r, struct two *x)
 {
-    enum { ON_DEVICE = 3, MEET = 5000 };
-    static float next[2][N];
-    struct rig *r = *state;
-    uint64_t sizes[] = {MEET, N - MEET};
-    struct adder x[] = {{.to = r->mine, .values = MEET}, {r->mine + MEET, N - MEET, 0, 0, 0}};
-    void *stream[] = {NULL, NULL};
-    assert_int_equal(new_stream(&stream[1], 1), 0);
+    *x = (struct two){
+        .size = {MEET, N - MEET},
+        .adder = {{.to = r->mine, .values = MEET}, {.to = r->mine + MEET, .values = N - MEET}}};
+    assert_int_equal(new_stream(&x->stream[1], 1), 0);
+    x->copies_of_first = (char *)x->stream[1] + 1; // the next one that the runtime gives
     for (int k = 0; k < 2; k++) {
-        struct longhaul_tensor t = tensor(k ? "b" : "a", x[k].to, LONGHAUL_FP32);
+        struct longhaul_tensor t = tensor(k ? "b" : "a", x->adder[k].to, LONGHAUL_FP32);
         t.memory = LONGHAUL_CUDA;
-        t.shape = &sizes[k];
-        t.stream = stream[k];
+        t.shape = &x->size[k];
+        t.stream = x->stream[k];
         t.add = add_here;
-        t.add_arg = &x[k];
+        t.add_arg = &x->adder[k];
         assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
     }
     assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
     assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+}
+
+// Progress beyond the view: so much, or, where it is 0, another number for each value.
+static void step_both(struct rig *r, const struct two *x, float by)
+{
+    enum { ON_DEVICE = 3, STEPS = 4 };
+    static float next[STEPS][N];
+    static int step;
+    const float *from = next[step % STEPS];
+    for (int i = 0; i < N; i++) next[step % STEPS][i] = r->view[i] + (by > 0 ? by : (float)(i % 3));
+    step++;
+    for (int k = 0; k < 2; k++)
+        assert_int_equal(
+            copy(x->adder[k].to, from + k * MEET, 4 * x->size[k], ON_DEVICE, x->stream[k]), 0);
+}
+
+static void each_tensor_has_a_stream_and_an_adder(void **state)
+{
+    struct rig *r = *state;
+    struct two x;
+    join_two_tensors(r, &x);
+    const struct adder *a = &x.adder[0], *b = &x.adder[1];
     for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
     add_and_compare(r, 1);
-    assert_true(!x[0].sparse && !x[1].sparse && x[0].calls == 1 && x[1].calls == 1);
+    assert_true(!a->sparse && !b->sparse && a->calls == 1 && b->calls == 1);
     for (int i = 0; i < N; i += i % 8 == 3 ? 2 : 9) r->view[i] += (float)(1 + i % 5);
     add_and_compare(r, 2);
-    assert_true(x[0].sparse == 1 && x[1].sparse == 1);
+    assert_true(a->sparse == 1 && b->sparse == 1);
 
     on_loop(r, want_now);
     assert_int_equal(boundary(r, 3), LONGHAUL_CUT);
-    for (int step = 0; step < 2; step++) { // the first before the cut, the second after it
-        for (int i = 0; i < N; i++) next[step][i] = r->view[i] + (step ? 50 : (float)(i % 3));
-        for (int k = 0; k < 2; k++)
-            assert_int_equal(
-                copy(x[k].to, next[step] + k * MEET, 4 * sizes[k], ON_DEVICE, stream[k]), 0);
-        if (step) break;
-        assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
-        assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
-    }
+    step_both(r, &x, 0);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
+    step_both(r, &x, 50);
     await_cuts(r, 1);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 3));
 }
@@ -187,10 +219,7 @@ static void the_copy_waits_for_the_step_before(void **state)
     struct rig *r = *state;
     join_on_device(r, known);
     setenv("CUDART", "caller_late", 1);
-    train(r, known, -3);
-    on_loop(r, want_now);
-    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    begin_cut(r, known);
     assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     assert_int_equal(stored(r), 0);
     train(r, known, -100);
@@ -199,16 +228,14 @@ static void the_copy_waits_for_the_step_before(void **state)
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
 }
 
-// A loop that waits for a lease trains nothing meanwhile, and needs not hold anything back.
+// A loop that waits for a lease trains nothing meanwhile; the worker may wait for this cut.
 static void somebody_who_waits_looks_whether_the_copy_ended(void **state)
 {
     static float known[N];
     struct rig *r = *state;
     join_on_device(r, known);
-    train(r, known, -3);
-    on_loop(r, want_now);
-    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    begin_cut(r, known);
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
     await_cuts(r, 1);
     for (int i = 0; i < N; i++) assert_true(r->delta[i] == 3);
     assert_int_equal(boundary(r, 2), 0);
@@ -233,10 +260,7 @@ static void closing_waits_for_the_copy(void **state)
     static float known[N];
     struct rig *r = *state;
     join_on_device(r, known);
-    train(r, known, -3);
-    on_loop(r, want_now);
-    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
-    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    begin_cut(r, known);
     assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
     assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
     while (sem_wait(&r->ended)) continue;
@@ -277,18 +301,46 @@ static void closing_waits_for_additions(void **state)
     for (int i = 0; i < N; i++) assert_true(r->mine[i] == (float)(i % 7 + 1));
 }
 
+// The copy has ended when the boundary comes, and the step went on beside it.
 static void says_when_a_step_did_not_wait(void **state)
 {
+    enum { LOOKS = 5 };
     static float known[N];
     struct rig *r = *state;
     unsigned due;
     join_on_device(r, known);
+    begin_cut(r, known);
+    train(r, known, -100);
+    for (int i = 0; i < LOOKS; i++) assert_int_equal(longhaul_wait(r->c, 2), LONGHAUL_E_TIMEOUT);
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_E_STATE);
+    assert_non_null(strstr(longhaul_text(r->c), "longhaul_before_step()"));
+    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_E_STATE); // it comes too late
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_E_STATE);
+    assert_int_equal(longhaul_wait(r->c, 1), LONGHAUL_E_STATE);
+    assert_int_equal(longhaul_finish(r->c, 1), LONGHAUL_E_STATE);
+    assert_int_equal(stored(r), 0);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    assert_int_equal(r->cuts, 0);
+    assert_int_equal(boundary(r, 1), 0);
+}
+
+// A step ran beside the copies: one tensor's had ended by then, the other's had not.
+static void the_end_takes_a_cut_again_that_nothing_waited_for(void **state)
+{
+    struct rig *r = *state;
+    struct two x;
+    join_two_tensors(r, &x);
     on_loop(r, want_now);
     assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
     assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
-    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_E_STATE);
-    assert_non_null(strstr(longhaul_text(r->c), "longhaul_before_step()"));
-    assert_int_equal(stored(r), 0);
+    assert_int_equal(finish_stream(x.stream[0]), 0);
+    assert_int_equal(finish_stream(x.copies_of_first), 0);
+    step_both(r, &x, 50);
+    assert_int_equal(finish_stream(x.stream[1]), 0);
+    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(r->cuts, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -50);
 }
 
 // The trainer dies between the cut's call and the end of its copy: nobody stored its number.
@@ -350,22 +402,7 @@ static void bf16_is_widened_where_it_came(void **state)
 
 static void pieces_make_a_whole(void **state)
 {
-    struct rig *r = *state;
-    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_CUDA);
-    for (int i = 0; i < N; i++) r->view[i] += (float)(i % 7);
-    on_loop(r, renew_now);
-    on_loop(r, want_now);
-    for (int i = 0; i < N; i++) r->mine[i] += (float)(i % 5);
-    assert_int_equal(boundary(r, 1), LONGHAUL_RENEW | LONGHAUL_CUT);
-    on_threads(r, renew_and_hold);
-    assert_int_equal(longhaul_renew_done(r->c), LONGHAUL_OK);
-    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i] + (float)(i % 5));
-    on_threads(r, cut_and_hold);
-    assert_int_equal(longhaul_cut_done(r->c), LONGHAUL_OK);
-    assert_int_equal(longhaul_before_step(r->c), LONGHAUL_OK);
-    for (int i = 0; i < N; i++) r->mine[i] = 7;
-    await_cuts(r, 1);
-    for (int i = 0; i < N; i++) assert_true(r->delta[i] == -(float)(i % 5));
+    check_pieces(*state, LONGHAUL_CUDA);
 }
 
 static void cut_by(struct longhaul *c, uint64_t step)
@@ -409,6 +446,7 @@ int main(int argc, char **argv)
         TEST(closing_waits_for_the_copy),
         TEST(closing_waits_for_additions),
         TEST(says_when_a_step_did_not_wait),
+        TEST(the_end_takes_a_cut_again_that_nothing_waited_for),
         TEST(a_cut_that_is_on_its_way_dies_with_the_trainer),
         TEST(bf16_is_widened_where_it_came),
         TEST(pieces_make_a_whole),
@@ -419,9 +457,11 @@ int main(int argc, char **argv)
     LH_ASSERT(library);
     void *copies = dlsym(library, "cudaMemcpyAsync");
     void *creates = dlsym(library, "cudaStreamCreateWithFlags");
-    LH_ASSERT(copies && creates);
+    void *finishes = dlsym(library, "cudaStreamSynchronize");
+    LH_ASSERT(copies && creates && finishes);
     memcpy(&copy, &copies, sizeof copies);
     memcpy(&new_stream, &creates, sizeof creates);
+    memcpy(&finish_stream, &finishes, sizeof finishes);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,7 @@ FAULTS = {  # the test that finds it
     "copies_are_marked": "the_next_step_waits_for_the_copy",
     "copies_wait_for_caller": "the_copy_waits_for_the_step_before",
     "caller_is_marked": "the_copy_waits_for_the_step_before",
-    "host_asks_for_copies": "somebody_who_waits_looks_whether_the_copy_ended",
+    "host_asks_for_copies": "the_copy_waits_for_the_step_before",
     "errors_are_cleared": "the_copy_waits_for_the_step_before",
     "host_waits_for_copies": "closing_waits_for_the_copy",
     "host_waits_for_caller": "closing_waits_for_additions",

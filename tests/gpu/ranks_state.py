@@ -8,34 +8,18 @@ With --nccl the tests' NCCL sums, in the device's own memory.
 """
 import argparse
 import os
-import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 from loopback import check_replicas  # noqa: E402
 from peers import Region, check_cuda, check_equal, kill_a_rank, kill_the_worker  # noqa: E402
-from world import REGIONS, World, check, make_text, until  # noqa: E402
+from world import Alike, World, check, until  # noqa: E402
 
 RANKS = 3
 # Two sequences a step: the last of three ranks has none of them. So all sums have the same bits
 # with it and without it, and two runs are the same wherever the kill falls.
 SEQUENCES = 2
 STEADY = {"trainer.warmup": 0, "trainer.min_ratio": 1}  # the learning rate
-
-
-class Alike(World):
-    """All units have the same tokens: a busy machine makes an order of its own of them. They are
-    few and long, so that the next one is there in time; a round would end early without one."""
-
-    def __init__(self, build):
-        super().__init__(build, units=len(REGIONS), unit_tokens=1536)
-
-    def make_data(self, units):
-        make_text(self.path("text"), self.unit_tokens + 100)
-        texts = [self.path("text", region, f"l{i}", "a.txt") for i, region in enumerate(REGIONS)]
-        for text in texts[1:]:
-            shutil.copy(texts[0], text)
-        self.prepare_data()
 
 
 def settings_of(args, where):
@@ -82,7 +66,7 @@ def end(shard, region, where):
 def one_killed(args):
     found = {}
     for where in ("host", "device"):
-        with Alike(args.build) as world:
+        with Alike(args.build, 4608) as world:
             shard, region = begin(world, args, where, **{"update.mode": "bsp"})
             if where == "device":
                 until("it pushed", lambda r=region: r.worker.status()["gpu_state"]["encoded"] > 0)

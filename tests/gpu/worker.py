@@ -14,7 +14,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 from loopback import check_replicas  # noqa: E402
-from world import REGIONS, World, check, held, until  # noqa: E402
+from world import REGIONS, Alike, World, check, held, until  # noqa: E402
 
 
 def train(world, plugin, backend, mode="async", **more):
@@ -97,7 +97,7 @@ def losses(build, plugin, products):
     for name in ("cpu", "fp32", "bf16"):
         more = {} if name == "cpu" else {**ON_DEVICE, "trainer.precision": name}
         more["gpu.products"] = products
-        with World(build, units=6, unit_tokens=512) as world:
+        with Alike(build, 3072) as world:
             worker, _ = train(world, plugin, "cpu", mode="bsp", **more)
             trainer = worker.last("training")
             check(trainer["backend"] == ("cpu" if name == "cpu" else "cuda"), f"{trainer}")

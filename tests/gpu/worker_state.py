@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 from loopback import check_replicas  # noqa: E402
 from worker import ON_DEVICE, train  # noqa: E402
-from world import World, check, until  # noqa: E402
+from world import Alike, World, check, until  # noqa: E402
 
 
 def weights_of(worker):
@@ -27,7 +27,7 @@ def state(args):
     of a state on the host, to the byte. With bsp both take the same steps."""
     found = {}
     for where in ("host", "device"):
-        with World(args.build, units=6, unit_tokens=512) as world:
+        with Alike(args.build, 3072) as world:
             there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where}
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
             is_ = worker.last("gpu_state")

@@ -197,6 +197,13 @@ static int event_done(lk_gpu_event event, int *done)
     return 0;
 }
 
+static int event_wait(lk_gpu_event event)
+{
+    int done = 0, err = 0;
+    while (!err && !done) err = event_done(event, &done);
+    return err;
+}
+
 // ---------------------------------------------------------------- memory
 
 static int alloc(void **out, size_t bytes)
@@ -268,8 +275,8 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
 {
     static const struct lk_gpu_memory memory = {alloc, release, alloc, release, copy, copy, copy};
     static const struct lk_gpu_streams streams = {
-        stream_create, stream_destroy, stream_wait,  event_create,
-        event_destroy, event_record,   event_follow, event_done,
+        stream_create, stream_destroy, stream_wait, event_create, event_destroy,
+        event_record,  event_follow,   event_done,  event_wait,
     };
     static const struct lk_gpu_backend table = {
         .abi = LK_GPU_ABI,

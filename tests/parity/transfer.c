@@ -1,8 +1,12 @@
-// Payloads on their way: more encodings than slots, on a stream of their own, some thrown away
-// unread; and the whole round of a push: cut, encode, fold what came back, renew the view.
+// Arrays on their way to the host: more copies than slots, on a stream of their own, some thrown
+// away unread; whole arrays in pieces, both ways; and the round of a push: cut, encode, fold what
+// came back, renew the view.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/crossing.h"
 
 enum { SLOTS = 2, PUSHES = 7 };
 
@@ -15,7 +19,8 @@ static struct lk_gpu_shard *shard_of(const struct device *dev, const struct lk_c
     return shard;
 }
 
-// Pushes of one residual, each with another delta; two are under way at a time.
+// Pushes of one residual, each with another delta, encoded into two buffers by turns; two copies
+// are under way at a time.
 static void ring(const struct device *dev, uint64_t seed)
 {
     static const uint64_t lens[] = {700, 300, 1, 0};
@@ -24,15 +29,20 @@ static void ring(const struct device *dev, uint64_t seed)
     struct lk_gpu_plan plan;
     struct lk_gpu_slots *slots;
     const struct lk_gpu_transfer *t = dev->b->transfer;
+    lk_gpu_event encoded;
     simt_seed(seed);
     case_layout(&c, lens);
     struct lk_gpu_shard *shard = shard_of(dev, &codec, &c.layout, &plan);
-    must_succeed(dev, t->create(shard, SLOTS, &slots), "create slots");
+    must_succeed(dev, t->create(SLOTS, plan.bytes_max, &slots), "create slots");
+    must_succeed(dev, dev->b->streams->event_create(&encoded), "create an event");
     size_t bytes = c.layout.values * sizeof(float);
     float *e = made(CASE_GAUSSIAN, c.layout.values, seed);
     float *there = device_put(dev, e, bytes), *d[PUSHES], *d_there[PUSHES];
+    uint8_t *payload_there[SLOTS];
+    struct lk_gpu_result *result_there = device_room(dev, sizeof *result_there);
     int32_t slot[PUSHES], full;
     struct lh_buf should[PUSHES];
+    for (int i = 0; i < SLOTS; i++) payload_there[i] = device_room(dev, plan.bytes_max);
     for (int i = 0; i < PUSHES; i++) {
         d[i] = made(CASE_GAUSSIAN, c.layout.values, seed * 100 + (uint64_t)i);
         d_there[i] = device_put(dev, d[i], bytes);
@@ -41,12 +51,8 @@ static void ring(const struct device *dev, uint64_t seed)
         int old = i - SLOTS;
         bool dropped = old % 3 == 2; // nobody wants it any more
         if (old >= 0 && !dropped) {
-            struct lk_gpu_result result;
             const uint8_t *payload;
-            must_succeed(dev, t->take(slots, slot[old], &result, &payload), "take");
-            must(result.bad == LK_GPU_FINE && result.bytes == should[old].len,
-                 "push %d of seed %llu: %llu bytes, not %zu", old, (unsigned long long)seed,
-                 (unsigned long long)result.bytes, should[old].len);
+            must_succeed(dev, t->take(slots, slot[old], &payload), "take");
             must_equal(payload, should[old].data, should[old].len, "push %d of seed %llu", old,
                        (unsigned long long)seed);
         }
@@ -55,12 +61,20 @@ static void ring(const struct device *dev, uint64_t seed)
         struct lk_payload_info info;
         should[i] = lh_buf(1 << 20);
         must(lk_encode(&codec, &c.layout, 0.95f, d[i], e, &should[i], &info) == LH_OK, "encode");
-        struct lk_gpu_encode in = {
-            .device_d = d_there[i], .device_e = there, .device_e_out = there, .beta = 0.95f};
-        must_succeed(dev, t->encode(slots, shard, &in, dev->stream, &slot[i]), "encode");
+        struct lk_gpu_encode in = {.device_d = d_there[i],
+                                   .device_e = there,
+                                   .device_e_out = there,
+                                   .beta = 0.95f,
+                                   .device_payload = payload_there[i % SLOTS],
+                                   .device_result = result_there};
+        must_succeed(dev, dev->b->kernels->encode(shard, &in, dev->stream), "encode");
+        must_succeed(dev, dev->b->streams->event_record(encoded, dev->stream), "record");
+        must_succeed(dev,
+                     t->copy(slots, payload_there[i % SLOTS], should[i].len, encoded, &slot[i]),
+                     "copy");
         must(slot[i] >= 0, "no slot for push %d", i);
         if (i % SLOTS == 1) {
-            must_succeed(dev, t->encode(slots, shard, &in, dev->stream, &full), "encode");
+            must_succeed(dev, t->copy(slots, there, 1, encoded, &full), "copy");
             must(full == -1, "a third slot of two");
         }
     }
@@ -70,10 +84,58 @@ static void ring(const struct device *dev, uint64_t seed)
         lh_buf_free(&should[i]);
     }
     free(e);
+    for (int i = 0; i < SLOTS; i++) device_free(dev, payload_there[i]);
+    device_free(dev, result_there);
     device_free(dev, there);
+    dev->b->streams->event_destroy(encoded);
     t->destroy(slots);
     dev->b->kernels->shard_destroy(shard);
     lk_gpu_plan_free(&plan);
+}
+
+// Arrays that are larger than all slots, and than both halves, there and back while kernels change
+// them: two at once, one of them empty, one with a piece of a value.
+static void crossing(const struct device *dev, uint64_t seed)
+{
+    enum { N = 5000, SLOT_BYTES = 1000, HALF_BYTES = 1200 };
+    struct lk_outward out;
+    struct lk_inward in;
+    lk_gpu_event scaled;
+    size_t bytes = N * sizeof(float);
+    simt_seed(seed);
+    must_succeed(dev, lk_outward_open(&out, dev->b, 1 + (uint32_t)(seed % 3), SLOT_BYTES), "open");
+    must_succeed(dev, lk_inward_open(&in, dev->b, HALF_BYTES), "open");
+    must_succeed(dev, dev->b->streams->event_create(&scaled), "create an event");
+    float *x = made(CASE_GAUSSIAN, N, seed), *y = made(CASE_SMALL, N, seed),
+          *got = malloc(2 * bytes);
+    float *gone = malloc(bytes), *x_there = device_room(dev, bytes),
+          *y_there = device_room(dev, bytes);
+    must(got && gone, "no memory");
+    for (int round = 0; round < 3; round++) {
+        const struct lk_gpu_arrays twice = {.x = x_there, .s = 2, .n = N};
+        memcpy(gone, x, bytes);
+        must_succeed(dev, lk_inward_copy(&in, x_there, gone, bytes, dev->stream), "to the device");
+        memset(gone, 0xa5, bytes); // nobody reads it any more
+        must_succeed(dev, lk_inward_copy(&in, y_there, y, bytes, dev->stream), "to the device");
+        must_succeed(dev, dev->b->kernels->each(LK_GPU_SCALE, &twice, dev->stream), "each");
+        must_succeed(dev, dev->b->streams->event_record(scaled, dev->stream), "record");
+        const struct lk_way way[] = {
+            {x_there, got, bytes}, {y_there, got, 0}, {y_there, got + N, bytes - 1}};
+        must_succeed(dev, lk_outward_copy(&out, scaled, way, 3), "to the host");
+        for (int i = 0; i < N; i++) x[i] *= 2;
+        must_equal(got, x, bytes, "scaled values of seed %llu", (unsigned long long)seed);
+        must_equal(got + N, y, bytes - 1, "values of seed %llu", (unsigned long long)seed);
+    }
+    must_succeed(dev, dev->b->streams->wait(dev->stream), "wait");
+    lk_inward_close(&in);
+    lk_outward_close(&out);
+    dev->b->streams->event_destroy(scaled);
+    free(x);
+    free(y);
+    free(got);
+    free(gone);
+    device_free(dev, x_there);
+    device_free(dev, y_there);
 }
 
 // A worker's round on the device alone, compared at its end: view, cut with encoding, fold, view.
@@ -170,6 +232,7 @@ void parity_transfer(void)
     struct device dev = device_create();
     errors_end_with_their_call(&dev);
     for (uint64_t seed = 1; seed <= seeds_of(12); seed++) ring(&dev, seed);
+    for (uint64_t seed = 1; seed <= seeds_of(12); seed++) crossing(&dev, seed);
     for (uint64_t seed = 1; seed <= seeds_of(4); seed++) round_trip(&dev, seed);
     device_destroy(&dev);
 }

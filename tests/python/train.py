@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import runpy
 import shutil
 import signal
 import socket
@@ -263,7 +264,26 @@ def check_other_base(world, given, trainer):
           f"another base was not refused: {ended.returncode}, {ended.stderr[-2000:]}")
 
 
+def check_adapters(world, given, trainer):
+    """Somewhere on the way adapters were better on the region's text than fresh ones. So few
+    values hold one language at a time: at the end it is that of who trained last, so neither the
+    last losses nor the final adapters would tell."""
+    with open(*glob.glob(world.path("text", trainer.worker.name[:-2], "*", "a.txt")), "rb") as file:
+        text = torch.tensor(list(file.read(16384))).view(-1, 64)
+    sys.path.insert(0, given.package)
+    fresh = runpy.run_path(os.path.join(given.package, "examples", "lora.py"))["load"](
+        world.path("hf"))
+    with torch.no_grad():
+        before = fresh(input_ids=text, labels=text).loss.item()
+    losses = trainer.losses()
+    best = min(sum(losses[i:i + 20]) / 20 for i in range(len(losses) - 20))
+    print(f"{trainer.worker.name}: {len(losses)} losses, {before:.3f} -> {best:.3f}")
+    check(best < 0.97 * before,
+          f"{trainer.worker.name}'s losses are {best} at best, {before} with fresh adapters")
+
+
 def check_losses(trainers, ratio):
+    """What the loops print fell; asked only where it falls by several times what batches differ."""
     for t in trainers:
         losses = t.losses()
         check(len(losses) > 20, f"{t.worker.name} said {len(losses)} losses")
@@ -358,7 +378,11 @@ def play(world, given, trainers):
         check(GOES_ON in trainers[0].text(), "the killed trainer's optimizer began anew")
         check(os.path.exists(os.path.join(workers[0].dir, "optimizer.pt")),
               "the optimizer's state is not in the worker's directory")
-    check_losses(trainers, 0.97 if script == "lora.py" else 0.9)
+    if script == "lora.py":
+        for t in trainers:
+            check_adapters(world, given, t)
+    else:
+        check_losses(trainers, 0.9)
     for node in [coordinator, *servers]:
         node.must_stop()
 

@@ -405,6 +405,23 @@ class Boundaries(Case):
             run.step()  # nobody says when this loop's next step begins
             self.assertEqual([d[0] for d in client.done[-2:]], ["cut", "copied"])
 
+    def test_a_loop_that_waits_lets_the_worker_have_its_cut_first(self):
+        """It may be what the worker waits for; a cut from a GPU is its own after before_step()."""
+        client = Fake(dues=[2, 2 | 4])
+        with self.run_of(client) as run:
+            run.idle(0)
+            run.step()
+            news = [d[0] for d in client.of("cut", "before_step", "wait")]
+        self.assertEqual(news, ["cut", "before_step", "wait"] * 2)
+        client = Fake([longhaul.Unit(0, 0, 4)], dues=[2])
+        with self.run_of(client) as run:
+            loader = longhaul.LeasedDataLoader(run, self.units(4), batch_size=1, sequence_length=4)
+            next(iter(loader))
+            self.optimizer.step()
+            loader._wait()  # within a step, for another batch of it  # pylint: disable=W0212
+        self.assertEqual([d[0] for d in client.of("cut", "before_step", "wait")],
+                         ["cut", "before_step", "wait"])
+
     def test_the_wrapped_optimizer_steps_and_is_itself(self):
         client = Fake(dues=[0, 8])
         wrapped = longhaul.Optimizer(self.optimizer, client, self.model)

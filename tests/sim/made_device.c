@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/cuda/crossing.h"
 #include "worker/state/states.h"
 
 struct sim_device {
@@ -79,6 +80,63 @@ static int done(lk_gpu_event event, int *out)
     (void)event;
     *out = 1;
     return 0;
+}
+
+static int reached(lk_gpu_event event)
+{
+    (void)event;
+    return 0;
+}
+
+// ---------------------------------------------------------------- slots
+
+struct lk_gpu_slots {
+    uint32_t count, next;
+    uint64_t bytes;
+    bool taken[LK_CROSSING_SLOTS_MAX];
+    uint8_t *memory;
+};
+
+static int slots_create(uint32_t count, uint64_t bytes, struct lk_gpu_slots **out)
+{
+    struct lk_gpu_slots *s = calloc(1, sizeof *s);
+    LH_ASSERT(s && count <= LK_CROSSING_SLOTS_MAX);
+    *s = (struct lk_gpu_slots){.count = count, .bytes = bytes, .memory = malloc(count * bytes)};
+    LH_ASSERT(s->memory);
+    *out = s;
+    return 0;
+}
+
+static void slots_destroy(struct lk_gpu_slots *s)
+{
+    free(s->memory);
+    free(s);
+}
+
+static int slots_copy(struct lk_gpu_slots *s, const void *from, uint64_t bytes, lk_gpu_event after,
+                      int32_t *slot)
+{
+    uint32_t n = s->next % s->count;
+    (void)after;
+    *slot = -1;
+    if (s->taken[n]) return 0;
+    LH_ASSERT(bytes <= s->bytes);
+    memcpy(s->memory + n * s->bytes, from, bytes);
+    s->taken[n] = true;
+    s->next++;
+    *slot = (int32_t)n;
+    return 0;
+}
+
+static int slots_take(struct lk_gpu_slots *s, int32_t slot, const uint8_t **bytes)
+{
+    *bytes = s->memory + (uint64_t)slot * s->bytes;
+    return 0;
+}
+
+static void slots_give_back(struct lk_gpu_slots *s, int32_t slot)
+{
+    s->taken[slot] = false;
 }
 
 // ---------------------------------------------------------------- kernels
@@ -206,8 +264,10 @@ static int use(int index)
 
 static const struct lk_gpu_memory memory = {allocate, release, allocate, release,
                                             copy_in,  copy,    copy};
-static const struct lk_gpu_streams streams = {create,  destroy, wait,   create,
-                                              destroy, record,  follow, done};
+static const struct lk_gpu_streams streams = {create, destroy, wait, create, destroy,
+                                              record, follow,  done, reached};
+static const struct lk_gpu_transfer transfer = {slots_create, slots_destroy, slots_copy, slots_take,
+                                                slots_give_back};
 static const struct lk_gpu_kernels kernels = {.shard_create = shard_create,
                                               .shard_destroy = shard_destroy,
                                               .encode = encode,
@@ -222,6 +282,7 @@ static const struct lk_gpu_backend table = {.abi = LK_GPU_ABI,
                                             .memory = &memory,
                                             .streams = &streams,
                                             .kernels = &kernels,
+                                            .transfer = &transfer,
                                             .device = device,
                                             .use = use};
 

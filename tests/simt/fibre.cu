@@ -28,7 +28,8 @@ extern "C" void simt_switch(void **save, void *to);
 __asm__(".text\n.globl simt_switch\n.type simt_switch,@function\nsimt_switch:\n"
         "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
         "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
-        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\n"
+        "popq %rcx\njmpq *%rcx\n" // a processor guesses a ret from its own stack of calls: wrong
         ".size simt_switch,.-simt_switch\n.section .note.GNU-stack,\"\",@progbits\n.text\n");
 typedef void *context;
 #else
@@ -40,7 +41,7 @@ enum state { READY, AT_BARRIER, AT_WARP, DONE };
 
 struct fibre {
     context where;
-    char *stack;
+    char *stack; // from its first step to its end
     enum state state;
     unsigned index; // place in the block
     int vote;       // its vote at a barrier
@@ -52,11 +53,31 @@ struct fibre {
     void *fake; // ASan's
 };
 
+// Lanes of a warp that wait at one operation.
+struct meeting {
+    unsigned mask, here;
+    enum simt_kind kind;
+    int line;
+    const char *file;
+};
+
+// What a call would ask its 31 neighbours otherwise, and most of the time would go there.
+struct warp {
+    unsigned gone;    // lanes that have left, or stand at a barrier
+    unsigned waiting; // lanes in any of the meetings
+    unsigned meetings;
+    struct meeting meeting[LANES];
+};
+
 static struct fibre fibre[THREADS_MAX];
+static struct warp warps[THREADS_MAX / LANES];
 static context scheduler;
 static struct fibre *now;
 static unsigned ready[THREADS_MAX], readies, threads, done, at_barrier;
-static struct simt_votes votes;
+static char *spare[THREADS_MAX]; // stacks; the last one is the one that the caches know
+static unsigned spares;
+static const struct fibre *first_at_barrier;
+static struct simt_votes votes, votes_so_far;
 static const char *kernel;
 static const std::function<void()> *body;
 static uint64_t state_of_choice = 1;
@@ -157,6 +178,7 @@ static void run_body()
     (*body)();
     now->state = DONE;
     done++;
+    warps[now->index / LANES].gone |= 1u << now->index % LANES;
     if (at_barrier)
         simt_fail("thread %u left early while %u threads wait at a barrier", now->index,
                   at_barrier);
@@ -179,20 +201,24 @@ simt_votes simt_barrier(int vote, const char *file, int line)
     if (done)
         simt_fail("thread %u waits at the barrier of %s:%d, but %u threads left early", me->index,
                   file, line, done);
-    for (unsigned i = 0; i < threads; i++)
-        if (fibre[i].state == AT_BARRIER && (fibre[i].line != line || fibre[i].file != file))
-            simt_fail("divergent barriers: thread %u at %s:%d, thread %u at %s:%d", me->index, file,
-                      line, i, fibre[i].file, fibre[i].line);
+    if (!at_barrier) {
+        first_at_barrier = me;
+        votes_so_far = simt_votes{0, 0, 1};
+    }
+    const struct fibre *first = first_at_barrier; // the others are where it is
+    if (first->line != line || first->file != file)
+        simt_fail("divergent barriers: thread %u at %s:%d, thread %u at %s:%d", me->index, file,
+                  line, first->index, first->file, first->line);
     me->state = AT_BARRIER;
+    warps[me->index / LANES].gone |= 1u << me->index % LANES;
+    votes_so_far.count += me->vote;
+    votes_so_far.any |= me->vote;
+    votes_so_far.all &= me->vote;
     at_barrier++;
     if (at_barrier == threads) {
-        votes = simt_votes{0, 0, 1};
-        for (unsigned i = 0; i < threads; i++) {
-            votes.count += fibre[i].vote;
-            votes.any |= fibre[i].vote;
-            votes.all &= fibre[i].vote;
-            make_ready(&fibre[i]);
-        }
+        votes = votes_so_far;
+        for (unsigned i = 0; i < threads; i++) make_ready(&fibre[i]);
+        for (unsigned i = 0; i < threads; i += LANES) warps[i / LANES].gone = 0;
         at_barrier = 0;
         counts.barriers++;
     }
@@ -250,6 +276,49 @@ static void complete_warp(struct fibre *warp, unsigned mask)
     counts.warp_operations++;
 }
 
+static bool same(const struct meeting *m, const struct fibre *f)
+{
+    return m->mask == f->mask && m->kind == f->kind && m->line == f->line && m->file == f->file;
+}
+
+// The lanes that f waits for are none that never come: this one is.
+[[noreturn]] static void say_apart(const struct fibre *f, const struct warp *w, unsigned there)
+{
+    unsigned lane = f->index % LANES, mask = f->mask;
+    for (unsigned i = 0; i < LANES; i++) {
+        const struct fibre *other = f - lane + i;
+        if (!(mask >> i & 1)) continue;
+        if (w->gone >> i & 1)
+            simt_fail("lane %u waits at %s:%d for lane %u, which %s", lane, f->file, f->line, i,
+                      other->state == DONE ? "has left" : "stands at a barrier");
+        if (there >> i & 1)
+            simt_fail("lanes %u (%s:%d, mask %08x) and %u (%s:%d, mask %08x) are at different warp "
+                      "operations",
+                      lane, f->file, f->line, mask, i, other->file, other->line, other->mask);
+    }
+    simt_fail("the emulator is wrong about a warp");
+}
+
+// Where f waits: with those of its mask that are at the same operation, and none that is elsewhere.
+static struct meeting *meeting_of(struct warp *w, const struct fibre *f)
+{
+    struct meeting *m = w->meeting, *end = w->meeting + w->meetings;
+    while (m < end && !same(m, f)) m++;
+    unsigned elsewhere = w->waiting & ~(m < end ? m->here : 0) & f->mask;
+    if (w->gone & f->mask || elsewhere) say_apart(f, w, elsewhere);
+    if (m == end) {
+        w->meetings++;
+        *m = meeting{f->mask, 0, f->kind, f->line, f->file};
+    }
+    return m;
+}
+
+static void end_meeting(struct warp *w, struct meeting *m)
+{
+    w->waiting &= ~m->here;
+    *m = w->meeting[--w->meetings];
+}
+
 uint64_t simt_warp(simt_kind kind, unsigned mask, uint64_t value, int argument, const char *file,
                    int line)
 {
@@ -267,21 +336,13 @@ uint64_t simt_warp(simt_kind kind, unsigned mask, uint64_t value, int argument, 
     me->file = file;
     me->line = line;
     me->state = AT_WARP;
-    unsigned waiting = 0;
-    for (unsigned i = 0; i < LANES; i++) {
-        const struct fibre *f = &warp[i];
-        if (!(mask >> i & 1)) continue;
-        if (f->state == DONE || f->state == AT_BARRIER)
-            simt_fail("lane %u waits at %s:%d for lane %u, which %s", lane, file, line, i,
-                      f->state == DONE ? "has left" : "stands at a barrier");
-        if (f->state != AT_WARP) continue;
-        if (f->mask != mask || f->kind != kind || f->line != line || f->file != file)
-            simt_fail("lanes %u (%s:%d, mask %08x) and %u (%s:%d, mask %08x) are at different warp "
-                      "operations",
-                      lane, file, line, mask, i, f->file, f->line, f->mask);
-        waiting |= 1u << i;
+    struct meeting *meeting = meeting_of(&warps[me->index / LANES], me);
+    meeting->here |= 1u << lane;
+    warps[me->index / LANES].waiting |= 1u << lane;
+    if (meeting->here == mask) {
+        end_meeting(&warps[me->index / LANES], meeting);
+        complete_warp(warp, mask);
     }
-    if (waiting == mask) complete_warp(warp, mask);
     to_scheduler();
     return me->result;
 }
@@ -299,16 +360,26 @@ void simt_shared(void *memory, size_t bytes)
 // ---- a block
 static void prepare(struct fibre *f, unsigned index)
 {
-    if (!f->stack) {
+    f->index = index;
+    f->fake = NULL;
+    f->stack = NULL;
+    make_ready(f);
+}
+
+// At its first step a fibre takes the stack that another left last: those that never wait have
+// one for all.
+static void begin(struct fibre *f)
+{
+    if (!spares) {
         void *m =
             mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (m == MAP_FAILED) simt_fail("no memory for stacks");
-        f->stack = (char *)m;
+        spare[spares++] = (char *)m;
     }
-    f->index = index;
-    f->fake = NULL;
+    f->stack = spare[--spares];
 #if defined(__x86_64__)
-    void **top = (void **)(void *)(f->stack + STACK_BYTES) - 2;
+    // Tops of pages would share few lines of a cache.
+    void **top = (void **)(void *)(f->stack + STACK_BYTES - f->index % 32 * 128) - 2;
     *top = (void *)run_body;
     memset(top - 6, 0, 6 * sizeof *top);
     f->where = top - 6;
@@ -319,7 +390,6 @@ static void prepare(struct fibre *f, unsigned index)
     f->where.uc_link = NULL;
     makecontext(&f->where, run_body, 0);
 #endif
-    make_ready(f);
 }
 
 static void say_stuck()
@@ -340,16 +410,21 @@ static void run_block(unsigned block)
     scheduler_stack = NULL; // The thread that is here now has another one.
 #endif
     for (unsigned i = 0; i < threads; i++) prepare(&fibre[i], i);
+    for (unsigned i = 0; i < threads; i += LANES)
+        warps[i / LANES].gone = warps[i / LANES].waiting = warps[i / LANES].meetings = 0;
     while (readies) {
         unsigned at = simt_choose(readies);
-        now = &fibre[ready[at]];
+        struct fibre *f = &fibre[ready[at]];
         ready[at] = ready[--readies];
+        if (!f->stack) begin(f);
+        now = f;
         threadIdx = dim3(now->index);
         counts.switches++;
         void *fake = NULL;
         leave_for(&scheduler, now, &fake);
         now = NULL;
         arrived(fake);
+        if (f->state == DONE) spare[spares++] = f->stack;
     }
     if (done < threads) say_stuck();
     counts.blocks++;

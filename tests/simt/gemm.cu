@@ -27,29 +27,34 @@ static const char *name(const struct lk_gemm *g)
     return "the emulator's loops";
 }
 
-static float value_of(const struct lk_gemm_call *c, const struct lk_gemm_matrix *m, uint64_t number,
-                      uint64_t row, uint64_t column)
+// Matrix `number` as fp32, row by row.
+static void read(const struct lk_gemm_call *c, const struct lk_gemm_matrix *m, uint64_t number,
+                 uint64_t rows, uint64_t columns, std::vector<float> *out)
 {
-    uint64_t at = m->transposed ? column * m->stride + row : row * m->stride + column;
-    at += number * m->step;
-    if (c->type == LK_GEMM_FP32) return ((const float *)m->device)[at];
-    return __uint_as_float((unsigned)((const uint16_t *)m->device)[at] << 16);
+    uint64_t by_row = m->transposed ? 1 : m->stride, by_column = m->transposed ? m->stride : 1;
+    for (uint64_t i = 0; i < rows; i++)
+        for (uint64_t j = 0; j < columns; j++) {
+            uint64_t at = number * m->step + i * by_row + j * by_column;
+            (*out)[i * columns + j] =
+                c->type == LK_GEMM_FP32
+                    ? ((const float *)m->device)[at]
+                    : __uint_as_float((unsigned)((const uint16_t *)m->device)[at] << 16);
+        }
 }
 
 static void multiply(const struct lk_gemm_call *c)
 {
-    std::vector<float> b(c->k * c->n), sum(c->n);
+    std::vector<float> a(c->m * c->k), b(c->k * c->n), sum(c->n);
     for (uint64_t number = 0; number < c->batch; number++) {
-        for (uint64_t k = 0; k < c->k; k++)
-            for (uint64_t j = 0; j < c->n; j++)
-                b[k * c->n + j] = value_of(c, &c->b, number, k, j);
+        read(c, &c->a, number, c->m, c->k, &a);
+        read(c, &c->b, number, c->k, c->n, &b);
         for (uint64_t i = 0; i < c->m; i++) {
-            float *out = c->device_c + number * c->c_step + i * c->c_stride;
+            float *out = c->device_c + number * c->c_step + i * c->c_stride, *sums = sum.data();
             std::fill(sum.begin(), sum.end(), 0.0f);
             for (uint64_t k = 0; k < c->k; k++) {
-                float a = value_of(c, &c->a, number, i, k);
+                float factor = a[i * c->k + k];
                 const float *row = &b[k * c->n];
-                for (uint64_t j = 0; j < c->n; j++) sum[j] += a * row[j];
+                for (uint64_t j = 0; j < c->n; j++) sums[j] += factor * row[j];
             }
             for (uint64_t j = 0; j < c->n; j++)
                 out[j] = c->beta == 0 ? c->alpha * sum[j] : c->alpha * sum[j] + c->beta * out[j];

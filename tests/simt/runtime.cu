@@ -63,15 +63,21 @@ static void fill(void *memory, size_t bytes)
     memset(memory, simt_choose(2) ? 0xff : 0xa5, bytes);
 }
 
-static void open_memory(bool open)
-{
-    for (auto &m : device) {
-        if (open)
-            ASAN_UNPOISON_MEMORY_REGION(m.first, m.second);
-        else
-            ASAN_POISON_MEMORY_REGION(m.first, m.second);
+// Operations may touch device memory while one of these is there; a queued call may run others.
+struct opened {
+    static unsigned depth;
+    opened()
+    {
+        if (depth++) return;
+        for (auto &m : device) ASAN_UNPOISON_MEMORY_REGION(m.first, m.second);
     }
-}
+    ~opened()
+    {
+        if (--depth) return;
+        for (auto &m : device) ASAN_POISON_MEMORY_REGION(m.first, m.second);
+    }
+};
+unsigned opened::depth;
 
 static void check_device(const void *at, size_t bytes, const char *what)
 {
@@ -101,21 +107,22 @@ static bool step()
         if (can_run(s) && n < 64) able[n++] = s;
     if (!n) return false;
     simt_stream *s = able[simt_choose(n)];
-    operation o = s->queue.front();
+    operation o = std::move(s->queue.front());
     s->queue.pop_front();
     simt_counting()->operations++;
-    open_memory(true);
     if (o.run) o.run();
-    open_memory(false);
     return true;
 }
 
 static void add(simt_stream *s, operation o)
 {
     if (!s) simt_fail("the default stream is not used here");
-    s->queue.push_back(o);
+    s->queue.push_back(std::move(o));
     // Mostly nothing has happened yet; sometimes the device is quick.
-    for (unsigned n = simt_choose(3) ? 0 : simt_choose(4); n && step(); n--) continue;
+    unsigned n = simt_choose(3) ? 0 : simt_choose(4);
+    if (!n) return;
+    opened memory;
+    for (; n && step(); n--) continue;
 }
 
 // Nothing can run: work outside may change that.
@@ -129,10 +136,20 @@ static void wait_outside(const char *else_what)
     simt_fail("%s", else_what);
 }
 
+template <class F> static void steps_until(F over, const char *else_what)
+{
+    while (!over()) {
+        {
+            opened memory;
+            while (!over() && step()) continue;
+        }
+        if (!over()) wait_outside(else_what);
+    }
+}
+
 static void drain(const simt_stream *s)
 {
-    while (!s->queue.empty())
-        if (!step()) wait_outside("a stream waits for ever for an event");
+    steps_until([=] { return s->queue.empty(); }, "a stream waits for ever for an event");
 }
 
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
@@ -374,14 +391,17 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
-    while (event->reached < event->recorded)
-        if (!step()) wait_outside("an event is waited for that nothing will reach");
+    steps_until([=] { return event->reached >= event->recorded; },
+                "an event is waited for that nothing will reach");
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
-    if (event->reached < event->recorded) step();
+    if (event->reached < event->recorded) {
+        opened memory;
+        step();
+    }
     return said(event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess);
 }

@@ -182,6 +182,7 @@ static inline double __ddiv_rn(double a, double b)
 typedef int cudaError_t;
 enum {
     cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600

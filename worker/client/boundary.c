@@ -8,6 +8,8 @@
 //     to the next one, also when the cut is taken later.
 //  4. A cut of a device's memory is stored when its copies have ended (landed()). No thread waits
 //     for that, so every call of a boundary, of longhaul_wait() and of longhaul_finish() looks.
+//  5. The library does not see steps. A cut whose copies nobody made the next step wait for may
+//     hold old and new values, and is not stored, whether its copies have ended or not.
 #include <string.h>
 #include <unistd.h>
 
@@ -27,6 +29,12 @@ static int begun(struct longhaul *c)
     if (c->link == WK_LINK_NONE || !c->started)
         return wk_client_fail(c, LONGHAUL_E_STATE,
                               "longhaul_connect() and longhaul_start() come first");
+    if (c->torn)
+        return wk_client_fail(c, LONGHAUL_E_STATE,
+                              "longhaul_before_step() was left out between a cut of CUDA memory "
+                              "and the boundary after it: parameters may have changed under the "
+                              "copy, and the worker does not get that cut; only "
+                              "longhaul_connect() and longhaul_start() go on, with another life");
     return LONGHAUL_OK;
 }
 
@@ -169,11 +177,12 @@ static void store_cut(struct longhaul *c, uint32_t part, uint64_t number)
     c->cuts++;
 }
 
-// Stores the cuts whose copies have ended. `wait`: until all have.
+// Stores the cuts whose copies have ended, once longhaul_before_step() was called for them. `wait`:
+// until all have.
 static int landed(struct longhaul *c, bool wait)
 {
     bool all = true;
-    if (!c->flies) return LONGHAUL_OK;
+    if (!c->flies || wk_device_unheld(c)) return LONGHAUL_OK;
     int err = wk_device_landed(c, wait, &all);
     if (err || !all) return err;
     for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
@@ -231,10 +240,8 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
         return wk_client_fail(c, LONGHAUL_E_STATE,
                               "what was due at step %llu is not done, and other ranks did it",
                               (unsigned long long)c->step);
-    if (wk_device_unheld(c))
-        return wk_client_fail(c, LONGHAUL_E_STATE,
-                              "after a cut of CUDA memory longhaul_before_step() comes before the "
-                              "parameters change, and before the next boundary");
+    c->torn = wk_device_unheld(c);
+    if (c->torn) return begun(c);
     c->tokens += tokens;
     c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
     err = pass(c, step, due);
@@ -445,10 +452,24 @@ static int load_final(struct longhaul *c)
     return told(c, err, "longhaul_finish");
 }
 
+// Parameters may have changed since a cut that nothing waits for: it is due again, of what they are
+// now. Its copies come behind the earlier ones.
+static void take_anew(struct longhaul *c)
+{
+    for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
+        if (!c->due[p].flies) continue;
+        c->due[p].cut = c->due[p].flies;
+        c->due[p].flies = 0;
+        c->due_set |= LONGHAUL_CUT;
+    }
+    c->flies = false;
+}
+
 int longhaul_finish(struct longhaul *c, int timeout_ms)
 {
     int err = begun(c);
     if (err) return err;
+    if (wk_device_unheld(c)) take_anew(c);
     int64_t until = wk_link_now() + timeout_ms * MS;
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
     if (!LOAD(me->ending)) {

@@ -219,7 +219,7 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     if (err) return err;
     if (!c->extents) return wk_client_fail(c, LONGHAUL_E_STATE, "no parameter is described yet");
     wk_device_unpin(c); // copies of the last life's cuts have ended then
-    c->flies = false;
+    c->flies = c->torn = false;
     err = wk_link_connect(c, timeout_ms);
     if (err) return err;
     wk_device_pin(c);

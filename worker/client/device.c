@@ -281,7 +281,7 @@ int wk_device_landed(struct longhaul *c, bool wait, bool *landed)
         if (failed && failed != NOT_READY)
             return wk_client_fail(c, LONGHAUL_E_SYSTEM, "a copy from CUDA device %d: error %d",
                                   l->device, failed);
-        if (!failed) l->copies_fly = l->unheld = false;
+        if (!failed) l->copies_fly = false;
     }
     return LONGHAUL_OK;
 }

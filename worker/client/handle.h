@@ -16,7 +16,7 @@ struct wk_lane {
     void *ready;     // an event: the parameters are those of the boundary
     void *copied;    // an event: the copies of the last cut have ended
     bool copies_fly; // nobody saw that event yet
-    bool unheld;     // the caller's stream does not wait for that event yet
+    bool unheld;     // the caller's stream was not told yet to wait for that event
 };
 
 // The CUDA runtime; the library is opened when the first parameter lies on a device. Its functions
@@ -89,6 +89,7 @@ struct longhaul {
     bool started;
     struct wk_due *due; // [parts]
     bool flies;         // some part's cut does
+    bool torn;          // a boundary of this life came before anything waited for a cut's copies
     unsigned due_set;   // RENEW and CUT of enum longhaul_due
     uint32_t bell;      // as it was when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks

@@ -178,14 +178,17 @@ LONGHAUL_API int longhaul_renew(struct longhaul *c);
 /* Copies the parameters, or this rank's share of them, to the worker. Cost: at most 1.5 copies.
  * What lies on CUDA is copied by a stream of the library's own, once the stream of each parameter
  * has done what it was given before this call, and the call returns at once: forward and backward
- * passes, which leave parameters alone, may go on beside it. The worker has the cut when a later
- * call finds that the copy ended: of longhaul_before_step(), _boundary(), _wait() or _finish().
- * That call widens bf16 as well: a copy. A process that dies before it drops the cut. */
+ * passes, which leave parameters alone, may go on beside it. The worker has the cut when
+ * longhaul_before_step(), or a call of _boundary(), _wait() or _finish() after it, finds that the
+ * copy ended. That call widens bf16 as well: a copy. A process that dies before it drops the cut.
+ */
 LONGHAUL_API int longhaul_cut(struct longhaul *c);
 /* After a cut, before parameters on CUDA change, and before the next boundary: what their streams
- * get from now on waits for the copy, on the device. Without such parameters it does nothing. Where
- * it was left out, the next boundary gives LONGHAUL_E_STATE, for the cut may be torn; that cut is
- * never the worker's. Cost: a few microseconds. */
+ * get from now on waits for the copy, on the device. Without such parameters it does nothing. A
+ * loop that waits for the worker after a cut calls it first, or the cut waits as well.
+ * Where it was left out, the cut may be torn and is never the worker's: the next boundary gives
+ * LONGHAUL_E_STATE, and so does every call after it until longhaul_connect(). longhaul_finish()
+ * takes such a cut again. Cost: a few microseconds. */
 LONGHAUL_API int longhaul_before_step(struct longhaul *c);
 /* The same on several threads of yours: piece i of `pieces`, each once, then _done() once. A piece
  * has its share of the values and no memory in common with another. Errors have no text. */

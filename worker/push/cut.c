@@ -1,10 +1,11 @@
 // Cut: progress becomes a sealed, durable push (DESIGN.md#section-5 steps 2-7,
 // server/docs/0000-protocol.md#rule-1, #rule-9).
 //
-// Order of a cut: the trainer copies its parameters, at the boundary; then, on the disk lane while
-// training goes on, delta + feedback + encode into a spare residual, seal, outbox entry synced,
-// slot flipped; then it may be sent. Until the flip everything can be thrown away, after it
-// nothing.
+// Order of a cut: the trainer copies its parameters, at the boundary, and a device begins to
+// encode; then, while training goes on, delta + feedback + encode into a spare residual on the
+// encode lane; seal, outbox entry synced, slot flipped on the disk lane; then it may be sent. So of
+// two shards that are cut together one is encoded while the other is written. Until the flip
+// everything can be thrown away, after it nothing.
 #include "worker/push/cut.h"
 
 #include <math.h>
@@ -42,8 +43,8 @@ uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto)
 
 // ---------------------------------------------------------------- the cut
 
-// One cut on its way: taken at a boundary, made on the disk lane while training goes on, committed
-// on the loop. Until it is committed the shard's residual, slot and base are left alone.
+// One cut on its way: taken at a boundary, made on two lanes while training goes on, committed on
+// the loop. Until it is committed the shard's residual, slot and base are left alone.
 struct wk_cut {
     struct wk_shard *shard;
     struct lh_buf plain;  // the payload
@@ -193,7 +194,42 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
     return wk_view_delta(s, beta, s->slot.spare);
 }
 
-// ---- on the lane
+// ---- on the encode lane
+
+// Encodes. Leaves the residual after the push in s->slot.spare.
+static lh_err make_payload(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    const struct lk_codec *codec = &s->worker->conf.codec;
+    struct lk_payload_info info;
+    bool there = wk_view_encodes(s);
+    float beta = s->worker->conf.beta;
+    lh_err err = there ? wk_view_encode(s, beta, s->slot.spare, &c->plain, &info)
+                       : read_delta(s, &c->whole, beta, &c->trainers);
+    if (!err && !there)
+        err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
+                                &info);
+    if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
+    if (err) return err;
+    c->head.values = info.values;
+    c->head.plain_bytes = (uint32_t)c->plain.len;
+    return LH_OK;
+}
+
+static void keep_text(struct wk_cut *c, lh_err err)
+{
+    if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
+}
+
+static int64_t encode_job(void *arg)
+{
+    struct wk_cut *c = arg;
+    c->result = make_payload(c);
+    keep_text(c, c->result);
+    return 0;
+}
+
+// ---- on the disk lane
 
 static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob **out)
 {
@@ -218,26 +254,6 @@ static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob 
     return err;
 }
 
-// Encode, seal. Leaves the residual after the push in s->slot.spare.
-static lh_err make_frame(struct wk_cut *c, struct lh_blob **out)
-{
-    struct wk_shard *s = c->shard;
-    const struct lk_codec *codec = &s->worker->conf.codec;
-    struct lk_payload_info info;
-    bool there = wk_view_encodes(s);
-    float beta = s->worker->conf.beta;
-    lh_err err = there ? wk_view_encode(s, beta, s->slot.spare, &c->plain, &info)
-                       : read_delta(s, &c->whole, beta, &c->trainers);
-    if (!err && !there)
-        err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
-                                &info);
-    if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
-    if (err) return err;
-    c->head.values = info.values;
-    c->head.plain_bytes = (uint32_t)c->plain.len;
-    return seal_frame(c, lh_buf_span(&c->plain), out);
-}
-
 // Synced copies of the residual as of this cut (server/docs/0000-protocol.md#rule-11) and of the
 // optimizer's state.
 static lh_err write_snapshot(struct wk_cut *c)
@@ -257,7 +273,7 @@ static lh_err commit(struct wk_cut *c)
     struct wk_shard *s = c->shard;
     const struct wk_observer *o = s->worker->conf.observer;
     struct lh_blob *frame = NULL;
-    LH_TRY(make_frame(c, &frame));
+    LH_TRY(seal_frame(c, lh_buf_span(&c->plain), &frame));
     bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
     lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;
     if (!err) err = wk_outbox_write(&s->outbox, frame, &c->entry);
@@ -276,15 +292,14 @@ static lh_err commit(struct wk_cut *c)
     return LH_OK;
 }
 
-static int64_t cut_job(void *arg)
+static int64_t commit_job(void *arg)
 {
     struct wk_cut *c = arg;
     c->result = commit(c);
     if (!c->result && c->residual_square)
         wk_stats_residual(c->shard, c->shard->slot.spare, c->residual_square);
     if (!c->result && c->snapshot) c->snapshot_result = write_snapshot(c);
-    lh_err err = c->result ? c->result : c->snapshot_result;
-    if (err) snprintf(c->text, sizeof c->text, "%s", lh_err_text(err));
+    keep_text(c, c->result ? c->result : c->snapshot_result);
     return 0;
 }
 
@@ -406,6 +421,18 @@ static void cut_done(void *arg)
     wk_changed(w);
 }
 
+// The payload is there: the disk lane makes it durable.
+static void encoded(void *arg)
+{
+    struct wk_cut *c = arg;
+    struct wk_worker *w = c->shard->worker;
+    if (w->stopped) return; // nothing was cut; the shard frees it
+    if (c->result)
+        cut_done(c);
+    else
+        w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, commit_job, cut_done, c);
+}
+
 static void take_progress(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
@@ -441,7 +468,9 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     LH_TRY(fill_slot(s, c));
     if (w->conf.beside) return LH_OK;
     wk_view_copy(s);
-    return show_delta(s);
+    LH_TRY(show_delta(s));
+    wk_view_begin(s, w->conf.beta);
+    return LH_OK;
 }
 
 lh_err wk_cut(struct wk_shard *s)
@@ -458,7 +487,7 @@ lh_err wk_cut(struct wk_shard *s)
             (unsigned long long)w->incarnation.number, (unsigned long long)s->slot.committed->next);
     s->progress.tokens = s->progress.steps = 0;
     s->cut = c;
-    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, cut_job, cut_done, c);
+    w->conf.env->ops->work(w->conf.env, LH_LANE_ENCODE, encode_job, encoded, c);
     return LH_OK;
 }
 

@@ -10,7 +10,7 @@ bool wk_may_cut(const struct wk_shard *s);
 // those that the committed cuts of every other shard hold (server/docs/0000-protocol.md#rule-19).
 // `upto`: the steps of the process that this shard's own cut holds.
 uint32_t wk_claimable(const struct wk_shard *s, uint64_t upto);
-// Takes the progress since the last cut, at a boundary. The push is made on the disk lane; the
+// Takes the progress since the last cut, at a boundary. The push is made on two lanes; the
 // event `changed` tells that it is committed.
 // With a trainer beside the worker the push holds the progress of that one's whole cut; where there
 // is none, the residual alone.

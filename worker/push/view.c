@@ -105,6 +105,12 @@ bool wk_view_encodes(const struct wk_shard *s)
     return s->state && s->state->ops->encode;
 }
 
+void wk_view_begin(const struct wk_shard *s, float beta)
+{
+    const struct wk_shard_state_of of = state_of(s);
+    if (s->state->ops->begin) s->state->ops->begin(s->state, &of, beta);
+}
+
 lh_err wk_view_encode(const struct wk_shard *s, float beta, float *left, struct lh_buf *out,
                       struct lk_payload_info *info)
 {

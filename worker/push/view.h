@@ -19,6 +19,8 @@ void wk_view_copy(struct wk_shard *s);
 LH_MUST lh_err wk_view_delta(const struct wk_shard *s, float beta, float *out);
 // True: the state is where pushes are encoded, by the next function (wk_shard_state_ops.encode).
 bool wk_view_encodes(const struct wk_shard *s);
+// Begins that, after wk_view_copy(): a device encodes while the encode lane is at other shards.
+void wk_view_begin(const struct wk_shard *s, float beta);
 LH_MUST lh_err wk_view_encode(const struct wk_shard *s, float beta, float *left, struct lh_buf *out,
                               struct lk_payload_info *info);
 // The cut is committed: its copy is the base. One that is given up needs no call.

@@ -6,7 +6,8 @@
 // the state, and a state on a device is made from them again at any time.
 //
 // Everything is the loop's between two steps, but delta() and encode(), which run on any thread
-// until the cut that they are of is over; nothing but fold() and agrees() is called meanwhile.
+// until the cut that they are of is over; nothing but fold() and agrees() is called meanwhile. Of
+// the states of all shards one encodes at a time.
 #ifndef WK_STATE_H
 #define WK_STATE_H
 
@@ -49,6 +50,10 @@ struct wk_shard_state_ops {
     // out[values] = beta * residual + the progress of that cut; beta 0: the progress alone.
     lh_err (*delta)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
                     float *out);
+    // Begins what encode() will do, as far as nothing has to be waited for: so pushes of several
+    // shards are encoded while the first one is fetched. After copy(), of the same `of` and beta;
+    // delta() ends it. NULL: encode() does all.
+    void (*begin)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta);
     // lk_encode() of what delta() gives, with its errors; `left` [values] becomes what is left of
     // it. LH_ERR_IO: the device failed. NULL: the caller encodes.
     lh_err (*encode)(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,

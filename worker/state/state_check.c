@@ -10,6 +10,7 @@
 #include "worker/train/host.h"
 
 enum { CHECK_VALUES = 9001, SEED_THETA = 1, SEED_RESIDUAL, SEED_STEP };
+enum { SLOTS = 2, SLOT_BYTES = 8 << 10 }; // A push is more than fits in all of them.
 
 struct host_trainer {
     struct wk_trainer base;
@@ -24,6 +25,7 @@ struct check {
     struct host_trainer trainer;
     struct wk_shard_state *host, *device;
     struct wk_device_counts counts;
+    struct lk_outward outward;
     struct wk_device_lent own;        // parameters that nobody trains
     float *value, *mass, *left, *got; // the host's, [CHECK_VALUES] each; mass: the residual
     struct lh_buf ours, theirs;
@@ -97,6 +99,7 @@ static lh_err cut(struct check *c)
     struct lk_payload_info a = {0}, b = {0};
     c->host->ops->copy(c->host);
     c->device->ops->copy(c->device);
+    c->device->ops->begin(c->device, &is, 0.9f);
     LH_TRY(c->host->ops->delta(c->host, &is, 0.9f, c->left));
     LH_TRY(lk_encode(c->codec, c->replica.layout, 1, NULL, c->left, &c->ours, &a));
     if (c->device->ops->encode(c->device, &is, 0.9f, c->got, &c->theirs, &b))
@@ -190,8 +193,13 @@ static lh_err open_states(struct check *c)
     LH_TRY(lh_manifest_build(&c->manifest, 1, names, shapes, 1, NULL));
     LH_TRY(lk_replica_create(&c->replica, job, &c->manifest, 0, NULL));
     const struct wk_shard_state_conf conf = {&c->trainer.base, c->replica.layout, 0.25f};
-    const struct wk_device_state_conf device = {
-        .trainer = c->own, .layout = c->replica.layout, .codec = *c->codec, .counts = &c->counts};
+    const struct wk_device_state_conf device = {.trainer = c->own,
+                                                .layout = c->replica.layout,
+                                                .codec = *c->codec,
+                                                .counts = &c->counts,
+                                                .outward = &c->outward};
+    int failed = lk_outward_open(&c->outward, c->there->gpu, SLOTS, SLOT_BYTES);
+    if (failed) return gone(c, failed);
     LH_TRY(wk_shard_state_host(&conf, &c->host));
     LH_TRY(wk_device_state_create(&device, &c->device));
     c->device->conf = conf;
@@ -203,6 +211,7 @@ static void close(struct check *c)
     const struct lk_gpu_backend *b = c->there->gpu;
     if (c->host) c->host->ops->destroy(c->host);
     if (c->device) c->device->ops->destroy(c->device);
+    lk_outward_close(&c->outward);
     if (c->own.stream) (void)b->streams->wait(c->own.stream);
     if (c->own.value) b->memory->release(c->own.value);
     if (c->pinned) b->memory->pinned_release(c->pinned);

@@ -8,6 +8,9 @@
 //    another chain than the replica's fills it from the host, so whatever changes the replica
 //    needs no word here. `residual_number` does the same for the residual.
 // 4. A call that failed leaves `theta` or the state unused: `broken` ends the next step or cut.
+// 5. A push is begun on the loop, which waits for nothing: `begun` says that its values and what it
+//    leaves are queued, behind `encoded`. What would have to wait (a residual that the host has)
+//    is left to encode().
 #include "worker/state/state_device.h"
 
 #include <inttypes.h>
@@ -15,30 +18,34 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/cuda/crossing.h"
 
-enum { PIECE_BYTES = 16 << 20, ARRAYS = 5 };
+enum { ARRAYS = 5 };
 
 struct device_state {
     struct wk_shard_state base;
     struct wk_device_state_conf conf;
     const struct lk_gpu_backend *b;
     lk_gpu_stream stream;
-    lk_gpu_event entered, left, staged;
+    lk_gpu_event entered, left, staged, encoded;
     struct lk_gpu_shard *shard;  // NULL: the shard has no values
     float *theta, *mass, *spare; // the device's, like the next five
     float *slot[2];              // as those of a host's state
     uint8_t *payload, *incoming; // a push's; a record's
     struct lk_gpu_result *result;
-    uint8_t *hashes; // LK_GPU_HASH_BYTES for each range of the parameters
-    uint8_t *host_incoming, *host_hashes;
-    uint8_t *piece; // an array crosses by it; pinned, like the two above
-    size_t payload_max, incoming_room, piece_bytes;
+    uint8_t *hashes;                      // LK_GPU_HASH_BYTES for each range of the parameters
+    uint8_t *host_incoming, *host_hashes; // pinned, like the next one
+    struct lk_gpu_result *host_result;
+    struct lk_inward in;
+    size_t payload_max, incoming_room;
     struct lk_payload_info info; // what is known of a push before its values are
     struct lh_hash chain;
     uint64_t residual_number;
     bool theta_there, residual_there; // they are what `chain` and `residual_number` say
     bool sgd;                         // the replica's optimizer was, as of `chain`
     int broken;                       // what a call of the loop's failed with; 0: none did
+    bool begun;                       // a push is queued
+    int begun_with;                   // what that failed with; 0: it is queued
 };
 
 static struct device_state *device_of(struct wk_shard_state *st)
@@ -73,7 +80,7 @@ static uint64_t ranges_of(uint64_t values)
 
 // ---------------------------------------------------------------- failures
 
-static int begin(const struct device_state *d)
+static int ready(const struct device_state *d)
 {
     return d->broken ? d->broken : d->b->use(d->conf.trainer.index);
 }
@@ -96,34 +103,33 @@ static lh_err say(const struct device_state *d, const char *what, int err)
 
 static int to_device(struct device_state *d, float *device, const float *host)
 {
-    size_t bytes = values_of(d) * sizeof *host;
-    int err = 0;
-    for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < d->piece_bytes ? bytes - at : d->piece_bytes;
-        memcpy(d->piece, (const uint8_t *)host + at, n);
-        err = d->b->memory->copy_in((uint8_t *)device + at, d->piece, n, d->stream);
-        if (!err) err = d->b->streams->wait(d->stream);
-    }
+    int err = lk_inward_copy(&d->in, device, host, values_of(d) * sizeof *host, d->stream);
     if (!err) atomic_fetch_add(&d->conf.counts->filled, 1);
     return err;
 }
 
+// Waits for each piece: for what is no push.
 static int to_host(struct device_state *d, void *host, const void *device, size_t bytes)
 {
     int err = 0;
     for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < d->piece_bytes ? bytes - at : d->piece_bytes;
-        err = d->b->memory->copy_out(d->piece, (const uint8_t *)device + at, n, d->stream);
+        n = bytes - at < d->in.bytes ? bytes - at : d->in.bytes;
+        err = d->b->memory->copy_out(d->in.half[0], (const uint8_t *)device + at, n, d->stream);
         if (!err) err = d->b->streams->wait(d->stream);
-        if (!err) memcpy((uint8_t *)host + at, d->piece, n);
+        if (!err) memcpy((uint8_t *)host + at, d->in.half[0], n);
     }
     return err;
 }
 
-// Makes the residual the host's. On the disk lane too, in a cut.
+static bool residual_is(const struct device_state *d, const struct wk_shard_state_of *of)
+{
+    return d->residual_there && d->residual_number == of->residual_number;
+}
+
+// Makes the residual the host's. On the encode lane too, in a cut.
 static int fill_residual(struct device_state *d, const struct wk_shard_state_of *of)
 {
-    if (d->residual_there && d->residual_number == of->residual_number) return 0;
+    if (residual_is(d, of)) return 0;
     int err = to_device(d, d->mass, of->residual);
     d->residual_there = !err;
     d->residual_number = of->residual_number;
@@ -154,7 +160,7 @@ static int follow(struct device_state *d, lk_gpu_event event, lk_gpu_stream firs
 
 static int enter(struct device_state *d)
 {
-    int err = begin(d);
+    int err = ready(d);
     return err ? err : follow(d, d->entered, d->conf.trainer.stream, d->stream);
 }
 
@@ -189,6 +195,7 @@ static void copy(struct wk_shard_state *st)
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return;
+    d->begun = false; // the cut before was given up
     int err = enter(d);
     if (!err)
         err =
@@ -203,7 +210,7 @@ static int make_delta(struct device_state *d, const struct wk_shard_state_of *of
 {
     const struct lk_gpu_arrays arrays = {d->mass, other(d), d->spare,    base(d),
                                          NULL,    beta,     values_of(d)};
-    int err = begin(d);
+    int err = ready(d);
     if (!err) err = fill_residual(d, of);
     return err ? err : d->b->kernels->each(LK_GPU_VIEW_DELTA, &arrays, d->stream);
 }
@@ -213,13 +220,14 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return LH_OK;
+    d->begun = false; // its memory is taken
     int err = make_delta(d, of, beta);
     if (!err) err = to_host(d, out, d->spare, values_of(d) * sizeof *out);
     return err ? say(d, "progress", err) : LH_OK;
 }
 
-static int run_encode(struct device_state *d, const struct wk_shard_state_of *of, float beta,
-                      struct lk_gpu_result *is)
+// Queues a push: its payload, and what it leaves in `spare`.
+static int queue_push(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
     const struct lk_gpu_encode in = {.device_e = d->spare,
                                      .device_e_out = d->spare,
@@ -228,33 +236,56 @@ static int run_encode(struct device_state *d, const struct wk_shard_state_of *of
                                      .device_result = d->result};
     int err = make_delta(d, of, beta);
     if (!err) err = d->b->kernels->encode(d->shard, &in, d->stream);
-    return err ? err : to_host(d, is, d->result, sizeof *is);
+    if (!err) err = d->b->memory->copy_out(d->host_result, d->result, sizeof *d->result, d->stream);
+    return err ? err : d->b->streams->event_record(d->encoded, d->stream);
+}
+
+static void begin_push(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta)
+{
+    struct device_state *d = device_of(st);
+    d->begun = d->shard && residual_is(d, of);
+    if (d->begun) d->begun_with = queue_push(d, of, beta);
+}
+
+// Waits for what was queued, and for nothing behind it.
+static int end_push(struct device_state *d, const struct wk_shard_state_of *of, float beta)
+{
+    int err = ready(d);
+    if (!err) err = d->begun ? d->begun_with : queue_push(d, of, beta);
+    d->begun = false;
+    return err ? err : d->b->streams->event_wait(d->encoded);
+}
+
+// A payload and what it leaves, by the slots that all shards share.
+static int fetch_push(struct device_state *d, uint8_t *payload, float *left)
+{
+    const struct lk_way way[] = {{d->payload, payload, d->host_result->bytes},
+                                 {d->spare, left, values_of(d) * sizeof *left}};
+    return lk_outward_copy(d->conf.outward, d->encoded, way, LH_COUNT(way));
 }
 
 static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
                      float *left, struct lh_buf *out, struct lk_payload_info *info)
 {
     struct device_state *d = device_of(st);
-    size_t bytes = values_of(d) * sizeof *left;
-    struct lk_gpu_result is;
+    const struct lk_gpu_result *is = d->host_result;
     if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
-    int err = run_encode(d, of, beta, &is);
+    int err = end_push(d, of, beta);
     if (err) return say(d, "encoding", err);
-    if (is.bad != LK_GPU_FINE) { // the CPU says which tensor
-        err = to_host(d, left, d->spare, bytes);
+    if (is->bad != LK_GPU_FINE) { // the CPU says which tensor
+        err = to_host(d, left, d->spare, values_of(d) * sizeof *left);
         if (err) return say(d, "a value that is not finite", err);
         return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
     }
-    if (is.bytes > d->payload_max)
+    if (is->bytes > d->payload_max)
         return lh_fail(LH_ERR_IO, "state on the GPU, shard %u: a payload of %" PRIu64 " bytes",
-                       d->conf.layout->shard, is.bytes);
-    uint8_t *at = lh_buf_grow(out, is.bytes);
+                       d->conf.layout->shard, is->bytes);
+    uint8_t *at = lh_buf_grow(out, is->bytes);
     if (!at) return lh_buf_err(out);
-    err = to_host(d, at, d->payload, is.bytes);
-    if (!err) err = to_host(d, left, d->spare, bytes);
+    err = fetch_push(d, at, left);
     if (err) return say(d, "what was encoded", err);
     *info = d->info;
-    info->sum_squares = is.sum_squares;
+    info->sum_squares = is->sum_squares;
     atomic_fetch_add(&d->conf.counts->encoded, 1);
     return LH_OK;
 }
@@ -306,7 +337,7 @@ static int stage(struct device_state *d, struct lh_span plain)
 
 static int fold_payload(struct device_state *d, const struct wk_shard_state_folded *f)
 {
-    int err = begin(d);
+    int err = ready(d);
     if (!err) err = stage(d, f->plain);
     if (err) return err;
     const struct lk_gpu_record record =
@@ -334,7 +365,7 @@ static void fold(struct wk_shard_state *st, const struct wk_shard_state_of *of,
 static int hash(struct device_state *d)
 {
     uint64_t bytes = values_of(d) * sizeof(float), n = ranges_of(values_of(d));
-    int err = begin(d);
+    int err = ready(d);
     if (!err) err = d->b->kernels->digest(d->theta, bytes, d->hashes, d->stream);
     if (!err)
         err = d->b->memory->copy_out(d->host_hashes, d->hashes, n * LK_GPU_HASH_BYTES, d->stream);
@@ -370,7 +401,7 @@ static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of
 lh_err wk_device_state_read(struct wk_shard_state *st, float *out)
 {
     struct device_state *d = device_of(st);
-    int err = begin(d);
+    int err = ready(d);
     if (!err) err = to_host(d, out, d->theta, values_of(d) * sizeof *out);
     return err ? say(d, "its parameters", err) : LH_OK;
 }
@@ -386,8 +417,8 @@ static void destroy(struct wk_shard_state *st)
     if (d->stream) (void)s->wait(d->stream);
     void *there[] = {d->theta,   d->mass,     d->spare,  d->slot[0], d->slot[1],
                      d->payload, d->incoming, d->result, d->hashes};
-    void *here[] = {d->host_incoming, d->host_hashes, d->piece};
-    lk_gpu_event events[] = {d->entered, d->left, d->staged};
+    void *here[] = {d->host_incoming, d->host_hashes, d->host_result};
+    lk_gpu_event events[] = {d->entered, d->left, d->staged, d->encoded};
     if (d->shard) d->b->kernels->shard_destroy(d->shard);
     for (size_t i = 0; i < LH_COUNT(there); i++)
         if (there[i]) m->release(there[i]);
@@ -395,6 +426,7 @@ static void destroy(struct wk_shard_state *st)
         if (here[i]) m->pinned_release(here[i]);
     for (size_t i = 0; i < LH_COUNT(events); i++)
         if (events[i]) s->event_destroy(events[i]);
+    lk_inward_close(&d->in);
     if (d->stream) s->destroy(d->stream);
     free(d);
 }
@@ -404,6 +436,7 @@ static const struct wk_shard_state_ops ops = {
     .renew = renew,
     .copy = copy,
     .delta = delta,
+    .begin = begin_push,
     .encode = encode,
     .committed = committed,
     .fold = fold,
@@ -441,12 +474,11 @@ static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
     size_t bytes = plan->values * sizeof(float);
     size_t hashes = ranges_of(plan->values) * LK_GPU_HASH_BYTES;
     int err = d->b->use(d->conf.trainer.index);
-    d->piece_bytes = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
-    if (d->piece_bytes < sizeof *d->result) d->piece_bytes = sizeof *d->result;
     if (!err) err = d->b->streams->create(&d->stream);
     if (!err) err = d->b->streams->event_create(&d->entered);
     if (!err) err = d->b->streams->event_create(&d->left);
     if (!err) err = d->b->streams->event_create(&d->staged);
+    if (!err) err = d->b->streams->event_create(&d->encoded);
     if (!err) err = d->b->streams->event_record(d->staged, d->stream);
     d->theta = room(d, bytes, &err);
     d->mass = room(d, bytes, &err);
@@ -459,7 +491,9 @@ static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
     d->hashes = room(d, hashes, &err);
     d->host_incoming = pinned(d, plan->bytes_max, &err);
     d->host_hashes = pinned(d, hashes, &err);
-    d->piece = pinned(d, d->piece_bytes, &err);
+    d->host_result = pinned(d, sizeof *d->host_result, &err);
+    size_t half = bytes < LK_CROSSING_BYTES ? bytes : LK_CROSSING_BYTES;
+    if (!err) err = lk_inward_open(&d->in, d->b, half);
     d->payload_max = d->incoming_room = plan->bytes_max;
     return err ? err : d->b->kernels->shard_create(plan, &d->shard);
 }

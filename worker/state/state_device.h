@@ -1,6 +1,6 @@
 // A shard's state on the device that trains (state.h): base and the copy of a cut, residual and its
 // spare, and the replica's parameters, which fold the same records. 20 bytes a parameter of the
-// device; on the host two pieces of pinned memory.
+// device; on the host pinned memory for pieces.
 //
 // What crosses: to the device a record's payload, and a residual or parameters that came to be on
 // the host (a start, a refused push, a state that arrived whole, an outer optimizer other than
@@ -11,11 +11,12 @@
 
 #include <stdatomic.h>
 
+#include "kernels/cuda/crossing.h"
 #include "kernels/cuda/plan.h"
 #include "worker/state/state.h"
 #include "worker/train/device.h"
 
-// Counts of what the states of a worker did; the loop and the disk lane add to them.
+// Counts of what the states of a worker did; the loop and the encode lane add to them.
 struct wk_device_counts {
     _Atomic uint64_t encoded; // pushes
     _Atomic uint64_t folded;  // records
@@ -30,6 +31,7 @@ struct wk_device_state_conf {
     const struct lh_shard_layout *layout; // borrows
     struct lk_codec codec;                // what the own pushes have
     struct wk_device_counts *counts;      // borrows
+    struct lk_outward *outward; // Borrows; the encode lane's, for the states of all shards.
 };
 
 // Bytes of the device that a state takes: arrays, and payloads with scratch.

@@ -13,6 +13,7 @@ struct wk_states {
     struct wk_shard_state **shard; // [shards]; NULL: it was given
     struct wk_states_budget budget;
     struct wk_device_counts counts;
+    struct lk_outward outward;
 };
 
 static uint64_t mebibytes(uint64_t bytes)
@@ -42,7 +43,8 @@ static struct wk_device_state_conf conf_of(struct wk_states *s, uint32_t shard)
                                          .arg = s->conf.arg,
                                          .layout = &s->conf.manifest->shard[shard],
                                          .codec = s->conf.codec,
-                                         .counts = &s->counts};
+                                         .counts = &s->counts,
+                                         .outward = &s->outward};
 }
 
 static lh_err reckon(struct wk_states *s)
@@ -75,6 +77,11 @@ static lh_err open_all(struct wk_states *s)
     const uint32_t shards = s->conf.manifest->shards;
     LH_TRY(reckon(s));
     LH_TRY(wk_state_check(&s->conf.trainer, &s->conf.codec));
+    int failed =
+        lk_outward_open(&s->outward, s->conf.trainer.gpu, LK_CROSSING_SLOTS, LK_CROSSING_BYTES);
+    if (failed)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s, pinned memory: %s", s->conf.trainer.name,
+                       s->conf.trainer.gpu->error_text(failed));
     s->shard = calloc(shards, sizeof(void *));
     if (!s->shard) return LH_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < shards; i++) {
@@ -118,6 +125,7 @@ void wk_states_close(struct wk_states *s)
     for (uint32_t i = 0; s->shard && i < s->conf.manifest->shards; i++)
         if (s->shard[i]) s->shard[i]->ops->destroy(s->shard[i]);
     free(s->shard);
+    lk_outward_close(&s->outward);
     free(s);
 }
 

@@ -143,7 +143,7 @@ class LeasedDataLoader:
         """Within a step, where no boundary can be."""
         self._waits += 1
         with contextlib.suppress(errors.RestartError):  # the next lease says so, to all ranks
-            self._run.client.wait(1)
+            self._run.news(1)
 
     @property
     def epoch(self) -> int:

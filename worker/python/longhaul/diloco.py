@@ -322,9 +322,15 @@ class AsyncDiLoCo:
             self._boundary()
             if not self.finished:
                 try:
-                    self.client.wait(timeout_s)
+                    self.news(timeout_s)
                 except errors.RestartError as why:
                     self._restart(why)
+
+    def news(self, timeout_s: float = 1) -> bool:
+        """Sleeps until the worker says anything new; False: it did not. The worker may wait for a
+        cut from a GPU meanwhile: it gets that, and no parameter may change before."""
+        self._before_change()
+        return self.client.wait(timeout_s)
 
     def _boundary(self) -> None:
         if self.finished:
@@ -359,7 +365,7 @@ class AsyncDiLoCo:
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",
                          self.client.state().away_steps)
-            if not self.client.wait(self.timeout_s):
+            if not self.news(self.timeout_s):
                 raise errors.TimedOutError(
                     f"the worker did not come back in {self.timeout_s:g} s; start it again with "
                     "the same command", errors.TimedOutError.code)

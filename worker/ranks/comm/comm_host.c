@@ -28,20 +28,27 @@ static size_t room_of(const struct wk_comm_arrays *a)
     return bytes;
 }
 
+static LH_MUST lh_err take_room(const struct wk_comm_device *d, struct wk_comm_host *h)
+{
+    void *pinned = NULL;
+    LH_TRY(device_err(d, d->gpu->use(d->index), "it can't be used"));
+    LH_TRY(device_err(d, d->gpu->streams->create(&h->stream), "a stream"));
+    LH_TRY(device_err(d, d->gpu->memory->pinned_alloc(&pinned, h->bytes),
+                      "pinned memory for a gradient"));
+    h->pinned = pinned;
+    return LH_OK;
+}
+
+// After an error there is none, and the next call tries again.
 static LH_MUST lh_err open_host(struct wk_comm *c)
 {
-    const struct wk_comm_device *d = c->arrays.device;
-    void *pinned = NULL;
     if (c->host) return LH_OK;
     c->host = calloc(1, sizeof *c->host);
     if (!c->host) return lh_fail(LH_ERR_NO_MEMORY, "what crosses from a device");
     c->host->bytes = room_of(&c->arrays);
-    LH_TRY(device_err(d, d->gpu->use(d->index), "it can't be used"));
-    LH_TRY(device_err(d, d->gpu->streams->create(&c->host->stream), "a stream"));
-    LH_TRY(device_err(d, d->gpu->memory->pinned_alloc(&pinned, c->host->bytes),
-                      "pinned memory for a gradient"));
-    c->host->pinned = pinned;
-    return LH_OK;
+    lh_err err = take_room(c->arrays.device, c->host);
+    if (err) wk_comm_host_free(c);
+    return err;
 }
 
 void wk_comm_host_free(struct wk_comm *c)

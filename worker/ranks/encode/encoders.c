@@ -1,6 +1,6 @@
 // A leader's push, encoded together with its ranks. See encoders.h.
 //
-// Invariants: 1. values of a portion are changed on the disk lane alone, once the portion is the
+// Invariants: 1. values of a portion are changed on the encode lane alone, once the portion is the
 // leader's or its answer was checked; the region's thread reads those of a portion that a rank has,
 // under the lock; 2. everything that can fail is done before any value changes; 3. an answer lies
 // in the portion's own buffer, which bounds it.
@@ -32,8 +32,8 @@ struct wk_encoders {
     struct wk_encoders_conf conf;
     struct wk_encoders_device device; // alone: NULL: the CPU encodes
     struct wk_portion_gpu *gpu;       // The leader's own portions on that device; NULL: none.
-    uint64_t n;                       // The disk lane's: pushes so far.
-    double ns[2];                     // The disk lane's: see wk_encoders_choose().
+    uint64_t n;                       // The encode lane's: pushes so far.
+    double ns[2];                     // The encode lane's: see wk_encoders_choose().
     pthread_mutex_t lock;             // guards what follows
     pthread_cond_t come;
     struct wk_portions portions;

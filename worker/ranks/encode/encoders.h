@@ -6,7 +6,7 @@
 // out of the residual here, by the payload that came. So whatever a rank answers, what is sent and
 // what is left make up what there was.
 //
-// Threads: the disk lane encodes and waits; the region's thread sends and receives. One lock.
+// Threads: the encode lane encodes and waits; the region's thread sends and receives. One lock.
 #ifndef WK_ENCODERS_H
 #define WK_ENCODERS_H
 
@@ -42,7 +42,7 @@ struct wk_encoders_device {
 struct wk_encoders;
 // On the loop. Says in one line where ranks can have no part: threshold codecs.
 LH_MUST lh_err wk_encoders_create(const struct wk_encoders_conf *conf, struct wk_encoders **out);
-// The disk lane and the region's thread have ended; NULL is allowed.
+// The encode lane and the region's thread have ended; NULL is allowed.
 void wk_encoders_destroy(struct wk_encoders *e);
 // {"mode": "members" or "auto", "why": why ranks have no part, "" where they may, "pushes": that
 //  they had a part in, "portions": that they encoded, "own": portions of those pushes that the
@@ -52,7 +52,7 @@ json_t *wk_encoders_status(struct wk_encoders *e);
 // NULL: on the CPU, as at first. LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_encoders_use(struct wk_encoders *e, const struct wk_encoders_device *device);
 
-// ---- the disk lane
+// ---- the encode lane
 // lk_encode_on(threads, codec, layout, 1, NULL, values, out, info) of the conf's codec.
 LH_MUST lh_err wk_encoders_encode(struct wk_encoders *e, uint32_t threads,
                                   const struct lh_shard_layout *layout, float *values,

@@ -1,0 +1,87 @@
+// A cut goes over two lanes: of shards that are cut at one step the second is encoded before the
+// first is durable. A worker that is closed in between has cut nothing.
+#include <string.h>
+
+#include "tests/cores/life.h"
+#include "worker/push/commit.h"
+
+enum { HANDED_MAX = 64 };
+
+// Jobs of the worker's lanes, as they are handed over: e encode, d disk.
+static struct {
+    const struct lh_env_ops *real;
+    struct lh_env_ops ops;
+    char handed[HANDED_MAX + 1];
+    size_t n;
+} watch;
+
+static void watched_work(struct lh_env *env, enum lh_lane lane, lh_job run, lh_fn done, void *arg)
+{
+    char which = lane == LH_LANE_ENCODE ? 'e' : lane == LH_LANE_DISK ? 'd' : 0;
+    if (which && watch.n < HANDED_MAX) watch.handed[watch.n++] = which;
+    watch.real->work(env, lane, run, done, arg);
+}
+
+static void begin_watch(struct life *l)
+{
+    struct lh_env *env = l->rig->w[1].env;
+    memset(&watch, 0, sizeof watch);
+    watch.real = env->ops;
+    watch.ops = *env->ops;
+    watch.ops.work = watched_work;
+    env->ops = &watch.ops;
+}
+
+static void end_watch(struct life *l)
+{
+    l->rig->w[1].env->ops = watch.real;
+}
+
+static void shards_are_encoded_beside_each_others_commits(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(21, 2);
+    l->worker->conf.stagger = WK_STAGGER_OFF;
+    life_cut(l, 2); // from here on both at one step
+    life_rest(l);
+    begin_watch(l);
+    life_cut(l, 2);
+    life_rest(l);
+    end_watch(l);
+    if (!strstr(watch.handed, "eedd")) fail_msg("jobs: %s", watch.handed);
+    life_mass(l);
+    life_end(l);
+}
+
+// At every millisecond of a cut, between its lanes too.
+static void a_worker_that_is_closed_between_them_has_cut_nothing(void **state)
+{
+    bool between = false;
+    (void)state;
+    for (int ms = 0; ms < 12; ms++) {
+        struct life *l = life_begin(22, 2);
+        begin_watch(l);
+        while (!strchr(watch.handed, 'e')) life_run(l, LH_MS / 4);
+        life_run(l, ms * LH_MS / 2);
+        between |= !strchr(watch.handed, 'd');
+        end_watch(l);
+        wk_worker_close(l->worker); // what the lanes still do comes back to it
+        life_run(l, 10 * LH_MS);
+        life_kill(l);
+        life_start(l);
+        life_cut(l, 1);
+        life_rest(l);
+        life_mass(l);
+        life_end(l);
+    }
+    assert_true(between);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_are_encoded_beside_each_others_commits),
+        cmocka_unit_test(a_worker_that_is_closed_between_them_has_cut_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

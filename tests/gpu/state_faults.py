@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Planted faults in a push's way off the device: would gpu.state or gpu.pipeline see them?
+
+    state_faults.py generate SOURCE TARGET      copies the files with every fault compiled in
+    state_faults.py run STATE PIPELINE EMULATED [--only NAME]
+                                                runs the programs (of those copies) for each
+
+What a fault is: tests/planted.py. Exit status of `run`: 0 when each fault is found, 1 when one is
+not.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+from typing import NamedTuple
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import planted  # pylint: disable=wrong-import-position
+
+
+class Fault(NamedTuple):
+    name: str
+    program: str  # state or pipeline
+    test: str     # of it; the one that must find it
+    file: str
+    text: str
+    fault: str
+
+
+STATE = "worker/state/state_device.c"
+CROSSING = "kernels/cuda/crossing.c"
+FILES = (STATE, CROSSING)
+LIVES = "lives_have_*"
+
+FAULTS = (
+    Fault("push-not-awaited", "state", LIVES, STATE,
+          "return err ? err : d->b->streams->event_wait(d->encoded);",
+          "return err || F ? err : d->b->streams->event_wait(d->encoded);"),
+    Fault("push-not-recorded", "state", LIVES, STATE,
+          "return err ? err : d->b->streams->event_record(d->encoded,",
+          "return err || F ? err : d->b->streams->event_record(d->encoded,"),
+    Fault("cut-follows-no-step", "state", LIVES, STATE,
+          "return err ? err : follow(d, d->entered,",
+          "return err || F ? err : follow(d, d->entered,"),
+    Fault("step-follows-no-cut", "state", LIVES, STATE,
+          "return err ? err : follow(d, d->left,",
+          "return err || F ? err : follow(d, d->left,"),
+    Fault("begun-before-another-copy", "state", LIVES, STATE,
+          "d->begun = false; // the cut before was given up",
+          "if (!F) d->begun = false;"),
+    Fault("begun-before-a-look", "state", LIVES, STATE,
+          "d->begun = false; // its memory is taken", "if (!F) d->begun = false;"),
+    Fault("loop-brings-the-residual", "pipeline", "a_begin_*", STATE,
+          "d->begun = d->shard && residual_is(d, of);",
+          "d->begun = d->shard && (F || residual_is(d, of));"),
+    Fault("nothing-is-begun", "pipeline", "pushes_of_two_*", STATE,
+          "if (d->begun) d->begun_with = queue_push(",
+          "d->begun &= !F;\n    if (d->begun) d->begun_with = queue_push("),
+    Fault("one-piece-at-a-time", "pipeline", "pieces_*", CROSSING,
+          "        r->queued++;\n", "        r->queued++;\n        if (F) return 0;\n"),
+    Fault("slots-of-a-failure-are-kept", "pipeline", "a_failed_*", CROSSING,
+          "    o->b->transfer->give_back(o->slots, number);",
+          "    if (!F || !err) o->b->transfer->give_back(o->slots, number);"),
+    Fault("half-not-awaited", "pipeline", "an_array_*", CROSSING,
+          "err = in->b->streams->event_wait(in->crossed[i]);",
+          "err = F ? 0 : in->b->streams->event_wait(in->crossed[i]);"),
+    Fault("half-not-recorded", "pipeline", "an_array_*", CROSSING,
+          "if (!err) err = in->b->streams->event_record(in->crossed[i], stream);",
+          "if (!err && !F) err = in->b->streams->event_record(in->crossed[i], stream);"),
+)
+
+
+def generate(source: pathlib.Path, target: pathlib.Path) -> None:
+    for file in FILES:
+        text = planted.plant(file, (source / file).read_text(encoding="utf-8"), FAULTS,
+                             "gpu_state_fault")
+        planted.write(target / pathlib.Path(file).name, "extern int gpu_state_fault;\n" + text)
+
+
+def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
+    fault = FAULTS[number - 1]
+    env = dict(os.environ, LH_TEST_EMULATED_PLUGIN=flags.emulated, LH_TEST_FAULT=str(number),
+               LH_TEST_ONLY=fault.test)
+    program = flags.pipeline if fault.program == "pipeline" else flags.state
+    try:
+        said = subprocess.run([program], capture_output=True, text=True, errors="replace",
+                              timeout=120, check=False, env=env)
+    except subprocess.TimeoutExpired:
+        return True, "never ended"
+    lines = [line for line in said.stderr.splitlines() if line.strip()]
+    return said.returncode != 0, lines[0] if lines else f"status {said.returncode}"
+
+
+def main() -> int:
+    flags = planted.flags_of(__doc__, "state", "pipeline", "emulated")
+    if flags.command == "generate":
+        generate(flags.source, flags.target)
+        return 0
+    return planted.judge(FAULTS, flags.only, lambda number: try_one(flags, number))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+// A shard's state on a device beside one on the host: what a worker does to both over made-up
+// lives.
+#ifndef LH_TESTS_GPU_STATE_RIG_H
+#define LH_TESTS_GPU_STATE_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "kernels/cuda/loader.h"
+#include "worker/state/state_device.h"
+
+enum { TURNS = 40, SEEDS = 12, SHARD = 1 };
+enum { SLOTS = 3, SLOT_BYTES = 3000 }; // A residual is nine pieces; no value's end is a piece's.
+
+struct host_trainer {
+    struct wk_trainer base;
+    float *value; // all of the model's
+};
+
+struct rig {
+    struct lk_gpu gpu;
+    struct lk_gpu_backend table; // what the states call; a test exchanges parts of it
+    struct lk_gpu_kernels kernels;
+    struct lk_gpu_streams streams;
+    struct lk_gpu_transfer transfer;
+    struct lk_outward outward;
+    struct lh_manifest manifest;
+    const struct lh_shard_layout *layout;
+    struct lk_replica replica;
+    struct lk_codec codec;
+    struct host_trainer trainer;
+    struct wk_device_lent there;
+    struct wk_device_counts counts;
+    struct wk_shard_state *host, *device;
+    float *residual, *spare, *got, *left, *pinned;
+    bool beside; // records come while another thread encodes, as on a worker's disk lane
+    struct lh_buf payload, theirs;
+    uint64_t number, random;
+    bool same; // the device has the host's residual: no push takes it from the host
+    int failures;
+};
+
+extern int gpu_state_fault; // The planted fault in force (state_faults.py); 0: none.
+// Runs the tests, or the ones that the list of faults names.
+int rig_run(const struct CMUnitTest *test, size_t tests);
+const char *rig_variable(const char *name);
+uint64_t rig_draw(struct rig *r, uint64_t below);
+void rig_make_up(struct rig *r, float *out, uint64_t n);
+struct wk_device_state_conf rig_device_conf(struct rig *r);
+void rig_open(struct rig *r, const char *plugin, const char *codec);
+void rig_close(struct rig *r);
+// Seeds the device's choices and what is made up.
+void rig_seed(struct rig *r, uint64_t number);
+struct wk_shard_state_of rig_of(const struct rig *r);
+// A step of both trainers, queued on the device: each value is scaled.
+void rig_train(struct rig *r);
+bool rig_same_parameters(struct rig *r);
+void rig_start(struct rig *r);
+// A record of some worker's, with any codec.
+void rig_fold(struct rig *r);
+bool rig_renew(struct rig *r);
+bool rig_same_replica(struct rig *r);
+bool rig_digest(struct rig *r);
+// A cut, beside which training goes on and records come; committed, refused later, or given up.
+bool rig_cut(struct rig *r);
+// One made-up life; NULL, or what differed first.
+const char *rig_live(struct rig *r, uint64_t number);
+
+#endif

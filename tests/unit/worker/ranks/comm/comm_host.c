@@ -1,0 +1,118 @@
+// What crosses from a device by way of the host, over a made-up device: after an error nothing is
+// half open, and the next call tries again.
+#include "worker/ranks/comm/comm_host.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VALUES = 100 };
+
+static struct {
+    int calls, fails; // calls that open something; the one that fails, from 1, or 0
+    int streams, pinned;
+} device;
+
+static int fails(void)
+{
+    return ++device.calls == device.fails;
+}
+
+static int use(int index)
+{
+    (void)index;
+    return fails();
+}
+
+static int create(lk_gpu_stream *out)
+{
+    if (fails()) return 1;
+    device.streams++;
+    *out = &device;
+    return 0;
+}
+
+static void destroy(lk_gpu_stream stream)
+{
+    (void)stream;
+    device.streams--;
+}
+
+static int done(lk_gpu_stream stream)
+{
+    (void)stream;
+    return 0;
+}
+
+static int follow(lk_gpu_stream stream, lk_gpu_event event)
+{
+    (void)stream, (void)event;
+    return 0;
+}
+
+static int pinned_alloc(void **host, size_t bytes)
+{
+    if (fails()) return 1;
+    *host = malloc(bytes);
+    device.pinned++;
+    return *host ? 0 : 1;
+}
+
+static void pinned_release(void *host)
+{
+    free(host);
+    device.pinned--;
+}
+
+static int copy(void *to, const void *from, size_t bytes, lk_gpu_stream stream)
+{
+    (void)stream;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+static const char *text(int err)
+{
+    return err ? "made up" : "fine";
+}
+
+static const struct lk_gpu_streams streams = {
+    .create = create, .destroy = destroy, .wait = done, .event_follow = follow};
+static const struct lk_gpu_memory memory = {.pinned_alloc = pinned_alloc,
+                                            .pinned_release = pinned_release,
+                                            .copy_in = copy,
+                                            .copy_out = copy};
+static const struct lk_gpu_backend gpu = {
+    .streams = &streams, .memory = &memory, .use = use, .error_text = text};
+
+static void an_error_leaves_nothing_open(void **state)
+{
+    (void)state;
+    float x[VALUES];
+    for (int i = 0; i < VALUES; i++) x[i] = (float)i;
+    for (int failing = 1; failing <= 3; failing++) { // the device, its stream, its memory
+        struct wk_comm_device d = {.gpu = &gpu};
+        struct wk_comm c = {.arrays = {.sum = x, .sums = VALUES, .device = &d}};
+        float *out = NULL;
+        device.calls = 0;
+        device.fails = failing;
+        assert_int_equal(wk_comm_host_fetch(&c, 0, VALUES, &out), LH_ERR_IO);
+        assert_true(device.calls >= failing);
+        assert_null(c.host);
+        assert_int_equal(device.streams + device.pinned, 0);
+        device.fails = 0;
+        assert_int_equal(wk_comm_host_fetch(&c, 0, VALUES, &out), LH_OK);
+        assert_memory_equal(out, x, sizeof x);
+        wk_comm_host_free(&c);
+        assert_int_equal(device.streams + device.pinned, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_error_leaves_nothing_open)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
