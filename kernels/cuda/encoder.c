@@ -2,7 +2,8 @@
 //
 // Invariants: 1. `e` and `out` of the caller change only after the device has done everything;
 // 2. what a non-finite value means is said by the CPU, whose words they are; 3. pageable memory is
-// never given to the device: what crosses goes through pinned memory, a piece at a time.
+// never given to the device: what crosses goes through pinned memory (crossing.h), a piece while
+// another is copied.
 #include "kernels/cuda/encoder.h"
 
 #include <math.h>
@@ -11,9 +12,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/cuda/crossing.h"
 #include "kernels/cuda/plan.h"
 
-enum { PIECE_BYTES = 16 << 20, CHECK_VALUES = 3 * LK_GPU_CHUNK + 1000 };
+enum { CHECK_VALUES = 3 * LK_GPU_CHUNK + 1000 };
 
 struct lk_gpu_encoder {
     const struct lk_gpu_backend *b;
@@ -24,7 +26,9 @@ struct lk_gpu_encoder {
     float *device_e;
     uint8_t *device_payload;
     struct lk_gpu_result *device_result;
-    uint8_t *piece;              // pinned
+    lk_gpu_event encoded;
+    struct lk_inward in;
+    struct lk_outward out;
     struct lk_payload_info info; // what is known before the values are
     size_t payload_max;
 };
@@ -42,7 +46,10 @@ void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x)
     if (x->device_e) x->b->memory->release(x->device_e);
     if (x->device_payload) x->b->memory->release(x->device_payload);
     if (x->device_result) x->b->memory->release(x->device_result);
-    if (x->piece) x->b->memory->pinned_release(x->piece);
+    if (x->stream) (void)x->b->streams->wait(x->stream);
+    lk_inward_close(&x->in);
+    lk_outward_close(&x->out);
+    if (x->encoded) x->b->streams->event_destroy(x->encoded);
     if (x->stream) x->b->streams->destroy(x->stream);
     free(x);
 }
@@ -67,9 +74,9 @@ static int take_memory(struct lk_gpu_encoder *x, const struct lk_gpu_plan *plan)
     x->device_e = got[0];
     x->device_payload = got[1];
     x->device_result = got[2];
-    void *pinned = NULL;
-    if (!err) err = m->pinned_alloc(&pinned, PIECE_BYTES);
-    x->piece = pinned;
+    if (!err) err = x->b->streams->event_create(&x->encoded);
+    if (!err) err = lk_inward_open(&x->in, x->b, LK_CROSSING_BYTES);
+    if (!err) err = lk_outward_open(&x->out, x->b, LK_CROSSING_SLOTS, LK_CROSSING_BYTES);
     if (!err) err = x->b->kernels->shard_create(plan, &x->shard);
     return err;
 }
@@ -108,28 +115,11 @@ lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *co
 
 // ---------------------------------------------------------------- crossing
 
-static int to_device(struct lk_gpu_encoder *x, void *device, const void *host, size_t bytes)
+// Up to two arrays of the device, behind what was encoded.
+static int to_host(struct lk_gpu_encoder *x, struct lk_way first, struct lk_way second)
 {
-    int err = 0;
-    for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        memcpy(x->piece, (const uint8_t *)host + at, n);
-        err = x->b->memory->copy_in((uint8_t *)device + at, x->piece, n, x->stream);
-        if (!err) err = x->b->streams->wait(x->stream);
-    }
-    return err;
-}
-
-static int to_host(struct lk_gpu_encoder *x, void *host, const void *device, size_t bytes)
-{
-    int err = 0;
-    for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-        err = x->b->memory->copy_out(x->piece, (const uint8_t *)device + at, n, x->stream);
-        if (!err) err = x->b->streams->wait(x->stream);
-        if (!err) memcpy((uint8_t *)host + at, x->piece, n);
-    }
-    return err;
+    const struct lk_way way[] = {first, second};
+    return lk_outward_copy(&x->out, x->encoded, way, LH_COUNT(way));
 }
 
 static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result *is)
@@ -139,10 +129,11 @@ static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result
                                      .beta = 1,
                                      .device_payload = x->device_payload,
                                      .device_result = x->device_result};
-    int err = to_device(x, x->device_e, e, x->layout->values * sizeof *e);
+    const struct lk_way result = {x->device_result, is, sizeof *is}, none = {.bytes = 0};
+    int err = lk_inward_copy(&x->in, x->device_e, e, x->layout->values * sizeof *e, x->stream);
     if (!err) err = x->b->kernels->encode(x->shard, &in, x->stream);
-    if (!err) err = to_host(x, is, x->device_result, sizeof *is);
-    return err;
+    if (!err) err = x->b->streams->event_record(x->encoded, x->stream);
+    return err ? err : to_host(x, result, none);
 }
 
 lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
@@ -158,19 +149,20 @@ lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out
                        "GPU, shard %u: a payload of %llu bytes, at most %zu; "
                        "the CPU is used",
                        x->layout->shard, (unsigned long long)is.bytes, x->payload_max);
-    size_t before = out->len;
+    size_t before = out->len, bytes = x->layout->values * sizeof *e;
     uint8_t *at = lh_buf_grow(out, is.bytes);
     if (!at) return lh_buf_err(out);
-    failed = to_host(x, at, x->device_payload, is.bytes);
-    // The residual last: a copy that fails half-way would leave neither the old one nor the new.
-    float *left = failed ? NULL : malloc(x->layout->values * sizeof *left);
-    if (left) failed = to_host(x, left, x->device_e, x->layout->values * sizeof *left);
+    // Not into `e`: a copy that fails half-way would leave neither the old residual nor the new.
+    float *left = malloc(bytes);
+    if (left)
+        failed = to_host(x, (struct lk_way){x->device_payload, at, is.bytes},
+                         (struct lk_way){x->device_e, left, bytes});
     if (!left || failed) {
         out->len = before;
         free(left);
         return failed ? say(x, "what was encoded", failed) : LH_ERR_NO_MEMORY;
     }
-    memcpy(e, left, x->layout->values * sizeof *e);
+    memcpy(e, left, bytes);
     free(left);
     if (info) *info = x->info;
     if (info) info->sum_squares = is.sum_squares;
