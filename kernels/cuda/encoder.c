@@ -2,7 +2,8 @@
 //
 // Invariants: 1. `e` and `out` of the caller change only after the device has done everything;
 // 2. what a non-finite value means is said by the CPU, whose words they are; 3. pageable memory is
-// never given to the device: what crosses goes through pinned memory, a piece at a time.
+// never given to the device: what crosses goes through pinned memory (crossing.h), a piece while
+// another is copied.
 #include "kernels/cuda/encoder.h"
 
 #include <math.h>
@@ -11,9 +12,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "kernels/cuda/crossing.h"
 #include "kernels/cuda/plan.h"
 
-enum { PIECE_BYTES = 16 << 20, CHECK_VALUES = 3 * LK_GPU_CHUNK + 1000 };
+enum { CHECK_VALUES = 3 * LK_GPU_CHUNK + 1000 };
 
 struct lk_gpu_encoder {
     const struct lk_gpu_backend *b;
@@ -24,8 +26,9 @@ struct lk_gpu_encoder {
     float *device_e;
     uint8_t *device_payload;
     struct lk_gpu_result *device_result;
-    uint8_t *piece; // pinned, [piece_bytes]
-    size_t piece_bytes;
+    lk_gpu_event encoded;
+    struct lk_inward in;
+    struct lk_outward out;
     struct lk_payload_info info; // what is known before the values are
     size_t payload_max;
 };
@@ -43,7 +46,10 @@ void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x)
     if (x->device_e) x->b->memory->release(x->device_e);
     if (x->device_payload) x->b->memory->release(x->device_payload);
     if (x->device_result) x->b->memory->release(x->device_result);
-    if (x->piece) x->b->memory->pinned_release(x->piece);
+    if (x->stream) (void)x->b->streams->wait(x->stream);
+    lk_inward_close(&x->in);
+    lk_outward_close(&x->out);
+    if (x->encoded) x->b->streams->event_destroy(x->encoded);
     if (x->stream) x->b->streams->destroy(x->stream);
     free(x);
 }
@@ -68,11 +74,11 @@ static int take_memory(struct lk_gpu_encoder *x, const struct lk_gpu_plan *plan)
     x->device_e = got[0];
     x->device_payload = got[1];
     x->device_result = got[2];
-    void *pinned = NULL;
-    x->piece_bytes = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
-    if (x->piece_bytes > PIECE_BYTES) x->piece_bytes = PIECE_BYTES;
-    if (!err) err = m->pinned_alloc(&pinned, x->piece_bytes);
-    x->piece = pinned;
+    if (!err) err = x->b->streams->event_create(&x->encoded);
+    uint64_t piece = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+    if (piece > LK_CROSSING_BYTES) piece = LK_CROSSING_BYTES;
+    if (!err) err = lk_inward_open(&x->in, x->b, piece);
+    if (!err) err = lk_outward_open(&x->out, x->b, LK_CROSSING_SLOTS, piece);
     if (!err) err = x->b->kernels->shard_create(plan, &x->shard);
     return err;
 }
@@ -111,28 +117,11 @@ lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *co
 
 // ---------------------------------------------------------------- crossing
 
-static int to_device(struct lk_gpu_encoder *x, void *device, const void *host, size_t bytes)
+// Up to two arrays of the device, behind what was encoded.
+static int to_host(struct lk_gpu_encoder *x, struct lk_way first, struct lk_way second)
 {
-    int err = 0;
-    for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < x->piece_bytes ? bytes - at : x->piece_bytes;
-        memcpy(x->piece, (const uint8_t *)host + at, n);
-        err = x->b->memory->copy_in((uint8_t *)device + at, x->piece, n, x->stream);
-        if (!err) err = x->b->streams->wait(x->stream);
-    }
-    return err;
-}
-
-static int to_host(struct lk_gpu_encoder *x, void *host, const void *device, size_t bytes)
-{
-    int err = 0;
-    for (size_t at = 0, n; !err && at < bytes; at += n) {
-        n = bytes - at < x->piece_bytes ? bytes - at : x->piece_bytes;
-        err = x->b->memory->copy_out(x->piece, (const uint8_t *)device + at, n, x->stream);
-        if (!err) err = x->b->streams->wait(x->stream);
-        if (!err) memcpy((uint8_t *)host + at, x->piece, n);
-    }
-    return err;
+    const struct lk_way way[] = {first, second};
+    return lk_outward_copy(&x->out, x->encoded, way, LH_COUNT(way));
 }
 
 static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result *is)
@@ -142,16 +131,17 @@ static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result
                                      .beta = 1,
                                      .device_payload = x->device_payload,
                                      .device_result = x->device_result};
-    int err = to_device(x, x->device_e, e, x->layout->values * sizeof *e);
+    const struct lk_way result = {x->device_result, is, sizeof *is}, none = {.bytes = 0};
+    int err = lk_inward_copy(&x->in, x->device_e, e, x->layout->values * sizeof *e, x->stream);
     if (!err) err = x->b->kernels->encode(x->shard, &in, x->stream);
-    if (!err) err = to_host(x, is, x->device_result, sizeof *is);
-    return err;
+    if (!err) err = x->b->streams->event_record(x->encoded, x->stream);
+    return err ? err : to_host(x, result, none);
 }
 
-// Appends the payload. *there: the device made it, and has what is left of `e`; else the CPU did,
-// in `e` itself.
-static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
-                                 struct lk_payload_info *info, bool *there)
+// Appends the payload. *there: the device made it, and `left` is what is left of `e` (NULL: that
+// does not cross); else the CPU did, in `e` itself.
+static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left,
+                                 struct lh_buf *out, struct lk_payload_info *info, bool *there)
 {
     struct lk_gpu_result is = {.bad = LK_GPU_FINE};
     *there = x->shard != NULL;
@@ -166,10 +156,11 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, struct lh_b
                        "GPU, shard %u: a payload of %llu bytes, at most %zu; "
                        "the CPU is used",
                        x->layout->shard, (unsigned long long)is.bytes, x->payload_max);
-    size_t before = out->len;
+    size_t before = out->len, bytes = x->layout->values * sizeof *e;
     uint8_t *at = lh_buf_grow(out, is.bytes);
     if (!at) return lh_buf_err(out);
-    failed = to_host(x, at, x->device_payload, is.bytes);
+    failed = to_host(x, (struct lk_way){x->device_payload, at, is.bytes},
+                     (struct lk_way){x->device_e, left, left ? bytes : 0});
     if (failed) {
         out->len = before;
         return say(x, "what was encoded", failed);
@@ -181,29 +172,20 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, struct lh_b
 
 lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out, bool *there)
 {
-    return payload_of(x, e, out, NULL, there);
-}
-
-// A copy of its own: one that fails half-way would leave neither the old residual nor the new.
-static LH_MUST lh_err fetch_residual(struct lk_gpu_encoder *x, float *e)
-{
-    size_t bytes = x->layout->values * sizeof *e;
-    float *left = malloc(bytes);
-    if (!left) return LH_ERR_NO_MEMORY;
-    int failed = to_host(x, left, x->device_e, bytes);
-    if (!failed) memcpy(e, left, bytes);
-    free(left);
-    return failed ? say(x, "what was encoded", failed) : LH_OK;
+    return payload_of(x, e, NULL, out, NULL, there);
 }
 
 lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
                           struct lk_payload_info *info)
 {
-    size_t before = out->len;
+    // Not into `e`: a copy that fails half-way would leave neither the old residual nor the new.
+    size_t bytes = x->layout->values * sizeof *e;
+    float *left = malloc(bytes + 1);
     bool there;
-    LH_TRY(payload_of(x, e, out, info, &there));
-    lh_err err = there ? fetch_residual(x, e) : LH_OK;
-    if (err) out->len = before;
+    if (!left) return LH_ERR_NO_MEMORY;
+    lh_err err = payload_of(x, e, left, out, info, &there);
+    if (!err && there) memcpy(e, left, bytes);
+    free(left);
     return err;
 }
 

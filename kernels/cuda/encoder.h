@@ -9,7 +9,7 @@
 struct lk_gpu_encoder;
 
 // Takes all memory that it will ever need: 4 bytes a value, the payload's and scratch on the
-// device, 16 MiB of pinned memory at most. LH_ERR_UNSUPPORTED says what there was no memory for,
+// device, 24 MiB of pinned memory at most. LH_ERR_UNSUPPORTED says what there was no memory for,
 // and that the CPU is used. Borrows the gpu and the layout, copies the codec.
 LH_MUST lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *codec,
                                      const struct lh_shard_layout *layout,

@@ -111,8 +111,10 @@ static void plant_no_follow(struct rig *r)
     r->streams.event_follow = no_follow;
 }
 
+// A payload that is overwritten by one of another codec would be read beyond its end.
 static void plant_always_done(struct rig *r)
 {
+    r->own_codec = true;
     r->streams.event_done = always_done;
 }
 

@@ -218,6 +218,7 @@ void rig_fold(struct rig *r)
     while (lk_codec_word(words)) words++;
     assert_int_equal(lk_codec_parse(lk_codec_word(rig_draw(r, words)), &f.codec), LH_OK);
     f.codec.density = f.codec.index == LK_INDEX_DENSE ? 1 : 100.0f / 4096;
+    if (r->own_codec) f.codec = r->codec;
     rig_make_up(r, r->got, r->layout->values);
     assert_int_equal(lk_encode(&f.codec, r->layout, 1, NULL, r->got, &payload, &info), LH_OK);
     f.plain = lh_buf_span(&payload);

@@ -36,6 +36,7 @@ struct rig {
     struct wk_device_counts counts;
     struct wk_shard_state *host, *device;
     float *residual, *spare, *got, *left, *pinned;
+    bool own_codec;     // All records have the pushes' codec.
     bool arrays_pinned; // The state's arrays are the host's.
     bool beside;        // records come while another thread encodes, as on a worker's disk lane
     struct lh_buf payload, theirs;
