@@ -35,7 +35,7 @@ static void lives_have_the_same_bits(void **state)
 static void pinned_lives_have_the_same_bits(void **state)
 {
     (void)state;
-    same_bits(rig_open_pinned, SEEDS / 4);
+    same_bits(rig_open_pinned, SEEDS / 3);
 }
 
 static uint64_t left_of_the_device(const struct rig *r)

@@ -72,7 +72,7 @@ FAULTS = (
           "if (d->begun) d->begun_with = queue_push(",
           "d->begun &= !F;\n    if (d->begun) d->begun_with = queue_push("),
     Fault("one-piece-at-a-time", "pipeline", "pieces_*", CROSSING,
-          "        r->queued++;\n", "        r->queued++;\n        if (F) return 0;\n"),
+          "ahead->at += piece.bytes;", "ahead->at += piece.bytes;\n        if (F) return 0;"),
     Fault("slots-of-a-failure-are-kept", "pipeline", "a_failed_*", CROSSING,
           "    o->b->transfer->give_back(o->slots, number);",
           "    if (!F || !err) o->b->transfer->give_back(o->slots, number);"),

@@ -12,7 +12,7 @@
 #include "kernels/cuda/loader.h"
 #include "worker/state/state_device.h"
 
-enum { TURNS = 40, SEEDS = 10, SHARD = 1 };
+enum { TURNS = 40, SEEDS = 7, SHARD = 1 };
 enum { SLOTS = 3, SLOT_BYTES = 3000 }; // A residual is nine pieces; no value's end is a piece's.
 
 struct host_trainer {
