@@ -37,7 +37,7 @@ def plant(file: str, text: str, faults: Sequence[Fault], force: str) -> str:
             sys.exit(f"faults.py: {fault.name}: its text occurs {text.count(fault.text)} times in "
                      f"{file}; write it down anew")
         text = text.replace(fault.text,
-                            re.sub(r"\bF\b", f"({force} == {number})", fault.fault))
+                            re.sub(r"\bF\b", f"!({force} != {number})", fault.fault))
     return text
 
 

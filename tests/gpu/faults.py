@@ -62,7 +62,7 @@ FAULTS = (
           "float *at = c->arrays.sum + from;",
           "float *at = c->arrays.sum + (F && from ? from - 1 : from);"),
     Fault("bucket-too-early", "nccl", "buckets_*", COMM,
-          "bool is = c->final >= needed;", "bool is = F || c->final >= needed;"),
+          "bool is = c->final >= needed;", "bool is = F || c->final >= needed;", hangs=True),
     Fault("update-before-the-sum", "nccl", "fp32_*", NCCL,
           "if (done) break;", "if (done || F) break;"),
     Fault("sum-stays-on-the-host", "tcp", "fp32_*", COMM,

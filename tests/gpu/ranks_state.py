@@ -8,6 +8,7 @@ With --nccl the tests' NCCL sums, in the device's own memory.
 """
 import argparse
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
@@ -33,17 +34,23 @@ def settings_of(args, where):
 
 
 def begin(world, args, where, **more):
-    """The other ranks first: the worker's first step has all of them."""
+    """The worker's first step has all ranks: the other ones begin before it, and its server stands
+    still until they are together. A busy machine may be long about that, and a step of the worker
+    alone sums in another order."""
     shard = world.both(**more)
     shard.settings["digest.every_versions"] = 3
     shard.start().listening()
+    shard.process.send_signal(signal.SIGSTOP)
     region = Region(world, shard, RANKS, settings_of(args, where))
     for rank in region.ranks[1:]:
         rank.start()
     for rank in region.ranks[1:]:
         until("it has its device", lambda r=rank: r.says("trainer.cuda", "an emulated device"))
     region.worker.start()
-    region.together()
+    try:
+        region.together()
+    finally:
+        shard.process.send_signal(signal.SIGCONT)
     return shard, region
 
 
