@@ -139,9 +139,9 @@ SECTIONS = (
         text="The shipped rule (p 0.075, beta 1, eta 1.4) beside the dense baseline of the "
         "screening above, on seeds that chose neither. All lines are of one commit and one "
         "machine: on another one the same seeds end 0.4 % elsewhere, for sums round otherwise. "
-        "Rows as above. `ours:p=0.075:rate=0.004` is the other candidate of the plan: eta 2, and two "
-        "thirds of the learning rate's peak that is best for the baseline. It is within the target, "
-        "and is not what is shipped. [rule.py](../learning/rule.py)",
+        "Rows as above. `ours:p=0.075:rate=0.004` is the other candidate of the plan: eta 2, and "
+        "two thirds of the learning rate's peak that is best for the baseline. It is within the "
+        "target, and is not what is shipped. [rule.py](../learning/rule.py)",
         targets=(Target("learning.rule.n1600", "max", "at most", 0.5, unit="%"),
                  Target("learning.rule.n1600.ours:p=0.075:rate=0.004", "max", "at most", 0.5,
                         unit="%"),
