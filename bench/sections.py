@@ -525,6 +525,16 @@ SECTIONS = (
             Target("sim.disks_damaged", "value", "at least", 75044 - 41670),
         ), awaited=True),
     Section(
+        "campaign-sim", "Seeds since encoding has a lane of its own",
+        "Pushes are encoded beside the disk's work since then, so all seeds mean other runs.",
+        part="encode",
+        command="tests/sim/campaign.py --sim build/release/tests/sim/sim --jobs 2 "
+        "--faults all,disks --from 8400000 --minutes 11",
+        targets=(
+            Target("sim.seeds", "value", "at least", 10000),
+            Target("sim.violations", "value", "at most", 0),
+        )),
+    Section(
         "campaign-sim", "Seeds with kills, partitions, recalls and stealing",
         "Leases by the balancer's policy, over one to four epochs of data: units are recalled, go "
         "to other regions and travel there, run twice, are pinned and moved by hand. Each is "
