@@ -7,8 +7,10 @@ tests/external/faults.py are calls of a stand-in that do nothing, and are judged
 """
 import argparse
 import concurrent.futures
+import os
 import pathlib
 import re
+import subprocess
 import sys
 from typing import Callable, Protocol, Sequence
 
@@ -46,6 +48,25 @@ def write(out: pathlib.Path, text: str) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     if not out.exists() or out.read_text(encoding="utf-8") != text:
         out.write_text(text, encoding="utf-8")
+
+
+def copy(files: Sequence[str], faults: Sequence[Fault], force: str, source: pathlib.Path,
+         target: pathlib.Path) -> None:
+    """Writes these C files, with their faults in them, to the target."""
+    for file in files:
+        text = plant(file, (source / file).read_text(encoding="utf-8"), faults, force)
+        write(target / pathlib.Path(file).name, f"extern int {force};\n{text}")
+
+
+def run(line: Sequence[str], limit_s: float, **env: str) -> tuple[int | None, list[str]]:
+    """Its exit status, None where it has not ended by then, and what it said on stderr."""
+    try:
+        said = subprocess.run(line, capture_output=True, text=True, errors="replace",
+                              timeout=limit_s, check=False, env={**os.environ, **env})
+    except subprocess.TimeoutExpired:
+        return None, [f"has not ended in {limit_s:.0f} s"]
+    lines = [text for text in said.stderr.splitlines() if text.strip()]
+    return said.returncode, lines or [f"status {said.returncode}"]
 
 
 def judge(faults: Sequence[Named], only: str | None,

@@ -10,9 +10,7 @@ only by the time: a fault of which that is expected says so, and any other one t
 not found. Exit status of `run`: 0 when each fault is found, 1 when one is not.
 """
 import argparse
-import os
 import pathlib
-import subprocess
 import sys
 import time
 from typing import NamedTuple
@@ -143,29 +141,16 @@ FAULTS = (
 )
 
 
-def generate(source: pathlib.Path, target: pathlib.Path) -> None:
-    for file in FILES:
-        text = planted.plant(file, (source / file).read_text(encoding="utf-8"), FAULTS,
-                             "gpu_ranks_fault")
-        planted.write(target / pathlib.Path(file).name, "extern int gpu_ranks_fault;\n" + text)
-
-
 def run(flags: argparse.Namespace, fault: Fault, number: int,
         limit_s: float) -> tuple[int | None, str]:
     """The test of this fault with the fault of this number in force; 0 is none. Its exit status,
     None where it has not ended by then, and what it said."""
-    plugin = flags.nccl if fault.over == "nccl" else flags.emulated
-    env = dict(os.environ, LH_TEST_EMULATED_PLUGIN=plugin, LH_TEST_FAULT=str(number),
-               LH_TEST_ONLY=fault.test)
-    if fault.over == "nccl":
-        env["LH_TEST_NCCL"] = flags.nccl
-    try:
-        said = subprocess.run([flags.program], capture_output=True, text=True, errors="replace",
-                              timeout=limit_s, check=False, env=env)
-    except subprocess.TimeoutExpired:
-        return None, f"has not ended in {limit_s:.0f} s"
-    lines = [line for line in said.stderr.splitlines() if line.startswith("ERROR")]
-    return said.returncode, lines[0] if lines else f"status {said.returncode}"
+    over = {"LH_TEST_NCCL": flags.nccl} if fault.over == "nccl" else {}
+    status, said = planted.run(
+        [flags.program], limit_s, LH_TEST_FAULT=str(number), LH_TEST_ONLY=fault.test,
+        LH_TEST_EMULATED_PLUGIN=over.get("LH_TEST_NCCL", flags.emulated), **over)
+    errors = [line for line in said if line.startswith("ERROR")]
+    return status, errors[0] if errors else said[0] if status is None else f"status {status}"
 
 
 def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
@@ -186,7 +171,7 @@ def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
 def main() -> int:
     flags = planted.flags_of(__doc__, "program", "emulated", "nccl")
     if flags.command == "generate":
-        generate(flags.source, flags.target)
+        planted.copy(FILES, FAULTS, "gpu_ranks_fault", flags.source, flags.target)
         return 0
     for fault in FAULTS[:2]:  # over NCCL and over TCP
         status, how = run(flags, fault, 0, LIMIT_S)
