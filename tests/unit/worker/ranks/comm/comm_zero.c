@@ -37,24 +37,32 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
     return made.fails && made.gathers ? lh_fail(LH_ERR_UNAVAILABLE, "made up") : LH_OK;
 }
 
+// Rank 1, whose moments are dealt among these members.
+static struct wk_comm rank_1_of(uint64_t members, uint64_t *steps)
+{
+    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
+    static float value[VALUES], gradient[VALUES + WK_FIGURES];
+    const struct wk_region_cut first = {.members = members};
+    const struct wk_reduce_state s = {
+        .value = value, .gradient = gradient, .values = VALUES, .steps = steps, .params = &params};
+    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
+    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    c.arrays.part[0] = (struct wk_comm_part){value, sizeof value};
+    c.arrays.parts = 1;
+    wk_zero_cut(c.arrays.zero, &first);
+    assert_int_equal(wk_zero_deal(c.arrays.zero), LH_OK);
+    return c;
+}
+
 // Rank 2 is lost. All that rank 1 has to give has left it. Rank 0 goes on only with the last of it,
 // and the communicator breaks before that: rank 1 still has its moments, and says so.
 static void moments_stay_until_rank_0_has_them(void **state)
 {
-    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
-    static float value[VALUES], gradient[VALUES + WK_FIGURES];
-    const struct wk_region_cut first = {.members = 7}, next = {STEP, 7, 3, 3};
+    const struct wk_region_cut next = {STEP, 7, 3, 3};
     uint64_t steps = STEP, held[2];
-    const struct wk_reduce_state s = {
-        .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
-    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
-    (void)state;
-    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    struct wk_comm c = rank_1_of(7, &steps);
     struct wk_zero *z = c.arrays.zero;
-    c.arrays.part[0] = (struct wk_comm_part){value, sizeof value};
-    c.arrays.parts = 1;
-    wk_zero_cut(z, &first);
-    assert_int_equal(wk_zero_deal(z), LH_OK);
+    (void)state;
     z->held[0].step = STEP;
     z->held[0].m[7] = 3;
     made.fails = true;
@@ -78,20 +86,11 @@ static void moments_stay_until_rank_0_has_them(void **state)
 // nothing, and all go on with what they hold.
 static void moments_stay_where_nobody_came_or_went(void **state)
 {
-    static const struct wk_comm_ops ops = {.name = "made-up", .share = share, .gather = gather};
-    static float value[VALUES], gradient[VALUES + WK_FIGURES];
-    const struct wk_region_cut first = {.members = 3}, next = {STEP, 3, 3, 3};
+    const struct wk_region_cut next = {STEP, 3, 3, 3};
     uint64_t steps = STEP, held[2];
-    const struct wk_reduce_state s = {
-        .value = value, .gradient = gradient, .values = VALUES, .steps = &steps, .params = &params};
-    struct wk_comm c = {.ops = &ops, .ranks = RANKS, .rank = 1};
-    (void)state;
-    assert_int_equal(wk_zero_create(&s, 1, VALUES, &c.arrays.zero), LH_OK);
+    struct wk_comm c = rank_1_of(3, &steps);
     struct wk_zero *z = c.arrays.zero;
-    c.arrays.part[0] = (struct wk_comm_part){value, sizeof value};
-    c.arrays.parts = 1;
-    wk_zero_cut(z, &first);
-    assert_int_equal(wk_zero_deal(z), LH_OK);
+    (void)state;
     // The leader has not counted the step after, which was taken here: that one is given up.
     z->held[0].step = STEP + 1;
     z->held[1].step = STEP;
