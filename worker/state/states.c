@@ -8,9 +8,8 @@
 #include "worker/state/state_check.h"
 #include "worker/state/state_device.h"
 
-enum {
-    HOST_BYTES = 12
-}; // Of the host a parameter, wherever a state is: push/commit.c, the replica.
+// Every state takes so much of the host a parameter, wherever it is: push/commit.c, the replica.
+static const uint64_t HOST_BYTES = 12;
 
 struct wk_states {
     struct wk_states_conf conf;

@@ -103,7 +103,8 @@ class Cluster:
             what(*given)
         for r in self.region:
             for shard, replica in enumerate(r.replica):
-                assert torch.equal(replica.theta, self.server[shard].theta), "replicas differ"
+                if not torch.equal(replica.theta, self.server[shard].theta):
+                    raise RuntimeError(f"a replica of shard {shard} is not the server's")
 
     def theta(self):
         return torch.cat([s.theta for s in self.server])
