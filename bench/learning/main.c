@@ -13,6 +13,7 @@
 
 #include "bench/learning/learning.h"
 #include "bench/report.h"
+#include "kernels/blas.h"
 
 enum { ROUNDS = 400, ROUNDS_SHORT = 100, ARMS_MAX = 64 };
 
@@ -97,7 +98,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
@@ -114,7 +115,8 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
         (json_int_t)conf->final_bytes, "virtual_s", r->virtual_s, "round_trips",
         arm->round_trips > 0 ? (double)arm->round_trips : 1.0, "jitter", (double)arm->jitter,
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
-        (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal);
+        (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal, "blas",
+        lk_blas_core());
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)
@@ -333,6 +335,7 @@ int main(int argc, char **argv)
                         .jobs = 2};
     const struct learn_arm *arm[ARMS_MAX];
     size_t arms = 0;
+    lk_blas_choose(argv);
     read_options(argc, argv, &o);
     if (o.arms && !strcmp(o.arms, "list")) {
         for (size_t i = 0; i < learn_arm_count; i++) puts(learn_arms[i].name);
