@@ -90,7 +90,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
                               json_pack("[I,I,I,f,f]", (json_int_t)p->tokens, (json_int_t)p->up,
                                         (json_int_t)p->down, p->nats, p->virtual_s));
     }
-    uint64_t rounds = learn_rounds(conf);
+    uint64_t rounds = learn_arm_rounds(arm, conf);
     char commit[64];
     commit_of_tree(commit, sizeof commit);
     double load[1] = {0};
@@ -98,25 +98,26 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
         (double)learn_density(arm, rounds), "kappa", (double)arm->kappa, "eta",
         (double)learn_eta(arm, rounds), "beta", (double)learn_beta(arm, rounds), "rate",
         (double)learn_rate(arm, conf), "floor", (double)learn_floor(arm), "warmup",
-        learn_warmup(rounds), "up_bytes", (json_int_t)r->up, "down_bytes", (json_int_t)r->down,
-        "admitted", (json_int_t)r->admitted, "refused", (json_int_t)r->refused, "trained",
-        (json_int_t)r->tokens, "staleness",
+        learn_warmup(learn_rounds(conf)), "up_bytes", (json_int_t)r->up, "down_bytes",
+        (json_int_t)r->down, "admitted", (json_int_t)r->admitted, "refused", (json_int_t)r->refused,
+        "trained", (json_int_t)r->tokens, "staleness",
         r->admitted ? (double)r->staleness / (double)r->admitted : 0, "cpu_s", cpu_seconds(),
         "load", load[0], "digest", r->digest, "language", language, "averaged", averaged, "curve",
         curve, "dim", (json_int_t)conf->dim, "step_tokens", (json_int_t)conf->step_tokens, "rounds",
-        (json_int_t)rounds, "curve_bytes", (json_int_t)conf->curve_bytes, "eval_bytes",
+        (json_int_t)learn_rounds(conf), "curve_bytes", (json_int_t)conf->curve_bytes, "eval_bytes",
         (json_int_t)conf->final_bytes, "virtual_s", r->virtual_s, "round_trips",
         arm->round_trips > 0 ? (double)arm->round_trips : 1.0, "jitter", (double)arm->jitter,
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
         (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal, "blas",
-        lk_blas_core());
+        lk_blas_core(), "codec", arm->codec, "copies", (json_int_t)learn_copies(arm), "batch",
+        (json_int_t)(arm->batch ? arm->batch : 1));
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)
