@@ -91,8 +91,9 @@ struct learn_conf {
     float rate;           // peak of the learning rate of arms that name none
     float decay; // part of the tokens, at the end, in which it falls; 0: all after the warm-up
 };
-uint64_t learn_rounds(const struct learn_conf *conf); // with one worker a region
-// Rounds of each worker of the arm: the same tokens, shared by more.
+// Rounds of a worker where each region has one; rounds of each worker of the arm: the same tokens,
+// shared by more.
+uint64_t learn_rounds(const struct learn_conf *conf);
 uint64_t learn_arm_rounds(const struct learn_arm *arm, const struct learn_conf *conf);
 uint32_t learn_copies(const struct learn_arm *arm);
 uint32_t learn_h(const struct learn_conf *conf, uint32_t region); // its local steps of a round

@@ -1,4 +1,4 @@
-// Which kernels OpenBLAS runs: by the processor, not by a list of models that is older than it.
+// OpenBLAS runs what the processor can, not what a list of older models says.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "kernels/blas.h"
 #include "kernels/cpu/cpu_features.h"
 
-static const char *path;   // of this program
+static const char *path;   // the program's own
 static const char *before; // OPENBLAS_CORETYPE when it was started the first time; NULL: not set
 
 static void a_core_without_avx2_is_not_left_where_there_is_avx2(void **state)
