@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "common/base/limits.h"
 #include "common/env/env.h"
 
 #if defined(__x86_64__)
