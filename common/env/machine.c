@@ -57,9 +57,9 @@ void lh_machine_look(struct lh_machine *out)
 
 // ---------------------------------------------------------------- memory that is left
 
-enum { TEXT_BYTES = 4096 }; // of a file of the kernel's, from its start
+enum { TEXT_BYTES = 4096 }; // the start of a kernel's file is read, so much of it
 
-struct group_files { // of a group that has a limit: the names of version 1 or 2
+struct group_files { // names of version 1 or 2, for a group with a limit
     const char *base, *limit, *used, *reclaimable;
 };
 static const struct group_files VERSION_1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
@@ -101,8 +101,8 @@ static bool read_of_group(struct lh_env *env, const struct group_files *f, const
            read_text(env, path, text);
 }
 
-// What this group's own limit leaves; UINT64_MAX: it has none, or it can't be read. Memory of files
-// that nobody used lately is given back when it is wanted.
+// This group's own limit leaves so much; UINT64_MAX: it has none, or it can't be read. Memory of
+// files that nobody used lately is given back when it is wanted.
 static uint64_t left_in(struct lh_env *env, const struct group_files *f, const char *group)
 {
     char text[TEXT_BYTES], *end;
@@ -153,7 +153,7 @@ uint64_t lh_machine_available(struct lh_env *env)
     char text[TEXT_BYTES];
     uint64_t left = UINT64_MAX, groups = left_in_groups(env);
     if (read_text(env, "/proc/meminfo", text)) left = number_of(text, "MemAvailable", 0);
-    left = left == UINT64_MAX || !left ? UINT64_MAX : 1024 * left; // in KiB
+    left = left == UINT64_MAX || !left ? UINT64_MAX : 1024 * left; // meminfo counts KiB
     if (groups < left) left = groups;
     if (left == UINT64_MAX) return 0;
     return left ? left : 1;

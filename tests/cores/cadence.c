@@ -260,7 +260,7 @@ static void the_base_has_stages(void **state)
     assert_int_equal(tell_stage(r, 10), BASE);
     *credited += 8890 * 2560;
     assert_int_equal(tell_stage(r, 10), BASE); // 9,900 steps
-    *credited += 20 * 256;                     // of a second each
+    *credited += 20 * 256;                     // steps last a second now
     assert_int_equal(tell_stage(r, 1), BASE);
     *credited += 90 * 256;
     assert_int_equal(tell_stage(r, 1), 2 * BASE);

@@ -41,7 +41,7 @@ struct made_up {
     const char *path, *text;
 };
 
-// Of a machine with these files.
+// Memory that is left on a machine with these files.
 static uint64_t available(const struct made_up *file, size_t files)
 {
     struct lh_fake_world *w = lh_fake_world_create(1);
