@@ -261,6 +261,18 @@ class Learning(unittest.TestCase):
         each = rows["learning.gap_to_sync_dense_percent.each_seeds_best"]  # 1.8, 2.0, 2.0
         self.assertAlmostEqual(each["value"], (100 * 0.1 / 1.8 - 1) / 3, 9)
 
+    def test_a_folder_that_changes_meanwhile_names_no_commit(self):
+        git = os.path.join(self.dir, "git")
+        with open(git, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\n[ "$1" = rev-parse ] || exit 0\necho . >>{self.dir}/asked\n'
+                    f"wc -l <{self.dir}/asked\n")
+        os.chmod(git, 0o755)
+        kept = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", kept)
+        os.environ["PATH"] = f"{self.dir}:{kept}"
+        line = self.small("o.jsonl", "--arms", "alone-america")[0]
+        self.assertEqual(line["commit"], "1-dirty")
+
     def test_an_unknown_arm_is_refused(self):
         for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1", "ours:p",
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
