@@ -36,6 +36,12 @@ only they do, beside the dense arm without these settings, which costs BSP time 
     learning.stale.plain.nN.ARM      beside the same arm without them
     learning.stale.versions.nN.ARM   mean versions between what a push was made on and its fold
     learning.stale.seconds.nN.ARM    virtual seconds that the run lasts
+    learning.stale.times_longer.nN.ARM   how many times as long as `ours` with the same settings the
+                                     arm takes to a held-out loss that both reach (as in far.py)
+    learning.stale.undamped.nN.ARM   an arm with `damping=0` beside the same arm as it is shipped;
+                                     undamped.middle over the middle of the curve
+
+Of the seeds of --test, stale rows have names that begin with learning.stale.test likewise.
 
 Lines of two commits, of another model or step, or of a tree that was not clean are refused.
 """
@@ -44,6 +50,7 @@ import os
 import statistics
 import sys
 
+import far
 from attribution import BadResults, lines_of, paired, same, seeds_of
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -54,6 +61,7 @@ SAME = ("commit", "parameters", "dim", "step_tokens", "h", "base_rate", "floor",
 SINCE = {"decay": 0.0}  # what older lines don't say, and how they were run
 OURS, DENSE = "ours", "sync-"
 STALE = ("rtt", "jitter", "slow", "cut")
+UNDAMPED = ":damping=0"
 CURVE_FROM = 0.05
 MIDDLE = tuple(i / 20 for i in range(5, 16))  # 25 to 75 %
 
@@ -67,6 +75,7 @@ class Run:
         if len(self.curve) < 2:
             raise KeyError("curve")
         self.staleness, self.seconds = line.get("staleness", 0), line.get("virtual_s", 0)
+        self.clock = far.Run(line) if "trained" in line else None  # older lines don't say
         self.settings = {key: line[key] for key in ("density", "kappa", "beta", "eta", "rate")}
 
     def after(self, tokens):
@@ -199,13 +208,33 @@ def loss_rows(out, name, n, arms):
                 [ours[seed].loss for seed in sorted(ours)])
 
 
+def as_ours(arm):
+    """The name of `ours` with the arm's settings of slow and distant regions."""
+    return ":".join([OURS, *(word for word in arm.split(":") if word.split("=")[0] in STALE)])
+
+
+def longer(arm, ours):
+    """How many times as long the arm takes, a seed that both ran each."""
+    return [far.times_longer(ours[seed].clock, arm[seed].clock) for seed in sorted(arm)
+            if seed in ours and ours[seed].clock and arm[seed].clock]
+
+
 def stale_rows(out, name, n, arms, all_arms):
-    for arm, ours in arms.items():
-        found = gaps(ours, all_arms.get(plain(arm), {})) if plain(arm) != arm else []
+    for arm, by in arms.items():
+        found = gaps(by, all_arms.get(plain(arm), {})) if plain(arm) != arm else []
         if found:
             out.estimate(f"{name}.plain.{n}.{arm}", "%", *paired(found), len(found))
-        out.row(f"{name}.versions.{n}.{arm}", "1", [run.staleness for run in ours.values()])
-        out.row(f"{name}.seconds.{n}.{arm}", "s", [run.seconds for run in ours.values()])
+        damped = all_arms.get(arm.removesuffix(UNDAMPED), {}) if arm.endswith(UNDAMPED) else {}
+        if set(by) & set(damped):
+            found = gaps(by, damped)
+            out.estimate(f"{name}.undamped.{n}.{arm}", "%", *paired(found), len(found))
+            out.estimate(f"{name}.undamped.middle.{n}.{arm}", "%", *paired(middle(by, damped)),
+                         len(found))
+        found = longer(by, all_arms.get(as_ours(arm), {})) if not arm.startswith(OURS) else []
+        if found:
+            out.estimate(f"{name}.times_longer.{n}.{arm}", "1", *paired(found), len(found))
+        out.row(f"{name}.versions.{n}.{arm}", "1", [run.staleness for run in by.values()])
+        out.row(f"{name}.seconds.{n}.{arm}", "s", [run.seconds for run in by.values()])
 
 
 def length_rows(out, name, rounds, arms, base, shipped, rate):
@@ -220,13 +249,16 @@ def length_rows(out, name, rounds, arms, base, shipped, rate):
     return f"{base or 'no baseline'}; tried, with their seeds: {', '.join(tried) or 'none'}"
 
 
-def test_rows(out, name, runs, bases, shipped):
+def test_rows(out, name, runs, bases, shipped, stale):
     """Rows of the test's seeds; `bases`: the baseline of each length, chosen elsewhere."""
-    for rounds, arms in sorted(runs.items()):
-        gap_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds),
-                 shipped.get(rounds, OURS))
-        curve_rows(out, f"{name}.test", f"n{rounds}", arms, bases.get(rounds))
-        out.row(f"{name}.test.seeds.n{rounds}", "seeds", [max(map(len, arms.values()))])
+    for rounds, arms in sorted(that_count(runs, stale).items()):
+        base, n = bases.get(rounds), f"n{rounds}"
+        beside = arms | ({base: runs[rounds][base]} if base in runs[rounds] else {})
+        gap_rows(out, f"{name}.test", n, beside, base, shipped.get(rounds, OURS))
+        curve_rows(out, f"{name}.test", n, beside, base)
+        if stale:
+            stale_rows(out, f"{name}.test", n, arms, runs[rounds])
+        out.row(f"{name}.test.seeds.{n}", "seeds", [max(map(len, arms.values()))])
 
 
 def counted(runs):
@@ -279,9 +311,8 @@ def make(path, json_path, seeds, test, name, stale, shipped):
                                  for key, value in next(iter(by.values())).settings.items())
                 out.condition(f"{arm}, N {rounds}", said)
     if test:
-        tested = that_count(tested, stale)
-        test_rows(out, name, tested, bases, shipped)
-        out.condition("test", counted(tested))
+        test_rows(out, name, tested, bases, shipped, stale)
+        out.condition("test", counted(that_count(tested, stale)))
     out.finish()
 
 

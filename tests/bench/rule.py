@@ -166,6 +166,27 @@ class Rule(unittest.TestCase):
         said, _ = self.run_on(lines[:4], "--stale")
         self.assertIn("has no arm that counts with --stale", said)
 
+    def test_equal_wall_clock_and_damping(self):
+        def clocked(arm, loss, curve, of=(301, 302), every=10):
+            return [line(arm, seed, loss, virtual_s=2.0 * every, trained=1000, curve=curve) | {
+                "curve": [[i * 2800, 0, 0, nats, i * every] for i, nats in enumerate(curve)]}
+                for seed in of]
+        lines = (clocked("sync-sgd-1", 2, (4, 3, 2))
+                 + clocked("ours:rtt=5", 2.0, (4.0, 3.0, 2.0))
+                 + clocked("ours:rtt=5:damping=0", 1.9, (4.0, 2.7, 1.9))
+                 + clocked("bsp-topk:rtt=5", 2.0, (4.0, 3.0, 2.0), every=40))
+        rows, _ = self.run_on(lines, "--stale")
+        self.near(rows["learning.stale.undamped.n400.ours:rtt=5:damping=0"], -5, 0)
+        self.assertLess(rows["learning.stale.undamped.middle.n400.ours:rtt=5:damping=0"]["value"],
+                        -5)
+        self.near(rows["learning.stale.times_longer.n400.bsp-topk:rtt=5"], 4, 0)
+        self.assertNotIn("learning.stale.times_longer.n400.ours:rtt=5", rows)
+        later = [x | {"seed": x["seed"] + 10} for x in lines]
+        rows, said = self.run_on(lines + later, "--stale", "--test", "311-312")
+        self.assertEqual(said["test"], "311 312")
+        self.near(rows["learning.stale.test.n400.ours:rtt=5:damping=0"], -5, 0)
+        self.near(rows["learning.stale.test.undamped.n400.ours:rtt=5:damping=0"], -5, 0)
+
     def test_a_schedule_has_rows_and_lines_of_its_own(self):
         lines = [x | {"decay": 0.2} for x in seeds("sync-sgd-1", [2.0]) + seeds("ours", [2.1])]
         rows, said = self.run_on(lines, "--name", "learning.schedule")
