@@ -92,11 +92,14 @@ static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_work
     return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // One that left may be any times as fast.
 }
 
+// Whose pushes come down to `w`: a worker whose loop is away makes none.
 static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < c->workers; i++)
-        n += &c->worker[i] != w && c->worker[i].live && !c->worker[i].left;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        n += o != w && o->live && !o->left && !o->idle;
+    }
     return n;
 }
 

@@ -135,6 +135,12 @@ static void the_way_down_counts_where_it_takes_longer(void **state)
     far.down = 1e6;
     assert_int_equal(tell(r, 0, &fast), BASE);
     assert_int_equal(tell(r, 1, &far), 45);
+    fast.away = true; // Nothing comes down then: 15 by the link, as above. Alone it is the fastest.
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &far), BASE);
+    fast.away = false;
+    assert_int_equal(tell(r, 0, &fast), BASE);
+    assert_int_equal(tell(r, 1, &far), 45);
     far.down = 16e6;
     assert_int_equal(tell(r, 1, &far), 15);
     rig_free(r);
