@@ -92,7 +92,7 @@ static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_work
     return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // One that left may be any times as fast.
 }
 
-// Whose pushes come down to `w`: a worker whose loop is away makes none.
+// Workers whose pushes come down to `w`: one whose loop is away makes none.
 static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     uint32_t n = 0;
