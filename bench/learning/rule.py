@@ -2,13 +2,13 @@
 """How a rule for p, beta and eta holds as runs get longer: gaps of every arm at every length.
 
     bench/learning/rule.py --results FILE.jsonl [--json FILE] [--seeds 301-303] [--test 304-308]
-                           [--name learning.rule] [--stale] [--shipped N=ARM]...
+                           [--name learning.rule] [--stale] [--shipped N=ARM]... [--base ARM]
 
 FILE.jsonl has the lines of bench_learning: one model, one size of step, several lengths N (rounds).
 Of each length the baseline is the synchronous, dense arm of the lowest mean among those that have
-run the most seeds; it is chosen on the same seeds, as the arms beside it are. Each figure is in
-percent, the mean over the seeds that both sides have run, with a paired 95 % interval (Student's
-t); below 0 is better. One seed has no interval.
+run the most seeds; it is chosen on the same seeds, as the arms beside it are; --base names another.
+Each figure is in percent, the mean over the seeds that both sides have run, with a paired 95 %
+interval (Student's t); below 0 is better. One seed has no interval.
 
     learning.rule.nN[.ARM]           the arm's loss at the end beside the baseline's; no ARM: the
                                      shipped rule
@@ -273,7 +273,14 @@ def that_count(runs, stale):
     return {rounds: arms for rounds, arms in kept.items() if arms}
 
 
-def make(path, json_path, seeds, test, name, stale, shipped):
+def base_of(arms, base):
+    """The baseline of one length, of its arms that are neither distant nor slow."""
+    if not base:
+        return best_dense(arms)
+    return base if base in arms else None
+
+
+def make(path, json_path, seeds, test, name, stale, shipped, base_arm):
     if set(seeds) & set(test):
         raise BadResults("--seeds and --test have seeds in common: an arm would be judged by what "
                          "it was picked on")
@@ -296,7 +303,10 @@ def make(path, json_path, seeds, test, name, stale, shipped):
         if arm not in runs.get(rounds, {}) | tested.get(rounds, {}):
             raise BadResults(f"--shipped {rounds}={arm}: {path} has no such arm of that length")
         out.condition(f"shipped, N {rounds}", arm)
-    bases = {rounds: best_dense(that_count(runs, False).get(rounds, {})) for rounds in runs}
+    if base_arm and not any(base_arm in arms for arms in runs.values()):
+        raise BadResults(f"--base {base_arm}: {path} has no such arm")
+    near = that_count(runs, False)
+    bases = {rounds: base_of(near.get(rounds, {}), base_arm) for rounds in runs}
     for rounds, arms in sorted(counting.items()):
         base = bases[rounds]
         beside = arms | ({base: runs[rounds][base]} if base else {})
@@ -337,11 +347,12 @@ def main():
                         help="arms with slow or distant regions, and only these")
     parser.add_argument("--shipped", type=length_and_arm, action="append", default=[],
                         metavar="N=ARM", help="the arm that is today's rule at N rounds (ours)")
+    parser.add_argument("--base", help="the arm that others are beside (the best dense one)")
     flags = parser.parse_args()
     try:
         name = flags.name or ("learning.stale" if flags.stale else "learning.rule")
         make(flags.results, flags.json, flags.seeds, flags.test, name, flags.stale,
-             dict(flags.shipped))
+             dict(flags.shipped), flags.base)
     except (BadResults, OSError) as error:
         print(f"rule.py: {error}", file=sys.stderr)
         sys.exit(1)

@@ -166,6 +166,18 @@ class Rule(unittest.TestCase):
         said, _ = self.run_on(lines[:4], "--stale")
         self.assertIn("has no arm that counts with --stale", said)
 
+    def test_a_baseline_that_is_named(self):
+        lines = (seeds("sync-sgd-1", [2.0, 2.0]) + seeds("ours", [2.1, 2.1])
+                 + seeds("sync-sgd-1:codec=dense-q4", [1.9, 1.9]))
+        rows, _ = self.run_on(lines)
+        self.near(rows["learning.rule.n400"], 100 * (2.1 / 1.9 - 1), 0)
+        rows, said = self.run_on(lines, "--base", "sync-sgd-1")
+        self.near(rows["learning.rule.n400"], 5, 0)
+        self.near(rows["learning.rule.n400.sync-sgd-1:codec=dense-q4"], -5, 0)
+        self.assertTrue(said["baseline, N 400"].startswith("sync-sgd-1;"))
+        said, _ = self.run_on(lines, "--base", "sync-sgd-2")
+        self.assertIn("--base sync-sgd-2", said)
+
     def test_equal_wall_clock_and_damping(self):
         def clocked(arm, loss, curve, of=(301, 302), every=10):
             return [line(arm, seed, loss, virtual_s=2.0 * every, trained=1000, curve=curve) | {
