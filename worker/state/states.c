@@ -160,8 +160,16 @@ static uint64_t left_of(const struct wk_states *s, const struct there *t)
     return t->left > taken ? t->left - taken : 0;
 }
 
-// Of the devices with room for a shard the one that gave least; of those the one that has most
-// left.
+// The trainer's own comes last: it has most else to do.
+static bool is_better(const struct wk_states *s, const struct there *a, const struct there *b)
+{
+    bool a_is_own = a->index == s->conf.trainer.index, b_is_own = b->index == s->conf.trainer.index;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes;
+    if (a_is_own != b_is_own) return b_is_own;
+    return left_of(s, a) > left_of(s, b);
+}
+
+// A shard goes to the device that gave least, of those that have room.
 static lh_err choose(struct wk_states *s, uint32_t shard, uint64_t bytes)
 {
     struct there *best = NULL;
@@ -171,8 +179,7 @@ static lh_err choose(struct wk_states *s, uint32_t shard, uint64_t bytes)
         uint64_t left = left_of(s, t);
         if (left > most) most = left;
         if (left < bytes) continue;
-        if (!best || t->bytes < best->bytes || (t->bytes == best->bytes && left > left_of(s, best)))
-            best = t;
+        if (!best || is_better(s, t, best)) best = t;
     }
     if (!best)
         return lh_fail(LH_ERR_UNSUPPORTED,
