@@ -1,7 +1,6 @@
 // Where the states go: places are tried in their order. See place.h.
 #include "worker/place.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +9,16 @@
 #include "worker/join.h"
 #include "worker/train/device.h"
 
+LH_STATIC_ASSERT((int)WK_STATE_GPUS_MAX == (int)WK_STATES_DEVICES_MAX, "gpu.spread fits");
+
 static void state_failed(void *arg, int err)
 {
     wk_device_failed(arg, err);
 }
 
 // The GPUs that states may be spread over. By themselves: those that the ranks of this host train
-// on, each the one of its number modulo those there are; whoever is given one by gpu.device knows
-// nothing of the others'.
+// on, each the one of its number modulo those there are; a rank that gpu.device gives one
+// knows nothing of the others'.
 static LH_MUST lh_err list_devices(const struct wk_place_conf *c, struct wk_states_conf *conf)
 {
     const struct wk_settings *s = c->settings;

@@ -103,7 +103,7 @@ def own_is_full(args):
         check(is_["where"] == "spread" and [d["device"] for d in is_["devices"]] == [1]
               and is_["encoded"] > 0, f"{is_}")
         check("does not fit on an emulated device" in is_["why"], f"{is_}")
-        check(worker.says("state.spread", " on 1 GPUs;", "does not fit on an emulated device"),
+        check(worker.says("state.spread", " on 1 GPU;", "does not fit on an emulated device"),
               worker.tail())
         print(f"the own GPU is full: {is_}")
     del os.environ["LH_SIMT_DEVICES"]

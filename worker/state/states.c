@@ -76,8 +76,8 @@ void wk_states_budget_text(const struct wk_states_budget *b, char *out, size_t s
     }
     char spread[80] = "";
     if (b->place == WK_STATES_SPREAD)
-        snprintf(spread, sizeof spread, " on %u GPUs; of the fullest, GPU %d", b->devices,
-                 b->fullest);
+        snprintf(spread, sizeof spread, " on %u GPU%s; of the fullest, GPU %d", b->devices,
+                 b->devices == 1 ? "" : "s", b->fullest);
     snprintf(out, size,
              "%.1f bytes a parameter (replica, residual and its spare, base and cut %.1f, payloads "
              "and scratch %.1f)%s, %" PRIu64 " MiB of %" PRIu64 " free%s",
