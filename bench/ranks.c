@@ -21,6 +21,7 @@
 #include "bench/report.h"
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "kernels/blas.h"
 #include "worker/ranks/comm/comm_nccl.h"
 #include "worker/ranks/comm/comm_tcp.h"
 #include "worker/ranks/peer.h"
@@ -247,6 +248,7 @@ int main(int argc, char **argv)
         {NULL, NULL, 0, NULL},
     };
     setenv("OPENBLAS_NUM_THREADS", "1", 0); // ranks share the processors
+    lk_blas_choose(argv);
     struct bench_report r = bench_start_with("ranks", argc, argv, flag);
     uint32_t dim = (uint32_t)flag[FLAG_DIM].value;
     struct conf c = {.ranks = (uint32_t)flag[FLAG_RANKS].value,

@@ -2,10 +2,12 @@
 #include <stdio.h>
 
 #include "common/base/exit.h"
+#include "kernels/blas.h"
 #include "worker/node.h"
 
 int main(int argc, char **argv)
 {
+    lk_blas_choose(argv);
     struct wk_node *node;
     if (wk_node_create(&node)) {
         fprintf(stderr, "longhaul-worker: no memory\n");

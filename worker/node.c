@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/env/machine.h"
+#include "kernels/blas.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
 #include "worker/join.h"
@@ -256,9 +257,10 @@ static void tell(void *arg, json_t *status)
     json_object_set_new(status, "backend", wk_backend_status(n->backend));
     if (n->settings->trainer.kind == WK_TRAINER_BUILTIN)
         json_object_set_new(status, "training",
-                            json_pack("{s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu", "why",
-                                      n->no_device, "device",
-                                      n->device ? wk_device_name(n->device) : ""));
+                            json_pack("{s:s s:s s:s s:s}", "backend", n->device ? "cuda" : "cpu",
+                                      "why", n->no_device, "device",
+                                      n->device ? wk_device_name(n->device) : "", "blas",
+                                      lk_blas_core()));
     json_object_set_new(status, "gpu_state", wk_states_status(n->states, n->no_state));
     json_t *region = wk_join_status(n->settings, n->reduce);
     if (region && n->encoders)

@@ -13,8 +13,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
 // learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region;
-// equal
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false
+// equal; copies, batch
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -72,11 +72,11 @@ static bool set_number(struct learn_arm *arm, const char *key, const char *value
     const struct {
         const char *key;
         float *to, most;
-    } of[] = {{"p", &arm->density, 1},       {"k", &arm->kappa, INFINITY},
-              {"eta", &arm->eta, INFINITY},  {"rate", &arm->rate, INFINITY},
-              {"floor", &arm->floor, 1},     {"beta", &arm->beta, 1},
-              {"s", &arm->survives, 1},      {"jitter", &arm->jitter, 1},
-              {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
+    } of[] = {
+        {"p", &arm->density, 1},        {"k", &arm->kappa, INFINITY}, {"eta", &arm->eta, INFINITY},
+        {"rate", &arm->rate, INFINITY}, {"floor", &arm->floor, 1},    {"beta", &arm->beta, 1},
+        {"s", &arm->survives, 1},       {"jitter", &arm->jitter, 1},  {"m", &arm->momentum, 1},
+        {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         char *end;
         if (strcmp(of[i].key, key) != 0) continue;
@@ -93,6 +93,23 @@ static bool set_region(const char **to, const char *value)
     return *to && !strcmp(*to, value);
 }
 
+static bool set_count(uint32_t *to, const char *value, unsigned long most)
+{
+    char *end;
+    unsigned long n = strtoul(value, &end, 10);
+    *to = (uint32_t)n;
+    return end != value && !*end && n >= 1 && n <= most;
+}
+
+// A density of its own stays; a name of kernels/codec.h.
+static bool set_codec(struct learn_arm *arm, const char *value)
+{
+    struct lk_codec codec;
+    if (lk_codec_parse(value, &codec)) return false;
+    arm->codec = lk_codec_name(&codec);
+    return true;
+}
+
 // `word` is KEY=VALUE and is changed.
 static bool set_one(struct learn_arm *arm, char *word)
 {
@@ -101,6 +118,9 @@ static bool set_one(struct learn_arm *arm, char *word)
     *value++ = 0;
     if (!strcmp(word, "slow")) return set_region(&arm->slow, value);
     if (!strcmp(word, "cut")) return set_region(&arm->cut, value);
+    if (!strcmp(word, "codec")) return set_codec(arm, value);
+    if (!strcmp(word, "copies")) return set_count(&arm->copies, value, LEARN_COPIES_MAX);
+    if (!strcmp(word, "batch")) return set_count(&arm->batch, value, LEARN_UNIT_TOKENS);
     if (!strcmp(word, "h")) {
         arm->equal = !strcmp(value, "equal");
         return arm->equal || !strcmp(value, "speed");
@@ -158,7 +178,7 @@ float learn_eta(const struct learn_arm *arm, uint64_t rounds)
 {
     if (arm->eta > 0) return arm->eta;
     double density = (double)learn_density(arm, rounds);
-    return (float)wk_rule_eta(density, (double)rounds, LEARN_REGIONS, false);
+    return (float)wk_rule_eta(density, (double)rounds, LEARN_REGIONS * learn_copies(arm), false);
 }
 
 float learn_beta(const struct learn_arm *arm, uint64_t rounds)
@@ -200,6 +220,16 @@ uint64_t learn_round_tokens(const struct learn_conf *conf)
 uint64_t learn_rounds(const struct learn_conf *conf)
 {
     return conf->tokens / learn_round_tokens(conf);
+}
+
+uint32_t learn_copies(const struct learn_arm *arm)
+{
+    return arm->copies && !arm->region ? arm->copies : 1;
+}
+
+uint64_t learn_arm_rounds(const struct learn_arm *arm, const struct learn_conf *conf)
+{
+    return learn_rounds(conf) / learn_copies(arm);
 }
 
 double learn_warmup(uint64_t rounds)

@@ -17,7 +17,7 @@
 static const int64_t RUN_LIMIT = 24 * 3600 * LH_SECOND; // after which a run is stuck
 static const char *const JOB = "bench/learning 1";      // LH_JOB_BYTES bytes
 
-enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS, PREFETCH = 8 };
+enum { NODES_MAX = 1 + LEARN_SERVERS + LEARN_REGIONS * LEARN_COPIES_MAX, PREFETCH = 8 };
 
 struct cluster;
 
@@ -71,7 +71,7 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 
 static uint64_t rounds_of(const struct cluster *c)
 {
-    return learn_rounds(c->conf);
+    return learn_arm_rounds(c->arm, c->conf);
 }
 
 // ---------------------------------------------------------------- data
@@ -286,8 +286,9 @@ static lh_err make_trainer(struct node *n)
     trainer.manifest = &c->manifest;
     trainer.loader = n->loader;
     trainer.sequence = c->shape.context;
-    trainer.batch = c->conf->step_tokens / c->shape.context;
-    trainer.tokens_per_s = n->speed * c->conf->step_tokens;
+    uint32_t step = c->conf->step_tokens * (c->arm->batch ? c->arm->batch : 1);
+    trainer.batch = step / c->shape.context;
+    trainer.tokens_per_s = n->speed * step;
     if (c->arm->slow && !strcmp(c->arm->slow, n->region)) trainer.tokens_per_s /= 3;
     LH_TRY(wk_builtin_create(&trainer, &n->trainer));
     if (c->arm->jitter > 0)
@@ -355,9 +356,11 @@ static struct node *add_node(struct cluster *c, enum lh_role role, const char *n
     return n;
 }
 
-static void add_worker(struct cluster *c, uint32_t region)
+static void add_worker(struct cluster *c, uint32_t region, uint32_t copy)
 {
-    struct node *n = add_node(c, LH_W, learn_region[region], learn_region[region]);
+    char name[LH_NAME_BYTES];
+    snprintf(name, sizeof name, copy ? "%s-%u" : "%s", learn_region[region], copy);
+    struct node *n = add_node(c, LH_W, name, learn_region[region]);
     n->speed = learn_h(c->conf, region);
     n->steps = learn_h(c->conf, c->arm->equal ? 0 : region);
 }
@@ -382,7 +385,8 @@ static lh_err start_nodes(struct cluster *c)
         add_node(c, LH_S, name, place[i])->shard = i;
     }
     for (uint32_t r = 0; r < LEARN_REGIONS; r++)
-        if (!only || !strcmp(only, learn_region[r]) || (single && r == 0)) add_worker(c, r);
+        if (!only || !strcmp(only, learn_region[r]) || (single && r == 0))
+            for (uint32_t i = 0; i < learn_copies(c->arm); i++) add_worker(c, r, i);
     for (uint32_t i = 0; i < c->nodes; i++) LH_TRY(start_node(&c->node[i]));
     return LH_OK;
 }
@@ -488,6 +492,9 @@ static lh_err setup(struct cluster *c)
                                  .rope_theta = 10000,
                                  .rms_eps = 1e-6,
                                  .tied = true};
+    if (LEARN_UNIT_TOKENS % (c->conf->step_tokens * (c->arm->batch ? c->arm->batch : 1)))
+        return lh_fail(LH_ERR_INVALID, "steps of %u times %u tokens do not divide a unit of %d",
+                       c->arm->batch, c->conf->step_tokens, LEARN_UNIT_TOKENS);
     LH_TRY(dp_units_load(c->conf->data, &c->all));
     if (c->all.heldout_count == 0 || c->all.heldout_count > DP_LANGUAGES_MAX)
         return lh_fail(LH_ERR_INVALID, "%s has no held-out texts", c->conf->data);
@@ -496,9 +503,9 @@ static lh_err setup(struct cluster *c)
     LH_TRY(wk_model_manifest(&c->shape, LEARN_SERVERS, &c->manifest));
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
     c->codec.density = learn_density(c->arm, rounds_of(c));
-    c->schedule = (struct wk_schedule){c->drawn.count * LEARN_UNIT_TOKENS,
-                                       learn_warmup(rounds_of(c)), learn_rate(c->arm, c->conf),
-                                       learn_floor(c->arm), (double)c->conf->decay};
+    c->schedule = (struct wk_schedule){
+        c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(learn_rounds(c->conf)),
+        learn_rate(c->arm, c->conf), learn_floor(c->arm), (double)c->conf->decay};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);

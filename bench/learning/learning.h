@@ -24,6 +24,7 @@ enum {
     LEARN_POINTS = 12,       // points of a loss curve, unless --points says otherwise
     LEARN_POINTS_MAX = 96,
     LEARN_SERVERS = 2,
+    LEARN_COPIES_MAX = 8,
 };
 
 extern const char *const learn_region[LEARN_REGIONS]; // asia, europe, america
@@ -55,10 +56,12 @@ struct learn_arm {
     // All regions take the fastest one's local steps a round, whatever their speed, and as many
     // units each; false: by their speed.
     bool equal;
+    uint32_t copies; // workers a region, which share its units and languages; 0: 1
+    uint32_t batch;  // a local step has so many times conf's tokens; 0: 1
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
-// eta, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips), jitter, slow or cut
-// (a region), h (equal, speed). NULL: there is none.
+// eta, m (momentum), codec, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips),
+// jitter, slow or cut (a region), h (equal, speed), copies, batch. NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -88,7 +91,11 @@ struct learn_conf {
     float rate;           // peak of the learning rate of arms that name none
     float decay; // part of the tokens, at the end, in which it falls; 0: all after the warm-up
 };
+// Rounds of a worker where each region has one; rounds of each worker of the arm: the same tokens,
+// shared by more.
 uint64_t learn_rounds(const struct learn_conf *conf);
+uint64_t learn_arm_rounds(const struct learn_arm *arm, const struct learn_conf *conf);
+uint32_t learn_copies(const struct learn_arm *arm);
 uint32_t learn_h(const struct learn_conf *conf, uint32_t region); // its local steps of a round
 uint64_t learn_round_tokens(const struct learn_conf *conf);
 float learn_rate(const struct learn_arm *arm, const struct learn_conf *conf);

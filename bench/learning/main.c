@@ -13,6 +13,7 @@
 
 #include "bench/learning/learning.h"
 #include "bench/report.h"
+#include "kernels/blas.h"
 
 enum { ROUNDS = 400, ROUNDS_SHORT = 100, ARMS_MAX = 64 };
 
@@ -39,14 +40,15 @@ static const char usage[] =
     "  --curve-bytes N  of each held-out text, at a point of the curve (4096)\n"
     "  --points N       of the curve, at most 96 (12)\n"
     "  --short          100 rounds, the main arms, 3 seeds: under 40 minutes on two cores\n"
-    "  --report         runs nothing, reports on what FILE has\n";
+    "  --report         runs nothing, reports on what FILE has\n"
+    "  --rule           runs nothing, says the density, beta and eta of each arm at this length\n";
 
 struct options {
     const char *json, *results, *pictures, *arms;
     uint64_t first, last, rounds;
     struct learn_conf conf; // conditions of every arm; the seed is the arm's
     int jobs;
-    bool report;
+    bool report, rule;
 };
 
 static const char *const short_arms =
@@ -89,7 +91,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
                               json_pack("[I,I,I,f,f]", (json_int_t)p->tokens, (json_int_t)p->up,
                                         (json_int_t)p->down, p->nats, p->virtual_s));
     }
-    uint64_t rounds = learn_rounds(conf);
+    uint64_t rounds = learn_arm_rounds(arm, conf);
     char commit[64];
     commit_of_tree(commit, sizeof commit);
     double load[1] = {0};
@@ -97,24 +99,26 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
         (double)learn_density(arm, rounds), "kappa", (double)arm->kappa, "eta",
         (double)learn_eta(arm, rounds), "beta", (double)learn_beta(arm, rounds), "rate",
         (double)learn_rate(arm, conf), "floor", (double)learn_floor(arm), "warmup",
-        learn_warmup(rounds), "up_bytes", (json_int_t)r->up, "down_bytes", (json_int_t)r->down,
-        "admitted", (json_int_t)r->admitted, "refused", (json_int_t)r->refused, "trained",
-        (json_int_t)r->tokens, "staleness",
+        learn_warmup(learn_rounds(conf)), "up_bytes", (json_int_t)r->up, "down_bytes",
+        (json_int_t)r->down, "admitted", (json_int_t)r->admitted, "refused", (json_int_t)r->refused,
+        "trained", (json_int_t)r->tokens, "staleness",
         r->admitted ? (double)r->staleness / (double)r->admitted : 0, "cpu_s", cpu_seconds(),
         "load", load[0], "digest", r->digest, "language", language, "averaged", averaged, "curve",
         curve, "dim", (json_int_t)conf->dim, "step_tokens", (json_int_t)conf->step_tokens, "rounds",
-        (json_int_t)rounds, "curve_bytes", (json_int_t)conf->curve_bytes, "eval_bytes",
+        (json_int_t)learn_rounds(conf), "curve_bytes", (json_int_t)conf->curve_bytes, "eval_bytes",
         (json_int_t)conf->final_bytes, "virtual_s", r->virtual_s, "round_trips",
         arm->round_trips > 0 ? (double)arm->round_trips : 1.0, "jitter", (double)arm->jitter,
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
-        (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal);
+        (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal, "blas",
+        lk_blas_core(), "codec", arm->codec, "copies", (json_int_t)learn_copies(arm), "batch",
+        (json_int_t)(arm->batch ? arm->batch : 1));
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)
@@ -279,7 +283,8 @@ static void read_options(int argc, char **argv, struct options *o)
         {"report", 0, NULL, 'o'}, {"help", 0, NULL, 'h'},        {"pictures", 1, NULL, 'p'},
         {"rounds", 1, NULL, 'R'}, {"dim", 1, NULL, 'D'},         {"step-tokens", 1, NULL, 'S'},
         {"points", 1, NULL, 'P'}, {"curve-bytes", 1, NULL, 'c'}, {"rate", 1, NULL, 'L'},
-        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {NULL, 0, NULL, 0}};
+        {"h", 1, NULL, 'H'},      {"decay", 1, NULL, 'W'},       {"rule", 0, NULL, 'u'},
+        {NULL, 0, NULL, 0}};
     for (int c; (c = getopt_long(argc, argv, "", flags, NULL)) != -1;) switch (c) {
         case 'j': o->json = optarg; break;
         case 'd': o->conf.data = optarg; break;
@@ -302,6 +307,7 @@ static void read_options(int argc, char **argv, struct options *o)
         case 'n': o->jobs = (int)number(optarg); break;
         case 's': read_seeds(o, optarg); break;
         case 'o': o->report = true; break;
+        case 'u': o->rule = true; break;
         case 'q':
             o->rounds = ROUNDS_SHORT;
             o->last = 3;
@@ -314,6 +320,15 @@ static void read_options(int argc, char **argv, struct options *o)
         exit(2);
     }
     settle(&o->conf, o->rounds);
+}
+
+// "ARM DENSITY BETA ETA" a line.
+static int say_rule(const struct options *o, const struct learn_arm *const *arm, size_t arms)
+{
+    for (size_t i = 0; i < arms; i++)
+        printf("%s %.9g %.9g %.9g\n", arm[i]->name, (double)learn_density(arm[i], o->rounds),
+               (double)learn_beta(arm[i], o->rounds), (double)learn_eta(arm[i], o->rounds));
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -333,6 +348,7 @@ int main(int argc, char **argv)
                         .jobs = 2};
     const struct learn_arm *arm[ARMS_MAX];
     size_t arms = 0;
+    lk_blas_choose(argv);
     read_options(argc, argv, &o);
     if (o.arms && !strcmp(o.arms, "list")) {
         for (size_t i = 0; i < learn_arm_count; i++) puts(learn_arms[i].name);
@@ -345,6 +361,7 @@ int main(int argc, char **argv)
             arm[arms] = &learn_arms[arms];
             arms++;
         }
+    if (o.rule) return say_rule(&o, arm, arms);
     if (!o.report && run_all(&o, arm, arms)) return 1;
     return learn_report(o.results, &o.conf, o.json, o.pictures);
 }

@@ -18,8 +18,9 @@ struct lh_machine {     // "" and 0: not known
 };
 
 void lh_machine_look(struct lh_machine *out);
-// Bytes that programs can still take, as the kernel reckons (MemAvailable of /proc/meminfo); 0: not
-// known. A limit of the process's own group is not in it.
+// Bytes that this process can still take: what the kernel reckons for the machine (MemAvailable of
+// /proc/meminfo), or what the limit of a control group leaves that it is in (version 1 or 2; a
+// container's), where that is less. 0: not known; where nothing is left it is 1.
 uint64_t lh_machine_available(struct lh_env *env);
 
 #endif

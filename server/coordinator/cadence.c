@@ -26,20 +26,34 @@ struct figures {
 
 // ---------------------------------------------------------------- stages
 
-// Steps that the fastest worker would have taken by now: the credited tokens over those that all
-// train while it takes one. 0: not known.
-static double run_steps(const struct ps_coordinator *c)
+// Tokens that all train while the fastest worker takes a step. 0: not known; so it is until each
+// has told its speed, after a restart of this process too: by the first one's alone the run would
+// be older than it is, for good.
+static double step_tokens(const struct ps_coordinator *c)
 {
     double speed = 0, fastest = 0, step_s = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
-        if (!w->live || w->left) continue;
+        if (!w->live || w->left || w->idle) continue;
+        if (w->tokens_per_s <= 0) return 0;
         speed += w->tokens_per_s;
         if (w->tokens_per_s <= fastest) continue;
         fastest = w->tokens_per_s;
         step_s = w->measured.batch_s.mean;
     }
-    return speed * step_s > 0 ? (double)ps_co_credited_tokens(c) / (speed * step_s) : 0;
+    return speed * step_s;
+}
+
+// Steps that the fastest worker of each time has taken: what was credited since the last look is of
+// those that train now. So one that leaves, or whose loop does, ages nothing that it trained.
+static double run_steps(struct ps_coordinator *c)
+{
+    uint64_t tokens = ps_co_credited_tokens(c);
+    double step = step_tokens(c);
+    if (tokens > c->run_tokens && step <= 0) return c->run_steps;
+    if (tokens > c->run_tokens) c->run_steps += (double)(tokens - c->run_tokens) / step;
+    c->run_tokens = tokens; // fewer where history was lost
+    return c->run_steps;
 }
 
 static void take_stage(struct ps_coordinator *c)

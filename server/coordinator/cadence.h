@@ -11,7 +11,8 @@
 // up_s: the time in which the worker's own pushes of one round cross, as it measured it; down_s:
 // the same for those of the others, by the rate at which snapshots came. What is not known adds
 // nothing. Source of H_link: DESIGN.md#section-6. `staged`: half the base for the first 1,000
-// steps of the run, twice the base after 10,000.
+// steps of the run, twice the base after 10,000; what is credited meanwhile counts as steps of the
+// fastest of those whose loop is there.
 //
 // A region with a fixed H (coordinator.plan_h) has that. With neither cadence by link nor stages, H
 // follows every measurement; else small changes are not made (cadence.c). Changes are events with

@@ -261,7 +261,9 @@ struct ps_coordinator {
     struct ps_co_scale *scale;       // scale.c
     struct ps_co_states *states;     // watch/states.c
     struct ps_co_hook *hook;         // watch/hook.c
-    enum ps_co_stage stage;          // cadence.c
+    enum ps_co_stage stage;          // cadence.c, like the next two
+    double run_steps;                // steps of the run's fastest so far
+    uint64_t run_tokens;             // credited tokens that these are of
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c
     struct lh_service service;

@@ -27,7 +27,7 @@ def text(language: str, size: int) -> str:
 def prepare(folder: str) -> str:
     source, data = os.path.join(folder, "text"), os.path.join(folder, "tokens")
     for region, language in HOMES.items():
-        for path, size in ((f"{region}/{language}/a.txt", 40000),
+        for path, size in ((f"{region}/{language}/a.txt", 120000),
                            (f"heldout/{language}.txt", 4000)):
             path = os.path.join(source, path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -188,6 +188,25 @@ class Learning(unittest.TestCase):
         again = self.small("j.jsonl", "--arms", arms[5])
         self.assertEqual(again[0]["digest"], lines[arms[5]]["digest"])
 
+    def test_other_codecs_batches_and_more_workers(self):
+        arms = ["sync-nesterov-0.6-0.5", "sync-nesterov-0.6-0.5:codec=dense-q4",
+                "sync-nesterov-0.6-0.5:m=0.3", "sync-nesterov-0.6-0.5:copies=2", "single",
+                "single:batch=4"]
+        lines = self.small("n.jsonl", "--arms", ",".join(arms), "--tokens",
+                           str(6 * TOKENS))  # more units of asia than one worker leases at once
+        plain, q4, momentum, more, single, batch = lines
+        self.assertEqual([line["trained"] for line in lines], [6 * TOKENS] * len(lines))
+        self.assertEqual(len({line["digest"] for line in lines}), len(arms))
+        self.assertTrue(7 < plain["up_bytes"] / q4["up_bytes"] < 8.5)
+        self.assertEqual((plain["codec"], q4["codec"]), ("dense-fp32", "dense-q4"))
+        self.assertEqual(momentum["up_bytes"], plain["up_bytes"])
+        # The same units, in shares of two workers a region, the busier of which sends less.
+        self.assertEqual((plain["copies"], more["copies"]), (1, 2))
+        self.assertLess(more["up_bytes"], plain["up_bytes"])
+        # A push is eight steps, whatever is in them.
+        self.assertEqual((single["batch"], batch["batch"]), (1, 4))
+        self.assertTrue(3 < single["admitted"] / batch["admitted"] < 5)
+
     def test_the_curve_is_told_where_it_is_worst(self):
         path, out = os.path.join(self.dir, "k.jsonl"), os.path.join(self.dir, "out.json")
         curves = {"sync-sgd-1": [4.0, 3.0, 2.0, 2.0], "ours": [4.0, 3.03, 2.04, 1.9],
@@ -245,7 +264,8 @@ class Learning(unittest.TestCase):
     def test_an_unknown_arm_is_refused(self):
         for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1", "ours:p",
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
-                    "ours:cut=", "ours:eta=1x", "ours:h=8"):
+                    "ours:cut=", "ours:eta=1x", "ours:h=8", "ours:codec=q4", "ours:copies=0",
+                    "ours:copies=9", "ours:batch=x", "ours:m=2"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """bench/learning/gpu on the processor: its codecs beside the payload's page, its rule beside
-worker/rule.c, a region alone, all arms at a tiny size, the verdict.
+worker/rule.c's, a region alone, all arms at a tiny size, the verdict: replica.py BENCH_LEARNING.
 """
 import json
 import os
@@ -36,14 +36,19 @@ def codecs():
         check(q[1, 0].item() == -7 and int((q != 0).sum()) == 4, f"{codec} carries {q[1, :3]}")
 
 
-def rules():
-    """worker/rule.c's."""
-    for rounds, density, eta in ((100, 1 / 6, 1), (400, 0.075, 2), (1600, 0.075, 1.4),
-                                 (800, 0.075, 1.7), (6400, 0.075, 1.4)):
-        said = replica.rule(0, rounds)
-        check(abs(said[0] - density) < 1e-9 and said[1] == 1 and abs(said[2] - eta) < 1e-9,
-              f"the rule of {rounds} rounds: {said}")
-    check(replica.rule(1 / 64, 400) == (1 / 64, 0.95, 3), f"p64: {replica.rule(1 / 64, 400)}")
+def rules(program):
+    """Those that bench_learning says, which are worker/rule.c's."""
+    given = (0, 0.01, 1 / 64, 0.025, 0.035, 0.05, 0.065, 0.09, 0.11, 0.2)
+    arms = ",".join(f"ours:p={density:.9g}" if density else "ours" for density in given)
+    for rounds in (1, 100, 180, 250, 330, 400, 401, 800, 1100, 1600, 1601, 6400, 100000):
+        said = subprocess.run([program, "--rule", "--rounds", str(rounds), "--arms", arms],
+                              capture_output=True, text=True, check=True).stdout.splitlines()
+        check(len(said) == len(given), f"{said}")
+        for density, line in zip(given, said):
+            ours = replica.rule(density, rounds)
+            theirs = [float(word) for word in line.split()[1:]]
+            check(all(abs(a - b) < 1e-6 * b for a, b in zip(ours, theirs)),
+                  f"{rounds} rounds, {line}: the replica has {ours}")
 
 
 def units(folder):
@@ -122,7 +127,7 @@ def verdicts(folder):
 def main():
     torch.set_num_threads(1)
     codecs()
-    rules()
+    rules(sys.argv[1])
     with tempfile.TemporaryDirectory(prefix="longhaul-replica-") as folder:
         units(folder)
         alone(folder)

@@ -240,7 +240,7 @@ static uint32_t tell_stage(struct rig *r, double step_s)
     return tell(r, 1, &p);
 }
 
-// The credited tokens are 2,560,000: as many as both train in 10,000 s.
+// Both train 2,560 tokens while one takes a step of 10 s.
 static void the_base_has_stages(void **state)
 {
     (void)state;
@@ -250,16 +250,43 @@ static void the_base_has_stages(void **state)
     r->coordinator->conf.log = log;
     struct pace unknown = {.units_per_s = 0};
     assert_int_equal(tell(r, 1, &unknown), BASE / 2);
-    assert_int_equal(tell_stage(r, 1), BASE / 2);
-    r->coordinator->stock.credited_tokens = 2560000;
-    assert_int_equal(tell_stage(r, 10.1), BASE / 2); // 990 steps
-    assert_int_equal(tell_stage(r, 9.9), BASE);      // 1,010
-    assert_int_equal(tell_stage(r, 10.1), BASE);     // it never goes back
-    assert_int_equal(tell_stage(r, 1.01), BASE);     // 9,901
-    assert_int_equal(tell_stage(r, 0.99), 2 * BASE); // 10,101
+    assert_int_equal(tell_stage(r, 10), BASE / 2);
+    uint64_t *credited = &r->coordinator->stock.credited_tokens;
+    *credited = 990 * 2560;
+    assert_int_equal(tell_stage(r, 10), BASE / 2);
+    *credited += 20 * 2560;
+    assert_int_equal(tell_stage(r, 10), BASE);
+    *credited -= 500 * 2560; // it never goes back
+    assert_int_equal(tell_stage(r, 10), BASE);
+    *credited += 8890 * 2560;
+    assert_int_equal(tell_stage(r, 10), BASE); // 9,900 steps
+    *credited += 20 * 256;                     // steps last a second now
+    assert_int_equal(tell_stage(r, 1), BASE);
+    *credited += 90 * 256;
+    assert_int_equal(tell_stage(r, 1), 2 * BASE);
     assert_int_equal(rig_said(r, "cadence.stage"), 2);
     r->coordinator->conf.log = NULL;
     lh_log_close(log);
+    rig_free(r);
+}
+
+// While the loop of one is away the other's tokens are that one's alone: 128 a second. What both
+// trained before grows no older by it.
+static void a_loop_that_is_away_takes_no_steps(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, true);
+    struct pace p = {.units_per_s = 2, .step_s = 10}, away = p;
+    uint64_t *credited = &r->coordinator->stock.credited_tokens;
+    away.away = true;
+    *credited = 600 * 2560; // nothing is concluded from the first one's speed alone
+    assert_int_equal(tell_stage(r, 10), BASE / 2);
+    tell(r, 0, &away);
+    assert_int_equal(tell(r, 1, &p), BASE / 2);
+    *credited += 390 * 1280;
+    assert_int_equal(tell(r, 1, &p), BASE / 2);
+    *credited += 20 * 1280;
+    assert_int_equal(tell(r, 1, &p), BASE);
     rig_free(r);
 }
 
@@ -358,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_change_by_speed_is_told_now_and_then),
         cmocka_unit_test(what_an_operator_fixed_stays),
         cmocka_unit_test(the_base_has_stages),
+        cmocka_unit_test(a_loop_that_is_away_takes_no_steps),
         cmocka_unit_test(half_of_one_is_one),
         cmocka_unit_test(staggered_shards_are_not_pushed_at_one_step),
         cmocka_unit_test(what_ran_dry_is_staggered_again),

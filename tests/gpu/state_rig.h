@@ -40,7 +40,7 @@ struct rig {
     bool own_codec;     // All records have the pushes' codec.
     bool arrays_pinned; // The state's arrays are the host's.
     int index;          // The device that has them; the trainer's is 0.
-    bool beside;        // records come while another thread encodes, as on a worker's disk lane
+    bool beside;        // records come while another thread encodes, as on a worker's encode lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
     bool same; // the device has the host's residual: no push takes it from the host

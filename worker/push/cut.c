@@ -421,12 +421,17 @@ static void cut_done(void *arg)
     wk_changed(w);
 }
 
-// The payload is there: the disk lane makes it durable.
+// The payload is there: the disk lane makes it durable. After a stop nothing is cut: the shard is
+// as if the cut had never begun, so that an orderly end can write its slot (wk_worker_settle()).
 static void encoded(void *arg)
 {
     struct wk_cut *c = arg;
     struct wk_worker *w = c->shard->worker;
-    if (w->stopped) return; // nothing was cut; the shard frees it
+    if (w->stopped) {
+        c->shard->cut = NULL;
+        wk_cut_free(c);
+        return;
+    }
     if (c->result)
         cut_done(c);
     else

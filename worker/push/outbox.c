@@ -216,7 +216,8 @@ lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file)
     char from[LH_PATH_BYTES], to[LH_PATH_BYTES];
     LH_TRY(lh_path(from, sizeof from, o->dir, "%s", file));
     LH_TRY(lh_path(to, sizeof to, o->dir, "%s.damaged", file));
-    return o->env->ops->files->rename(o->env, from, to);
+    LH_TRY(o->env->ops->files->rename(o->env, from, to));
+    return o->env->ops->files->sync_dir(o->env, o->dir);
 }
 
 static void free_list(struct wk_entry **list)

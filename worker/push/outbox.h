@@ -52,7 +52,7 @@ bool wk_outbox_named(const char *file, uint32_t *shard, uint64_t *incarnation, u
 // left out and told to bad(), which may remove it.
 LH_MUST lh_err wk_outbox_load(struct wk_outbox *o,
                               void (*bad)(void *arg, const char *file, lh_err e), void *arg);
-// Renames a damaged file to FILE.damaged, which no start reads.
+// Renames a damaged file to FILE.damaged, durably: no start reads it.
 LH_MUST lh_err wk_outbox_set_aside(const struct wk_outbox *o, const char *file);
 void wk_outbox_free(struct wk_outbox *o);
 // Writes and syncs a new entry (invariant 1), on any thread; it is not listed yet. Shares the

@@ -65,6 +65,25 @@ static void one_that_is_set_aside_is_not_told_of_again(void **state)
     lh_buf_free(&kept);
 }
 
+// A power cut gives it no other name either.
+static void one_that_is_set_aside_stays_so(void **state)
+{
+    struct machine *m = *state;
+    struct wk_entry *e;
+    char path[96];
+    for (uint64_t step = 1; step <= 8; step++) {
+        assert_int_equal(keep(m, 1, step, &e), LH_OK);
+        snprintf(path, sizeof path, "outbox/0003-0000000000000001-%016x", (unsigned)step);
+        assert_int_equal(lh_fake_flip(m->env, path, 9, 1), LH_OK);
+        restart(m, false);
+        assert_int_equal(m->bad, 1);
+        assert_int_equal(wk_outbox_set_aside(&m->box, m->bad_file), LH_OK);
+        restart(m, true);
+        assert_int_equal(m->bad, 0);
+        assert_int_equal(m->box.entries, 0);
+    }
+}
+
 static void a_frame_is_in_memory_until_it_is_admitted_and_folded(void **state)
 {
     struct machine *m = *state;
@@ -245,6 +264,7 @@ int main(void)
         ON_MACHINE(an_entry_that_found_no_room_leaves_nothing),
         ON_MACHINE(removals_that_found_no_room_come_again_in_order),
         ON_MACHINE(one_that_is_set_aside_is_not_told_of_again),
+        ON_MACHINE(one_that_is_set_aside_stays_so),
         ON_MACHINE(a_frame_is_in_memory_until_it_is_admitted_and_folded),
         ON_MACHINE(the_payload_goes_with_the_fold),
         ON_MACHINE(a_start_holds_no_frame_but_the_one_that_is_sent),
