@@ -13,8 +13,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
 // learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region;
-// equal; copies, batch
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0
+// equal; copies, batch, damping
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -72,11 +72,12 @@ static bool set_number(struct learn_arm *arm, const char *key, const char *value
     const struct {
         const char *key;
         float *to, most;
-    } of[] = {
-        {"p", &arm->density, 1},        {"k", &arm->kappa, INFINITY}, {"eta", &arm->eta, INFINITY},
-        {"rate", &arm->rate, INFINITY}, {"floor", &arm->floor, 1},    {"beta", &arm->beta, 1},
-        {"s", &arm->survives, 1},       {"jitter", &arm->jitter, 1},  {"m", &arm->momentum, 1},
-        {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
+    } of[] = {{"p", &arm->density, 1},       {"k", &arm->kappa, INFINITY},
+              {"eta", &arm->eta, INFINITY},  {"rate", &arm->rate, INFINITY},
+              {"floor", &arm->floor, 1},     {"beta", &arm->beta, 1},
+              {"s", &arm->survives, 1},      {"jitter", &arm->jitter, 1},
+              {"m", &arm->momentum, 1},      {"damping", &arm->damping, 10},
+              {"rtt", &arm->round_trips, 40}}; // 8 s, below the deadline of a call
     for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
         char *end;
         if (strcmp(of[i].key, key) != 0) continue;
@@ -121,6 +122,11 @@ static bool set_one(struct learn_arm *arm, char *word)
     if (!strcmp(word, "codec")) return set_codec(arm, value);
     if (!strcmp(word, "copies")) return set_count(&arm->copies, value, LEARN_COPIES_MAX);
     if (!strcmp(word, "batch")) return set_count(&arm->batch, value, LEARN_UNIT_TOKENS);
+    if (!strcmp(word, "damping")) {
+        bool is = set_number(arm, word, value);
+        if (arm->damping <= 0) arm->damping = -1;
+        return is;
+    }
     if (!strcmp(word, "h")) {
         arm->equal = !strcmp(value, "equal");
         return arm->equal || !strcmp(value, "speed");
@@ -191,6 +197,11 @@ float learn_beta(const struct learn_arm *arm, uint64_t rounds)
 float learn_rate(const struct learn_arm *arm, const struct learn_conf *conf)
 {
     return arm->rate > 0 ? arm->rate : conf->rate;
+}
+
+float learn_damping(const struct learn_arm *arm)
+{
+    return arm->damping < 0 ? 0 : arm->damping > 0 ? arm->damping : 0.5f;
 }
 
 float learn_floor(const struct learn_arm *arm)

@@ -58,10 +58,12 @@ struct learn_arm {
     bool equal;
     uint32_t copies; // workers a region, which share its units and languages; 0: 1
     uint32_t batch;  // a local step has so many times conf's tokens; 0: 1
+    float damping;   // less weight for a stale push (DESIGN.md#section-6); below 0: none; 0: 0.5
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, m (momentum), codec, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips),
-// jitter, slow or cut (a region), h (equal, speed), copies, batch. NULL: there is none.
+// jitter, slow or cut (a region), h (equal, speed), copies, batch,
+// damping. NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;
@@ -70,6 +72,7 @@ float learn_density(const struct learn_arm *arm, uint64_t rounds);
 float learn_eta(const struct learn_arm *arm, uint64_t rounds);
 float learn_beta(const struct learn_arm *arm, uint64_t rounds);
 bool learn_staggered(const struct learn_arm *arm);
+float learn_damping(const struct learn_arm *arm);
 float learn_floor(const struct learn_arm *arm);
 // Units of a region in six turns of the draw. A slow region has a third where nobody waits for it:
 // it trains as much as its speed lets it.

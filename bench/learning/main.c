@@ -77,8 +77,18 @@ static void commit_of_tree(char *out, size_t size)
     if (dirty) snprintf(out + used, size - used, "-dirty");
 }
 
+// A folder that changed while an arm ran names no commit that the arm is surely of.
+static void commit_after(char *before, size_t size)
+{
+    char after[64];
+    commit_of_tree(after, sizeof after);
+    size_t used = strlen(before);
+    if (strcmp(after, before) != 0 && !strstr(before, "-dirty"))
+        snprintf(before + used, size - used, "-dirty");
+}
+
 static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *conf,
-                       const struct learn_result *r)
+                       const struct learn_result *r, const char *commit)
 {
     json_t *language = json_object(), *averaged = json_object(), *curve = json_array();
     for (uint32_t i = 0; i < r->rows; i++) {
@@ -92,8 +102,6 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
                                         (json_int_t)p->down, p->nats, p->virtual_s));
     }
     uint64_t rounds = learn_arm_rounds(arm, conf);
-    char commit[64];
-    commit_of_tree(commit, sizeof commit);
     double load[1] = {0};
     if (getloadavg(load, 1) != 1) load[0] = -1;
     return json_pack(
@@ -125,6 +133,8 @@ static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_
 {
     struct learn_conf conf = o->conf;
     conf.seed = seed;
+    char commit[64];
+    commit_of_tree(commit, sizeof commit);
     struct learn_result *r = calloc(1, sizeof *r);
     lh_err err = r ? learn_run(arm, &conf, r) : LH_ERR_NO_MEMORY;
     if (err) {
@@ -132,7 +142,8 @@ static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_
         free(r);
         return 1;
     }
-    json_t *line = line_of(arm, &conf, r);
+    commit_after(commit, sizeof commit);
+    json_t *line = line_of(arm, &conf, r, commit);
     FILE *f = fopen(o->results, "a");
     int failed = !line || !f || json_dumpf(line, f, JSON_COMPACT) || fputc('\n', f) == EOF;
     if (f && fclose(f)) failed = 1;

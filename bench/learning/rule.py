@@ -18,6 +18,9 @@ t); below 0 is better. One seed has no interval.
     learning.rule.middle.nN.ARM      the same in the mean over the curve from 25 to 75 % of the
                                      tokens, which scatters much less than its end
     learning.rule.loss.nN.ARM        nats per byte, least to most of the seeds
+    learning.rule.rate.nN.ARM        an arm with a `rate` of its own beside the same arm without it
+    learning.rule.rate_2x.nN.ARM     what twice the rate costs the arm, less what it costs the
+                                     baseline: seeds that have all four lines
     learning.rule.test.nN[.ARM]      as the first, on the seeds of --test, beside the baseline that
                                      was chosen on the others; test.shipped.nN.ARM, test.curve
                                      and test.middle likewise
@@ -166,6 +169,30 @@ def curve_rows(out, name, n, arms, base):
             out.estimate(f"{name}.middle.{n}.{arm}", "%", *paired(at), len(at))
 
 
+def unrated(arm):
+    """The arm's name without a rate of its own."""
+    return ":".join(word for word in arm.split(":") if not word.startswith("rate="))
+
+
+def rate_rows(out, name, n, arms, base, rate):
+    """Rows of arms with a rate of their own beside the same arms at `rate`."""
+    for arm, by in arms.items():
+        found = gaps(by, arms.get(unrated(arm), {})) if unrated(arm) != arm else []
+        if found:
+            out.estimate(f"{name}.rate.{n}.{arm}", "%", *paired(found), len(found))
+    twice = f":rate={2 * rate:.6g}"
+    for arm, by in arms.items():
+        dear, plain_base, dear_base = (arms.get(other, {}) for other in
+                                       (arm + twice, base, f"{base}{twice}"))
+        if arm == base or unrated(arm) != arm:
+            continue
+        seeds = sorted(set(by) & set(dear) & set(plain_base) & set(dear_base))
+        found = [100 * (dear[s].loss / by[s].loss - dear_base[s].loss / plain_base[s].loss)
+                 for s in seeds]
+        if found:
+            out.estimate(f"{name}.rate_2x.{n}.{arm}", "%", *paired(found), len(found))
+
+
 def loss_rows(out, name, n, arms):
     for arm, ours in arms.items():
         out.row(f"{name}.loss.{n}.{arm}", "nats/byte",
@@ -181,11 +208,12 @@ def stale_rows(out, name, n, arms, all_arms):
         out.row(f"{name}.seconds.{n}.{arm}", "s", [run.seconds for run in ours.values()])
 
 
-def length_rows(out, name, rounds, arms, base, shipped):
+def length_rows(out, name, rounds, arms, base, shipped, rate):
     """Rows of one length; returns what the conditions say of it."""
     n = f"n{rounds}"
     gap_rows(out, name, n, arms, base, shipped)
     curve_rows(out, name, n, arms, base)
+    rate_rows(out, name, n, arms, base, rate)
     loss_rows(out, name, n, arms)
     out.row(f"{name}.seeds.{n}", "seeds", [max(map(len, arms.values()))])
     tried = [f"{arm} ({len(by)})" for arm, by in arms.items() if arm.startswith(DENSE)]
@@ -241,7 +269,8 @@ def make(path, json_path, seeds, test, name, stale, shipped):
         base = bases[rounds]
         beside = arms | ({base: runs[rounds][base]} if base else {})
         out.condition(f"baseline, N {rounds}", length_rows(out, name, rounds, beside, base,
-                                                           shipped.get(rounds, OURS)))
+                                                           shipped.get(rounds, OURS),
+                                                           shared["base_rate"]))
         if stale:
             stale_rows(out, name, f"n{rounds}", arms, runs[rounds])
         for arm, by in arms.items():

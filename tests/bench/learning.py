@@ -155,7 +155,7 @@ class Learning(unittest.TestCase):
 
     def test_real_staleness(self):
         settings = ("rtt=20", "jitter=0.3", "slow=asia", "cut=asia",
-                    "rtt=20:jitter=0.3:slow=europe")
+                    "rtt=20:jitter=0.3:slow=europe", "rtt=20:damping=0")
         arms = ["ours"] + [f"ours:{setting}" for setting in settings]
         arms += [f"bsp-topk:{setting}" for setting in settings]
         lines = {line["arm"]: line for line in self.small("i.jsonl", "--arms", ",".join(arms))}
@@ -165,7 +165,7 @@ class Learning(unittest.TestCase):
         self.assertLess(plain["staleness"], 0.1)
         self.assertEqual((plain["round_trips"], plain["jitter"]), (1, 0))
         self.assertNotIn("slow", plain)
-        for setting in ("rtt=20", "slow=asia", settings[-1]):
+        for setting in ("rtt=20", "slow=asia", settings[4]):
             # A slow region folds what others push between its steps: only the way makes it stale.
             if setting != "slow=asia":
                 self.assertGreater(lines[f"ours:{setting}"]["staleness"], 0, setting)
@@ -261,11 +261,23 @@ class Learning(unittest.TestCase):
         each = rows["learning.gap_to_sync_dense_percent.each_seeds_best"]  # 1.8, 2.0, 2.0
         self.assertAlmostEqual(each["value"], (100 * 0.1 / 1.8 - 1) / 3, 9)
 
+    def test_a_folder_that_changes_meanwhile_names_no_commit(self):
+        git = os.path.join(self.dir, "git")
+        with open(git, "w", encoding="utf-8") as f:
+            f.write(f'#!/bin/sh\n[ "$1" = rev-parse ] || exit 0\necho . >>{self.dir}/asked\n'
+                    f"wc -l <{self.dir}/asked\n")
+        os.chmod(git, 0o755)
+        kept = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", kept)
+        os.environ["PATH"] = f"{self.dir}:{kept}"
+        line = self.small("o.jsonl", "--arms", "alone-america")[0]
+        self.assertEqual(line["commit"], "1-dirty")
+
     def test_an_unknown_arm_is_refused(self):
         for arm in ("theirs", "ours:zeta=1", "ours:k=", "ours:k=-1", "ours:stagger=1", "ours:p",
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
                     "ours:cut=", "ours:eta=1x", "ours:h=8", "ours:codec=q4", "ours:copies=0",
-                    "ours:copies=9", "ours:batch=x", "ours:m=2"):
+                    "ours:copies=9", "ours:batch=x", "ours:m=2", "ours:damping=-1"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

@@ -54,6 +54,18 @@ class Rule(unittest.TestCase):
             self.assertAlmostEqual(row["max"] - row["value"], half, 3)
             self.assertAlmostEqual(row["value"] - row["min"], half, 3)
 
+    def test_what_another_rate_costs(self):
+        rows, _ = self.run_on(
+            seeds("sync-sgd-1", [2.0, 4.0]) + seeds("sync-sgd-1:rate=0.012", [2.02, 4.04])
+            + seeds("ours", [2.0, 4.0]) + seeds("ours:rate=0.012", [2.06, 4.04])
+            + seeds("ours:rate=0.004", [1.98, 3.96]) + seeds("ours:k=0", [2.0, 4.0]))
+        self.near(rows["learning.rule.rate.n400.sync-sgd-1:rate=0.012"], 1, 0)
+        self.near(rows["learning.rule.rate.n400.ours:rate=0.004"], -1, 0)
+        self.near(rows["learning.rule.rate.n400.ours:rate=0.012"], 2, 12.706)
+        self.near(rows["learning.rule.rate_2x.n400.ours"], 1, 12.706)
+        self.assertEqual([name for name in rows if ".rate_2x." in name],
+                         ["learning.rule.rate_2x.n400.ours"])  # others have not run at twice it
+
     def test_gaps_are_paired_and_of_their_length(self):
         rows, said = self.run_on(
             seeds("sync-sgd-1", [2.0, 4.0, 2.0]) + seeds("sync-sgd-2", [2.1, 4.1, 2.1])

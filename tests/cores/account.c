@@ -176,9 +176,32 @@ static void a_worker_that_is_denied_ends(void **state)
     life_end(l);
 }
 
+// For a while the server has another manifest, so it refuses all.
+static void pushes_that_are_refused_in_a_row_are_told_now_and_then(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(23, 1);
+    life_rest(l);
+    uint8_t *manifest = l->rig->server->shard[0]->replica.manifest.b;
+    const uint32_t before = l->refused, told[] = {0, 0, 0, 1, 1, 1, 1, 2};
+    manifest[0] ^= 1;
+    for (uint32_t n = 1; n <= LH_COUNT(told); n++) {
+        for (int i = 0; i < 60000 && l->refused < before + n; i++) life_run(l, LH_MS);
+        assert_int_equal(l->refused, before + n);
+        assert_int_equal(life_said(l, "push.refused"), told[n - 1]);
+    }
+    manifest[0] ^= 1;
+    life_cut(l, 2);
+    life_rest(l);
+    assert_int_equal(l->worker->shard[0].session.refused, 0);
+    life_mass(l);
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pushes_that_are_refused_in_a_row_are_told_now_and_then),
         cmocka_unit_test(the_rate_follows_what_the_log_has),
         cmocka_unit_test(nobody_misses_a_server_that_is_there),
         RIG_TEST(a_server_that_is_not_there_yet_is_no_warning),

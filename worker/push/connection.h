@@ -39,6 +39,7 @@ struct wk_session {
     struct wk_sender sender; // the push under way
     uint64_t timer;          // the next greeting; 0: none is due
     uint32_t tries;          // greetings in a row that failed
+    uint32_t refused;        // pushes in a row that were refused
     bool after_cut;          // an answer came during a cut: greets again when the cut is over
 };
 

@@ -203,6 +203,23 @@ void wk_session_start(struct wk_shard *s)
 
 // ---------------------------------------------------------------- the push stream
 
+// A region whose pushes are all refused trains for nothing: somebody has to hear of it. At the
+// fourth in a row, the eighth, and so on.
+static void tell_refused(struct wk_shard *s, const Longhaul__V1__PushReply *m)
+{
+    enum { QUIET = 3 };
+    uint32_t before = s->session.refused++;
+    if (before < QUIET || !wk_worth_saying(before)) return;
+    bool stale = m->reason == (uint32_t)LH_ERR_STALE;
+    lh_logf(s->worker->conf.log, LH_WARN, "push.refused",
+            "shard %u: %u pushes in a row were refused (%s), and nothing of this worker reaches "
+            "the model; what they carried is in the residual%s",
+            s->id, s->session.refused, lh_err_name((lh_err)m->reason),
+            stale ? ". Others push too often for its round trips: give all longer rounds "
+                    "(coordinator.h_base), or raise update.staleness_max_per_worker"
+                  : "");
+}
+
 static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m)
 {
     struct wk_worker *w = s->worker;
@@ -218,6 +235,10 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     w->count.payload_up += e->bytes;
     w->count.plain_up += e->head.plain_bytes;
     if (m->admitted && m->staleness) w->count.damped++;
+    if (m->admitted)
+        s->session.refused = 0;
+    else
+        tell_refused(s, m);
     if (LH_BUG("unlogged_reject") && !m->admitted)
         wk_bug_commit(s, e->head.step, s->slot.committed->decided);
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded

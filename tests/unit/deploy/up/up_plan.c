@@ -106,35 +106,44 @@ static const struct dp_gap *gap_with(const char *third, const char *worker, cons
 
 static const char ALIKE[] = "h: 2", P64[] = ", codec: {density: 0.015625}";
 
-// The table of up_plan.c says what bench/results/learning.json says, to its last digit.
+// The row of a results' file, which the caller releases with `all`.
+static const json_t *row_of(const char *path, const char *name, json_t **all)
+{
+    json_t *row;
+    size_t i;
+    *all = json_load_file(path, 0, NULL);
+    json_array_foreach(json_object_get(*all, "rows"), i, row)
+    {
+        if (!strcmp(json_string_value(json_object_get(row, "name")), name)) return row;
+    }
+    return NULL;
+}
+
+// The table of up_plan.c says what bench/results says, to its last digit.
 static void gaps_are_those_that_were_measured(void **state)
 {
     (void)state;
     static const struct {
-        const char *worker, *row;
-    } of[] = {{"", "learning.gap_to_sync_dense_percent"},
-              {", codec: {density: 0.03125}", "learning.gap_to_sync_dense_percent.ours:p=0.03125"},
-              {P64, "learning.gap_to_sync_dense_percent.p64"}};
-    json_t *all = json_load_file("bench/results/learning.json", 0, NULL), *row;
-    size_t found = 0, i;
-    json_array_foreach(json_object_get(all, "rows"), i, row)
-    {
-        const char *name = json_string_value(json_object_get(row, "name"));
-        for (size_t k = 0; k < LH_COUNT(of); k++) {
-            if (strcmp(name, of[k].row)) continue;
-            const struct dp_gap *gap = gap_with(ALIKE, of[k].worker, "", 430000, 400);
-            assert_non_null(gap);
-            double mean = json_number_value(json_object_get(row, "value"));
-            assert_true(fabs(gap->low_percent - json_number_value(json_object_get(row, "min"))) <
-                        0.0051);
-            assert_true(fabs(gap->high_percent - json_number_value(json_object_get(row, "max"))) <
-                        0.0051);
-            near(gap->mean_nat, mean / 100 * 1.942, 0.05); // percent of the baseline's loss
-            found++;
-        }
+        const char *worker, *path, *row;
+    } of[] = {{"", "bench/results/learning.json", "learning.gap_to_sync_dense_percent"},
+              {", codec: {density: 0.03125}", "bench/results/learning.json",
+               "learning.gap_to_sync_dense_percent.ours:p=0.03125"},
+              {P64, "bench/results/learning-p64.json", "learning.p64.n400.ours-p64"}};
+    for (size_t k = 0; k < LH_COUNT(of); k++) {
+        json_t *all;
+        const json_t *row = row_of(of[k].path, of[k].row, &all);
+        const struct dp_gap *gap = gap_with(ALIKE, of[k].worker, "", 430000, 400);
+        assert_non_null(row);
+        assert_non_null(gap);
+        double mean = json_number_value(json_object_get(row, "value"));
+        double low = json_number_value(json_object_get(row, "min"));
+        double high = json_number_value(json_object_get(row, "max"));
+        assert_true(fabs(gap->low_percent - low) < 0.0051);
+        assert_true(fabs(gap->high_percent - high) < 0.0051);
+        assert_int_equal(gap->seeds, json_integer_value(json_object_get(row, "n")));
+        near(gap->mean_nat, mean / 100 * 1.942, 0.05); // percent of the baseline's loss
+        json_decref(all);
     }
-    json_decref(all);
-    assert_int_equal(found, LH_COUNT(of));
 }
 
 static void nothing_is_expected_of_what_was_not_measured(void **state)
