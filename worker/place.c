@@ -1,4 +1,4 @@
-// Where the states go: places are tried in their order. See place.h.
+// Places for the states are tried in their order. See place.h.
 #include "worker/place.h"
 
 #include <stdio.h>

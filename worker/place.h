@@ -1,4 +1,4 @@
-// Where the states of a worker's shards go (worker/state), by the settings gpu.state and
+// The states of a worker's shards (worker/state) get their places by the settings gpu.state and
 // gpu.spread.
 #ifndef WK_PLACE_H
 #define WK_PLACE_H

@@ -294,8 +294,8 @@ static void spread_states_need_room(void **state)
     close_rig(&r);
 }
 
-// Where other ranks train on the other devices, or are to, what the trainer's own takes of its
-// device is theirs, and a context beside it.
+// Other ranks train on the other devices, or are to: each takes of its device what the trainer's
+// own does, and a context beside it.
 static void spread_states_leave_room_for_ranks(void **state)
 {
     struct rig r;

@@ -65,7 +65,7 @@ struct allocation {
 
 static std::recursive_mutex inside; // a queued call may run others
 #define ONE_AT_A_TIME std::lock_guard<std::recursive_mutex> one_at_a_time(inside)
-static const size_t memory_bytes = (size_t)1 << 30; // of each device
+static const size_t memory_bytes = (size_t)1 << 30; // each device has it
 static const size_t page_bytes = 4096;
 enum { DEVICES_MAX = 16 };
 static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
@@ -102,8 +102,9 @@ unsigned opened::depth;
 static int variable(const char *name, int otherwise, int most)
 {
     const char *value = getenv(name);
-    int is = value && *value ? atoi(value) : otherwise;
-    return is < 0 || is > most ? otherwise : is;
+    char *end = nullptr;
+    long is = value ? strtol(value, &end, 10) : 0;
+    return end == value || *end || is < 0 || is > most ? otherwise : (int)is;
 }
 
 static int device_count()
@@ -131,7 +132,7 @@ static void hide(char *memory, allocation *a, bool is_hidden)
         simt_fail("mprotect of %zu bytes", a->room);
 }
 
-// What runs next is work of device `is`, and touches memory of `with` as well.
+// The work that runs next is of device `is`, and touches memory of `with` as well.
 static void see(int is, int with)
 {
     static bool caught;

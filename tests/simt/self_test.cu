@@ -267,7 +267,7 @@ static void copy_of_another()
     cudaMemcpyPeerAsync(b.memory, 1, a.memory, 1, 4, b.stream);
 }
 
-// What device 0 wrote comes to device 1, ordered by an event of device 0 or not.
+// Device 1 gets a copy of what device 0 wrote, ordered by an event of device 0 or not.
 static unsigned copied_over(bool ordered, uint64_t seed)
 {
     unsigned out = 0;

@@ -27,7 +27,7 @@ struct there { // a device that has states
 struct wk_states {
     struct wk_states_conf conf;
     struct there there[WK_STATES_DEVICES_MAX];
-    uint32_t devices;              // of `there`
+    uint32_t devices;              // `there` has so many
     uint32_t *at;                  // [shards]: the place in `there`
     struct wk_shard_state **shard; // [shards]; NULL: it was given
     struct wk_states_budget budget;
@@ -112,7 +112,7 @@ static lh_err look(struct wk_states *s, int index, struct lk_gpu_device *out)
     return lh_fail(LH_ERR_UNSUPPORTED, "GPU %d: %s", index, why);
 }
 
-// What is left on another device than the trainer's, `is`, once somebody trains on it as `own` is
+// Bytes left on another device than the trainer's, `is`, once somebody trains on it as `own` is
 // trained on. Whether they do yet is not known.
 static uint64_t left_beside(const struct lk_gpu_device *own, const struct lk_gpu_device *is)
 {
@@ -244,7 +244,7 @@ static lh_err reckon(struct wk_states *s)
 
 // ---------------------------------------------------------------- the states
 
-// What a device needs before it has states: a way to the trainer's, slots; and it is believed. The
+// A device needs this before it has states: a way to the trainer's, slots; and it is believed. The
 // thread uses the trainer's device afterwards.
 static lh_err open_device(struct wk_states *s, struct there *t)
 {
