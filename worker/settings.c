@@ -57,8 +57,9 @@ static const struct lh_config_row rows[] = {
         "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
         "that trains, where its memory suffices; else spread, a shard's on one GPU, over those "
         "that the ranks of this host train on; else in the host's pinned memory, which the GPU "
-        "works on; else on the host, which does the work; log and status.json say why. device, spread, "
-        "pinned: there, or the worker does not start. host until a GPU was seen to run it"),
+        "works on; else on the host, which does the work; log and status.json say why. device, "
+        "spread, pinned: there, or the worker does not start. host until a GPU was seen to run "
+        "it"),
     LH_CONFIG_ROW_STRING(T, "gpu.spread", gpu.spread, "",
         "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: the ranks' of this "
         "host, from gpu.device auto"),
