@@ -15,6 +15,7 @@
 #include "worker/backend.h"
 #include "worker/data/mix.h"
 #include "worker/join.h"
+#include "worker/place.h"
 #include "worker/push/beside.h"
 #include "worker/settings.h"
 #include "worker/state/states.h"
@@ -44,7 +45,7 @@ struct wk_node {
     struct wk_device *device; // NULL: the CPU trains
     char no_device[512];      // why it does, where a device was asked for
     struct wk_states *states; // NULL: the state is on the host
-    char no_state[1024];      // why it is not on the device, where that was asked for
+    char no_state[2048];      // why it is not on the device, where that was asked for
     struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
@@ -375,64 +376,17 @@ static LH_MUST lh_err open_trainer(struct wk_node *n)
     return wk_builtin_create(&trainer, &n->trainer);
 }
 
-static void state_failed(void *arg, int err)
-{
-    wk_device_failed(arg, err);
-}
-
-static lh_err try_states(struct wk_node *n, const struct lk_codec *codec,
-                         enum wk_states_place place)
-{
-    const struct wk_settings *s = n->settings;
-    if (!n->device)
-        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
-                       n->no_device[0] ? n->no_device : "nothing trains on a GPU here");
-    const struct wk_states_conf conf = {.place = place,
-                                        .trainer = wk_device_lend(n->device),
-                                        .failed = state_failed,
-                                        .arg = n->device,
-                                        .manifest = &n->program->manifest,
-                                        .codec = *codec,
-                                        .beside = wk_join_device_bytes(s),
-                                        .host_left = lh_machine_available(n->program->env)};
-    return wk_states_open(&conf, &n->states);
-}
-
-static void say_states(const struct wk_node *n)
-{
-    struct wk_states_budget budget = wk_states_budget(n->states);
-    bool pinned = budget.place == WK_STATES_PINNED;
-    char text[WK_STATES_TEXT];
-    wk_states_budget_text(&budget, text, sizeof text);
-    lh_logf(n->program->log, LH_INFO, pinned ? "state.pinned" : "state.device",
-            "base, residual and replica %s %s; %s%s%s", pinned ? "pinned for" : "on",
-            wk_device_name(n->device), text, n->no_state[0] ? "; " : "", n->no_state);
-}
-
-// The state goes where gpu.state says; auto: to the first place that has room for it. `no_state`
-// says of those before it why not.
+// `no_state` says why not where gpu.state asked for another place first.
 static LH_MUST lh_err open_states(struct wk_node *n, const struct lk_codec *codec)
 {
-    enum wk_state_kind kind = (enum wk_state_kind)n->settings->gpu.state;
-    if (kind == WK_STATE_HOST) return LH_OK;
-    int first = kind == WK_STATE_PINNED ? WK_STATES_PINNED : WK_STATES_DEVICE;
-    int last = kind == WK_STATE_DEVICE || !n->device ? first : WK_STATES_PINNED;
-    for (int place = first; place <= last; place++) {
-        lh_err err = try_states(n, codec, (enum wk_states_place)place);
-        if (!err) {
-            say_states(n);
-            return LH_OK;
-        }
-        if (err != LH_ERR_UNSUPPORTED) return err;
-        size_t len = strlen(n->no_state);
-        snprintf(n->no_state + len, sizeof n->no_state - len, "%s%s",
-                 place > first ? "; pinned: " : "", lh_err_text(err));
-    }
-    if (kind != WK_STATE_AUTO)
-        return lh_fail(LH_ERR_CONFIG, "gpu.state is %s, but: %s",
-                       wk_states_place_name((enum wk_states_place)first), n->no_state);
-    lh_logf(n->program->log, LH_INFO, "state.host", "%s; the host holds the state", n->no_state);
-    return LH_OK;
+    const struct wk_place_conf conf = {.settings = n->settings,
+                                       .env = n->program->env,
+                                       .log = n->program->log,
+                                       .manifest = &n->program->manifest,
+                                       .codec = *codec,
+                                       .device = n->device,
+                                       .no_device = n->no_device};
+    return wk_place_open(&conf, &n->states, n->no_state, sizeof n->no_state);
 }
 
 // A device that holds the state encodes as well.

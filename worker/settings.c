@@ -1,6 +1,7 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -52,12 +53,16 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
         "GPUs there are"),
-    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device|pinned",
+    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device|spread|pinned",
         "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
-        "that trains, where its memory suffices; else in the host's pinned memory, which the GPU "
-        "works on, where that does; else on the host, which does the work; log and status.json say "
-        "why. device, pinned: there, or the worker does not start. host until a GPU was seen to "
-        "run it"),
+        "that trains, where its memory suffices; else spread, a shard's on one GPU, over those "
+        "that the ranks of this host train on; else in the host's pinned memory, which the GPU "
+        "works on; else on the host, which does the work; log and status.json say why. device, "
+        "spread, pinned: there, or the worker does not start. host until a GPU was seen to run "
+        "it"),
+    LH_CONFIG_ROW_STRING(T, "gpu.spread", gpu.spread, "",
+        "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: the ranks' of this "
+        "host, from gpu.device auto"),
     LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
@@ -227,6 +232,12 @@ const char *wk_optimizer_word(int kind)
     return word[kind];
 }
 
+const char *wk_state_word(int kind)
+{
+    static const char *const word[] = {"host", "auto", "device", "spread", "pinned"};
+    return word[kind];
+}
+
 const char *wk_compress_word(int kind)
 {
     static const char *const word[] = {"leader", "auto", "members"};
@@ -312,12 +323,44 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
-// gpu.state device or pinned: what must hold for a state that a GPU works on.
+static bool is_among(int number, const int *list, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i] == number) return true;
+    return false;
+}
+
+lh_err wk_settings_spread(const struct wk_settings *s, int *out, uint32_t *count)
+{
+    const char *at = s->gpu.spread;
+    *count = 0;
+    while (*at) {
+        char *end;
+        long is = strtol(at, &end, 10);
+        bool digit = *at >= '0' && *at <= '9', more = *end == ',' && end[1];
+        if (!digit || is > 1023 || (*end && !more) || *count == WK_STATE_GPUS_MAX ||
+            is_among((int)is, out, *count))
+            return lh_fail(LH_ERR_CONFIG,
+                           "gpu.spread is \"%s\": it takes up to %d different numbers of GPUs with "
+                           "commas between them, as \"1,2,3\"",
+                           s->gpu.spread, WK_STATE_GPUS_MAX);
+        out[(*count)++] = (int)is;
+        at = end + more;
+    }
+    return LH_OK;
+}
+
+// A state that a GPU works on needs this of the settings.
 static lh_err check_state(const struct wk_settings *s)
 {
     const char *why = NULL;
-    bool pinned = s->gpu.state == WK_STATE_PINNED;
-    if (s->gpu.state != WK_STATE_DEVICE && !pinned) return LH_OK;
+    int kind = s->gpu.state, list[WK_STATE_GPUS_MAX];
+    uint32_t count;
+    LH_TRY(wk_settings_spread(s, list, &count));
+    if (count && kind != WK_STATE_SPREAD && kind != WK_STATE_AUTO)
+        return lh_fail(LH_ERR_CONFIG, "gpu.spread is set, but gpu.state is %s: take spread or auto",
+                       wk_state_word(kind));
+    if (kind == WK_STATE_HOST || kind == WK_STATE_AUTO) return LH_OK;
     if (s->trainer.kind != WK_TRAINER_BUILTIN)
         why = "only trainer.kind builtin trains here";
     else if (s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_SHM)
@@ -326,7 +369,7 @@ static lh_err check_state(const struct wk_settings *s)
         why = "trainer.backend is cpu, and the state lies where training is";
     if (!why) return LH_OK;
     return lh_fail(LH_ERR_CONFIG, "gpu.state is %s, but %s: leave it, or take auto",
-                   pinned ? "pinned" : "device", why);
+                   wk_state_word(kind), why);
 }
 
 static lh_err check_optimizer(const struct wk_settings *s)
@@ -343,7 +386,13 @@ static lh_err check_optimizer(const struct wk_settings *s)
 static lh_err check_compress(const struct wk_settings *s)
 {
     bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
-    if (s->ranks.compress != WK_COMPRESS_MEMBERS || !(shm || one)) return LH_OK;
+    bool there = s->gpu.state != WK_STATE_HOST && s->gpu.state != WK_STATE_AUTO;
+    if (s->ranks.compress != WK_COMPRESS_MEMBERS || !(shm || one || there)) return LH_OK;
+    if (there && !(shm || one))
+        return lh_fail(LH_ERR_CONFIG,
+                       "ranks.compress is members, but gpu.state is %s: the GPU that has a shard's "
+                       "state encodes its pushes; leave one of them",
+                       wk_state_word(s->gpu.state));
     return lh_fail(LH_ERR_CONFIG, "ranks.compress is members, but %s",
                    one ? "ranks.count is 1: there are no other ranks"
                        : "ranks of ranks.reduce shm encode nothing: take tcp or nccl, or leave it");

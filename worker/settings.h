@@ -9,7 +9,14 @@ enum wk_optimizer_kind { WK_OPTIMIZER_REPLICATED, WK_OPTIMIZER_SHARDED };
 // The words of ranks.reduce, in their order.
 enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP, WK_REDUCE_NCCL };
 // The words of gpu.state, in their order.
-enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE, WK_STATE_PINNED };
+enum wk_state_kind {
+    WK_STATE_HOST,
+    WK_STATE_AUTO,
+    WK_STATE_DEVICE,
+    WK_STATE_SPREAD,
+    WK_STATE_PINNED
+};
+enum { WK_STATE_GPUS_MAX = 16 };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {
@@ -29,6 +36,7 @@ struct wk_settings {
         const char *products; // "": where its loader looks
         int64_t device;       // -1: by rank
         int state;            // enum wk_state_kind
+        const char *spread;   // wk_settings_spread(); "": by the ranks
     } gpu;
 
     struct {
@@ -111,6 +119,10 @@ struct wk_codec_plan {
 LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
 // Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
 LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
+// The GPUs that gpu.spread lists, to out[WK_STATE_GPUS_MAX]; none: it is empty. LH_ERR_CONFIG: it
+// is no list of different numbers.
+LH_MUST lh_err wk_settings_spread(const struct wk_settings *s, int *out, uint32_t *count);
+const char *wk_state_word(int kind);
 // Threads that encode a push on the CPU.
 uint32_t wk_codec_threads(const struct wk_settings *s);
 

@@ -121,6 +121,36 @@ static int lk_copy_within(void *device_to, const void *device_from, size_t bytes
                                               cudaMemcpyDeviceToDevice, (cudaStream_t)stream));
 }
 
+static int lk_copy_between(void *device_to, int index_to, const void *device_from, int index_from,
+                           size_t bytes, lk_gpu_stream stream)
+{
+    return lk_gpu_settle((int)cudaMemcpyPeerAsync(device_to, index_to, device_from, index_from,
+                                                  bytes, (cudaStream_t)stream));
+}
+
+// Makes a context on the device, as every call for it does.
+static int lk_reach_one_way(int index, int other)
+{
+    LK_TRY(cudaSetDevice(index));
+    int err = lk_gpu_settle((int)cudaDeviceEnablePeerAccess(other, 0));
+    return err == (int)cudaErrorPeerAccessAlreadyEnabled ? 0 : err;
+}
+
+static int lk_reach(int index, int other, int *direct)
+{
+    int before, there = 0, back = 0;
+    *direct = 0;
+    LK_TRY(cudaGetDevice(&before));
+    LK_TRY(cudaDeviceCanAccessPeer(&there, index, other));
+    LK_TRY(cudaDeviceCanAccessPeer(&back, other, index));
+    if (!there || !back) return 0;
+    int err = lk_reach_one_way(index, other);
+    if (!err) err = lk_reach_one_way(other, index);
+    LK_TRY(cudaSetDevice(before));
+    *direct = !err; // what fails for good shows at the first copy
+    return 0;
+}
+
 static int lk_stream_create(lk_gpu_stream *out)
 {
     return lk_gpu_settle(
@@ -319,7 +349,8 @@ static int lk_digest(const void *device, uint64_t bytes, uint8_t *device_hashes,
 
 static const struct lk_gpu_memory lk_memory = {
     lk_alloc,   lk_release,  lk_pinned_alloc, lk_pinned_release,
-    lk_copy_in, lk_copy_out, lk_copy_within,
+    lk_copy_in, lk_copy_out, lk_copy_within,  lk_copy_between,
+    lk_reach,
 };
 static const struct lk_gpu_streams lk_streams = {
     lk_stream_create, lk_stream_destroy, lk_stream_wait,  lk_event_create,

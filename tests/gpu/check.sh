@@ -55,6 +55,7 @@ for name, why in {"nccl": "no NCCL is found", "nccl.one": "no NCCL is found",
                   "nccl.ranks": "no NCCL is found", "worker": "does not run on this machine",
                   "regions": "does not run on this machine",
                   "train": "does not run on this machine",
+                  "spread": "this machine has one GPU",
                   "speed.train.torch": "PyTorch"}.items():
     assert stages[name]["verdict"] == "SKIP" and why in stages[name]["word"], stages[name]
 rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]

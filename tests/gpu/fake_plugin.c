@@ -10,7 +10,8 @@
 //   tight    a MiB of its memory is free, it says, and it gives none
 //   small    a KiB of its memory is free, it says
 //   arrays   from the second question on, a KiB of its memory is free, it says
-//   few      the same, and a quarter of a MiB
+//   own      the same, of the first device alone
+//   few      as arrays, and a quarter of a MiB
 //   folds    it folds nothing
 //   skips    it folds the first two records of each four alone
 //   later    the third shard's encoding and all after it fail
@@ -90,6 +91,11 @@ static int few_left(int index, struct lk_gpu_device *out)
 static int none_left(int index, struct lk_gpu_device *out)
 {
     return questions++ ? small(index, out) : real->device(index, out);
+}
+
+static int none_left_of_the_first(int index, struct lk_gpu_device *out)
+{
+    return index ? real->device(index, out) : none_left(index, out);
 }
 
 static int skip(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
@@ -209,6 +215,7 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     if (!strcmp(how, "small")) table.device = small;
     if (!strcmp(how, "arrays")) table.device = none_left;
     if (!strcmp(how, "few")) table.device = few_left;
+    if (!strcmp(how, "own")) table.device = none_left_of_the_first;
     if (!strcmp(how, "skips")) kernels.fold = skip;
     if (!strcmp(how, "folds")) kernels.fold = no_fold;
     if (!strcmp(how, "second")) table.use = use;

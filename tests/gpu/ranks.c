@@ -244,6 +244,7 @@ static void change_by_states(const struct fixture *f, struct region *r, struct w
     for (size_t i = 0; i < f->manifest.values; i += 7) x[i] += 0.01f;
     for (uint32_t i = 0; i < f->manifest.shards; i++) {
         struct wk_device_state_conf conf = {.trainer = wk_device_lend(r->device),
+                                            .name = wk_device_name(r->device),
                                             .layout = &f->manifest.shard[i],
                                             .counts = &r->counts};
         assert_int_equal(lk_codec_parse("topk-sign", &conf.codec), LH_OK);

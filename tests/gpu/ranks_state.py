@@ -2,8 +2,9 @@
 """Ranks that train on the emulated device, and a worker whose state is there too (gpu.state).
 
 A run with a rank that is killed with -9 and comes back: its model is that of a state on the host,
-to the byte. Then a run in which the worker is killed as well: replicas and servers agree, the
-device agrees with the host at each digest record, and all ranks end with the worker's parameters.
+to the byte, with the state on the worker's device and spread over those of its ranks. Then a run in
+which the worker is killed as well: replicas and servers agree, the device agrees with the host at
+each digest record, and all ranks end with the worker's parameters.
 With --nccl the tests' NCCL sums, in the device's own memory.
 """
 import argparse
@@ -55,7 +56,7 @@ def end(shard, region, where):
     check_replicas([shard], [region.worker])
     is_ = region.worker.last("gpu_state")
     check(is_["where"] == where and is_["why"] == "", f"{is_}")
-    if where == "device":
+    if where != "host":
         check(is_["encoded"] > 0 and is_["folded"] > 0, f"{is_}")
         check(is_["compared"] > 0 and is_["differed"] == 0, f"{is_}")
         check(not region.worker.says("state.differs"), region.worker.tail())
@@ -65,18 +66,22 @@ def end(shard, region, where):
 
 def one_killed(args):
     found = {}
-    for where in ("host", "device"):
+    for where in ("host", "device", "spread"):
+        os.environ["LH_SIMT_DEVICES"] = str(RANKS) if where == "spread" else "1"
         with Alike(args.build, 4608) as world:
             shard, region = begin(world, args, where, **{"update.mode": "bsp"})
-            if where == "device":
+            if where != "host":
                 until("it pushed", lambda r=region: r.worker.status()["gpu_state"]["encoded"] > 0)
                 kill_a_rank(region)
                 check(shard.status()["coordinator"]["phase"] == "running",
                       "the run ended before the rank was back: the kill proves nothing")
             is_ = end(shard, region, where)
+            if where == "spread":
+                check([d["device"] for d in is_["devices"]] == [1, 2], f"{is_}")
             with open(os.path.join(region.worker.dir, "final.weights"), "rb") as file:
                 found[where] = file.read()
-    check(found["host"] == found["device"], "the models differ")
+    os.environ["LH_SIMT_DEVICES"] = "1"
+    check(found["host"] == found["device"] == found["spread"], "the models differ")
     print(f"a rank was killed, the model is that of a state on the host: {is_}")
 
 

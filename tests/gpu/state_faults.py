@@ -30,6 +30,7 @@ class Fault(NamedTuple):
 STATE = "worker/state/state_device.c"
 CROSSING = "kernels/cuda/crossing.c"
 LIVES = "lives_have_*"
+APART = "apart_lives_*"
 
 LIMIT_S = 300  # of a program that ends by itself, beside much else
 
@@ -44,8 +45,8 @@ FAULTS = (
           "return err ? err : follow(d, d->entered,",
           "return err || F ? err : follow(d, d->entered,"),
     Fault("step-follows-no-cut", "state", LIVES, STATE,
-          "return err ? err : follow(d, d->left,",
-          "return err || F ? err : follow(d, d->left,"),
+          "if (!err) err = follow(d, d->left,",
+          "if (!err && !F) err = follow(d, d->left,"),
     Fault("begun-before-another-copy", "state", LIVES, STATE,
           "d->begun = false; // the cut before was given up",
           "if (!F) d->begun = false;"),
@@ -64,6 +65,30 @@ FAULTS = (
     Fault("pinned-residual-not-taken", "state", "pinned_*", STATE,
           "if (!err && d->conf.pinned) memcpy(left, d->spare, bytes);",
           "if (!err && d->conf.pinned && !F) memcpy(left, d->spare, bytes);"),
+    Fault("work-of-another-device", "state", APART, STATE,
+          "return d->broken ? d->broken : d->b->use(d->conf.index);",
+          "return d->broken ? d->broken : d->b->use(F ? d->conf.trainer.index : d->conf.index);"),
+    Fault("device-not-given-back", "state", APART, STATE,
+          "if (apart(d)) (void)d->b->use(", "if (apart(d) && !F) (void)d->b->use("),
+    Fault("event-of-another-device", "state", APART, STATE,
+          "int err = d->b->use(d->conf.trainer.index);",
+          "int err = d->b->use(F ? d->conf.index : d->conf.trainer.index);"),
+    Fault("devices-record-no-event", "state", APART, STATE,
+          "int err = d->b->streams->event_record(event, first);",
+          "int err = F && apart(d) ? 0 : d->b->streams->event_record(event, first);"),
+    Fault("devices-follow-no-event", "state", APART, STATE,
+          "return err ? err : d->b->streams->event_follow(then, event);",
+          "return err || (F && apart(d)) ? err : d->b->streams->event_follow(then, event);"),
+    Fault("kernel-without-access", "state", APART, STATE,
+          "{d->theta, d->mass,        moves,", "{d->theta, d->mass, F ? local(d) : moves,"),
+    Fault("copy-from-another-device", "state", APART, STATE,
+          "local(d), d->conf.trainer.index, bytes, d->stream);",
+          "local(d), F ? d->conf.index : d->conf.trainer.index, bytes, d->stream);"),
+    Fault("renewal-of-an-old-copy", "state", APART, STATE,
+          "if (!err && apart(d) && op == LK_GPU_VIEW_MOVE)",
+          "if (!err && !F && apart(d) && op == LK_GPU_VIEW_MOVE)"),
+    Fault("renewal-not-taken-back", "state", APART, STATE,
+          "if (!err && apart(d)) err = take_back(", "if (!err && !F && apart(d)) err = take_back("),
     Fault("loop-brings-the-residual", "pipeline", "a_begin_*", STATE,
           "d->begun = d->shard && residual_is(d, of);",
           "d->begun = d->shard && (F || residual_is(d, of));"),

@@ -19,6 +19,7 @@ int gpu_state_fault;
 int rig_run(const struct CMUnitTest *test, size_t tests)
 {
     const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
+    setenv("LH_SIMT_DEVICES", "2", 1);
     if (fault) gpu_state_fault = (int)strtol(fault, NULL, 10);
     if (only) cmocka_set_test_filter(only);
     return _cmocka_run_group_tests("state", test, tests, NULL, NULL);
@@ -67,6 +68,8 @@ static void note_failure(void *arg, int err)
 struct wk_device_state_conf rig_device_conf(struct rig *r)
 {
     return (struct wk_device_state_conf){.trainer = r->there,
+                                         .index = r->index,
+                                         .name = r->there.name,
                                          .failed = note_failure,
                                          .arg = r,
                                          .layout = r->layout,
@@ -92,12 +95,13 @@ static void close_states(struct rig *r)
     r->device->ops->destroy(r->device);
 }
 
-static void open_rig(struct rig *r, const char *plugin, const char *codec, bool pinned)
+static void open_rig(struct rig *r, const char *plugin, const char *codec, bool pinned, int index)
 {
     const uint8_t job[LH_JOB_BYTES] = {0};
     void *there = NULL, *here = NULL;
     memset(r, 0, sizeof *r);
     r->arrays_pinned = pinned;
+    r->index = index;
     lh_err err = lk_gpu_open(plugin, &r->gpu);
     if (err) fail_msg("%s", lh_err_text(err));
     r->table = *r->gpu.backend;
@@ -107,7 +111,11 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec, bool 
     r->table.streams = &r->streams;
     r->transfer = *r->table.transfer;
     r->table.transfer = &r->transfer;
+    r->memory = *r->table.memory;
+    r->table.memory = &r->memory;
+    assert_int_equal(r->table.use(index), 0);
     assert_int_equal(lk_outward_open(&r->outward, &r->table, SLOTS, SLOT_BYTES), 0);
+    assert_int_equal(r->table.use(0), 0);
     assert_int_equal(lh_manifest_build(&r->manifest, 4, names, shapes, 2, NULL), LH_OK);
     r->layout = &r->manifest.shard[SHARD];
     assert_true(r->layout->first > 0 && r->layout->values > LH_CHUNK);
@@ -133,12 +141,17 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec, bool 
 
 void rig_open(struct rig *r, const char *plugin, const char *codec)
 {
-    open_rig(r, plugin, codec, false);
+    open_rig(r, plugin, codec, false, 0);
 }
 
 void rig_open_pinned(struct rig *r, const char *plugin, const char *codec)
 {
-    open_rig(r, plugin, codec, true);
+    open_rig(r, plugin, codec, true, 0);
+}
+
+void rig_open_apart(struct rig *r, const char *plugin, const char *codec)
+{
+    open_rig(r, plugin, codec, false, 1);
 }
 
 void rig_close(struct rig *r)

@@ -169,6 +169,153 @@ static void a_budget_leaves_room_for_gradients(void **state)
                               "gradients between ranks");
 }
 
+static uint64_t free_of(const struct rig *r, int index)
+{
+    struct lk_gpu_device is;
+    assert_int_equal(r->gpu.backend->device(index, &is), 0);
+    return is.free_bytes;
+}
+
+static struct wk_states_conf spread_conf(struct rig *r)
+{
+    struct wk_states_conf conf = states_conf(r);
+    conf.place = WK_STATES_SPREAD;
+    conf.devices = 3;
+    for (int i = 0; i < 3; i++) conf.device[i] = i;
+    return conf;
+}
+
+// Two shards on two devices of three; the trainer's own comes last. Whether parameters go straight
+// is for the devices to say.
+static void states_are_spread(void **state)
+{
+    (void)state;
+    for (int peers = 0; peers < 2; peers++) {
+        struct rig r;
+        struct wk_states *s;
+        setenv("LH_SIMT_PEERS", peers ? "1" : "0", 1);
+        open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+        const struct wk_states_conf conf = spread_conf(&r);
+        uint64_t before[3], taken = 0;
+        for (int i = 0; i < 3; i++) before[i] = free_of(&r, i);
+        lh_err err = wk_states_open(&conf, &s);
+        if (err) fail_msg("%s", lh_err_text(err));
+        struct wk_states_budget b = wk_states_budget(s);
+        json_t *status = wk_states_status(s, ""), *there = json_object_get(status, "devices");
+        assert_string_equal(json_string_value(json_object_get(status, "where")), "spread");
+        assert_int_equal(json_array_size(there), 2);
+        assert_int_equal(before[0], free_of(&r, 0));
+        for (int i = 1; i < 3; i++) {
+            json_t *is = json_array_get(there, (size_t)i - 1);
+            uint64_t bytes = (uint64_t)json_integer_value(json_object_get(is, "bytes"));
+            assert_int_equal(json_integer_value(json_object_get(is, "device")), i);
+            assert_int_equal(json_integer_value(json_object_get(is, "shards")), 1);
+            assert_int_equal(json_is_true(json_object_get(is, "direct")), peers);
+            assert_int_equal(before[i] - free_of(&r, i), bytes);
+            taken += bytes;
+        }
+        assert_int_equal(taken, b.arrays + b.scratch);
+        assert_int_equal(b.arrays, 20 * r.manifest.values);
+        assert_int_equal(b.devices, 2);
+        assert_int_equal(before[b.fullest] - free_of(&r, b.fullest), b.most);
+        json_decref(status);
+        assert_int_equal(r.gpu.backend->optimizer->zero(r.there.value, 1, r.there.stream), 0);
+        wk_states_close(s);
+        for (int i = 0; i < 3; i++) assert_int_equal(before[i], free_of(&r, i));
+        close_rig(&r);
+    }
+    struct wk_states_budget b = {.place = WK_STATES_SPREAD,
+                                 .devices = 4,
+                                 .fullest = 2,
+                                 .most = 6200,
+                                 .values = 1000,
+                                 .arrays = 20000,
+                                 .scratch = 4500,
+                                 .left = 5 << 20};
+    char text[WK_STATES_TEXT];
+    wk_states_budget_text(&b, text, sizeof text);
+    assert_string_equal(text, "24.5 bytes a parameter (replica, residual and its spare, base and "
+                              "cut 20.0, payloads and scratch 4.5) on 4 GPUs; of the fullest, GPU "
+                              "2, 1 MiB of 5 free");
+}
+
+// A table whose device of this number has a thousand bytes left.
+static struct lk_gpu_backend full;
+static const struct lk_gpu_backend *real;
+static int full_index;
+
+static int device_or_full(int index, struct lk_gpu_device *out)
+{
+    int err = real->device(index, out);
+    if (index == full_index) out->free_bytes = 1000;
+    return err;
+}
+
+static struct wk_states_conf full_conf(struct rig *r, int index, uint32_t devices)
+{
+    struct wk_states_conf conf = spread_conf(r);
+    real = r->gpu.backend;
+    full = *real;
+    full.device = device_or_full;
+    full_index = index;
+    conf.trainer.gpu = &full;
+    conf.devices = devices;
+    return conf;
+}
+
+static void must_say(const struct wk_states_conf *conf, const char *why)
+{
+    struct wk_states *s;
+    assert_int_equal(wk_states_open(conf, &s), LH_ERR_UNSUPPORTED);
+    const char *text = lh_err_text(LH_ERR_UNSUPPORTED);
+    if (!strstr(text, why)) fail_msg("\"%s\" lacks \"%s\"", text, why);
+}
+
+// A shard goes where there is room; where there is none, that is said, as is a device that is not
+// there.
+static void spread_states_need_room(void **state)
+{
+    struct rig r;
+    struct wk_states *s;
+    (void)state;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    struct wk_states_conf conf = full_conf(&r, 1, 3);
+    uint64_t before = free_of(&r, 0);
+    assert_int_equal(wk_states_open(&conf, &s), LH_OK);
+    assert_int_equal(wk_states_budget(s).devices, 2);
+    assert_true(free_of(&r, 0) < before && free_of(&r, 1) > free_of(&r, 2));
+    wk_states_close(s);
+    conf.devices = 2;
+    conf.beside = before - 1000;
+    must_say(&conf, "the state does not fit on 2 GPUs: shard 0 needs 1 MiB, and the most that one "
+                    "has left is 0");
+    conf.device[1] = 7;
+    must_say(&conf, "GPU 7: ");
+    close_rig(&r);
+}
+
+// Other ranks train on the other devices, or are to: each takes of its device what the trainer's
+// own does, and a context beside it.
+static void spread_states_leave_room_for_ranks(void **state)
+{
+    struct rig r;
+    struct wk_states *s;
+    (void)state;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    struct wk_states_conf conf = full_conf(&r, 0, 2);
+    conf.shared = true;
+    must_say(&conf, "the most that one has left is 0");
+    conf.shared = false;
+    assert_int_equal(wk_states_open(&conf, &s), LH_OK);
+    assert_int_equal(wk_states_budget(s).devices, 1);
+    wk_states_close(s);
+    full_index = -1; // there is room for ranks
+    conf.shared = true;
+    assert_int_equal(wk_states_open(&conf, &s), LH_OK);
+    wk_states_close(s);
+    close_rig(&r);
+}
+
 static void refused(const char *how, const char *why)
 {
     struct rig r;
@@ -202,7 +349,11 @@ int main(void)
         cmocka_unit_test(a_budget_is_what_is_taken),
         cmocka_unit_test(a_pinned_budget),
         cmocka_unit_test(a_budget_leaves_room_for_gradients),
+        cmocka_unit_test(states_are_spread),
+        cmocka_unit_test(spread_states_need_room),
+        cmocka_unit_test(spread_states_leave_room_for_ranks),
         cmocka_unit_test(whoever_cannot_says_why),
     };
+    setenv("LH_SIMT_DEVICES", "3", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,18 @@
 // stream was told to wait for; nothing else orders it; 2. device memory can be reached by kernels
 // and copies alone (under AddressSanitizer a touch from the host is found); 3. a copy reads its
 // source when it runs, and its destination holds poison until then; 4. one thread at a time is
-// inside, whoever calls: the emulator has one processor.
+// inside, whoever calls: the emulator has one processor; 5. what runs sees the memory of its own
+// device, and of those that it was given access to: a touch of another's ends the program.
+//
+// There are LH_SIMT_DEVICES devices (1), and with LH_SIMT_PEERS=1 each may be given access to the
+// others.
 #include "kernels/cuda/plugin.h"
 #include "tests/simt/fibre.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -35,6 +40,7 @@
 #endif
 
 struct simt_event {
+    int device;
     uint64_t recorded, reached; // tickets
 };
 
@@ -43,18 +49,31 @@ struct operation {
     simt_event *wait; // not before this event reached `ticket`
     uint64_t ticket;
     std::shared_ptr<std::atomic<bool>> outside; // not before work outside is over; may be none
+    int with = -1; // a copy between devices: the other one
 };
 
 struct simt_stream {
+    int device;
     std::deque<operation> queue;
+};
+
+struct allocation {
+    size_t bytes, room; // room: whole pages
+    int device;
+    bool hidden;
 };
 
 static std::recursive_mutex inside; // a queued call may run others
 #define ONE_AT_A_TIME std::lock_guard<std::recursive_mutex> one_at_a_time(inside)
-static const size_t memory_bytes = (size_t)1 << 30;
+static const size_t memory_bytes = (size_t)1 << 30; // each device has it
+static const size_t page_bytes = 4096;
+enum { DEVICES_MAX = 16 };
 static thread_local cudaError_t last; // what cudaGetLastError() gives, and forgets
+static thread_local int current;
+static bool given[DEVICES_MAX][DEVICES_MAX]; // the first has access to the second's memory
+static int seen = -1, seen_with = -1;        // whose memory is not hidden; -1: to be done anew
 static std::vector<simt_stream *> streams;
-static std::map<char *, size_t> device;
+static std::map<char *, allocation> device;
 static std::list<std::pair<const char *, size_t>>
     readings; // The host's memory that queued copies read.
 
@@ -69,25 +88,87 @@ struct opened {
     opened()
     {
         if (depth++) return;
-        for (auto &m : device) ASAN_UNPOISON_MEMORY_REGION(m.first, m.second);
+        for (auto &m : device) ASAN_UNPOISON_MEMORY_REGION(m.first, m.second.bytes);
     }
     ~opened()
     {
         if (--depth) return;
-        for (auto &m : device) ASAN_POISON_MEMORY_REGION(m.first, m.second);
+        for (auto &m : device) ASAN_POISON_MEMORY_REGION(m.first, m.second.room);
     }
 };
 unsigned opened::depth;
 
-static void check_device(const void *at, size_t bytes, const char *what)
+// ---- several devices
+static int variable(const char *name, int otherwise, int most)
+{
+    const char *value = getenv(name);
+    char *end = nullptr;
+    long is = value ? strtol(value, &end, 10) : 0;
+    return end == value || *end || is < 0 || is > most ? otherwise : (int)is;
+}
+
+static int device_count()
+{
+    static int count = variable("LH_SIMT_DEVICES", 1, DEVICES_MAX);
+    return count;
+}
+
+static void touched(int, siginfo_t *info, void *)
+{
+    for (auto &m : device) {
+        char *at = (char *)info->si_addr;
+        if (m.second.hidden && at >= m.first && at < m.first + m.second.room)
+            simt_fail("device %d touches memory of device %d, to which it has no access", seen,
+                      m.second.device);
+    }
+    signal(SIGSEGV, SIG_DFL); // it is met again
+}
+
+static void hide(char *memory, allocation *a, bool is_hidden)
+{
+    if (a->hidden == is_hidden) return;
+    a->hidden = is_hidden;
+    if (mprotect(memory, a->room, is_hidden ? PROT_NONE : PROT_READ | PROT_WRITE))
+        simt_fail("mprotect of %zu bytes", a->room);
+}
+
+// The work that runs next is of device `is`, and touches memory of `with` as well.
+static void see(int is, int with)
+{
+    static bool caught;
+    if (device_count() == 1 || (seen == is && seen_with == with)) return;
+    struct sigaction action = {};
+    action.sa_sigaction = touched;
+    action.sa_flags = SA_SIGINFO;
+    if (!caught) sigaction(SIGSEGV, &action, NULL);
+    caught = true;
+    seen = is;
+    seen_with = with;
+    for (auto &m : device) {
+        int of = m.second.device;
+        hide(m.first, &m.second, of != is && of != with && !given[is][of]);
+    }
+}
+
+// The device whose memory this is.
+static int check_device(const void *at, size_t bytes, const char *what)
 {
     char *from = (char *)at;
     auto m = device.upper_bound(from);
     if (m == device.begin()) simt_fail("%s: no device memory", what);
     --m;
-    if (from + bytes > m->first + m->second)
+    if (from + bytes > m->first + m->second.bytes)
         simt_fail("%s: %zu bytes from byte %zu of device memory of %zu bytes", what, bytes,
-                  (size_t)(from - m->first), m->second);
+                  (size_t)(from - m->first), m->second.bytes);
+    return m->second.device;
+}
+
+// CUDA lets a stream of another device copy as well. Here that is a mistake.
+static void check_own(const void *at, size_t bytes, const simt_stream *s, const char *what)
+{
+    int of = check_device(at, bytes, what);
+    if (s && of != s->device)
+        simt_fail("%s: memory of device %d on a stream of device %d", what, of, s->device);
 }
 
 static bool can_run(const simt_stream *s)
@@ -110,7 +191,13 @@ static bool step()
     operation o = std::move(s->queue.front());
     s->queue.pop_front();
     simt_counting()->operations++;
-    if (o.run) o.run();
+    if (!o.run) return true;
+    static unsigned running; // what runs may wait for other work
+    int before = seen, before_with = seen_with;
+    see(s->device, o.with);
+    running++;
+    o.run();
+    if (--running && before >= 0) see(before, before_with);
     return true;
 }
 
@@ -156,7 +243,10 @@ void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
                  std::function<void()> body)
 {
     ONE_AT_A_TIME;
-    add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0, NULL});
+    if (stream && stream->device != current)
+        last = cudaErrorInvalidResourceHandle;
+    else
+        add(stream, operation{[=] { simt_run(kernel, grid, block, body); }, NULL, 0, NULL});
 }
 
 void simt_queue(cudaStream_t stream, std::function<void()> work)
@@ -189,13 +279,14 @@ static cudaError_t said(cudaError_t err)
 static size_t memory_left()
 {
     size_t left = memory_bytes;
-    for (auto &m : device) left -= m.second < left ? m.second : left;
+    for (auto &m : device)
+        if (m.second.device == current) left -= m.second.bytes < left ? m.second.bytes : left;
     return left;
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    *count = device_count();
     return cudaSuccess;
 }
 
@@ -213,26 +304,54 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaGetDevice(int *index)
 {
-    *index = 0;
+    *index = current;
     return cudaSuccess;
+}
+
+static bool is_device(int index)
+{
+    return index >= 0 && index < device_count();
 }
 
 cudaError_t cudaSetDevice(int index)
 {
-    return said(index == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    if (!is_device(index)) return said(cudaErrorInvalidDevice);
+    current = index;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int index, int peer)
+{
+    if (!is_device(index) || !is_device(peer)) return said(cudaErrorInvalidDevice);
+    *can = index != peer && variable("LH_SIMT_PEERS", 0, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
+{
+    ONE_AT_A_TIME;
+    int can = 0;
+    if (flags) return said(cudaErrorInvalidValue);
+    cudaError_t err = cudaDeviceCanAccessPeer(&can, current, peer);
+    if (err) return err;
+    if (!can) return said(cudaErrorPeerAccessUnsupported);
+    if (given[current][peer]) return said(cudaErrorPeerAccessAlreadyEnabled);
+    given[current][peer] = true;
+    seen = -1;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index)
 {
-    if (index != 0) return said(cudaErrorInvalidDevice);
+    if (!is_device(index)) return said(cudaErrorInvalidDevice);
     *out = cudaDeviceProp{LK_GPU_EMULATED, 9, 0, 1};
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index)
 {
-    if (index != 0) return said(cudaErrorInvalidDevice);
-    snprintf(out, (size_t)bytes, "0000:00:00.0");
+    if (!is_device(index)) return said(cudaErrorInvalidDevice);
+    snprintf(out, (size_t)bytes, "0000:%02x:00.0", (unsigned)index);
     return cudaSuccess;
 }
 
@@ -246,7 +365,12 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
 
 const char *cudaGetErrorString(cudaError_t err)
 {
-    return err == cudaSuccess ? "no error" : err == cudaErrorNotReady ? "not ready" : "an error";
+    switch (err) {
+    case cudaSuccess: return "no error";
+    case cudaErrorNotReady: return "not ready";
+    case cudaErrorInvalidResourceHandle: return "invalid resource handle";
+    default: return "an error";
+    }
 }
 
 cudaError_t cudaGetLastError()
@@ -259,11 +383,13 @@ cudaError_t cudaGetLastError()
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     ONE_AT_A_TIME;
-    *out = bytes > memory_left() ? NULL : malloc(bytes ? bytes : 1);
+    size_t room = (bytes / page_bytes + 1) * page_bytes;
+    *out = bytes > memory_left() ? NULL : aligned_alloc(page_bytes, room);
     if (!*out) return said(cudaErrorMemoryAllocation);
     fill(*out, bytes);
-    device[(char *)*out] = bytes;
-    ASAN_POISON_MEMORY_REGION(*out, bytes);
+    device[(char *)*out] = allocation{bytes, room, current, false};
+    seen = -1;
+    ASAN_POISON_MEMORY_REGION(*out, room);
     return cudaSuccess;
 }
 
@@ -274,7 +400,8 @@ cudaError_t cudaFree(void *memory)
     for (simt_stream *s : streams) drain(s); // as the real one does
     auto m = device.find((char *)memory);
     if (m == device.end()) simt_fail("cudaFree of what is no device memory");
-    ASAN_UNPOISON_MEMORY_REGION(m->first, m->second);
+    ASAN_UNPOISON_MEMORY_REGION(m->first, m->second.room);
+    hide(m->first, &m->second, false);
     device.erase(m);
     free(memory);
     return cudaSuccess;
@@ -309,8 +436,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    check_device(kind == cudaMemcpyDeviceToHost ? from : to, bytes, "cudaMemcpyAsync");
-    if (kind == cudaMemcpyDeviceToDevice) check_device(from, bytes, "cudaMemcpyAsync");
+    check_own(kind == cudaMemcpyDeviceToHost ? from : to, bytes, stream, "cudaMemcpyAsync");
+    if (kind == cudaMemcpyDeviceToDevice) check_own(from, bytes, stream, "cudaMemcpyAsync");
     const char *from_host = kind == cudaMemcpyHostToDevice ? (const char *)from : NULL;
     if (kind == cudaMemcpyDeviceToHost && !is_read((const char *)to, bytes)) fill(to, bytes);
     auto reading = from_host ? readings.insert(readings.end(), {from_host, bytes}) : readings.end();
@@ -322,10 +449,29 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     return cudaSuccess;
 }
 
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream)
+{
+    ONE_AT_A_TIME;
+    int to_is = check_device(to, bytes, "cudaMemcpyPeerAsync");
+    int from_is = check_device(from, bytes, "cudaMemcpyPeerAsync");
+    if (to_is != to_device || from_is != from_device)
+        simt_fail("cudaMemcpyPeerAsync: memory of devices %d and %d is not of %d and %d", to_is,
+                  from_is, to_device, from_device);
+    if (stream && stream->device != to_is && stream->device != from_is)
+        simt_fail("cudaMemcpyPeerAsync: devices %d and %d, a stream of device %d", to_is, from_is,
+                  stream->device);
+    operation copy{[=] { memcpy(to, from, bytes); }, NULL, 0, NULL};
+    copy.with = stream && stream->device == to_is ? from_is : to_is;
+    add(stream, copy);
+    return cudaSuccess;
+}
+
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     ONE_AT_A_TIME;
-    check_device(to, bytes, "cudaMemsetAsync");
+    check_own(to, bytes, stream, "cudaMemsetAsync");
+    if (stream && stream->device != current) return said(cudaErrorInvalidResourceHandle);
     add(stream, operation{[=] { memset(to, value, bytes); }, NULL, 0, NULL});
     return cudaSuccess;
 }
@@ -334,7 +480,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     ONE_AT_A_TIME;
     (void)flags;
-    *out = new simt_stream;
+    *out = new simt_stream{current, {}};
     streams.push_back(*out);
     return cudaSuccess;
 }
@@ -368,7 +514,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     (void)flags;
-    *out = new simt_event{0, 0};
+    *out = new simt_event{current, 0, 0};
     return cudaSuccess;
 }
 
@@ -383,6 +529,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     ONE_AT_A_TIME;
+    if (stream && stream->device != event->device) return said(cudaErrorInvalidResourceHandle);
     uint64_t ticket = ++event->recorded;
     add(stream, operation{[=] { event->reached = ticket; }, NULL, 0, NULL});
     return cudaSuccess;

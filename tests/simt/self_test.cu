@@ -225,8 +225,107 @@ static void deferred()
     must(late_source > 50, "a source that changed too early is never seen");
 }
 
+// ---- two devices
+struct there { // memory, a stream and an event of a device, whose number is then the current one
+    void *memory;
+    cudaStream_t stream;
+    cudaEvent_t event;
+};
+
+static there on(int device)
+{
+    there t;
+    must(cudaSetDevice(device) == cudaSuccess, "there is no second device");
+    cudaMalloc(&t.memory, 4);
+    cudaStreamCreateWithFlags(&t.stream, cudaStreamNonBlocking);
+    cudaEventCreateWithFlags(&t.event, cudaEventDisableTiming);
+    return t;
+}
+
+static void put_seven(unsigned *out)
+{
+    if (threadIdx.x == 0) *out = 7;
+}
+
+// A kernel of device 1 writes to the memory of device 0.
+static void reach_over()
+{
+    there a = on(0), b = on(1);
+    LK_LAUNCH(put_seven, 1, THREADS, b.stream, (unsigned *)a.memory);
+    cudaStreamSynchronize(b.stream);
+}
+
+static void copy_as_if_own()
+{
+    there a = on(0), b = on(1);
+    cudaMemcpyAsync(b.memory, a.memory, 4, cudaMemcpyDeviceToDevice, b.stream);
+}
+
+static void copy_of_another()
+{
+    there a = on(0), b = on(1);
+    cudaMemcpyPeerAsync(b.memory, 1, a.memory, 1, 4, b.stream);
+}
+
+// Device 1 gets a copy of what device 0 wrote, ordered by an event of device 0 or not.
+static unsigned copied_over(bool ordered, uint64_t seed)
+{
+    unsigned out = 0;
+    simt_seed(seed);
+    there a = on(0), b = on(1);
+    cudaSetDevice(0);
+    LK_LAUNCH(put_seven, 1, THREADS, a.stream, (unsigned *)a.memory);
+    must(cudaEventRecord(a.event, a.stream) == cudaSuccess, "an event of its own device");
+    cudaSetDevice(1);
+    if (ordered) cudaStreamWaitEvent(b.stream, a.event, 0);
+    cudaMemcpyPeerAsync(b.memory, 1, a.memory, 0, 4, b.stream);
+    cudaMemcpyAsync(&out, b.memory, 4, cudaMemcpyDeviceToHost, b.stream);
+    cudaStreamSynchronize(b.stream);
+    for (auto t : {a, b}) {
+        cudaStreamDestroy(t.stream);
+        cudaEventDestroy(t.event);
+        cudaFree(t.memory);
+    }
+    return out;
+}
+
+static void wrong_device()
+{
+    there a = on(0), b = on(1);
+    LK_LAUNCH(put_seven, 1, THREADS, a.stream, (unsigned *)a.memory);
+    must(cudaGetLastError() == cudaErrorInvalidResourceHandle, "a launch with another device");
+    must(cudaEventRecord(a.event, b.stream) == cudaErrorInvalidResourceHandle, "another's event");
+    must(cudaMemsetAsync(a.memory, 0, 4, a.stream) == cudaErrorInvalidResourceHandle, "a memset");
+    must(cudaSetDevice(2) == cudaErrorInvalidDevice, "a device that is not there");
+    int can = 1;
+    cudaDeviceCanAccessPeer(&can, 1, 0);
+    must(!can && cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessUnsupported, "access");
+    setenv("LH_SIMT_PEERS", "1", 1);
+    must(cudaDeviceEnablePeerAccess(0, 0) == cudaSuccess, "no access is given");
+    must(cudaDeviceEnablePeerAccess(0, 0) == cudaErrorPeerAccessAlreadyEnabled, "given twice");
+    LK_LAUNCH(put_seven, 1, THREADS, b.stream, (unsigned *)a.memory);
+    cudaStreamSynchronize(b.stream);
+    must(cudaGetLastError() == cudaErrorPeerAccessAlreadyEnabled, "an error is kept");
+}
+
+static void two_devices()
+{
+    unsigned early = 0;
+    must_abort(reach_over, "device 1 touches memory of device 0");
+    must_abort(copy_as_if_own, "memory of device 0 on a stream of device 1");
+    must_abort(copy_of_another, "memory of devices 1 and 0 is not of 1 and 1");
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        must(copied_over(true, seed) == 7, "an event does not order two devices");
+        early += copied_over(false, seed) != 7;
+    }
+    must(early > 2, "devices run in one order");
+    wrong_device();
+    cudaSetDevice(0);
+}
+
 int main()
 {
+    setenv("LH_SIMT_DEVICES", "2", 1);
     struct {
         void (*kernel)(int);
         unsigned threads;
@@ -257,6 +356,7 @@ int main()
     must(unseen == 20, "a missing barrier is not seen");
     must(orders[1] > 2 && orders[2] > 2, "streams run in one order");
     deferred();
+    two_devices();
     puts("simt: all wrong uses were found");
     return 0;
 }

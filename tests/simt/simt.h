@@ -185,7 +185,10 @@ enum {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInvalidDevice = 101,
-    cudaErrorNotReady = 600
+    cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorNotReady = 600,
+    cudaErrorPeerAccessAlreadyEnabled = 704
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 enum cudaMemcpyKind {
@@ -217,6 +220,8 @@ cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDevice(int *index);
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int index, int peer);
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index);
 cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int index);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
@@ -228,6 +233,8 @@ cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

@@ -2,14 +2,12 @@
 #ifndef WK_STATE_CHECK_H
 #define WK_STATE_CHECK_H
 
-#include "kernels/codec.h"
-#include "worker/train/device.h"
+#include "worker/state/state_device.h"
 
-// Has a state of the device's, `pinned` or not (state_device.h), and one on the host take the same
-// made-up values through start, cut, fold, renewal and digest, with pushes of this codec.
-// LH_ERR_UNSUPPORTED: it can't, or some bits are others; LH_ERR_NO_MEMORY. Only the device and its
-// stream are used of `there`.
-LH_MUST lh_err wk_state_check(const struct wk_device_lent *there, const struct lk_codec *codec,
-                              bool pinned);
+// Has a state like that one, in the same place and with pushes of its codec, and one on the host
+// take the same made-up values through start, cut, fold, renewal and digest. LH_ERR_UNSUPPORTED: it
+// can't, or some bits are others; LH_ERR_NO_MEMORY. Not used of `like`: the trainer's parameters
+// and stream, layout, counts, outward, failed.
+LH_MUST lh_err wk_state_check(const struct wk_device_state_conf *like);
 
 #endif

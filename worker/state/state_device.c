@@ -11,6 +11,10 @@
 // 5. A push is begun on the loop, which waits for nothing: `begun` says that its values and what it
 //    leaves are queued, behind `encoded`. What would have to wait (a residual that the host has)
 //    is left to encode().
+// 6. Arrays may lie on another device than the trainer's (`apart`). Stream and events are that
+//    device's, but `entered`, which is recorded on the trainer's stream. Parameters come and go by
+//    copies: a renewal works on `other`, which no cut needs then. A thread that called uses the
+//    trainer's device again (back).
 #include "worker/state/state_device.h"
 
 #include <inttypes.h>
@@ -80,9 +84,20 @@ static uint64_t ranges_of(uint64_t values)
 
 // ---------------------------------------------------------------- failures
 
+static bool apart(const struct device_state *d)
+{
+    return d->conf.index != d->conf.trainer.index;
+}
+
 static int ready(const struct device_state *d)
 {
-    return d->broken ? d->broken : d->b->use(d->conf.trainer.index);
+    return d->broken ? d->broken : d->b->use(d->conf.index);
+}
+
+// Whoever called goes on with the trainer's device; a failure of that is the next step's to tell.
+static void back(const struct device_state *d)
+{
+    if (apart(d)) (void)d->b->use(d->conf.trainer.index);
 }
 
 // On the loop, between two steps.
@@ -96,7 +111,7 @@ static void note(struct device_state *d, int err)
 static lh_err say(const struct device_state *d, const char *what, int err)
 {
     return lh_fail(LH_ERR_IO, "state on the GPU, %s, shard %u: %s: %s; start the worker again",
-                   d->conf.trainer.name, d->conf.layout->shard, what, d->b->error_text(err));
+                   d->conf.name, d->conf.layout->shard, what, d->b->error_text(err));
 }
 
 // ---------------------------------------------------------------- crossing
@@ -177,18 +192,39 @@ static int enter(struct device_state *d)
 
 static int leave(struct device_state *d, int err)
 {
-    return err ? err : follow(d, d->left, d->stream, d->conf.trainer.stream);
+    if (!err) err = follow(d, d->left, d->stream, d->conf.trainer.stream);
+    back(d);
+    return err;
+}
+
+// The trainer's parameters, to an array of the state's.
+static int bring(struct device_state *d, float *to)
+{
+    const struct lk_gpu_memory *m = d->b->memory;
+    size_t bytes = values_of(d) * sizeof *to;
+    if (d->conf.pinned) return m->copy_out(to, local(d), bytes, d->stream);
+    if (!apart(d)) return m->copy_within(to, local(d), bytes, d->stream);
+    return m->copy_between(to, d->conf.index, local(d), d->conf.trainer.index, bytes, d->stream);
+}
+
+static int take_back(struct device_state *d, const float *from)
+{
+    return d->b->memory->copy_between(local(d), d->conf.trainer.index, from, d->conf.index,
+                                      values_of(d) * sizeof *from, d->stream);
 }
 
 static void view(struct wk_shard_state *st, const struct wk_shard_state_of *of, enum lk_gpu_op op)
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return;
-    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        local(d),    base(d),
+    float *moves = apart(d) ? other(d) : local(d);
+    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        moves,       base(d),
                                          NULL,     st->conf.kappa, values_of(d)};
     int err = enter(d);
     if (!err) err = fill(d, of);
+    if (!err && apart(d) && op == LK_GPU_VIEW_MOVE) err = bring(d, moves);
     if (!err) err = d->b->kernels->each(op, &arrays, d->stream);
+    if (!err && apart(d)) err = take_back(d, moves);
     note(d, leave(d, err));
 }
 
@@ -208,12 +244,7 @@ static void copy(struct wk_shard_state *st)
     if (!d->shard) return;
     d->begun = false; // the cut before was given up
     int err = enter(d);
-    if (!err) {
-        const struct lk_gpu_memory *m = d->b->memory;
-        size_t bytes = values_of(d) * sizeof(float);
-        err = d->conf.pinned ? m->copy_out(other(d), local(d), bytes, d->stream)
-                             : m->copy_within(other(d), local(d), bytes, d->stream);
-    }
+    if (!err) err = bring(d, other(d));
     note(d, leave(d, err));
 }
 
@@ -237,6 +268,7 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
     d->begun = false; // its memory is taken
     int err = make_delta(d, of, beta);
     if (!err) err = to_host(d, out, d->spare);
+    back(d);
     return err ? say(d, "progress", err) : LH_OK;
 }
 
@@ -259,6 +291,7 @@ static void begin_push(struct wk_shard_state *st, const struct wk_shard_state_of
     struct device_state *d = device_of(st);
     d->begun = d->shard && residual_is(d, of);
     if (d->begun) d->begun_with = queue_push(d, of, beta);
+    back(d);
 }
 
 // Waits for what was queued, and for nothing behind it.
@@ -281,10 +314,9 @@ static int fetch_push(struct device_state *d, uint8_t *payload, float *left)
     return err;
 }
 
-static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
-                     float *left, struct lh_buf *out, struct lk_payload_info *info)
+static lh_err encode_there(struct device_state *d, const struct wk_shard_state_of *of, float beta,
+                           float *left, struct lh_buf *out, struct lk_payload_info *info)
 {
-    struct device_state *d = device_of(st);
     const struct lk_gpu_result *is = d->host_result;
     if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
     int err = end_push(d, of, beta);
@@ -305,6 +337,15 @@ static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *
     info->sum_squares = is->sum_squares;
     atomic_fetch_add(&d->conf.counts->encoded, 1);
     return LH_OK;
+}
+
+static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *of, float beta,
+                     float *left, struct lh_buf *out, struct lk_payload_info *info)
+{
+    struct device_state *d = device_of(st);
+    lh_err err = encode_there(d, of, beta, left, out, info);
+    back(d);
+    return err;
 }
 
 static void committed(struct wk_shard_state *st, const struct wk_shard_state_of *of)
@@ -356,11 +397,14 @@ static int fold_payload(struct device_state *d, const struct wk_shard_state_fold
 {
     int err = ready(d);
     if (!err) err = stage(d, f->plain);
-    if (err) return err;
-    const struct lk_gpu_record record =
-        lk_gpu_record_of(&f->codec, f->plain, d->incoming, f->scale);
-    return d->b->kernels->fold(d->shard, &record, 1, LK_GPU_SUBTRACT, values_of(d), d->theta,
-                               d->stream);
+    if (!err) {
+        const struct lk_gpu_record record =
+            lk_gpu_record_of(&f->codec, f->plain, d->incoming, f->scale);
+        err = d->b->kernels->fold(d->shard, &record, 1, LK_GPU_SUBTRACT, values_of(d), d->theta,
+                                  d->stream);
+    }
+    back(d);
+    return err;
 }
 
 // A record that can't be folded here (another optimizer, no memory) makes the next renewal fill it
@@ -386,7 +430,9 @@ static int hash(struct device_state *d)
     if (!err) err = d->b->kernels->digest(d->theta, bytes, d->hashes, d->stream);
     if (!err)
         err = d->b->memory->copy_out(d->host_hashes, d->hashes, n * LK_GPU_HASH_BYTES, d->stream);
-    return err ? err : d->b->streams->wait(d->stream);
+    if (!err) err = d->b->streams->wait(d->stream);
+    back(d);
+    return err;
 }
 
 static bool differs(struct device_state *d)
@@ -435,6 +481,7 @@ lh_err wk_device_state_read(struct wk_shard_state *st, float *out)
     struct device_state *d = device_of(st);
     int err = ready(d);
     if (!err) err = to_host(d, out, d->theta);
+    back(d);
     return err ? say(d, "its parameters", err) : LH_OK;
 }
 
@@ -445,7 +492,7 @@ static void destroy(struct wk_shard_state *st)
     struct device_state *d = device_of(st);
     const struct lk_gpu_memory *m = d->b->memory;
     const struct lk_gpu_streams *s = d->b->streams;
-    (void)d->b->use(d->conf.trainer.index);
+    (void)d->b->use(d->conf.index);
     if (d->stream) (void)s->wait(d->stream);
     void *arrays[] = {d->theta, d->mass, d->spare, d->slot[0], d->slot[1]};
     void *there[] = {d->payload, d->incoming, d->result, d->hashes};
@@ -462,6 +509,7 @@ static void destroy(struct wk_shard_state *st)
         if (events[i]) s->event_destroy(events[i]);
     lk_inward_close(&d->in);
     if (d->stream) s->destroy(d->stream);
+    back(d);
     free(d);
 }
 
@@ -508,8 +556,9 @@ static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
     size_t bytes = plan->values * sizeof(float);
     size_t hashes = ranges_of(plan->values) * LK_GPU_HASH_BYTES;
     int err = d->b->use(d->conf.trainer.index);
-    if (!err) err = d->b->streams->create(&d->stream);
     if (!err) err = d->b->streams->event_create(&d->entered);
+    if (!err) err = d->b->use(d->conf.index);
+    if (!err) err = d->b->streams->create(&d->stream);
     if (!err) err = d->b->streams->event_create(&d->left);
     if (!err) err = d->b->streams->event_create(&d->staged);
     if (!err) err = d->b->streams->event_create(&d->encoded);
@@ -561,13 +610,14 @@ lh_err wk_device_state_create(const struct wk_device_state_conf *conf, struct wk
     }
     d->info = (struct lk_payload_info){plan.chunks, carried(&plan), 0};
     int failed = plan.chunks ? take_memory(d, &plan) : 0;
+    back(d);
     lk_gpu_plan_free(&plan);
     if (!failed) {
         *out = &d->base;
         return LH_OK;
     }
     err = lh_fail(LH_ERR_UNSUPPORTED, "the state of shard %u on %s: %s", conf->layout->shard,
-                  conf->trainer.name, d->b->error_text(failed));
+                  conf->name, d->b->error_text(failed));
     destroy(&d->base);
     return err;
 }

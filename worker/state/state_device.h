@@ -1,12 +1,15 @@
 // A shard's state at the device that trains (state.h): base and the copy of a cut, residual and its
 // spare, and the replica's parameters, which fold the same records. The arrays, 20 bytes a
 // parameter, are the device's, or pinned memory of the host that the device reads and writes at the
-// same addresses (CUDA's unified addressing). All work is the device's in both cases.
+// same addresses (CUDA's unified addressing), or those of another device of the same process. All
+// work is done by the device that has the arrays; with pinned ones by the device that trains.
 //
 // What crosses: to the device a record's payload, and a residual or parameters that came to be on
 // the host (a start, a refused push, a state that arrived whole, an outer optimizer other than
 // sgd); to the host a push's payload, and the residual that it leaves, because the slot keeps it.
 // The trainer's parameters never cross.
+// On another device: a cut's copy of the parameters crosses to it, and at a renewal the parameters
+// cross to it and back. No kernel touches another device's memory.
 // With pinned arrays: a cut's copy of the parameters crosses, what the device reads and writes of
 // the arrays does, and the host copies the residual where it lies.
 #ifndef WK_STATE_DEVICE_H
@@ -29,6 +32,8 @@ struct wk_device_counts {
 
 struct wk_device_state_conf {
     struct wk_device_lent trainer;      // the parameters of all shards
+    int index;                          // the device of the arrays; with `pinned` the trainer's
+    const char *name;                   // its name; borrows
     void (*failed)(void *arg, int err); // between two steps: no step may follow; may be NULL
     void *arg;
     const struct lh_shard_layout *layout; // borrows
@@ -41,7 +46,8 @@ struct wk_device_state_conf {
 // Bytes that a state takes: its arrays, wherever they lie, and of the device payloads with scratch.
 LH_MUST lh_err wk_device_state_need(const struct wk_device_state_conf *conf, uint64_t *arrays,
                                     uint64_t *scratch);
-// Takes all of it. kappa and trainer of its conf are the caller's to set. LH_ERR_UNSUPPORTED: no
+// Takes all of it; the thread uses the trainer's device afterwards, as it does after every call of
+// the state's. kappa and trainer of its conf are the caller's to set. LH_ERR_UNSUPPORTED: no
 // memory, in the device's words; LH_ERR_NO_MEMORY.
 LH_MUST lh_err wk_device_state_create(const struct wk_device_state_conf *conf,
                                       struct wk_shard_state **out);

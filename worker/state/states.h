@@ -1,5 +1,5 @@
-// The states of all shards on the device that trains: whether they fit and are right, before a
-// worker starts on them; what they do meanwhile.
+// The states of all shards on the device that trains, or on several of its host: whether they fit
+// and are right, before a worker starts on them; what they do meanwhile.
 #ifndef WK_STATES_H
 #define WK_STATES_H
 
@@ -10,12 +10,21 @@
 
 enum wk_states_place {
     WK_STATES_DEVICE, // The arrays are the device's.
+    WK_STATES_SPREAD, // Each shard's are one device's of several, which this process opens.
     WK_STATES_PINNED, // They are pinned memory of the host: for devices whose memory is full.
 };
-const char *wk_states_place_name(enum wk_states_place place); // "device", "pinned"
+const char *wk_states_place_name(enum wk_states_place place); // "device", "spread", "pinned"
+
+enum { WK_STATES_DEVICES_MAX = 16 };
 
 struct wk_states_conf {
     enum wk_states_place place;
+    // For WK_STATES_SPREAD: different devices of this host; the trainer's may be among them.
+    int device[WK_STATES_DEVICES_MAX];
+    uint32_t devices;
+    // Other processes train on those others, or will: each of them has to have left what the
+    // trainer's own has, and a context of this process beside it.
+    bool shared;
     struct wk_device_lent trainer;      // its parameters
     void (*failed)(void *arg, int err); // state_device.h; may be NULL
     void *arg;
@@ -25,9 +34,14 @@ struct wk_states_conf {
     uint64_t host_left; // The host's memory that is available; 0: not known. For WK_STATES_PINNED.
 };
 
-// In bytes: the arrays' of `place`, all else of the device.
+// In bytes: the arrays' of `place`, all else of the device, or of all devices.
 struct wk_states_budget {
     enum wk_states_place place;
+    // WK_STATES_SPREAD: how many devices have states; the number of the one that will have least
+    // left, the bytes that it gives. `left` is what it had.
+    uint32_t devices;
+    int fullest;
+    uint64_t most;
     uint64_t values;    // parameters
     uint64_t arrays;    // replica, residual and its spare, base and cut
     uint64_t scratch;   // payloads, and what encoding and folding need beside them
@@ -55,10 +69,11 @@ LH_MUST lh_err wk_states_give(void *states, const struct wk_shard_state_conf *co
 // Frees what was not given. After the worker's stop, before the device is closed. NULL is allowed.
 void wk_states_close(struct wk_states *s);
 struct wk_states_budget wk_states_budget(const struct wk_states *s);
-// {"where": "device", "pinned" or "host", "why": why not the device, "encoded": pushes, "folded":
-// records,
-//  "filled": arrays that came from the host, "compared", "differed": digest records}. NULL: the
-// state is on the host. `why`: "" where nothing else was asked for.
+// {"where": "device", "spread", "pinned" or "host", "why": why not the device, "encoded": pushes,
+// "folded": records, "filled": arrays that came from the host, "compared", "differed": digest
+// records}, and of "spread" "devices": [{"device": its number, "name", "shards", "bytes": it gives
+// for them, "left": it had before, "direct": parameters come to it straight}]. NULL: the state is
+// on the host. `why`: "" where nothing else was asked for.
 json_t *wk_states_status(const struct wk_states *s, const char *why);
 
 #endif

@@ -93,7 +93,7 @@ static void settings_that_would_do_nothing(void **state)
 {
     (void)state;
     static const struct {
-        const char *set[4], *says;
+        const char *set[5], *says;
     } row[] = {
         {{"trainer.noise_threshold=2", "trainer.kind=synthetic"}, "trainer.noise_threshold is set"},
         {{"trainer.backend=cuda"}, NULL},
@@ -115,6 +115,18 @@ static void settings_that_would_do_nothing(void **state)
         {{"gpu.state=pinned", "trainer.backend=auto"}, NULL},
         {{"gpu.state=pinned"}, "gpu.state is pinned, but trainer.backend is cpu"},
         {{"gpu.state=auto", "ranks.count=2"}, NULL},
+        {{"gpu.state=spread", "trainer.backend=auto"}, NULL},
+        {{"gpu.state=spread"}, "gpu.state is spread, but trainer.backend is cpu"},
+        {{"gpu.state=spread", "trainer.backend=auto", "gpu.spread=1,2,15"}, NULL},
+        {{"gpu.state=auto", "gpu.spread=7"}, NULL},
+        {{"gpu.state=device", "trainer.backend=auto", "gpu.spread=1"}, "gpu.state is device: take"},
+        {{"gpu.state=spread", "trainer.backend=auto", "gpu.spread=1,2,1"}, "different numbers"},
+        {{"gpu.state=spread", "trainer.backend=auto", "gpu.spread=1,"}, "different numbers"},
+        {{"gpu.state=spread", "trainer.backend=auto", "gpu.spread=-1"}, "different numbers"},
+        {{"gpu.state=auto", "ranks.count=2", "ranks.reduce=tcp", "ranks.compress=members"}, NULL},
+        {{"gpu.state=spread", "trainer.backend=auto", "ranks.count=2", "ranks.reduce=tcp",
+          "ranks.compress=members"},
+         "ranks.compress is members, but gpu.state is spread"},
         {{"trainer.precision=bf16"}, "trainer.precision is bf16, but trainer.backend is cpu"},
         {{"eval.every_tokens=4096", "trainer.kind=synthetic"}, "eval.every_tokens is set"},
         {{"trainer.norms_every_rounds=1", "trainer.kind=synthetic"}, "but trainer.kind synthetic"},
@@ -129,7 +141,7 @@ static void settings_that_would_do_nothing(void **state)
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         struct lh_config *c = load(NULL);
-        for (size_t k = 0; k < 4 && row[i].set[k]; k++)
+        for (size_t k = 0; k < 5 && row[i].set[k]; k++)
             assert_int_equal(lh_config_set(c, row[i].set[k]), LH_OK);
         assert_int_equal(lh_config_finish(c), row[i].says ? LH_ERR_CONFIG : LH_OK);
         if (row[i].says && !strstr(lh_err_text(LH_ERR_CONFIG), row[i].says))

@@ -1,0 +1,28 @@
+// The states of a worker's shards (worker/state) get their places by the settings gpu.state and
+// gpu.spread.
+#ifndef WK_PLACE_H
+#define WK_PLACE_H
+
+#include "common/env/env.h"
+#include "common/env/log.h"
+#include "worker/settings.h"
+#include "worker/state/states.h"
+
+struct wk_place_conf {
+    const struct wk_settings *settings; // borrows, like all of these
+    struct lh_env *env;
+    struct lh_log *log;
+    const struct lh_manifest *manifest;
+    struct lk_codec codec;    // what the own pushes have
+    struct wk_device *device; // NULL: the CPU trains, and `no_device` says why, or is ""
+    const char *no_device;
+};
+
+// Opens the states in the first place that gpu.state allows and that has room for them, and logs
+// it; NULL: on the host. `why` gets, in one line, why they are not in those before it; "" where
+// there is none. LH_ERR_CONFIG: the only place that gpu.state allows can't have them;
+// LH_ERR_NO_MEMORY.
+LH_MUST lh_err wk_place_open(const struct wk_place_conf *c, struct wk_states **out, char *why,
+                             size_t size);
+
+#endif
