@@ -112,7 +112,7 @@ def table(head, lines):
 
 
 def goal(target):
-    name = {"ratio": "ratio ", "max": "upper end ", "value": ""}[target.of]
+    name = {"ratio": "ratio ", "max": "upper end ", "min": "lower end ", "value": ""}[target.of]
     unit = f" {target.unit}" if target.unit else " %" if target.row.startswith(
         "learning.gap") else ""
     more = f" (stretch {number(target.stretch)})" if target.stretch is not None else ""
@@ -120,7 +120,7 @@ def goal(target):
 
 
 def verdict(target, row):
-    if target.of == "max" and "max" not in row:
+    if target.of in ("min", "max") and target.of not in row:
         return "not known: one repetition has no interval"
     return ("**not reached**", "reached", "stretch reached")[target.reached(row[target.of])]
 

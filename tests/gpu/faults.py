@@ -131,7 +131,8 @@ FAULTS = (
     Fault("squares-of-the-first-piece", "nccl", "a_sharded_*", PART,
           "sum_squares(d->is.piece + first,", "sum_squares(d->is.piece + (F ? 0 : first),"),
     Fault("moments-from-the-start", "nccl", "a_sharded_*", PART,
-          "d->is.gradient, from};", "d->is.gradient, F ? 0 : from};"),
+          "d->is.gradient, from};", "d->is.gradient, F ? 0 : from};",
+          hangs=True),  # It writes behind the moments, where anything may lie.
     Fault("values-not-replaced", "nccl", "a_sharded_*", DEVICE,
           "return end(d, d->b->memory->copy_within(d->value, d->gradient, bytes, d->stream));",
           "return end(d, F ? 0 : d->b->memory->copy_within(d->value, d->gradient, bytes, "
