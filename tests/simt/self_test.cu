@@ -2,6 +2,7 @@
 // what CUDA leaves open happens in more than one order.
 #include "tests/simt/fibre.h"
 
+#include <initializer_list>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -242,6 +243,15 @@ static there on(int device)
     return t;
 }
 
+static void give_back(std::initializer_list<there> all)
+{
+    for (auto t : all) {
+        cudaStreamDestroy(t.stream);
+        cudaEventDestroy(t.event);
+        cudaFree(t.memory);
+    }
+}
+
 static void put_seven(unsigned *out)
 {
     if (threadIdx.x == 0) *out = 7;
@@ -281,11 +291,7 @@ static unsigned copied_over(bool ordered, uint64_t seed)
     cudaMemcpyPeerAsync(b.memory, 1, a.memory, 0, 4, b.stream);
     cudaMemcpyAsync(&out, b.memory, 4, cudaMemcpyDeviceToHost, b.stream);
     cudaStreamSynchronize(b.stream);
-    for (auto t : {a, b}) {
-        cudaStreamDestroy(t.stream);
-        cudaEventDestroy(t.event);
-        cudaFree(t.memory);
-    }
+    give_back({a, b});
     return out;
 }
 
@@ -306,6 +312,7 @@ static void wrong_device()
     LK_LAUNCH(put_seven, 1, THREADS, b.stream, (unsigned *)a.memory);
     cudaStreamSynchronize(b.stream);
     must(cudaGetLastError() == cudaErrorPeerAccessAlreadyEnabled, "an error is kept");
+    give_back({a, b});
 }
 
 static void two_devices()
