@@ -186,7 +186,7 @@ SECTIONS = (
         targets=(Target("learning.h32.n400.ours-p64", "max", "at most", 0.5, unit="%"),)),
     Section(
         "learning", "Distant and slow regions", part="stale",
-        command="bench/learning/rule.py --stale --seeds 301-305 "
+        command="bench/learning/rule.py --stale --seeds 301-305 --test 311-320 "
         "--results bench/results/learning-stale.jsonl",
         text="The small transformers of the screening above, at equal tokens, N = 400. Round trips "
         "times 5, 10 and 20 (`rtt`: at 20 3.6 to 4.8 s, where a round takes 1 s), rounds that "
@@ -197,7 +197,7 @@ SECTIONS = (
         "`seconds` how long the virtual run lasts. `times_longer`: how many times as long as "
         "`ours` under the same conditions BSP with the same codec takes to a loss that both reach "
         "(equal wall-clock). `undamped`: an arm without the damping of stale pushes beside the "
-        "same arm with it. Five seeds. "
+        "same arm with it. Five seeds; `test` rows are of ten others. "
         "[rule.py](../learning/rule.py), [settings](../learning/README.md#settings-of-an-arm)",
         targets=(Target("learning.stale.times_longer.n400.bsp-topk:rtt=20", "min", "at least", 1),
                  Target("learning.stale.seeds.n400", "value", "at least", 5))),
