@@ -100,7 +100,8 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=240)
+    # Many: without room nothing is leased, and an owner without pushes asks for nothing.
+    flags.add_argument("--units", type=int, default=480)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()

@@ -204,7 +204,8 @@ static lh_err open_states(struct check *c)
     const struct lk_gpu_backend *b = c->there->gpu;
     int failed = b->use(c->like->index);
     if (!failed) failed = lk_outward_open(&c->outward, b, SLOTS, SLOT_BYTES);
-    if (!failed) failed = b->use(c->there->index);
+    int back = b->use(c->there->index);
+    if (!failed) failed = back;
     if (failed) return gone(c, failed);
     LH_TRY(wk_shard_state_host(&conf, &c->host));
     LH_TRY(wk_device_state_create(&device, &c->device));
