@@ -202,6 +202,17 @@ SECTIONS = (
         targets=(Target("learning.stale.times_longer.n400.bsp-topk:rtt=20", "min", "at least", 1),
                  Target("learning.stale.seeds.n400", "value", "at least", 5))),
     Section(
+        "learning", "Others' rules, and more workers: screening", part="peers", awaited=True,
+        command="bench/learning/rule.py --seeds 301-305 --name learning.peers "
+        "--base sync-nesterov-0.6-0.5 --results bench/results/learning-peers.jsonl",
+        text="The small transformers of the screening above, N = 400, equal tokens, all beside the "
+        "dense baseline. SparseLoCo's rule: `bsp-topk` with values of 2 bits, no kappa, beta 0.95, "
+        "1/64, eta 1, 2 and 3. Streaming DiLoCo at 4 bits: `dense-q4`, shards in turn. `single`: "
+        "AdamW each step on all data, `batch` times the tokens a step. `copies`: so many workers "
+        "in each region, which share its languages, with as many rounds fewer. `ours-p64` with "
+        "other values, peaks and kappa. Five seeds, no arm tuned beyond what is listed. "
+        "[rule.py](../learning/rule.py), [settings](../learning/README.md#settings-of-an-arm)"),
+    Section(
         "learning", "Another schedule: screening", part="schedule",
         command="bench/learning/rule.py --name learning.schedule "
         "--results bench/results/learning-schedule.jsonl",
