@@ -11,29 +11,58 @@
 
 LH_STATIC_ASSERT((int)WK_STATE_GPUS_MAX == (int)WK_STATES_DEVICES_MAX, "gpu.spread fits");
 
-static void state_failed(void *arg, int err)
+static void state_failed(void *arg, const char *other, int err)
 {
-    wk_device_failed(arg, err);
+    wk_device_failed(arg, other, err);
 }
 
-// The GPUs that states may be spread over. By themselves: those that the ranks of this host train
-// on, each the one of its number modulo those there are; a rank that gpu.device gives one
-// knows nothing of the others'.
+// Ranks that are all on this host, and that gpu.device gives none, train on the GPUs of their
+// numbers, modulo those there are. Otherwise nobody here knows which ones they train on.
+static int trained_on(const struct wk_settings *s, int there)
+{
+    bool known = s->gpu.device < 0 && !wk_ranks_leader(s)[0];
+    return known && s->ranks.count < there ? (int)s->ranks.count : there;
+}
+
+bool wk_place_shares(const struct wk_settings *s, int there, int gpu)
+{
+    return s->ranks.count > 1 && gpu < trained_on(s, there);
+}
+
+static const char *no_list(const struct wk_settings *s, int there)
+{
+    if (there < 2) return "this process sees one GPU";
+    if (s->gpu.device >= 0)
+        return "gpu.device is set, so gpu.spread has to say which others there are";
+    if (wk_ranks_leader(s)[0])
+        return "the ranks are on several hosts, so gpu.spread has to say which GPUs of this one "
+               "there are";
+    return s->ranks.count < 2 ? "one GPU trains here; gpu.spread may name others" : NULL;
+}
+
+lh_err wk_place_gpus(const struct wk_settings *s, int there, int *out, uint32_t *count)
+{
+    LH_TRY(wk_settings_spread(s, out, count));
+    for (uint32_t i = 0; i < *count; i++)
+        if (out[i] >= there)
+            return lh_fail(LH_ERR_UNSUPPORTED,
+                           "gpu.spread is \"%s\", but there is no GPU %d: this process sees %d, "
+                           "from 0 on",
+                           s->gpu.spread, out[i], there);
+    if (*count) return LH_OK;
+    const char *why = no_list(s, there);
+    if (why) return lh_fail(LH_ERR_UNSUPPORTED, "%s", why);
+    for (int i = 0; i < trained_on(s, there) && i < WK_STATE_GPUS_MAX; i++) out[(*count)++] = i;
+    return LH_OK;
+}
+
 static LH_MUST lh_err list_devices(const struct wk_place_conf *c, struct wk_states_conf *conf)
 {
-    const struct wk_settings *s = c->settings;
-    int there = 0;
-    LH_TRY(wk_settings_spread(s, conf->device, &conf->devices));
-    if (conf->devices) return LH_OK;
-    int failed = conf->trainer.gpu->devices(&there);
+    int there = 0, failed = conf->trainer.gpu->devices(&there);
     if (failed) return lh_fail(LH_ERR_UNSUPPORTED, "%s", conf->trainer.gpu->error_text(failed));
-    int count = s->gpu.device >= 0 ? 1 : (int)s->ranks.count < there ? (int)s->ranks.count : there;
-    if (count < 2)
-        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
-                       s->gpu.device >= 0
-                           ? "gpu.device is set, so gpu.spread has to say which others there are"
-                           : "the ranks of this host train on one GPU; gpu.spread may name others");
-    for (int i = 0; i < count && i < WK_STATES_DEVICES_MAX; i++) conf->device[conf->devices++] = i;
+    LH_TRY(wk_place_gpus(c->settings, there, conf->device, &conf->devices));
+    for (uint32_t i = 0; i < conf->devices; i++)
+        conf->shared[i] = wk_place_shares(c->settings, there, conf->device[i]);
     return LH_OK;
 }
 
@@ -44,7 +73,6 @@ static LH_MUST lh_err try_place(const struct wk_place_conf *c, enum wk_states_pl
         return lh_fail(LH_ERR_UNSUPPORTED, "%s",
                        c->no_device[0] ? c->no_device : "nothing trains on a GPU here");
     struct wk_states_conf conf = {.place = place,
-                                  .shared = c->settings->ranks.count > 1,
                                   .trainer = wk_device_lend(c->device),
                                   .failed = state_failed,
                                   .arg = c->device,

@@ -8,6 +8,16 @@
 #include "worker/settings.h"
 #include "worker/state/states.h"
 
+// Lists the GPUs that states may be spread over, of the `there` that this process sees, to
+// out[WK_STATE_GPUS_MAX]: those of gpu.spread; else those that the ranks of this host train on.
+// LH_ERR_UNSUPPORTED: there is none of them, or nobody knows which they are; one line says what to
+// set. LH_ERR_CONFIG: wk_settings_spread().
+LH_MUST lh_err wk_place_gpus(const struct wk_settings *settings, int there, int *out,
+                             uint32_t *count);
+
+// Does another rank train on that GPU, or may it?
+bool wk_place_shares(const struct wk_settings *settings, int there, int gpu);
+
 struct wk_place_conf {
     const struct wk_settings *settings; // borrows, like all of these
     struct lh_env *env;

@@ -61,8 +61,8 @@ static const struct lh_config_row rows[] = {
         "spread, pinned: there, or the worker does not start. host until a GPU was seen to run "
         "it"),
     LH_CONFIG_ROW_STRING(T, "gpu.spread", gpu.spread, "",
-        "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: the ranks' of this "
-        "host, from gpu.device auto"),
+        "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: its ranks', where all "
+        "are on this host and gpu.device is auto"),
     LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",

@@ -292,6 +292,7 @@ static void a_failure_between_steps(void **state)
     r.streams.event_follow = follow_fails;
     r.device->ops->copy(r.device);
     assert_int_equal(r.failures, 1);
+    assert_null(r.failed);
     const struct wk_shard_state_of is = rig_of(&r);
     assert_int_equal(r.device->ops->encode(r.device, &is, 1, r.spare, &r.theirs, &info), LH_ERR_IO);
     rig_close(&r);
@@ -304,7 +305,7 @@ static int copy_fails(void *to, int index_to, const void *from, int index_from, 
     return 3;
 }
 
-// The other device fails: that is told as the trainer's own failure is.
+// The other device fails: that is told as the trainer's own failure is, with its name.
 static void another_device_that_fails(void **state)
 {
     struct rig r;
@@ -316,6 +317,8 @@ static void another_device_that_fails(void **state)
     r.memory.copy_between = copy_fails;
     r.device->ops->copy(r.device);
     assert_int_equal(r.failures, 1);
+    assert_non_null(r.failed);
+    assert_string_equal(r.failed, "another emulated device");
     const struct wk_shard_state_of is = rig_of(&r);
     assert_int_equal(r.device->ops->encode(r.device, &is, 1, r.spare, &r.theirs, &info), LH_ERR_IO);
     rig_train(&r); // this thread uses the trainer's device again

@@ -58,18 +58,20 @@ static void host_renew(struct wk_trainer *t, const struct wk_renewal *renewal)
 
 static const struct wk_trainer_ops trainer_ops = {.copy = host_copy, .renew = host_renew};
 
-static void note_failure(void *arg, int err)
+static void note_failure(void *arg, const char *other, int err)
 {
     struct rig *r = arg;
     assert_true(err != 0);
     r->failures++;
+    r->failed = other;
 }
 
 struct wk_device_state_conf rig_device_conf(struct rig *r)
 {
     return (struct wk_device_state_conf){.trainer = r->there,
                                          .index = r->index,
-                                         .name = r->there.name,
+                                         .name =
+                                             r->index ? "another emulated device" : r->there.name,
                                          .failed = note_failure,
                                          .arg = r,
                                          .layout = r->layout,

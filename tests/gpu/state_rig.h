@@ -45,6 +45,7 @@ struct rig {
     uint64_t number, random;
     bool same; // the device has the host's residual: no push takes it from the host
     int failures;
+    const char *failed; // the name that the last one was told with; NULL: the trainer's device
 };
 
 extern int gpu_state_fault; // The planted fault in force (state_faults.py); 0: none.

@@ -278,12 +278,20 @@ static void spread_states_need_room(void **state)
     struct rig r;
     struct wk_states *s;
     (void)state;
+    setenv("LH_SIMT_PEERS", "0", 1);
     open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     struct wk_states_conf conf = full_conf(&r, 1, 3);
     uint64_t before = free_of(&r, 0);
     assert_int_equal(wk_states_open(&conf, &s), LH_OK);
     assert_int_equal(wk_states_budget(s).devices, 2);
     assert_true(free_of(&r, 0) < before && free_of(&r, 1) > free_of(&r, 2));
+    json_t *status = wk_states_status(s, ""), *there = json_object_get(status, "devices");
+    for (size_t i = 0; i < 2; i++) { // none of the trainer's own parameters cross
+        json_t *is = json_array_get(there, i);
+        bool own = json_integer_value(json_object_get(is, "device")) == 0;
+        assert_int_equal(json_is_true(json_object_get(is, "direct")), own);
+    }
+    json_decref(status);
     wk_states_close(s);
     conf.devices = 2;
     conf.beside = before - 1000;
@@ -303,16 +311,206 @@ static void spread_states_leave_room_for_ranks(void **state)
     (void)state;
     open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     struct wk_states_conf conf = full_conf(&r, 0, 2);
-    conf.shared = true;
+    conf.shared[1] = true;
     must_say(&conf, "the most that one has left is 0");
-    conf.shared = false;
+    conf.shared[1] = false; // nobody trains on it
     assert_int_equal(wk_states_open(&conf, &s), LH_OK);
     assert_int_equal(wk_states_budget(s).devices, 1);
     wk_states_close(s);
     full_index = -1; // there is room for ranks
-    conf.shared = true;
+    conf.shared[1] = true;
     assert_int_equal(wk_states_open(&conf, &s), LH_OK);
     wk_states_close(s);
+    close_rig(&r);
+}
+
+// ---------------------------------------------------------------- calls that fail
+
+// A table of which one call fails. It counts what is held.
+static struct {
+    struct lk_gpu_backend table;
+    struct lk_gpu_memory memory;
+    struct lk_gpu_streams streams;
+    struct lk_gpu_kernels kernels;
+    struct lk_gpu_transfer transfer;
+    int before; // calls before the one that fails
+    int held;
+    bool used; // the one that failed was use()
+} counting;
+
+enum { NO_MEMORY = 2 };
+
+static int taken(int err)
+{
+    if (!err) counting.held++;
+    return err;
+}
+
+static bool fails(void)
+{
+    return counting.before-- == 0;
+}
+
+static int count_alloc(void **out, size_t bytes)
+{
+    return fails() ? NO_MEMORY : taken(real->memory->alloc(out, bytes));
+}
+
+static void count_release(void *memory)
+{
+    counting.held--;
+    real->memory->release(memory);
+}
+
+static int count_pinned(void **out, size_t bytes)
+{
+    return fails() ? NO_MEMORY : taken(real->memory->pinned_alloc(out, bytes));
+}
+
+static void count_pinned_release(void *memory)
+{
+    if (memory) counting.held--;
+    real->memory->pinned_release(memory);
+}
+
+static int count_reach(int index, int other, int *direct)
+{
+    return fails() ? NO_MEMORY : real->memory->reach(index, other, direct);
+}
+
+static int count_between(void *to, int index_to, const void *from, int index_from, size_t bytes,
+                         lk_gpu_stream stream)
+{
+    return fails() ? NO_MEMORY
+                   : real->memory->copy_between(to, index_to, from, index_from, bytes, stream);
+}
+
+static int count_stream(lk_gpu_stream *out)
+{
+    return fails() ? NO_MEMORY : taken(real->streams->create(out));
+}
+
+static void count_stream_destroy(lk_gpu_stream stream)
+{
+    if (stream) counting.held--;
+    real->streams->destroy(stream);
+}
+
+static int count_event(lk_gpu_event *out)
+{
+    return fails() ? NO_MEMORY : taken(real->streams->event_create(out));
+}
+
+static void count_event_destroy(lk_gpu_event event)
+{
+    if (event) counting.held--;
+    real->streams->event_destroy(event);
+}
+
+static int count_shard(const struct lk_gpu_plan *plan, struct lk_gpu_shard **out)
+{
+    return fails() ? NO_MEMORY : taken(real->kernels->shard_create(plan, out));
+}
+
+static void count_shard_destroy(struct lk_gpu_shard *shard)
+{
+    if (shard) counting.held--;
+    real->kernels->shard_destroy(shard);
+}
+
+static int count_slots(uint32_t count, uint64_t bytes, struct lk_gpu_slots **out)
+{
+    return fails() ? NO_MEMORY : taken(real->transfer->create(count, bytes, out));
+}
+
+static void count_slots_destroy(struct lk_gpu_slots *slots)
+{
+    if (slots) counting.held--;
+    real->transfer->destroy(slots);
+}
+
+static int count_device(int index, struct lk_gpu_device *out)
+{
+    return fails() ? NO_MEMORY : real->device(index, out);
+}
+
+static int count_use(int index)
+{
+    if (!fails()) return real->use(index);
+    counting.used = true;
+    return NO_MEMORY;
+}
+
+static const struct lk_gpu_backend *count_calls(const struct rig *r)
+{
+    real = r->gpu.backend;
+    counting.table = *real;
+    counting.memory = *real->memory;
+    counting.streams = *real->streams;
+    counting.kernels = *real->kernels;
+    counting.transfer = *real->transfer;
+    counting.memory.alloc = count_alloc;
+    counting.memory.release = count_release;
+    counting.memory.pinned_alloc = count_pinned;
+    counting.memory.pinned_release = count_pinned_release;
+    counting.memory.reach = count_reach;
+    counting.memory.copy_between = count_between;
+    counting.streams.create = count_stream;
+    counting.streams.destroy = count_stream_destroy;
+    counting.streams.event_create = count_event;
+    counting.streams.event_destroy = count_event_destroy;
+    counting.kernels.shard_create = count_shard;
+    counting.kernels.shard_destroy = count_shard_destroy;
+    counting.transfer.create = count_slots;
+    counting.transfer.destroy = count_slots_destroy;
+    counting.table.device = count_device;
+    counting.table.use = count_use;
+    counting.table.memory = &counting.memory;
+    counting.table.streams = &counting.streams;
+    counting.table.kernels = &counting.kernels;
+    counting.table.transfer = &counting.transfer;
+    return &counting.table;
+}
+
+// This thread uses the trainer's device: what it takes is that one's.
+static void uses_the_trainers(const struct rig *r)
+{
+    void *some = NULL;
+    uint64_t before = free_of(r, 0);
+    assert_int_equal(real->memory->alloc(&some, 4096), 0);
+    assert_int_equal(before - free_of(r, 0), 4096);
+    real->memory->release(some);
+}
+
+// Whichever call fails, of whichever device: nothing is kept, one line says it, and the thread uses
+// the trainer's device afterwards.
+static void a_spread_start_that_fails_keeps_nothing(void **state)
+{
+    struct rig r;
+    struct wk_states *s;
+    int calls = 0;
+    (void)state;
+    open_rig(&r, variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    struct wk_states_conf conf = spread_conf(&r);
+    conf.trainer.gpu = count_calls(&r);
+    for (bool over = false; !over; calls++) {
+        counting.before = calls;
+        counting.used = false;
+        assert_int_equal(real->use(0), 0);
+        lh_err err = wk_states_open(&conf, &s);
+        over = counting.before >= 0;
+        if (over || counting.used) { // use() that gives a device back may fail unseen
+            if (over) assert_int_equal(err, LH_OK);
+            wk_states_close(s);
+        } else {
+            assert_int_equal(err, LH_ERR_UNSUPPORTED);
+            assert_true(lh_err_text(err)[0] && !strchr(lh_err_text(err), '\n'));
+            uses_the_trainers(&r);
+        }
+        if (counting.held) fail_msg("call %d failed, and %d are kept", calls, counting.held);
+    }
+    assert_true(calls > 100);
+    assert_int_equal(real->use(0), 0);
     close_rig(&r);
 }
 
@@ -352,6 +550,7 @@ int main(void)
         cmocka_unit_test(states_are_spread),
         cmocka_unit_test(spread_states_need_room),
         cmocka_unit_test(spread_states_leave_room_for_ranks),
+        cmocka_unit_test(a_spread_start_that_fails_keeps_nothing),
         cmocka_unit_test(whoever_cannot_says_why),
     };
     setenv("LH_SIMT_DEVICES", "3", 1);

@@ -2,7 +2,8 @@
 """A worker whose state is on the device that trains (gpu.state), in real programs on the emulator.
 
 The model that comes of a run is that of a state on the host, to the byte; a worker that is killed
-comes back; a device without memory for it, and one that leaves out records, are dealt with.
+comes back; a device without memory for it, one that leaves out records, and one that fails beside
+the one that trains are dealt with.
 With --plugin alone: a state that is spread over the first two GPUs of this machine, beside one on
 the host.
 """
@@ -109,6 +110,30 @@ def own_is_full(args):
     del os.environ["LH_SIMT_DEVICES"]
 
 
+def another_fails(args):
+    """Another GPU than the one that trains fails: the worker ends with a line that names it, and
+    goes on from its directory without it."""
+    os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
+    os.environ["LH_FAKE_PLUGIN"] = "cross"
+    os.environ["LH_SIMT_DEVICES"] = "2"
+    there = {**ON_DEVICE, "gpu.plugin": args.fake, "gpu.products": args.emulated}
+    with World(args.build, units=12, unit_tokens=512) as world:
+        shard = world.both().start().listening()
+        worker = world.worker("asia", shard, **there,
+                              **{"gpu.state": "spread", "gpu.spread": "1"}).start()
+        check(worker.end() != 0 and worker.says(
+            "training on the GPU, an emulated device", "the state on GPU 1, an emulated device: ",
+            "fell off the bus; start the worker again"), worker.tail())
+        worker.settings.update({"gpu.plugin": args.emulated, "gpu.state": "device",
+                                "gpu.spread": ""})
+        worker.start().must_end(120)
+        check_replicas([shard], [worker])
+        check(worker.last("gpu_state")["where"] == "device", worker.tail())
+        shard.ask_to_end()
+        print("another GPU failed, and is named")
+    del os.environ["LH_SIMT_DEVICES"]
+
+
 def no_room(args):
     """A device that trains and has no memory for the arrays: auto pins them on the host, or keeps
     the state there where the device has no memory at all, and says so; device ends the start. One
@@ -186,6 +211,7 @@ def main():
     killed(args, "spread")
     no_room(args)
     own_is_full(args)
+    another_fails(args)
     return 0
 
 

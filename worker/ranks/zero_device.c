@@ -25,7 +25,7 @@ struct wk_zero_device {
 static LH_MUST lh_err fine(struct wk_zero_device *d, int err)
 {
     if (!err) return LH_OK;
-    wk_device_failed(d->device, err);
+    wk_device_failed(d->device, NULL, err);
     return lh_fail(LH_ERR_IO, "a sharded optimizer on %s: %s", d->lent.name,
                    d->is.gpu->error_text(err));
 }

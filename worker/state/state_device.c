@@ -105,7 +105,7 @@ static void note(struct device_state *d, int err)
 {
     if (!err) return;
     d->broken = err;
-    if (d->conf.failed) d->conf.failed(d->conf.arg, err);
+    if (d->conf.failed) d->conf.failed(d->conf.arg, apart(d) ? d->conf.name : NULL, err);
 }
 
 static lh_err say(const struct device_state *d, const char *what, int err)

@@ -31,10 +31,12 @@ struct wk_device_counts {
 };
 
 struct wk_device_state_conf {
-    struct wk_device_lent trainer;      // the parameters of all shards
-    int index;                          // the device of the arrays; with `pinned` the trainer's
-    const char *name;                   // its name; borrows
-    void (*failed)(void *arg, int err); // between two steps: no step may follow; may be NULL
+    struct wk_device_lent trainer; // the parameters of all shards
+    int index;                     // the device of the arrays; with `pinned` the trainer's
+    const char *name;              // its name; borrows
+    // Work failed between two steps: no step may follow. `other`: the name of the device that has
+    // the arrays, if it is not the trainer's; else NULL. May be NULL itself.
+    void (*failed)(void *arg, const char *other, int err);
     void *arg;
     const struct lh_shard_layout *layout; // borrows
     struct lk_codec codec;                // what the own pushes have

@@ -20,7 +20,7 @@ struct there { // a device that has states
     char name[300];
     uint32_t shards;
     uint64_t bytes, left; // given to them; free before
-    int direct;           // the trainer's device and it reach each other's memory
+    int direct; // the trainer's device and it reach each other's memory, or it is that one
     struct lk_outward outward;
 };
 
@@ -121,7 +121,8 @@ static uint64_t left_beside(const struct lk_gpu_device *own, const struct lk_gpu
     return left < is->free_bytes ? left : is->free_bytes;
 }
 
-static lh_err add_device(struct wk_states *s, const struct lk_gpu_device *own, int index)
+static lh_err add_device(struct wk_states *s, const struct lk_gpu_device *own, int index,
+                         bool shared)
 {
     struct there *t = &s->there[s->devices++];
     struct lk_gpu_device is = *own;
@@ -129,11 +130,12 @@ static lh_err add_device(struct wk_states *s, const struct lk_gpu_device *own, i
     if (index == s->conf.trainer.index) {
         snprintf(t->name, sizeof t->name, "%s", s->conf.trainer.name);
         t->left = own->free_bytes;
+        t->direct = true;
         return LH_OK;
     }
     LH_TRY(look(s, index, &is));
     snprintf(t->name, sizeof t->name, "GPU %d, %s", index, is.name);
-    t->left = s->conf.shared ? left_beside(own, &is) : is.free_bytes;
+    t->left = shared ? left_beside(own, &is) : is.free_bytes;
     return LH_OK;
 }
 
@@ -146,9 +148,10 @@ static lh_err find_devices(struct wk_states *s)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", c->trainer.name,
                        c->trainer.gpu->error_text(failed));
     LH_TRY(look(s, c->trainer.index, &own));
-    if (c->place != WK_STATES_SPREAD) return add_device(s, &own, c->trainer.index);
+    if (c->place != WK_STATES_SPREAD) return add_device(s, &own, c->trainer.index, false);
     if (!c->devices) return lh_fail(LH_ERR_UNSUPPORTED, "there is no other GPU");
-    for (uint32_t i = 0; i < c->devices; i++) LH_TRY(add_device(s, &own, c->device[i]));
+    for (uint32_t i = 0; i < c->devices; i++)
+        LH_TRY(add_device(s, &own, c->device[i], c->shared[i]));
     return LH_OK;
 }
 

@@ -22,11 +22,11 @@ struct wk_states_conf {
     // For WK_STATES_SPREAD: different devices of this host; the trainer's may be among them.
     int device[WK_STATES_DEVICES_MAX];
     uint32_t devices;
-    // Other processes train on those others, or will: each of them has to have left what the
-    // trainer's own has, and a context of this process beside it.
-    bool shared;
-    struct wk_device_lent trainer;      // its parameters
-    void (*failed)(void *arg, int err); // state_device.h; may be NULL
+    // Another process trains on that one, or may: it has to have left what the trainer's own has
+    // in use, and a context of this process beside it. Not looked at for the trainer's own.
+    bool shared[WK_STATES_DEVICES_MAX];
+    struct wk_device_lent trainer;                         // its parameters
+    void (*failed)(void *arg, const char *other, int err); // state_device.h; may be NULL
     void *arg;
     const struct lh_manifest *manifest; // borrows
     struct lk_codec codec;              // what the own pushes have
@@ -42,11 +42,13 @@ struct wk_states_budget {
     uint32_t devices;
     int fullest;
     uint64_t most;
-    uint64_t values;    // parameters
-    uint64_t arrays;    // replica, residual and its spare, base and cut
-    uint64_t scratch;   // payloads, and what encoding and folding need beside them
-    uint64_t beside;    // struct wk_states_conf has it
-    uint64_t left;      // what was free before any of it was taken
+    uint64_t values;  // parameters
+    uint64_t arrays;  // replica, residual and its spare, base and cut
+    uint64_t scratch; // payloads, and what encoding and folding need beside them
+    uint64_t beside;  // struct wk_states_conf has it
+    // Bytes that were free before any of it was taken; of a device that is `shared` no more than
+    // whoever trains there will leave.
+    uint64_t left;
     uint64_t host;      // what the worker takes of the host besides: replica, residual, its spare
     uint64_t host_left; // struct wk_states_conf has it
 };
@@ -72,8 +74,8 @@ struct wk_states_budget wk_states_budget(const struct wk_states *s);
 // {"where": "device", "spread", "pinned" or "host", "why": why not the device, "encoded": pushes,
 // "folded": records, "filled": arrays that came from the host, "compared", "differed": digest
 // records}, and of "spread" "devices": [{"device": its number, "name", "shards", "bytes": it gives
-// for them, "left": it had before, "direct": parameters come to it straight}]. NULL: the state is
-// on the host. `why`: "" where nothing else was asked for.
+// for them, "left": it had before, "direct": parameters come to it straight, or are there}]. NULL:
+// the state is on the host. `why`: "" where nothing else was asked for.
 json_t *wk_states_status(const struct wk_states *s, const char *why);
 
 #endif

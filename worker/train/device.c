@@ -42,7 +42,7 @@ struct wk_device {
     double *host_square;             // pinned, [pieces]
     char name[512];
     lh_err failed; // LH_OK, or what every call gives from then on
-    char why[256];
+    char why[400];
 };
 
 // ---- failures
@@ -690,7 +690,11 @@ struct wk_device_lent wk_device_lend(const struct wk_device *d)
     return (struct wk_device_lent){d->b, d->index, d->value, d->stream, d->name};
 }
 
-void wk_device_failed(struct wk_device *d, int err)
+void wk_device_failed(struct wk_device *d, const char *other, int err)
 {
+    if (other && !d->failed) {
+        d->failed = LH_ERR_IO;
+        snprintf(d->why, sizeof d->why, "the state on %s: %s", other, d->b->error_text(err));
+    }
     (void)fail(d, err);
 }

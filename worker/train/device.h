@@ -104,6 +104,7 @@ struct wk_device_lent {
 };
 struct wk_device_lent wk_device_lend(const struct wk_device *d);
 // Such work failed, between two steps: from now on every call fails, as after a failure of its own.
-void wk_device_failed(struct wk_device *d, int err);
+// `other`: the name of the device that it failed on, if that is not this one; else NULL.
+void wk_device_failed(struct wk_device *d, const char *other, int err);
 
 #endif
