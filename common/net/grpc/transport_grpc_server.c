@@ -240,9 +240,10 @@ static void refuse(struct lh_grpc_call *c, lh_err err)
 {
     lh_grpc_finish(&c->base, err, lh_err_text(err));
     char *from = grpc_call_get_peer(c->core);
-    // A peer that comes before its server is ready, or to a former owner, does nothing wrong.
-    bool early = err == LH_ERR_REBUILDING || err == LH_ERR_NOT_OWNER;
-    lh_log_peer(c->t->log, early ? LH_INFO : LH_WARN, "net.refused", "%s: %s", from, c->text);
+    // A peer that comes before its server is ready or when it stops, or to a former owner, does
+    // nothing wrong.
+    bool fine = err == LH_ERR_REBUILDING || err == LH_ERR_UNAVAILABLE || err == LH_ERR_NOT_OWNER;
+    lh_log_peer(c->t->log, fine ? LH_INFO : LH_WARN, "net.refused", "%s: %s", from, c->text);
     gpr_free(from);
 }
 

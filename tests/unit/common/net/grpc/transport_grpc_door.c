@@ -203,8 +203,8 @@ static char *refusing(struct world *w, lh_err err)
     return (char *)text.data;
 }
 
-// A worker that comes before its server is ready, or to a former owner, does nothing wrong: roles
-// start in any order.
+// A worker that comes before its server is ready, when it stops, or to a former owner, does nothing
+// wrong: roles start in any order.
 static void who_comes_early_is_no_warning(void **state)
 {
     struct world *w = *state;
@@ -212,6 +212,7 @@ static void who_comes_early_is_no_warning(void **state)
         lh_err err;
         const char *says;
     } cases[] = {{LH_ERR_REBUILDING, "INFO server net.refused"},
+                 {LH_ERR_UNAVAILABLE, "INFO server net.refused"},
                  {LH_ERR_NOT_OWNER, "INFO server net.refused"},
                  {LH_ERR_BUSY, "WARN server net.refused"},
                  {LH_ERR_DENIED, "WARN server net.refused"}};
