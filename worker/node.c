@@ -529,16 +529,21 @@ static void tick(void *self)
 
 // ---------------------------------------------------------------- the application
 
-// `gone`: no thread has the device still.
-static void free_parts(struct wk_node *n, bool gone)
+// False: a thread that does not end still has the trainer's arrays (reduce.h).
+static bool leave_ranks(struct wk_node *n)
 {
-    bool free_again = gone;
-    free_again &= !n->reduce || n->reduce->ops->close(n->reduce, n->done_ns != 0);
-    if (n->trainer && free_again) n->trainer->ops->destroy(n->trainer); // See reduce.h.
-    if (free_again) {
-        wk_states_close(n->states);
-        wk_device_close(n->device);
-    }
+    bool gone = wk_joined_stop(n->rank);
+    if (n->reduce) gone &= n->reduce->ops->close(n->reduce, n->done_ns != 0);
+    n->rank = NULL;
+    n->reduce = NULL;
+    return gone;
+}
+
+static void free_parts(struct wk_node *n)
+{
+    if (n->trainer) n->trainer->ops->destroy(n->trainer);
+    wk_states_close(n->states);
+    wk_device_close(n->device);
     n->states = NULL;
     n->device = NULL;
     if (n->loader) wk_loader_close(n->loader);
@@ -550,7 +555,6 @@ static void free_parts(struct wk_node *n, bool gone)
     n->evaluation = NULL;
     n->trainer = NULL;
     n->loader = NULL;
-    n->reduce = NULL;
     lh_units_free(&n->units);
 }
 
@@ -580,7 +584,7 @@ static lh_err start(void *self, struct lh_program *p)
     if (!err) return LH_OK;
     char text[512];
     snprintf(text, sizeof text, "%s", lh_err_text(err));
-    free_parts(n, true);
+    if (leave_ranks(n)) free_parts(n);
     return lh_fail(err, "%s", text);
 }
 
@@ -606,12 +610,15 @@ static void close_core(void *self)
     if (n->reduce) n->reduce->ops->leave(n->reduce);
 }
 
+// First of all the communicator ends. Where its abort hangs nothing is freed, and the process ends:
+// the worker's states, its backend and its encoders may have memory of the device, and to free that
+// waits for all that the device has under way.
 static void stop(void *self)
 {
     struct wk_node *n = self;
-    bool gone = wk_joined_stop(n->rank);
+    if (!leave_ranks(n)) return;
     wk_worker_stop(n->worker);
-    free_parts(n, gone);
+    free_parts(n);
 }
 
 static unsigned rank_of(const void *settings)

@@ -5,7 +5,9 @@ A run with a rank that is killed with -9 and comes back: its model is that of a 
 to the byte, with the state on the worker's device and spread over those of its ranks. Then a run in
 which the worker is killed as well: replicas and servers agree, the device agrees with the host at
 each digest record, and all ranks end with the worker's parameters.
-With --nccl the tests' NCCL sums, in the device's own memory.
+With --nccl the tests' NCCL sums, in the device's own memory; and the abort of a communicator hangs
+while its device has an operation under way, of a worker and of a rank that encodes there: the
+process ends, because nothing waits for that device, and comes back.
 """
 import argparse
 import os
@@ -13,7 +15,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "e2e"))
 from loopback import check_replicas  # noqa: E402
-from peers import Region, check_cuda, check_equal, kill_a_rank, kill_the_worker  # noqa: E402
+from peers import (SHAPE, Region, check_cuda, check_equal, fault, kill_a_rank,  # noqa: E402
+                   kill_the_worker)
 from world import Alike, World, check, until  # noqa: E402
 
 RANKS = 3
@@ -23,22 +26,23 @@ SEQUENCES = 1
 STEADY = {"trainer.warmup": 0, "trainer.min_ratio": 1}  # the learning rate
 
 
-def settings_of(args, where):
+def settings_of(args, where, more_still):
     more = {"trainer.backend": "cuda", "gpu.state": where, "gpu.plugin": args.plugin,
             "gpu.products": args.plugin, "trainer.batch": 1, "trainer.accumulate": SEQUENCES,
             "ranks.reduce": "nccl" if args.nccl else "tcp", "ranks.patience_ms": "3 s",
             "ranks.wire": "fp32", "trainer.tokens_per_s": 600, **STEADY}
     if args.nccl:
         more["nccl.library"] = args.plugin
-    return more
+    return {**more, **more_still}
 
 
-def begin(world, args, where, **more):
-    """The other ranks first: most of the worker's steps have all of them."""
+def begin(world, args, where, own=(), **more):
+    """The other ranks first: most of the worker's steps have all of them. `own`: settings of the
+    ranks; `more`: of the server."""
     shard = world.both(**more)
     shard.settings["digest.every_versions"] = 3
     shard.start().listening()
-    region = Region(world, shard, RANKS, settings_of(args, where))
+    region = Region(world, shard, RANKS, settings_of(args, where, dict(own)))
     for rank in region.ranks[1:]:
         rank.start()
     for rank in region.ranks[1:]:
@@ -97,6 +101,43 @@ def worker_killed(args):
         print(f"the worker was killed: {is_}")
 
 
+def hangs(world, node, other, word):
+    """Its abort hangs, after a fault of the other one's; it ends, and says why."""
+    met = fault(world, node, "abort")
+    until(f"{other.name} meets {word}", fault(world, other, word))
+    check(node.end() != 0 and met(), f"{node.name} ended as if it were in order")
+    check(node.says("abort hangs; this process ends to be started again"), node.tail())
+    check(node.says("region.hangs", "its memory is kept"), node.tail())
+    node.start()
+
+
+def abort_hangs(args):
+    """The worker alone computes: the others' sums are under way before its own. So one of them that
+    hangs leaves the worker's on its device, and an error of the worker's the others'."""
+    for where, compress, word in (("device", "leader", "hang"), ("host", "members", "error")):
+        # Pushes of more groups of 16 chunks than there are ranks.
+        shape = {**SHAPE, "layers": 12, "dim": 16, "ffn": 32} if compress == "members" else None
+        with World(args.build, units=18, unit_tokens=512, shape=shape) as world:
+            os.mkdir(world.path("faults"))
+            os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
+            own = {"ranks.patience_ms": "15 s"} if shape else {}  # an emulator takes long for it
+            shard, region = begin(world, args, where,
+                                  {"ranks.compress": compress, "backend": "auto", **own})
+            node, other = region.worker, region.ranks[-1]
+            if compress == "leader":
+                until("it pushed", lambda n=node: n.status()["gpu_state"]["encoded"] > 1)
+            else:
+                node, other = other, node
+                until("it encodes", lambda n=node: n.status()["encoded_there"] > 1)
+            hangs(world, node, other, word)
+            region.together()
+            check(shard.status()["coordinator"]["phase"] == "running",
+                  "the run ended before the process was back")
+            end(shard, region, where)
+            print(f"an abort that hangs, gpu.state {where}: {node.name} ended, and came back")
+    del os.environ["LH_FAKE_NCCL_FAULTS"]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", required=True)
@@ -106,6 +147,8 @@ def main():
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     one_killed(args)
     worker_killed(args)
+    if args.nccl:
+        abort_hangs(args)
     return 0
 
 

@@ -386,14 +386,17 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
 }
 
 // False: the communicator's thread does not end. What it may touch is leaked on purpose: its own
-// struct, the sharded optimizer, and the bell, whose number would soon be another file's.
+// struct, the sharded optimizer, and the bell, whose number would soon be another file's. So is a
+// helper with memory of the device, and what its thread rings: to free that memory waits for all
+// that the device has under way, and it has what the abort hangs on.
 static bool free_peers(struct wk_peers *p)
 {
     if (p->conf.encoders) wk_encoders_attach(p->conf.encoders, NULL, NULL);
-    wk_helper_destroy(p->helper);
-    lh_buf_free(&p->answer);
     wk_wire_close(p->channel);
     bool gone = wk_comm_destroy(p->conf.comm);
+    bool keeps = !gone && p->helper && p->conf.state.device;
+    if (!keeps) wk_helper_destroy(p->helper);
+    lh_buf_free(&p->answer);
     if (!gone)
         lh_logf(p->conf.log, LH_ERROR, "region.hangs",
                 "the communicator's thread does not end: its abort hangs; its memory is kept until "
@@ -405,7 +408,7 @@ static bool free_peers(struct wk_peers *p)
     if (gone && p->bell >= 0) close(p->bell);
     pthread_cond_destroy(&p->come);
     pthread_mutex_destroy(&p->lock);
-    free(p);
+    if (!keeps) free(p);
     return gone;
 }
 

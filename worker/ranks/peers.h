@@ -74,7 +74,8 @@ LH_MUST lh_err wk_peers_start(const struct wk_peers_conf *conf, struct wk_peers 
 // Ends the thread and frees everything. `over`: the run is, and the other ranks hear it. NULL is
 // allowed. Nobody waits any more. False: the communicator's abort hangs, and the log says so
 // (`region.hangs`). Its thread may still write to the arrays of `state`, and read its `params`:
-// they stay as they are until the process ends, and so does what the region had for that thread.
+// they stay as they are until the process ends, and so does what the region had for that thread. No
+// memory of its device may be freed any more: that would wait for what the device has under way.
 bool wk_peers_stop(struct wk_peers *p, bool over);
 void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out); // any thread
 

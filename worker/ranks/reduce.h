@@ -127,9 +127,10 @@ struct wk_reduce_ops {
     // Loop thread: a call of deal() or gather() that waits, or is made later, returns soon; no step
     // is trained any more.
     void (*leave)(struct wk_reduce *r);
-    // Loop thread, the compute lane at rest, before the trainer's arrays are freed. `done`: the run
-    // is over, the other ranks may end. False: a thread that does not end still has the arrays;
-    // they must stay as they are until the process ends.
+    // Loop thread, all lanes at rest, before anything is freed that the trainer or its device has.
+    // `done`: the run is over, the other ranks may end. False: a thread that does not end still has
+    // the arrays; they must stay as they are until the process ends, and no memory of the device
+    // may be freed, because that waits for what it has under way.
     bool (*close)(struct wk_reduce *r, bool done);
 };
 struct wk_reduce {
