@@ -177,6 +177,18 @@ class Copies(unittest.TestCase):
         os.remove(self.path("peers.json"))
         self.refused("peers.json cannot be read")
 
+    def test_a_target_of_the_lower_end_looks_at_that(self):
+        row = "learning.stale.times_longer.n400.bsp-topk:rtt=20"
+        self.assertIn(f"`{row}` | lower end at least 1 |", self.text())
+        self.row("learning-stale.json", row, lambda r: r.update(min=0.9))
+        self.page()
+        line = next(x for x in self.text().splitlines() if f"`{row}` | lower" in x)
+        self.assertIn("**not reached**", line)
+        self.row("learning-stale.json", row, lambda r: [r.pop("min"), r.pop("max")])
+        self.page()
+        line = next(x for x in self.text().splitlines() if f"`{row}` | lower" in x)
+        self.assertIn("not known", line)
+
     def test_verdicts_follow_the_figures(self):
         row = "codec.bits.topk-sign.64of4096"
         for value, word in ((0.14, "reached"), (0.1401, "**not reached**")):
