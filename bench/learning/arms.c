@@ -13,8 +13,8 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 #define SYNC LH_MODE_BSP
 #define ASYNC LH_MODE_ASYNC
 // learning rate, its floor, beta, stagger, survives; round trips, jitter, slow and cut region;
-// equal; copies, batch, damping
-#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0
+// equal; copies, batch, damping, muon
+#define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0, false
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
 #define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
@@ -126,6 +126,10 @@ static bool set_one(struct learn_arm *arm, char *word)
         bool is = set_number(arm, word, value);
         if (arm->damping <= 0) arm->damping = -1;
         return is;
+    }
+    if (!strcmp(word, "inner")) {
+        arm->muon = !strcmp(value, "muon");
+        return arm->muon || !strcmp(value, "adamw");
     }
     if (!strcmp(word, "h")) {
         arm->equal = !strcmp(value, "equal");

@@ -297,6 +297,7 @@ static lh_err make_trainer(struct node *n)
     trainer.loader = n->loader;
     trainer.sequence = c->shape.context;
     uint32_t step = c->conf->step_tokens * (c->arm->batch ? c->arm->batch : 1);
+    if (c->arm->muon) trainer.update = learn_muon;
     trainer.batch = step / c->shape.context;
     trainer.tokens_per_s = n->speed * step;
     if (c->arm->slow && !strcmp(c->arm->slow, n->region)) trainer.tokens_per_s /= 3;

@@ -230,7 +230,7 @@ static lh_err optimize(struct builtin *b, const struct wk_update *update,
     if (b->conf.device)
         LH_TRY(optimize_there(b, update, sum, norm, norms));
     else if (!sum->squares)
-        wk_update_apply(update, &b->params, norm, &arrays, norms);
+        b->conf.update(update, &b->params, norm, &arrays, norms);
     else if (norms)
         wk_update_moved(&b->params, b->value, b->gradient, norms);
     b->steps = update->step;
@@ -487,6 +487,7 @@ lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer *
     b->conf = *conf;
     b->conf.manifest = NULL;
     b->manifest = conf->manifest->hash;
+    if (!b->conf.update) b->conf.update = wk_update_apply;
 
     lh_err err;
     LH_TRY_TO(out_destroy, err, wk_params_list(&shape, &b->params));

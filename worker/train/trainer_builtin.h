@@ -8,6 +8,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/noise.h"
 #include "worker/train/trainer.h"
+#include "worker/train/update.h"
 
 struct wk_builtin_conf {
     const struct lh_manifest *manifest; // its "model" object and hash; not kept
@@ -24,6 +25,9 @@ struct wk_builtin_conf {
     // Borrows; its arrays and passes in place of this process's; NULL: the CPU. Made for this
     // model, `sequence` and `batch`. Its ranks are peers, and have one each.
     struct wk_device *device;
+    // Makes the step from the whole gradient; NULL: AdamW, wk_update_apply. Its m and v are saved
+    // and loaded as AdamW's are. For a trainer on the CPU without other ranks: those make AdamW's.
+    wk_update_fn *update;
 };
 
 // sequence 128, batch 4, accumulate 1, betas 0.9 and 0.95, eps 1e-8, weight decay 0.1, clip 1, no

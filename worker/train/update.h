@@ -56,5 +56,7 @@ void wk_update_slice(const struct wk_update *u, const struct wk_params *p, doubl
 // norms NULL: nobody asks for them.
 void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
                      const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
+typedef void wk_update_fn(const struct wk_update *u, const struct wk_params *p, double norm,
+                          const struct wk_update_arrays *a, struct wk_tensor_norms *norms);
 
 #endif
