@@ -252,7 +252,7 @@ class Copies(unittest.TestCase):
         self.assertEqual(self.page("--check").returncode, 0)
         self.assertNotIn(section.title, self.text())
         rows = [{"name": t.row, "unit": "1", "value": t.bound, "ratio": t.bound, "against": "it",
-                 "against_value": 1} for t in section.targets]
+                 "against_value": 1, "min": t.bound, "max": t.bound} for t in section.targets]
         rows.append({"name": f"{section.bench}.more", "unit": "1", "value": 1})
         shutil.copy(self.path("round.json"), self.path(name))
         self.change(name, lambda d: d.update(bench=section.bench, rows=rows))
