@@ -255,6 +255,18 @@ static void print_commands(const struct dp_topology *t, FILE *out)
     }
 }
 
+// Measured at LONG_ROUNDS with eta's rule there (bench/learning/README.md#a-rule-for-long-runs).
+static void print_update(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
+{
+    static const double LONG_ROUNDS = 1600, RATE = 0.6;
+    fprintf(out, "update            eta %.3g\n", plan->eta);
+    if (wk_codec_is_dense(t->worker_base) || plan->rounds < LONG_ROUNDS / 2) return;
+    fprintf(out,
+            "learning rate     in long runs %g of the peak that is best for dense training (N = "
+            "%.0f, 0.05 M parameters:\n                  bench/learning)\n",
+            RATE, LONG_ROUNDS);
+}
+
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
 {
     char a[16], b[16], gap[200];
@@ -274,6 +286,7 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
                 (unsigned long long)plan->region[0].step_tokens);
     fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
             plan->density_rounds);
+    print_update(t, plan, out);
     fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));
     fprintf(out, "payload           %.3f bit per parameter and round, %s a push\n", plan->bits,
             dp_bytes_text(plan->payload_bytes, a));

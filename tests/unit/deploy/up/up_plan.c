@@ -297,21 +297,28 @@ static void ranks_take_memory(void **state)
     }
 }
 
+static void print_to(const struct dp_topology *t, const struct dp_plan *plan, char text[8192])
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    dp_plan_print(t, plan, file);
+    rewind(file);
+    text[fread(text, 1, 8191, file)] = 0;
+    fclose(file);
+}
+
 static void what_is_printed(void **state)
 {
     (void)state;
     struct dp_topology *t;
     struct dp_plan plan;
     char text[8192];
-    FILE *file = tmpfile();
-    assert_non_null(file);
     assert_int_equal(dp_topology_load("deploy/examples/three-regions.yaml", &t), LH_OK);
     dp_plan_make(t, 430000, &plan);
-    dp_plan_print(t, &plan, file);
-    rewind(file);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    print_to(t, &plan, text);
     static const char *const says[] = {"rounds N          558",
                                        "p*N = 40.2",
+                                       "update            eta 2\n",
                                        "asia - europe",
                                        "200 ms",
                                        "100 Mbit/s",
@@ -319,7 +326,10 @@ static void what_is_printed(void **state)
                                        "up a day"};
     for (size_t i = 0; i < LH_COUNT(says); i++)
         if (!strstr(text, says[i])) fail_msg("\"%s\" is not in:\n%s", says[i], text);
-    fclose(file);
+    assert_null(strstr(text, "learning rate"));
+    plan.rounds = 800;
+    print_to(t, &plan, text);
+    assert_non_null(strstr(text, "learning rate     in long runs 0.6 of the peak"));
     dp_topology_free(t);
 }
 
