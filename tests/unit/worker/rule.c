@@ -55,9 +55,9 @@ static void eta_is_smaller_in_long_runs(void **state)
 {
     (void)state;
     near(wk_rule_eta(0.075, 1, 3, false), 2);
-    near(wk_rule_eta(0.075, 800, 3, false), 1.7);
-    near(wk_rule_eta(0.075, 1600, 3, false), 1.4);
-    near(wk_rule_eta(0.075, 1e6, 16, false), 1.4);
+    near(wk_rule_eta(0.075, 800, 3, false), 1.85);
+    near(wk_rule_eta(0.075, 1600, 3, false), 1.7);
+    near(wk_rule_eta(0.075, 1e6, 16, false), 1.7);
     near(wk_rule_eta(0.075, 1600, 1, false), 1);
     near(wk_rule_eta(0.1, 1600, 3, false), 1);
     near(wk_rule_eta(1.0 / 64, 1600, 3, false), 3); // not measured there
