@@ -46,7 +46,7 @@ SECTIONS = (
         text="Small transformers at several lengths N (rounds): what the shipped rule and others "
         "for density p, decay beta and step eta end at, beside the best synchronous, dense arm of "
         "that length. A gap is the mean of paired seeds, in brackets its 95 % interval; below 0 is "
-        "better. `learning.screening.nN` is of the rule of 2026-11-26, `shipped` rows are beside it "
+        "better. `learning.screening.nN` is of the rule of 2026-11-26, `shipped` rows beside it "
         "(`ours` at N = 1,600 is an older one), `curve` rows where "
         "the whole curve is worst, `middle` rows over its middle half. It was made to choose what "
         "is worth testing: three seeds, one small size, and the baseline chosen on the same seeds. "
@@ -60,7 +60,8 @@ SECTIONS = (
         "learning", "The rule before at N = 1,600: thirteen fresh seeds", part="n1600",
         command="bench/learning/rule.py --seeds 304-316 --shipped 1600=ours:p=0.075:eta=1.4 "
         "--name learning.before --results bench/results/learning-n1600.jsonl",
-        text="What was shipped until 2026-11-27 (p 0.075, beta 1, eta 1.4) beside the dense baseline of the "
+        text="What was shipped until 2026-11-27 (p 0.075, beta 1, eta 1.4) beside the "
+        "dense baseline of the "
         "screening above, on seeds that chose neither. All lines are of one commit and one "
         "machine: on another one the same seeds end 0.4 % elsewhere, for sums round otherwise. "
         "Rows as above. `ours:p=0.075:rate=0.004` is the other candidate of the plan: eta 2, and "
