@@ -122,6 +122,8 @@ lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
                          struct lk_payload_info *info)
 {
     if (!b) return lk_encode_on(1, codec, layout, 1, NULL, e, out, info);
+    if (codec->density != b->conf.codec.density)
+        return lk_encode_on(b->conf.threads, codec, layout, 1, NULL, e, out, info);
     if (!b->conf.encoders) return encode_alone(b, layout, e, out, info);
     return wk_encoders_encode(b->conf.encoders, b->conf.threads, layout, e, out, info);
 }

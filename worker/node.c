@@ -49,8 +49,9 @@ struct wk_node {
     struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
-    uint32_t window; // units that a batch is mixed from
-    int64_t done_ns; // when everything was folded; 0: not yet
+    struct wk_fall fall; // of the density
+    uint32_t window;     // units that a batch is mixed from
+    int64_t done_ns;     // when everything was folded; 0: not yet
 };
 
 lh_err wk_node_create(struct wk_node **out)
@@ -75,6 +76,12 @@ static enum lh_role role(const void *settings)
 static float rate(void *arg, uint64_t tokens)
 {
     return (float)wk_schedule_rate(arg, tokens);
+}
+
+static float density(void *arg, uint64_t tokens)
+{
+    const struct wk_node *n = arg;
+    return (float)wk_schedule_density(&n->schedule, &n->fall, tokens);
 }
 
 static LH_MUST lh_err load_units(struct wk_node *n)
@@ -446,6 +453,8 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .stagger = (enum wk_stagger)s->stagger,
         .rate = rate,
         .rate_arg = &n->schedule,
+        .density = s->codec.density_start > 0 ? density : NULL,
+        .density_arg = n,
         .queue_units = n->window + ahead_of(n),
         .window_units = n->window,
         .norms_rounds = (uint32_t)s->trainer.norms_rounds,
@@ -472,6 +481,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
+    n->fall = (struct wk_fall){s->codec.density_start, (double)plan.density, s->codec.density_fall};
     LH_TRY(open_states(n, &conf.codec));
     if (n->states) conf.state_open = wk_states_give;
     conf.state_arg = n->states;

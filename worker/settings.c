@@ -30,6 +30,11 @@ static const struct lh_config_row rows[] = {
         "or all of them (dense); written as a sign, 2, 4 or 8 bits, or floating point"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
         "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
+    LH_CONFIG_ROW_FLOAT(T, "codec.density_start", codec.density_start, "same", 0, 1, NULL, "same=0",
+        "Density at the run's start, from which it falls in a line to codec.density; same: that "
+        "from the beginning"),
+    LH_CONFIG_ROW_FLOAT(T, "codec.density_fall", codec.density_fall, "0.12", 0, 1, NULL, NULL,
+        "Part of the run's token budget, at its start, over which it falls"),
     LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
         "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
     LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
@@ -458,6 +463,15 @@ static lh_err check(const void *settings)
     if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));
+    if (s->codec.density_start > 0 && wk_codec_is_dense(s))
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, but %s carries every value: leave it",
+                       s->codec.density_start, wk_codec_name(s));
+    if (s->codec.density_start > 0 && s->codec.density_start < s->codec.density)
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, below codec.density, %g: it is where a density "
+                       "begins that falls",
+                       s->codec.density_start, s->codec.density);
     if (s->ranks.rank >= s->ranks.count)
         return lh_fail(
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",

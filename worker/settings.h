@@ -23,8 +23,10 @@ struct wk_settings {
     struct lh_node node;
 
     struct {
-        int name;        // wk_codec_name() for lk_codec_parse()
-        double density;  // 0: by the number of rounds
+        int name;             // wk_codec_name() for lk_codec_parse()
+        double density;       // 0: by the number of rounds
+        double density_start; // 0: `density` from the beginning
+        double density_fall;
         double beta;     // 0: by density
         double kappa;    // -1: by density
         int64_t threads; // 0: by ranks and processors

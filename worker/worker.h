@@ -81,6 +81,10 @@ struct wk_conf {
     struct wk_trainer *trainer;          // borrows; NULL: it is beside the worker
     const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;
+    // Density of a push as a function of the run's credited tokens; NULL: the codec's. A push of
+    // another density than that is encoded on the CPU by this process.
+    float (*density)(void *arg, uint64_t tokens);
+    void *density_arg;
     struct wk_backend *backend; // borrows; NULL: the CPU encodes
     // Gives the state of a shard (worker/state); NULL: it lies in arrays of the host.
     lh_err (*state_open)(void *arg, const struct wk_shard_state_conf *conf,

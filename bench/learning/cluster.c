@@ -53,7 +53,8 @@ struct cluster {
     struct lh_keyring *keys;
     struct lk_codec codec;
     struct wk_schedule schedule;
-    float *theta; // initial parameters; scratch for an evaluation later
+    struct wk_fall fall; // of the density
+    float *theta;        // initial parameters; scratch for an evaluation later
     float *initial;
     double *tail; // sum of the parameters after each round of the last tenth
     uint64_t tails;
@@ -308,6 +309,12 @@ static lh_err make_trainer(struct node *n)
     return LH_OK;
 }
 
+static float density(void *arg, uint64_t tokens)
+{
+    const struct cluster *c = arg;
+    return (float)wk_schedule_density(&c->schedule, &c->fall, tokens);
+}
+
 static lh_err start_worker(struct node *n)
 {
     struct cluster *c = n->cluster;
@@ -329,6 +336,8 @@ static lh_err start_worker(struct node *n)
                            .stagger = c->arm->stagger,
                            .rate = rate,
                            .rate_arg = &c->schedule,
+                           .density = c->arm->start > 0 ? density : NULL,
+                           .density_arg = c,
                            .queue_units = c->window + PREFETCH,
                            .window_units = c->window,
                            .snapshot_rounds = 8,
@@ -517,6 +526,8 @@ static lh_err setup(struct cluster *c)
     c->schedule = (struct wk_schedule){
         c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(learn_rounds(c->conf)),
         learn_rate(c->arm, c->conf), learn_floor(c->arm), (double)c->conf->decay};
+    c->fall = (struct wk_fall){(double)c->arm->start, (double)c->codec.density,
+                               c->arm->fall > 0 ? (double)c->arm->fall : 0.12};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
     c->theta = calloc(c->manifest.values, sizeof *c->theta);
     c->tail = calloc(c->manifest.values, sizeof *c->tail);

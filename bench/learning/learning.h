@@ -60,12 +60,14 @@ struct learn_arm {
     uint32_t copies; // workers a region, which share its units and languages; 0: 1
     uint32_t batch;  // a local step has so many times conf's tokens; 0: 1
     float damping;   // less weight for a stale push (DESIGN.md#section-6); below 0: none; 0: 0.5
+    float start;     // density at the start, which falls in a line; 0: the same all along
+    float fall;      // part of the tokens over which it falls; 0: 0.12
     bool muon;       // local steps are Muon's (muon.c); else AdamW's
 };
 // An arm of the table, or NAME:KEY=VALUE:...: with other settings; KEY is p (density), k (kappa),
 // eta, m (momentum), codec, rate, floor, beta, s (survives), stagger (on, off), rtt (round_trips),
 // jitter, slow or cut (a region), h (equal, speed), copies, batch,
-// damping, inner (adamw, muon). NULL: there is none.
+// damping, inner (adamw, muon), start, fall. NULL: there is none.
 const struct learn_arm *learn_arm_find(const char *name);
 extern const struct learn_arm learn_arms[];
 extern const size_t learn_arm_count;

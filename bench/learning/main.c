@@ -108,7 +108,7 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
     return json_pack(
         "{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
         "s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:o, s:o, s:o, s:I, s:I, s:I, "
-        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I, s:s}",
+        "s:I, s:I, s:f, s:f, s:f, s:s*, s:s*, s:f, s:I, s:f, s:b, s:s, s:s, s:I, s:I, s:s, s:f}",
         "arm", arm->name, "commit", commit, "mode", arm->mode == LH_MODE_BSP ? "bsp" : "async",
         "stagger", learn_staggered(arm), "parameters", (json_int_t)r->parameters, "seed",
         (json_int_t)conf->seed, "tokens", (json_int_t)conf->tokens, "density",
@@ -127,7 +127,8 @@ static json_t *line_of(const struct learn_arm *arm, const struct learn_conf *con
         "slow", arm->slow, "cut", arm->cut, "base_rate", (double)conf->rate, "h",
         (json_int_t)conf->h, "decay", (double)conf->decay, "equal_h", arm->equal, "blas",
         lk_blas_core(), "codec", arm->codec, "copies", (json_int_t)learn_copies(arm), "batch",
-        (json_int_t)(arm->batch ? arm->batch : 1), "inner", arm->muon ? "muon" : "adamw");
+        (json_int_t)(arm->batch ? arm->batch : 1), "inner", arm->muon ? "muon" : "adamw",
+        "density_start", (double)arm->start);
 }
 
 static int run_arm(const struct options *o, const struct learn_arm *arm, uint64_t seed)

@@ -191,10 +191,10 @@ class Learning(unittest.TestCase):
     def test_other_codecs_batches_and_more_workers(self):
         arms = ["sync-nesterov-0.6-0.5", "sync-nesterov-0.6-0.5:codec=dense-q4",
                 "sync-nesterov-0.6-0.5:m=0.3", "sync-nesterov-0.6-0.5:copies=2", "single",
-                "single:batch=4", "single:inner=muon"]
+                "single:batch=4", "single:inner=muon", "ours:start=0.6:fall=0.5"]
         lines = self.small("n.jsonl", "--arms", ",".join(arms), "--tokens",
                            str(6 * TOKENS))  # more units of asia than one worker leases at once
-        plain, q4, momentum, more, single, batch, muon = lines
+        plain, q4, momentum, more, single, batch, muon, falls = lines
         self.assertEqual([line["trained"] for line in lines], [6 * TOKENS] * len(lines))
         self.assertEqual(len({line["digest"] for line in lines}), len(arms))
         self.assertTrue(7 < plain["up_bytes"] / q4["up_bytes"] < 8.5)
@@ -207,6 +207,13 @@ class Learning(unittest.TestCase):
         self.assertEqual((single["inner"], muon["inner"]), ("adamw", "muon"))
         self.assertEqual(muon["admitted"], single["admitted"])
         self.assertLess(muon["curve"][-1][3], 0.9 * muon["curve"][0][3])
+        # From 0.6 down to the density of the rule, 1/6 here: 0.12 more in the mean.
+        self.assertAlmostEqual(falls["density_start"], 0.6, 6)
+        self.assertEqual(plain["density_start"], 0)
+        self.assertAlmostEqual(falls["density"], 1 / 6, 6)
+        more_bits = falls["up_bytes"] / self.small("n2.jsonl", "--arms", "ours", "--tokens",
+                                                   str(6 * TOKENS))[0]["up_bytes"]
+        self.assertTrue(1.2 < more_bits < 2, more_bits)
         # A push is eight steps, whatever is in them.
         self.assertEqual((single["batch"], batch["batch"]), (1, 4))
         self.assertTrue(3 < single["admitted"] / batch["admitted"] < 5)
@@ -311,7 +318,7 @@ class Learning(unittest.TestCase):
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
                     "ours:cut=", "ours:eta=1x", "ours:h=8", "ours:codec=q4", "ours:copies=0",
                     "ours:copies=9", "ours:batch=x", "ours:m=2", "ours:damping=-1",
-                    "ours:inner=sgd"):
+                    "ours:inner=sgd", "ours:start=2", "ours:fall=1.1"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

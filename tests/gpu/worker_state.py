@@ -27,12 +27,14 @@ ON_BOTH = {**ON_DEVICE, "gpu.state": "device"}
 
 def state(args):
     """Base, residual and replica on the device that trains: the model that comes of a run is that
-    of a state on the host, to the byte. With bsp both take the same steps."""
+    of a state on the host, to the byte, also where the first pushes are denser than what the
+    device is prepared for. With bsp both take the same steps."""
     found = {}
     os.environ["LH_SIMT_DEVICES"] = "3"
     for where in ("host", "device", "spread", "pinned"):
         with Alike(args.build, 3072) as world:
-            there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where}
+            there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where,
+                     "codec.density_start": 0.5, "codec.density_fall": 0.4}
             if where == "spread":
                 there["gpu.spread"] = "1,2"
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)

@@ -5,6 +5,7 @@
 #include "tests/sim/judge.h"
 #include "tests/sim/made_device.h"
 #include "tests/sim/synthetic.h"
+#include "worker/train/schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,16 @@ lh_err sim_server_start(struct sim_node *n)
     return ps_server_start(&conf, &n->server);
 }
 
+// A third of the seeds have denser pushes at first.
+static float falling(void *arg, uint64_t tokens)
+{
+    const struct sim *s = arg;
+    struct wk_schedule run = {.budget_tokens = SIM_UNITS * SIM_UNIT_TOKENS};
+    struct wk_fall fall = {0.9, (double)s->codec.density, 0.5};
+    if (fall.start < fall.rest) fall.start = 1;
+    return (float)wk_schedule_density(&run, &fall, tokens);
+}
+
 static lh_err start_worker(struct sim_node *n)
 {
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
@@ -173,6 +184,7 @@ static lh_err start_worker(struct sim_node *n)
     conf.unsealed_states = n->sim->conf.seed % 4 == 0;
     conf.ranges_bytes = n->sim->conf.seed % 3 ? 0 : UINT64_MAX; // snapshots in ranges, or whole
     conf.codec = n->sim->codec;
+    if (n->sim->conf.seed / 4 % 3 == 0) conf.density = falling, conf.density_arg = n->sim;
     conf.stagger = n->sim->conf.stagger;
     conf.lease_ns = 500 * LH_MS;
     conf.retry_base_ns = 100 * LH_MS;

@@ -57,6 +57,7 @@ struct wk_cut {
     uint32_t returned;       // how many of the head's claims came back with refused frames
     bool snapshot;           // a synced residual snapshot is due
     struct lh_buf trainer;   // the optimizer's state, where a snapshot is due
+    struct lk_codec codec;   // the worker's, with this push's density
     double *residual_square; // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
     lh_err result, snapshot_result;
@@ -74,16 +75,33 @@ void wk_cut_free(struct wk_cut *c)
     free(c);
 }
 
+// Devices and ranks are prepared for one density, the codec's.
+static bool usual(const struct wk_cut *c)
+{
+    return c->codec.density == c->shard->worker->conf.codec.density;
+}
+
+// By what the last step's learning rate went by, so that both follow from the same credits; a
+// trainer beside the worker has steps of its own.
+static struct lk_codec codec_now(const struct wk_worker *w)
+{
+    struct lk_codec codec = w->conf.codec;
+    bool stepped = !w->conf.beside && w->in.credited;
+    uint64_t credited = stepped ? w->in.credited : w->shard[0].replica.ledger.tokens;
+    if (w->conf.density) codec.density = w->conf.density(w->conf.density_arg, credited);
+    return codec;
+}
+
 static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
     const struct wk_view_of *base = &s->view.of;
     struct lh_frame *f = &c->head;
     if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
-    *f = (struct lh_frame){.index_code = w->conf.codec.index,
-                           .value_code = w->conf.codec.value,
+    *f = (struct lh_frame){.index_code = c->codec.index,
+                           .value_code = c->codec.value,
                            .cipher = w->conf.cipher,
-                           .density = w->conf.codec.density,
+                           .density = c->codec.density,
                            .key_id = w->conf.key_id,
                            .shard = s->id,
                            .worker = w->id,
@@ -200,15 +218,14 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
 static lh_err make_payload(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
-    const struct lk_codec *codec = &s->worker->conf.codec;
     struct lk_payload_info info;
-    bool there = wk_view_encodes(s);
+    bool there = wk_view_encodes(s) && usual(c);
     float beta = s->worker->conf.beta;
     lh_err err = there ? wk_view_encode(s, beta, s->slot.spare, &c->plain, &info)
                        : read_delta(s, &c->whole, beta, &c->trainers);
     if (!err && !there)
-        err = wk_backend_encode(s->worker->conf.backend, codec, s->layout, s->slot.spare, &c->plain,
-                                &info);
+        err = wk_backend_encode(s->worker->conf.backend, &c->codec, s->layout, s->slot.spare,
+                                &c->plain, &info);
     if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
     if (err) return err;
     c->head.values = info.values;
@@ -458,7 +475,8 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     c->shard = s;
     c->trainer = lh_buf((size_t)1 << 40);
     c->plain = s->payload_memory;
-    c->plain.max = lk_payload_max(&w->conf.codec, s->layout);
+    c->codec = codec_now(w);
+    c->plain.max = lk_payload_max(&c->codec, s->layout);
     lh_buf_clear(&c->plain);
     s->payload_memory = (struct lh_buf){0};
     take_progress(s, c);
@@ -474,7 +492,7 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     if (w->conf.beside) return LH_OK;
     wk_view_copy(s);
     LH_TRY(show_delta(s));
-    wk_view_begin(s, w->conf.beta);
+    if (usual(c)) wk_view_begin(s, w->conf.beta);
     return LH_OK;
 }
 

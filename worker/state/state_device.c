@@ -48,6 +48,7 @@ struct device_state {
     bool theta_there, residual_there; // they are what `chain` and `residual_number` say
     bool sgd;                         // the replica's optimizer was, as of `chain`
     int broken;                       // what a call of the loop's failed with; 0: none did
+    bool left_there;                  // `spare` is what a push leaves, not the progress
     bool begun;                       // a push is queued
     int begun_with;                   // what that failed with; 0: it is queued
 };
@@ -266,6 +267,7 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
     struct device_state *d = device_of(st);
     if (!d->shard) return LH_OK;
     d->begun = false; // its memory is taken
+    d->left_there = false;
     int err = make_delta(d, of, beta);
     if (!err) err = to_host(d, out, d->spare);
     back(d);
@@ -344,6 +346,7 @@ static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *
 {
     struct device_state *d = device_of(st);
     lh_err err = encode_there(d, of, beta, left, out, info);
+    if (!err) d->left_there = true;
     back(d);
     return err;
 }
@@ -351,11 +354,15 @@ static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *
 static void committed(struct wk_shard_state *st, const struct wk_shard_state_of *of)
 {
     struct device_state *d = device_of(st);
+    st->number++;
+    if (!d->left_there) { // the host encoded, and has what is left
+        d->residual_there = false;
+        return;
+    }
     float *before = d->mass;
     d->mass = d->spare;
     d->spare = before;
     d->residual_number = of->residual_number;
-    st->number++;
 }
 
 // ---------------------------------------------------------------- records

@@ -21,3 +21,11 @@ double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens)
     return s->peak *
            (s->min_ratio + (1.0 - s->min_ratio) * 0.5 * (1.0 + cos(3.14159265358979324 * x)));
 }
+
+double wk_schedule_density(const struct wk_schedule *s, const struct wk_fall *f,
+                           uint64_t credited_tokens)
+{
+    double end = f->part * (double)s->budget_tokens, at = (double)credited_tokens;
+    if (f->start <= 0 || at >= end) return f->rest;
+    return f->start + (f->rest - f->start) * (at / end);
+}

@@ -1,5 +1,5 @@
-// The learning rate as a pure function of the run's credited tokens (DESIGN.md#section-6, "one
-// clock").
+// The learning rate and the density of pushes as pure functions of the run's credited tokens
+// (DESIGN.md#section-6, "one clock").
 #ifndef WK_SCHEDULE_H
 #define WK_SCHEDULE_H
 
@@ -17,5 +17,14 @@ struct wk_schedule {
 // credited tokens only move when a push was admitted, so a rate of 0 would make every worker's
 // first round a nothing.
 double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens);
+
+// Part of the values that a push carries: from `start` in a line down to `rest` over the first
+// `part` of the budget. start 0: `rest` from the beginning. (The warm-up of DGC, Lin et al. 2018,
+// arXiv 1712.01887, has the same aim and goes down in powers of 4.)
+struct wk_fall {
+    double start, rest, part;
+};
+double wk_schedule_density(const struct wk_schedule *s, const struct wk_fall *f,
+                           uint64_t credited_tokens);
 
 #endif

@@ -1,0 +1,84 @@
+// Pushes whose density falls with the run's credited tokens: each frame says its own, the log's
+// other end reads it, and nothing that a push left behind is lost on the way down.
+#include "tests/cores/life.h"
+
+static const float START = 0.75f;
+static uint64_t fall_tokens; // from which on it is the codec's
+static float rest;           // that one
+
+static float falling(void *arg, uint64_t tokens)
+{
+    (void)arg;
+    return tokens >= fall_tokens ? rest : START;
+}
+
+// The newest push of the shard; 0: none is listed.
+static float newest(const struct life *l, uint32_t shard)
+{
+    float density = 0;
+    for (const struct wk_entry *e = l->worker->shard[shard].outbox.first; e; e = e->next)
+        density = e->head.density;
+    return density;
+}
+
+static uint64_t credited(const struct life *l)
+{
+    return l->worker->shard[0].replica.ledger.tokens;
+}
+
+static void begin(struct life *l)
+{
+    rest = l->worker->conf.codec.density;
+    assert_true(rest < START);
+    l->worker->conf.density = falling;
+}
+
+static void each_push_has_the_density_of_its_time(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(31, 2);
+    fall_tokens = UINT64_MAX;
+    begin(l);
+    for (uint32_t i = 0; i < 3; i++) {
+        life_cut(l, 1);
+        for (uint32_t shard = 0; shard < 2; shard++) assert_true(newest(l, shard) == START);
+        life_rest(l);
+    }
+    life_mass(l);
+    fall_tokens = credited(l);
+    for (uint32_t i = 0; i < 3; i++) {
+        life_cut(l, 1);
+        for (uint32_t shard = 0; shard < 2; shard++) assert_true(newest(l, shard) == rest);
+        life_rest(l);
+    }
+    life_mass(l);
+    life_end(l);
+}
+
+// A worker that dies between the two comes back with what it had, whatever the density was.
+static void a_worker_that_dies_on_the_way_down_keeps_its_mass(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(32, 2);
+    fall_tokens = UINT64_MAX;
+    begin(l);
+    life_cut(l, 2);
+    life_kill(l);
+    life_start(l);
+    fall_tokens = 0;
+    begin(l);
+    life_cut(l, 2);
+    life_rest(l);
+    assert_true(newest(l, 0) == rest);
+    life_mass(l);
+    life_end(l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_push_has_the_density_of_its_time),
+        cmocka_unit_test(a_worker_that_dies_on_the_way_down_keeps_its_mass),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
