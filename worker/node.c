@@ -49,7 +49,7 @@ struct wk_node {
     struct lh_machine machine;
     struct lh_units units;
     struct wk_schedule schedule;
-    struct wk_fall fall; // of the density
+    struct wk_fall fall; // how the density falls
     uint32_t window;     // units that a batch is mixed from
     int64_t done_ns;     // when everything was folded; 0: not yet
 };

@@ -53,7 +53,7 @@ struct cluster {
     struct lh_keyring *keys;
     struct lk_codec codec;
     struct wk_schedule schedule;
-    struct wk_fall fall; // of the density
+    struct wk_fall fall; // how the density falls
     float *theta;        // initial parameters; scratch for an evaluation later
     float *initial;
     double *tail; // sum of the parameters after each round of the last tenth

@@ -3,8 +3,8 @@
 #include "tests/cores/life.h"
 
 static const float START = 0.75f;
-static uint64_t fall_tokens; // from which on it is the codec's
-static float rest;           // that one
+static uint64_t fall_tokens; // the density is the codec's from these on
+static float rest;           // the density of the codec
 
 static float falling(void *arg, uint64_t tokens)
 {
