@@ -2,6 +2,7 @@
 from section import Bars, Section, Target
 
 LONG_RULE = "ours:p=0.075:eta=1.7:rate=0.0036"
+DENSER = "ours:p=0.06:start=0.3:eta=1.7:rate=0.0036"
 
 SECTIONS = (
     Section(
@@ -104,6 +105,32 @@ SECTIONS = (
         "place; `middle` the run's middle half. [rule.py](../learning/rule.py)",
         targets=tuple(Target(f"learning.way.curve.n1600.{LONG_RULE}", of, "at most", 1, unit="%")
                       for of in ("value", "max"))),
+    Section(
+        "learning", "A denser start: small models", part="start", awaited=True,
+        command="bench/learning/rule.py --seeds 521-540 --name learning.start "
+        "--results bench/results/learning-start.jsonl",
+        text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to 0.06 "
+        "over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all than a "
+        "constant 0.075), with the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. "
+        "`shipped` rows are beside `ours`, which has neither. 48 points of the curve at 4 KiB a "
+        "text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
+        targets=(Target(f"learning.start.curve.n400.{DENSER}", "max", "at most", 1, unit="%"),
+                 Target(f"learning.start.shipped.n400.{DENSER}", "max", "at most", 0, unit="%"))),
+    Section(
+        "learning", "A denser start: 0.43 M parameters", part="start43", awaited=True,
+        command="bench/learning/rule.py --seeds 216-223 --name learning.start43 "
+        "--results bench/results/learning-start43.jsonl",
+        text="The same with the models and lengths of the first section, 48 points of the curve at "
+        "16 KiB a text, eight seeds that chose nothing. [rule.py](../learning/rule.py)",
+        targets=(Target(f"learning.start43.n400.{DENSER}", "max", "at most", 0, unit="%"),
+                 Target(f"learning.start43.curve.n400.{DENSER}", "value", "at most", 1, unit="%"),
+                 Target(f"learning.start43.curve.n400.{DENSER}", "max", "at most", 1, unit="%"))),
+    Section(
+        "learning", "A denser start: N = 1,600", part="start16", awaited=True,
+        command="bench/learning/rule.py --seeds 381-388 --name learning.start16 "
+        "--results bench/results/learning-start16.jsonl",
+        text="The same at N = 1,600, small transformers. Eight seeds. "
+        "[rule.py](../learning/rule.py)"),
     Section(
         "learning", "N = 4,000: screening", part="n4000", awaited=True,
         command="bench/learning/rule.py --seeds 301-303 --name learning.n4000 "

@@ -68,7 +68,8 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
                  within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
                  within(rounds, MEASURED_ROUNDS, 0.1) && !s->mode && !s->optimizer &&
                  !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind && !t->trainers &&
-                 (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0;
+                 (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0 &&
+                 w->codec.density_start <= 0;
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
         if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.03))
             return &GAP[i];
@@ -158,6 +159,9 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     out->gap = dp_plan_gap(t, out, out->rounds);
     out->bits = bits_of(w, out->density);
     out->payload_bytes = out->bits * values / 8;
+    out->start_bytes = out->payload_bytes;
+    if (w->codec.density_start > out->density)
+        out->start_bytes = bits_of(w, w->codec.density_start) * values / 8;
     if (t->run->tokens_per_s > 0)
         out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
     for (unsigned i = 0; i < t->regions; i++) {
@@ -170,7 +174,8 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     // Both keep the outer optimizer's state.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
-    out->log_bytes = out->rounds * t->workers * out->payload_bytes;
+    double dense = (out->start_bytes - out->payload_bytes) * w->codec.density_fall / 2;
+    out->log_bytes = out->rounds * t->workers * (out->payload_bytes + dense);
     double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint_keep);
     out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
                              tail * out->payload_bytes * largest_server(t) +
@@ -288,8 +293,11 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
             plan->density_rounds);
     print_update(t, plan, out);
     fprintf(out, "expected gap      %s\n", dp_gap_text(plan->gap, gap));
-    fprintf(out, "payload           %.3f bit per parameter and round, %s a push\n", plan->bits,
+    fprintf(out, "payload           %.3f bit per parameter and round, %s a push", plan->bits,
             dp_bytes_text(plan->payload_bytes, a));
+    if (plan->start_bytes > plan->payload_bytes)
+        fprintf(out, ", at the start %s", dp_bytes_text(plan->start_bytes, a));
+    fputc('\n', out);
     if (plan->train_s > 0)
         fprintf(out, "training time     %.0f s at %g tokens/s\n", plan->train_s,
                 t->run->tokens_per_s);

@@ -158,6 +158,7 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
     assert_null(gap_with(ALIKE, ", codec: {density: 0.1}", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {kappa: 0}", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {name: topk-q2}", "", 430000, 400));
+    assert_null(gap_with(ALIKE, ", codec: {density_start: 0.3}", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {eta: 1}}\n", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {mode: bsp}}\n", 430000, 400));
     char text[200];
@@ -195,6 +196,43 @@ static void bits_of_every_codec(void **state)
     near(bits_with("threshold-q4"), gap + 4 * p + 2 * half, 1e-12);
     near(bits_with("dense-q2"), 2 + 2 * half, 1e-12);
     near(bits_with("dense-fp16"), 16, 1e-12);
+}
+
+static void print_to(const struct dp_topology *t, const struct dp_plan *plan, char text[8192])
+{
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    dp_plan_print(t, plan, file);
+    rewind(file);
+    text[fread(text, 1, 8191, file)] = 0;
+    fclose(file);
+}
+
+// The log of a run whose pushes fall from 0.4 to 0.1 over half of it has a quarter of the
+// difference more.
+static void a_denser_start_is_counted(void **state)
+{
+    (void)state;
+    struct dp_plan plan[2];
+    char text[8192];
+    static const char *const codec[] = {"{density: 0.1}",
+                                        "{density: 0.1, density_start: 0.4, density_fall: 0.5}"};
+    for (size_t i = 0; i < 2; i++) {
+        char yaml[400];
+        snprintf(yaml, sizeof yaml,
+                 "budget_tokens: 10000000\nregions: {asia: {}, eu: {}}\nworker: {codec: %s}\n",
+                 codec[i]);
+        struct dp_topology *t = parse(yaml);
+        dp_plan_make(t, 1000000, &plan[i]);
+        print_to(t, &plan[i], text);
+        assert_int_equal(strstr(text, " a push, at the start ") != NULL, i);
+        dp_topology_free(t);
+    }
+    near(plan[0].start_bytes, plan[0].payload_bytes, 1e-9);
+    near(plan[1].payload_bytes, plan[0].payload_bytes, 1e-9);
+    double more = (plan[1].start_bytes - plan[1].payload_bytes) / 4;
+    assert_true(more > 0.2 * plan[0].payload_bytes);
+    near(plan[1].log_bytes, plan[0].log_bytes * (1 + more / plan[0].payload_bytes), 1e-12);
 }
 
 static void h_by_speed_and_dense_codecs(void **state)
@@ -297,16 +335,6 @@ static void ranks_take_memory(void **state)
     }
 }
 
-static void print_to(const struct dp_topology *t, const struct dp_plan *plan, char text[8192])
-{
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    dp_plan_print(t, plan, file);
-    rewind(file);
-    text[fread(text, 1, 8191, file)] = 0;
-    fclose(file);
-}
-
 static void what_is_printed(void **state)
 {
     (void)state;
@@ -342,6 +370,7 @@ int main(void)
         cmocka_unit_test(eta_by_density_and_workers),
         cmocka_unit_test(bits_of_64_in_4096),
         cmocka_unit_test(bits_of_every_codec),
+        cmocka_unit_test(a_denser_start_is_counted),
         cmocka_unit_test(h_by_speed_and_dense_codecs),
         cmocka_unit_test(density_is_clamped),
         cmocka_unit_test(what_is_printed),
