@@ -109,11 +109,11 @@ SECTIONS = (
         "learning", "A denser start: small models", part="start", awaited=True,
         command="bench/learning/rule.py --seeds 521-540 --name learning.start "
         "--results bench/results/learning-start.jsonl",
-        text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to 0.06 "
-        "over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all than a "
-        "constant 0.075), with the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. "
-        "`shipped` rows are beside `ours`, which has neither. 48 points of the curve at 4 KiB a "
-        "text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
+        text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to "
+        "0.06 over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all "
+        "than a constant 0.075), with the rule's eta and peak, and with eta 1.7 and 0.6 of the "
+        "peak. `shipped` rows are beside `ours`, which has neither. 48 points of the curve at "
+        "4 KiB a text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
         targets=(Target(f"learning.start.curve.n400.{DENSER}", "max", "at most", 1, unit="%"),
                  Target(f"learning.start.shipped.n400.{DENSER}", "max", "at most", 0, unit="%"))),
     Section(
