@@ -106,7 +106,7 @@ SECTIONS = (
         targets=tuple(Target(f"learning.way.curve.n1600.{LONG_RULE}", of, "at most", 1, unit="%")
                       for of in ("value", "max"))),
     Section(
-        "learning", "A denser start: small models", part="start", awaited=True,
+        "learning", "A denser start: small models", part="start",
         command="bench/learning/rule.py --seeds 521-540 --name learning.start "
         "--results bench/results/learning-start.jsonl",
         text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to "
