@@ -52,6 +52,8 @@ FAULTS = (
           "if (!F) d->begun = false;"),
     Fault("begun-before-a-look", "state", LIVES, STATE,
           "d->begun = false; // its memory is taken", "if (!F) d->begun = false;"),
+    Fault("left-where-the-host-encoded", "state", LIVES, STATE,
+          "    d->left_there = false;\n", "    if (!F) d->left_there = false;\n"),
     Fault("pinned-written-too-early", "state", "pinned_*", STATE,
           "int err = d->conf.pinned ? d->b->streams->wait(d->stream)",
           "int err = d->conf.pinned ? F ? 0 : d->b->streams->wait(d->stream)"),
