@@ -215,7 +215,7 @@ SECTIONS = (
         targets=(Target("learning.stale.times_longer.n400.bsp-topk:rtt=20", "min", "at least", 1),
                  Target("learning.stale.seeds.n400", "value", "at least", 5))),
     Section(
-        "learning", "Others' rules, and more workers: screening", part="peers", awaited=True,
+        "learning", "Others' rules, and more workers: screening", part="peers",
         command="bench/learning/rule.py --seeds 301-305 --name learning.peers "
         "--base sync-nesterov-0.6-0.5 --results bench/results/learning-peers.jsonl",
         text="The small transformers of the screening above, N = 400, equal tokens, all beside the "
