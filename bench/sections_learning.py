@@ -153,7 +153,7 @@ SECTIONS = (
         "training text are manual pages; here it is the end of each language's pages, which are "
         "not trained on. Five seeds. [in_domain.py](../learning/in_domain.py)"),
     Section(
-        "learning", "Muon in the local steps: screening", part="muon", awaited=True,
+        "learning", "Muon in the local steps: screening", part="muon",
         command="bench/learning/rule.py --seeds 301-305 --name learning.muon "
         "--base sync-nesterov-0.6-0.5 --results bench/results/learning-muon.jsonl",
         text="Small transformers, N = 400, equal tokens, all beside the dense baseline with AdamW. "
