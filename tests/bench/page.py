@@ -251,8 +251,9 @@ class Copies(unittest.TestCase):
         self.page()
         self.assertEqual(self.page("--check").returncode, 0)
         self.assertNotIn(section.title, self.text())
-        rows = [{"name": t.row, "unit": "1", "value": t.bound, "ratio": t.bound, "against": "it",
-                 "against_value": 1, "min": t.bound, "max": t.bound} for t in section.targets]
+        bound = {t.row: t.bound for t in section.targets}  # a row may have two
+        rows = [{"name": row, "unit": "1", "value": is_, "ratio": is_, "against": "it",
+                 "against_value": 1, "min": is_, "max": is_} for row, is_ in bound.items()]
         rows.append({"name": f"{section.bench}.more", "unit": "1", "value": 1})
         shutil.copy(self.path("round.json"), self.path(name))
         self.change(name, lambda d: d.update(bench=section.bench, rows=rows))
