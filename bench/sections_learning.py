@@ -143,8 +143,8 @@ SECTIONS = (
         command="bench/learning/rule.py --seeds 373-377 --name learning.wsd "
         "--results bench/results/learning-wsd.jsonl",
         text="The learning rate at its peak until the last fifth of the tokens: the rule that is "
-        "shipped (eta 1.7) at the dense peak, and the arm of the sections above, beside the dense baseline under the "
-        "same schedule. Five seeds. [rule.py](../learning/rule.py)"),
+        "shipped (eta 1.7) at the dense peak, and the arm of the sections above, beside the dense "
+        "baseline under the same schedule. Five seeds. [rule.py](../learning/rule.py)"),
     Section(
         "learning", "Held-out text of the training text's kind", part="in-domain",
         command="bench/learning/rule.py --seeds 301-305 --name learning.in-domain "
