@@ -161,7 +161,7 @@ SECTIONS = (
         "MuLoCo without its 2 bits. Peaks as listed, the outer step is the baseline's. Five seeds. "
         "[muon.c](../learning/muon.c)"),
     Section(
-        "learning", "A quarter of the size", part="size011", awaited=True,
+        "learning", "A quarter of the size", part="size011",
         command="bench/learning/rule.py --seeds 301-304 --name learning.size011 "
         "--results bench/results/learning-size011.jsonl",
         text="0.11 M parameters (dim 48), steps of 512 tokens, N = 400: `ours` and the dense "
