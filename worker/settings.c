@@ -467,6 +467,11 @@ static lh_err check(const void *settings)
         return lh_fail(LH_ERR_CONFIG,
                        "codec.density_start is %g, but %s carries every value: leave it",
                        s->codec.density_start, wk_codec_name(s));
+    if (s->codec.density_start > 0 && s->codec.density_fall <= 0)
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, but codec.density_fall is 0: no push would have "
+                       "it",
+                       s->codec.density_start);
     if (s->codec.density_start > 0 && s->codec.density_start < s->codec.density)
         return lh_fail(LH_ERR_CONFIG,
                        "codec.density_start is %g, below codec.density, %g: it is where a density "

@@ -129,6 +129,7 @@ static void settings_that_would_do_nothing(void **state)
          "ranks.compress is members, but gpu.state is spread"},
         {{"codec.density_start=0.3"}, NULL},
         {{"codec.density_start=0.075", "codec.density_fall=1"}, NULL},
+        {{"codec.density_start=0.3", "codec.density_fall=0"}, "codec.density_fall is 0"},
         {{"codec.density_start=0.07"}, "codec.density_start is 0.07, below codec.density, 0.075"},
         {{"codec.density_start=0.3", "codec.name=dense-q4", "codec.density=auto"},
          "codec.density_start is 0.3, but dense-q4 carries every value"},
