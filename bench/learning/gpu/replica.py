@@ -44,7 +44,7 @@ def rule(density, rounds):
         eta = 3
     else:
         long = min(max(rounds, 400), 1600)
-        eta = max(1, min(0.7 * 3, 2 - 0.6 * math.log(long / 400) / math.log(4)))
+        eta = max(1, min(0.7 * 3, 2 - 0.3 * math.log(long / 400) / math.log(4)))
     return density, 1 if density >= 0.06 else 0.95, eta
 
 
