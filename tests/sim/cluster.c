@@ -254,6 +254,10 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
             break;
         }
     }
+    for (int i = 0; i < SIM_NODES_MAX; i++) { // what did not start is dead: nobody calls it again
+        const struct sim_node *n = &s->node[i];
+        LH_ASSERT(!n->transport || n->coordinator || n->server || n->worker);
+    }
     if (!s->bad[0]) sim_judge(s);
     sim_links_count(s);
     for (uint32_t k = 0; k < s->shards && s->node[0].coordinator; k++)

@@ -321,6 +321,8 @@ void sim_node_start(struct sim_node *n)
         plan_return(n);
     } else if (err != LH_ERR_KILLED) {
         sim_fail(s, "%s does not start: %s", n->name, lh_err_text(err));
+        lh_fake_kill(n->env, false); // nobody may call what a failed start has freed
+        sim_node_bury(n, false);
     }
 }
 
