@@ -78,6 +78,7 @@ static void dump_json(const struct ps_wal_entry *e, const struct about *a)
     if (a->push) {
         json_object_set_new(o, "step", json_integer((json_int_t)a->frame.step));
         json_object_set_new(o, "tokens", json_integer((json_int_t)a->frame.tokens));
+        json_object_set_new(o, "density", json_real((double)a->frame.density));
     }
     if (r->kind == LH_REFUSE)
         json_object_set_new(o, "reason", json_string(lh_err_name((lh_err)r->reason)));

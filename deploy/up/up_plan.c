@@ -164,21 +164,23 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->start_bytes = bits_of(w, w->codec.density_start) * values / 8;
     if (t->run->tokens_per_s > 0)
         out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
+    // The mean push: a line from start_bytes down, over a part of the run.
+    double mean =
+        out->payload_bytes + (out->start_bytes - out->payload_bytes) * w->codec.density_fall / 2;
     for (unsigned i = 0; i < t->regions; i++) {
         double workers = (double)t->region[i].workers;
-        out->region[i].up_bytes_round = workers * out->payload_bytes;
-        out->region[i].down_bytes_round = workers * (t->workers - 1) * out->payload_bytes;
+        out->region[i].up_bytes_round = workers * mean;
+        out->region[i].down_bytes_round = workers * (t->workers - 1) * mean;
     }
     // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
     // two moments, base, residual, delta in the cut, one snapshot; what its further ranks hold.
     // Both keep the outer optimizer's state.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
-    double dense = (out->start_bytes - out->payload_bytes) * w->codec.density_fall / 2;
-    out->log_bytes = out->rounds * t->workers * (out->payload_bytes + dense);
+    out->log_bytes = out->rounds * t->workers * mean;
     double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint_keep);
     out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
-                             tail * out->payload_bytes * largest_server(t) +
+                             tail * out->start_bytes * largest_server(t) +
                              2 * (double)t->server_base->wal_segment_bytes;
     double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
     out->server_memory_bytes = 2 * outer * share;
@@ -235,13 +237,16 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
     for (unsigned i = 0; i < t->links; i++) {
         const struct dp_link *link = &t->link[i];
         char name[96], rate[24] = "unlimited";
-        double s = link->shape.rtt_ms / 1000;
+        double s = link->shape.rtt_ms / 1000, first = s;
         snprintf(name, sizeof name, "%s - %s", t->region[link->a].name, t->region[link->b].name);
         if (link->shape.mbit > 0) {
             snprintf(rate, sizeof rate, "%g Mbit/s", link->shape.mbit);
             s += plan->payload_bytes * 8 / (link->shape.mbit * 1e6);
+            first += plan->start_bytes * 8 / (link->shape.mbit * 1e6);
         }
-        fprintf(out, "%-26s %7g ms %12s %20.2f s\n", name, link->shape.rtt_ms, rate, s);
+        fprintf(out, "%-26s %7g ms %12s %20.2f s", name, link->shape.rtt_ms, rate, s);
+        if (first > s) fprintf(out, ", at the start %.2f s", first);
+        fputc('\n', out);
     }
 }
 

@@ -11,7 +11,7 @@ struct dp_plan_region {
     int64_t h;               // local steps per round
     uint64_t step_tokens;    // tokens of one worker's step
     double tokens_per_s;     // throttle of one worker; 0: none
-    double up_bytes_round;   // bytes of all its workers
+    double up_bytes_round;   // bytes of all its workers, the mean over the run
     double down_bytes_round; // the other workers' records, once a worker
 };
 

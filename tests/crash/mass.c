@@ -10,7 +10,8 @@
 // the slot outlived the cut, and never less than nothing. exact_worker.c says why all of these are
 // exact. Where it is, one grain too much and a push too much have to be seen. Prints one JSON
 // object; `rebuilt` has two letters a cut, in the arguments' order: was the slot lost before it,
-// and after it? Exit status 0: all is there, 1: it is not, 2: it could not be read.
+// and after it? `density`: the least and the most of an admitted push. Exit status 0: all is there,
+// 1: it is not, 2: it could not be read.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,7 @@ struct mass {
     uint32_t last;
     uint64_t missing;               // parameters of a cut that lost something
     char rebuilt[2 * CUTS_MAX + 1]; // "0" or "1": the slot was lost
+    float density[2];               // of admitted pushes: the least, the most
 };
 
 static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
@@ -72,6 +74,8 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
     }
     w->push[w->pushes++] = (struct push){f->incarnation.number, f->step};
     m->last = (uint32_t)(w - m->worker);
+    if (!m->density[0] || f->density < m->density[0]) m->density[0] = f->density;
+    if (f->density > m->density[1]) m->density[1] = f->density;
     return LH_OK;
 }
 
@@ -277,9 +281,9 @@ int main(int argc, char **argv)
     if (!err)
         printf("{\"parameters\": %" PRIu64 ", \"wrong\": %" PRIu64 ", \"pushes\": %" PRIu64
                ", \"tokens\": %" PRIu64 ", \"back\": %" PRIu64 ", \"held\": %" PRIu64
-               ", \"missing\": %" PRIu64 ", \"rebuilt\": \"%s\"}\n",
+               ", \"missing\": %" PRIu64 ", \"rebuilt\": \"%s\", \"density\": [%g, %g]}\n",
                m.workers * m.replica.layout->values, wrong, pushes, tokens, back, held, m.missing,
-               m.rebuilt);
+               m.rebuilt, (double)m.density[0], (double)m.density[1]);
     release(&m);
     return err == LH_ERR_CONFLICT ? 1 : err ? 2 : wrong > 0;
 }

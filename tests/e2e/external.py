@@ -6,9 +6,10 @@ external`; beside each runs a training loop in fixed point that is linked with l
 (tests/external/loop.c). Trainers and workers are killed with -9 at random moments, also both at
 once, and started again, and so is a server. In the end all replicas have the servers' digests,
 every unit is credited once, each trainer ends with the parameters that the run ended with, and of
-every worker and parameter the log's pushes and the residual hold together what the credited tokens
-put in, bit for bit (tests/crash/mass.c). With --own the loops have data of their own: no unit is
-claimed, tokens are counted, `longhaul drain run --end` ends the run.
+every worker and parameter the log's pushes, denser ones at first, and the residual hold together
+what the credited tokens put in, bit for bit (tests/crash/mass.c). With --own the loops have data of
+their own: no unit is claimed, tokens are counted, `longhaul drain run --end` ends the run, and the
+density stays.
 """
 import argparse
 import array
@@ -31,6 +32,7 @@ import history  # pylint: disable=wrong-import-position
 
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
 SHARDS = 2
+DENSITY, START = 0.1, 0.3  # codec.density of world.py, and where pushes begin
 
 
 class Trainer:
@@ -107,7 +109,7 @@ def write_model(world):
             out.write(" ".join([t["name"], *map(str, t["shape"])]) + "\n")
 
 
-def check_mass(world, workers, logs):
+def check_mass(world, workers, logs, own):
     for shard in range(SHARDS):
         line = [world.program("crash_mass"), world.path(f"shard-{shard}.yaml"), str(shard),
                 logs.kept[shard]]
@@ -118,6 +120,10 @@ def check_mass(world, workers, logs):
         check(done.returncode == 0, f"mass of shard {shard}: {done.stdout}{done.stderr}")
         found = json.loads(done.stdout)
         check(found["pushes"] and found["held"], f"nothing was proved: {found}")
+        least, most = found["density"]
+        top = DENSITY if own else START  # no tokens' end is known where a run is ended by hand
+        check(least == DENSITY and (most == top if own else least < most <= top),
+              f"pushes' densities: {found['density']}")
         print(f"shard {shard}: {found['pushes']} pushes of {found['tokens']} tokens, none of "
               f"{found['parameters']} sums is wrong")
 
@@ -169,13 +175,14 @@ def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
     endless = {"coordinator.budget_tokens": 10**12} if given.own else {}
+    denser = {} if given.own else {"codec.density_start": START, "codec.density_fall": 0.5}
     coordinator = world.coordinator(**{"coordinator.h_base": 4, **endless}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(SHARDS)]
     logs = Logs(world, servers)
     logs.start()
     workers = [world.worker(region, coordinator, **{
         "trainer.kind": "external", "codec.name": "topk-fp32", "codec.beta": 1,
-        "trainer.ranks": given.ranks}).start() for region in REGIONS]
+        "trainer.ranks": given.ranks, **denser}).start() for region in REGIONS]
     for worker in workers:
         trainers.append(Trainer(world, worker, given.ranks, given.own).start())
     more_cuts(trainers, coordinator)
@@ -208,7 +215,7 @@ def play(world, given, trainers):
     check_replicas(servers, workers)
     check_weights(world, workers)
     check_finals(workers, trainers)
-    check_mass(world, workers, logs)
+    check_mass(world, workers, logs, given.own)
     if given.own:
         check(sum(s["credited"] for n in servers for s in n.status()["shards"]) == 0,
               "a unit is credited that nobody claimed")

@@ -5,8 +5,8 @@ Each rank holds parameters and optimizer; gradients are summed over TCP. A rank 
 the others train on, and it takes part again when it is started. Then the worker is killed: it
 comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so answers
 nothing, is done without. With --optimizer sharded each has a part of the optimizer, and what a
-killed rank had is said to be lost. With --compress members the ranks encode portions of each push.
-With --nccl NCCL and its devices are made up (tests/nccl), and
+killed rank had is said to be lost. With --compress members the ranks encode portions of each push
+but the first ones, which are denser. With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
 is refused or never made, an abort that hangs. With --cuda ranks train on that plugin's device,
 which is emulated (tests/simt). With --hosts each rank has an address of its own
@@ -27,6 +27,9 @@ import time
 
 from loopback import check_credit, check_learned, check_replicas, check_weights, steps
 from world import SHAPE, Node, World, check, until
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
+import history  # pylint: disable=wrong-import-position
 
 STEPS_A_STATUS = 14  # 3000 tokens/s, 256 a step: a status is at most about a second old
 
@@ -290,6 +293,20 @@ def check_compress(region, said):
         check(there == (encoded if on_gpu else 0), f"{there} of {encoded} on the GPU")
 
 
+def check_denser(world, region, server):
+    """The region's pushes fell from codec.density_start to codec.density, by the server's log."""
+    rows = [json.loads(line) for line in
+            world.tool("log", "dump", server.dir, "-o", "json").splitlines()]
+    ours = f"{history.worker_id('e2e.test', world.run, 'asia', region.worker.name):016x}"
+    density = [round(row["density"], 6) for row in rows
+               if row["kind"] == "admit" and row["worker"] == ours]
+    settings = region.worker.settings
+    rest = settings["codec.density"]
+    start = settings.get("codec.density_start", rest)
+    check(len(density) > 3 and density[-1] == rest and max(density) <= start, f"{density}")
+    check(max(density) > rest or start == rest, f"no push is denser: {density}")
+
+
 def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
@@ -342,6 +359,7 @@ def run(world, ranks, more, kills, hosts):
         node.must_end(180)
     until("the coordinator knows", lambda: coordinator.status().get("phase") == "ended")
     check_equal(region)
+    check_denser(world, region, servers[0])
     if not region.made_up:
         check_cuda(region)
     check_replicas(servers, [region.worker, other])
@@ -374,6 +392,8 @@ def main():
         more.update({"trainer.backend": "cuda", "gpu.plugin": flags.cuda,
                      "gpu.products": flags.cuda, "trainer.batch": 1,
                      "trainer.accumulate": flags.ranks})
+    if flags.compress != "leader":
+        more.update({"codec.density_start": 0.2, "codec.density_fall": 0.15})
     if flags.cuda and flags.compress != "leader":
         # An emulator takes long for a model of so many layers, on a busy machine seconds a step.
         more.update({"backend": "auto", "ranks.patience_ms": "15 s"})

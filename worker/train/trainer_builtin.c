@@ -420,6 +420,8 @@ static lh_err check_conf(const struct wk_builtin_conf *c)
     if (!(c->eps > 0.0) || !(c->weight_decay >= 0.0) || !(c->clip >= 0.0) ||
         !(c->tokens_per_s >= 0.0))
         return lh_fail(LH_ERR_CONFIG, "eps above 0; weight decay, clip, tokens/s not below 0");
+    if (c->update && (c->device || c->reduce != wk_reduce_none()))
+        return lh_fail(LH_ERR_CONFIG, "a step of one's own is made on the CPU, without ranks");
     return LH_OK;
 }
 

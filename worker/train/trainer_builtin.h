@@ -26,7 +26,7 @@ struct wk_builtin_conf {
     // model, `sequence` and `batch`. Its ranks are peers, and have one each.
     struct wk_device *device;
     // Makes the step from the whole gradient; NULL: AdamW, wk_update_apply. Its m and v are saved
-    // and loaded as AdamW's are. For a trainer on the CPU without other ranks: those make AdamW's.
+    // and loaded as AdamW's are. With a device or other ranks, which make AdamW's: LH_ERR_CONFIG.
     wk_update_fn *update;
 };
 

@@ -358,6 +358,11 @@ static void refuses_a_bad_configuration(void **state)
     c = conf_of(f);
     c.clip = NAN;
     assert_int_equal(wk_builtin_create(&c, &t), LH_ERR_CONFIG);
+    c = conf_of(f);
+    struct wk_reduce ranks = *wk_reduce_none(); // any other object is of ranks
+    c.update = wk_update_apply;
+    c.reduce = &ranks;
+    assert_int_equal(wk_builtin_create(&c, &t), LH_ERR_CONFIG);
 
     c = conf_of(f);
     struct lh_tensor *first = &f->manifest.tensor[0];
