@@ -51,7 +51,7 @@ struct mass {
     uint32_t last;
     uint64_t missing;               // parameters of a cut that lost something
     char rebuilt[2 * CUTS_MAX + 1]; // "0" or "1": the slot was lost
-    float density[2];               // of admitted pushes: the least, the most
+    float density[2];               // least and most of admitted pushes
 };
 
 static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
