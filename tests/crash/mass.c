@@ -74,7 +74,7 @@ static lh_err admit(struct mass *m, struct worker *w, const struct lh_record *r,
     }
     w->push[w->pushes++] = (struct push){f->incarnation.number, f->step};
     m->last = (uint32_t)(w - m->worker);
-    if (!m->density[0] || f->density < m->density[0]) m->density[0] = f->density;
+    if (m->density[0] <= 0 || f->density < m->density[0]) m->density[0] = f->density;
     if (f->density > m->density[1]) m->density[1] = f->density;
     return LH_OK;
 }
