@@ -144,8 +144,8 @@ SECTIONS = (
         "--results bench/results/learning-wsd.jsonl",
         text="The learning rate at its peak until the last fifth of the tokens: the rule that is "
         "shipped (eta 1.7) at three peaks, beside the dense baseline at the one of four that is "
-        "best for it under this schedule. Two of the baseline's were added after the first had "
-        "run, and with them the rule's lowest. Five seeds. [rule.py](../learning/rule.py)"),
+        "best for it under this schedule. Three of the baseline's were added after the first had "
+        "run, the last with the rule's lowest. Five seeds. [rule.py](../learning/rule.py)"),
     Section(
         "learning", "Held-out text of the training text's kind", part="in-domain",
         command="bench/learning/rule.py --seeds 301-305 --name learning.in-domain "
