@@ -49,7 +49,7 @@ static enum lh_role role(const void *settings)
     return LH_W;
 }
 
-// ---------------------------------------------------------------- settings
+// ---------------------------------------------------------------- the core
 
 static void tell(void *arg, json_t *status)
 {

@@ -1,4 +1,5 @@
-// longhaul-worker as a process: settings into the core's conf, the built-in trainer, the end.
+// longhaul-worker as a process: settings into the core's conf, the end. What trains in it:
+// worker/training.h.
 #ifndef WK_NODE_H
 #define WK_NODE_H
 
