@@ -38,6 +38,7 @@ import history
 import power
 from report import Report
 
+DENSITY = 0.1   # codec.density of world.py: no push begins denser
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
 
 
@@ -74,6 +75,7 @@ class Exact(Cluster):
         check(done.returncode == 0, f"mass of shard {shard}: {done.stdout}{done.stderr}")
         found = json.loads(done.stdout)
         check(found["pushes"] and found["held"], f"nothing was proved: {found}")
+        check(found.pop("density") == [DENSITY] * 2, f"a push of another density: {found}")
         return found | self.judge_losses(shard, found.pop("rebuilt"))
 
     def judge_losses(self, _shard, _rebuilt):
