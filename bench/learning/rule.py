@@ -19,8 +19,8 @@ interval (Student's t); below 0 is better. One seed has no interval.
                                      tokens, which scatters much less than its end
     learning.rule.loss.nN.ARM        nats per byte, least to most of the seeds
     learning.rule.rate.nN.ARM        an arm with a `rate` of its own beside the same arm without it
-    learning.rule.rate_2x.nN.ARM     what twice the rate costs the arm, less what it costs the
-                                     baseline: seeds that have all four lines
+    learning.rule.rate_2x.nN.ARM     what twice the arm's rate costs it, less what it costs the
+                                     baseline from the same rate: seeds that have all four lines
     learning.rule.test.nN[.ARM]      as the first, on the seeds of --test, beside the baseline that
                                      was chosen on the others; test.shipped.nN.ARM, test.curve
                                      and test.middle likewise
@@ -183,18 +183,26 @@ def unrated(arm):
     return ":".join(word for word in arm.split(":") if not word.startswith("rate="))
 
 
+def rate_of(arm, rate):
+    """The peak of the arm's learning rate: its own, or that of all."""
+    return float(next((word[5:] for word in arm.split(":") if word.startswith("rate=")), rate))
+
+
 def rate_rows(out, name, n, arms, base, rate):
     """Rows of arms with a rate of their own beside the same arms at `rate`."""
     for arm, by in arms.items():
         found = gaps(by, arms.get(unrated(arm), {})) if unrated(arm) != arm else []
         if found:
             out.estimate(f"{name}.rate.{n}.{arm}", "%", *paired(found), len(found))
-    twice = f":rate={2 * rate:.6g}"
-    for arm, by in arms.items():
-        dear, plain_base, dear_base = (arms.get(other, {}) for other in
-                                       (arm + twice, base, f"{base}{twice}"))
-        if arm == base or unrated(arm) != arm:
+    at = {arm: rate_of(arm, rate) for arm in arms}
+    rated = {(unrated(arm), f"{at[arm]:.6g}"): by for arm, by in arms.items()}
+    for arm, by in arms.items() if base else ():
+        now, twice = f"{at[arm]:.6g}", f"{2 * at[arm]:.6g}"
+        if unrated(arm) == unrated(base):
             continue
+        dear, plain_base, dear_base = (rated.get(key, {}) for key in
+                                       ((unrated(arm), twice), (unrated(base), now),
+                                        (unrated(base), twice)))
         seeds = sorted(set(by) & set(dear) & set(plain_base) & set(dear_base))
         found = [100 * (dear[s].loss / by[s].loss - dear_base[s].loss / plain_base[s].loss)
                  for s in seeds]

@@ -66,6 +66,17 @@ class Rule(unittest.TestCase):
         self.assertEqual([name for name in rows if ".rate_2x." in name],
                          ["learning.rule.rate_2x.n400.ours"])  # others have not run at twice it
 
+    def test_twice_a_rate_of_its_own(self):
+        rows, _ = self.run_on(
+            seeds("sync-sgd-1", [2.0, 4.0]) + seeds("sync-sgd-1:rate=0.0015", [1.8, 3.6])
+            + seeds("sync-sgd-1:rate=0.003", [1.818, 3.636]) + seeds("ours", [2.1, 4.2])
+            + seeds("ours:rate=0.0015", [1.8, 3.6]) + seeds("ours:rate=0.003", [1.854, 3.708]))
+        # the baseline is best at 0.0015; 0.006, of which 0.003 is half, is the rate of all
+        self.near(rows["learning.rule.rate_2x.n400.ours:rate=0.0015"], 2, 0)
+        self.near(rows["learning.rule.rate_2x.n400.ours:rate=0.003"],
+                  100 * (2.1 / 1.854 - 2 / 1.818), 0)
+        self.assertEqual(len([name for name in rows if ".rate_2x." in name]), 2)
+
     def test_gaps_are_paired_and_of_their_length(self):
         rows, said = self.run_on(
             seeds("sync-sgd-1", [2.0, 4.0, 2.0]) + seeds("sync-sgd-2", [2.1, 4.1, 2.1])
