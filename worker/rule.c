@@ -18,6 +18,12 @@ static double clamp(double v, double low, double high)
     return v < low ? low : v > high ? high : v;
 }
 
+// As the formats hold a density, in fp32: 0.06f is below 0.06.
+static bool from(double density, double bound)
+{
+    return (float)density >= (float)bound;
+}
+
 double wk_rule_density(double rounds)
 {
     return clamp(SENDS / rounds, LEAST, 1.0 / 6);
@@ -25,7 +31,7 @@ double wk_rule_density(double rounds)
 
 double wk_rule_beta(double density)
 {
-    return density >= BETA_ONE ? 1 : 0.95;
+    return from(density, BETA_ONE) ? 1 : 0.95;
 }
 
 // With momentum the outer step's guard allows 1.5. Else a sparse push says mostly what its region
@@ -36,8 +42,8 @@ double wk_rule_beta(double density)
 // learning rate: measured at SHORT and LONG, a line in the logarithm of the rounds between them.
 double wk_rule_eta(double density, double rounds, unsigned workers, bool momentum)
 {
-    if (density >= ETA_ONE) return 1;
-    bool low = density < ETA_SUM;
+    if (from(density, ETA_ONE)) return 1;
+    bool low = !from(density, ETA_SUM);
     double most = low ? 3 : 2 - 0.3 * log(clamp(rounds, SHORT, LONG) / SHORT) / log(LONG / SHORT);
     if (momentum) most = 1.4;
     return clamp((low ? 1 : 0.7) * workers, 1, most);

@@ -454,6 +454,28 @@ static lh_err check_hosts(const struct wk_settings *s)
     return err ? lh_fail(err, "ranks.address: %s", lh_err_text(err)) : LH_OK;
 }
 
+lh_err wk_settings_density_start(const struct wk_settings *s, double density)
+{
+    double start = s->codec.density_start;
+    if (start <= 0) return LH_OK;
+    if (wk_codec_is_dense(s))
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, but %s carries every value: leave it", start,
+                       wk_codec_name(s));
+    if (s->codec.density_fall <= 0)
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, but codec.density_fall is 0: no push would have "
+                       "it",
+                       start);
+    if (start < density)
+        return lh_fail(LH_ERR_CONFIG,
+                       "codec.density_start is %g, below %s, %g: it is where a density begins that "
+                       "falls",
+                       start, s->codec.density > 0 ? "codec.density" : "the run's density",
+                       density);
+    return LH_OK;
+}
+
 static lh_err check(const void *settings)
 {
     const struct wk_settings *s = settings;
@@ -463,20 +485,7 @@ static lh_err check(const void *settings)
     if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));
-    if (s->codec.density_start > 0 && wk_codec_is_dense(s))
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, but %s carries every value: leave it",
-                       s->codec.density_start, wk_codec_name(s));
-    if (s->codec.density_start > 0 && s->codec.density_fall <= 0)
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, but codec.density_fall is 0: no push would have "
-                       "it",
-                       s->codec.density_start);
-    if (s->codec.density_start > 0 && s->codec.density_start < s->codec.density)
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, below codec.density, %g: it is where a density "
-                       "begins that falls",
-                       s->codec.density_start, s->codec.density);
+    LH_TRY(wk_settings_density_start(s, s->codec.density));
     if (s->ranks.rank >= s->ranks.count)
         return lh_fail(
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",

@@ -119,6 +119,9 @@ struct wk_codec_plan {
     float density, beta, kappa;
 };
 LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
+// Can pushes begin at codec.density_start, where they end at `density` (0: not known yet)?
+// LH_ERR_CONFIG says why not.
+LH_MUST lh_err wk_settings_density_start(const struct wk_settings *s, double density);
 // Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
 LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
 // The GPUs that gpu.spread lists, to out[WK_STATE_GPUS_MAX]; none: it is empty. LH_ERR_CONFIG: it

@@ -111,7 +111,7 @@ lh_err dp_dir_model(struct dp_up *up)
     if (!up->shaped) up->unjudged = "the model is none that the built-in evaluation knows";
     if (r->own_data) up->unjudged = "the commands have data of their own";
     dp_plan_make(up->t, up->manifest.values, &up->plan);
-    return LH_OK;
+    return wk_settings_density_start(up->t->worker_base, up->plan.density);
 }
 
 // ---------------------------------------------------------------- nodes

@@ -48,10 +48,19 @@ static const struct dp_gap GAP[] = {{0.075, 2, 8, -1.03, -0.28, -0.0127},
                                     {1.0 / 32, 2, 5, -1.25, 0.08, -0.0113},
                                     {1.0 / 64, 3, 15, 0.09, 0.59, 0.0065}};
 static const double MEASURED_PARAMETERS = 0.43e6, MEASURED_ROUNDS = 400;
+static const double MEASURED_RATE = 0.006, MEASURED_END = 0.02; // its peak; a cosine to this part
+
+static const double LONG_ROUNDS = 1600, LONG_ETA = 1.7;
 
 static bool within(double is, double measured, double part)
 {
     return fabs(is - measured) <= part * measured;
+}
+
+static bool scheduled_alike(const struct wk_settings *w)
+{
+    return within(w->trainer.learning_rate, MEASURED_RATE, 0.1) &&
+           within(w->trainer.min_ratio, MEASURED_END, 0.1) && w->trainer.decay <= 0;
 }
 
 const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
@@ -69,7 +78,7 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
                  within(rounds, MEASURED_ROUNDS, 0.1) && !s->mode && !s->optimizer &&
                  !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind && !t->trainers &&
                  (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0 &&
-                 w->codec.density_start <= 0;
+                 w->codec.density_start <= 0 && scheduled_alike(w);
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
         if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.03))
             return &GAP[i];
@@ -82,7 +91,7 @@ const char *dp_gap_text(const struct dp_gap *gap, char out[200])
         snprintf(
             out, 200,
             "%+.1f to %+.1f %% to synchronous dense fp32, at the end (mean of %d seeds: 0.43 M "
-            "parameters, 3 regions, N = 400, p = %.3g, eta %g)",
+            "parameters, 3 regions, N = 400, peak 0.006, cosine to 2 %%, p = %.3g, eta %g)",
             gap->low_percent, gap->high_percent, gap->seeds, gap->density, gap->eta);
     else
         snprintf(out, 200,
@@ -265,16 +274,24 @@ static void print_commands(const struct dp_topology *t, FILE *out)
     }
 }
 
-// Measured at LONG_ROUNDS with eta's rule there (bench/learning/README.md#a-rule-for-long-runs).
+// Is it the rule that was measured at LONG_ROUNDS (bench/learning/README.md#a-rule-for-long-runs)?
+static bool ruled_as_measured(const struct dp_topology *t, const struct dp_plan *plan)
+{
+    const struct wk_settings *w = t->worker_base;
+    const struct ps_settings *s = t->server_base;
+    return plan->rounds >= LONG_ROUNDS / 2 && plan->density >= 0.06 && plan->density < 0.1 &&
+           within(plan->eta, LONG_ETA, 0.1) && !s->mode && !s->optimizer && !w->trainer.kind &&
+           !t->trainers;
+}
+
 static void print_update(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
 {
-    static const double LONG_ROUNDS = 1600, RATE = 0.6;
     fprintf(out, "update            eta %.3g\n", plan->eta);
-    if (wk_codec_is_dense(t->worker_base) || plan->rounds < LONG_ROUNDS / 2) return;
-    fprintf(out,
-            "learning rate     in long runs %g of the peak that is best for dense training (N = "
-            "%.0f, 0.05 M parameters:\n                  bench/learning)\n",
-            RATE, LONG_ROUNDS);
+    if (ruled_as_measured(t, plan))
+        fprintf(out,
+                "learning rate     in long runs 0.6 of dense training's peak was level with it "
+                "(N = %.0f, 0.05 M\n                  parameters: bench/learning)\n",
+                LONG_ROUNDS);
 }
 
 void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)

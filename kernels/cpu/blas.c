@@ -2,7 +2,6 @@
 #include "kernels/blas.h"
 
 #include <cblas.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,25 +17,16 @@ const char *lk_blas_core(void)
     return openblas_get_corename();
 }
 
-static bool among(const char *core, const char *const *name, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(core, name[i])) return true;
-    return false;
-}
-
 const char *lk_blas_better(const char *core)
 {
-    // OpenBLAS' names of cores without AVX2, those that it falls back to among them, and of those
-    // with AVX2 that it takes AMD's with AVX-512 for.
+    // OpenBLAS' names of cores without AVX2, those that it falls back to among them.
     static const char *const old[] = {"Prescott", "Core2",     "Penryn",      "Dunnington",
                                       "Nehalem",  "Atom",      "Sandybridge", "Nano",
                                       "Opteron",  "Barcelona", "Bobcat"};
-    static const char *const avx2[] = {"Haswell", "Zen"};
-    bool is_old = among(core, old, sizeof old / sizeof *old);
-    if (lk_cpu_has_avx512() && (is_old || among(core, avx2, sizeof avx2 / sizeof *avx2)))
-        return "SkylakeX";
-    return is_old && lk_cpu_has_avx2() ? "Haswell" : NULL;
+    if (!lk_cpu_has_avx2()) return NULL;
+    for (size_t i = 0; i < sizeof old / sizeof *old; i++)
+        if (!strcmp(core, old[i])) return lk_cpu_has_avx512() ? "SkylakeX" : "Haswell";
+    return NULL;
 }
 
 void lk_blas_choose(char **argv)

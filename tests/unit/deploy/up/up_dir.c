@@ -244,6 +244,34 @@ static void another_topology_is_refused(void **state)
     close_up(up);
 }
 
+// Before any file of the run is there: what is left would be the folder of another topology.
+static void a_start_of_the_density_that_no_push_has_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *codec, *says;
+    } of[] = {{"density_start: 0.1", "below the run's density, 0.166667"}, // of so short a run
+              {"density: 0.2, density_start: 0.1", "below codec.density, 0.2"},
+              {"density_start: 0.3, density_fall: 0", "codec.density_fall is 0"},
+              {"name: dense-sign, density_start: 0.3", "carries every value"}};
+    for (size_t i = 0; i < LH_COUNT(of); i++) {
+        char yaml[256];
+        struct dp_up up = {.flags = {.topology = topology, .dir = run_dir, .no_wan = true}};
+        snprintf(yaml, sizeof yaml,
+                 "run: tiny\nbudget_tokens: 100000\ncoordinator: {region: eu}\n"
+                 "servers: [{name: s0, region: eu, shards: [0]}]\nregions: {eu: , us: }\n"
+                 "worker: {codec: {%s}}\n",
+                 of[i].codec);
+        assert_int_equal(dp_file_write(topology, lh_span_str(yaml), 0600), LH_OK);
+        assert_int_equal(dp_topology_load(topology, &up.t), LH_OK);
+        assert_int_equal(dp_dir_model(&up), LH_ERR_CONFIG);
+        if (!strstr(lh_err_text(LH_ERR_CONFIG), of[i].says))
+            fail_msg("%s: %s", of[i].codec, lh_err_text(LH_ERR_CONFIG));
+        lh_manifest_free(&up.manifest);
+        dp_topology_free(up.t);
+    }
+}
+
 static void what_up_sets_itself_is_refused(void **state)
 {
     (void)state;
@@ -522,6 +550,7 @@ int main(void)
         cmocka_unit_test(checkpoints_are_signed_in_a_new_folder),
         cmocka_unit_test(a_second_up_keeps_it),
         cmocka_unit_test(another_topology_is_refused),
+        cmocka_unit_test(a_start_of_the_density_that_no_push_has_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),
         cmocka_unit_test(ranks_on_hosts_find_their_worker),

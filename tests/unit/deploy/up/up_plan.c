@@ -88,20 +88,27 @@ static double eta_with(const char *density, const char *regions, const char *ser
 }
 
 // A topology such as bench/learning's; what is in `more` comes on top.
-static const struct dp_gap *gap_with(const char *third, const char *worker, const char *more,
-                                     uint64_t parameters, unsigned rounds)
+static const struct dp_gap *gap_trained(const char *trainer, const char *third, const char *worker,
+                                        const char *more, uint64_t parameters, unsigned rounds)
 {
     char text[512];
     struct dp_plan plan;
     snprintf(text, sizeof text,
              "budget_tokens: %u\nregions: {asia: {h: 8}, europe: {h: 4}, america: {%s}}\n%s"
-             "worker: {trainer: {batch: 4}%s}\n",
-             rounds * 14 * 512, third, more, worker);
+             "worker: {trainer: {batch: 4%s}%s}\n",
+             rounds * 14 * 512, third, more, trainer, worker);
     struct dp_topology *t = parse(text);
     dp_plan_make(t, parameters, &plan);
     const struct dp_gap *gap = plan.gap;
     dp_topology_free(t);
     return gap;
+}
+
+static const struct dp_gap *gap_with(const char *third, const char *worker, const char *more,
+                                     uint64_t parameters, unsigned rounds)
+{
+    return gap_trained(", learning_rate: 0.006, min_ratio: 0.02", third, worker, more, parameters,
+                       rounds);
 }
 
 static const char ALIKE[] = "h: 2", P64[] = ", codec: {density: 0.015625}";
@@ -161,6 +168,11 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
     assert_null(gap_with(ALIKE, ", codec: {density_start: 0.3}", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {eta: 1}}\n", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {mode: bsp}}\n", 430000, 400));
+    static const char *const other[] = {"", ", min_ratio: 0.02", ", learning_rate: 0.006",
+                                        ", learning_rate: 0.003, min_ratio: 0.02",
+                                        ", learning_rate: 0.006, min_ratio: 0.02, decay: 0.2"};
+    for (size_t i = 0; i < LH_COUNT(other); i++)
+        assert_null(gap_trained(other[i], ALIKE, "", "", 430000, 400)); // schedule
     char text[200];
     assert_non_null(strstr(dp_gap_text(NULL, text), "not measured"));
     assert_non_null(
@@ -364,8 +376,15 @@ static void what_is_printed(void **state)
         if (!strstr(text, says[i])) fail_msg("\"%s\" is not in:\n%s", says[i], text);
     assert_null(strstr(text, "learning rate"));
     plan.rounds = 800;
+    plan.eta = 1.85;
     print_to(t, &plan, text);
-    assert_non_null(strstr(text, "learning rate     in long runs 0.6 of the peak"));
+    assert_non_null(strstr(text, "learning rate     in long runs 0.6 of dense training's peak"));
+    plan.eta = 1.4; // two workers: nobody measured less rate with it
+    print_to(t, &plan, text);
+    assert_null(strstr(text, "learning rate"));
+    plan.eta = 1.7, plan.density = 0.15;
+    print_to(t, &plan, text);
+    assert_null(strstr(text, "learning rate"));
     dp_topology_free(t);
 }
 
