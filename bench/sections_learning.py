@@ -209,7 +209,7 @@ SECTIONS = (
         "--results bench/results/learning-h32.jsonl",
         text="The small transformers of the screening above at H = 32, 16 and 8, N = 400: `ours` "
         "(density 0.075) and `ours-p64` beside the dense baseline. Three pushes are made "
-        "of 56 steps, so 1/64 costs 0.0073 bit a step and parameter, as Covenant-72B, where a push "
+        "of 56 steps, so 1/64 costs 0.0073 bit a mean step and parameter, as Covenant-72B, where a push "
         "has 0.137 bit a parameter; in this model's short chunks it has 0.217. "
         "Five seeds. [rule.py](../learning/rule.py)",
         targets=(Target("learning.h32.n400.ours-p64", "max", "at most", 0.5, unit="%"),)),
@@ -218,7 +218,7 @@ SECTIONS = (
         command="bench/learning/rule.py --stale --seeds 301-305 --test 311-320 "
         "--results bench/results/learning-stale.jsonl",
         text="The small transformers of the screening above, at equal tokens, N = 400. Round trips "
-        "times 5, 10 and 20 (`rtt`: at 20 3.6 to 4.8 s, where a round takes 1 s), rounds that "
+        "times 5, 10 and 20 (`rtt`: at 20 3.0 to 4.0 s, where a round takes 1 s), rounds that "
         "scatter (`jitter`: sigma of the logarithm), a region at a third of its speed (`slow`), "
         "one that reaches nobody in the middle tenth (`cut`). `learning.stale.nN.ARM` is beside "
         "the synchronous, dense arm without any of this, which waits and so loses time, not loss; "
