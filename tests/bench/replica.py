@@ -38,7 +38,7 @@ def codecs():
 
 def rules(program):
     """Those that bench_learning says, which are worker/rule.c's."""
-    given = (0, 0.01, 1 / 64, 0.025, 0.035, 0.05, 0.065, 0.09, 0.11, 0.2)
+    given = (0, 0.01, 1 / 64, 0.025, 0.03, 0.035, 0.05, 0.06, 0.065, 0.075, 0.09, 0.1, 0.11, 0.2)
     arms = ",".join(f"ours:p={density:.9g}" if density else "ours" for density in given)
     for rounds in (1, 100, 180, 250, 330, 400, 401, 800, 1100, 1600, 1601, 6400, 100000):
         said = subprocess.run([program, "--rule", "--rounds", str(rounds), "--arms", arms],
