@@ -34,8 +34,9 @@ def loss(rows, said):
     side = "below" if gap["value"] < 0 else "above"
     return (
         "How well does it learn?",
-        f"Held-out loss {abs(gap['value']):.2f} % {side} the best of eight dense, synchronous DiLoCo "
-        f"outer steps with the same local steps (95 % interval {gap['min']:+.2f} to {gap['max']:+.2f} %, {gap['n']} paired "
+        f"Held-out loss {abs(gap['value']):.2f} % {side} the best of eight dense, synchronous "
+        "DiLoCo outer steps with the same local steps (95 % interval "
+        f"{gap['min']:+.2f} to {gap['max']:+.2f} %, {gap['n']} paired "
         f"seeds); it sends {fewer:.0f} times fewer bytes than that one's fp32",
         f"{said['learning']['model']}; three regions; {rounds} rounds, {steps}; one schedule: "
         f"{said['learning']['optimizer']}. At the end of that run only, and "

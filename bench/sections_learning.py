@@ -209,8 +209,8 @@ SECTIONS = (
         "--results bench/results/learning-h32.jsonl",
         text="The small transformers of the screening above at H = 32, 16 and 8, N = 400: `ours` "
         "(density 0.075) and `ours-p64` beside the dense baseline. Three pushes are made "
-        "of 56 steps, so 1/64 costs 0.0073 bit a mean step and parameter, as Covenant-72B, where a push "
-        "has 0.137 bit a parameter; in this model's short chunks it has 0.217. "
+        "of 56 steps, so 1/64 costs 0.0073 bit a mean step and parameter, as Covenant-72B, where a "
+        "push has 0.137 bit a parameter; in this model's short chunks it has 0.217. "
         "Five seeds. [rule.py](../learning/rule.py)",
         targets=(Target("learning.h32.n400.ours-p64", "max", "at most", 0.5, unit="%"),)),
     Section(

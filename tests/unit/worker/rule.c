@@ -28,7 +28,7 @@ static void beta_is_one_where_pushes_are_dense(void **state)
     (void)state;
     near(wk_rule_beta(1), 1);
     near(wk_rule_beta(0.06), 1);
-    near(wk_rule_beta((double)0.06f), 1); // which is below 0.06
+    near(wk_rule_beta((double)0.06f), 1); // 0.06f is below 0.06
     near(wk_rule_beta(0.059), 0.95);
     near(wk_rule_beta(1.0 / 64), 0.95);
 }
@@ -44,7 +44,7 @@ static void eta_is_larger_where_pushes_are_sparse(void **state)
     near(wk_rule_eta(0.075, 400, 1, false), 1);
     near(wk_rule_eta(0.075, 400, 16, false), 2);
     near(wk_rule_eta(0.03, 400, 3, false), 2);
-    near(wk_rule_eta((double)0.03f, 400, 3, false), 2); // which is below 0.03
+    near(wk_rule_eta((double)0.03f, 400, 3, false), 2); // 0.03f is below 0.03
     near(wk_rule_eta((double)0.1f, 400, 3, false), 1);
     near(wk_rule_eta(0.0299, 400, 3, false), 3);
     near(wk_rule_eta(1.0 / 64, 400, 2, false), 2);
