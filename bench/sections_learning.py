@@ -93,8 +93,8 @@ SECTIONS = (
         f"--shipped 1600={LONG_RULE} --results bench/results/learning-fresh.jsonl",
         text="Density 0.075, eta 1.7 and three fifths of the learning rate's peak that the dense "
         "baseline has (0.0036 beside 0.006, which was chosen at N = 400), beside that baseline; "
-        "small transformers as above, seeds that chose nothing, 64 KiB a text. The arm was one of two that were screened "
-        "on others. [rule.py](../learning/rule.py)",
+        "small transformers as above, seeds that chose nothing, 64 KiB a text. The arm "
+        "was one of two that were screened on others. [rule.py](../learning/rule.py)",
         targets=(Target("learning.rule.n1600", "max", "at most", 0.5, unit="%"),
                  Target(f"learning.rule.curve.n1600.{LONG_RULE}", "max", "at most", 1, unit="%"))),
     Section(
@@ -113,8 +113,8 @@ SECTIONS = (
         text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to "
         "0.06 over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all "
         "than a constant 0.075; beta 0.95 by a rounding of the bench, where a worker has 1), with "
-        "the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. `shipped` rows are beside `ours`, which has neither. 48 points of the curve at "
-        "4 KiB a text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
+        "the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. `shipped` rows "
+        "are beside `ours`, which has neither. 48 points of the curve at 4 KiB a text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
         targets=(Target(f"learning.start.curve.n400.{DENSER}", "max", "at most", 1, unit="%"),
                  Target(f"learning.start.shipped.n400.{DENSER}", "max", "at most", 0, unit="%"))),
     Section(
