@@ -114,7 +114,8 @@ SECTIONS = (
         "0.06 over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all "
         "than a constant 0.075; beta 0.95 by a rounding of the bench, where a worker has 1), with "
         "the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. `shipped` rows "
-        "are beside `ours`, which has neither. 48 points of the curve at 4 KiB a text, twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
+        "are beside `ours`, which has neither. 48 points of the curve at 4 KiB a text, "
+        "twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
         targets=(Target(f"learning.start.curve.n400.{DENSER}", "max", "at most", 1, unit="%"),
                  Target(f"learning.start.shipped.n400.{DENSER}", "max", "at most", 0, unit="%"))),
     Section(
