@@ -43,8 +43,8 @@ def rule(density, rounds):
     elif density < 0.03:
         eta = 3
     else:
-        long = min(max(rounds, 400), 1600)
-        eta = max(1, min(0.7 * 3, 2 - 0.3 * math.log(long / 400) / math.log(4)))
+        longer = math.log(min(max(rounds, 400), 1600) / 400) / math.log(4)
+        eta = 1.4 + 0.3 * longer if density >= 0.06 else 2 - 0.3 * longer
     return density, 1 if density >= 0.06 else 0.95, eta
 
 
