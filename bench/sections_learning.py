@@ -2,7 +2,7 @@
 from section import Bars, Section, Target
 
 LONG_RULE = "ours:p=0.075:eta=1.7:rate=0.0036"
-DENSER = "ours:p=0.06:start=0.3:eta=1.7:rate=0.0036"
+DENSER = "ours:p=0.06:start=0.3:eta=1.4:beta=1"
 
 SECTIONS = (
     Section(
@@ -108,25 +108,15 @@ SECTIONS = (
                       for of in ("value", "max"))),
     Section(
         "learning", "A denser start: small models", part="start",
-        command="bench/learning/rule.py --seeds 521-540 --name learning.start "
-        "--results bench/results/learning-start.jsonl",
+        command="bench/learning/rule.py --seeds 521-540 --shipped 400=ours:eta=1.4 "
+        "--name learning.start --results bench/results/learning-start.jsonl",
         text="Small transformers, N = 400: a density that begins at 0.3 and falls in a line to "
         "0.06 over the first 12 % of the tokens (`codec.density_start`; 2 % fewer bytes in all "
-        "than a constant 0.075; beta 0.95 by a rounding of the bench, where a worker has 1), with "
-        "the rule's eta and peak, and with eta 1.7 and 0.6 of the peak. `shipped` rows "
-        "are beside `ours`, which has neither. 48 points of the curve at 4 KiB a text, "
-        "twenty seeds that chose nothing. [rule.py](../learning/rule.py)",
+        "than a constant 0.075), with the rule's beta 1 and eta 1.4, at the dense baseline's peak. "
+        "`shipped` rows are beside the rule without it. 48 points of the curve at 4 KiB a text, "
+        "twenty seeds. [rule.py](../learning/rule.py)",
         targets=(Target(f"learning.start.curve.n400.{DENSER}", "max", "at most", 1, unit="%"),
                  Target(f"learning.start.shipped.n400.{DENSER}", "max", "at most", 0, unit="%"))),
-    Section(
-        "learning", "A denser start: 0.43 M parameters", part="start43", awaited=True,
-        command="bench/learning/rule.py --seeds 216-223 --name learning.start43 "
-        "--results bench/results/learning-start43.jsonl",
-        text="The same with the models and lengths of the first section, 48 points of the curve at "
-        "16 KiB a text, eight seeds that chose nothing. [rule.py](../learning/rule.py)",
-        targets=(Target(f"learning.start43.n400.{DENSER}", "max", "at most", 0, unit="%"),
-                 Target(f"learning.start43.curve.n400.{DENSER}", "value", "at most", 1, unit="%"),
-                 Target(f"learning.start43.curve.n400.{DENSER}", "max", "at most", 1, unit="%"))),
     Section(
         "learning", "The rule at N = 400: eta 1.4", part="eta14",
         command="bench/learning/rule.py --seeds 224-231 --shipped 400=ours:eta=1.4 "
@@ -135,17 +125,19 @@ SECTIONS = (
         "the dense baseline of the first section, with its model, lengths and learning rate; 48 "
         "points of the curve at 64 KiB a text, eight seeds that chose nothing, all lines of one "
         "commit. `ours` is with eta 2, as it was shipped before; `shipped` rows are beside eta "
-        "1.4. The third arm begins at a density of 0.3 that falls to 0.06 (beta 0.95 by a "
-        "rounding of the bench, where a worker has 1). [rule.py](../learning/rule.py)",
+        "1.4. Two arms begin at a density of 0.3 that falls to 0.06, one of them with beta 0.95, "
+        "by a rounding of the bench, where a worker has 1. [rule.py](../learning/rule.py)",
         targets=(Target("learning.eta14.n400", "max", "at most", 0, unit="%"),
-                 *(Target("learning.eta14.curve.n400.ours:eta=1.4", of, "at most", 1, unit="%")
-                   for of in ("value", "max")))),
+                 *(Target(f"learning.eta14.curve.n400.{arm}", of, "at most", 1, unit="%")
+                   for arm in ("ours:eta=1.4", DENSER) for of in ("value", "max")))),
     Section(
         "learning", "A denser start: N = 1,600", part="start16", awaited=True,
         command="bench/learning/rule.py --seeds 381-388 --name learning.start16 "
         "--results bench/results/learning-start16.jsonl",
-        text="The same at N = 1,600, small transformers. Eight seeds. "
-        "[rule.py](../learning/rule.py)"),
+        text="The same at N = 1,600, with eta 1.7 and 0.6 of the peak. Eight seeds. "
+        "[rule.py](../learning/rule.py)",
+        targets=(Target("learning.start16.curve.n1600.ours:p=0.06:start=0.3:rate=0.0036", "max",
+                        "at most", 1, unit="%"),)),
     Section(
         "learning", "N = 4,000: screening", part="n4000",
         command="bench/learning/rule.py --seeds 301-303 --name learning.n4000 "
@@ -194,8 +186,7 @@ SECTIONS = (
         "it, less what that costs the baseline. Three seeds, on which the peaks were chosen too. "
         "[rule.py](../learning/rule.py)",
         targets=tuple(Target(f"learning.size17.rate_2x.n400.{arm}", "max", "at most", 0.5,
-                             unit="%")
-                      for arm in ("ours:eta=1.4:rate=0.0018", "ours:rate=0.0018", "ours"))),
+                             unit="%") for arm in ("ours:rate=0.0018", "ours"))),
     Section(
         "learning", "Fifteen seeds at 1/64, and twice the learning rate", part="p64",
         command="bench/learning/rule.py --seeds 201-215 --name learning.p64 "
