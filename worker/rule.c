@@ -38,15 +38,20 @@ double wk_rule_beta(double density)
 // alone knows, and the others' pushes don't repeat it: at eta 1 it moves by 1 / workers of what it
 // should. Below a density of 3 % pushes meet on a coordinate still less often, and beta forgets a
 // part of each. Measured with three regions, so not above 2 and 3, and never above the workers'
-// sum. From BETA_ONE on steps of 1.4 ended lower than steps of 2 at SHORT, and were nearer all the
-// way; at LONG 1.7 with 0.6 of the learning rate was level with dense training. Between the two: a
-// line in the logarithm of the rounds. Below BETA_ONE nobody measured less than 2 at SHORT.
+// sum. From BETA_ONE on steps of 1.4 ended lower than steps of 2 at SHORT, and were nearer from
+// 8 % of the tokens on; at LONG 1.7 with 0.6 of the learning rate was level with dense training.
+// Between the two: a line in the logarithm of the rounds. Below BETA_ONE nobody measured less than
+// 2 at SHORT.
 double wk_rule_eta(double density, double rounds, unsigned workers, bool momentum)
 {
     if (from(density, ETA_ONE)) return 1;
     bool low = !from(density, ETA_SUM);
     double longer = log(clamp(rounds, SHORT, LONG) / SHORT) / log(LONG / SHORT); // 0 to 1
-    double most = low ? 3 : from(density, BETA_ONE) ? 1.4 + 0.3 * longer : 2 - 0.3 * longer;
+    double most = 3;
+    if (from(density, BETA_ONE))
+        most = 1.4 + 0.3 * longer;
+    else if (!low)
+        most = 2 - 0.3 * longer;
     if (momentum) most = 1.4;
     return clamp((low ? 1 : 0.7) * workers, 1, most);
 }

@@ -51,11 +51,18 @@ static const struct dp_gap GAP[] = {{0.075, 1.4, 8, -1.86, -0.70, -0.0249},
 static const double MEASURED_PARAMETERS = 0.43e6, MEASURED_ROUNDS = 400;
 static const double MEASURED_RATE = 0.006, MEASURED_END = 0.02; // its peak; a cosine to this part
 
-static const double LONG_ROUNDS = 1600, LONG_ETA = 1.7;
+static const double LONG_ROUNDS = 1600, LONG_ETA = 1.7, LONG_DENSITY = 0.075;
 
 static bool within(double is, double measured, double part)
 {
     return fabs(is - measured) <= part * measured;
+}
+
+// Asynchronous, with plain outer steps, trained by the built-in trainer: as all that was measured.
+static bool trained_alike(const struct dp_topology *t)
+{
+    const struct ps_settings *s = t->server_base;
+    return !s->mode && !s->optimizer && !t->worker_base->trainer.kind && !t->trainers;
 }
 
 static bool scheduled_alike(const struct wk_settings *w)
@@ -68,7 +75,6 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
                                  double rounds)
 {
     const struct wk_settings *w = t->worker_base;
-    const struct ps_settings *s = t->server_base;
     int64_t steps = 0, most = 0;
     for (unsigned i = 0; i < t->regions; i++) {
         steps += plan->region[i].h;
@@ -76,8 +82,8 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
     }
     bool alike = t->regions == 3 && t->workers == 3 && steps == 8 + 4 + 2 && most == 8 &&
                  within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
-                 within(rounds, MEASURED_ROUNDS, 0.1) && !s->mode && !s->optimizer &&
-                 !strcmp(wk_codec_name(w), "topk-sign") && !w->trainer.kind && !t->trainers &&
+                 within(rounds, MEASURED_ROUNDS, 0.1) && trained_alike(t) &&
+                 !strcmp(wk_codec_name(w), "topk-sign") &&
                  (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0 &&
                  w->codec.density_start <= 0 && scheduled_alike(w);
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
@@ -278,11 +284,8 @@ static void print_commands(const struct dp_topology *t, FILE *out)
 // Is it the rule that was measured at LONG_ROUNDS (bench/learning/README.md#a-rule-for-long-runs)?
 static bool ruled_as_measured(const struct dp_topology *t, const struct dp_plan *plan)
 {
-    const struct wk_settings *w = t->worker_base;
-    const struct ps_settings *s = t->server_base;
-    return plan->rounds >= LONG_ROUNDS / 2 && plan->density >= 0.06 && plan->density < 0.1 &&
-           within(plan->eta, LONG_ETA, 0.1) && !s->mode && !s->optimizer && !w->trainer.kind &&
-           !t->trainers;
+    return plan->rounds >= LONG_ROUNDS / 2 && within(plan->density, LONG_DENSITY, 0.2) &&
+           within(plan->eta, LONG_ETA, 0.1) && trained_alike(t);
 }
 
 static void print_update(const struct dp_topology *t, const struct dp_plan *plan, FILE *out)
