@@ -37,8 +37,8 @@ import failpoints
 import history
 import power
 from report import Report
+from world import DENSITY
 
-DENSITY = 0.1   # codec.density of world.py: no push begins denser
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
 
 

@@ -25,14 +25,14 @@ import threading
 import time
 
 from loopback import check_credit, check_replicas, check_weights
-from world import REGIONS, Failure, World, check, until
+from world import DENSITY, REGIONS, Failure, World, check, until
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "crash"))
 import history  # pylint: disable=wrong-import-position
 
 BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stays there
 SHARDS = 2
-DENSITY, START = 0.1, 0.3  # codec.density of world.py, and where pushes begin
+START = 0.3  # the density that pushes begin with
 
 
 class Trainer:

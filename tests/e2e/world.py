@@ -15,6 +15,7 @@ import time
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 32, "layers": 2, "heads": 2,
          "kv_heads": 1, "ffn": 64, "context": 64, "tied": True}
 REGIONS = ("asia", "europe", "america")
+DENSITY = 0.1  # codec.density of the workers
 PATIENCE_S = 150  # for a machine that others keep busy
 
 
@@ -286,7 +287,7 @@ class World:
         settings = self.common("worker", region, name)
         settings.update({"coordinator": coordinator.address,
                          "data.units": self.path("data", "units.json"),
-                         "data.dir": self.path("data"), "codec.density": 0.1,
+                         "data.dir": self.path("data"), "codec.density": DENSITY,
                          "trainer.batch": 4, "trainer.learning_rate": 0.003,
                          "push.retry_base_ms": "100 ms", "push.retry_max_ms": "1 s",
                          "replica.every_versions": 25})
