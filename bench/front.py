@@ -1,4 +1,6 @@
 """The three figures of the tree's README.md, out of bench/results; page.py writes them there."""
+import re
+
 import peers
 
 BEGIN = "<!-- ./bench/report writes the lines down to the next mark out of bench/results -->"
@@ -30,11 +32,13 @@ def loss(rows, said):
     sync = said["learning"]["sync dense"].split(",")[0]
     fewer = of("learning", rows, f"learning.{sync}.up_bytes")["value"] / of(
         "learning", rows, "learning.ours.up_bytes")["value"]
+    dense = re.compile(r"learning\.sync-[^:]*\.mean")
+    tried = sum(bool(dense.fullmatch(name)) for name in rows["learning"])
     rounds, steps = said["learning"]["rounds"].split(", ", 1)
     side = "below" if gap["value"] < 0 else "above"
     return (
         "How well does it learn?",
-        f"Held-out loss {abs(gap['value']):.2f} % {side} the best of eight dense, synchronous "
+        f"Held-out loss {abs(gap['value']):.2f} % {side} the best of {tried} dense, synchronous "
         "DiLoCo outer steps with the same local steps (95 % interval "
         f"{gap['min']:+.2f} to {gap['max']:+.2f} %, {gap['n']} paired "
         f"seeds); it sends {fewer:.0f} times fewer bytes than that one's fp32",
