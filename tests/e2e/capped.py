@@ -62,8 +62,10 @@ def run_caps(world):
     staying = stay(world, "asia")
     check(len(staying) > 10, "too few units stay")
     coordinator, servers = start(world, 4, **{
-        "coordinator.price_s_by_gb": 600,
-        "coordinator.links": f"asia>africa={CAP}B,europe>africa=@1000000"})  # 1200 s a unit
+        "coordinator.price_s_by_gb": 600,  # so a unit of europe costs africa 1200 s
+        # Nobody else helps asia: its units last until africa's link is full.
+        "coordinator.links": f"asia>africa={CAP}B,asia>europe=0B,asia>america=0B,"
+                             "europe>africa=@1000000"})
     os.makedirs(world.path("empty"))
     workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": speed}).start()
                for region, speed in zip(REGIONS, (SLOW, BUSY, BUSY))]
@@ -83,6 +85,8 @@ def run_caps(world):
     check(row["crossed_bytes"] == crossed, f"{crossed} bytes were sent, the row says {row}")
     check(not staying & set(given(servers[1])), "it gave what may not leave")
     check(decided(coordinator, "asia", "africa-0"), "the policy gave africa nothing")
+    for region in REGIONS[1:]:
+        check(not decided(coordinator, "asia", f"{region}-0"), f"a cap of 0 let one to {region}")
     check(not decided(coordinator, "europe", "africa-0"),
           "what costs 1200 s went to a region that would end it a minute earlier")
     end(world, coordinator, servers, workers)
