@@ -80,10 +80,26 @@ stage() {
     [ $verdict = PASS ]
 }
 
+# How many GPUs programs see: CUDA takes CUDA_VISIBLE_DEVICES up to the first entry that is none.
+seen() {
+    local all n=0 entry list=()
+    all=$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')
+    if [ -n "${CUDA_VISIBLE_DEVICES+set}" ]; then
+        IFS=, read -ra list <<< "$CUDA_VISIBLE_DEVICES"
+        for entry in ${list[@]+"${list[@]}"}; do
+            [[ $entry =~ ^([0-9]+|GPU-.+|MIG-.+)$ ]] && [ $n -lt "$all" ] || break
+            n=$((n + 1))
+        done
+        all=$n
+    fi
+    echo "$all"
+}
+
 # ---- facts: is there anything to check?
 why=''
 command -v nvidia-smi > /dev/null || why='no nvidia-smi, so no NVIDIA driver'
 [ -n "$why" ] || nvidia-smi -L 2> /dev/null | grep -q '^GPU' || why='the driver sees no GPU'
+[ -n "$why" ] || [ "$(seen)" -gt 0 ] || why="CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES hides all"
 if [ -n "$why" ]; then
     note facts SKIP 0 "$why"
     finish
@@ -213,7 +229,7 @@ unless "$no_programs" regions 90 tests/gpu/worker.py --build "$build" --plugin "
 unless "${no_products:-$no_programs}" train 90 tests/gpu/worker.py --build "$build" \
     --plugin "$plugin" --products "$LONGHAUL_GEMM_PLUGIN"
 one_gpu=''
-[ "$(nvidia-smi -L 2> /dev/null | grep -c '^GPU')" -gt 1 ] || one_gpu='this machine has one GPU'
+[ "$(seen)" -gt 1 ] || one_gpu='programs see one GPU here'
 unless "${one_gpu:-${no_products:-$no_programs}}" spread 90 tests/gpu/worker_state.py \
     --build "$build" --plugin "$plugin" --products "$LONGHAUL_GEMM_PLUGIN"
 [ "$failed" = 0 ] || exit 1

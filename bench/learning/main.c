@@ -228,6 +228,19 @@ static size_t choose(const char *list, const struct learn_arm **out)
     return n;
 }
 
+// What no worker would do: codec.density_start is never below the density (worker/settings.h).
+static void check_starts(const struct learn_arm *const *arm, size_t arms, uint64_t rounds)
+{
+    for (size_t i = 0; i < arms; i++) {
+        float density = learn_density(arm[i], rounds);
+        if (arm[i]->start <= 0 || (density < 1 && arm[i]->start >= density)) continue;
+        fprintf(stderr,
+                "bench_learning: %s: start is %g, its density is %g: a density only falls\n",
+                arm[i]->name, (double)arm[i]->start, (double)density);
+        exit(2);
+    }
+}
+
 static uint64_t number(const char *text)
 {
     char *end;
@@ -389,6 +402,7 @@ int main(int argc, char **argv)
             arm[arms] = &learn_arms[arms];
             arms++;
         }
+    check_starts(arm, arms, learn_rounds(&o.conf));
     if (o.rule) return say_rule(&o, arm, arms);
     if (!o.report && run_all(&o, arm, arms)) return 1;
     return learn_report(o.results, &o.conf, o.json, o.pictures);

@@ -318,7 +318,8 @@ class Learning(unittest.TestCase):
                     "ours:p=1.5", "ours:s=2", "ours:rtt=50", "ours:jitter=2", "ours:slow=mars",
                     "ours:cut=", "ours:eta=1x", "ours:h=8", "ours:codec=q4", "ours:copies=0",
                     "ours:copies=9", "ours:batch=x", "ours:m=2", "ours:damping=-1",
-                    "ours:inner=sgd", "ours:start=2", "ours:fall=1.1"):
+                    "ours:inner=sgd", "ours:start=2", "ours:fall=1.1", "ours:start=0.01",
+                    "ours:p=0.3:start=0.29", "sync-sgd-1:start=0.5"):
             done = subprocess.run([BENCH, "--data", self.data, "--arms", arm],
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 2, arm)

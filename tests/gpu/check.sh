@@ -55,7 +55,7 @@ for name, why in {"nccl": "no NCCL is found", "nccl.one": "no NCCL is found",
                   "nccl.ranks": "no NCCL is found", "worker": "does not run on this machine",
                   "regions": "does not run on this machine",
                   "train": "does not run on this machine",
-                  "spread": "this machine has one GPU",
+                  "spread": "programs see one GPU",
                   "speed.train.torch": "PyTorch"}.items():
     assert stages[name]["verdict"] == "SKIP" and why in stages[name]["word"], stages[name]
 rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]
@@ -87,6 +87,26 @@ for name in conformance.model speed.train train; do
     grep -q "^$name *SKIP .*none.so is not there" "$out/said" || die "$name without products"
 done
 grep -q '^ceilings *SKIP .*the bench left no figures' "$out/said" || die "ceilings of nothing"
+
+# What CUDA_VISIBLE_DEVICES hides is not there.
+printf '#!/bin/sh\nprintf "GPU 0: one\\nGPU 1: another\\n"\n' > "$out/bin/nvidia-smi"
+for hidden in '' -1 none; do
+    status=0
+    CUDA_VISIBLE_DEVICES=$hidden PATH=$out/bin:$PATH bench/gpu/check.sh --build "$out/build" \
+        --out "$out/5" > "$out/said" || status=$?
+    [ $status = 77 ] || die "all GPUs are hidden by '$hidden', and it ends with $status"
+    grep -q "^check: not run: CUDA_VISIBLE_DEVICES=$hidden hides" "$out/said" ||
+        die "it does not say why with '$hidden'"
+done
+printf '#!/bin/sh\nexit 0\n' > "$out/build/tests/parity/parity_real"
+spread() { # what is said of it with this CUDA_VISIBLE_DEVICES
+    CUDA_VISIBLE_DEVICES=$1 PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB='' bench/gpu/check.sh \
+        --build "$out/build" --out "$out/6" > "$out/said" || die "with GPUs $1 it ends with $?"
+    grep '^spread ' "$out/said"
+}
+spread 1 | grep -q 'programs see one GPU' || die "a GPU that is hidden counts"
+spread 1,x,0 | grep -q 'programs see one GPU' || die "a GPU behind an entry that is none counts"
+spread 0,1 | grep -q 'does not run on this machine' || die "two GPUs are not two"
 
 # Nothing goes on beyond the limit of all stages: neither the one under way nor what comes after.
 printf '#!/bin/sh\nexec sleep 100\n' > "$out/build/tests/parity/parity_real"
