@@ -59,7 +59,7 @@ def main():
     flags.add_argument("--times", type=int, default=3)
     flags.add_argument("--seconds", type=float, default=1.5)
     flags.add_argument("--long", dest="seconds", action="store_const", const=25.0)
-    flags.add_argument("--units", type=int, default=240)
+    flags.add_argument("--units", type=int, default=480)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()

@@ -118,7 +118,7 @@ def main():
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
     flags.add_argument("--runs", type=int, default=1, help="each has two take-overs")
-    flags.add_argument("--units", type=int, default=240)
+    flags.add_argument("--units", type=int, default=480)
     flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
     flags.add_argument("--in-flight-s", type=float, default=0.1,
                        help="answers that come so soon were on their way already")

@@ -106,4 +106,4 @@ def run(world):
 
 
 if __name__ == "__main__":
-    sys.exit(play(__doc__, run, 180))
+    sys.exit(play(__doc__, run, 300))

@@ -74,4 +74,4 @@ def run(world):
 
 
 if __name__ == "__main__":
-    sys.exit(play(__doc__, run, 90))
+    sys.exit(play(__doc__, run, 150))

@@ -205,7 +205,7 @@ def run(world, kills):
 def run_both(world):
     """The smallest run: one process that is coordinator and server, one worker; killed once."""
     server = world.both().start().listening()
-    worker = world.worker("asia", server, **{"trainer.tokens_per_s": 8000}).start()
+    worker = world.worker("asia", server, **{"trainer.tokens_per_s": 2000}).start()
     until("the worker trains", trained_on([worker], {}, 8))
     kill_and_see(server, [worker])
     worker.must_end(120)
@@ -247,7 +247,7 @@ def main():
     flags.add_argument("--no-kills", action="store_true")
     flags.add_argument("--keep", action="store_true", help="keep the run's folder")
     given = flags.parse_args()
-    for run_it, units in ((lambda world: run(world, not given.no_kills), 120), (run_both, 24),
+    for run_it, units in ((lambda world: run(world, not given.no_kills), 220), (run_both, 24),
                           (run_in_any_order, 24)):
         with World(given.build, units=units, keep=given.keep) as world:
             run_it(world)

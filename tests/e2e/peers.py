@@ -397,7 +397,7 @@ def main():
     if flags.cuda and flags.compress != "leader":
         # An emulator takes long for a model of so many layers, on a busy machine seconds a step.
         more.update({"backend": "auto", "ranks.patience_ms": "15 s"})
-    units = 100 if flags.cuda else 800 if flags.nccl else 600 if flags.hosts else 240
+    units = 100 if flags.cuda else 800 if flags.nccl else 600 if flags.hosts else 480
     # Pushes of more groups of 16 chunks than there are ranks.
     shape = {**SHAPE, "layers": 12, "dim": 16, "ffn": 32} if flags.compress != "leader" else None
     with World(flags.build, units=units, keep=flags.keep, shape=shape) as world:

@@ -98,4 +98,4 @@ def run(world):
 
 
 if __name__ == "__main__":
-    sys.exit(play(__doc__, run, 150))
+    sys.exit(play(__doc__, run, 240))

@@ -73,7 +73,8 @@ def one_killed(args):
     for where in ("host", "device", "spread"):
         os.environ["LH_SIMT_DEVICES"] = str(RANKS) if where == "spread" else "1"
         with Alike(args.build, 4608) as world:
-            shard, region = begin(world, args, where, **{"update.mode": "bsp"})
+            shard, region = begin(world, args, where, {"trainer.tokens_per_s": 300},
+                                  **{"update.mode": "bsp"})
             if where != "host":
                 until("it pushed", lambda r=region: r.worker.status()["gpu_state"]["encoded"] > 0)
                 kill_a_rank(region)

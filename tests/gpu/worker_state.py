@@ -72,7 +72,7 @@ def killed(args, where):
         if where == "spread":
             there.update({"gpu.state": "spread", "gpu.spread": "1,0"})
         worker = world.worker("asia", shard, **there).start()
-        other = world.worker("europe", shard, **{"trainer.tokens_per_s": 800}).start()
+        other = world.worker("europe", shard, **{"trainer.tokens_per_s": 200}).start()
         for life in range(2):
             until("it pushed and folded in this life",
                   lambda: worker.status().get("gpu_state", {}).get("encoded", 0) > 1

@@ -106,7 +106,7 @@ def check_commands(summary, workers):
 def line(world, wan, budget):
     write_line_model(world.path("model"))
     world.write("t.yaml", LINE.format(
-        budget=budget or 300000, model=world.path("model"),
+        budget=budget or 450000, model=world.path("model"),
         program=os.path.join(world.build, "tests", "external", "external_example")))
     said, summary = world.summary(world.up("--with-faults", *([] if wan else ["--no-wan"])))
     check(summary["ok"] and summary["replicas"]["compared"] == 3, "three holders agree")
@@ -119,7 +119,7 @@ def line(world, wan, budget):
     commands = check_commands(summary, ("europe-0", "america-0"))
     check(commands["europe-0.trainer"]["restarts"] >= 2, f"killed twice: {commands}")
     tokens = sum(r["tokens"] for r in summary["regions"].values())
-    check(tokens >= (budget or 300000), f"{tokens} tokens were trained")
+    check(tokens >= (budget or 450000), f"{tokens} tokens were trained")
     for worker in ("europe-0", "america-0"):
         losses = re.findall(r"after the run ([0-9.]+)", world.log(worker))
         check(losses and float(losses[-1]) < 0.01, f"{worker} ends with loss {losses}")
