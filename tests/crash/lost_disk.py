@@ -82,8 +82,12 @@ class Losses(Cluster):
         server.start().listening()
         for node in also:
             node.start()
-        told = until("the shard is rebuilt", lambda: next(
-            (s.get("rebuilt") for s in server.status().get("shards", []) if "rebuilt" in s), None))
+
+        def rebuilt():
+            self.keep_segments(but=server)  # the other shard goes on meanwhile
+            shards = server.status().get("shards", [])
+            return next((s["rebuilt"] for s in shards if "rebuilt" in s), None)
+        told = until("the shard is rebuilt", rebuilt)
         self.rebuilds.append(history.Rebuild(0, stable, told["from"], told["lost_to"]))
         check(server.says("shard.rebuilt", f"goes on from version {told['from']} "),
               "the server's log does not name what is lost")
