@@ -36,6 +36,7 @@ def loss(rows, said):
     tried = sum(bool(dense.fullmatch(name)) for name in rows["learning"])
     rounds, steps = said["learning"]["rounds"].split(", ", 1)
     side = "below" if gap["value"] < 0 else "above"
+    cost = of("learning-attribution", rows, "learning.attribution.effect.async")
     return (
         "How well does it learn?",
         f"Held-out loss {abs(gap['value']):.2f} % {side} the best of {tried} dense, synchronous "
@@ -44,7 +45,8 @@ def loss(rows, said):
         f"seeds); it sends {fewer:.0f} times fewer bytes than that one's fp32",
         f"{said['learning']['model']}; three regions; {rounds} rounds, {steps}; one schedule: "
         f"{said['learning']['optimizer']}. At the end of that run only, and "
-        "**not a gain of asynchrony**: hardly any push was stale "
+        f"**not a gain of asynchrony** ({cost['value']:+.2f} %, {cost['min']:.2f} to "
+        f"{cost['max']:.2f}, beside BSP with the same codec): hardly any push was stale "
         "([what it is not](bench/learning/README.md#what-these-figures-are-not))")
 
 
