@@ -228,7 +228,7 @@ static size_t choose(const char *list, const struct learn_arm **out)
     return n;
 }
 
-// What no worker would do: codec.density_start is never below the density (worker/settings.h).
+// Refuses arms whose density would rise: codec.density_start is never below the density.
 static void check_starts(const struct learn_arm *const *arm, size_t arms, uint64_t rounds)
 {
     for (size_t i = 0; i < arms; i++) {
