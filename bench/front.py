@@ -5,7 +5,7 @@ import peers
 
 BEGIN = "<!-- ./bench/report writes the lines down to the next mark out of bench/results -->"
 END = "<!-- end of what ./bench/report writes -->"
-GAP = "learning-eta14", "learning.eta14.n400"  # the shipped rule, eight seeds that chose nothing
+GAP = "learning-fresh14", "learning.fresh14.n400"  # the shipped rule, seeds that chose nothing
 SIZE = "10m.90ms-1gbit"
 PEER = "DiLoCo, gloo"  # whose exchange stands beside ours
 

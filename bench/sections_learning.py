@@ -124,19 +124,30 @@ SECTIONS = (
         "--name learning.eta14 --results bench/results/learning-eta14.jsonl",
         text="What is shipped since 2026-11-28 (density 0.075, beta 1, kappa 0.25, eta 1.4) beside "
         "the dense baseline of the first section, with its model, lengths and learning rate; 48 "
-        "points of the curve at 64 KiB a text, eight seeds that chose nothing, all lines of one "
+        "points of the curve at 64 KiB a text, eight seeds, all lines of one "
         "commit. `ours` is with eta 2, as it was shipped before; `shipped` rows are beside eta "
-        "1.4, which is the default because it ended so low here: it flatters. Two arms begin "
+        "1.4, which is the default because it ended so low here: it flatters, and fresh seeds are "
+        "below. Two arms begin "
         "at a density of 0.3 that falls to 0.06, one of them with beta 0.95, by a rounding "
         "of the bench, where a worker has 1. [rule.py](../learning/rule.py)",
         targets=(Target("learning.eta14.n400", "max", "at most", 0, unit="%"),
                  *(Target(f"learning.eta14.curve.n400.{arm}", of, "at most", 1, unit="%")
                    for arm in ("ours:eta=1.4", DENSER) for of in ("value", "max")))),
     Section(
+        "learning", "The rule at N = 400: eta 1.4 on fresh seeds", part="fresh14",
+        command="bench/learning/rule.py --seeds 232-239 --shipped 400=ours:eta=1.4 "
+        "--name learning.fresh14 --results bench/results/learning-fresh14.jsonl",
+        text="The same on eight seeds that chose neither eta, and are what README quotes; "
+        "`ours:eta=2` is what was shipped until 2026-11-28. "
+        "[rule.py](../learning/rule.py)",
+        targets=(Target("learning.fresh14.n400", "max", "at most", 0, unit="%"),
+                 *(Target("learning.fresh14.curve.n400.ours:eta=1.4", of, "at most", 1, unit="%")
+                   for of in ("value", "max")))),
+    Section(
         "learning", "A denser start: N = 1,600", part="start16", awaited=True,
         command="bench/learning/rule.py --seeds 381-388 --name learning.start16 "
         "--results bench/results/learning-start16.jsonl",
-        text="The same at N = 1,600, with eta 1.7 and 0.6 of the peak. Eight seeds. "
+        text="A density from 0.3 to 0.06 at N = 1,600, with eta 1.7 and 0.6 of the peak. Eight seeds. "
         "[rule.py](../learning/rule.py)",
         targets=(Target("learning.start16.curve.n1600.ours:p=0.06:start=0.3:rate=0.0036", "max",
                         "at most", 1, unit="%"),)),
