@@ -147,8 +147,8 @@ SECTIONS = (
         "learning", "A denser start: N = 1,600", part="start16", awaited=True,
         command="bench/learning/rule.py --seeds 381-388 --name learning.start16 "
         "--results bench/results/learning-start16.jsonl",
-        text="A density from 0.3 to 0.06 at N = 1,600, with eta 1.7 and 0.6 of the peak. Eight seeds. "
-        "[rule.py](../learning/rule.py)",
+        text="A density from 0.3 to 0.06 at N = 1,600, with eta 1.7 and 0.6 of the peak. Eight "
+        "seeds. [rule.py](../learning/rule.py)",
         targets=(Target("learning.start16.curve.n1600.ours:p=0.06:start=0.3:rate=0.0036", "max",
                         "at most", 1, unit="%"),)),
     Section(
