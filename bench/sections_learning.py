@@ -126,8 +126,8 @@ SECTIONS = (
         "the dense baseline of the first section, with its model, lengths and learning rate; 48 "
         "points of the curve at 64 KiB a text, eight seeds, all lines of one "
         "commit. `ours` is with eta 2, as it was shipped before; `shipped` rows are beside eta "
-        "1.4, which is the default because it ended so low here: it flatters, and fresh seeds are "
-        "below. Two arms begin "
+        "1.4, which is the default because it ended so low here: they chose it, and fresh seeds "
+        "are below. Two arms begin "
         "at a density of 0.3 that falls to 0.06, one of them with beta 0.95, by a rounding "
         "of the bench, where a worker has 1. [rule.py](../learning/rule.py)",
         targets=(Target("learning.eta14.n400", "max", "at most", 0, unit="%"),
@@ -208,7 +208,7 @@ SECTIONS = (
         text="The model and length of the first section: the dense baseline and what is shipped "
         "at its peak of 0.006 and at 0.012. `rate` rows are an arm at 0.012 beside itself at "
         "0.006, `rate_2x` is what that costs ours, less what it costs the baseline. Eight seeds, "
-        "of which five were added because three did not tell it. "
+        "of which five were added because three did not tell it; their lines at 0.006 were known. "
         "[rule.py](../learning/rule.py)",
         targets=(Target("learning.rate.rate_2x.n400.ours:eta=1.4", "max", "at most", 0.5,
                         unit="%"),)),

@@ -99,7 +99,8 @@ seen() {
 why=''
 command -v nvidia-smi > /dev/null || why='no nvidia-smi, so no NVIDIA driver'
 [ -n "$why" ] || nvidia-smi -L 2> /dev/null | grep -q '^GPU' || why='the driver sees no GPU'
-[ -n "$why" ] || [ "$(seen)" -gt 0 ] || why="CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES hides all"
+[ -n "$why" ] || [ "$(seen)" -gt 0 ] ||
+    why="CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-} hides all"
 if [ -n "$why" ]; then
     note facts SKIP 0 "$why"
     finish
