@@ -5,9 +5,11 @@
     faults.py run PROGRAM EMULATED NCCL [--only NAME]
                                                 runs PROGRAM (gpu_ranks, of those copies) for each
 
-What a fault is: tests/planted.py. A test finds one by failing. A rank that waits for ever shows
-only by the time: a fault of which that is expected says so, and any other one that does not end is
-not found. Exit status of `run`: 0 when each fault is found, 1 when one is not.
+What a fault is: tests/planted.py. A test finds one by failing. Each is tried with devices whose work
+is as late as it may be, which shows what is not waited for every time, then, if that found nothing,
+with devices whose work comes in a random order. A rank that waits for ever shows only by the time:
+a fault of which that is expected says so, and any other one that does not end is not found. Exit
+status of `run`: 0 when each fault is found, 1 when one is not.
 """
 import argparse
 import pathlib
@@ -41,6 +43,7 @@ PART = "worker/ranks/zero_device.c"
 CROSS = "worker/ranks/comm/comm_zero.c"
 FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, ZERO, PART, CROSS)
 
+ORDERS = {"late": "1", "random": "0"}  # of what runs on a device: LH_SIMT_LATE (tests/simt)
 LIMIT_S = 600  # of a program that ends by itself, beside much else
 
 FAULTS = (
@@ -142,31 +145,42 @@ FAULTS = (
 )
 
 
-def run(flags: argparse.Namespace, fault: Fault, number: int,
-        limit_s: float) -> tuple[int | None, str]:
+def run(flags: argparse.Namespace, fault: Fault, number: int, order: str,
+        limit_s: float = LIMIT_S) -> tuple[int | None, str]:
     """The test of this fault with the fault of this number in force; 0 is none. Its exit status,
     None where it has not ended by then, and what it said."""
     over = {"LH_TEST_NCCL": flags.nccl} if fault.over == "nccl" else {}
     status, said = planted.run(
         [flags.program], limit_s, LH_TEST_FAULT=str(number), LH_TEST_ONLY=fault.test,
-        LH_TEST_EMULATED_PLUGIN=over.get("LH_TEST_NCCL", flags.emulated), **over)
+        LH_TEST_EMULATED_PLUGIN=over.get("LH_TEST_NCCL", flags.emulated),
+        LH_SIMT_LATE=ORDERS[order], **over)
     errors = [line for line in said if line.startswith("ERROR")]
     return status, errors[0] if errors else said[0] if status is None else f"status {status}"
 
 
-def try_one(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
-    """Was it found, and how?"""
+def try_one(flags: argparse.Namespace, number: int, order: str) -> tuple[bool, str]:
+    """Was it found with its work in this order, and how?"""
     fault = FAULTS[number - 1]
     if not fault.hangs:
-        status, how = run(flags, fault, number, LIMIT_S)
+        status, how = run(flags, fault, number, order)
         return status not in (0, None), how
     began = time.monotonic()
-    status, how = run(flags, fault, 0, LIMIT_S)
+    status, how = run(flags, fault, 0, order)
     if status != 0:
         return False, f"without a fault: {how}"
     # Much longer than it takes without the fault, however slow this machine is.
-    status, how = run(flags, fault, number, max(20.0, 4 * (time.monotonic() - began)))
+    status, how = run(flags, fault, number, order, max(20.0, 4 * (time.monotonic() - began)))
     return status != 0, how
+
+
+def try_orders(flags: argparse.Namespace, number: int) -> tuple[bool, str]:
+    """The same in each order until one finds it."""
+    how = ""
+    for order in ORDERS:
+        found, how = try_one(flags, number, order)
+        if found:
+            return True, f"{order}: {how}"
+    return False, how
 
 
 def main() -> int:
@@ -175,11 +189,12 @@ def main() -> int:
         planted.copy(FILES, FAULTS, "gpu_ranks_fault", flags.source, flags.target)
         return 0
     for fault in FAULTS[:2]:  # over NCCL and over TCP
-        status, how = run(flags, fault, 0, LIMIT_S)
-        if status != 0:
-            print(f"without a fault, over {fault.over}: {how}")
-            return 1
-    return planted.judge(FAULTS, flags.only, lambda number: try_one(flags, number))
+        for order in ORDERS:
+            status, how = run(flags, fault, 0, order)
+            if status != 0:
+                print(f"without a fault, {order}, over {fault.over}: {how}")
+                return 1
+    return planted.judge(FAULTS, flags.only, lambda number: try_orders(flags, number))
 
 
 if __name__ == "__main__":

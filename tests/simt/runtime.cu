@@ -8,7 +8,8 @@
 // device, and of those that it was given access to: a touch of another's ends the program.
 //
 // There are LH_SIMT_DEVICES devices (1), and with LH_SIMT_PEERS=1 each may be given access to the
-// others.
+// others. Which of the operations that may run does so is chosen at random, or with LH_SIMT_LATE=1
+// what is waited for alone runs: each of the others is as late as streams and events permit.
 #include "kernels/cuda/plugin.h"
 #include "tests/simt/fibre.h"
 
@@ -39,9 +40,11 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, n) ((void)(at), (void)(n))
 #endif
 
+struct simt_stream;
 struct simt_event {
     int device;
     uint64_t recorded, reached; // tickets
+    simt_stream *in;            // it was recorded last in this one, which may be gone
 };
 
 struct operation {
@@ -179,15 +182,44 @@ static bool can_run(const simt_stream *s)
     return !o.wait || o.wait->reached >= o.ticket;
 }
 
-// One operation of any stream; false: none can run.
-static bool step()
+static bool is_late()
+{
+    static bool late = variable("LH_SIMT_LATE", 0, 1) == 1;
+    return late;
+}
+
+static bool lives(const simt_stream *s)
+{
+    for (const simt_stream *one : streams)
+        if (one == s) return true;
+    return false;
+}
+
+// The stream whose next operation is the one that `s` needs; NULL: none can run.
+static simt_stream *needed_by(simt_stream *s)
+{
+    for (size_t i = 0; i <= streams.size() && s && lives(s); i++) {
+        if (can_run(s)) return s;
+        if (s->queue.empty() || s->queue.front().outside) return NULL;
+        s = s->queue.front().wait->in;
+    }
+    return NULL;
+}
+
+static simt_stream *any()
 {
     simt_stream *able[64];
     unsigned n = 0;
     for (simt_stream *s : streams)
         if (can_run(s) && n < 64) able[n++] = s;
-    if (!n) return false;
-    simt_stream *s = able[simt_choose(n)];
+    return n ? able[simt_choose(n)] : NULL;
+}
+
+// One operation, on the way to what is waited for in `wanted`; false: none can run.
+static bool step(simt_stream *wanted)
+{
+    simt_stream *s = is_late() ? needed_by(wanted) : any();
+    if (!s) return false;
     operation o = std::move(s->queue.front());
     s->queue.pop_front();
     simt_counting()->operations++;
@@ -206,10 +238,10 @@ static void add(simt_stream *s, operation o)
     if (!s) simt_fail("the default stream is not used here");
     s->queue.push_back(std::move(o));
     // Mostly nothing has happened yet; sometimes the device is quick.
-    unsigned n = simt_choose(3) ? 0 : simt_choose(4);
+    unsigned n = is_late() || simt_choose(3) ? 0 : simt_choose(4);
     if (!n) return;
     opened memory;
-    for (; n && step(); n--) continue;
+    for (; n && step(s); n--) continue;
 }
 
 // Nothing can run: work outside may change that.
@@ -223,20 +255,20 @@ static void wait_outside(const char *else_what)
     simt_fail("%s", else_what);
 }
 
-template <class F> static void steps_until(F over, const char *else_what)
+template <class F> static void steps_until(F over, simt_stream *wanted, const char *else_what)
 {
     while (!over()) {
         {
             opened memory;
-            while (!over() && step()) continue;
+            while (!over() && step(wanted)) continue;
         }
         if (!over()) wait_outside(else_what);
     }
 }
 
-static void drain(const simt_stream *s)
+static void drain(simt_stream *s)
 {
-    steps_until([=] { return s->queue.empty(); }, "a stream waits for ever for an event");
+    steps_until([=] { return s->queue.empty(); }, s, "a stream waits for ever for an event");
 }
 
 void simt_launch(const char *kernel, dim3 grid, dim3 block, cudaStream_t stream,
@@ -514,7 +546,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     (void)flags;
-    *out = new simt_event{current, 0, 0};
+    *out = new simt_event{current, 0, 0, NULL};
     return cudaSuccess;
 }
 
@@ -531,6 +563,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     ONE_AT_A_TIME;
     if (stream && stream->device != event->device) return said(cudaErrorInvalidResourceHandle);
     uint64_t ticket = ++event->recorded;
+    event->in = stream;
     add(stream, operation{[=] { event->reached = ticket; }, NULL, 0, NULL});
     return cudaSuccess;
 }
@@ -538,7 +571,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     ONE_AT_A_TIME;
-    steps_until([=] { return event->reached >= event->recorded; },
+    steps_until([=] { return event->reached >= event->recorded; }, event->in,
                 "an event is waited for that nothing will reach");
     return cudaSuccess;
 }
@@ -548,7 +581,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     ONE_AT_A_TIME;
     if (event->reached < event->recorded) {
         opened memory;
-        step();
+        step(event->in);
     }
     return said(event->reached < event->recorded ? cudaErrorNotReady : cudaSuccess);
 }

@@ -330,9 +330,41 @@ static void two_devices()
     cudaSetDevice(0);
 }
 
+// A copy that is waited for comes, and one behind it does not.
+static void until_the_event()
+{
+    there a = on(0);
+    unsigned source = 7, first = 0, second = 0;
+    cudaMemcpyAsync(a.memory, &source, 4, cudaMemcpyHostToDevice, a.stream);
+    cudaMemcpyAsync(&first, a.memory, 4, cudaMemcpyDeviceToHost, a.stream);
+    cudaEventRecord(a.event, a.stream);
+    cudaMemcpyAsync(&second, a.memory, 4, cudaMemcpyDeviceToHost, a.stream);
+    must(first != 7 && second != 7, "something runs before it is waited for");
+    cudaEventSynchronize(a.event);
+    must(first == 7 && second != 7, "a wait for an event is not that for what is before it");
+    cudaStreamSynchronize(a.stream);
+    must(second == 7, "a wait for a stream leaves something behind");
+    give_back({a});
+}
+
+// With LH_SIMT_LATE=1, whatever the seed.
+static int late()
+{
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        must(copied_over(true, seed) == 7, "an event does not order two devices");
+        must(copied_over(false, seed) != 7, "what nothing waits for has run");
+        must(later_stream(true, seed) == 2, "an event does not order two streams");
+        must(later_stream(false, seed) == 2, "the stream that is waited for last runs first");
+        until_the_event();
+    }
+    puts("simt: what is not waited for is late");
+    return 0;
+}
+
 int main()
 {
     setenv("LH_SIMT_DEVICES", "2", 1);
+    if (getenv("LH_SIMT_LATE")) return late();
     struct {
         void (*kernel)(int);
         unsigned threads;
