@@ -5,11 +5,11 @@
     faults.py run PROGRAM EMULATED NCCL [--only NAME]
                                                 runs PROGRAM (gpu_ranks, of those copies) for each
 
-What a fault is: tests/planted.py. A test finds one by failing. Each is tried with devices whose work
-is as late as it may be, which shows what is not waited for every time, then, if that found nothing,
-with devices whose work comes in a random order. A rank that waits for ever shows only by the time:
-a fault of which that is expected says so, and any other one that does not end is not found. Exit
-status of `run`: 0 when each fault is found, 1 when one is not.
+What a fault is: tests/planted.py. A test finds one by failing. Each is tried with devices whose
+work is as late as it may be, which shows what is not waited for every time; then, if that found
+nothing, with devices whose work comes in a random order. A rank that waits for ever shows only by
+the time: a fault of which that is expected says so, and any other one that does not end is not
+found. Exit status of `run`: 0 when each fault is found, 1 when one is not.
 """
 import argparse
 import pathlib
