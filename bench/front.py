@@ -1,6 +1,7 @@
-"""The three figures of the tree's README.md, out of bench/results; page.py writes them there."""
+"""What the tree's README.md quotes, out of bench/results; page.py writes it there."""
 import re
 
+import learned
 import peers
 
 BEGIN = "<!-- ./bench/report writes the lines down to the next mark out of bench/results -->"
@@ -17,7 +18,8 @@ class BadPage(Exception):
 def of(documents, rows, name):
     """A row that README quotes."""
     if name not in rows[documents]:
-        raise BadPage(f"{documents}.json: no row {name}, which README.md quotes (bench/front.py)")
+        raise BadPage(f"{documents}.json: no row {name}, which README.md quotes (bench/front.py, "
+                      "bench/learned.py)")
     return rows[documents][name]
 
 
@@ -92,6 +94,16 @@ def block(rows, said, others):
             *(f"| {asked} | **{figure}** | {limits} |" for asked, figure, limits in lines)]
 
 
+def put(text, path, begin, end, lines):
+    """The text with these lines between the two marks."""
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise BadPage(f"{path} needs these two lines once each, for the figures between them:\n"
+                      f"{begin}\n{end}")
+    before, rest = text.split(begin)
+    table = "\n".join(lines)
+    return f"{before}{begin}\n\n{table}\n\n{end}{rest.split(end)[1]}"
+
+
 def filled(path, rows, said, others):
     """README's text with the figures between its marks."""
     try:
@@ -99,9 +111,6 @@ def filled(path, rows, said, others):
             text = file.read()
     except OSError as error:
         raise BadPage(f"{path} cannot be read ({error})") from None
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise BadPage(f"{path} needs these two lines once each, for the figures between them:\n"
-                      f"{BEGIN}\n{END}")
-    before, rest = text.split(BEGIN)
-    table = "\n".join(block(rows, said, others))
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.split(END)[1]}"
+    text = put(text, path, BEGIN, END, block(rows, said, others))
+    return put(text, path, learned.BEGIN, learned.END,
+               learned.block(lambda document, name: of(document, rows, name)))

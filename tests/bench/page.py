@@ -145,8 +145,25 @@ class Copies(unittest.TestCase):
         self.stale("README.md")
 
     def test_readme_without_its_marks_is_named(self):
-        self.edit("<!-- end of what ./bench/report writes -->\n", "")
-        self.refused("README.md needs these two lines", "end of what ./bench/report writes")
+        for mark in ("end of what ./bench/report writes", "end of what is known of learning"):
+            with self.subTest(mark):
+                self.setUp()
+                self.edit(f"<!-- {mark} -->\n", "")
+                self.refused("README.md needs these two lines", mark)
+
+    def test_readme_says_what_is_known_of_learning(self):
+        def line(words):
+            with open(self.readme, encoding="utf-8") as file:
+                return next(text for text in file if words in text)
+        self.assertIn("+0.34 % (+0.09 to +0.59) | 15 |", line("| a density of 1/64 |"))
+        self.row("learning-p64.json", "learning.p64.n400.ours-p64",
+                 lambda r: r.update(value=-2, min=-3, max=-1, n=4))
+        self.stale("README.md")
+        self.assertEqual(self.page().returncode, 0)
+        self.assertIn("-2.00 % (-3.00 to -1.00) | 4 |", line("| a density of 1/64 |"))
+        muon = "learning.muon.n400.ours:inner=muon:rate=0.006"
+        self.row("learning-muon.json", muon, lambda r: r.update(name="learning.other"))
+        self.refused("learning-muon.json", muon, "bench/learned.py")
 
     def test_a_row_that_readme_quotes_must_be_there(self):
         row = "round.10m.kill-server.back_s"
