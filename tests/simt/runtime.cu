@@ -41,6 +41,7 @@
 #endif
 
 struct simt_stream;
+
 struct simt_event {
     int device;
     uint64_t recorded, reached; // tickets
@@ -52,7 +53,8 @@ struct operation {
     simt_event *wait; // not before this event reached `ticket`
     uint64_t ticket;
     std::shared_ptr<std::atomic<bool>> outside; // not before work outside is over; may be none
-    int with = -1; // a copy between devices: the other one
+    int with = -1;          // a copy between devices: the other one
+    simt_stream *in = NULL; // in which `ticket` was recorded
 };
 
 struct simt_stream {
@@ -201,7 +203,7 @@ static simt_stream *needed_by(simt_stream *s)
     for (size_t i = 0; i <= streams.size() && s && lives(s); i++) {
         if (can_run(s)) return s;
         if (s->queue.empty() || s->queue.front().outside) return NULL;
-        s = s->queue.front().wait->in;
+        s = s->queue.front().in;
     }
     return NULL;
 }
@@ -539,7 +541,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     ONE_AT_A_TIME;
     (void)flags;
-    add(stream, operation{{}, event, event->recorded, NULL});
+    operation wait{{}, event, event->recorded, NULL};
+    wait.in = event->in;
+    add(stream, wait);
     return cudaSuccess;
 }
 

@@ -347,6 +347,28 @@ static void until_the_event()
     give_back({a});
 }
 
+// An event that is recorded anew in another stream does not change what a wait before that needs.
+static void recorded_anew()
+{
+    there a = on(0);
+    cudaStream_t other;
+    unsigned source = 7, first = 0, second = 0;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    cudaMemcpyAsync(a.memory, &source, 4, cudaMemcpyHostToDevice, a.stream);
+    cudaEventRecord(a.event, a.stream);
+    cudaStreamWaitEvent(other, a.event, 0);
+    cudaMemcpyAsync(&first, a.memory, 4, cudaMemcpyDeviceToHost, other);
+    cudaEventRecord(a.event, other);
+    cudaStreamWaitEvent(a.stream, a.event, 0);
+    cudaMemcpyAsync(&second, a.memory, 4, cudaMemcpyDeviceToHost, a.stream);
+    cudaStreamSynchronize(other);
+    must(first == 7 && second != 7, "a wait for an event that is recorded anew");
+    cudaStreamSynchronize(a.stream);
+    must(second == 7, "a wait for an event's second record");
+    cudaStreamDestroy(other);
+    give_back({a});
+}
+
 // With LH_SIMT_LATE=1, whatever the seed.
 static int late()
 {
@@ -356,6 +378,7 @@ static int late()
         must(later_stream(true, seed) == 2, "an event does not order two streams");
         must(later_stream(false, seed) == 2, "the stream that is waited for last runs first");
         until_the_event();
+        recorded_anew();
     }
     puts("simt: what is not waited for is late");
     return 0;
