@@ -144,6 +144,14 @@ SECTIONS = (
                  *(Target("learning.fresh14.curve.n400.ours:eta=1.4", of, "at most", 1, unit="%")
                    for of in ("value", "max")))),
     Section(
+        "learning", "The way at N = 400: screening", part="way400",
+        command="bench/learning/rule.py --seeds 301-303 --shipped 400=ours:eta=1.4 "
+        "--name learning.way400 --results bench/results/learning-way400.jsonl",
+        text="What might keep the way nearer to the baseline than eta 1.4 alone: lower etas, "
+        "denser starts, kappa 0.5, a density of 0.1, values of 2 bits. None ends within 0.3 % of "
+        "it and is nearer over the middle. 48 points, 16 KiB a text, three seeds. "
+        "[rule.py](../learning/rule.py)"),
+    Section(
         "learning", "A denser start: N = 1,600", part="start16", awaited=True,
         command="bench/learning/rule.py --seeds 381-388 --name learning.start16 "
         "--results bench/results/learning-start16.jsonl",

@@ -53,8 +53,8 @@ struct operation {
     simt_event *wait; // not before this event reached `ticket`
     uint64_t ticket;
     std::shared_ptr<std::atomic<bool>> outside; // not before work outside is over; may be none
-    int with = -1;          // a copy between devices: the other one
-    simt_stream *in = NULL; // in which `ticket` was recorded
+    int with = -1;                              // a copy between devices: the other one
+    simt_stream *in = NULL;                     // the stream that `ticket` was recorded in
 };
 
 struct simt_stream {
