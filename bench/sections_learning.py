@@ -233,6 +233,21 @@ SECTIONS = (
         targets=(Target("learning.p64.n400.ours-p64", "max", "at most", 0.5, unit="%"),
                  Target("learning.p64.rate_2x.n400.ours", "value", "at most", 0.5, unit="%"))),
     Section(
+        "learning", "A quarter of the size and of the tokens", part="quarter",
+        command="bench/learning/rule.py --seeds 211-214 --shipped 400=ours:eta=1.4 "
+        "--name learning.quarter --results bench/results/learning-quarter.jsonl",
+        text="0.11 M parameters, steps of 128 tokens, N = 400: a quarter of the first section's "
+        "tokens, so the same number a parameter. Each side at its best of four to five peaks on "
+        "301 and 302, 0.003 for the baseline, 0.006 for `ours`. Four seeds. "
+        "[rule.py](../learning/rule.py)"),
+    Section(
+        "learning", "Four times the local steps: screening", part="h32-screening",
+        command="bench/learning/rule.py --seeds 301-303 --name learning.h32-screening "
+        "--results bench/results/learning-h32-screening.jsonl",
+        text="What might bring 1/64 nearer where H is 32, 16 and 8: a lower peak, a lower eta, "
+        "beta 1, kappa 0.5, values of 2 bits. None is 1 % nearer. Three seeds. "
+        "[rule.py](../learning/rule.py)"),
+    Section(
         "learning", "Four times the local steps", part="h32",
         command="bench/learning/rule.py --seeds 301-305 --name learning.h32 "
         "--results bench/results/learning-h32.jsonl",
