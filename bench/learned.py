@@ -39,6 +39,8 @@ CLAIMS = (
           "learning-size17", "learning.size17.n400.ours:eta=1.4:rate=0.0018"),
     Claim("ours at a rate of 0.003", "learning-size17", "learning.size17.n400",
           "the baseline at 0.0018"),
+    Claim("1.7 M parameters with twice the tokens, both at 0.0018, untuned", "learning-size17x2",
+          "learning.size17x2.n400"),
     Claim("0.11 M parameters", "learning-size011", "learning.size011.n400.ours:eta=1.4"),
     Claim("**0.05 M parameters, 1,600 rounds**, with 0.6 of the baseline's rate; the fourth "
           "setting that was tested, on fresh seeds", "learning-fresh", "learning.rule.n1600"),
