@@ -1,7 +1,9 @@
 """What is known of learning, a row a claim, out of bench/results; page.py writes it into README.md.
 
-Each figure is of a row of a result: none is typed here. A row that says how a run ends is a gap to
-the dense, synchronous baseline in per cent of its loss; `beside` says what stands there instead.
+Each difference, interval and number of seeds is of a row of a result. The words are typed: settings,
+and how far behind the first points of a curve are, of which there are no rows. A row that says how
+a run ends is a gap to the dense, synchronous baseline in per cent of its loss; `beside` says what
+stands there instead.
 """
 from typing import NamedTuple
 
@@ -39,6 +41,9 @@ CLAIMS = (
           "learning-size17", "learning.size17.n400.ours:eta=1.4:rate=0.0018"),
     Claim("ours at a rate of 0.003", "learning-size17", "learning.size17.n400",
           "the baseline at 0.0018"),
+    Claim("twice the learning rate at 1.7 M, from 0.0018: what it costs ours more",
+          "learning-size17", "learning.size17.rate_2x.n400.ours:eta=1.4:rate=0.0018",
+          "what it costs the baseline"),
     Claim("1.7 M parameters with twice the tokens, both at 0.0018, untuned", "learning-size17x2",
           "learning.size17x2.n400"),
     Claim("0.11 M parameters", "learning-size011", "learning.size011.n400.ours:eta=1.4"),
