@@ -1,6 +1,6 @@
 """What is known of learning, a row a claim, out of bench/results; page.py writes it into README.md.
 
-Each difference, interval and number of seeds is of a row of a result. The words are typed: settings,
+Each difference, interval and number of seeds is of a row of a result. Words are typed: settings,
 and how far behind the first points of a curve are, of which there are no rows. A row that says how
 a run ends is a gap to the dense, synchronous baseline in per cent of its loss; `beside` says what
 stands there instead.
