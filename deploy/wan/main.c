@@ -9,6 +9,7 @@
 
 #include "deploy/wan/control.h"
 #include "deploy/wan/daemon.h"
+#include "deploy/wan/libraries.h"
 #include "deploy/wan/region.h"
 #include "deploy/wan/topology.h"
 
@@ -101,5 +102,6 @@ int main(int argc, char **argv)
     if (count > 0 && (is(words[0], "-h") || is(words[0], "--help") || is(words[0], "help")))
         return print_usage(stdout, 0);
     if (geteuid() != 0) return complain("must be run as root");
+    dp_libraries_clean();
     return run(instance, words, count);
 }

@@ -1,0 +1,67 @@
+// A search path for libraries without the current folder.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "deploy/wan/libraries.h"
+
+static void only_absolute_elements(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *kept;
+        bool all;
+    } row[] = {
+        {"", "", true},
+        {"/opt/lib", "/opt/lib", true},
+        {"/opt/lib:/usr/lib", "/opt/lib:/usr/lib", true},
+        {"/opt/lib;/usr/lib", "/opt/lib:/usr/lib", true},
+        {":", "", false},
+        {"/opt/lib:", "/opt/lib", false},
+        {":/opt/lib", "/opt/lib", false},
+        {"/opt/lib::/usr/lib", "/opt/lib:/usr/lib", false},
+        {".", "", false},
+        {"lib:/usr/lib:../lib", "/usr/lib", false},
+    };
+    char kept[DP_LIBRARIES_BYTES];
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        assert_int_equal(dp_libraries_absolute(row[i].path, kept), row[i].all);
+        assert_string_equal(kept, row[i].kept);
+    }
+}
+
+static void a_path_that_is_too_long(void **state)
+{
+    (void)state;
+    char path[DP_LIBRARIES_BYTES + 1], kept[DP_LIBRARIES_BYTES];
+    memset(path, '/', sizeof path - 1);
+    path[sizeof path - 1] = 0;
+    assert_false(dp_libraries_absolute(path, kept));
+    assert_string_equal(kept, "");
+}
+
+static void what_is_started_gets_the_clean_path(void **state)
+{
+    (void)state;
+    setenv("LD_LIBRARY_PATH", "/opt/lib:", 1);
+    dp_libraries_clean();
+    assert_string_equal(getenv("LD_LIBRARY_PATH"), "/opt/lib");
+    setenv("LD_LIBRARY_PATH", ":", 1);
+    dp_libraries_clean();
+    assert_null(getenv("LD_LIBRARY_PATH"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_absolute_elements),
+        cmocka_unit_test(a_path_that_is_too_long),
+        cmocka_unit_test(what_is_started_gets_the_clean_path),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
