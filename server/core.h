@@ -86,8 +86,9 @@ struct ps_server {
     uint64_t mark_timer, report_timer, retry_timer, move_timer, take_over_timer, checkpoint_timer;
     struct lh_link *coordinator;
     struct ps_report report[PS_REPORTS_MAX];
-    uint64_t reports_sent; // their count, which numbers them
-    uint64_t report_heard; // the number of the last one whose answer was taken
+    uint64_t reports_sent;             // their count, which numbers them
+    uint64_t report_heard;             // the number of the last one whose answer was taken
+    uint32_t report_shard, report_row; // the ledger's row that the next report begins with
     struct lh_service service;
     struct ps_push *pushes; // open push streams
     uint32_t push_count, snapshots;

@@ -87,6 +87,45 @@ static uint8_t *pack_credit(const struct lh_ledger *l, Longhaul__V1__ShardReport
     return out;
 }
 
+// ---------------------------------------------------------------- what was admitted of whom
+
+struct told_rows {
+    Longhaul__V1__Admitted item[LH_REPORT_ROWS_MAX], *list[LH_REPORT_ROWS_MAX];
+    uint32_t count;
+};
+
+// Lists a shard's rows from `from` on, as far as the report takes them. Returns the row that comes
+// next.
+static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_rows *t,
+                          Longhaul__V1__ShardReport *out)
+{
+    uint32_t begin = t->count;
+    for (; from < l->rows && t->count < LH_REPORT_ROWS_MAX; from++, t->count++) {
+        const struct lh_row *row = &l->row[from];
+        Longhaul__V1__Admitted *to = t->list[t->count] = &t->item[t->count];
+        longhaul__v1__admitted__init(to);
+        to->worker = row->worker;
+        to->pushes = row->admitted;
+        to->tokens = row->tokens;
+    }
+    out->admitted = t->list + begin;
+    out->n_admitted = t->count - begin;
+    return from;
+}
+
+// Each shard once, beginning where the last report ended; the first one's earlier rows come last.
+static void tell_admitted(struct ps_server *s, struct told_rows *t, Longhaul__V1__ShardReport *out)
+{
+    uint32_t n = s->conf.shard_count, first = s->report_shard % n, row = s->report_row;
+    for (uint32_t i = 0; i < n && t->count < LH_REPORT_ROWS_MAX; i++) {
+        uint32_t k = (first + i) % n;
+        const struct lh_ledger *l = &s->shard[k]->replica.ledger;
+        row = tell_rows(l, i || row < l->rows ? row : 0, t, &out[k]);
+        s->report_shard = row < l->rows ? k : (k + 1) % n;
+        s->report_row = row = row < l->rows ? row : 0;
+    }
+}
+
 static bool credit_is_large(const struct ps_server *s)
 {
     size_t bytes = 0;
@@ -108,8 +147,9 @@ static void send(struct ps_server *s)
     Longhaul__V1__Point *point = calloc(n, sizeof *point);
     Longhaul__V1__ShardReport **list = calloc(n, sizeof *list);
     uint8_t **packed = calloc(n, sizeof *packed);
+    struct told_rows *rows = calloc(1, sizeof *rows);
     bool large = credit_is_large(s);
-    lh_err err = report && point && list && packed ? LH_OK : LH_ERR_NO_MEMORY;
+    lh_err err = report && point && list && packed && rows ? LH_OK : LH_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n && !err; i++) {
         struct lh_ledger *l = &s->shard[i]->replica.ledger;
         longhaul__v1__shard_report__init(&report[i]);
@@ -129,6 +169,7 @@ static void send(struct ps_server *s)
         ps_vouch_answer(s->shard[i], &report[i]);
         list[i] = &report[i];
     }
+    if (!err) tell_admitted(s, rows, report);
     m.wire = &wire;
     lh_head_run(s->conf.job, &s->conf.manifest->hash, &m.job, &m.manifest);
     m.address = s->address;
@@ -150,6 +191,7 @@ static void send(struct ps_server *s)
     for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
     for (uint32_t i = 0; i < n && packed; i++) free(packed[i]);
     free(packed);
+    free(rows);
     free(report);
     free(point);
     free(list);

@@ -105,9 +105,11 @@ LH_STATIC_ASSERT((2 * LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
                  "a lease request fits a message, and leaves bytes for claims");
 LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= LH_LEASES_MAX,
                  "what is in work and read ahead is leased");
-// A report says so much of a shard beside its head and its credits.
-enum { LH_REPORT_WIRE_BYTES = 56 };
-LH_STATIC_ASSERT(LH_UNITS_MAX / 8 + LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_REPORT_WIRE_BYTES) <=
+// A report says so much of a shard beside its head and its credits, and of so many workers of all
+// its shards what was admitted. A longer list is told in turns.
+enum { LH_REPORT_WIRE_BYTES = 56, LH_REPORT_ROWS_MAX = 512, LH_ROW_WIRE_BYTES = 34 };
+LH_STATIC_ASSERT(LH_UNITS_MAX / 8 + LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_REPORT_WIRE_BYTES) +
+                         LH_REPORT_ROWS_MAX * LH_ROW_WIRE_BYTES <=
                      LH_SMALL_BYTES,
                  "a report of all shards fits a message: their packed credits are a bit a unit");
 LH_STATIC_ASSERT(LH_FOLLOWERS_MAX > LH_WORKERS_MAX, "every worker of a run can follow a shard");

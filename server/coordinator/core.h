@@ -64,6 +64,10 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
     uint32_t paths;
 };
 
+struct ps_co_admitted { // balance/measure.c: of one worker, as a shard's server said last
+    uint64_t pushes, tokens;
+};
+
 struct ps_co_away { // balance/away.c: a home whose units travel to a worker, as that one said last
     uint32_t home;  // index in c->stock.home
     bool closed;
@@ -121,6 +125,8 @@ struct ps_co_worker { // member.c, where nothing else is said
     double tokens_per_s;
     uint64_t tokens;
     struct ps_co_measured measured;
+    struct ps_co_admitted *admitted; // manifest->shards of them; NULL: nothing was said
+    int64_t admitted_ns;     // when a report last told of more admitted pushes of it; 0: none did
     struct ps_co_away *away; // LH_AWAY_MAX of them; NULL: none was ever told
     uint32_t aways;
     // balance/away.c: units of the data that don't reach it, LH_REFUSED_MAX of them; NULL: none was

@@ -13,6 +13,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
@@ -103,6 +104,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     s->process = m->process;
     s->reported = true;
     s->vouches = m->vouches;
+    ps_co_take_admitted(c, r);
     snprintf(s->address, sizeof s->address, "%s", m->address);
     return ps_co_take_answers(c, r->head->shard, r);
 }

@@ -45,6 +45,11 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
     assert_true(of(row, "push_ms") >= 200 && of(row, "push_ms") < 500);
     assert_null(json_object_get(row, "up_mbit_s")); // its pushes are too small to show it
     assert_true(ps_co_exchange_s(w) >= 0.2 && ps_co_exchange_s(w) < 0.5);
+    const struct lh_row *admitted =
+        lh_ledger_row(&r->server->shard[0]->replica.ledger, lh_worker_id(&r->w[1].self));
+    assert_true(w->admitted && w->admitted[0].pushes && w->admitted_ns);
+    assert_in_range(w->admitted[0].pushes, 1, admitted->admitted); // as of the last report
+    assert_in_range(ps_co_admitted_tokens(r->coordinator, w), 1, admitted->tokens);
     ps_co_tell_measured(w, told);
     assert_true(fabs(of(told, "batch_ms") - 1e3 * w->measured.batch_s.mean) < 1e-6);
     json_decref(told);
@@ -90,11 +95,38 @@ static void what_is_no_number_is_not_known(void **state)
     json_decref(rows);
 }
 
+// The list of a report is bounded: where a shard has more rows, the next reports go on.
+static void the_rows_of_many_workers_are_told_in_turns(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_int_equal(rig_join(r, 1, 11, 1).granted, 1);
+    rig_run(r, 3 * LH_SECOND);
+    rig_hello(r, 1, 1, 0, 1);
+    struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    struct lh_row *row = realloc(l->row, LH_WORKERS_MAX * sizeof *row), its = l->row[0];
+    assert_non_null(row);
+    its.worker = lh_worker_id(&r->w[1].self);
+    its.admitted = 7;
+    its.tokens = 700;
+    for (uint32_t k = 0; k + 1 < LH_WORKERS_MAX; k++) row[k] = (struct lh_row){.worker = k + 1};
+    row[LH_WORKERS_MAX - 1] = its;
+    l->row = row;
+    l->rows = LH_WORKERS_MAX;
+    rig_run(r, 5 * LH_SECOND);
+    const struct ps_co_worker *w = &r->coordinator->worker[0];
+    assert_non_null(w->admitted);
+    assert_int_equal(w->admitted[0].pushes, 7);
+    assert_int_equal(ps_co_admitted_tokens(r->coordinator, w), 700);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_worker_tells_how_far_its_server_is_and_how_fast_it_trains),
         RIG_TEST(what_is_no_number_is_not_known),
+        RIG_TEST(the_rows_of_many_workers_are_told_in_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

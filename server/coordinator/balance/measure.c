@@ -59,7 +59,35 @@ void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
 void ps_co_forget_measured(struct ps_co_worker *w)
 {
     free(w->measured.path);
+    free(w->admitted);
     w->measured = (struct ps_co_measured){0};
+    w->admitted = NULL;
+    w->admitted_ns = 0;
+}
+
+// ---------------------------------------------------------------- what servers admitted
+
+void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
+{
+    for (size_t i = 0; i < r->n_admitted; i++) {
+        const Longhaul__V1__Admitted *m = r->admitted[i];
+        uint32_t index = ps_co_worker_index(c, m->worker);
+        if (index >= c->workers) continue;
+        struct ps_co_worker *w = &c->worker[index];
+        if (!w->admitted) w->admitted = calloc(c->conf.manifest->shards, sizeof *w->admitted);
+        if (!w->admitted) continue;
+        struct ps_co_admitted *was = &w->admitted[r->head->shard];
+        if (m->pushes > was->pushes) w->admitted_ns = ps_co_now(c);
+        *was = (struct ps_co_admitted){m->pushes, m->tokens};
+    }
+}
+
+uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
+        if (w->admitted[i].tokens < least) least = w->admitted[i].tokens;
+    return w->admitted ? least : 0;
 }
 
 double ps_co_exchange_s(const struct ps_co_worker *w)

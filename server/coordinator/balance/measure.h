@@ -14,6 +14,11 @@ double ps_co_said_number(double x);
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
                     const Longhaul__V1__LeaseRequest *m);
 void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from memory
+// Takes what a shard's log admitted of each worker. Rows of unknown workers count nothing. Without
+// memory the next report tells it.
+void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r);
+// Tokens of this worker's admitted pushes, on the shard that admitted the fewest.
+uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Seconds from the last step on a unit until its credit is decided, as this worker's pushes show;
 // its round trip where they show nothing, 0 where nothing is known.
 double ps_co_exchange_s(const struct ps_co_worker *w);
