@@ -249,6 +249,7 @@ class LeasedDataLoader:
                 self._restart()
                 continue
             if taken:
+                self._run.handed(self._open + 1)
                 batch = torch.tensor([list(s) for s in self._share(taken)], dtype=torch.long)
                 self._last, self._waits = batch, 0
             elif self._drained:
@@ -256,8 +257,10 @@ class LeasedDataLoader:
             elif not self._open:
                 self._run.idle()
                 continue
-            elif self._waits < _PATIENCE:
-                self._wait()
-                continue
+            else:
+                self._run.handed(self._open + 1, again=True)
+                if self._waits < _PATIENCE:
+                    self._wait()
+                    continue
             self._open += 1
             yield self._last  # anew where a loop that accumulates lacks some for its step

@@ -7,7 +7,7 @@ import logging
 import os
 import typing
 
-from . import arguments, errors, group, hosts, parameters
+from . import arguments, errors, group, hosts, parameters, watch
 from . import client as _client
 from .kept import KeptState
 
@@ -49,8 +49,11 @@ def check_options(call: str, options: typing.Mapping[str, typing.Any],
 def _check_options(call: str, *, manifest: typing.Any = None, tokens_per_step: typing.Any = 0,
                    timeout_s: typing.Any = 600, keep: typing.Any = None,
                    keep_every: typing.Any = 16, masters: typing.Any = None,
-                   schedule: typing.Any = None, hook: typing.Any = True) -> None:
+                   schedule: typing.Any = None, hook: typing.Any = True,
+                   batches_per_step: typing.Any = None) -> None:
     del hook
+    if batches_per_step is not None:
+        arguments.must_be_number(call, "batches_per_step", batches_per_step, 1)
     if manifest is not None:
         arguments.must_be_path(call, "manifest", manifest, "the path of the run's model.json")
     arguments.must_be_number(call, "tokens_per_step", tokens_per_step, 0)
@@ -67,7 +70,7 @@ def _check_options(call: str, *, manifest: typing.Any = None, tokens_per_step: t
                          "clock are longhaul.schedule(optimizer, client, total_tokens)")
 
 
-def _check_parts(client: object, model: object, optimizer: object, hook: bool) -> None:
+def _check_given(client: object, model: object, optimizer: object, hook: bool) -> None:
     call = "AsyncDiLoCo(client, model, inner_optimizer)"
     arguments.must_be_client(call, client)
     arguments.must_be_model(call, model)
@@ -130,6 +133,8 @@ class AsyncDiLoCo:
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps. Several ranks wait for each other ten seconds longer
         at most; the error of one is a :class:`RankError` of the others.
+    :param batches_per_step: the most batches that the loop takes for one optimizer step. A loop
+        that takes more without a boundary is told so by an error. None: 256.
     :param settings: none; a word of another library is an error that says which setting it is.
     """
 
@@ -139,11 +144,11 @@ class AsyncDiLoCo:
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
                  masters: parameters.Masters = None, schedule: str | None = None,
-                 **settings: object):
+                 batches_per_step: int | None = None, **settings: object):
         _of_the_run(settings)
         _check_options("AsyncDiLoCo", manifest=manifest, tokens_per_step=tokens_per_step,
                        timeout_s=timeout_s, keep=keep, keep_every=keep_every, masters=masters,
-                       schedule=schedule)
+                       schedule=schedule, batches_per_step=batches_per_step)
         self._given = inner_optimizer
         if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
             inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
@@ -156,7 +161,7 @@ class AsyncDiLoCo:
         self.manifest = os.fspath(manifest or "") or os.environ.get("LONGHAUL_MANIFEST") or None
         self.tokens_per_step = tokens_per_step
         self.timeout_s = timeout_s
-        self.finished = False  # the run wants no further steps
+        self._finished = False
         self.restarts = 0      # lives that ended under us; their uncut progress is lost
         self.steps = 0         # boundaries of this life
         self._tokens = 0       # trained since the last boundary
@@ -177,11 +182,31 @@ class AsyncDiLoCo:
             self._kept = KeptState(keep, self.client, inner_optimizer, keep_every,
                                    self.together)
         self._described: list[parameters.Described] = []
+        self._patience = watch.Patience(inner_optimizer, batches_per_step, hook)
+        self._parts: watch.Parts | None = None
         self._entered = self._left = False
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
 
-    _check = staticmethod(_check_parts)  # of what this class takes
+    _check = staticmethod(_check_given)  # of what this class takes
+
+    @property
+    def finished(self) -> bool:
+        """The run wants no further steps."""
+        if self._entered and not self._left and not self._finished:
+            with self._telling():
+                self._patience.look()
+        return self._finished
+
+    @finished.setter
+    def finished(self, is_so: bool) -> None:
+        self._finished = is_so
+
+    def handed(self, batches: int, again: bool = False) -> None:
+        """For loaders: so many batches are the loop's since the last step, with the one that comes;
+        `again`: it had that one before. Raises where no step can be meant to come."""
+        with self._telling():
+            self._patience.handed(batches, again)
 
     # ---- a life
 
@@ -238,6 +263,16 @@ class AsyncDiLoCo:
             self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
         if self._hook:
             self._hooks.append(self.optimizer.register_step_post_hook(lambda *_: self.step()))
+        if self.optimizer is not None:
+            self._watch_others()
+
+    def _watch_others(self) -> None:
+        from torch.optim import optimizer  # pylint: disable=import-outside-toplevel
+
+        def stepped(other: typing.Any, *_: object) -> None:
+            with self._telling():
+                self._patience.other(other)
+        self._hooks.append(optimizer.register_optimizer_step_post_hook(stepped))
 
     def _hold(self) -> None:
         """What the optimizer is about to change may still be on its way from a GPU."""
@@ -253,8 +288,14 @@ class AsyncDiLoCo:
         named = parameters.of_run(self.model, self.manifest)
         masters = parameters.masters_of(self.model, self.optimizer, self._masters)
         parameters.check_masters(self.model, self.optimizer, masters)
-        return [parameters.describe(self.client, name, parameter, masters.get(id(parameter)))
-                for name, parameter in named]
+        described = [parameters.describe(self.client, name, parameter, masters.get(id(parameter)))
+                     for name, parameter in named]
+        self._parts = watch.Parts(self.model, described)
+        return described
+
+    def _check_parts(self) -> None:
+        if self._parts:
+            self._parts.check()
 
     def _settle(self) -> bool:
         """True: the optimizer has other masters than the client knows. Another life began, and what
@@ -290,12 +331,14 @@ class AsyncDiLoCo:
 
     def _begin(self) -> None:
         parameters.check_places(self._described)
+        self._check_parts()
         self.client.connect(self.timeout_s)
         self.client.start()
         parameters.copy_masters(self._described)
         parameters.fill_shadows(self._described)
         self.steps = self._tokens = 0
         self._scheduled = False
+        self._patience.begin(self.model)
         for begun in self._begun:
             begun()
 
@@ -322,6 +365,8 @@ class AsyncDiLoCo:
         if self._noted and tokens:
             raise _two_kinds()
         self._tokens += tokens
+        with self._telling():
+            self._patience.trained()
 
     def step(self, tokens: int | None = None) -> bool:
         """After an optimizer step. True: the loop goes on."""
@@ -334,14 +379,14 @@ class AsyncDiLoCo:
                 self._settled = True
                 if self._settle():
                     return True
-            self._boundary()
+            self._boundary(True)
         return not self.finished
 
     def idle(self, timeout_s: float = 1) -> None:
         """A boundary without a step, for loops that wait for a lease; then waits for news."""
         self._must_run("idle()")
         with self._telling():
-            self._boundary()
+            self._boundary(False)
             if not self.finished:
                 try:
                     self.news(timeout_s)
@@ -354,9 +399,11 @@ class AsyncDiLoCo:
         self._before_change()
         return self.client.wait(timeout_s)
 
-    def _boundary(self) -> None:
-        if self.finished:
+    def _boundary(self, step: bool) -> None:
+        if self._finished:
             return
+        self._patience.boundary(step)
+        self._check_parts()
         try:
             self._before_change()  # nobody did where a GradScaler skipped the step
             due = self.client.boundary(self.steps + 1, self._tokens)
@@ -427,6 +474,7 @@ class AsyncDiLoCo:
         self.finished = True
         with self._telling():
             parameters.check_places(self._described)
+            self._check_parts()
             while not self._ends():
                 _log.warning("longhaul: this loop has ended, and waits for the end of the run, "
                              "which comes with its budget or by `longhaul drain run --end`")

@@ -39,6 +39,12 @@ def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Paramete
     return _bare(model.named_parameters(remove_duplicate=not ties))
 
 
+def names_of(model: "torch.nn.Module") -> dict[str, "torch.nn.Parameter"]:
+    """Parameters by name, tied ones under each of their names, without what wrappers put before
+    names."""
+    return _names(model, ties=True)
+
+
 def shapes_of(manifest: dict[str, typing.Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the tensors that a model.json names, in its order."""
     return {t["name"]: tuple(t["shape"]) for t in manifest["tensors"]}
@@ -178,13 +184,13 @@ def of_run(model: "torch.nn.Module",
     wanted = shapes_of(document)
     missing = [n for n in wanted if n not in named]
     if missing:
-        raise errors.ModelError(f"the model has no parameter {_some(missing)}, which {manifest} "
+        raise errors.ModelError(f"the model has no parameter {some(missing)}, which {manifest} "
                                 "names", errors.ModelError.code)
     taken = {id(named[n]) for n in wanted}
     left = [n for n, p in named.items() if p.requires_grad and id(p) not in taken]
     if left:
         raise errors.ModelError(
-            f"{_some(left)} would be trained here and nowhere else: {manifest} does not name it; "
+            f"{some(left)} would be trained here and nowhere else: {manifest} does not name it; "
             "freeze it (requires_grad_(False)), or import the model anew", errors.ModelError.code)
     for name, shape in wanted.items():
         mine = tuple(named[name].shape) or (1,)
@@ -231,7 +237,8 @@ def _plain(name: str, value: "torch.Tensor") -> typing.Iterator[tuple[str, "torc
         yield from _plain(f"{name}.{part}", getattr(value, part))
 
 
-def _some(names: typing.Sequence[str], most: int = 5) -> str:
+def some(names: typing.Sequence[str], most: int = 5) -> str:
+    """The first of these names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
@@ -368,7 +375,7 @@ def check_places(described: typing.Iterable[Described]) -> None:
     moved = [d.name for d in described if _place(d.name, d.parameter) != d.place]
     if moved:
         raise errors.StateError(
-            f"{_some(moved)} lies elsewhere than when the run began, or has another type: move and "
+            f"{some(moved)} lies elsewhere than when the run began, or has another type: move and "
             "cast the model before AsyncDiLoCo, and change parameters in place afterwards",
             errors.StateError.code)
 

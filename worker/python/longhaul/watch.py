@@ -1,0 +1,163 @@
+"""What a loop may not do without a word: train without boundaries, train other parameters."""
+from __future__ import annotations
+
+import typing
+
+from . import errors, parameters
+
+if typing.TYPE_CHECKING:
+    import torch
+
+_BATCHES = 256  # without a boundary: more than most loops accumulate
+_REPEATED = 64  # the same where the loader has nothing new to give
+_LOOKS = 4096   # at `finished`; a loop may look at it several times a batch
+
+
+class Patience:
+    """Counts what a loop does without a boundary, and raises where that can't be meant.
+
+    The optimizer's step() is hooked. A loop that calls another one's, or none, gets no boundary:
+    nothing is cut, nothing is credited, and its units never come free.
+    """
+
+    def __init__(self, optimizer: object, batches: int | None, hooked: bool):
+        self._kind = type(optimizer).__name__ if hooked else None
+        self._optimizer, self._most = optimizer, batches
+        self._ours: set[int] = set()
+        self._looks = self._trained = 0
+        self._steps: dict[int, int] = {}  # of other optimizers, by their id, since a boundary
+        self._other: str | None = None
+        self._batches = self._longest = 0  # of this step; of a step that came
+        self._ever = False
+
+    def begin(self, model: "torch.nn.Module | None") -> None:
+        """A life begins, with these parameters."""
+        self._ours = {id(p) for p in model.parameters()} if model is not None else set()
+        self.boundary(False)
+        self._longest = 0
+        self._ever = False
+
+    def boundary(self, step: bool) -> None:
+        """A boundary came; `step`: after a step."""
+        self._looks = self._trained = 0
+        self._steps.clear()
+        self._longest, self._batches = max(self._longest, self._batches), 0
+        self._ever = self._ever or step
+
+    def look(self) -> None:
+        """The loop asks whether it is finished."""
+        self._looks += 1
+        if self._looks > max(_LOOKS, 16 * (self._most or 0)):
+            self._raise(f"{self._looks} looks at run.finished")
+
+    def trained(self) -> None:
+        """The loop says what it trained, with data of its own."""
+        self._trained += 1
+        if self._trained > (self._most or _BATCHES):
+            self._raise(f"{self._trained} calls of trained()")
+
+    def handed(self, batches: int, again: bool) -> None:
+        """A loader is about to give the loop so many batches since the last step; `again`: one
+        that it had before."""
+        self._batches = batches - 1
+        most = self._most or (max(_REPEATED, 2 * self._longest) if again else _BATCHES)
+        if batches > most:
+            self._raise(f"{batches} batches")
+
+    def other(self, optimizer: typing.Any, *_: object) -> None:
+        """After the step of any optimizer of this process."""
+        if optimizer is self._optimizer or not any(
+                id(p) in self._ours for group in optimizer.param_groups for p in group["params"]):
+            return
+        steps = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
+        self._other = type(optimizer).__name__
+        if steps > (self._most or _BATCHES):
+            self._raise(f"{steps} steps of another optimizer")
+
+    def _raise(self, what: str) -> typing.NoReturn:
+        if self._kind is None:
+            way = "call run.step() after each step of the optimizer"
+        else:
+            way = (f"step() of the {self._kind} that AsyncDiLoCo was given "
+                   f"{'was not called since' if self._ever else 'was never called'}"
+                   + (f", and another optimizer ({self._other}) steps on the model's parameters"
+                      if self._steps else "") +
+                   ": pass the optimizer that steps, or hook=False and call run.step() after each "
+                   "step")
+        raise errors.StateError(
+            f"{what} and no boundary: {way}. A loop that takes more batches for one step says so: "
+            "AsyncDiLoCo(..., batches_per_step=N)", errors.StateError.code)
+
+
+def _own(module: "torch.nn.Module") -> dict[str, typing.Any]:
+    return module._parameters  # pylint: disable=protected-access
+
+
+def _inner(module: "torch.nn.Module") -> dict[str, typing.Any]:
+    return module._modules  # pylint: disable=protected-access
+
+
+def _alike(now: dict[str, typing.Any], then: dict[str, typing.Any]) -> bool:
+    return now.keys() == then.keys() and all(now[n] is of for n, of in then.items())
+
+
+class Parts:
+    """The modules and parameters that a model had when a life began.
+
+    The client reads and writes by address, and the model is saved by name: each name has to be the
+    same parameter from the first step to the last. Costs about a tenth of a microsecond a tensor.
+    """
+
+    def __init__(self, model: "torch.nn.Module", described: list[parameters.Described]):
+        self._model = model
+        self._ours = {id(p): d.name for p, d in self._pairs(described)}
+        self._places = [(p, d) for p, d in self._pairs(described) if d.copy is None]
+        self._names = parameters.names_of(model)
+        self._learn()
+
+    @staticmethod
+    def _pairs(described: list[parameters.Described]) -> typing.Iterator[
+            tuple["torch.Tensor", parameters.Described]]:
+        """Parameters of the model, also of those that masters stand for."""
+        for d in described:
+            yield (d.parameter if d.copy is None else d.copy), d
+
+    def _learn(self) -> None:
+        self._modules = [(m, dict(_own(m)), dict(_inner(m))) for m in self._model.modules()]
+        self._frozen = [p for p in parameters.names_of(self._model).values()
+                        if id(p) not in self._ours]
+
+    def check(self) -> None:
+        """Raises, by its name, of a parameter that is another one by now, or that is trained here
+        and nowhere else."""
+        if all(_alike(_own(m), own) and _alike(_inner(m), inner)
+               for m, own, inner in self._modules) and \
+                not any(p.requires_grad for p in self._frozen):
+            self._check_places()
+            return
+        now = parameters.names_of(self._model)
+        self._check_names(now)
+        self._learn()  # a module that wraps another one, say: the parameters are the same
+
+    def _check_names(self, now: dict[str, "torch.nn.Parameter"]) -> None:
+        gone = [n for n, p in self._names.items() if id(p) in self._ours and now.get(n) is not p
+                and not hasattr(p, "placements")]  # fully_shard() puts the whole in its place
+        if gone:
+            raise errors.StateError(
+                f"{parameters.some(gone)} of the model is not the parameter that it was when the "
+                "run began (load_state_dict(assign=True), a new layer, an adapter that was merged):"
+                " the run trains the one that it was. Change parameters in place "
+                "(load_state_dict(), copy_()), and layers before AsyncDiLoCo",
+                errors.StateError.code)
+        new = [n for n, p in now.items() if p.requires_grad and id(p) not in self._ours
+               and not hasattr(self._names.get(n), "placements")]
+        if new:
+            raise errors.StateError(
+                f"{parameters.some(new)} is trained since the run began (requires_grad), and no "
+                "other region hears of it: what is trained has to be so before AsyncDiLoCo, and "
+                "in the model that the run began with", errors.StateError.code)
+
+    def _check_places(self) -> None:
+        for p, d in self._places:
+            if getattr(p, "_local_tensor", p).data_ptr() != d.place[0]:
+                parameters.check_places([d for _, d in self._places])
