@@ -55,6 +55,29 @@ bool wk_everything_ready(const struct wk_worker *w)
     return true;
 }
 
+// Tokens of shard 0's cuts: those of the log, of a push that is not in it yet, and of pushes that
+// came back.
+static uint64_t cut_tokens(const struct wk_worker *w)
+{
+    const struct wk_shard *s = &w->shard[0];
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, w->id);
+    const struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    bool logged = e && row && row->last.number == e->head.incarnation.number &&
+                  row->last_step >= e->head.step;
+    return (row ? row->tokens : 0) + (e && !logged ? e->head.tokens : 0) +
+           s->slot.committed->tokens;
+}
+
+uint64_t wk_all_tokens(struct wk_worker *w)
+{
+    if (!wk_everything_ready(w)) return w->told_tokens;
+    // An earlier process cut what a trainer that outlived it had trained by then.
+    uint64_t since = w->count.tokens - w->beside.tokens_known - w->count.cut_tokens;
+    uint64_t all = cut_tokens(w) + since;
+    if (all > w->told_tokens) w->told_tokens = all;
+    return w->told_tokens;
+}
+
 static void changed(void *arg)
 {
     struct wk_worker *w = arg;

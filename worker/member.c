@@ -340,7 +340,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.n_returned = w->returned_count;
     m.returned = w->returned;
     m.tokens_per_s = w->tokens_per_s;
-    m.tokens = w->count.tokens;
+    m.tokens = wk_all_tokens(w);
     m.own_data = w->beside.own_data;
     wk_path_tell(w, &m);
     wk_travel_tell(w, &m);

@@ -155,22 +155,26 @@ enum wk_beside_state { WK_BESIDE_AWAY, WK_BESIDE_THERE, WK_BESIDE_SETTLES };
 struct wk_beside {
     enum wk_beside_state state;
     uint8_t life[WK_SLOT_LIFE_BYTES];
-    bool ending;            // its loop is over
-    bool over;              // its loop is over, and all that it trained is committed
-    bool draining;          // it was told to end
-    bool final;             // it was given the final parameters
-    bool leases;            // it asked for units; else it has data of its own
-    bool own_data;          // it trained without asking for units; looked at now and then
-    bool own_rates;         // its rates follow its own steps, and that was said
-    uint64_t offset;        // steps of this process when its life began
-    uint64_t tokens_before; // tokens of earlier lives
+    bool ending;                      // its loop is over
+    bool over;                        // its loop is over, and all that it trained is committed
+    bool draining;                    // it was told to end
+    bool final;                       // it was given the final parameters
+    bool leases;                      // it asked for units; else it has data of its own
+    bool own_data;                    // it trained without asking for units; looked at now and then
+    bool own_rates;                   // its rates follow its own steps, and that was said
+    uint64_t offset;                  // boundaries of this process's lives when its life began
+    uint64_t passed;                  // those until now: units and cuts are ordered by them
+    uint64_t steps_before;            // steps that trained something, of earlier lives
+    uint64_t life_steps, life_tokens; // The part of its life that is there, or was last.
+    uint64_t tokens_before;           // tokens of earlier lives
+    uint64_t tokens_known; // tokens of its life that an earlier process of this worker committed
     uint64_t lives, lost_tokens, cuts, absorbed;
     uint8_t *handed;      // a bit for each unit that it holds
     struct wk_note *note; // what some shard's cuts do not hold yet, as far as it was told
     size_t notes, note_room;
     uint64_t timer;           // the next look; 0: none is due
-    uint64_t seen;            // tokens at the last look by time
-    bool starves;             // it waits for leases, and trained nothing between two looks
+    uint64_t seen, seen_step; // tokens and boundary at the last look by time
+    bool starves;             // it waits for leases: it passed a boundary and had trained nothing
     uint64_t sampled;         // tokens when the speed was measured last
     int64_t sampled_ns;       // when that was
     int64_t between_before;   // count.between_ns of earlier lives
@@ -254,8 +258,11 @@ struct wk_worker {
     struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet
     uint64_t evaluated_credited;   // the run's credited tokens when it was made
     uint32_t ranks;                // processes that share the steps' work; node.c sets it
+    uint64_t told_tokens;          // the most that wk_all_tokens() gave
     struct {
-        uint64_t tokens, steps, rounds, admitted, damped, refused, returned, lost;
+        uint64_t tokens, steps; // A trainer beside it is counted from its life's beginning.
+        uint64_t cut_tokens;    // those that cuts of shard 0 took along
+        uint64_t rounds, admitted, damped, refused, returned, lost;
         uint64_t payload_up, plain_up, payload_down, resent, snapshots;
         int64_t stall_ns;   // time in which training waited for the network or for others
         int64_t between_ns; // time between a step's end and what follows: views, deltas, hand-over
@@ -293,6 +300,9 @@ enum lh_level wk_missing_level(bool starts, uint32_t tries);
 bool wk_cutting(const struct wk_worker *w); // some shard's cut is on its way
 // Every shard has a state and says that the run began, and how (mode, weights).
 bool wk_everything_ready(const struct wk_worker *w);
+// Tokens that this worker trained over all its processes, as far as it knows; never fewer than it
+// said before.
+uint64_t wk_all_tokens(struct wk_worker *w);
 // Raises the event `changed` at the next turn of the loop, once for however many calls.
 void wk_changed(struct wk_worker *w);
 

@@ -3,7 +3,11 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
 
 #include "common/app/node.h"
 #include "common/base/check.h"
@@ -20,6 +24,7 @@
 // for shorter ones; by then its round trip is known, and the second attempt has the time
 // (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
+enum { RESTART_LOOKS = 50, RESTART_LOOK_NS = 200000000 }; // ten seconds in all
 
 // ---------------------------------------------------------------- from a run's folder
 
@@ -29,32 +34,67 @@ static bool is_gone(json_int_t pid)
     return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
+// Is an `up` at work in the folder? It holds the folder's lock (up_dir.c); we only read who does.
+static bool has_up(const char *dir)
+{
+    struct stat is;
+    FILE *in = stat(dir, &is) ? NULL : fopen("/proc/locks", "re");
+    bool found = false;
+    char line[256];
+    while (in && !found && fgets(line, sizeof line, in)) {
+        unsigned major, minor;
+        unsigned long long inode;
+        found = strstr(line, "FLOCK") &&
+                sscanf(line, "%*s %*s %*s %*s %*s %x:%x:%llu", &major, &minor, &inode) == 3 &&
+                inode == is.st_ino && makedev(major, minor) == is.st_dev;
+    }
+    if (in) fclose(in);
+    return found;
+}
+
+// Reads the coordinator's status. LH_ERR_UNAVAILABLE: its process is gone; *restarts: an `up` is
+// there that starts it again.
+static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *restarts)
+{
+    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
+    lh_err err = dp_file_read(path, &bytes);
+    json_t *o = err ? NULL : json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
+    const char *address = json_string_value(json_object_get(o, "address"));
+    const char *phase = json_string_value(json_object_get(o, "phase"));
+    if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
+    if (!err && is_gone(json_integer_value(json_object_get(o, "pid")))) {
+        *restarts = (!phase || strcmp(phase, "ended") != 0) && has_up(a->dir);
+        err = lh_fail(LH_ERR_UNAVAILABLE,
+                      "no coordinator runs in %s (it was at %s): %s (its last phase: %s); "
+                      "`longhaul events --dir %s` tells of it",
+                      a->dir, address,
+                      *restarts ? "`longhaul up` is there and starts it again"
+                                : "the run has ended or was stopped",
+                      phase ? phase : "unknown", a->dir);
+    }
+    if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
+        err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
+    json_decref(o);
+    lh_buf_free(&bytes);
+    return err;
+}
+
+// A coordinator that is being started again is waited for.
 static LH_MUST lh_err find_address(struct dp_admin *a)
 {
     char path[DP_PATH_BYTES];
-    struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/coordinator/status.json", a->dir));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
                        "no run in %s (no coordinator/status.json): --dir takes the folder that "
                        "`longhaul up` made, run/NAME",
                        a->dir);
-    lh_err err = dp_file_read(path, &bytes);
-    json_t *o = err ? NULL : json_loadb((const char *)bytes.data, bytes.len, 0, NULL);
-    const char *address = json_string_value(json_object_get(o, "address"));
-    const char *phase = json_string_value(json_object_get(o, "phase"));
-    if (!err && !address) err = lh_fail(LH_ERR_MALFORMED, "%s names no address", path);
-    if (!err && is_gone(json_integer_value(json_object_get(o, "pid"))))
-        err = lh_fail(
-            LH_ERR_UNAVAILABLE,
-            "no coordinator runs in %s (it was at %s): the run has ended or was stopped (its "
-            "last phase: %s); `longhaul events --dir %s` tells of it",
-            a->dir, address, phase ? phase : "unknown", a->dir);
-    if (!err && (size_t)snprintf(a->address, sizeof a->address, "%s", address) >= sizeof a->address)
-        err = lh_fail(LH_ERR_MALFORMED, "%s: address too long", path);
-    json_decref(o);
-    lh_buf_free(&bytes);
-    return err;
+    for (int looks = 0;; looks++) {
+        bool restarts = false;
+        lh_err err = read_address(a, path, &restarts);
+        if (!restarts || looks == RESTART_LOOKS) return err;
+        nanosleep(&(struct timespec){0, RESTART_LOOK_NS}, NULL);
+    }
 }
 
 static LH_MUST lh_err complete(struct dp_admin *a)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/base/check.h"
 #include "deploy/tool/files.h"
@@ -151,8 +152,9 @@ static json_t *json_event(const char *line)
 // A process as its lines show it; a file holds the lines of one, over its lives.
 struct life {
     char who[WHO_BYTES];
-    double up_s;
-    bool ended; // it said so
+    double up_s;   // seconds of its life at its last line
+    double last_s; // the wall clock then
+    bool ended;    // it said so
 };
 
 static bool last_word(const char *event)
@@ -162,16 +164,28 @@ static bool last_word(const char *event)
            !strcmp(event, "run.done");
 }
 
+// Seconds of the wall clock, of a line's "time".
+static double wall_s(const json_t *event)
+{
+    struct tm t = {0};
+    const char *rest = strptime(word(event, "time"), "%Y-%m-%dT%H:%M:%SZ", &t);
+    return rest ? (double)timegm(&t) : 0;
+}
+
 // An event that no log has: this line begins a life, and the one before did not end. Programs begin
-// with "program.begin" at once; older ones did not, but their time up falls.
+// with "program.begin" at once, and their time up falls. A process may live long after its last
+// word: it was killed before the next one began.
 static json_t *killed(const struct life *l, const json_t *first)
 {
-    char text[120];
+    char text[160];
     if (!l->who[0] || strcmp(l->who, word(first, "who")) != 0 || l->ended) return NULL;
     double up_s = json_number_value(json_object_get(first, "up_s"));
     if (up_s >= l->up_s && strcmp(word(first, "event"), "program.begin") != 0) return NULL;
-    snprintf(text, sizeof text, "started again; its last word before came %.1f s into its life",
-             l->up_s);
+    double lived_s = wall_s(first) - up_s - (l->last_s - l->up_s);
+    snprintf(text, sizeof text,
+             "started again; the process before had lived for %.0f s at most, and said its last "
+             "word after %.1f s",
+             lived_s > l->up_s ? lived_s : l->up_s, l->up_s);
     return json_pack("{s:s s:f s:s s:s s:s s:s}", "time", word(first, "time"), "up_s", up_s,
                      "level", "warn", "who", l->who, "event", "process.killed", "text", text);
 }
@@ -183,6 +197,7 @@ static void note(struct life *l, const json_t *event)
                 strcmp(word(event, "event"), "program.begin") != 0;
     l->ended = (same && l->ended) || last_word(word(event, "event"));
     l->up_s = up_s;
+    l->last_s = wall_s(event);
     snprintf(l->who, sizeof l->who, "%s", word(event, "who"));
 }
 

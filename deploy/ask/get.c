@@ -100,7 +100,7 @@ static const struct dp_column totals[] = {
 };
 
 static const struct dp_column leases[] = {
-    {"UNIT", "unit", 9},    {"EPOCH", "data_epoch", 5},    {"LANGUAGE", "language", -8},
+    {"UNIT", "unit", 9},    {"PASS", "data_epoch", 5},     {"LANGUAGE", "language", -8},
     {"HOME", "home", -12},  {"TOKENS", "tokens", 9},       {"STATE", "state", -8},
     {"LEASE", "lease", -8}, {"HOLDER", "holder", -16},     {"TOKEN", "token", 5},
     {"AGE S", "age_s", 7},  {"EXPIRES S", "expires_s", 9}, {"CREDITED", "credited_tokens", 9},

@@ -65,9 +65,13 @@ static void put_head(const json_t *run, struct lh_buf *out)
 {
     const char *phase = json_string_value(json_object_get(run, "phase"));
     bool draining = json_is_true(json_object_get(run, "draining"));
-    dp_put(out, "%s%s  %.0f of %.0f tokens", phase ? phase : "-",
-           draining ? " (drained by an operator)" : "", number(run, "credited_tokens"),
-           number(run, "budget_tokens"));
+    bool ending = json_is_true(json_object_get(run, "ending"));
+    bool over = phase && !strcmp(phase, "ended");
+    const char *asked = ending     ? " (its end was asked for)"
+                        : draining ? " (drained by an operator)"
+                                   : "";
+    dp_put(out, "%s%s  %.0f of %.0f tokens", phase ? phase : "-", over ? "" : asked,
+           number(run, "credited_tokens"), number(run, "budget_tokens"));
     if (json_object_get(run, "percent")) dp_put(out, " (%.1f %%)", number(run, "percent"));
     dp_put(out, "  %.0f tokens/s", number(run, "tokens_per_s"));
     if (json_object_get(run, "eta_s")) dp_put(out, "  %.0f s left", number(run, "eta_s"));

@@ -78,6 +78,8 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .tokens_per_s = number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
+        .life_steps = count(json_object_get(o, "trainer"), "life_steps"),
+        .life_tokens = count(json_object_get(o, "trainer"), "life_tokens"),
         .trainer_over = json_is_true(json_object_get(json_object_get(o, "trainer"), "over")),
         .counts = {.steps = count(o, "step"),
                    .tokens = count(o, "tokens"),
@@ -99,8 +101,10 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
         .draining = json_is_true(json_object_get(o, "draining")),
+        .ending = json_is_true(json_object_get(o, "ending")),
     };
     if (!json_object_get(o, "plain_up_bytes")) out->counts.unsplit_up = out->counts.payload_up;
+    text(json_object_get(o, "trainer"), "life", out->trainer_life, sizeof out->trainer_life);
     text(o, "role", out->role, sizeof out->role);
     text(o, "region", out->region, sizeof out->region);
     text(o, "name", out->name, sizeof out->name);
@@ -123,18 +127,34 @@ lh_err dp_status_read(const char *dir, struct dp_status *out)
 
 // ---------------------------------------------------------------- lives
 
-// One counter: what earlier lives reached, and the value now. A counter that fell began again.
+// One counter: what earlier lives reached, and the value now.
 static uint64_t carry(uint64_t *past, uint64_t *last, uint64_t now, bool reborn)
 {
-    if (reborn && now < *last) *past += *last;
+    if (reborn) *past += *last;
     *last = now;
     return *past + now;
+}
+
+// A process counts the trainer's life from its beginning, although the process before counted its
+// part of that life: that part is taken back.
+static void count_once(struct dp_lives *lives, const struct dp_status *status)
+{
+    if (!status->trainer_life[0]) return; // no trainer came to this process yet
+    if (lives->reborn && !strcmp(lives->life, status->trainer_life)) {
+        lives->past.steps -= lives->life_steps;
+        lives->past.tokens -= lives->life_tokens;
+    }
+    lives->reborn = false;
+    snprintf(lives->life, sizeof lives->life, "%s", status->trainer_life);
+    lives->life_steps = status->life_steps;
+    lives->life_tokens = status->life_tokens;
 }
 
 void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct dp_counts *total)
 {
     const struct dp_counts *now = &status->counts;
     bool reborn = lives->pid && lives->pid != status->pid;
+    lives->reborn |= reborn;
     lives->pid = status->pid;
 #define CARRY(field)                                                                               \
     total->field = carry(&lives->past.field, &lives->last.field, now->field, reborn)
@@ -153,7 +173,10 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
 #undef CARRY
     total->accepted = lives->last.accepted =
         now->accepted; // the logs' count, over all lives already
-    if (reborn && now->stall_s < lives->last.stall_s) lives->past.stall_s += lives->last.stall_s;
+    if (reborn) lives->past.stall_s += lives->last.stall_s;
     lives->last.stall_s = now->stall_s;
     total->stall_s = lives->past.stall_s + now->stall_s;
+    count_once(lives, status);
+    total->steps = lives->past.steps + now->steps;
+    total->tokens = lives->past.tokens + now->tokens;
 }

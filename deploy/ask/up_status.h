@@ -4,13 +4,14 @@
 //                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
 //                 shard], "payload_up_bytes", "payload_down_bytes", "plain_up_bytes",
 //                 "wire_up_bytes", "wire_down_bytes", "accepted", "damped", "returned",
-//                 "stall_s", "lost_units", "trainer": {"lives", "over", ...},
+//                 "stall_s", "lost_units", "trainer": {"lives", "over", "life",
+//                 "life_steps", "life_tokens", ...},
 //                 "digests": [{"shard", "version", "digest"}]}
 //   server       {"role": "server", "name", "pid", "address", "shards": [{"shard", "version",
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "data_epoch", "data_epochs", "credited", "draining"}
+//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending"}
 //
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
 // "plain_up_bytes" counts the payloads in them alone.
@@ -55,6 +56,10 @@ struct dp_status {
     int64_t h;
     bool trainer_over;      // its loop has ended, and its last cut is committed
     uint64_t trainer_lives; // Lives of the trainer beside this process of a worker.
+    // The name of the last of them, and its part of the counts: a trainer that outlives its worker
+    // is counted from its beginning by both processes.
+    char trainer_life[40];
+    uint64_t life_steps, life_tokens;
     uint64_t behind[DP_SHARDS_MAX];
     unsigned behind_count;
     struct dp_counts counts;
@@ -62,18 +67,23 @@ struct dp_status {
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
     uint64_t data_epoch, data_epochs; // coordinator; from 0, and 0 of one of an older version
-    bool draining;                    // coordinator: an operator drains the run
+    bool draining, ending;            // coordinator: the run is to stand still, or to end
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);
 // Reads dir/status.json into *out. Not there yet: LH_ERR_NOT_FOUND.
 LH_MUST lh_err dp_status_read(const char *dir, struct dp_status *out);
 
-// Counts over the lives of a process: a program that begins at 0 again after a crash adds to what
-// it had reached. Call with every status read.
+// Counts over the lives of a process: one that was started again begins at 0, but for the life of a
+// trainer that outlived the one before. Call with every status read.
 struct dp_lives {
     struct dp_counts past, last;
     int64_t pid;
+    // The trainer's life that a process told last, with its part of the counts. `reborn`: that was
+    // an earlier process than the last one.
+    char life[40];
+    uint64_t life_steps, life_tokens;
+    bool reborn;
 };
 void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct dp_counts *total);
 

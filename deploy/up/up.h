@@ -103,6 +103,7 @@ struct dp_up {
     unsigned nodes;
     struct dp_procs procs;
     struct dp_proc *ender; // asks the coordinator to end the run; NULL: not asked
+    int64_t idle_ns;       // since then the loop of every command is over; 0: it is not
     int64_t leave_ns;      // until then commands may end by themselves; 0: not yet counted
     int64_t started_ns;    // start of this command
     double trained_s;      // while a worker trained, over all `up`s of this folder

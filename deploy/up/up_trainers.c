@@ -9,7 +9,7 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-enum { END_S = 300 };
+enum { END_S = 300, LOOPS_OVER_S = 3 };
 
 static bool is_trainer(const struct dp_node *node)
 {
@@ -161,6 +161,20 @@ static LH_MUST lh_err end_run(struct dp_up *up, struct dp_view *v, const char *w
     return dp_proc_start(up->ender);
 }
 
+// Loops also end because the run does. The coordinator's status tells so about a second later: it
+// is asked to end a run that goes on alone.
+static LH_MUST lh_err end_idle_run(struct dp_up *up, struct dp_view *v)
+{
+    bool goes_on = !strcmp(dp_up_coordinator(up)->status.state, "running");
+    if (!goes_on || !nobody_trains(up)) {
+        up->idle_ns = 0;
+        return LH_OK;
+    }
+    if (!up->idle_ns) up->idle_ns = dp_now_ns();
+    if (dp_now_ns() - up->idle_ns < LOOPS_OVER_S * LH_SECOND) return LH_OK;
+    return end_run(up, v, "the loop of every command is over");
+}
+
 static void say_ends(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
@@ -207,8 +221,7 @@ lh_err dp_trainers_tick(struct dp_up *up, struct dp_view *v)
     if (!up->t->trainers) return LH_OK;
     LH_TRY(start_missing(up, v));
     look_at_all(up, v);
-    if (up->ender || dp_watch_done(up)) return LH_OK;
-    return nobody_trains(up) ? end_run(up, v, "the loop of every command is over") : LH_OK;
+    return up->ender || dp_watch_done(up) ? LH_OK : end_idle_run(up, v);
 }
 
 bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)

@@ -65,6 +65,14 @@ static void put_lines(const struct dp_up *up, const char *indent, struct lh_buf 
     }
 }
 
+// An end that `up` asked for itself was said already, and needs no operator's attention.
+static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
+{
+    if (up->ender || !strcmp(c->state, "ended")) return "";
+    if (c->ending) return " (its end was asked for)";
+    return c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "";
+}
+
 static void put_head(const struct dp_up *up, struct lh_buf *out)
 {
     const struct dp_status *c = &up->node[0].status;
@@ -72,9 +80,7 @@ static void put_head(const struct dp_up *up, struct lh_buf *out)
     dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes\n",
            dp_up_seconds(up), up->t->run->run, dp_watch_tokens(up) / 1e6,
            (double)up->t->run->budget_tokens / 1e6, 100 * dp_watch_progress(up),
-           c->state[0] ? c->state : "starting",
-           c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "",
-           running, up->nodes);
+           c->state[0] ? c->state : "starting", asked_of(up, c), running, up->nodes);
 }
 
 void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)

@@ -4,8 +4,8 @@
 //    steps and a quarter at least, or where a stage begins. A round that is a little too short or
 //    too long costs less than one whose length is another each time.
 //    Without them H follows from speeds at once.
-// 2. Each change is an event with its figures (cadence.changed). Where H follows speeds at once, a
-//    worker has one in ten seconds at most.
+// 2. A change by a quarter or more of what was told last is an event with its figures
+//    (cadence.changed); a region has one an hour at most, the first of each worker apart.
 // 3. A stage never goes back in one life of the coordinator, whoever joins or leaves.
 // 4. Nothing is stored: a restarted coordinator concludes it anew from what workers tell.
 #include "server/coordinator/cadence.h"
@@ -16,7 +16,7 @@
 #include "common/format/manifest.h"
 
 static const double IN_ROUND = 0.8; // share of a round that an exchange may take
-static const int64_t TOLD_NS = 10 * LH_SECOND;
+static const int64_t TOLD_NS = 3600 * LH_SECOND;
 enum { EARLY_STEPS = 1000, LATE_STEPS = 10000 };
 
 struct figures {
@@ -173,14 +173,24 @@ static bool differs(uint32_t a, uint32_t b)
     return more >= 2 && 4 * more >= of;
 }
 
-// H that follows speeds at once may change with each request: it is told after TOLD_NS at the
-// earliest, then as it is by then.
 static bool is_due(const struct ps_coordinator *c, const struct ps_co_pace *p, uint32_t h,
                    uint32_t base)
 {
-    if (!p->h) return true;
-    if (is_held(c)) return differs(h, p->h) || base != p->base;
-    return h != p->h && c->listener.ns - p->said_ns >= TOLD_NS;
+    return !p->h || !is_held(c) || differs(h, p->h) || base != p->base;
+}
+
+// Speeds waver, and so does what follows from them: that is no news.
+static bool is_news(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t h)
+{
+    uint32_t told = w->pace.told, most = h > told ? h : told, least = h > told ? told : h;
+    if (!told) return true;
+    if (4 * (most - least) < most) return false;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        bool said = o->pace.told && !strcmp(o->region, w->region);
+        if (said && c->listener.ns - o->pace.said_ns < TOLD_NS) return false;
+    }
+    return true;
 }
 
 void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
@@ -190,14 +200,19 @@ void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
     take_stage(c);
     struct figures f = figures_of(c, w);
     uint32_t h = steps_of(&f);
-    if (!is_due(c, &w->pace, h, f.base)) return;
-    if (h != w->pace.h)
-        lh_logf(c->conf.log, LH_INFO, "cadence.changed",
-                "%s of %s: %u -> %u local steps a round: %u by speed (base %u, %.0f tokens/s), %u "
-                "by the link (an exchange takes %.3f s, a step %.3f s; 0: not known)",
-                w->name, w->region, w->pace.h, h, f.by_speed, f.base, w->tokens_per_s, f.by_link,
-                f.exchange_s, f.step_s);
-    w->pace = (struct ps_co_pace){h, f.base, c->listener.ns};
+    if (is_due(c, &w->pace, h, f.base)) {
+        w->pace.h = h;
+        w->pace.base = f.base;
+    }
+    h = w->pace.h;
+    if (!is_news(c, w, h)) return;
+    lh_logf(c->conf.log, LH_INFO, "cadence.changed",
+            "%s of %s: %u -> %u local steps a round: %u by speed (base %u, %.0f tokens/s), %u by "
+            "the link (an exchange takes %.3f s, a step %.3f s; 0: not known)",
+            w->name, w->region, w->pace.told, h, f.by_speed, f.base, w->tokens_per_s, f.by_link,
+            f.exchange_s, f.step_s);
+    w->pace.told = h;
+    w->pace.said_ns = c->listener.ns;
 }
 
 void ps_co_tell_cadence(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)

@@ -90,10 +90,10 @@ struct ps_co_giver { // balance/away.c: a server that gives units of its region
 // Stages of a run whose cadence has them.
 enum ps_co_stage { PS_CO_EARLY, PS_CO_MIDDLE, PS_CO_LATE };
 
-struct ps_co_pace {   // cadence.c: local steps that were said last, and the base that they follow
-                      // from
-    uint32_t h, base; // h 0: nothing was said yet
-    int64_t said_ns;  // when it last changed
+struct ps_co_pace {   // cadence.c: local steps that hold, and the base that they follow from
+    uint32_t h, base; // h 0: none hold yet
+    uint32_t told;    // the last event's; 0: there was none
+    int64_t said_ns;  // when that was
 };
 
 // The state of a worker that operators and hooks are told (watch/states.c).
@@ -117,6 +117,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct lh_trip stored_trip; // silence.c: the trip that the store has
     bool stored;                // the store has its row
     bool joined, drained, done;
+    bool drained_kept;      // plan.c: the store says that it has drained
     enum ps_co_state state; // watch/states.c: at the last look
     bool live;              // plan.c
     bool asked;             // drain.c: an operator wants this worker drained

@@ -3,7 +3,8 @@
 // A worker that drains gets no new units and finishes what is in flight. Then it stands still, and
 // goes on following the log. A wish is durable before it is answered and holds over restarts of
 // both sides until it is undone. Keys of the store: drain/run (u8: 1 = end), drain/region/NAME,
-// drain/worker/ID (hex).
+// drain/worker/ID (hex), and drained/ID of a worker that has drained
+// (plan.c).
 //
 // 1. The whole run stands still with its plan as it is: the last pushes weigh as the others did.
 // 2. A worker that leaves by itself or with its region leaves the plan once it has drained: nobody
@@ -72,14 +73,28 @@ static const char *read_run(struct ps_coordinator *c, const char *name, struct l
     return NULL;
 }
 
+static const char *read_drained(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+{
+    uint64_t id;
+    (void)at;
+    uint32_t index = ps_co_row_number(name, 16, &id) ? ps_co_worker_index(c, id) : c->workers;
+    if (index == c->workers) return "is of a worker that never joined";
+    struct ps_co_worker *w = &c->worker[index];
+    w->drained = w->drained_kept = true;
+    w->left = ps_co_leaving(c, w);
+    return NULL;
+}
+
 lh_err ps_co_load_drains(struct ps_coordinator *c)
 {
-    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].asked = false;
+    for (uint32_t i = 0; i < c->workers; i++)
+        c->worker[i].asked = c->worker[i].drained_kept = false;
     c->drained_regions = 0;
     c->draining = c->ending = false;
     LH_TRY(ps_co_load_named(c, "drain/worker/", read_worker));
     LH_TRY(ps_co_load_named(c, "drain/region/", read_region));
     LH_TRY(ps_co_load_named(c, "drain/run", read_run));
+    LH_TRY(ps_co_load_named(c, "drained/", read_drained));
     // Leases that went to others may be back with whom they were: that one is given up once more.
     for (uint32_t i = 0; i < c->workers; i++)
         if (c->worker[i].left) c->worker[i].left_ns = ps_co_now(c);

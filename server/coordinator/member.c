@@ -338,7 +338,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     c->speaker = w->id;
     w->incarnation = m->incarnation;
     w->tokens_per_s = ps_co_said_number(m->tokens_per_s);
-    w->tokens = m->tokens;
+    if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may know fewer at first
     lh_err err = check_data(c, w, m);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "lease.refused", "%s", lh_err_text(err));

@@ -94,6 +94,22 @@ static LH_MUST lh_err let_go(struct ps_coordinator *c)
     return LH_OK;
 }
 
+// Stores which workers have drained, where that changed: one may end its process before a restart
+// of this one, and is not lost then.
+static LH_MUST lh_err keep_drained(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        bool is = w->drained && ps_co_draining(c, w);
+        char key[32];
+        if (is == w->drained_kept) continue;
+        snprintf(key, sizeof key, "drained/%016" PRIx64, w->id);
+        LH_TRY(is ? ps_co_put(c, key, lh_span("", 1)) : ps_co_remove(c, key));
+        w->drained_kept = is;
+    }
+    return LH_OK;
+}
+
 // Lists the workers that were heard of lately. *changed: the list did.
 static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
 {
@@ -229,6 +245,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
 {
     bool changed;
     LH_TRY(let_go(c));
+    LH_TRY(keep_drained(c));
     LH_TRY(update_live(c, &changed));
     c->listener.rest_max_ns = ps_co_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;

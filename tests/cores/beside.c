@@ -294,27 +294,94 @@ static void the_worker_dies_at_any_moment(void **state_)
     end();
 }
 
-// Its status, which leases go by, counts what was trained since it came.
-static void a_life_that_outlived_its_worker_counts_from_there_on(void **state_)
+static uint64_t steps_told(void)
+{
+    return play->l->worker->count.steps;
+}
+
+// Its speed, which leases go by, is of what was trained since it came. Its steps and tokens are all
+// of that life, and each is told the coordinator once.
+static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
 {
     (void)state_;
     begin(13, 2);
+    uint64_t built_in = wk_all_tokens(play->l->worker);
     cuts(300);
     double speed = play->l->worker->tokens_per_s;
     assert_true(speed > 0);
     life_kill(play->l);
     rig_boot_worker(play->l->rig, 1);
+    life_run(play->l, 700 * LH_MS); // it trains on
     start_worker(play);
     until_state(WK_BESIDE_THERE);
-    const struct wk_worker *w = play->l->worker;
-    uint64_t before = wk_external_tokens(w->external);
     life_run(play->l, 1500 * LH_MS);
-    uint64_t since = wk_external_tokens(w->external) - before;
-    assert_true(before > 2 * since);
-    assert_in_range(w->count.tokens, 1, 2 * since);
-    assert_true(w->tokens_per_s > 0 && w->tokens_per_s < 1.2 * speed);
+    play->b->idle = true; // it waits now, and its boundaries are no steps
+    life_run(play->l, LH_SECOND);
+    assert_true(play->b->step > play->b->trained + 10);
+    assert_int_equal(steps_told(), play->b->trained);
+    assert_int_equal(play->l->worker->count.tokens, play->b->tokens);
+    double since = play->l->worker->tokens_per_s;
+    if (!(since > 0 && since < 1.2 * speed)) fail_msg("%g tokens/s, then %g", speed, since);
+    life_rest(play->l);
+    assert_int_equal(wk_all_tokens(play->l->worker), built_in + play->b->tokens);
     check();
     end();
+}
+
+// The empty boundaries of a loop that has ended are no steps, nor are those of one that waits, and
+// what a dead life trained stays counted.
+static void steps_are_those_that_trained(void **state_)
+{
+    (void)state_;
+    begin(16, 2);
+    cuts(5);
+    beside_kill(play->b);
+    until_state(WK_BESIDE_AWAY);
+    beside_start(play->b);
+    cuts(5);
+    play->b->stops_at = play->b->step + 7;
+    for (int i = 0; i < 20000 && !play->l->worker->beside.over; i++) life_run(play->l, LH_MS);
+    uint64_t passed = wk_external_step(play->l->worker->external);
+    life_run(play->l, 20 * LH_SECOND);
+    assert_true(wk_external_step(play->l->worker->external) > passed + 20);
+    assert_int_equal(steps_told(), play->b->trained);
+    end();
+}
+
+// A round has H trained steps, however long one takes: also when nothing is left to lease, and the
+// loop has asked for more while it trains what it has.
+static void a_slow_loop_pushes_as_often_as_a_fast_one(void **state_)
+{
+    (void)state_;
+    static const uint64_t step_ms[] = {50, 500, 5000};
+    enum { H = 8, STEPS = 40 * H };
+    for (size_t i = 0; i < LH_COUNT(step_ms); i++) {
+        begin(17, 2);
+        struct ps_coordinator *c = play->l->rig->coordinator;
+        c->conf.h_base = H;
+        play->b->reads_ahead = true;
+        play->b->conf.ahead = 1000; // all that is leased is with the loop
+        for (int k = 0; k < 60000 && play->l->worker->local_steps != H; k++)
+            life_run(play->l, LH_MS);
+        assert_int_equal(play->l->worker->local_steps, H);
+        life_run(play->l, 3 * LH_SECOND);
+        c->frozen = true;
+        for (int k = 0; k < 60000 && !play->l->worker->leased_out; k++) life_run(play->l, LH_MS);
+        assert_true(play->l->worker->leased_out);
+        cuts(4);
+        play->b->step_ms = step_ms[i];
+        uint64_t trained = play->b->trained, rounds = play->l->worker->count.rounds;
+        uint64_t bytes = play->l->worker->count.payload_up;
+        for (int k = 0; k < 6000000 && play->b->trained < trained + STEPS; k++)
+            life_run(play->l, LH_MS);
+        double made = (double)(play->b->trained - trained) / H;
+        rounds = play->l->worker->count.rounds - rounds;
+        bytes = play->l->worker->count.payload_up - bytes;
+        print_message("steps of %u ms: %.1f rounds of H, %u pushed, %u bytes\n",
+                      (unsigned)step_ms[i], made, (unsigned)rounds, (unsigned)bytes);
+        assert_true(made > 39 && (double)rounds > 0.9 * made && (double)rounds < 1.1 * made);
+        end();
+    }
 }
 
 // At the n-th file operation from now: all that a cut does on the disk lies among them.
@@ -573,7 +640,9 @@ int main(void)
         cmocka_unit_test(a_loop_that_is_away_keeps_no_units),
         cmocka_unit_test(a_worker_that_was_restarted_waits_for_its_loop),
         cmocka_unit_test(the_worker_dies_at_any_moment),
-        cmocka_unit_test(a_life_that_outlived_its_worker_counts_from_there_on),
+        cmocka_unit_test(a_life_that_outlived_its_worker_is_counted_whole),
+        cmocka_unit_test(steps_are_those_that_trained),
+        cmocka_unit_test(a_slow_loop_pushes_as_often_as_a_fast_one),
         cmocka_unit_test(the_worker_dies_at_every_step_of_a_commit),
         cmocka_unit_test(both_die),
         cmocka_unit_test(the_worker_looks_late),

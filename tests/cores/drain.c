@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "server/coordinator/drain.h"
+#include "server/coordinator/plan.h"
+#include "server/coordinator/watch/states.h"
 #include "tests/cores/rig.h"
 
 enum { SEEDS = 6 }; // a power cut keeps or loses by chance what was not synced
@@ -95,6 +97,40 @@ static void a_worker_of_a_region_that_drains_is_not_let_go_on_alone(void **state
     rig_free(r);
 }
 
+// It drained, its process ended, and so does the coordinator: the worker has drained still, until
+// the drain is undone or it joins again and trains.
+static void a_worker_that_drained_is_not_lost_after_a_restart(void **state)
+{
+    (void)state;
+    const struct {
+        bool region, run;
+    } asked[] = {{false, false}, {true, false}, {false, true}};
+    for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+        struct rig *r = both_there(1);
+        uint64_t id = lh_worker_id(&r->w[1].self);
+        const char *region = asked[i].region ? r->w[1].self.region : "";
+        const char *name = asked[i].region || asked[i].run ? "" : r->w[1].self.name;
+        assert_int_equal(drain(r, region, name, false), LH_OK);
+        r->coordinator->worker[ps_co_worker_index(r->coordinator, id)].drained = true;
+        ps_co_tick(r->coordinator);
+        rig_settle(r);
+        for (int life = 0; life < 3; life++) {
+            struct ps_co_worker *w =
+                &r->coordinator->worker[ps_co_worker_index(r->coordinator, id)];
+            rig_run(r, 3 * r->coordinator->conf.worker_timeout_ns);
+            assert_int_equal(w->state, PS_CO_DRAINED);
+            assert_int_equal(ps_co_worker_state(r->coordinator, w), PS_CO_DRAINED);
+            cut_its_power(r);
+        }
+        assert_int_equal(drain(r, region, name, true), LH_OK);
+        cut_its_power(r);
+        rig_run(r, 3 * r->coordinator->conf.worker_timeout_ns);
+        assert_int_equal(r->coordinator->worker[ps_co_worker_index(r->coordinator, id)].state,
+                         PS_CO_LOST);
+        rig_free(r);
+    }
+}
+
 // Its units are others' once the step that trains on one of them is over, not at the next answer.
 static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 {
@@ -123,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
         cmocka_unit_test(whom_nobody_knows_does_not_drain),
+        cmocka_unit_test(a_worker_that_drained_is_not_lost_after_a_restart),
         cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),
         RIG_TEST(a_worker_s_units_go_back_when_its_step_is_over),
     };

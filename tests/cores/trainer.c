@@ -362,15 +362,24 @@ static void record(struct beside *b)
     }
 }
 
-static uint64_t use_unit(struct beside *b)
+static bool lease(struct beside *b, struct longhaul_unit_held *out)
 {
     struct longhaul_unit u;
+    if (longhaul_lease(b->client, &u)) return false;
+    *out = (struct longhaul_unit_held){u.unit, u.from, u.tokens};
+    return true;
+}
+
+static uint64_t use_unit(struct beside *b)
+{
     if (b->idle) return 0;
     if (b->own_data) return BESIDE_STEP_TOKENS;
     if (b->held.from >= b->held.tokens) {
-        if (longhaul_lease(b->client, &u)) return 0;
-        b->held.unit = u.unit, b->held.from = u.from, b->held.tokens = u.tokens;
+        b->held = b->next;
+        b->next = (struct longhaul_unit_held){0};
+        if (b->held.from >= b->held.tokens && !lease(b, &b->held)) return 0;
     }
+    if (b->reads_ahead && !b->next.tokens) (void)lease(b, &b->next);
     uint64_t upto = b->held.from + BESIDE_STEP_TOKENS;
     if (upto > b->held.tokens) upto = b->held.tokens;
     if (longhaul_trained(b->client, b->held.unit, upto)) return 0;
@@ -404,6 +413,7 @@ static void begin_life(struct beside *b)
     b->step = 0;
     b->lives++;
     b->held.from = b->held.tokens = 0;
+    b->next = b->held;
     memcpy(b->life, b->client->life, sizeof b->life);
     memset(b->now.lowered, 0, b->manifest->values * sizeof *b->now.lowered);
     memset(b->now.upto, 0, b->units->count * sizeof *b->now.upto);
@@ -463,6 +473,7 @@ static void tick(void *arg)
         uint64_t tokens = use_unit(b);
         train(b, tokens);
         b->tokens += tokens;
+        b->trained += tokens > 0;
         record(b);
         if (!pass(b, tokens)) restart(b);
     }

@@ -25,6 +25,7 @@ struct beside {
     // Orders for the trainer, from the next step on.
     bool idle;                             // it passes boundaries and does not train
     bool own_data, counts_nothing, spoils; // spoils: its next step makes a parameter NaN
+    bool reads_ahead;                      // it asks for the next unit while it trains one
     uint64_t stops_at;                     // its loop ends after this step of a life; 0: never
     uint32_t late_ms;                      // its rings take so long: the worker looks late
     // The trainer's fate so far.
@@ -35,12 +36,13 @@ struct beside {
     struct beside_made now;
     uint8_t life[WK_CHANNEL_LIFE];
     uint64_t random, tokens; // tokens: of all lives
+    uint64_t trained;        // steps that trained something, of all lives
     // trainer.c's own
     struct longhaul *client;
     struct beside_link *link;
     struct longhaul_unit_held {
         uint64_t unit, from, tokens;
-    } held;
+    } held, next; // next: it was read ahead; no tokens: none was
     uint64_t step;
     bool connected, finishing;
 };

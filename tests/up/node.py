@@ -5,7 +5,7 @@ Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NO
 of a node that ends with 6 at once; NODE_LEAVE, the name of a worker that ends when it is done;
 NODE_LATE, the seconds after which the coordinator has heard from the servers: half of them it
 says nothing, then that nothing is credited. Credited tokens are summed from the workers' status
-files, so the pretended coordinator needs no network.
+files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
 import glob
 import json
@@ -75,10 +75,10 @@ while not stopping:
         if done and os.environ.get("NODE_LEAVE") == name:
             sys.exit(0)
     elif settings["role"] == "coordinator" and time.monotonic() - begun >= late / 2:
-        coordinate("end" if done else "run")
+        coordinate("ended" if done else "running")
     elif settings["role"] != "coordinator":
         write({"role": "server", "shards": [{"shard": 0, "version": 1, "digest": "d",
                                              "credited": 4, "parameters": 1}]})
     time.sleep(0.05)
 if settings.get("role") == "coordinator":
-    coordinate("end" if credited() >= budget else "run")
+    coordinate("ended" if credited() >= budget else "running")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """The launcher's promises, over pretended nodes: test_up.py LONGHAUL [unittest arguments]."""
+import json
 import os
 import signal
+import subprocess
 import unittest
 
 from launcher import PATIENCE_S, Launcher
@@ -69,6 +71,31 @@ class Up(Launcher):
         self.assertIn("s0 ended 6 times in a row, last with exit 6", said)
         self.assertIn("s0: out of luck", said)
         self.assertEqual(self.nodes_left(), [])
+
+    def test_a_coordinator_that_is_being_started_again_is_waited_for(self):
+        up = self.start(NODE_SPEED="400")
+        self.wait_for("the coordinator runs", lambda: "phase" in self.status("coordinator"))
+        with open(self.path("run", "coordinator", "status.json"), encoding="utf-8") as file:
+            status = json.load(file)
+        up.send_signal(signal.SIGINT)
+        up.communicate(timeout=PATIENCE_S)
+        self.write("run/coordinator/status.json", json.dumps(status | {"address": "127.0.0.1:1"}))
+        again = self.start(NODE_CRASH="coordinator", NODE_SPEED="20")
+        self.wait_for("a crash", lambda: "out of luck" in self.log("coordinator"))
+        asked = subprocess.run([self.tool, "top", "--once", "--dir", self.path("run")],
+                               capture_output=True, text=True, check=False)
+        self.assertEqual(asked.returncode, 4, asked.stderr)
+        if "starts it again" not in asked.stderr:  # it waited until the launcher gave it up
+            self.assertIn("has ended or was stopped", asked.stderr)
+            self.assertEqual(self.nodes_left(), [])
+        again.communicate(timeout=PATIENCE_S)
+        asked = subprocess.run([self.tool, "top", "--once", "--dir", self.path("run")],
+                               capture_output=True, text=True, check=False)
+        self.assertIn("has ended or was stopped", asked.stderr)
+
+    def log(self, node):
+        with open(self.path("run", node + ".log"), encoding="utf-8") as file:
+            return file.read()
 
     def test_a_run_that_ends_without_checkpoints_is_no_success(self):
         up = self.start(NODE_SPEED="200000")

@@ -64,19 +64,31 @@ static bool act_done(const struct longhaul *c, uint32_t part, const struct wk_ch
     return true;
 }
 
-// Is a cut wanted at this step that no act names yet? One that is wanted later is remembered.
+// Steps of this life that trained something, by the rank that trained most. A boundary of a loop
+// that waits, or of longhaul_finish(), is none.
+static uint64_t trained_steps(const struct longhaul *c)
+{
+    uint64_t most = c->mark.steps;
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        uint64_t steps = LOAD(wk_channel_rank(&c->channel, r)->steps);
+        if (steps > most) most = steps;
+    }
+    return most;
+}
+
+// Is a cut wanted after so many trained steps that no act names yet? A later one is remembered.
 static uint64_t cut_wanted(struct longhaul *c, const struct wk_channel_part *p, uint64_t acted,
-                           uint64_t step)
+                           uint64_t trained)
 {
     uint64_t wanted = LOAD(p->wanted);
     if (wanted != LOAD(p->committed) + 1 || wanted <= acted) return acted;
     uint64_t from = LOAD(p->wanted_step);
-    if (from <= step) return wanted;
+    if (from <= trained) return wanted;
     if (from < c->later) c->later = from;
     return acted;
 }
 
-static void decide_part(struct longhaul *c, uint32_t part, uint64_t step)
+static void decide_part(struct longhaul *c, uint32_t part, uint64_t step, uint64_t trained)
 {
     const struct wk_channel_part *p = wk_channel_part(&c->channel, part);
     struct wk_channel_act *a = wk_channel_act(&c->channel, part);
@@ -84,7 +96,7 @@ static void decide_part(struct longhaul *c, uint32_t part, uint64_t step)
         c->acts_open = true;
         return;
     }
-    uint64_t renew = LOAD(p->published), cut = cut_wanted(c, p, LOAD(a->cut), step);
+    uint64_t renew = LOAD(p->published), cut = cut_wanted(c, p, LOAD(a->cut), trained);
     if (renew <= LOAD(a->renew) && cut == LOAD(a->cut)) return;
     STORE(a->renew, renew > LOAD(a->renew) ? renew : LOAD(a->renew));
     STORE(a->cut, cut);
@@ -115,13 +127,14 @@ static void take_clock(struct longhaul *c, uint64_t step)
 static void decide(struct longhaul *c, uint64_t step)
 {
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, 0);
-    uint64_t at = step + (c->ranks > 1 ? AHEAD : 0);
+    uint64_t ahead = c->ranks > 1 ? AHEAD : 0, at = step + ahead;
+    uint64_t trained = trained_steps(c) + ahead; // if those steps train
     uint32_t bell = LOAD(wk_channel_worker(&c->channel)->bell);
-    if (bell != c->bell || c->acts_open || at >= c->later) {
+    if (bell != c->bell || c->acts_open || trained >= c->later) {
         c->bell = bell;
         c->acts_open = false;
         c->later = UINT64_MAX;
-        for (uint32_t i = 0; i < c->channel.shape.parts; i++) decide_part(c, i, at);
+        for (uint32_t i = 0; i < c->channel.shape.parts; i++) decide_part(c, i, at, trained);
     }
     if (phase(c) >= WK_CHANNEL_DRAIN && !LOAD(me->last)) STORE(me->last, at);
     if (c->ranks > 1) tell_clock(c, me, at);
@@ -206,6 +219,7 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     c->step = step;
     STORE(me->tokens, c->tokens);
     STORE(me->trained, c->mark.step);
+    STORE(me->steps, (uint32_t)c->mark.steps);
     STORE(me->step, step);
     if (c->rank == 0)
         decide(c, step);
@@ -228,6 +242,13 @@ static void spent(struct longhaul *c, int64_t since)
     STORE(me->spent_ns, LOAD(me->spent_ns) + (uint64_t)(wk_link_now() - since));
 }
 
+// A loop that takes units, or told tokens before, trains nothing where it tells none. One that
+// counts no tokens is believed by its boundaries.
+static bool counts_tokens(const struct longhaul *c)
+{
+    return c->tokens || LOAD(wk_channel_rank(&c->channel, c->rank)->wants);
+}
+
 int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsigned *due)
 {
     int64_t since = wk_link_now();
@@ -242,8 +263,10 @@ int longhaul_boundary(struct longhaul *c, uint64_t step, uint64_t tokens, unsign
                               (unsigned long long)c->step);
     c->torn = wk_device_unheld(c);
     if (c->torn) return begun(c);
+    bool trains = tokens || !counts_tokens(c);
     c->tokens += tokens;
-    c->mark = (struct wk_channel_cut){.step = step, .tokens = c->tokens, .noted = c->noted};
+    c->mark = (struct wk_channel_cut){
+        .step = step, .tokens = c->tokens, .noted = c->noted, .steps = c->mark.steps + trains};
     err = pass(c, step, due);
     spent(c, since);
     return err;

@@ -94,7 +94,7 @@ struct longhaul {
     unsigned due_set;   // RENEW and CUT of enum longhaul_due
     uint32_t bell;      // as it was when the words were last read
     bool acts_open;     // rank 0: some act is not done by all ranks
-    uint64_t later;     // rank 0: the next step at which a cut that is wanted comes; or UINT64_MAX
+    uint64_t later;     // rank 0: trained steps at which the next wanted cut comes; or UINT64_MAX
     struct wk_channel_cut mark; // the last step that was trained
     uint64_t step;              // the last boundary; longhaul_finish() has some of its own
     uint64_t tokens, noted;

@@ -76,7 +76,7 @@ struct wk_channel_rank {
     _Atomic uint64_t wants;        // 64  leases that it asked for in all; 0: it has its own data
     _Atomic uint64_t spent_ns;     // 72  time that its boundaries, cuts and renewals took
     _Atomic uint32_t schedule;     // 80  enum wk_channel_schedule
-    uint32_t zero32;
+    _Atomic uint32_t steps;        // 84  boundaries of this life that had trained something
     _Atomic uint64_t
         clock[WK_CHANNEL_CLOCKS]; // 88  rank 0: credited tokens, of all ranks at step n: [n % 4]
     _Atomic uint64_t clock_taken; // 120  the step whose clock this rank took last
@@ -97,7 +97,7 @@ struct wk_channel_entry { // one correction
 
 // Written by the worker, one for each part.
 struct wk_channel_part {
-    _Atomic uint64_t wanted_step; //  0  the cut is due at the boundary of this step, or later
+    _Atomic uint64_t wanted_step; //  0  the cut is due when so many steps were trained
     _Atomic uint64_t wanted;      //  8  committed + 1: this cut is wanted; else none is
     _Atomic uint64_t committed;   // 16  moves only after the worker's commit
     _Atomic uint64_t published;   // 24  corrections up to this one are whole
@@ -114,6 +114,7 @@ struct wk_channel_act {
 
 struct wk_channel_cut {                     // what a slot holds
     uint64_t step, tokens, included, noted; // included: corrections; noted: journal entries
+    uint64_t steps;                         // those of its life that trained something
 };
 // Written by one rank, one for each part and rank.
 struct wk_channel_done {
@@ -121,7 +122,7 @@ struct wk_channel_done {
     _Atomic uint64_t cut;     //  8  its share of this cut is in the slot
     uint64_t zero[2];
     struct wk_channel_cut of[2]; // 32  of cut n: [n % 2]; written before `cut`
-    uint64_t zero2[4];
+    uint64_t zero2[2];
 };
 
 struct wk_channel_lease {

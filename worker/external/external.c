@@ -112,12 +112,17 @@ static const char *take_part(struct wk_external *x, uint32_t i)
         p->retired = of.included;
         p->tokens += of.tokens;
         p->step = of.step;
+        if (of.steps > p->steps) p->steps = of.steps;
         p->noted[r] = of.noted;
     }
     p->base = p->given = own;
     p->included = p->retired;
-    p->at = (struct wk_external_cut){
-        .part = i, .number = own, .step = p->step, .corrections = p->retired, .tokens = p->tokens};
+    p->at = (struct wk_external_cut){.part = i,
+                                     .number = own,
+                                     .step = p->step,
+                                     .steps = p->steps,
+                                     .corrections = p->retired,
+                                     .tokens = p->tokens};
     if (p->wanted != own + 1) p->wanted = own;
     if (p->published < p->retired || p->published - p->retired > WK_CHANNEL_LIVE)
         return "its corrections are not ours";

@@ -35,10 +35,10 @@ struct wk_external_view {
 
 struct wk_external_cut { // a part's parameters lie in its slot
     uint32_t part;
-    uint64_t number, step;
-    uint64_t corrections; // those up to this number are in it
-    uint64_t tokens;      // all ranks', from this life's start to this cut
-    bool last;            // every rank's loop is over, and this holds all that they trained
+    uint64_t number, step, steps; // steps: those of this life that trained something
+    uint64_t corrections;         // those up to this number are in it
+    uint64_t tokens;              // all ranks', from this life's start to this cut
+    bool last;                    // every rank's loop is over, and this holds all that they trained
 };
 
 // The worker's core as this module calls it. Hooks run on the loop thread, between the calls below;
@@ -102,12 +102,14 @@ void wk_external_message(struct wk_external *x, uint64_t connection, struct lh_s
 void wk_external_closed(struct wk_external *x, uint64_t connection);
 
 // ---- what the core asks for
-bool wk_external_there(const struct wk_external *x);      // a life runs
-uint64_t wk_external_step(const struct wk_external *x);   // the last boundary that all ranks passed
+bool wk_external_there(const struct wk_external *x);    // a life runs
+uint64_t wk_external_step(const struct wk_external *x); // the last boundary that all ranks passed
+// Boundaries of this life that had trained something, by the rank that has most of them.
+uint64_t wk_external_steps(const struct wk_external *x);
 uint64_t wk_external_tokens(const struct wk_external *x); // trained in this life, all ranks
-// Wants the part's next cut at the boundary of this step or the first after it. One that is wanted
-// already comes no later than that. Nothing happens where nobody is there.
-void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step);
+// Wants the part's next cut when so many steps of this life have trained something. One that is
+// wanted already comes no later than that. Nothing happens where nobody is there.
+void wk_external_want(struct wk_external *x, uint32_t part, uint64_t steps);
 // The delta of a whole cut: out[i] = base - cut of values [from, from + n) of the part, base being
 // what the parameters were without progress. Any thread; several with different ranges; between
 // cut() and committed(). LH_ERR_CORRUPT: the trainer wrote where it must not.

@@ -148,6 +148,7 @@ static const char *give(struct wk_external *x, uint32_t part)
         included = of.included;
         cut.step = of.step;
         cut.tokens += of.tokens;
+        if (of.steps > cut.steps) cut.steps = of.steps;
         noted[r] = of.noted;
         const struct wk_channel_rank *rank = wk_channel_rank(&x->channel, r);
         cut.last &= WK_LOAD(rank->ending) && WK_LOAD(rank->trained) == of.step;
@@ -160,6 +161,7 @@ static const char *give(struct wk_external *x, uint32_t part)
     p->included = cut.corrections = included;
     p->tokens = cut.tokens;
     p->step = cut.step;
+    p->steps = cut.steps;
     memcpy(p->noted, noted, sizeof noted[0] * x->conf.ranks);
     x->ops->cut(x->arg, &cut);
     return NULL;
@@ -222,6 +224,7 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
     p->at = (struct wk_external_cut){.part = part,
                                      .number = number,
                                      .step = p->step,
+                                     .steps = p->steps,
                                      .corrections = p->included,
                                      .tokens = p->tokens};
     retire_notes(x);
@@ -253,14 +256,14 @@ bool wk_external_wanted(const struct wk_external *x, uint32_t part)
     return x->life == WK_LIFE_RUNS && p->wanted != p->base && p->given != p->wanted;
 }
 
-void wk_external_want(struct wk_external *x, uint32_t part, uint64_t step)
+void wk_external_want(struct wk_external *x, uint32_t part, uint64_t steps)
 {
     struct wk_life_part *p = &x->part[part];
     if (x->life != WK_LIFE_RUNS) return;
     struct wk_channel_part *w = wk_channel_part(&x->channel, part);
     bool already = p->wanted != p->base;
-    if (already && step >= WK_LOAD(w->wanted_step)) return;
-    WK_STORE(w->wanted_step, step);
+    if (already && steps >= WK_LOAD(w->wanted_step)) return;
+    WK_STORE(w->wanted_step, steps);
     if (!already) WK_STORE(w->wanted, ++p->wanted);
     wk_life_ring(x);
 }
@@ -351,6 +354,17 @@ uint64_t wk_external_step(const struct wk_external *x)
         if (step < least) least = step;
     }
     return least;
+}
+
+uint64_t wk_external_steps(const struct wk_external *x)
+{
+    uint64_t most = 0;
+    if (x->life == WK_LIFE_NONE) return 0;
+    for (uint32_t r = 0; r < x->conf.ranks; r++) {
+        uint64_t steps = WK_LOAD(wk_channel_rank(&x->channel, r)->steps);
+        if (steps > most) most = steps;
+    }
+    return most;
 }
 
 uint64_t wk_external_tokens(const struct wk_external *x)

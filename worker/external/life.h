@@ -30,7 +30,7 @@ struct wk_life_part {                             // our own copies of what the 
     uint64_t given;                               // the newest cut that the core was told of
     uint64_t included;                            // corrections that it holds
     uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // tokens and notes that it holds
-    uint64_t step;                                // its step
+    uint64_t step, steps;                         // its step, and how many had trained by then
     struct wk_external_cut at;                    // the base: its number, step and so on
 };
 

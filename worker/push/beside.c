@@ -5,8 +5,10 @@
 //     way: its base is as fresh as its predecessor's answer.
 //  2. A whole cut stays whole until it is committed, whatever happens to the trainer, the disk or
 //     the servers; the number in the slot says which one was. So it counts once.
-//  3. Steps are counted by the process: a life's own number and what earlier lives made. A unit is
-//     claimed by a cut that holds the step in which it was finished, as with the built-in trainer.
+//  3. Cuts and units are ordered by boundaries, counted by the process: a life's own number and
+//     what earlier lives passed. H and what is told count the steps among them that trained. A
+//     unit is claimed by a cut that holds the step in which it was finished, as with the built-in
+//     trainer.
 //  4. When a life is over and its whole cuts are committed, units stand where the committed cuts of
 //     all shards hold them.
 #include "worker/push/beside.h"
@@ -84,6 +86,19 @@ static void find_handed(struct wk_worker *w)
     }
 }
 
+static void count(struct wk_worker *w)
+{
+    struct wk_beside *b = &w->beside;
+    if (b->state == WK_BESIDE_AWAY) return;
+    uint64_t passed = b->offset + wk_external_step(w->external);
+    if (passed > b->passed) b->passed = passed;
+    b->life_steps = wk_external_steps(w->external);
+    b->life_tokens = wk_external_tokens(w->external);
+    w->count.steps = b->steps_before + b->life_steps;
+    w->count.tokens = b->tokens_before + b->life_tokens;
+    w->count.between_ns = b->between_before + wk_external_spent_ns(w->external);
+}
+
 static void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
 {
     struct wk_worker *w = arg;
@@ -91,11 +106,15 @@ static void came(void *arg, const uint8_t life[WK_CHANNEL_LIFE], bool resumed)
     memcpy(b->life, life, sizeof b->life);
     b->state = WK_BESIDE_THERE;
     b->over = b->ending = b->final = b->starves = b->leases = false;
-    b->offset = w->count.steps;
+    b->offset = b->passed;
     b->lives++;
     b->seen = b->sampled = wk_external_tokens(w->external);
+    b->seen_step = wk_external_step(w->external);
     b->sampled_ns = lh_now(w->conf.env);
-    b->tokens_before = w->count.tokens - b->seen;
+    b->steps_before = w->count.steps;
+    b->tokens_before = w->count.tokens;
+    b->tokens_known += wk_external_base(w->external, 0).tokens;
+    count(w);
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         s->whole = (struct wk_whole){0};
@@ -119,7 +138,7 @@ static bool is_empty(const struct wk_worker *w, const struct wk_external_cut *cu
                      const struct wk_external_cut *base)
 {
     bool counts = cut->tokens || w->beside.leases;
-    return cut->step == base->step || (counts && cut->tokens == base->tokens);
+    return cut->steps <= base->steps || (counts && cut->tokens == base->tokens);
 }
 
 static void cut(void *arg, const struct wk_external_cut *c)
@@ -132,7 +151,7 @@ static void cut(void *arg, const struct wk_external_cut *c)
                                  .corrections = c->corrections,
                                  .at = w->beside.offset + c->step,
                                  .tokens = c->tokens - base.tokens,
-                                 .steps = c->step - base.step,
+                                 .steps = c->steps > base.steps ? c->steps - base.steps : 0,
                                  .last = c->last,
                                  .empty = is_empty(w, c, &base)};
     memcpy(s->whole.life, w->beside.life, sizeof s->whole.life);
@@ -144,16 +163,6 @@ static void ending(void *arg)
     struct wk_worker *w = arg;
     w->beside.ending = true;
     wk_changed(w);
-}
-
-static void count(struct wk_worker *w)
-{
-    struct wk_beside *b = &w->beside;
-    if (b->state == WK_BESIDE_AWAY) return;
-    uint64_t steps = b->offset + wk_external_step(w->external);
-    if (steps > w->count.steps) w->count.steps = steps;
-    w->count.tokens = b->tokens_before + wk_external_tokens(w->external);
-    w->count.between_ns = b->between_before + wk_external_spent_ns(w->external);
 }
 
 static void over(void *arg, uint64_t lost, bool orderly)
@@ -223,15 +232,15 @@ static lh_err open_boundary(struct wk_worker *w)
 
 // ---------------------------------------------------------------- cuts and renewals
 
-// The step at which the part's next cut is due. The first ones of a life are staggered over the
-// shards, as round.c does it.
-static uint64_t due_step(const struct wk_shard *s, const struct wk_external_cut *base)
+// Trained steps of the life after which the part's next cut is due. The first cuts of a life are
+// staggered over the shards, as round.c does it.
+static uint64_t due_steps(const struct wk_shard *s, const struct wk_external_cut *base)
 {
     const struct wk_worker *w = s->worker;
     uint64_t h = w->local_steps;
     if (!base->number && s->id && w->conf.stagger != WK_STAGGER_OFF)
         h = (h * s->id + w->shards - 1) / w->shards;
-    return base->step + h;
+    return base->steps + h;
 }
 
 static void want(struct wk_shard *s)
@@ -244,7 +253,7 @@ static void want(struct wk_shard *s)
     if (b->ending || (b->starves && tokens != base.tokens))
         wk_external_want(w->external, s->id, 0);
     else if (!b->starves)
-        wk_external_want(w->external, s->id, due_step(s, &base));
+        wk_external_want(w->external, s->id, due_steps(s, &base));
 }
 
 // Claims and tokens that no progress will take along.
@@ -321,12 +330,17 @@ static void hand_out(struct wk_worker *w)
     if (short_of && !w->leased_out) wk_lease_soon(w);
 }
 
+// Every rank asked for a unit that it did not get, and the loop passed a boundary since the last
+// look without having trained. A step of any length is no wait: no boundary comes in it. A loop
+// that waits stays so until it trains.
 static bool starving(const struct wk_worker *w)
 {
+    const struct wk_beside *b = &w->beside;
     if (w->beside.state != WK_BESIDE_THERE || !w->leased_out) return false;
     for (uint32_t r = 0; r < w->conf.beside->ranks; r++)
         if (wk_external_wants(w->external, r) <= wk_external_leased(w->external, r)) return false;
-    return w->beside.seen == wk_external_tokens(w->external);
+    if (b->seen != wk_external_tokens(w->external)) return false;
+    return b->starves || wk_external_step(w->external) > b->seen_step;
 }
 
 // ---------------------------------------------------------------- phases
@@ -446,6 +460,7 @@ static void look_again(void *arg)
     measure(w);
     b->starves = starving(w);
     b->seen = wk_external_tokens(w->external);
+    b->seen_step = wk_external_step(w->external);
     b->own_data = has_own_data(w);
     look_at_rates(w);
     wk_beside_look(w);
@@ -463,13 +478,19 @@ json_t *wk_beside_status(const struct wk_worker *w)
     const struct wk_beside *b = &w->beside;
     enum wk_channel_schedule follows =
         w->external ? wk_external_schedule(w->external) : WK_CHANNEL_UNTOLD;
-    return json_pack("{s:s s:s s:b s:i s:s s:b s:I s:I s:I s:I s:f s:f}", "kind", "external",
-                     "state", name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks,
-                     "schedule", schedule[follows], "rates_may_differ",
-                     follows == WK_CHANNEL_OWN_STEPS, "lives", (json_int_t)b->lives, "lost_tokens",
-                     (json_int_t)b->lost_tokens, "cuts", (json_int_t)b->cuts, "absorbed",
-                     (json_int_t)b->absorbed, "delta_s", (double)b->delta_ns / 1e9, "renew_s",
-                     (double)b->renew_ns / 1e9);
+    json_t *o =
+        json_pack("{s:s s:s s:b s:i s:s s:b s:I s:I s:I s:I s:f s:f}", "kind", "external", "state",
+                  name[b->state], "over", b->over, "ranks", (int)w->conf.beside->ranks, "schedule",
+                  schedule[follows], "rates_may_differ", follows == WK_CHANNEL_OWN_STEPS, "lives",
+                  (json_int_t)b->lives, "lost_tokens", (json_int_t)b->lost_tokens, "cuts",
+                  (json_int_t)b->cuts, "absorbed", (json_int_t)b->absorbed, "delta_s",
+                  (double)b->delta_ns / 1e9, "renew_s", (double)b->renew_ns / 1e9);
+    char life[2 * WK_SLOT_LIFE_BYTES + 1];
+    for (size_t i = 0; i < WK_SLOT_LIFE_BYTES; i++) snprintf(life + 2 * i, 3, "%02x", b->life[i]);
+    if (b->lives) json_object_set_new(o, "life", json_string(life));
+    json_object_set_new(o, "life_steps", json_integer((json_int_t)b->life_steps));
+    json_object_set_new(o, "life_tokens", json_integer((json_int_t)b->life_tokens));
+    return o;
 }
 
 void wk_beside_close(struct wk_worker *w)

@@ -337,6 +337,7 @@ static void committed(struct wk_shard *s, struct wk_cut *c)
     s->progress.held_steps = c->at;
     s->progress.cut_count++;
     s->worker->count.rounds += s->id == 0;
+    if (s->id == 0) s->worker->count.cut_tokens += c->tokens;
     c->entry->plain = c->plain; // the own fold need not unseal the frame
     c->plain = (struct lh_buf){0};
     wk_outbox_insert(&s->outbox, c->entry);
@@ -561,6 +562,7 @@ lh_err wk_cut_absorb(struct wk_shard *s)
     if (err) return err;
     if (o && o->cut) o->cut(o->arg, s->id, w->incarnation, s->slot.committed->next);
     s->progress.held_steps = s->whole.at;
+    if (s->id == 0) w->count.cut_tokens += s->whole.tokens;
     w->beside.absorbed++;
     took_whole(s);
     return LH_OK;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "common/base/check.h"
 #include "deploy/ask/up_status.h"
 
@@ -104,8 +106,8 @@ static void counts_over_lives(void **state)
         uint64_t up, steps, up_total, steps_total;
     } row[] = {
         {1, 100, 10, 100, 10}, {1, 250, 20, 250, 20},
-        {2, 30, 25, 280, 25}, // bytes began again, the step count was kept
-        {2, 40, 30, 290, 30},  {3, 5, 31, 295, 31},
+        {2, 30, 25, 280, 45},  {2, 40, 30, 290, 50}, // as many as before, and more: still its own
+        {3, 5, 31, 295, 81},
     };
     struct dp_lives lives = {0};
     for (size_t i = 0; i < LH_COUNT(row); i++) {
@@ -120,6 +122,34 @@ static void counts_over_lives(void **state)
     }
 }
 
+// A process counts a trainer's life from its beginning. One that was started again counts the life
+// that outlived the process before it, and that part is no news.
+static void a_trainer_that_outlives_its_worker_counts_once(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t pid;
+        const char *life;
+        uint64_t life_steps, steps, total;
+    } row[] = {
+        {1, "", 0, 0, 0},      {1, "aa", 40, 40, 40}, {1, "bb", 10, 50, 50}, {2, "", 0, 0, 50},
+        {2, "bb", 25, 25, 65}, {2, "bb", 30, 30, 70}, {3, "", 0, 0, 70},     {4, "", 0, 0, 70},
+        {4, "bb", 31, 31, 71}, {4, "cc", 5, 36, 76},  {5, "dd", 3, 3, 79},   {5, "dd", 4, 4, 80},
+    };
+    struct dp_lives lives = {0};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct dp_status s = {.pid = row[i].pid,
+                              .life_steps = row[i].life_steps,
+                              .life_tokens = 16 * row[i].life_steps,
+                              .counts = {.steps = row[i].steps, .tokens = 16 * row[i].steps}};
+        struct dp_counts total;
+        snprintf(s.trainer_life, sizeof s.trainer_life, "%s", row[i].life);
+        dp_lives_see(&lives, &s, &total);
+        assert_int_equal(total.steps, row[i].total);
+        assert_int_equal(total.tokens, 16 * row[i].total);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -128,6 +158,7 @@ int main(void)
         cmocka_unit_test(what_is_absent_or_odd_is_zero),
         cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(counts_over_lives),
+        cmocka_unit_test(a_trainer_that_outlives_its_worker_counts_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

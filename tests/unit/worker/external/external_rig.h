@@ -257,7 +257,7 @@ static inline void rank_cuts(struct rig *r, uint32_t part, uint32_t rank, uint64
     for (uint64_t i = 0; i < first[part + 1] - first[part]; i++) slot[i] = 10 - (float)number;
     me->step = me->trained = step;
     me->tokens = 100 * step;
-    d->of[number % 2] = (struct wk_channel_cut){step, 100 * step, included, me->noted};
+    d->of[number % 2] = (struct wk_channel_cut){step, 100 * step, included, me->noted, step};
     d->cut = number;
 }
 
