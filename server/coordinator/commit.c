@@ -308,7 +308,7 @@ static void read_next(void *arg, const char *key, struct lh_span value)
 lh_err ps_co_load_named(struct ps_coordinator *c, const char *prefix, ps_co_read_named *read)
 {
     struct walk w = {c, strlen(prefix), read, LH_OK};
-    ps_store_each(c->store, prefix, read_next, &w);
+    LH_TRY(ps_store_each(c->store, prefix, read_next, &w));
     return w.err;
 }
 

@@ -109,7 +109,9 @@ static lh_err make_units(struct ps_coordinator *c)
     c->leased_s = calloc(c->units + 1, sizeof *c->leased_s);
     c->begun = calloc(c->units + 1, sizeof *c->begun);
     c->wanted_by = calloc(c->units + 1, sizeof *c->wanted_by);
-    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by) return LH_ERR_NO_MEMORY;
+    c->guess = calloc(PS_CO_GUESSES, sizeof *c->guess);
+    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by || !c->guess)
+        return LH_ERR_NO_MEMORY;
     LH_TRY(ps_co_make_order(c));
     LH_TRY(ps_co_balancer_make(c));
     LH_TRY(ps_co_decided_make(c));
@@ -196,6 +198,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->leased_s);
     free(c->begun);
     free(c->wanted_by);
+    free(c->guess);
     free(c->order);
     ps_co_stock_free(c);
     ps_co_balancer_free(c);

@@ -42,8 +42,10 @@ void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer)
 
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)
 {
-    uint32_t i = 0;
+    uint32_t i = 0, *guess = &c->guess[id % PS_CO_GUESSES]; // ids are hashes
+    if (*guess < c->workers && c->worker[*guess].id == id) return *guess;
     while (i < c->workers && c->worker[i].id != id) i++;
+    if (i < c->workers) *guess = i;
     return i;
 }
 

@@ -33,6 +33,7 @@ enum {
     PS_ATTEMPTS = 16,            // fresh joins that are remembered of a worker
     PS_DRAINED_REGIONS_MAX = 64, // regions that operators drain at a time
     PS_CO_STANDBYS = 4,          // standbys that are remembered of a shard, the last ones
+    PS_CO_GUESSES = 4 * LH_WORKERS_MAX,
 };
 
 struct ps_co_path { // a worker's way to a server, as it measured it
@@ -243,8 +244,9 @@ struct ps_coordinator {
     struct ps_store *store;
     struct ps_co_worker worker[LH_WORKERS_MAX];
     uint32_t workers;
-    uint32_t epochs;                   // data epochs of the run
-    uint64_t units;                    // units of the run: of the data, for each epoch
+    uint32_t *guess; // core.c: where a worker was found by its id, by the id's remainder
+    uint32_t epochs; // data epochs of the run
+    uint64_t units;  // units of the run: of the data, for each epoch
     uint64_t leased_end, epoch_tokens; // no unit from there on is leased; tokens of one epoch
     uint32_t *order; // order.c: the units of the run as they are leased; NULL: as numbered
     // Per unit of the run (balance/lease.c): CO_FREE or the holder's index + 1; the wall time of

@@ -14,6 +14,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/measure.h"
+#include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
@@ -29,30 +30,58 @@ enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the 
 
 // ---------------------------------------------------------------- an owner's report
 
-// Counts the units of this shard whose credit differs from what it is to be, out or in again.
-static void count_changed(struct ps_coordinator *c, uint32_t shard, const uint8_t *bits, size_t n,
-                          const uint8_t *old, size_t was,
-                          void (*count)(struct ps_coordinator *c, uint64_t unit))
+static bool bit_of(const uint8_t *bits, size_t bytes, uint64_t i)
+{
+    return i / 8 < bytes && bits[i / 8] >> i % 8 & 1;
+}
+
+typedef lh_err change_credit(struct ps_coordinator *c, uint64_t unit, bool credited);
+
+static lh_err take_out(struct ps_coordinator *c, uint64_t unit, bool credited)
+{
+    ps_co_stock_out(c, unit);
+    if (credited) return ps_co_lease_credited(c, unit);
+    ps_co_lease_uncredited(c, unit);
+    return LH_OK;
+}
+
+static lh_err put_in(struct ps_coordinator *c, uint64_t unit, bool credited)
+{
+    (void)credited;
+    ps_co_stock_in(c, unit);
+    return LH_OK;
+}
+
+// Calls change() for the units of this shard whose credit differs from what it is to be: all of
+// them, whatever it returns. Gives the first error.
+static lh_err change_all(struct ps_coordinator *c, uint32_t shard, const uint8_t *bits, size_t n,
+                         const uint8_t *old, size_t was, change_credit *change)
 {
     uint64_t shards = c->conf.manifest->shards;
+    lh_err first = LH_OK;
     for (size_t i = 0; i < n || i < was; i++) {
         uint8_t differ = (uint8_t)((i < n ? bits[i] : 0) ^ (i < was ? old[i] : 0));
-        for (uint64_t u = 8 * i * shards + shard; differ; u += shards, differ >>= 1)
-            if (differ & 1 && u < c->units) count(c, u);
+        for (uint64_t k = 8 * i; differ; k++, differ >>= 1) {
+            uint64_t u = k * shards + shard;
+            lh_err err = differ & 1 && u < c->units ? change(c, u, bit_of(bits, n, k)) : LH_OK;
+            if (!first) first = err;
+        }
     }
+    return first;
 }
 
 // Takes the bits, which are packed.
-static void replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t *bits, size_t n)
+static lh_err replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t *bits, size_t n)
 {
     struct ps_co_shard *s = &c->shard[shard];
     uint8_t *old = s->credit;
     size_t was = s->credit_bytes;
-    count_changed(c, shard, bits, n, old, was, ps_co_stock_out);
+    lh_err out = change_all(c, shard, bits, n, old, was, take_out);
     s->credit = bits;
     s->credit_bytes = n;
-    count_changed(c, shard, bits, n, old, was, ps_co_stock_in);
+    lh_err in = change_all(c, shard, bits, n, old, was, put_in);
     free(old);
+    return out ? out : in;
 }
 
 // The shard's credits, however its server said them.
@@ -71,10 +100,10 @@ static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardRep
         lh_credit_pack(r->credited.data, r->credited.len, shard, shards, credit);
     for (size_t i = 0; i < s->credit_bytes && i < bytes; i++)
         if (LH_BUG("ledger_sticky")) credit[i] |= s->credit[i]; // planted: done stays done
-    replace_credits(c, shard, credit, bytes);
+    lh_err err = replace_credits(c, shard, credit, bytes);
     s->credit_open = lh_credit_first_open(credit, bytes, shard, shards);
     s->credit_end = lh_credit_end(credit, bytes, shard, shards);
-    return LH_OK;
+    return err;
 }
 
 // The shard's own word replaces what was known: also when an epoch lost credited units

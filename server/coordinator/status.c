@@ -13,9 +13,10 @@
 // `unit` is one of the run, in `data_epoch` (from 0): epoch * units of the data + unit of the data.
 // `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
 // way), or asked back from its holder, as that said last. `holder` of a credited unit: the last
-// one. `token` is the holder's granted incarnation: what it says under an older one is not heard.
-// A lease is renewed by every word of its holder, about once a second; `expires_s` is what is left
-// if it falls silent. A page is what is true now; over several pages a unit may move on in between.
+// one, as far as this process saw it lease the unit. `token` is the holder's granted incarnation:
+// what it says under an older one is not heard. A lease is renewed by every word of its holder,
+// about once a second; `expires_s` is what is left if it falls silent. A page is what is true now;
+// over several pages a unit may move on in between.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,7 @@
 #include "server/coordinator/watch/states.h"
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
+enum { LOOKED_AT = 1 << 16 };              // units that a page looks at: it may have no row
 LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
 
 // ---------------------------------------------------------------- how long each is silent
@@ -169,8 +171,9 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
     const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)request;
     uint32_t limit = q->limit && q->limit < PAGE_MAX ? q->limit : PAGE_MAX;
     json_t *rows = json_array();
-    uint64_t u = q->from;
-    for (; u < c->units && json_array_size(rows) < limit; u++)
+    uint64_t u = q->from, end = q->from < c->units ? q->from : c->units;
+    end = c->units - end < LOOKED_AT ? c->units : end + LOOKED_AT;
+    for (; u < end && json_array_size(rows) < limit; u++)
         if (wanted(c, q, u)) json_array_append_new(rows, row_of(c, u));
     json_t *next = u < c->units ? json_integer((json_int_t)u) : json_null();
     json_t *root = json_pack("{s:o s:o}", "leases", rows, "next", next);
@@ -240,20 +243,16 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
 lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
 {
     json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
-    uint64_t credited = 0, leased = 0, begun = 0, recalled = 0;
+    uint64_t begun = 0, recalled = 0;
     for (uint32_t i = 0; i < c->workers; i++)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         json_array_append_new(shards, shard_status(c, i));
-    struct ps_co_span span = ps_co_under_way(c);
-    credited = span.from;
-    for (uint64_t u = span.from; u < span.to; u++) {
-        credited += ps_co_credited(c, u);
-        const char *lease = lease_name(c, u);
-        leased += lease != NULL;
-        begun += lease && *lease == 'b';
-        recalled += lease && *lease == 'r';
-    }
+    for (uint32_t i = 0; i < c->stock.pools; i++)
+        begun +=
+            c->stock.pool[i].leased_units[CO_BEGUN] + c->stock.pool[i].leased_units[CO_CLAIMED];
+    for (uint32_t i = 0; i < c->workers; i++)
+        recalled += c->worker[i].wanted.units - c->worker[i].wanted.kept_units;
     for (uint32_t i = 0; i < c->drained_regions; i++)
         json_array_append_new(drained, json_string(c->drained_region[i]));
     json_t *root = json_pack(
@@ -262,10 +261,10 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         c->draining, "ending", c->ending, "drained_regions", drained, "credited_tokens",
         (json_int_t)ps_co_credited_tokens(c), "budget_tokens", (json_int_t)c->conf.budget_tokens,
         "units", (json_int_t)c->units, "data_epoch", (int)ps_co_data_epoch(c), "data_epochs",
-        (int)c->epochs, "credited", (json_int_t)credited, "leased", (json_int_t)leased, "begun",
-        (json_int_t)begun, "recalled", (json_int_t)recalled, "plan", (json_int_t)c->plan.number,
-        "workers", workers, "shards", shards, "servers", servers_status(c), "forecast",
-        ps_co_forecast(c));
+        (int)c->epochs, "credited", (json_int_t)c->stock.credited_units, "leased",
+        (json_int_t)c->stock.leased_units, "begun", (json_int_t)begun, "recalled",
+        (json_int_t)recalled, "plan", (json_int_t)c->plan.number, "workers", workers, "shards",
+        shards, "servers", servers_status(c), "forecast", ps_co_forecast(c));
     json_object_set_new(root, "links", ps_co_links(c));
     json_object_set_new(root, "balancer", balancer_status(c));
     json_t *scale = ps_co_scale_status(c);

@@ -235,7 +235,7 @@ void rig_begin_in_sync(struct rig *r)
 
 void rig_settle(struct rig *r)
 {
-    for (int i = 0; i < 2000 && !ps_co_settled(r->coordinator); i++) rig_run(r, LH_MS);
+    for (int i = 0; i < 100000 && !ps_co_settled(r->coordinator); i++) rig_run(r, LH_MS);
     assert_true(ps_co_settled(r->coordinator));
 }
 

@@ -11,17 +11,27 @@
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/fuzz.h"
 
-enum { HEADER = 8, ENTRY = 8 }; // store.h
+enum { HEADER = 8, HEAD = 28, ENTRY = 8 }; // store.h
+
+static void repair_sum(uint8_t *at, size_t n)
+{
+    uint32_t crc = lh_crc32c(0, at + 8, n);
+    memcpy(at + 4, &crc, sizeof crc); // little endian, as here
+}
 
 static void repair(uint8_t *bytes, size_t size)
 {
-    for (size_t at = HEADER; at + ENTRY <= size;) {
-        uint32_t n;
-        memcpy(&n, bytes + at, sizeof n); // little endian, as here
-        if (n > size - at - ENTRY) return;
-        uint32_t crc = lh_crc32c(0, bytes + at + ENTRY, n);
-        memcpy(bytes + at + 4, &crc, sizeof crc);
-        at += ENTRY + n;
+    for (size_t at = HEADER; at + HEAD <= size;) {
+        uint32_t entries, n;
+        memcpy(&entries, bytes + at + 16, sizeof entries);
+        repair_sum(bytes + at, HEAD - 8);
+        at += HEAD;
+        for (; entries && at + ENTRY <= size; entries--) {
+            memcpy(&n, bytes + at, sizeof n);
+            if (n > size - at - ENTRY) return;
+            repair_sum(bytes + at, n);
+            at += ENTRY + n;
+        }
     }
 }
 

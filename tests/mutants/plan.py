@@ -127,7 +127,7 @@ MATCHING = (
     ("server/coordinator/grant.c", ("ahead", "leases", "drain", "base_more")),
     ("worker/member.c", ("ahead", "resume", "drain", "base_more")),
     ("worker/units/units.c", ("ahead", "resume", "drain", "base_more")),
-    ("server/coordinator/store.c", ("leases", "io", "standby", "move", "base_more")),
+    ("server/coordinator/store/store.c", ("leases", "io", "standby", "move", "base_more")),
     ("server/coordinator/owners/move.c", ("move", "move_standby")),
     ("server/coordinator/owners/insync.c", ("standby", "move_standby", "slow_standby", "rebuild")),
     ("server/coordinator/owners/owner.c", ("standby", "move_standby", "slow_standby", "rebuild")),

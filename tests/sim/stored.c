@@ -11,7 +11,8 @@
 #include "common/base/check.h"
 #include "longhaul/v1/member.pb-c.h"
 
-enum { HEADER = 8, KEY_SIZE = 128 };
+enum { HEADER = 8, COMMIT_HEAD = 28, KEY_SIZE = 128 };
+static const uint32_t COMMIT_MAGIC = 0x4353484c;
 enum { RUN = 1, DRAIN = 2 }; // phases
 
 struct row { // one entry of a commit
@@ -126,25 +127,39 @@ static bool get_row(struct lh_cursor *c, struct row *r)
     struct lh_span body = lh_get(c, bytes);
     if (c->failed || crc != lh_crc32c(0, body.data, body.len)) return false;
     struct lh_cursor b = lh_cursor(body);
+    (void)lh_get_u32(&b); // how many follow: the head has said it
     lh_get_str(&b, r->key, sizeof r->key);
     uint32_t len = lh_get_u32(&b);
     r->removed = len == UINT32_MAX;
     r->value = lh_get(&b, r->removed ? 0 : len);
-    return !b.failed;
+    return !b.failed && r->key[0];
 }
 
-// Rows count when their commit's end, the empty key, is there: returns where that is; 0: none.
-static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from)
+static bool get_head(struct lh_cursor *c, uint32_t *rows)
+{
+    uint32_t magic = lh_get_u32(c), crc = lh_get_u32(c);
+    struct lh_span rest = lh_get(c, COMMIT_HEAD - 8);
+    if (c->failed || magic != COMMIT_MAGIC || crc != lh_crc32c(0, rest.data, rest.len))
+        return false;
+    struct lh_cursor h = lh_cursor(rest);
+    (void)lh_get_u64(&h);
+    *rows = lh_get_u32(&h);
+    return true;
+}
+
+// Rows count when all of their commit are there: returns where it ends; 0: they are not. *rows: how
+// many they are; a mark has none.
+static size_t take_commit(struct sim_stored *s, struct lh_span file, size_t from, uint32_t *rows)
 {
     struct lh_span rest = lh_span(file.data + from, file.len - from);
     struct lh_cursor c = lh_cursor(rest);
     struct row r;
-    bool whole = false;
-    while (!whole && get_row(&c, &r)) whole = !r.key[0];
-    if (!whole) return 0;
+    if (!get_head(&c, rows)) return 0;
+    for (uint32_t i = 0; i < *rows; i++)
+        if (!get_row(&c, &r)) return 0;
     size_t end = from + (size_t)(c.at - rest.data);
-    c = lh_cursor(rest);
-    while (get_row(&c, &r) && r.key[0]) take_row(s, &r);
+    c = lh_cursor(lh_span(rest.data + COMMIT_HEAD, rest.len - COMMIT_HEAD));
+    for (uint32_t i = 0; i < *rows && get_row(&c, &r); i++) take_row(s, &r);
     return end;
 }
 
@@ -169,8 +184,12 @@ void sim_stored_read(struct sim_stored *s, struct lh_span file)
     if (!more) begin_again(s);
     if (!s->seen.len && file.len < HEADER) return;
     size_t at = s->seen.len ? s->seen.len : HEADER;
-    for (size_t end; (end = take_commit(s, file, at)); at = end) {
-        if (at > HEADER) lh_buf_clear(&s->was);
+    bool anew = !more; // all of a new file is as one commit
+    uint32_t rows = 0;
+    if (anew) s->last = HEADER;
+    for (size_t end; (end = take_commit(s, file, at, &rows)); at = end) {
+        if (anew || !rows) continue;
+        lh_buf_clear(&s->was);
         s->last = at;
     }
     lh_put(&s->seen, file.data + s->seen.len, at - s->seen.len);
@@ -225,12 +244,14 @@ const char *sim_stored_held(const struct sim_stored *s, sim_stored_check *check,
     struct sim_stored before = {0};
     struct lh_cursor c = lh_cursor(lh_span(s->seen.data + s->last, s->seen.len - s->last));
     struct row r;
+    uint32_t rows;
     read_before(s, &before);
     bool held = !check(&before, arg);
-    while (!held && get_row(&c, &r) && r.key[0]) {
-        take_row(&before, &r);
-        held = !check(&before, arg);
-    }
+    while (!held && get_head(&c, &rows))
+        for (; !held && rows && get_row(&c, &r); rows--) {
+            take_row(&before, &r);
+            held = !check(&before, arg);
+        }
     sim_stored_free(&before);
     return held ? NULL : missing;
 }

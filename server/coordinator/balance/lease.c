@@ -2,9 +2,10 @@
 // level.c and assign.c.
 //
 // Store: lease/<unit 10> = worker u64, wall time u64; second/<unit 10> = worker u64, of a unit that
-// runs twice. Invariants: 1. A unit has one holder, and one other at most that runs it too. 2.
-// Where the holder gives it back or is given up, the other is the holder. 3. What is recalled and
-// what is begun is in memory alone: it is said and asked for anew.
+// runs twice. A credited unit has no row: what is left of its lease is in memory, for people alone,
+// and goes where a shard takes the credit back. Invariants: 1. A unit has one holder, and one other
+// at most that runs it too. 2. Where the holder gives it back or is given up, the other is the
+// holder. 3. What is recalled and what is begun is in memory alone: it is said and asked for anew.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,19 @@ static lh_err end_lease(struct ps_coordinator *c, uint64_t unit)
     c->lease[unit] = CO_FREE;
     ps_co_stock_in(c, unit);
     return ps_co_remove(c, key);
+}
+
+lh_err ps_co_lease_credited(struct ps_coordinator *c, uint64_t unit)
+{
+    char key[32];
+    if (c->lease[unit] == CO_FREE) return LH_OK;
+    key_of(key, "lease/", unit);
+    return ps_co_remove(c, key);
+}
+
+void ps_co_lease_uncredited(struct ps_coordinator *c, uint64_t unit)
+{
+    c->lease[unit] = CO_FREE;
 }
 
 void ps_co_lease_mark(struct ps_coordinator *c, uint64_t unit, enum ps_co_begun begun)

@@ -1,6 +1,7 @@
-// server/coordinator/store.c: commits are whole and survive every crash; what is damaged is
+// server/coordinator/store/store.c: commits are whole and survive every crash; what is damaged is
 // refused.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/unit/server/coordinator/store_rig.h"
@@ -113,6 +114,65 @@ static void a_flipped_byte_of_the_last_commit_cuts_it_whole(void **state)
     finish(&r);
 }
 
+// A mark behind the last commit says that it is durable: what is damaged in it was answered. Damage
+// of the mark itself loses nothing.
+static void a_flipped_byte_of_the_last_commit_is_refused_under_a_mark(void **state)
+{
+    (void)state;
+    for (int closed = 0; closed < 2; closed++) { // a commit that finds nothing changed, or a stop
+        struct rig r = start(19);
+        struct lh_buf whole = lh_buf(1 << 16);
+        size_t first = two_commits(&r, &whole), last = whole.len;
+        if (!closed) commit(&r);
+        ps_store_close(r.store);
+        r.store = NULL;
+        assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
+        assert_true(whole.len > last);
+        for (size_t at = first; at < whole.len; at++)
+            for (int bit = 0; bit < 8; bit++) {
+                lay_down(&r, lh_buf_span(&whole));
+                assert_int_equal(lh_fake_flip(r.env, file_path, at, (uint8_t)(1 << bit)), LH_OK);
+                lh_err err = open_store(&r);
+                assert_int_equal(err, at < last ? LH_ERR_CORRUPT : LH_OK);
+                if (err) continue;
+                assert_true(holds(&r, "a", "two") && holds(&r, "b", "two"));
+            }
+        lh_buf_free(&whole);
+        finish(&r);
+    }
+}
+
+static void a_mark_is_written_once(void **state)
+{
+    (void)state;
+    struct rig r = start(20);
+    put(&r, "a", "one");
+    commit(&r);
+    commit(&r);
+    size_t marked = file_bytes(&r);
+    bool begun;
+    assert_int_equal(ps_store_begin(r.store, &begun), LH_OK);
+    assert_false(begun);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_int_equal(file_bytes(&r), marked);
+    lh_fake_disk_limit(r.env, 1);
+    put(&r, "a", "two");
+    assert_int_equal(try_to_commit(r.store), LH_ERR_DISK_FULL);
+    lh_fake_disk_limit(r.env, 0);
+    put(&r, "a", "six");
+    commit(&r);
+    lh_fake_disk_limit(r.env, 1);
+    commit(&r); // a mark that finds no room is put off
+    assert_int_equal(ps_store_begin(r.store, &begun), LH_OK);
+    assert_false(begun);
+    lh_fake_disk_limit(r.env, 0);
+    put(&r, "b", "two");
+    commit(&r);
+    assert_int_equal(open_store(&r), LH_OK);
+    assert_true(holds(&r, "a", "six") && holds(&r, "b", "two"));
+    finish(&r);
+}
+
 static void write_file(struct rig *r, struct lh_span bytes)
 {
     ps_store_close(r->store);
@@ -158,15 +218,15 @@ static void a_flipped_byte_below_a_later_commit_is_refused(void **state)
     struct rig r = start(10);
     size_t end[5];
     struct lh_buf whole = four_commits(&r, end);
-    assert_int_equal((end[1] - end[0] - 22) % 2, 1); // an end has 22 bytes, "right" one more
+    enum { HEAD = 28, LEFT = 24, RIGHT = 25 };
+    assert_int_equal(end[1] - end[0], HEAD + LEFT + RIGHT);
     for (size_t at = 8; at < end[3]; at++) {
         size_t k = 0;
         while (at >= end[k]) k++;
-        size_t left = k ? end[k - 1] : 8, right = left + (end[k] - left - 22) / 2,
-               last = end[k] - 22,
-               entry = at >= last         ? last
-                       : k && at >= right ? right
-                                          : left;
+        size_t head = k ? end[k - 1] : 8, left = head + HEAD, right = left + LEFT,
+               entry = at < left    ? head
+                       : at < right ? left
+                                    : right;
         whole.data[at] ^= 0x40;
         refused_at(&r, lh_buf_span(&whole), entry);
         whole.data[at] ^= 0x40;
@@ -282,7 +342,7 @@ static void what_a_failed_commit_left_is_not_read_as_part_of_the_next(void **sta
     assert_true(file_bytes(&r) < before);
     struct lh_buf whole = lh_buf(1 << 16);
     assert_int_equal(lh_file_load(r.env, file_path, &whole), LH_OK);
-    write_file(&r, lh_span(whole.data, whole.len - 22)); // all but its end
+    write_file(&r, lh_span(whole.data, whole.len - 22)); // not all of it
     assert_int_equal(open_store(&r), LH_OK);
     assert_true(holds(&r, "a", "one") && holds(&r, "b", NULL));
     lh_buf_free(&whole);
@@ -333,6 +393,53 @@ static void nor_as_what_follows_it_after_a_power_cut(void **state)
     }
 }
 
+// Keys that take turns, so that the file is replaced again and again, in parts; the process dies at
+// any operation of it.
+static void a_crash_while_the_file_is_replaced_loses_nothing(void **state)
+{
+    (void)state;
+    enum { KEYS = 60, WIDTH = 12000, COMMITS = 400 };
+    static char value[WIDTH + 1];
+    memset(value, 'v', WIDTH);
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct rig r = start(seed);
+        int is[KEYS] = {0}, next[KEYS]; // 0: not there; else the commit that put it
+        lh_fake_crash_at(r.env, (int64_t)(seed * 16), seed % 2);
+        for (int i = 1; i <= COMMITS; i++) {
+            memcpy(next, is, sizeof is);
+            for (int k = 0; k < 3; k++) {
+                char key[16];
+                int n = (i * 7 + k * 13) % KEYS;
+                snprintf(key, sizeof key, "k/%d", n);
+                snprintf(value, sizeof value, "%d.", i);
+                value[strlen(value)] = 'v';
+                value[i % 2 ? WIDTH : WIDTH - 1] = 0;
+                next[n] = (i + k) % 11 ? i : 0;
+                if (next[n]) put(&r, key, value);
+                if (!next[n]) drop(&r, key);
+                value[WIDTH - 1] = 'v';
+            }
+            if (try_to_commit(r.store)) break;
+            memcpy(is, next, sizeof is);
+            if (i % 5 == 0 && try_to_commit(r.store)) break; // a mark
+        }
+        crash(&r, seed % 2);
+        bool old = true, new = true;
+        for (int n = 0; n < KEYS; n++) {
+            char key[16];
+            struct lh_span got = {0};
+            snprintf(key, sizeof key, "k/%d", n);
+            int found = ps_store_get(r.store, key, &got)
+                            ? (int)strtol((const char *)got.data, NULL, 10)
+                            : 0;
+            old &= found == is[n];
+            new &= found == next[n];
+        }
+        assert_true(old || new);
+        finish(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +454,9 @@ int main(void)
         cmocka_unit_test(a_second_process_is_told_and_changes_nothing),
         cmocka_unit_test(a_file_that_is_no_store_is_refused),
         cmocka_unit_test(what_a_failed_commit_left_is_not_read_as_part_of_the_next),
+        cmocka_unit_test(a_flipped_byte_of_the_last_commit_is_refused_under_a_mark),
+        cmocka_unit_test(a_mark_is_written_once),
+        cmocka_unit_test(a_crash_while_the_file_is_replaced_loses_nothing),
         cmocka_unit_test(nor_as_what_follows_it_after_a_power_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,150 @@
+// server/coordinator/store/rows.c: a table of rows says what a plain list says, in their order,
+// while it grows and shrinks, and a walk meets every row that stays.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/store/rows.h"
+
+enum { NAMES = 6000 };
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+static void name_of(char out[40], uint64_t i)
+{
+    unsigned long long n = i / 4 * 7919;
+    if (i % 4 == 0) snprintf(out, 40, "lease/%010llu", n);
+    if (i % 4 == 1) snprintf(out, 40, "member/%016llx", n);
+    if (i % 4 == 2) snprintf(out, 40, "plan%llu", n);
+    if (i % 4 == 3) snprintf(out, 40, "x/y/%llu", n);
+}
+
+static void put(struct ps_rows *t, const char *key, uint64_t value, unsigned bytes)
+{
+    struct ps_row *row;
+    assert_int_equal(ps_rows_make(t, key, lh_span(&value, bytes), &row), LH_OK);
+    free(ps_rows_put(t, row));
+}
+
+static bool holds(const struct ps_rows *t, const char *key, uint64_t value, unsigned bytes)
+{
+    const struct ps_row *row = ps_rows_find(t, key);
+    return row && lh_span_equal(ps_row_value(row), lh_span(&value, bytes));
+}
+
+struct seen {
+    char last[40];
+    uint64_t count;
+};
+
+static void in_order(void *arg, const char *key, struct lh_span value)
+{
+    struct seen *s = arg;
+    (void)value;
+    assert_true(!s->count || strcmp(s->last, key) < 0);
+    snprintf(s->last, sizeof s->last, "%s", key);
+    s->count++;
+}
+
+static void a_table_is_a_list(void **state)
+{
+    (void)state;
+    static struct {
+        uint64_t value;
+        unsigned bytes; // 0: not there
+    } is[NAMES];
+    uint64_t seed = 5, there = 0;
+    struct ps_rows *t = ps_rows_create(0);
+    assert_non_null(t);
+    for (int step = 0; step < 60000; step++) {
+        uint64_t i = draw(&seed) % NAMES;
+        char key[40];
+        name_of(key, i);
+        if (draw(&seed) % 3) {
+            there += !is[i].bytes;
+            is[i].value = draw(&seed);
+            is[i].bytes = draw(&seed) % 2 ? 8 : 4; // as long as before, or not
+            put(t, key, is[i].value, is[i].bytes);
+        } else {
+            struct ps_row *was = ps_rows_take(t, key);
+            assert_int_equal(was != NULL, is[i].bytes != 0);
+            there -= was != NULL;
+            is[i].bytes = 0;
+            free(was);
+        }
+        assert_int_equal(ps_rows_count(t), there);
+    }
+    struct seen all = {0}, leases = {0}, none = {0};
+    for (uint64_t i = 0, n = 0; i < NAMES; i++) {
+        char key[40];
+        name_of(key, i);
+        if (!is[i].bytes) assert_null(ps_rows_find(t, key));
+        if (is[i].bytes) assert_true(holds(t, key, is[i].value, is[i].bytes));
+        n += is[i].bytes && i % 4 == 0;
+        if (i == NAMES - 1) {
+            assert_int_equal(ps_rows_each(t, "lease/", in_order, &leases), LH_OK);
+            assert_int_equal(leases.count, n);
+        }
+    }
+    assert_int_equal(ps_rows_each(t, "", in_order, &all), LH_OK);
+    assert_int_equal(all.count, there);
+    assert_int_equal(ps_rows_each(t, "lease/9999999999", in_order, &none), LH_OK);
+    assert_int_equal(none.count, 0);
+    ps_rows_destroy(t);
+}
+
+static void a_walk_meets_every_row_that_stays(void **state)
+{
+    (void)state;
+    enum { ROWS = 3000 };
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        static bool stays[ROWS], met[ROWS];
+        uint64_t s = seed;
+        struct ps_rows *t = ps_rows_create(0);
+        memset(met, 0, sizeof met);
+        for (uint64_t i = 0; i < ROWS; i++) {
+            char key[40];
+            name_of(key, i);
+            put(t, key, i, 8);
+            stays[i] = true;
+        }
+        struct ps_rows_walk w = ps_rows_walk(t);
+        const struct ps_row *row;
+        for (uint64_t more = ROWS; (row = ps_rows_next(t, &w));) {
+            char key[40];
+            uint64_t i;
+            memcpy(&i, ps_row_value(row).data, sizeof i);
+            if (i < ROWS) met[i] = true;
+            uint64_t gone = draw(&s) % ROWS;
+            if (draw(&s) % 2) {
+                name_of(key, gone);
+                free(ps_rows_take(t, key));
+                stays[gone] = false;
+            } else {
+                name_of(key, more);
+                put(t, key, more++, 8);
+            }
+            assert_true(more < 3 * ROWS); // the walk ends
+        }
+        for (uint64_t i = 0; i < ROWS; i++) assert_true(met[i] || !stays[i]);
+        ps_rows_destroy(t);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_is_a_list),
+        cmocka_unit_test(a_walk_meets_every_row_that_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
