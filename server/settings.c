@@ -107,6 +107,19 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_max_s", coordinator.worker_timeout_max_s,
         "120", 1, 86400, "s", "Most that this becomes on a long path, whatever round trip a worker "
         "reports; below worker_timeout_s it counts as that"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.stall_floor_s", coordinator.stall_floor_s, "30", 1,
+        86400, "s", "A worker whose trainer makes no step for so long, or of which a shard admits "
+        "no push for so long, is stalled: others train its units. Ten times that before its first "
+        "step or decided push"),
+    LH_CONFIG_ROW_FLOAT(T, "coordinator.stall_rounds", coordinator.stall_rounds, "4", 1, 1000,
+        "rounds", NULL, "The same, in rounds of that worker (its step time x its local steps): the "
+        "longer of the two counts"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.drain_floor_s", coordinator.drain_floor_s, "30", 1,
+        86400, "s", "The run's end waits this long for workers that have not drained, then it is "
+        "without them"),
+    LH_CONFIG_ROW_FLOAT(T, "coordinator.drain_rounds", coordinator.drain_rounds, "4", 1, 1000,
+        "rounds", NULL, "The same, in rounds of the slowest worker that makes progress: the longer "
+        "of the two counts"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
         86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
         "is in sync; 0: never. A long path adds eight of its retransmission timeouts"),

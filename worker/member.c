@@ -12,6 +12,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/disk_full.h"
 #include "worker/push/history.h"
+#include "worker/push/idle.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
 #include "worker/units/travel.h"
@@ -339,10 +340,12 @@ static lh_err send_lease(struct wk_worker *w)
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;
-    m.tokens_per_s = w->tokens_per_s;
+    m.tokens_per_s = wk_idle_speed(w);
     m.tokens = wk_all_tokens(w);
     m.own_data = w->beside.own_data;
     wk_path_tell(w, &m);
+    wk_idle_tell(w, &w->told_progress);
+    m.progress = &w->told_progress;
     wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);

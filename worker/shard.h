@@ -7,6 +7,7 @@
 #include "common/format/point.h"
 #include "worker/push/commit.h"
 #include "worker/push/connection.h"
+#include "worker/push/idle.h"
 #include "worker/push/outbox.h"
 #include "worker/push/progress.h"
 #include "worker/replica/arrival.h"
@@ -39,6 +40,7 @@ struct wk_shard {
     struct wk_slot_part slot;     // push/commit.c
     struct wk_progress progress;  // push/cut.c
     struct wk_finished finished;  // units.c
+    struct wk_waits waits;        // push/idle.c
     struct wk_view view;          // push/view.c
     struct wk_shard_state *state; // push/view.c; NULL: the trainer is beside the worker
     struct wk_whole whole;        // push/beside.c

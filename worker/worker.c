@@ -12,6 +12,7 @@
 #include "worker/member.h"
 #include "worker/push/beside.h"
 #include "worker/push/cut.h"
+#include "worker/push/idle.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
 #include "worker/replica/offer.h"
@@ -78,6 +79,7 @@ lh_err wk_worker_start(const struct wk_conf *conf, struct wk_worker **out)
     LH_TRY_TO(fail, err,
               conf->transport->ops->dial(conf->transport, conf->coordinator, LH_C, LH_LINE_FIRST,
                                          &w->coordinator));
+    wk_idle_start(w);
     wk_member_start(w);
     *out = w;
     return LH_OK;
@@ -114,6 +116,7 @@ void wk_worker_close(struct wk_worker *w)
     w->stopped = true;
     lh_cancel(env, &w->member_timer);
     lh_cancel(env, &w->views.timer);
+    wk_idle_close(w);
     wk_beside_close(w);
     wk_travel_close(w);
     hang_up(&w->coordinator);
@@ -203,7 +206,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         "s:I s:I s:o}",
         "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name, "state",
         state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps, "tokens",
-        (json_int_t)w->count.tokens, "tokens_per_s", w->tokens_per_s, "h", (int)w->local_steps,
+        (json_int_t)w->count.tokens, "tokens_per_s", wk_idle_speed(w), "h", (int)w->local_steps,
         "ranks", (int)w->ranks, "rounds", (json_int_t)w->count.rounds, "payload_up_bytes",
         (json_int_t)w->count.payload_up, "payload_down_bytes", (json_int_t)w->count.payload_down,
         "accepted", (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",

@@ -244,8 +244,9 @@ struct wk_worker {
         uint64_t timer; // looks whether pushes are through; 0: nothing waits for them
         int64_t due_ns; // since when a view could have been made; 0: none could
     } views;
-    int64_t step_ended; // 0: the time since then is accounted for
-    int64_t idle_since; // training waits for others since then; 0: it does not
+    int64_t step_ended;  // 0: the time since then is accounted for
+    int64_t idle_since;  // training waits for others since then; 0: it does not
+    struct wk_idle idle; // push/idle.c
     // push/path.c
     double tokens_per_s, tokens_spread;     // smoothed; its mean deviation
     struct lh_estimate batch_s, utilised;   // time of a step; share of the time in which one runs
@@ -253,6 +254,7 @@ struct wk_worker {
     struct wk_told_path told_path[LH_PATHS_MAX]; // what the request under way was made of
     Longhaul__V1__Path *told_paths[LH_PATHS_MAX];
     Longhaul__V1__Estimate told_speed, told_batch;
+    Longhaul__V1__Progress told_progress;
     struct wk_tensor_norms *norms; // stats.c: [tensors]; NULL: never asked for
     uint64_t norms_round;          // the round in which norms are due
     struct wk_evaluated evaluated; // the last evaluation; languages 0: none yet

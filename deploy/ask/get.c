@@ -13,6 +13,7 @@
 static const struct dp_column workers[] = {
     {"NAME", "name", -20},
     {"REGION", "region", -12},
+    {"STATE", "member_state", -8},
     {"LIVE", "live", -5},
     {"DONE", "done", -5},
     {"DRAINED", "drained", -8},
@@ -23,6 +24,7 @@ static const struct dp_column workers[] = {
     {"H", "h", 5},
     {"SILENT S", "silent_s", 9},
     {"BOUND S", "bound_s", 8},
+    {"WHY", "why", -20},
     {NULL, NULL, 0},
 };
 // A row for each way from a worker to a server. +- is the mean deviation of the column before it.
@@ -61,10 +63,15 @@ static const struct dp_column regions[] = {
 // ENDS S: when the region would end, if units went to whom the balancer's policy gives them;
 // TRAINS: tokens that it would train until then, HELD the part of them that it has begun.
 static const struct dp_column plan[] = {
-    {"REGION", "region", -12},        {"LIVE", "live", 5},
-    {"TOKENS/S", "tokens_per_s", 10}, {"OWN LEFT", "own_tokens", 12},
-    {"HELD", "held_tokens", 10},      {"TRAINS", "trains_tokens", 12},
-    {"ENDS S", "ends_s", 9},          {NULL, NULL, 0},
+    {"REGION", "region", -12},
+    {"LIVE", "live", 5},
+    {"STALLED", "stalled", 7},
+    {"TOKENS/S", "tokens_per_s", 10},
+    {"OWN LEFT", "own_tokens", 12},
+    {"HELD", "held_tokens", 10},
+    {"TRAINS", "trains_tokens", 12},
+    {"ENDS S", "ends_s", 9},
+    {NULL, NULL, 0},
 };
 // HERE S: when the worker would end the unit; COST S: its price and its language, as seconds; THERE
 // S: when those who hold it, or its home, would end all that is left to them.
@@ -257,6 +264,24 @@ static void put_scale(const json_t *status, struct lh_buf *out)
     }
 }
 
+// A line for each worker that makes no progress, or without which the run closed.
+static void put_absent(const json_t *status, struct lh_buf *out)
+{
+    const json_t *w;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, w)
+    {
+        const char *name = json_string_value(json_object_get(w, "name"));
+        const char *region = json_string_value(json_object_get(w, "region"));
+        const char *why = json_string_value(json_object_get(w, "why"));
+        bool left_out = json_is_true(json_object_get(w, "left_out"));
+        if (!name || !region || !(why || left_out)) continue;
+        dp_put(out, "%.63s of %.63s is %s%s%.100s\n", name, region,
+               left_out ? "left out: the run ended without it" : "stalled", why ? ": " : "",
+               why ? why : "");
+    }
+}
+
 void dp_get_decisions(const json_t *status, struct lh_buf *out)
 {
     const json_t *b = json_object_get(status, "balancer"), *pin;
@@ -270,6 +295,7 @@ void dp_get_decisions(const json_t *status, struct lh_buf *out)
         dp_put(out, "unit %lld is kept for %.63s\n",
                (long long)json_integer_value(json_object_get(pin, "unit")),
                json_string_value(json_object_get(pin, "region")));
+    put_absent(status, out);
     put_scale(status, out);
     dp_put(out, "\n");
     if (json_array_size(json_object_get(b, "links"))) {

@@ -226,12 +226,22 @@ static json_t *whole_run(const json_t *status, const json_t *regions)
     return run;
 }
 
+static json_int_t count_stalled(const json_t *workers)
+{
+    json_int_t n = 0;
+    json_t *w;
+    size_t i;
+    json_array_foreach(workers, i, w) n += json_object_get(w, "stalled") != NULL;
+    return n;
+}
+
 json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files)
 {
     json_t *workers = all_workers(status, files), *regions = dp_get_regions(status), *r;
     size_t i;
     json_array_foreach(regions, i, r) add_details(r, workers);
     json_t *run = whole_run(status, regions);
+    json_object_set_new(run, "stalled", json_integer(count_stalled(workers)));
     return json_pack("{s:o s:o s:o s:o}", "run", run, "regions", regions, "shards",
                      all_shards(status, servers), "workers", workers);
 }

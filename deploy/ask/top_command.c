@@ -80,8 +80,9 @@ static void put_head(const json_t *run, struct lh_buf *out)
     if (number(run, "data_epochs") > 1)
         dp_put(out, "   data epoch %.0f of %.0f", number(run, "data_epoch") + 1,
                number(run, "data_epochs"));
-    dp_put(out, "   workers %.0f: %.0f live   plan %.0f\n\n", number(run, "workers"),
-           number(run, "live"), number(run, "plan"));
+    dp_put(out, "   workers %.0f: %.0f live", number(run, "workers"), number(run, "live"));
+    if (number(run, "stalled")) dp_put(out, ", %.0f stalled", number(run, "stalled"));
+    dp_put(out, "   plan %.0f\n\n", number(run, "plan"));
 }
 
 // Numbers as people read them; JSON keeps them as they are.

@@ -52,7 +52,13 @@ struct ps_co_conf {
     const struct lh_units *units; // borrowed
     uint32_t workers;             // expected; training starts when all are here
     int64_t worker_timeout_ns, tick_ns;
-    int64_t take_over_ns; // a server silent this long is replaced by its standby; 0: never
+    int64_t
+        stall_floor_ns;  // a worker that makes no progress for longer is stalled; 0: none ever is
+    double stall_rounds; // the same, in rounds of its own; the longer of the two counts
+                         // (watch/stall.c)
+    int64_t drain_floor_ns; // a worker that has not drained after so long is left out; 0: none is
+    double drain_rounds;    // the same, in rounds of the slowest worker
+    int64_t take_over_ns;   // a server silent this long is replaced by its standby; 0: never
     // The most that those two become on long paths (silence.h). 0: paths add nothing.
     int64_t worker_timeout_max_ns, take_over_max_ns;
     int64_t ride_out_ns;    // training time leased ahead to each worker; 0: none (grant.h)

@@ -97,10 +97,24 @@ struct ps_co_pace {   // cadence.c: local steps that hold, and the base that the
     int64_t said_ns;  // when that was
 };
 
+// Why a worker that is heard does not count: the trainer makes no step, or no push is admitted.
+enum ps_co_stall_why { PS_CO_GOES_ON, PS_CO_NO_STEP, PS_CO_NO_PUSH };
+
+struct ps_co_stall { // watch/stall.c
+    // As the worker said last: time without a step that could be made, time of a step (0: not
+    // known), time that a shard has waited for a push to be admitted, and that shard; its local
+    // steps.
+    int64_t idle_ns, step_ns, waits_ns;
+    uint32_t shard, local_steps;
+    enum ps_co_stall_why why;
+    int64_t since_ns, bound_ns; // when it stalled, and the bound that was over
+};
+
 // The state of a worker that operators and hooks are told (watch/states.c).
 enum ps_co_state {
     PS_CO_NEW, // it was not looked at yet
     PS_CO_LIVE,
+    PS_CO_STALLED, // it is heard, and makes no progress: its units go to others
     PS_CO_SUSPECT, // silent for half of its bound
     PS_CO_LOST,    // silent for its bound: its units went to others
     PS_CO_DRAINED, // it stands still, as an operator asked
@@ -123,6 +137,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool live;              // plan.c
     bool asked;             // drain.c: an operator wants this worker drained
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
+    bool left_out;   // watch/ending.c: the run closed without it
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
     double tokens_per_s;
     uint64_t tokens;
@@ -139,6 +154,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     uint32_t crossings;
     struct lh_machine machine; // machine.c: as it said when it joined last
     struct ps_co_pace pace;
+    struct ps_co_stall stall;
     struct ps_co_held held;
     struct ps_co_wanted wanted;
     bool gives; // it gives leases back that it has not begun, where it is asked to
@@ -169,6 +185,8 @@ struct ps_co_shard {
     char name[LH_NAME_BYTES], region[LH_NAME_BYTES]; // "": the server was not heard in this life
     struct lh_point head;
     uint64_t tokens, plan;
+    int64_t
+        grew_ns; // when `tokens` last rose (watch/stall.c); 0: not in this life of the coordinator
     uint32_t phase;
     uint8_t *credit; // packed (common/format/credit.h)
     size_t credit_bytes;
@@ -275,6 +293,9 @@ struct ps_coordinator {
     uint64_t run_tokens;             // credited tokens that these are of
     struct ps_co_shard *shard;
     struct lh_plan plan; // plan.c
+    int64_t phase_ns;    // plan.c: when its phase began, in this life of the coordinator
+    int64_t
+        rest_ns; // watch/ending.c: since when what is left is for nobody who moves; 0: it is not
     struct lh_service service;
     struct ps_co_commit *commit;
     struct ps_co_status status;

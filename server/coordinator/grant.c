@@ -32,6 +32,7 @@
 #include "server/coordinator/balance/decided.h"
 #include "server/coordinator/balance/level.h"
 #include "server/coordinator/balance/stock.h"
+#include "server/coordinator/balance/twice.h"
 
 // ---------------------------------------------------------------- what the worker says
 
@@ -117,6 +118,7 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
 {
     struct ps_coordinator *c = a->c;
     bool leaves = ps_co_leaving(c, &c->worker[a->w]);
+    bool stalled = c->worker[a->w].stall.why != PS_CO_GOES_ON;
     for (size_t i = 0; i < n; i++) {
         uint64_t u = held[i];
         if (!ps_co_may_lease(c, u)) continue;
@@ -125,9 +127,10 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
         ps_co_lease_mark(c, u, is_claimed ? CO_CLAIMED : has(begun, u) ? CO_BEGUN : CO_WAITS);
         if (c->begun[u] != CO_WAITS) ps_co_lease_want(c, u, 0);
         if (is_claimed) continue;
-        if (a->ahead && !c->begun[u] && (leaves || ps_co_wanted_elsewhere(c, u, a->w)))
+        bool goes = leaves || stalled || ps_co_wanted_elsewhere(c, u, a->w);
+        if (a->ahead && !c->begun[u] && goes)
             ps_co_recall(a, u);
-        else
+        else if (!stalled || c->begun[u])
             list_unit(a, u);
     }
     for (uint32_t i = 0; i < c->seconds; i++) {
@@ -170,11 +173,16 @@ static lh_err grant(struct ps_co_asking *a)
     LH_TRY(take_returned(a)); // units that do not reach it come back without leases ahead, too
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
+    if (a->c->worker[a->w].stall.why) LH_TRY(ps_co_lease_end_waiting(a->c, a->w));
     if (!a->open || !a->m->want) return LH_OK;
     a->sum = committed(a);
-    if (ps_co_assigns(a)) return ps_co_assign(a);
-    ps_co_assign_few(a);
-    return ps_co_level(a);
+    if (ps_co_assigns(a)) {
+        LH_TRY(ps_co_assign(a));
+    } else {
+        ps_co_assign_few(a);
+        LH_TRY(ps_co_level(a));
+    }
+    return ps_co_take_stalled(a);
 }
 
 lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1__LeaseRequest *m,
@@ -182,7 +190,7 @@ lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1
 {
     const struct ps_co_worker *w = &c->worker[worker];
     struct ps_co_asking a = {.c = c, .w = worker, .m = m, .out = out};
-    a.open = c->plan.phase == LH_PHASE_RUN && w->live && !ps_co_draining(c, w);
+    a.open = c->plan.phase == LH_PHASE_RUN && w->live && !w->stall.why && !ps_co_draining(c, w);
     a.ahead = w->gives && c->conf.ride_out_ns;
     a.want = m->want < PS_CO_WANT_MAX ? m->want : PS_CO_WANT_MAX;
     a.budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;

@@ -20,6 +20,7 @@
 #include "server/coordinator/member.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/stall.h"
 #include "server/coordinator/stable.h"
 
 // ---------------------------------------------------------------- what is stored
@@ -349,7 +350,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_measured(c, w, m);
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
-    ps_co_pace(c, w);
+    if (!w->stall.why) ps_co_pace(c, w); // The speed of one that is stalled sets no H.
+    ps_co_hear_progress(c, w, m->progress, ps_co_local_steps(c, w));
     w->gives = m->ahead > 0;
     w->drained = m->drained;
     w->done = m->done;

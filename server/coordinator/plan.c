@@ -1,7 +1,8 @@
 // The plan: phases of the run, live workers (DESIGN.md#section-6, #section-10).
 //
 // WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
-// operator ends the run; DRAIN until every live worker has nothing undecided; CLOSE until every
+// operator ends the run; DRAIN until every live worker has nothing undecided, or for its bound
+// (watch/ending.c); CLOSE until every
 // shard took that plan and what it closed with is stable; then END. Until then a shard that lost
 // credited units brings back RUN. Each change is stored, then handed to the servers, whose logs
 // record it.
@@ -13,8 +14,10 @@
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/balance/lease.h"
+#include "server/coordinator/watch/ending.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/stall.h"
 #include "server/coordinator/watch/states.h"
 
 static lh_err store_plan(struct ps_coordinator *c)
@@ -31,6 +34,8 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
 {
     struct lh_span bytes;
     c->plan = c->conf.plan;
+    c->phase_ns = ps_co_now(c);
+    c->rest_ns = 0;
     if (!ps_store_get(c->store, "plan", &bytes)) return LH_OK;
     struct lh_plan *stored = malloc(sizeof *stored);
     if (!stored) return LH_ERR_NO_MEMORY;
@@ -137,7 +142,7 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
         if (!w->live && alive && w->joined)
             ps_co_say(c, LH_INFO, "worker.back", "%s of %s", w->name, w->region);
         w->live = alive;
-        if (alive && !w->left) live[n++] = w->id;
+        if (alive && !w->left && !w->stall.why) live[n++] = w->id;
     }
     qsort(live, n, sizeof *live, ascending);
     if (n == c->plan.live && (n == 0 || memcmp(live, c->plan.worker, n * sizeof *live) == 0))
@@ -185,6 +190,12 @@ static bool budget_met(const struct ps_coordinator *c)
     return !s->leased_units && (s->credited_tokens >= budget || !s->free_units);
 }
 
+// Or what is left is for nobody who makes progress, and was given up.
+static bool is_trained(const struct ps_coordinator *c)
+{
+    return budget_met(c) || ps_co_rest_is_given_up(c);
+}
+
 static bool all_drained(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++)
@@ -200,11 +211,13 @@ static bool anybody_live(const struct ps_coordinator *c)
 }
 
 // A follower has a durable copy of what the shard closed with: a disk that is lost now takes
-// nothing with it. Where nobody is left to make one, nobody is left to push again either.
+// nothing with it. Where nobody is left to make one, nobody is left to push again either. Workers
+// that are left out may make one, for as long as a drain lasts.
 static bool closed_for_good(const struct ps_coordinator *c, const struct ps_co_shard *s)
 {
     bool stable = s->stable.epoch == s->head.epoch && s->stable.version == s->head.version;
-    return stable || !anybody_live(c);
+    if (stable || !anybody_live(c)) return true;
+    return !ps_co_anybody_counts(c) && ps_co_drain_is_over(c);
 }
 
 static bool all_closed(const struct ps_coordinator *c)
@@ -223,13 +236,13 @@ static uint8_t next_phase(const struct ps_coordinator *c)
     case LH_PHASE_WAIT: return everybody_here(c) ? LH_PHASE_RUN : LH_PHASE_WAIT;
     case LH_PHASE_RUN:
         if (c->ending) return LH_PHASE_DRAIN;
-        return budget_met(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
+        return is_trained(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
     case LH_PHASE_DRAIN:
         // a shard lost history that credited units, or an operator took the end back
-        if (!c->ending && all_reported(c) && !budget_met(c)) return LH_PHASE_RUN;
-        return all_drained(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
+        if (!c->ending && all_reported(c) && !is_trained(c)) return LH_PHASE_RUN;
+        return all_drained(c) || ps_co_drain_is_over(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
     case LH_PHASE_CLOSE:
-        if (!c->ending && all_reported(c) && !budget_met(c)) return LH_PHASE_RUN; // lost just now
+        if (!c->ending && all_reported(c) && !is_trained(c)) return LH_PHASE_RUN; // lost just now
         return all_closed(c) ? LH_PHASE_END : LH_PHASE_CLOSE;
     default: return c->plan.phase;
     }
@@ -241,20 +254,32 @@ static void name_end(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->plan.ends; i++) c->plan.end[i] = c->shard[i].head.version;
 }
 
+// The phase changes to `phase`, which is not what it is.
+static void enter(struct ps_coordinator *c, uint8_t phase)
+{
+    if (phase == LH_PHASE_CLOSE) ps_co_leave_out(c);
+    if (phase == LH_PHASE_RUN) ps_co_take_in(c);
+    if (phase == LH_PHASE_END) name_end(c);
+    if (phase == LH_PHASE_DRAIN && !c->ending && !budget_met(c)) ps_co_say_rest(c);
+    for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)
+        c->worker[i].drained = false;
+    c->plan.phase = phase;
+    c->phase_ns = c->listener.ns;
+}
+
 static LH_MUST lh_err tick(struct ps_coordinator *c)
 {
     bool changed;
     LH_TRY(let_go(c));
     LH_TRY(keep_drained(c));
+    LH_TRY(ps_co_judge_stalls(c));
     LH_TRY(update_live(c, &changed));
     c->listener.rest_max_ns = ps_co_rest(c);
+    ps_co_look_at_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;
     if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
     if (phase == before && !changed) return LH_OK;
-    c->plan.phase = phase;
-    if (phase != before && phase == LH_PHASE_END) name_end(c);
-    for (uint32_t i = 0; phase != before && phase == LH_PHASE_DRAIN && i < c->workers; i++)
-        c->worker[i].drained = false;
+    if (phase != before) enter(c, phase);
     c->plan.number++;
     LH_TRY(store_plan(c));
     if (phase != before)

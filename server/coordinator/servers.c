@@ -127,6 +127,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     LH_TRY(take_credit(c, r));
     s->head = head;
     if (LH_BUG("local_stable")) s->stable = s->head; // planted: durable, but on its own disk only
+    if (s->reported && r->tokens > s->tokens) s->grew_ns = ps_co_now(c);
     s->tokens = r->tokens;
     s->plan = r->plan;
     s->phase = r->phase;

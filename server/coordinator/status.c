@@ -38,6 +38,7 @@
 #include "server/coordinator/plan.h"
 #include "server/coordinator/scale.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/stall.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/watch/hook.h"
 #include "server/coordinator/watch/states.h"
@@ -201,6 +202,8 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
     json_object_set_new(row, "member_state",
                         json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
+    ps_co_tell_stall(c, w, row);
+    if (w->left_out) json_object_set_new(row, "left_out", json_true());
     ps_co_tell_measured(w, row);
     ps_co_tell_away(c, w, row);
     ps_co_tell_cadence(c, w, row);

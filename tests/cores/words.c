@@ -16,6 +16,12 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     m.want = s->want;
     m.ahead = s->ahead;
     m.tokens_per_s = s->units_per_s * WORDS_TOKENS;
+    Longhaul__V1__Progress progress = LONGHAUL__V1__PROGRESS__INIT;
+    progress.idle_ms = s->idle_ms;
+    progress.step_ms = s->step_ms;
+    progress.waits_ms = s->waits_ms;
+    m.progress = &progress;
+    m.drained = s->drained;
     batch.mean = s->batch_s;
     if (s->batch_s > 0) m.batch_s = &batch;
     Longhaul__V1__Path path = LONGHAUL__V1__PATH__INIT, *paths[] = {&path};

@@ -167,6 +167,7 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
         w->count.refused++;
     } else {
         w->count.admitted++;
+        s->waits.admitted++;
         wk_outbox_admitted(&s->outbox, e);
         if (lh_incarnation_equal(i, w->incarnation)) wk_committed_hear(s, step);
     }

@@ -6,6 +6,7 @@
 
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "worker/push/idle.h"
 
 enum { PATH_BYTES_MIN = 64 << 10 }; // smaller transfers show the round trip, not the rate
 
@@ -96,7 +97,7 @@ static double utilisation(struct wk_worker *w)
 
 void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
-    struct lh_estimate speed = {w->tokens_per_s, w->tokens_spread};
+    struct lh_estimate speed = {wk_idle_speed(w), w->tokens_spread};
     if (told(&speed, &w->told_speed)) m->speed = &w->told_speed;
     if (told(&w->batch_s, &w->told_batch)) m->batch_s = &w->told_batch;
     if (!w->conf.beside) m->utilisation = utilisation(w);

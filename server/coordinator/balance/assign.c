@@ -92,7 +92,7 @@ void ps_co_assign_few(const struct ps_co_asking *a)
 
 // Seconds until the worker ends what it has, and until its last push is decided. One whose speed
 // is not known yet counts as fast as the one that asks: nothing says that it is slower. One that is
-// idle never ends.
+// idle or stalled never ends.
 static double ends_s(const struct assigning *s, uint32_t worker)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -100,7 +100,7 @@ static double ends_s(const struct assigning *s, uint32_t worker)
     double speed = w->tokens_per_s > 0 ? w->tokens_per_s : c->worker[s->a->w].tokens_per_s;
     double left = ps_co_view_left(w) + (double)w->wanted.coming_tokens;
     double quiet = (double)(c->listener.ns - w->seen_ns) / LH_SECOND - QUIET_S;
-    if (w->idle) return INFINITY;
+    if (w->idle || w->stall.why) return INFINITY;
     return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
 }
 

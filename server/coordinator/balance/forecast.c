@@ -31,7 +31,15 @@ static void take_shares(const struct ps_coordinator *c, struct ps_co_balancer *x
     ps_balance_finishes(&x->b, &x->plan);
 }
 
-static json_t *row_of(const struct ps_co_balancer *x, uint32_t r)
+static int stalled_in(const struct ps_coordinator *c, const char *region)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        n += c->worker[i].live && c->worker[i].stall.why && !strcmp(c->worker[i].region, region);
+    return n;
+}
+
+static json_t *row_of(const struct ps_coordinator *c, const struct ps_co_balancer *x, uint32_t r)
 {
     const struct ps_balance_region *g = &x->b.region[r];
     double trains = g->held_tokens, own = 0;
@@ -40,10 +48,10 @@ static json_t *row_of(const struct ps_co_balancer *x, uint32_t r)
         if (x->b.pool[p].home == r) own += x->b.pool[p].tokens;
     }
     bool works = g->workers && g->tokens_per_s.mean > 0;
-    return json_pack("{s:s s:i s:f s:I s:I s:I s:o}", "region", x->name[r], "live", (int)g->workers,
-                     "tokens_per_s", g->tokens_per_s.mean, "held_tokens",
-                     (json_int_t)g->held_tokens, "own_tokens", (json_int_t)own, "trains_tokens",
-                     (json_int_t)(trains + 0.5), "ends_s",
+    return json_pack("{s:s s:i s:i s:f s:I s:I s:I s:o}", "region", x->name[r], "live",
+                     (int)g->workers, "stalled", stalled_in(c, x->name[r]), "tokens_per_s",
+                     g->tokens_per_s.mean, "held_tokens", (json_int_t)g->held_tokens, "own_tokens",
+                     (json_int_t)own, "trains_tokens", (json_int_t)(trains + 0.5), "ends_s",
                      works ? json_real(x->plan.finish_s[r]) : json_null());
 }
 
@@ -58,7 +66,7 @@ json_t *ps_co_forecast(const struct ps_coordinator *c)
         take_shares(c, x);
     else
         ps_balance_plan(&x->b, &x->plan);
-    for (uint32_t r = 0; r < x->b.regions; r++) json_array_append_new(rows, row_of(x, r));
+    for (uint32_t r = 0; r < x->b.regions; r++) json_array_append_new(rows, row_of(c, x, r));
     free(x);
     return rows;
 }

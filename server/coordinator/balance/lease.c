@@ -189,10 +189,25 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
     return LH_OK;
 }
 
-lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
+lh_err ps_co_lease_end_seconds(struct ps_coordinator *c, uint32_t worker)
 {
     for (uint32_t i = c->seconds; i-- > 0;)
         if (c->second[i].worker == worker) LH_TRY(ps_co_lease_end_second(c, c->second[i].unit));
+    return LH_OK;
+}
+
+lh_err ps_co_lease_end_waiting(struct ps_coordinator *c, uint32_t worker)
+{
+    for (uint32_t at = c->worker[worker].held.head, next; at; at = next) {
+        next = ps_co_stock_behind(c, at);
+        if (c->begun[at - 1] == CO_WAITS) LH_TRY(ps_co_lease_end(c, at - 1));
+    }
+    return LH_OK;
+}
+
+lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
+{
+    LH_TRY(ps_co_lease_end_seconds(c, worker));
     for (uint32_t at = c->worker[worker].held.head, next; at; at = next) {
         next = ps_co_stock_behind(c, at);
         LH_TRY(ps_co_lease_end(c, at - 1));
@@ -252,7 +267,7 @@ bool ps_co_all_known(const struct ps_coordinator *c)
 bool ps_co_takes(const struct ps_coordinator *c, uint32_t worker)
 {
     const struct ps_co_worker *w = &c->worker[worker];
-    return w->live && !w->idle && !ps_co_draining(c, w);
+    return w->live && !w->idle && !w->stall.why && !ps_co_draining(c, w);
 }
 
 bool ps_co_wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint32_t but)

@@ -25,6 +25,9 @@ LH_MUST lh_err ps_co_lease_second(struct ps_coordinator *c, uint64_t unit, uint3
 LH_MUST lh_err ps_co_lease_end_second(struct ps_coordinator *c, uint64_t unit);
 // Takes out of the second leases what is credited by now.
 LH_MUST lh_err ps_co_lease_settle(struct ps_coordinator *c);
+// Ends the second leases of this worker, and the leases of units that it has not begun.
+LH_MUST lh_err ps_co_lease_end_seconds(struct ps_coordinator *c, uint32_t worker);
+LH_MUST lh_err ps_co_lease_end_waiting(struct ps_coordinator *c, uint32_t worker);
 // Frees all that this worker (its index in c->worker) holds: it is gone.
 LH_MUST lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker);
 LH_MUST lh_err ps_co_load_leases(struct ps_coordinator *c); // after the workers

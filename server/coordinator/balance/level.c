@@ -289,7 +289,7 @@ static void count_all(const struct ps_co_asking *a, const double *left)
 
 static double seconds_of(const struct ps_co_worker *w)
 {
-    if (w->idle) return INFINITY;
+    if (w->idle || w->stall.why) return INFINITY;
     return (double)w->left_tokens / (w->tokens_per_s > 0 ? w->tokens_per_s : 1);
 }
 

@@ -3,7 +3,8 @@
 // 1. A state follows from what the coordinator knows already. Nothing is stored, and nothing is
 //    decided by it: leases and the plan go by what plan.c says of a worker (`live`).
 // 2. A worker is suspect from half of its bound on (silence.c), and lost from the bound on. Workers
-//    speak about once a second, so a suspect one missed several words of its own.
+//    speak about once a second, so a suspect one missed several words of its own. One that is
+//    stalled (watch/stall.c) speaks.
 // 3. One that has drained, or is done, may be silent for good: it is not lost.
 // 4. The queue holds PS_CO_CHANGES_MAX changes in their order. Where nobody takes them fast enough
 //    the oldest go, and are counted: their numbers are missing in what the hook is told.
@@ -41,8 +42,9 @@ void ps_co_states_free(struct ps_coordinator *c)
 const char *ps_co_state_name(enum ps_co_state state)
 {
     static const char *const name[] = {
-        [PS_CO_NEW] = "new",   [PS_CO_LIVE] = "live",       [PS_CO_SUSPECT] = "suspect",
-        [PS_CO_LOST] = "lost", [PS_CO_DRAINED] = "drained", [PS_CO_DONE] = "done",
+        [PS_CO_NEW] = "new",         [PS_CO_LIVE] = "live", [PS_CO_SUSPECT] = "suspect",
+        [PS_CO_STALLED] = "stalled", [PS_CO_LOST] = "lost", [PS_CO_DRAINED] = "drained",
+        [PS_CO_DONE] = "done",
     };
     return name[state];
 }
@@ -58,7 +60,7 @@ enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct
     if (w->drained && ps_co_draining(c, w)) return PS_CO_DRAINED;
     if (!w->live) return PS_CO_LOST;
     bool suspect = silence_of(c, w) >= ps_co_worker_bound(c, w) / 2 && !ps_co_owes(c, w->id);
-    return suspect ? PS_CO_SUSPECT : PS_CO_LIVE;
+    return suspect ? PS_CO_SUSPECT : w->stall.why ? PS_CO_STALLED : PS_CO_LIVE;
 }
 
 // After a start nobody was heard yet, and everybody counts as live: who is gone is told once more.

@@ -1,0 +1,139 @@
+// Ending: see ending.h.
+//
+// 1. DRAIN lasts for ps_co_drain_bound() at most. Workers that were heard in this life of the
+//    coordinator and have not drained by then are left out, whether they are stalled, are silent,
+//    or never say that they drained. None of their pushes enters a log after CLOSE: no push does.
+// 2. Units that may be trained by nobody who makes progress end the run's patience too: those of
+//    stalled workers after the drain's bound, those of lost ones after LOST times that. An operator
+//    who lets their workers stand still is waited for. Nothing is given up while nobody is there
+//    for whose sake it would be.
+//
+// Times are of this life of the coordinator. Events: run.left_out, run.untrained.
+#include "server/coordinator/watch/ending.h"
+
+#include <inttypes.h>
+
+#include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/stock.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/watch/stall.h"
+
+static const int64_t LOST = 10;
+
+// ---------------------------------------------------------------- workers
+
+bool ps_co_drain_is_over(const struct ps_coordinator *c)
+{
+    if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return false;
+    return c->listener.ns - c->phase_ns >= ps_co_drain_bound(c);
+}
+
+void ps_co_leave_out(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        w->left_out = w->joined && !w->drained && !w->done && !w->left;
+        if (!w->left_out) continue;
+        ps_co_say(c, LH_WARN, "run.left_out",
+                  "%s of %s has not drained after %.1f s%s: the run ends without it, and what it "
+                  "pushes from now on is refused",
+                  w->name, w->region, (double)(c->listener.ns - c->phase_ns) / LH_SECOND,
+                  !w->live       ? " and is silent"
+                  : w->stall.why ? " and is stalled"
+                                 : " (coordinator.drain_floor_s, drain_rounds)");
+    }
+}
+
+void ps_co_take_in(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].left_out = false;
+}
+
+bool ps_co_anybody_counts(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && !c->worker[i].left_out) return true;
+    return false;
+}
+
+// ---------------------------------------------------------------- units
+
+static bool counts(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return w->joined && ps_co_moves(w) && !ps_co_draining(c, w);
+}
+
+// Nobody who makes progress has anything left, and somebody who does not may have.
+static bool others_are_done(const struct ps_coordinator *c)
+{
+    bool any = false, away = false;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        bool may = counts(c, w);
+        if (may && w->held.units) return false;
+        any |= may;
+        away |= !w->live || w->stall.why;
+    }
+    return any && away && !c->seconds && ps_co_all_known(c);
+}
+
+// A worker that makes progress, or that an operator lets stand still, may train the unit.
+static bool somebody_may(const struct ps_coordinator *c, uint64_t unit)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        bool waits = ps_co_draining(c, w) && !w->done;
+        if ((counts(c, w) || waits) && ps_co_may_train(c, unit, i)) return true;
+    }
+    return false;
+}
+
+static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
+{
+    bool runs = c->plan.phase >= LH_PHASE_RUN && c->plan.phase < LH_PHASE_END;
+    if (!runs || c->own_data || !others_are_done(c)) return false;
+    struct ps_co_span span = ps_co_under_way(c);
+    for (uint64_t u = span.from; u < c->units; u++)
+        if (!ps_co_credited(c, u) && somebody_may(c, u)) return false;
+    return c->stock.credited_units < c->units;
+}
+
+static bool anybody_stalls(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && c->worker[i].stall.why) return true;
+    return false;
+}
+
+void ps_co_look_at_rest(struct ps_coordinator *c)
+{
+    if (!c->conf.drain_floor_ns || lh_listener_rests(&c->listener)) return;
+    if (!nobody_may_train_the_rest(c))
+        c->rest_ns = 0;
+    else if (!c->rest_ns)
+        c->rest_ns = c->listener.ns;
+}
+
+bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
+{
+    if (!c->rest_ns) return false;
+    if (c->plan.phase >= LH_PHASE_DRAIN) return true; // it was before
+    int64_t bound = ps_co_drain_bound(c) * (anybody_stalls(c) ? 1 : LOST);
+    return c->listener.ns - c->rest_ns >= bound;
+}
+
+void ps_co_say_rest(struct ps_coordinator *c)
+{
+    uint64_t units = 0, tokens = 0;
+    const char *home = "";
+    for (uint64_t u = ps_co_under_way(c).from; u < c->units; u++) {
+        if (ps_co_credited(c, u)) continue;
+        units++;
+        tokens += ps_co_unit(c, u)->tokens;
+        if (!home[0]) home = ps_co_unit(c, u)->home;
+    }
+    ps_co_say(c, LH_WARN, "run.untrained",
+              "%" PRIu64 " units (%" PRIu64 " tokens), the first of region %s, may be trained by "
+              "nobody who makes progress: the run ends without them",
+              units, tokens, home);
+}

@@ -1,0 +1,406 @@
+// Workers that are heard and make no progress: whose trainer makes no step, or of which no push is
+// admitted (server/docs/0000-protocol.md#rule-30). Others train what they hold, and the run's end
+// waits for them no longer than a drain's bound.
+#include <string.h>
+
+#include "server/coordinator/balance/lease.h"
+#include "server/coordinator/cadence.h"
+#include "server/coordinator/drain.h"
+#include "server/coordinator/watch/states.h"
+#include "tests/cores/words.h"
+#include "worker/push/idle.h"
+#include "worker/worker.h"
+
+enum { UNITS = 40, FLOOR_S = 30 };
+
+static const struct words TRAINS = {.want = 4,
+                                    .ahead = LH_LEASES_MAX,
+                                    .units_per_s = 1,
+                                    .batch_s = 0.1,
+                                    .step_ms = 100,
+                                    .push_s = 0.2};
+
+static struct rig *stalling(uint32_t units)
+{
+    struct rig *r = begun_run(units, 300 * LH_SECOND);
+    struct ps_co_conf *conf = &r->coordinator->conf;
+    conf->worker_timeout_ns = 600 * LH_SECOND;
+    conf->stall_floor_ns = conf->drain_floor_ns = FLOOR_S * LH_SECOND;
+    conf->stall_rounds = conf->drain_rounds = 4;
+    return r;
+}
+
+static const struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    return &c->worker[ps_co_worker_index(c, lh_worker_id(&r->w[w].self))];
+}
+
+static bool is_stalled(const struct rig *r, uint32_t w)
+{
+    return worker_of(r, w)->stall.why != PS_CO_GOES_ON;
+}
+
+static bool is_counted(const struct rig *r, uint32_t w)
+{
+    return lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[w].self));
+}
+
+// The first `n` units that it was told are begun from here on, and it holds them all.
+static void begins(struct words *s, const struct heard *h, size_t n)
+{
+    memcpy(s->holding, h->unit, h->units * sizeof *h->unit);
+    s->holds = h->units;
+    memcpy(s->begun, h->unit, n * sizeof *h->unit);
+    s->begins = n;
+}
+
+// Bits of the units that the coordinator has as this worker's.
+static uint64_t held_by(const struct rig *r, uint32_t w)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    uint64_t out = 0;
+    for (uint64_t u = 0; u < c->units; u++)
+        if (c->lease[u] != CO_FREE && c->worker[c->lease[u] - 1].id == worker_of(r, w)->id)
+            out |= UINT64_C(1) << u;
+    return out;
+}
+
+static uint64_t seconds_of(const struct rig *r, uint32_t w)
+{
+    const struct ps_coordinator *c = r->coordinator;
+    uint64_t out = 0;
+    for (uint64_t u = 0; u < c->units; u++) {
+        uint32_t second = ps_co_second(c, u);
+        if (second && c->worker[second - 1].id == worker_of(r, w)->id) out |= UINT64_C(1) << u;
+    }
+    return out;
+}
+
+static void others_train_what_a_hung_trainer_holds(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words hung = TRAINS, moves = TRAINS;
+    struct heard h = say(r, 0, &hung);
+    assert_true(h.units > 4);
+    begins(&hung, &h, 2);
+    hung.claimed[0] = hung.begun[--hung.begins];
+    hung.claims = 1;
+    say(r, 1, &moves);
+    say(r, 0, &hung);
+    uint64_t kept = UINT64_C(1) << hung.begun[0] | UINT64_C(1) << hung.claimed[0];
+    assert_true(is_counted(r, 0));
+    hung.idle_ms = FLOOR_S * 1000;
+    say(r, 0, &hung);
+    assert_false(is_stalled(r, 0));
+    hung.idle_ms++;
+    struct heard told = say(r, 0, &hung);
+    assert_true(is_stalled(r, 0) && !is_stalled(r, 1));
+    assert_int_equal(ps_co_worker_state(r->coordinator, worker_of(r, 0)), PS_CO_STALLED);
+    assert_int_equal(told.units, 1); // what it has begun, and nothing new
+    assert_int_equal(told.recalls, h.units - 2);
+    assert_int_equal(held_by(r, 0), kept);
+    assert_true(!is_counted(r, 0) && is_counted(r, 1));
+
+    moves.units_per_s = 1000;                  // It asks until it has all, by its speed or not.
+    do {                                       // It has trained at once what it gets.
+        assert_int_equal(seconds_of(r, 1), 0); // Something else is there.
+        h = say(r, 1, &moves);
+        for (size_t i = 0; i < h.units && !seconds_of(r, 1); i++)
+            moves.claimed[moves.claims++] = h.unit[i];
+    } while (!seconds_of(r, 1));
+    assert_int_equal(held_by(r, 1), (UINT64_C(1) << UNITS) - 1 - kept);
+    assert_int_equal(h.units, 2); // A claimed one, too; and not only near the end of the run.
+    assert_int_equal(seconds_of(r, 1), kept);
+
+    hung.idle_ms = 0;
+    hung.holds = hung.begins; // The rest is given back.
+    told = say(r, 0, &hung);
+    assert_false(is_stalled(r, 0));
+    assert_true(is_counted(r, 0));
+    assert_int_equal(held_by(r, 0), kept); // Both run them: the first claim credits.
+    assert_int_equal(seconds_of(r, 1), kept);
+    rig_free(r);
+}
+
+static void who_runs_a_unit_twice_and_stalls_runs_it_no_more(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(2);
+    struct words a = TRAINS, b = TRAINS;
+    a.want = 2;
+    struct heard h = say(r, 0, &a);
+    assert_int_equal(h.units, 2);
+    begins(&a, &h, 2);
+    a.idle_ms = (FLOOR_S + 1) * 1000;
+    say(r, 0, &a);
+    h = say(r, 1, &b);
+    assert_int_equal(h.units, 2);
+    assert_int_equal(seconds_of(r, 1), 3);
+    begins(&b, &h, 2);
+    b.idle_ms = a.idle_ms;
+    a.idle_ms = 0;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_int_equal(seconds_of(r, 1), 0);
+    assert_int_equal(held_by(r, 0), 3);
+    rig_free(r);
+}
+
+// Is a worker with such words stalled after so many seconds without a step?
+static bool stalls(struct rig *r, struct words *s, uint64_t seconds)
+{
+    s->idle_ms = seconds * 1000;
+    say(r, 0, s);
+    bool is = is_stalled(r, 0);
+    s->idle_ms = 0;
+    say(r, 0, s);
+    assert_false(is_stalled(r, 0));
+    return is;
+}
+
+static void a_bound_is_by_the_worker_s_own_rounds(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words other = TRAINS, s = TRAINS;
+    say(r, 1, &other);
+    r->coordinator->conf.dylu = false;
+    say(r, 0, &s);
+    uint64_t h = ps_co_local_steps(r->coordinator, worker_of(r, 0));
+    assert_true(h > 0);
+    s.step_ms = 5000;
+    assert_false(stalls(r, &s, 4 * 5 * h - 1));
+    assert_true(stalls(r, &s, 4 * 5 * h + 1));
+    s.step_ms = 60000;
+    assert_false(stalls(r, &s, 4 * 60 * h - 1));
+    assert_true(stalls(r, &s, 4 * 60 * h + 1));
+    s.step_ms = 1;
+    assert_false(stalls(r, &s, FLOOR_S - 1)); // an evaluation
+    assert_true(stalls(r, &s, FLOOR_S + 1));
+    s.step_ms = 0; // its first step, which compiles
+    assert_false(stalls(r, &s, 10 * FLOOR_S - 1));
+    assert_true(stalls(r, &s, 10 * FLOOR_S + 1));
+    s.step_ms = UINT64_MAX; // No word of a peer is more than one can wait for.
+    assert_false(stalls(r, &s, 10 * FLOOR_S + 1));
+    r->coordinator->conf.stall_floor_ns = 0;
+    s.step_ms = 100;
+    assert_false(stalls(r, &s, 1000000));
+    rig_free(r);
+}
+
+static bool waits_and_stalls(struct rig *r, uint32_t w, struct words *s, uint64_t seconds)
+{
+    s->waits_ms = seconds * 1000;
+    say(r, w, s);
+    return is_stalled(r, w);
+}
+
+static void a_worker_whose_pushes_nobody_admits_stalls(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words cut = TRAINS, other = TRAINS;
+    say(r, 0, &cut);
+    say(r, 1, &other);
+    assert_false(waits_and_stalls(r, 0, &cut, FLOOR_S));
+    assert_true(waits_and_stalls(r, 0, &cut, FLOOR_S + 1));
+    assert_true(is_counted(r, 1) && !is_counted(r, 0));
+    assert_false(waits_and_stalls(r, 0, &cut, 0)); // a push was admitted
+    assert_true(is_counted(r, 0));
+    cut.push_s = 20; // A long exchange takes as long.
+    assert_false(waits_and_stalls(r, 0, &cut, 79));
+    assert_true(waits_and_stalls(r, 0, &cut, 81));
+    cut.push_s = 0; // Its first push.
+    assert_false(waits_and_stalls(r, 0, &cut, 10 * FLOOR_S - 1));
+    assert_true(waits_and_stalls(r, 0, &cut, 10 * FLOOR_S + 1));
+    rig_free(r);
+}
+
+static void a_server_that_serves_nobody_stalls_nobody(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words a = TRAINS, b = TRAINS;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_false(waits_and_stalls(r, 1, &b, FLOOR_S / 2 + 1));
+    assert_false(waits_and_stalls(r, 0, &a, FLOOR_S + 1));    // Both wait.
+    assert_true(waits_and_stalls(r, 0, &a, 4 * FLOOR_S + 1)); // That is long enough.
+    assert_false(waits_and_stalls(r, 1, &b, 5 * FLOOR_S));    // Somebody has to be left.
+    assert_false(is_stalled(r, 0));
+    assert_false(waits_and_stalls(r, 1, &b, 0));
+    say(r, 0, &a);
+    assert_true(is_stalled(r, 0));
+    assert_false(waits_and_stalls(r, 0, &a, 0));
+    rig_kill_server(r, false);
+    rig_run(r, 30 * LH_SECOND);
+    assert_false(waits_and_stalls(r, 0, &a, 10 * FLOOR_S)); // Nobody serves the shard.
+    rig_free(r);
+}
+
+// ---------------------------------------------------------------- the end
+
+static lh_err ask_to_end(struct rig *r)
+{
+    Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
+    struct ps_co_worker *named;
+    m.region = m.worker = (char *)(uintptr_t) ""; // only read
+    m.end = true;
+    lh_err err = ps_co_drain(r->coordinator, &m.base, &named);
+    rig_settle(r);
+    return err;
+}
+
+static uint8_t phase_after(struct rig *r, int64_t seconds, struct words *a, struct words *b)
+{
+    for (int64_t i = 0; i < seconds; i++) {
+        say(r, 0, a);
+        say(r, 1, b);
+        rig_run(r, LH_SECOND);
+    }
+    return r->coordinator->plan.phase;
+}
+
+static void the_end_waits_for_a_drain_s_bound(bool stalled)
+{
+    struct rig *r = stalling(UNITS);
+    struct words a = TRAINS, b = TRAINS;
+    if (stalled) a.idle_ms = 1000 * (FLOOR_S + 1);
+    a.want = b.want = 1; // b drains at once, a never
+    say(r, 0, &a);
+    say(r, 1, &b);
+    assert_int_equal(ask_to_end(r), LH_OK);
+    b.drained = true;
+    assert_int_equal(phase_after(r, FLOOR_S - 2, &a, &b), LH_PHASE_DRAIN);
+    assert_int_equal(phase_after(r, 6, &a, &b), LH_PHASE_CLOSE);
+    assert_true(worker_of(r, 0)->left_out && !worker_of(r, 1)->left_out);
+    rig_free(r);
+}
+
+static void the_end_does_not_wait_for_a_hung_trainer(void **state)
+{
+    (void)state;
+    the_end_waits_for_a_drain_s_bound(true);
+}
+
+static void the_end_does_not_wait_for_who_never_says_that_it_drained(void **state)
+{
+    (void)state;
+    the_end_waits_for_a_drain_s_bound(false);
+}
+
+static void a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words a = TRAINS, b = TRAINS;
+    r->coordinator->conf.dylu = false;
+    a.step_ms = b.step_ms = 1000;
+    a.want = b.want = 1;
+    say(r, 0, &a);
+    say(r, 1, &b);
+    int64_t round_s = ps_co_local_steps(r->coordinator, worker_of(r, 0));
+    a.step_ms = UINT64_MAX;
+    say(r, 0, &a);
+    assert_int_equal(ask_to_end(r), LH_OK);
+    b.drained = true;
+    assert_int_equal(phase_after(r, 4 * round_s - 2, &a, &b), LH_PHASE_DRAIN);
+    assert_int_equal(phase_after(r, 13 * round_s + 10, &a, &b), LH_PHASE_CLOSE);
+    rig_free(r);
+}
+
+// Units that may not leave the region of a worker that stalled: the others wait for a drain's bound
+// and end; a worker that comes back in time trains them.
+static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
+{
+    (void)state;
+    for (int comes_back = 0; comes_back < 2; comes_back++) {
+        struct rig *r = stalling(4);
+        struct words a = TRAINS, b = TRAINS;
+        for (uint64_t u = 0; u < 4; u++) r->units.unit[u].may_leave = false;
+        a.want = 1;
+        struct heard h = say(r, 0, &a);
+        begins(&a, &h, 1);
+        a.idle_ms = 1000 * (FLOOR_S + 1);
+        b.want = 0;
+        say(r, 0, &a);
+        say(r, 1, &b);
+        for (uint64_t u = 0; u < 4; u++) // what is of b's region counts as a's
+            snprintf(r->units.unit[u].home, sizeof r->units.unit[u].home, "%s",
+                     r->w[0].self.region);
+        b.want = 1;
+        assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
+        if (comes_back) a.idle_ms = 0;
+        b.drained = true;
+        assert_int_equal(phase_after(r, 6, &a, &b), comes_back ? LH_PHASE_RUN : LH_PHASE_DRAIN);
+        rig_free(r);
+    }
+}
+
+// ---------------------------------------------------------------- what a worker says
+
+static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t steps)
+{
+    for (int i = 0; i < 120000 && l->worker->count.steps < steps; i++) rig_run(r, LH_MS);
+    assert_true(l->worker->count.steps >= steps);
+}
+
+// A step of five seconds is no pause; one that hangs is told while it hangs, and the speed ages.
+static void a_worker_tells_of_a_step_that_hangs(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 5000);
+    rig_life_start(&l, &conf);
+    struct wk_worker *w = l.worker;
+    until_it_steps(r, &l, 2);
+    double speed = w->tokens_per_s;
+    Longhaul__V1__Progress told;
+    for (int i = 0; i < 100; i++) {
+        rig_run(r, 100 * LH_MS);
+        wk_idle_tell(w, &told);
+        assert_true(told.idle_ms <= 6000);
+        assert_true(wk_idle_speed(w) > speed / 2);
+    }
+    assert_in_range(told.step_ms, 4900, 5100);
+    rig_life_end(r, &l, false);
+}
+
+static void a_step_that_hangs_is_told_to_the_coordinator(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    rig_start_coordinator(r);
+    r->coordinator->conf.stall_floor_ns = LH_SECOND;
+    r->coordinator->conf.stall_rounds = 1;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 1000000);
+    rig_life_start(&l, &conf);
+    for (int i = 0; i < 30000 && !is_stalled(r, 1); i++) rig_run(r, LH_MS);
+    assert_true(is_stalled(r, 1)); // ten times the floor: it is the first step
+    assert_true(l.worker->stepping);
+    assert_true(worker_of(r, 1)->stall.idle_ns > 10 * LH_SECOND);
+    rig_life_end(r, &l, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(others_train_what_a_hung_trainer_holds),
+        cmocka_unit_test(who_runs_a_unit_twice_and_stalls_runs_it_no_more),
+        cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
+        cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
+        cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
+        cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
+        cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
+        cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
+        cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
+        RIG_TEST(a_worker_tells_of_a_step_that_hangs),
+        RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+// Idle: what a worker says of a trainer that makes no step, and of pushes that nobody decides. The
+// coordinator judges it (server/docs/0000-protocol.md#rule-30).
+//
+// 1. A built-in trainer could make a step while one is under way: a step that hangs is one that was
+//    not made. It runs on the compute lane, so this loop goes on and tells.
+// 2. A loop beside the worker could make a step while it is there, has not ended, and has a unit or
+//    data of its own. Any boundary that it passes is a sign of life, also of a loop that waits. One
+//    that was away when this process began may have outlived an earlier one: while units of that
+//    one are kept for it, it could make a step.
+// 3. A shard waits from the moment at which a cut begins until one of its pushes is admitted, or
+//    nothing of it is left to push. A refused push ends no wait: its mass came back. So a full
+//    disk, a cut path and pushes that are all refused look alike.
+// 4. Time in which this process did not run counts as nobody's (common/net/listener.h): after a
+//    pause of the whole host the trainer gets the time to make a step.
+// 5. The time of a step is that of this life's steps without the first one, which may compile.
+#include "worker/push/idle.h"
+
+#include "longhaul/v1/member.pb-c.h"
+#include "worker/push/cut.h"
+#include "worker/push/view.h"
+#include "worker/units/units.h"
+#include "worker/worker.h"
+
+static const int64_t LOOK_NS = 500 * LH_MS;
+static const int64_t GAP_NS = 5 * LH_SECOND;   // between two looks; a longer one is a pause
+static const int64_t REST_NS = 30 * LH_SECOND; // after a pause, at most
+static const double OVERDUE_S = 2;             // a step is not overdue before, however short it is
+static const double OVERDUE_STEPS = 3;
+
+// ---------------------------------------------------------------- the trainer
+
+// It asked for a unit that it did not get, and holds no other one.
+static bool has_nothing(const struct wk_worker *w)
+{
+    bool asks = false;
+    for (uint32_t r = 0; r < w->conf.beside->ranks; r++)
+        asks |= wk_external_wants(w->external, r) > wk_external_leased(w->external, r);
+    for (uint32_t i = 0; asks && i < w->queued; i++)
+        if (wk_units_handed(w, w->queue[i].unit)) return false;
+    return asks;
+}
+
+static bool loop_could(const struct wk_worker *w)
+{
+    const struct wk_beside *b = &w->beside;
+    if (b->state == WK_BESIDE_AWAY) return !b->lives && (w->resume_count || w->queued);
+    if (b->state != WK_BESIDE_THERE || b->over || b->final) return false;
+    return !b->starves && !has_nothing(w);
+}
+
+static bool could(const struct wk_worker *w)
+{
+    return w->conf.beside ? loop_could(w) : w->stepping;
+}
+
+static bool is_there(const struct wk_worker *w)
+{
+    return w->conf.beside && w->beside.state == WK_BESIDE_THERE;
+}
+
+// Steps that trained something, as they are now, whether or not the rest of the worker looked.
+static uint64_t steps_of(const struct wk_worker *w)
+{
+    return is_there(w) ? wk_external_steps(w->external) : w->count.steps;
+}
+
+static void measure(struct wk_idle *i, uint64_t steps, int64_t now)
+{
+    if (steps <= i->steps) return;
+    if (i->stepped && i->could)
+        lh_estimate_take(&i->step_s,
+                         (double)(now - i->since_ns) / LH_SECOND / (double)(steps - i->steps));
+    i->stepped = true;
+}
+
+static void look_at_trainer(struct wk_worker *w, int64_t now)
+{
+    struct wk_idle *i = &w->idle;
+    uint64_t steps = steps_of(w), passed = is_there(w) ? wk_external_step(w->external) : steps;
+    bool may = could(w), moved = passed > i->passed;
+    if (i->lives != w->beside.lives) {
+        i->step_s = (struct lh_estimate){0};
+        i->stepped = false;
+        i->lives = w->beside.lives;
+        moved = true; // The life began: it has all of the bound.
+    } else if (moved) {
+        measure(i, steps, now);
+    }
+    if (moved || !may || !i->could) i->since_ns = now;
+    i->could = may;
+    i->steps = steps;
+    i->passed = passed;
+}
+
+int64_t wk_idle_ns(const struct wk_worker *w)
+{
+    const struct wk_idle *i = &w->idle;
+    return i->could && could(w) ? i->clock.ns - i->since_ns : 0;
+}
+
+static double step_s(const struct wk_worker *w)
+{
+    return w->conf.beside ? w->idle.step_s.mean : w->batch_s.mean;
+}
+
+double wk_idle_speed(const struct wk_worker *w)
+{
+    double due = OVERDUE_STEPS * step_s(w), idle = (double)wk_idle_ns(w) / LH_SECOND;
+    if (due < OVERDUE_S) due = OVERDUE_S;
+    return idle > due ? w->tokens_per_s * due / idle : w->tokens_per_s;
+}
+
+// ---------------------------------------------------------------- pushes
+
+static bool holds_begun(const struct wk_worker *w)
+{
+    if (w->resume_count) return true;
+    for (uint32_t i = 0; i < w->queued; i++)
+        if (wk_units_begun(w, &w->queue[i])) return true;
+    return false;
+}
+
+// A shard without a state can push nothing of what was begun before.
+static bool owes(const struct wk_shard *s)
+{
+    const struct wk_slot *slot = s->slot.committed;
+    if (s->ended) return false;
+    if (!s->ready) return holds_begun(s->worker);
+    return s->cut || s->disk.timer || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) ||
+           slot->claim_count || slot->tokens;
+}
+
+static void look_at_shard(struct wk_shard *s, int64_t now)
+{
+    struct wk_waits *p = &s->waits;
+    bool admitted = p->admitted != p->admitted_seen, may = owes(s);
+    if (!p->owes || !may || admitted) p->since_ns = now;
+    p->owes = may;
+    p->admitted_seen = p->admitted;
+}
+
+static void look(void *arg)
+{
+    struct wk_worker *w = arg;
+    w->idle.timer = lh_after(w->conf.env, LOOK_NS, look, w);
+    int64_t now = lh_listener_look(&w->idle.clock, lh_now(w->conf.env));
+    look_at_trainer(w, now);
+    for (uint32_t i = 0; i < w->shards; i++) look_at_shard(&w->shard[i], now);
+}
+
+// ---------------------------------------------------------------- start, end, what is told
+
+void wk_idle_start(struct wk_worker *w)
+{
+    lh_listener_start(&w->idle.clock, lh_now(w->conf.env), GAP_NS, REST_NS);
+    w->idle.timer = lh_after(w->conf.env, LOOK_NS, look, w);
+}
+
+void wk_idle_close(struct wk_worker *w)
+{
+    lh_cancel(w->conf.env, &w->idle.timer);
+}
+
+void wk_idle_tell(const struct wk_worker *w, struct Longhaul__V1__Progress *out)
+{
+    longhaul__v1__progress__init(out);
+    out->idle_ms = (uint64_t)(wk_idle_ns(w) / LH_MS);
+    out->step_ms = (uint64_t)(step_s(w) * 1e3 + 0.5);
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_waits *p = &w->shard[i].waits;
+        uint64_t ms = p->owes ? (uint64_t)((w->idle.clock.ns - p->since_ns) / LH_MS) : 0;
+        if (ms <= out->waits_ms) continue;
+        out->waits_ms = ms;
+        out->shard = i;
+    }
+}
