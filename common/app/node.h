@@ -18,6 +18,7 @@ struct lh_node {
     bool seal_snapshots;
     const char *manifest;
     const char *dir;
+    bool core_dumps;
     int64_t call_deadline_s, call_deadline_max_s;
     int64_t connect_attempt_s, connect_attempt_max_s;
     int log_level;  // enum lh_level
@@ -53,6 +54,9 @@ struct lh_node {
         "Manifest of the model's tensors and shards (JSON file); the same everywhere"),            \
     LH_CONFIG_ROW_STRING(T, "dir", node.dir, NULL,                                                 \
         "State directory of this node; one process at a time"),                                    \
+    LH_CONFIG_ROW_BOOL(T, "core_dumps", node.core_dumps, "false",                                  \
+        "A crash may leave a core dump, and a debugger of the same user may attach: both show "    \
+        "the keys"),                                                                               \
     LH_CONFIG_ROW_DURATION(T, "call.deadline_s", node.call_deadline_s, "10", 1, 3600, "s",         \
         "Time that a call with one answer has on a short path; some calls between servers have "   \
         "half of it, or a fifth. A longer path adds eight of its retransmission timeouts"),        \

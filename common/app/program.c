@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -224,8 +226,17 @@ static LH_MUST lh_err check_tls_key(const struct lh_program *p)
     return err ? lh_fail(err, "tls.key: %s", lh_err_text(err)) : LH_OK;
 }
 
+// Nobody reads the keys out of a dump or by a debugger, root excepted.
+static void hide_memory(const struct lh_program *p)
+{
+    if (p->node->core_dumps) return;
+    (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); // a limit may always be lowered
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
 static LH_MUST lh_err open_parts(struct lh_program *p)
 {
+    hide_memory(p);
     who_am_i(p);
     LH_TRY(open_log(p));
     LH_TRY(take_dir(p));

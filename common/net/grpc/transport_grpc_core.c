@@ -9,6 +9,7 @@
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <grpc/support/log.h>
+#include <malloc.h>
 #include <stdlib.h>
 
 #include "common/base/check.h"
@@ -225,10 +226,19 @@ static void tell_of_the_door(struct lh_grpc *t)
     t->away = away;
 }
 
+// Memory that a flood took is given back to the system, once its connections are gone.
+static void give_memory_back(struct lh_grpc *t)
+{
+    uint64_t ended = lh_grpc_guard_ended(lh_grpc_certs_guard(t->certs));
+    if (ended != t->ended) (void)malloc_trim(0);
+    t->ended = ended;
+}
+
 static void look_at_certificates(void *arg)
 {
     struct lh_grpc *t = arg;
     tell_of_the_door(t);
+    give_memory_back(t);
     t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
     lh_err err = lh_transport_grpc_reload(&t->base);
     if (err)

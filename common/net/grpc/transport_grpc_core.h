@@ -94,6 +94,7 @@ struct lh_grpc {
     bool dead;
     uint64_t reload_timer;
     uint64_t away;        // connections turned away that the log knows of
+    uint64_t ended;       // connections that the guard had ended at the last look
     struct lh_span *part; // parts of the message being given, LH_GRPC_PARTS_MAX at most
 };
 
@@ -225,6 +226,7 @@ LH_MUST lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grp
 void lh_grpc_certs_close(struct lh_grpc_certs *certs);
 LH_MUST lh_err lh_grpc_certs_reload(struct lh_grpc_certs *certs, bool *changed);
 uint64_t lh_grpc_certs_generation(struct lh_grpc_certs *certs);
+struct lh_grpc_guard *lh_grpc_certs_guard(const struct lh_grpc_certs *certs);
 const char *lh_grpc_certs_ca(const struct lh_grpc_certs *certs); // path
 const char *lh_grpc_certs_run(const struct lh_grpc_certs *certs);
 const char *lh_grpc_certs_domain(const struct lh_grpc_certs *certs);
@@ -239,6 +241,27 @@ struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs, enum lh_r
 void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // Why the last handshake with this server was refused by us; false: it was not.
 bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
+
+// ---- key: private keys by name, for gRPC (transport_grpc_key.c)
+struct evp_pkey_st; // OpenSSL's EVP_PKEY
+enum { LH_GRPC_KEY_NAME_BYTES = 48 };
+void lh_grpc_key_prepare(void); // before the first key is read
+// Keeps the key under a new name, which gRPC takes for its PEM text, until drop(). Shares `key`.
+LH_MUST lh_err lh_grpc_key_keep(struct evp_pkey_st *key, char name[LH_GRPC_KEY_NAME_BYTES]);
+void lh_grpc_key_drop(const char *name); // "": nothing
+
+// ---- guard: whose handshake passes and whose connection stays (transport_grpc_guard.c)
+struct lh_grpc_guard;
+struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, const char *run,
+                                        const char *domain);
+void lh_grpc_guard_drop(struct lh_grpc_guard *g);
+// Drops it for its transport: the env and the log are not used any more.
+void lh_grpc_guard_close(struct lh_grpc_guard *g);
+// The next TLS context that this thread makes is under this guard.
+void lh_grpc_guard_make(struct lh_grpc_guard *g);
+// Loop: a call of this peer's that nobody of its role or run may make, or that does not exist.
+void lh_grpc_guard_blame(struct lh_grpc_guard *g, uint64_t peer);
+uint64_t lh_grpc_guard_ended(struct lh_grpc_guard *g); // connections that it ended
 
 // ---- path: what a connection does about its path (transport_grpc_path.c)
 struct tcp_info;

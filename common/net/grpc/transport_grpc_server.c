@@ -267,6 +267,8 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     }
     c->ops = err ? NULL : ops;
     c->self = self;
+    if (err == LH_ERR_DENIED || err == LH_ERR_UNSUPPORTED || err == LH_ERR_UNAUTHENTICATED)
+        lh_grpc_guard_blame(lh_grpc_certs_guard(c->t->certs), lh_worker_id(&peer));
     if (err) refuse(c, err);
     lh_grpc_touch(c);
 }

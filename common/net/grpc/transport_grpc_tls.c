@@ -5,8 +5,8 @@
 //  2. `lock` guards the texts and their generation: gRPC reads them on its own threads, during
 //     handshakes. No file is read there; the loop reads files and swaps the texts.
 //  3. A server's certificate must name the role that was dialled, in our run and domain. The check
-//     runs in the handshake, before a byte of ours is sent. A client's is checked per call
-//     (transport_grpc_server.c).
+//     runs in the handshake, before a byte of ours is sent. A client's run is checked in its
+//     handshake too (transport_grpc_guard.c), its role per call (transport_grpc_server.c).
 //
 // gRPC keeps TLS at 1.2 or newer with AEAD suites (its defaults); 1.51 cannot ask for 1.3 only.
 #include <openssl/err.h>
@@ -26,7 +26,10 @@
 enum { PEM_BYTES_MAX = 64 << 10, PATH_BYTES = LH_CERTS_PATH_BYTES };
 
 struct texts { // PEM, ended by a zero that `len` counts
-    struct lh_buf ca, cert, key;
+    struct lh_buf ca, cert;
+    struct lh_buf key; // empty once the key is kept: its text lies nowhere then
+    struct lh_hash key_hash;
+    char key_name[LH_GRPC_KEY_NAME_BYTES]; // "": not kept yet
 };
 
 struct lh_grpc_certs {
@@ -34,6 +37,7 @@ struct lh_grpc_certs {
     char ca[PATH_BYTES], cert[PATH_BYTES], key[PATH_BYTES];
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
     int64_t not_before, not_after; // our own certificate's; the loop's
+    struct lh_grpc_guard *guard;
     pthread_mutex_t lock;
     struct texts texts;
     uint64_t generation, served; // served: the one that the server uses
@@ -49,12 +53,18 @@ struct lh_grpc_expect {
 
 // ---------------------------------------------------------------- reading and checking
 
-static void free_texts(struct texts *x)
+static void wipe_key(struct texts *x)
 {
     if (x->key.data) OPENSSL_cleanse(x->key.data, x->key.len);
+    lh_buf_free(&x->key);
+}
+
+static void free_texts(struct texts *x)
+{
+    wipe_key(x);
+    lh_grpc_key_drop(x->key_name);
     lh_buf_free(&x->ca);
     lh_buf_free(&x->cert);
-    lh_buf_free(&x->key);
 }
 
 static lh_err load_text(struct lh_env *env, const char *path, struct lh_buf *out)
@@ -71,7 +81,10 @@ static lh_err load_texts(struct lh_grpc_certs *c, struct texts *x)
 {
     LH_TRY(load_text(c->env, c->ca, &x->ca));
     LH_TRY(load_text(c->env, c->cert, &x->cert));
-    return load_text(c->env, c->key, &x->key);
+    LH_TRY(load_text(c->env, c->key, &x->key));
+    const struct lh_span text = lh_buf_span(&x->key);
+    x->key_hash = lh_hash_of((struct lh_span){0}, &text, 1);
+    return LH_OK;
 }
 
 static int no_passphrase(char *out, int size, int writing, void *arg)
@@ -100,7 +113,8 @@ static STACK_OF(X509) * read_all(const struct lh_buf *text)
     return NULL;
 }
 
-static lh_err check_key(const struct lh_grpc_certs *c, const struct texts *x, X509 *leaf)
+// Parses the key, and keeps it in place of its text.
+static lh_err take_key(const struct lh_grpc_certs *c, struct texts *x, X509 *leaf)
 {
     BIO *bio = bio_of(&x->key);
     EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
@@ -111,6 +125,8 @@ static lh_err check_key(const struct lh_grpc_certs *c, const struct texts *x, X5
         err = lh_fail(LH_ERR_MALFORMED, "%s holds no plain PEM private key", c->key);
     else if (!fits)
         err = lh_fail(LH_ERR_UNAUTHENTICATED, "%s is not the key of %s", c->key, c->cert);
+    if (!err) err = lh_grpc_key_keep(key, x->key_name);
+    wipe_key(x);
     EVP_PKEY_free(key);
     ERR_clear_error();
     return err;
@@ -171,8 +187,7 @@ static lh_err check_identity(const struct lh_grpc_certs *c, const struct lh_cert
                    c->cert, own->peer.run, own->peer.domain, c->run, c->domain);
 }
 
-static lh_err check_texts(const struct lh_grpc_certs *c, const struct texts *x,
-                          struct lh_certs_info *own)
+static lh_err check_texts(const struct lh_grpc_certs *c, struct texts *x, struct lh_certs_info *own)
 {
     LH_TRY(lh_certs_inspect_pem(c->cert, lh_span(x->cert.data, x->cert.len - 1), own));
     LH_TRY(check_identity(c, own));
@@ -183,7 +198,7 @@ static lh_err check_texts(const struct lh_grpc_certs *c, const struct texts *x,
         err = LH_ERR_NO_MEMORY;
     else if (!roots)
         err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate", c->ca);
-    if (!err) err = check_key(c, x, sk_X509_value(chain, 0));
+    if (!err) err = take_key(c, x, sk_X509_value(chain, 0));
     if (!err) err = check_chain(c, roots, chain);
     sk_X509_pop_free(chain, X509_free);
     sk_X509_pop_free(roots, X509_free);
@@ -194,7 +209,7 @@ static bool same_texts(const struct texts *a, const struct texts *b)
 {
     return lh_span_equal(lh_buf_span(&a->ca), lh_buf_span(&b->ca)) &&
            lh_span_equal(lh_buf_span(&a->cert), lh_buf_span(&b->cert)) &&
-           lh_span_equal(lh_buf_span(&a->key), lh_buf_span(&b->key));
+           lh_hash_equal(&a->key_hash, &b->key_hash);
 }
 
 lh_err lh_grpc_certs_reload(struct lh_grpc_certs *c, bool *changed)
@@ -225,6 +240,7 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
     if (!c) return LH_ERR_NO_MEMORY;
     pthread_mutex_init(&c->lock, NULL);
     c->env = conf->env;
+    lh_grpc_key_prepare();
     bool fits = snprintf(c->ca, PATH_BYTES, "%s", conf->ca) < PATH_BYTES &&
                 snprintf(c->cert, PATH_BYTES, "%s", conf->cert) < PATH_BYTES &&
                 snprintf(c->key, PATH_BYTES, "%s", conf->key) < PATH_BYTES &&
@@ -233,6 +249,8 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
     bool changed;
     lh_err err = fits ? lh_grpc_certs_reload(c, &changed)
                       : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
+    if (!err) c->guard = lh_grpc_guard_new(conf->env, conf->log, c->run, c->domain);
+    if (!err && !c->guard) err = LH_ERR_NO_MEMORY;
     if (err)
         lh_grpc_certs_close(c);
     else
@@ -242,9 +260,15 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
 
 void lh_grpc_certs_close(struct lh_grpc_certs *c)
 {
+    if (c->guard) lh_grpc_guard_close(c->guard);
     free_texts(&c->texts);
     pthread_mutex_destroy(&c->lock);
     free(c);
+}
+
+struct lh_grpc_guard *lh_grpc_certs_guard(const struct lh_grpc_certs *c)
+{
+    return c->guard;
 }
 
 uint64_t lh_grpc_certs_generation(struct lh_grpc_certs *c)
@@ -279,7 +303,7 @@ lh_err lh_grpc_certs_check(struct lh_grpc_certs *c)
 
 static grpc_ssl_pem_key_cert_pair pair_of(const struct texts *x)
 {
-    return (grpc_ssl_pem_key_cert_pair){(const char *)x->key.data, (const char *)x->cert.data};
+    return (grpc_ssl_pem_key_cert_pair){x->key_name, (const char *)x->cert.data};
 }
 
 // gRPC asks before each handshake, on a thread of its own.
@@ -293,6 +317,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
         grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
         *out = grpc_ssl_server_certificate_config_create((const char *)c->texts.ca.data, &pair, 1);
         c->served = c->generation;
+        lh_grpc_guard_make(c->guard); // gRPC makes the TLS context next, on this thread
         status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
     }
     pthread_mutex_unlock(&c->lock);
@@ -381,6 +406,7 @@ grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *c, struct 
     const grpc_ssl_verify_peer_options options = {verify, e, drop_expect};
     pthread_mutex_lock(&c->lock);
     grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
+    lh_grpc_guard_make(c->guard);
     grpc_channel_credentials *out =
         grpc_ssl_credentials_create_ex((const char *)c->texts.ca.data, &pair, &options, NULL);
     *generation = c->generation;

@@ -143,9 +143,7 @@ static void another_run_is_refused(void **state)
     struct world *w = *state;
     issue(w, LH_W, "guest", "r2", 1);
     struct answer a = ask_as_stranger(w, "guest", "/longhaul.v1.Shard/Push");
-    assert_int_equal(a.code, GRPC_STATUS_UNAUTHENTICATED);
-    assert_says(a.text, "run r2");
-    assert_says(a.text, "this server of run r1");
+    assert_int_equal(a.code, GRPC_STATUS_UNAVAILABLE); // the handshake fails
     assert_int_equal(w->asked, 0);
 }
 
@@ -192,22 +190,18 @@ static void issue_odd(struct world *w, const char *name, const char *san, long f
 static void odd_identities_are_refused(void **state)
 {
     struct world *w = *state;
-    static const struct {
-        const char *san, *says;
-    } odd[] = {
-        {"DNS:longhaul.internal", "no URI"},
-        {"URI:spiffe://test.local/longhaul/r1/worker/eu/a,"
-         "URI:spiffe://test.local/longhaul/r1/admin/eu/a",
-         "more than one URI"},
-        {"URI:spiffe://test.local/longhaul/r1/boss/eu/a", "no identity"},
-        {"URI:https://test.local/longhaul/r1/worker/eu/a", "no identity"},
-        {"URI:spiffe://else.where/longhaul/r1/worker/eu/a", "domain else.where"},
+    static const char *const odd[] = {
+        "DNS:longhaul.internal",
+        "URI:spiffe://test.local/longhaul/r1/worker/eu/a,"
+        "URI:spiffe://test.local/longhaul/r1/admin/eu/a",
+        "URI:spiffe://test.local/longhaul/r1/boss/eu/a",
+        "URI:https://test.local/longhaul/r1/worker/eu/a",
+        "URI:spiffe://else.where/longhaul/r1/worker/eu/a",
     };
     for (size_t i = 0; i < LH_COUNT(odd); i++) {
-        issue_odd(w, "odd", odd[i].san, -60, 3600);
+        issue_odd(w, "odd", odd[i], -60, 3600);
         struct answer a = ask_as_stranger(w, "odd", "/longhaul.v1.Shard/Push");
-        assert_int_equal(a.code, GRPC_STATUS_UNAUTHENTICATED);
-        assert_says(a.text, odd[i].says);
+        assert_int_equal(a.code, GRPC_STATUS_UNAVAILABLE);
     }
     assert_int_equal(w->asked, 0);
     assert_works(w, w->link);

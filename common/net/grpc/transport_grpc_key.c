@@ -1,0 +1,98 @@
+// Private keys: one copy of each in this process. See transport_grpc_core.h.
+//
+// gRPC takes a key as PEM text, copies the text into every credential, and frees the copies without
+// wiping them. So it is given a name instead, and the programs bring a PEM_read_bio_PrivateKey() of
+// their own (as transport_grpc_door.c does with accept4()) that turns the name into the one key
+// that was parsed. Its secret number lies in OpenSSL's secure heap: locked in memory, between guard
+// pages, in no core dump.
+//
+//  1. A name is looked up, never parsed: a peer has no way to say one.
+//  2. A key lives until its name was dropped and the last TLS context that uses it is gone.
+#include <dlfcn.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/net/grpc/transport_grpc_core.h"
+
+enum { SECURE_BYTES = 64 << 10, SECURE_BYTES_MIN = 16 };
+
+struct held {
+    struct held *next;
+    EVP_PKEY *key;
+    char name[LH_GRPC_KEY_NAME_BYTES];
+};
+
+// PEM_read_bio_PrivateKey() has no context, so what it looks in belongs to the process.
+static struct {
+    pthread_mutex_t lock;
+    struct held *first;
+    uint64_t last;
+} keys = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void lh_grpc_key_prepare(void)
+{
+    pthread_mutex_lock(&keys.lock);
+    // The heap is there, unlocked, where the limit of locked memory is too low.
+    if (!CRYPTO_secure_malloc_initialized())
+        (void)CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_BYTES_MIN);
+    pthread_mutex_unlock(&keys.lock);
+}
+
+lh_err lh_grpc_key_keep(struct evp_pkey_st *key, char name[LH_GRPC_KEY_NAME_BYTES])
+{
+    struct held *h = calloc(1, sizeof *h);
+    if (!h) return LH_ERR_NO_MEMORY;
+    EVP_PKEY_up_ref(key);
+    h->key = key;
+    pthread_mutex_lock(&keys.lock);
+    snprintf(h->name, sizeof h->name, "longhaul key %llu", (unsigned long long)++keys.last);
+    memcpy(name, h->name, sizeof h->name);
+    h->next = keys.first;
+    keys.first = h;
+    pthread_mutex_unlock(&keys.lock);
+    return LH_OK;
+}
+
+void lh_grpc_key_drop(const char *name)
+{
+    struct held *found = NULL;
+    pthread_mutex_lock(&keys.lock);
+    for (struct held **at = &keys.first; *at && !found; at = found ? at : &(*at)->next) {
+        if (strcmp((*at)->name, name) != 0) continue;
+        found = *at;
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&keys.lock);
+    if (found) EVP_PKEY_free(found->key);
+    free(found);
+}
+
+static EVP_PKEY *find(const char *text, size_t n)
+{
+    EVP_PKEY *key = NULL;
+    pthread_mutex_lock(&keys.lock);
+    for (const struct held *h = keys.first; h && !key; h = h->next)
+        if (strlen(h->name) == n && memcmp(h->name, text, n) == 0) key = h->key;
+    if (key) EVP_PKEY_up_ref(key);
+    pthread_mutex_unlock(&keys.lock);
+    return key;
+}
+
+// On gRPC's threads, and ours. It is PEM_read_bio_PrivateKey() to the linker.
+EVP_PKEY *lh_grpc_read_key(BIO *bio, EVP_PKEY **out, pem_password_cb *callback,
+                           void *arg) __asm__("PEM_read_bio_PrivateKey");
+EVP_PKEY *lh_grpc_read_key(BIO *bio, EVP_PKEY **out, pem_password_cb *callback, void *arg)
+{
+    EVP_PKEY *(*real)(BIO *, EVP_PKEY **, pem_password_cb *, void *);
+    char *text = NULL;
+    long n = BIO_method_type(bio) == BIO_TYPE_MEM ? BIO_get_mem_data(bio, &text) : 0;
+    EVP_PKEY *key = n > 0 ? find(text, (size_t)n) : NULL;
+    if (key) return key;
+    *(void **)&real = dlsym(RTLD_NEXT, "PEM_read_bio_PrivateKey");
+    return real ? real(bio, out, callback, arg) : NULL;
+}
