@@ -35,6 +35,9 @@ enum {
     // the process may open fewer: 1,024 workers with two each. About 30 KiB while TLS is not done.
     // The last quarter is for addresses that hold no more than half (transport_grpc_door.c).
     LH_GRPC_CONNECTIONS_MAX = 2048,
+    // Time from a connection's begin to its first call, TLS included, where nobody called from that
+    // address before (transport_grpc_waiting.c).
+    LH_GRPC_HANDSHAKE_MS = 10000,
     LH_GRPC_FILES_KEPT = 128, // descriptors that no connection gets: the log, checkpoints, status
     // Links that share a connection; a worker has a link for each shard.
     LH_GRPC_LINKS_PER_CONNECTION = 64,

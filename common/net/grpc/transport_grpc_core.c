@@ -226,6 +226,21 @@ static void tell_of_the_door(struct lh_grpc *t)
     t->away = away;
 }
 
+static void look_at_waiting(void *arg)
+{
+    struct lh_grpc *t = arg;
+    char last[LH_GRPC_PEER_BYTES];
+    t->wait_timer = lh_after(t->env, LH_SECOND, look_at_waiting, t);
+    if (!t->door) return;
+    uint64_t timed_out = lh_grpc_waiting_look(lh_now(t->env), last);
+    if (timed_out > t->timed_out)
+        lh_log_peer(t->log, LH_WARN, "net.handshake",
+                    "%llu connections made no call within %d s and were closed, the last from %s",
+                    (unsigned long long)(timed_out - t->timed_out), LH_GRPC_HANDSHAKE_MS / 1000,
+                    last);
+    t->timed_out = timed_out;
+}
+
 // Memory that a flood took is given back to the system, once its connections are gone.
 static void give_memory_back(struct lh_grpc *t)
 {
@@ -322,6 +337,7 @@ lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_trans
         return err;
     }
     t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
+    t->wait_timer = lh_after(t->env, LH_SECOND, look_at_waiting, t);
     *out = &t->base;
     return LH_OK;
 }
@@ -358,6 +374,7 @@ void lh_transport_grpc_destroy(struct lh_transport *base)
     lh_grpc_enter(t);
     t->dead = true;
     lh_cancel(t->env, &t->reload_timer);
+    lh_cancel(t->env, &t->wait_timer);
     close_all(t);
     wait_for_grpc(t);
     grpc_completion_queue_shutdown(t->queue);

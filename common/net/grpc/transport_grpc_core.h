@@ -93,7 +93,9 @@ struct lh_grpc {
     unsigned depth; // depth of callbacks; destroy() inside one leaves the memory to the outermost
     bool dead;
     uint64_t reload_timer;
-    uint64_t away;        // connections turned away that the log knows of
+    uint64_t away;      // connections turned away that the log knows of
+    uint64_t timed_out; // connections without a call that the log knows of
+    uint64_t wait_timer;
     uint64_t ended;       // connections that the guard had ended at the last look
     struct lh_span *part; // parts of the message being given, LH_GRPC_PARTS_MAX at most
 };
@@ -212,6 +214,15 @@ void lh_grpc_door_widen(void); // lets this process open as many files as it nee
 int lh_grpc_door_limit(void);  // no connection has a descriptor as high as this
 // Connections that were turned away since the start, and where the last of them came from.
 uint64_t lh_grpc_door_away(char *last, size_t size);
+
+void lh_grpc_door_note(const char *peer); // counts it among them
+
+// ---- waiting: of the process too; connections without a call yet (transport_grpc_waiting.c)
+void lh_grpc_waiting_add(int fd);              // it was accepted
+void lh_grpc_waiting_called(const char *peer); // "HOST:PORT" in numbers made a call
+// Every second or so: closes those that waited for too long. Returns how many it did since the
+// start, and where the last of them came from.
+uint64_t lh_grpc_waiting_look(int64_t now_ns, char last[LH_GRPC_PEER_BYTES]);
 
 // ---- status
 grpc_status_code lh_grpc_code(lh_err err);

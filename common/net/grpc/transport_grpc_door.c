@@ -60,6 +60,15 @@ uint64_t lh_grpc_door_away(char *last, size_t size)
     return count;
 }
 
+void lh_grpc_door_note(const char *peer)
+{
+    pthread_mutex_lock(&away.lock);
+    away.count++;
+    snprintf(away.last, sizeof away.last, "%.*s", (int)strcspn(peer, ":"), peer);
+    if (strchr(peer, ':') != strrchr(peer, ':')) snprintf(away.last, sizeof away.last, "%s", peer);
+    pthread_mutex_unlock(&away.lock);
+}
+
 static void note(const struct sockaddr *from, const socklen_t *size)
 {
     static const char mapped[] = "::ffff:"; // IPv4 on a socket of both
@@ -111,7 +120,10 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
     for (;;) {
         if (size) *size = capacity;
         int fd = (int)syscall(SYS_accept4, listener, from, size, flags);
-        if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) return fd;
+        if (fd >= 0 && fd < lh_grpc_door_limit() && !has_too_many(fd)) {
+            lh_grpc_waiting_add(fd);
+            return fd;
+        }
         bool none = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM);
         if (fd < 0 && !none) return -1;
         if (fd >= 0) {

@@ -61,9 +61,9 @@ struct lh_grpc_guard {
     atomic_uint_least64_t ended;
 };
 
-struct connection {              // of one SSL; used by one thread at a time
-    struct lh_grpc_guard *guard; // NULL: a client's
-    struct known *peer;
+struct connection { // used by one thread at a time
+    struct lh_grpc_guard *guard;
+    struct known *peer; // NULL: we dialled it
     struct lh_grpc_frames frames;
     uint64_t number;
     int64_t not_after, looked_s;

@@ -247,6 +247,14 @@ static void refuse(struct lh_grpc_call *c, lh_err err)
     gpr_free(from);
 }
 
+static void note_caller(grpc_call *core)
+{
+    char peer[LH_GRPC_PEER_BYTES], *uri = grpc_call_get_peer(core);
+    lh_grpc_peer_name(uri, peer);
+    lh_grpc_waiting_called(peer);
+    gpr_free(uri);
+}
+
 static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq)
 {
     const struct lh_service *service = rq->door->service;
@@ -254,6 +262,7 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     struct lh_peer peer = {0};
     lh_err err = check_call(c->t, rq, &rpc, &peer);
     if (!err) c->peer = lh_worker_id(&peer);
+    note_caller(rq->core);
     c->t->served++;
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
     op.data.recv_close_on_server.cancelled = &c->peer_cancelled;

@@ -134,6 +134,49 @@ static void one_address_leaves_room_for_others(void **state)
     for (int i = 0; i < STRANGERS; i++) stranger_goes(&s[i]);
 }
 
+// Three addresses without a certificate hold what they can get; a new worker of a fourth comes in
+// at once, while they are there.
+static void half_open_handshakes_keep_nobody_out(void **state)
+{
+    enum { ADDRESSES = 3 };
+    struct world *w = *state;
+    struct stranger s[ADDRESSES];
+    struct lh_transport *late;
+    for (int i = 0; i < ADDRESSES; i++)
+        stranger_comes(w, INADDR_LOOPBACK + 8 + (in_addr_t)i, &s[i]);
+    assert_int_equal(create(w, "worker", &late), LH_OK);
+    struct lh_link *link = dial(late, w->bound, LH_S);
+    struct side in = call_once(w, link, LH_RPC_JOIN);
+    if (in.status) fail_msg("%s", in.text);
+    lh_transport_grpc_destroy(late);
+    for (int i = 0; i < ADDRESSES; i++) stranger_goes(&s[i]);
+}
+
+// A connection that says nothing is closed after ten seconds; the call of one that was in before
+// stays.
+static void who_says_nothing_goes(void **state)
+{
+    struct world *w = *state;
+    struct sockaddr_in to = address_of(w);
+    struct side in = {0};
+    char byte, last[LH_GRPC_PEER_BYTES];
+    side_open(w, &in, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 1);
+    uint64_t before = lh_grpc_waiting_look(lh_now(w->env), last);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    for (int64_t now = lh_now(w->env), start = now; lh_grpc_waiting_look(now, last) == before;) {
+        assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
+        pass_ms(w, 10);
+        now += LH_SECOND; // as if so much had passed between two looks
+    }
+    assert_int_equal(read(fd, &byte, 1), 0);
+    assert_int_equal(in.closes, 0);
+    close(fd);
+    lh_call_cancel(in.call);
+    UNTIL(w, in.closes);
+}
+
 // Bytes of calls that are open still, and were taken from their sender.
 static uint64_t taken(const struct side *s, int n, size_t each)
 {
@@ -230,6 +273,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(strangers_shut_no_door, make_pair, drop_world),
         cmocka_unit_test_setup_teardown(who_comes_early_is_no_warning, make_pair, drop_world),
         cmocka_unit_test_setup_teardown(one_address_leaves_room_for_others, make_pair, drop_world),
+        IN_PAIR(half_open_handshakes_keep_nobody_out),
+        IN_PAIR(who_says_nothing_goes),
         cmocka_unit_test_setup_teardown(what_nobody_reads_takes_bounded_memory, make_pair,
                                         drop_world),
     };

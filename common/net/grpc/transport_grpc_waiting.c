@@ -1,0 +1,251 @@
+// Waiting: connections that are accepted and have made no call yet, handshakes among them. See
+// transport_grpc_core.h.
+//
+// Whoever opens a connection and says nothing holds a descriptor for as long as gRPC waits. Three
+// addresses without any certificate could so keep new workers out.
+//
+//  1. A connection without a call is closed after WAIT_MS. Where its address made calls before, it
+//     has eight round trips if that is longer, up to LH_GRPC_CONNECT_MS_MAX. Time in which our own
+//     loop stood still does not count.
+//  2. An address that never made a call has a share of the door for such connections, and all such
+//     addresses together have half of it: the other half is a reserve for known addresses. A new
+//     one beyond that closes the oldest of the address that has most, so a newcomer always has a
+//     while for its handshake.
+//  3. A descriptor is looked at through a copy of it, by the kernel's cookie: gRPC may have closed
+//     it, and its number may be another file's.
+//
+// Of IPv6 an address is its network of 64 bits, which one host has.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/net/grpc/transport_grpc_core.h"
+
+enum {
+    KNOWN_MAX = 4096, // addresses; beyond it the one that came first is forgotten
+    WAIT_MS = LH_GRPC_HANDSHAKE_MS,
+    TRIPS = 8,
+    STILL_MS = 2000, // a longer pause between two looks is our own
+    SHARES = 16,
+};
+
+struct address {
+    uint8_t bytes[17]; // family, then 4, 8 or 16 bytes
+};
+
+struct waiting {
+    int fd;
+    bool known;
+    uint64_t cookie;
+    int64_t age_ms;
+    struct address from;
+    char peer[LH_GRPC_PEER_BYTES];
+};
+
+// accept4() has no context, so this belongs to the process.
+static struct {
+    pthread_mutex_t lock;
+    struct waiting waiting[LH_GRPC_CONNECTIONS_MAX]; // oldest first
+    size_t count;
+    struct address known[KNOWN_MAX];
+    size_t known_count, known_next;
+    int64_t looked_ns;
+    uint64_t timed_out;
+    char last[LH_GRPC_PEER_BYTES];
+} door = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static bool address_of(const struct sockaddr_storage *at, struct address *out,
+                       char name[LH_GRPC_PEER_BYTES])
+{
+    const struct sockaddr_in *v4 = (const void *)at;
+    const struct sockaddr_in6 *v6 = (const void *)at;
+    const void *bytes = &v4->sin_addr;
+    char host[INET6_ADDRSTRLEN];
+    int family = at->ss_family;
+    size_t n = 4;
+    *out = (struct address){0};
+    if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) {
+        family = AF_INET;
+        bytes = v6->sin6_addr.s6_addr + 12;
+    } else if (family == AF_INET6) {
+        bytes = &v6->sin6_addr;
+        n = 8;
+    } else if (family != AF_INET) {
+        return false;
+    }
+    out->bytes[0] = (uint8_t)n;
+    memcpy(out->bytes + 1, bytes, n);
+    if (!inet_ntop(family, bytes, host, sizeof host)) return false;
+    unsigned port = ntohs(at->ss_family == AF_INET ? v4->sin_port : v6->sin6_port);
+    snprintf(name, LH_GRPC_PEER_BYTES, "%s:%u", host, port);
+    return true;
+}
+
+static bool same(const struct address *a, const struct address *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+static bool is_known(const struct address *a)
+{
+    for (size_t i = 0; i < door.known_count; i++)
+        if (same(&door.known[i], a)) return true;
+    return false;
+}
+
+static void know(const struct address *a)
+{
+    if (is_known(a)) return;
+    door.known[door.known_next] = *a;
+    door.known_next = (door.known_next + 1) % KNOWN_MAX;
+    if (door.known_count < KNOWN_MAX) door.known_count++;
+}
+
+static void forget(size_t i)
+{
+    door.count--;
+    memmove(&door.waiting[i], &door.waiting[i + 1], (door.count - i) * sizeof *door.waiting);
+}
+
+// A copy of the descriptor, if it still is that connection's; else -1.
+static int copy_of(const struct waiting *w)
+{
+    uint64_t cookie;
+    socklen_t n = sizeof cookie;
+    int fd = fcntl(w->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0 && getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && cookie == w->cookie)
+        return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static void shut(size_t i, bool timed_out)
+{
+    struct waiting *w = &door.waiting[i];
+    int fd = copy_of(w);
+    if (fd >= 0) {
+        (void)shutdown(fd, SHUT_RDWR); // gRPC sees its end, and closes it
+        close(fd);
+        if (timed_out) {
+            door.timed_out++;
+            memcpy(door.last, w->peer, sizeof door.last);
+        } else {
+            lh_grpc_door_note(w->peer);
+        }
+    }
+    forget(i);
+}
+
+static size_t count_of(const struct address *a)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < door.count; i++) n += same(&door.waiting[i].from, a);
+    return n;
+}
+
+// The oldest of the unknown address that has most.
+static size_t choose(void)
+{
+    size_t most = 0, chosen = 0;
+    for (size_t i = 0; i < door.count; i++) {
+        const struct waiting *w = &door.waiting[i];
+        size_t n = w->known ? 0 : count_of(&w->from);
+        if (n <= most) continue;
+        most = n;
+        chosen = i;
+    }
+    return chosen;
+}
+
+static size_t oldest_of(const struct address *a)
+{
+    size_t i = 0;
+    while (!same(&door.waiting[i].from, a)) i++;
+    return i;
+}
+
+static size_t unknown_count(void)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < door.count; i++) n += !door.waiting[i].known;
+    return n;
+}
+
+static void make_place(const struct address *from)
+{
+    size_t limit = (size_t)lh_grpc_door_limit(), share = limit / SHARES;
+    if (share < SHARES / 2) share = SHARES / 2;
+    if (count_of(from) >= share)
+        shut(oldest_of(from), false);
+    else if (unknown_count() >= limit / 2)
+        shut(choose(), false);
+}
+
+void lh_grpc_waiting_add(int fd)
+{
+    struct sockaddr_storage at = {0};
+    struct waiting w = {.fd = fd};
+    socklen_t size = sizeof at, n = sizeof w.cookie;
+    if (getpeername(fd, (struct sockaddr *)&at, &size) || !address_of(&at, &w.from, w.peer) ||
+        getsockopt(fd, SOL_SOCKET, SO_COOKIE, &w.cookie, &n))
+        return;
+    pthread_mutex_lock(&door.lock);
+    w.known = is_known(&w.from);
+    if (!w.known) make_place(&w.from);
+    if (door.count == LH_COUNT(door.waiting)) shut(0, false);
+    door.waiting[door.count++] = w;
+    pthread_mutex_unlock(&door.lock);
+}
+
+void lh_grpc_waiting_called(const char *peer)
+{
+    pthread_mutex_lock(&door.lock);
+    for (size_t i = 0; i < door.count; i++) {
+        if (strcmp(door.waiting[i].peer, peer) != 0) continue;
+        know(&door.waiting[i].from);
+        forget(i);
+        break;
+    }
+    pthread_mutex_unlock(&door.lock);
+}
+
+static int64_t patience_ms(const struct waiting *w, int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t n = sizeof info;
+    if (!w->known || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n)) return WAIT_MS;
+    int64_t ms = (int64_t)info.tcpi_rtt * TRIPS / 1000;
+    if (ms < WAIT_MS) return WAIT_MS;
+    return ms < LH_GRPC_CONNECT_MS_MAX ? ms : LH_GRPC_CONNECT_MS_MAX;
+}
+
+uint64_t lh_grpc_waiting_look(int64_t now_ns, char last[LH_GRPC_PEER_BYTES])
+{
+    pthread_mutex_lock(&door.lock);
+    int64_t passed_ms = (now_ns - door.looked_ns) / LH_MS;
+    door.looked_ns = now_ns;
+    if (passed_ms > STILL_MS) passed_ms = STILL_MS;
+    for (size_t i = 0; i < door.count;) {
+        struct waiting *w = &door.waiting[i];
+        int fd = copy_of(w);
+        w->age_ms += passed_ms > 0 ? passed_ms : 0;
+        int64_t patience = fd < 0 ? 0 : patience_ms(w, fd);
+        if (fd >= 0) close(fd);
+        if (fd < 0)
+            forget(i); // gRPC closed it
+        else if (w->age_ms > patience)
+            shut(i, true);
+        else
+            i++;
+    }
+    uint64_t timed_out = door.timed_out;
+    memcpy(last, door.last, sizeof door.last);
+    pthread_mutex_unlock(&door.lock);
+    return timed_out;
+}
