@@ -116,6 +116,11 @@ static void publish(struct world *w)
     LH_ASSERT(wk_external_renew(w->x, 0, &(struct wk_external_view){.theta = w->view}) == LH_OK);
 }
 
+static void reported(void *arg, const char *name, double value)
+{
+    (void)arg, (void)name, (void)value;
+}
+
 static void settled(void *arg)
 {
     (void)arg;
@@ -129,8 +134,8 @@ static void *run_loop(void *arg)
 
 static void open_world(struct world *w)
 {
-    static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
-                                               cut,       ending, over,      settled};
+    static const struct wk_external_ops ops = {described, view, committed, came, trained,
+                                               reported,  cut,  ending,    over, settled};
     const uint64_t first[] = {0, w->values}, shape[] = {w->values};
     w->view = calloc(w->values, sizeof *w->view);
     w->mine = calloc(w->values, sizeof *w->mine);

@@ -4,6 +4,7 @@
 // listener hands each call to the core that answers it; otherwise the core opens the door itself.
 #include "server/node.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,23 @@ static LH_MUST lh_err check_weights(const struct ps_node *n, uint64_t bytes)
                    (unsigned long long)(m->values * sizeof(float)));
 }
 
+// A run that begins with a value that is not finite trains nothing, anywhere.
+static LH_MUST lh_err check_finite(const struct ps_node *n, uint64_t first, uint64_t count,
+                                   const float *values)
+{
+    const struct lh_manifest *m = &n->program->manifest;
+    uint64_t i = 0;
+    while (i < count && isfinite(values[i])) i++;
+    if (i == count) return LH_OK;
+    uint32_t t = 0;
+    while (t + 1 < m->tensors && m->tensor[t + 1].offset <= first + i) t++;
+    return lh_fail(LH_ERR_CONFIG,
+                   "model.weights: %s: value %llu of %s is not finite (NaN or infinite): no run "
+                   "can train it; write the file anew from a model whose values are finite",
+                   n->settings->weights, (unsigned long long)(first + i - m->tensor[t].offset),
+                   m->tensor[t].name);
+}
+
 static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
 {
     struct ps_node *n = arg;
@@ -86,7 +104,7 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
     if (!err && got != want)
         err = lh_fail(LH_ERR_IO, "model.weights: %s ends early", n->settings->weights);
     files->close(file);
-    return err;
+    return err ? err : check_finite(n, first, count, out);
 }
 
 // ---------------------------------------------------------------- the data's manifest

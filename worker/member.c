@@ -343,6 +343,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.tokens_per_s = wk_idle_speed(w);
     m.tokens = wk_all_tokens(w);
     m.own_data = w->beside.own_data;
+    m.failing = w->external && wk_external_failing(w->external);
     wk_path_tell(w, &m);
     wk_idle_tell(w, &w->told_progress);
     m.progress = &w->told_progress;

@@ -163,10 +163,11 @@ enum wk_state wk_worker_state(const struct wk_worker *w)
     return w->started ? WK_TRAINING : WK_WAITING;
 }
 
-static const char *state_name(enum wk_state state)
+static const char *state_name(const struct wk_worker *w)
 {
     static const char *const name[] = {"joining", "waiting", "training", "draining", "done"};
-    return name[state];
+    enum wk_state state = wk_worker_state(w);
+    return state == WK_TRAINING && wk_beside_failing(w) ? "failing" : name[state];
 }
 
 static json_t *shard_status(const struct wk_shard *s)
@@ -205,11 +206,11 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         "{s:s s:s s:s s:s s:I s:I s:f s:i s:i s:I s:I s:I s:I s:I s:I s:I s:I s:f s:f "
         "s:I s:I s:o}",
         "role", "worker", "region", w->conf.self.region, "name", w->conf.self.name, "state",
-        state_name(wk_worker_state(w)), "step", (json_int_t)w->count.steps, "tokens",
-        (json_int_t)w->count.tokens, "tokens_per_s", wk_idle_speed(w), "h", (int)w->local_steps,
-        "ranks", (int)w->ranks, "rounds", (json_int_t)w->count.rounds, "payload_up_bytes",
-        (json_int_t)w->count.payload_up, "payload_down_bytes", (json_int_t)w->count.payload_down,
-        "accepted", (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",
+        state_name(w), "step", (json_int_t)w->count.steps, "tokens", (json_int_t)w->count.tokens,
+        "tokens_per_s", wk_idle_speed(w), "h", (int)w->local_steps, "ranks", (int)w->ranks,
+        "rounds", (json_int_t)w->count.rounds, "payload_up_bytes", (json_int_t)w->count.payload_up,
+        "payload_down_bytes", (json_int_t)w->count.payload_down, "accepted",
+        (json_int_t)accepted(w), "damped", (json_int_t)w->count.damped, "returned",
         (json_int_t)w->count.returned, "resent", (json_int_t)w->count.resent, "lost",
         (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
         (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,

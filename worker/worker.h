@@ -155,11 +155,17 @@ enum wk_beside_state { WK_BESIDE_AWAY, WK_BESIDE_THERE, WK_BESIDE_SETTLES };
 struct wk_beside {
     enum wk_beside_state state;
     uint8_t life[WK_SLOT_LIFE_BYTES];
-    bool ending;                      // its loop is over
-    bool over;                        // its loop is over, and all that it trained is committed
-    bool draining;                    // it was told to end
-    bool final;                       // it was given the final parameters
-    bool leases;                      // it asked for units; else it has data of its own
+    bool ending;       // its loop is over
+    bool over;         // its loop is over, and all that it trained is committed
+    bool draining;     // it was told to end
+    bool final;        // it was given the final parameters
+    bool leases;       // it asked for units; else it has data of its own
+    bool tells_loss;   // it reported one
+    struct wk_metric { // other figures that it reported
+        char name[WK_CHANNEL_METRIC];
+        double value;
+    } metric[16];
+    uint32_t metrics;
     bool own_data;                    // it trained without asking for units; looked at now and then
     bool own_rates;                   // its rates follow its own steps, and that was said
     uint64_t offset;                  // boundaries of this process's lives when its life began

@@ -10,6 +10,7 @@
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
 #include "tests/cores/words.h"
+#include "worker/push/beside.h"
 #include "worker/push/commit.h"
 #include "worker/push/view.h"
 
@@ -492,6 +493,30 @@ static void a_parameter_that_is_no_number_ends_the_life_alone(void **state_)
     end();
 }
 
+// Three lives in a row that spoil a parameter: the worker and its status say so, by its name, until
+// a cut is taken.
+static void a_loop_that_spoils_life_after_life_is_failing(void **state_)
+{
+    (void)state_;
+    begin(8, 2);
+    cuts(3);
+    play->spoilt = true;
+    struct wk_worker *w = play->l->worker;
+    for (int life = 1; life <= WK_LIVES_SPOILED; life++) {
+        assert_null(wk_beside_failing(w));
+        play->b->spoils = true;
+        for (int i = 0; i < 20000 && (int)play->b->restarts < life; i++) life_run(play->l, LH_MS);
+        assert_int_equal(play->b->restarts, life);
+    }
+    assert_non_null(strstr(wk_beside_failing(w), "parameter "));
+    assert_int_equal(life_said(play->l, "trainer.failing"), 1);
+    until_state(WK_BESIDE_THERE);
+    cuts(6);
+    assert_null(wk_beside_failing(w));
+    check();
+    end();
+}
+
 static void drain(bool undo, bool finish)
 {
     Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
@@ -648,6 +673,7 @@ int main(void)
         cmocka_unit_test(the_worker_looks_late),
         cmocka_unit_test(a_cut_that_finds_no_room_stays_whole),
         cmocka_unit_test(a_parameter_that_is_no_number_ends_the_life_alone),
+        cmocka_unit_test(a_loop_that_spoils_life_after_life_is_failing),
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
         cmocka_unit_test(it_ends_with_the_parameters_of_the_run),
         cmocka_unit_test(what_is_trained_beyond_the_end_stays_in_the_residual),

@@ -268,6 +268,12 @@ static int map(struct longhaul *c, struct beside_link *l, struct mail *m)
 }
 
 // Greets, and is called again later: nothing can be waited for here.
+static bool ends_life(const struct wk_channel_message *m)
+{
+    uint32_t why = m->as.refused.why;
+    return why == WK_CHANNEL_AGAIN || why == WK_CHANNEL_NOT_FINITE;
+}
+
 int wk_link_connect(struct longhaul *c, int timeout_ms)
 {
     struct beside_link *l = owner_of(c)->link;
@@ -281,8 +287,7 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
     }
     while (take_mail(l, &m)) {
         if (!m.end && m.m.kind == WK_CHANNEL_WELCOME) return map(c, l, &m);
-        LH_ASSERT(m.end || m.m.as.refused.why == WK_CHANNEL_BUSY ||
-                  m.m.as.refused.why == WK_CHANNEL_AGAIN);
+        LH_ASSERT(m.end || m.m.as.refused.why == WK_CHANNEL_BUSY || ends_life(&m.m));
         l->calling = false;
     }
     return LONGHAUL_E_TIMEOUT;
@@ -295,6 +300,16 @@ void wk_link_ring(struct longhaul *c)
     if (c->link == WK_LINK_UP) tell_late(b->link, MESSAGE, &m, LH_MS / 10 + b->late_ms * LH_MS);
 }
 
+void wk_link_hear_end(struct longhaul *c)
+{
+    (void)c; // the text is nobody's here
+}
+
+void wk_link_report(struct longhaul *c, const char *name, double value)
+{
+    (void)c, (void)name, (void)value;
+}
+
 static void hear(struct longhaul *c, struct beside_link *l, const struct mail *m, uint64_t step)
 {
     if (!m->end && m->m.kind == WK_CHANNEL_WELCOME) {
@@ -304,7 +319,7 @@ static void hear(struct longhaul *c, struct beside_link *l, const struct mail *m
         wk_link_ring(c);
         return;
     }
-    bool over = !m->end && m->m.as.refused.why == WK_CHANNEL_AGAIN;
+    bool over = !m->end && ends_life(&m->m);
     if (c->link == WK_LINK_UP) c->away_from = step;
     if (c->link != WK_LINK_OVER) c->link = over ? WK_LINK_OVER : WK_LINK_AWAY;
 }

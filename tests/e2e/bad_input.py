@@ -7,6 +7,7 @@ names the place and the way out, or goes on and says what it waits for.
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 
@@ -41,6 +42,20 @@ def other_weights(world):
         out.write(b"\0" * 4096)
     server = world.server(0, coordinator, **{"model.weights": short})
     refused(server.start(), CONFIG, "model.weights", "short.bin", "4096 bytes")
+
+
+def weights_that_are_not_finite(world):
+    """The server says which parameter of which file it is."""
+    coordinator = world.coordinator().start().listening()
+    with open(world.path("weights.bin"), "rb") as file:
+        weights = bytearray(file.read())
+    with open(world.path("model.json"), encoding="utf-8") as file:
+        first = json.load(file)["tensors"][0]["name"]
+    weights[8:12] = struct.pack("<f", float("nan"))
+    with open(world.path("spoiled.bin"), "wb") as out:
+        out.write(weights)
+    server = world.server(0, coordinator, **{"model.weights": world.path("spoiled.bin")})
+    refused(server.start(), CONFIG, "model.weights", "spoiled.bin", f"value 2 of {first} is not")
 
 
 def no_such_shard(world):
@@ -310,7 +325,8 @@ def no_server(world):
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
-CASES = (unknown_key, wrong_line, other_weights, no_such_shard, address_for_nobody, no_density,
+CASES = (unknown_key, wrong_line, other_weights, weights_that_are_not_finite, no_such_shard,
+         address_for_nobody, no_density,
          no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name,
          other_key, unsealed_states, open_key, other_model, other_units, other_run, port_taken,
          dir_taken, nobody_there, no_server)

@@ -315,6 +315,45 @@ static void tells_whose_clock_its_rates_follow(void **state)
     assert_int_equal(schedule_seen, WK_CHANNEL_RUNS_CLOCK);
 }
 
+static void spoil_now(struct rig *r)
+{
+    wk_external_spoiled(r->x, 0, "parameter w is not finite");
+}
+
+static void hears_which_parameter_ended_its_life(void **state)
+{
+    struct rig *r = *state;
+    unsigned due;
+    struct longhaul_state s = {.size = sizeof s};
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    on_loop(r, want_now);
+    assert_int_equal(boundary(r, 1), LONGHAUL_CUT);
+    assert_int_equal(longhaul_cut(r->c), LONGHAUL_OK);
+    await_cuts(r, 1);
+    assert_int_equal(longhaul_state(r->c, &s), LONGHAUL_OK);
+    assert_int_equal(s.committed, 1);
+    on_loop(r, spoil_now);
+    assert_int_equal(longhaul_boundary(r->c, 2, 1, &due), LONGHAUL_E_RESTART);
+    assert_non_null(strstr(longhaul_text(r->c), "this life is over: parameter w is not finite;"));
+}
+
+static void tells_figures_of_its_own(void **state)
+{
+    struct rig *r = *state;
+    char name[WK_CHANNEL_METRIC + 1];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(longhaul_report(r->c, "loss", 1), LONGHAUL_OK); // nobody hears it
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    assert_int_equal(longhaul_report(r->c, name, 1), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_report(r->c, "", 1), LONGHAUL_E_INVALID);
+    assert_int_equal(longhaul_report(r->c, "loss", NAN), LONGHAUL_OK); // it is not told
+    assert_int_equal(longhaul_report(r->c, "loss", 2.5), LONGHAUL_OK);
+    sem_wait(&r->told);
+    assert_true(r->reported == 2.5);
+    assert_string_equal(r->metric, "loss");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +373,8 @@ int main(void)
         TEST(says_who_is_there_already),
         TEST(refuses_a_forked_child),
         TEST(asks_for_things_in_their_order),
+        TEST(hears_which_parameter_ended_its_life),
+        TEST(tells_figures_of_its_own),
     };
     setenv("LONGHAUL_CUDART", CUDART, 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

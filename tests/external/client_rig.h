@@ -31,7 +31,9 @@ struct rig {
     uint64_t cuts, cuts_seen, overs, credited;
     uint32_t ranks;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
-    sem_t ended, go;              // a life is over; the loop may go on
+    sem_t ended, go, told;        // a life is over; the loop may go on; a figure came
+    double reported;
+    char metric[WK_CHANNEL_METRIC];
     struct longhaul *c;
     float mine[N];
 };
@@ -71,6 +73,14 @@ static inline void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upt
     (void)arg, (void)rank, (void)unit, (void)upto, (void)step;
 }
 
+static inline void reported(void *arg, const char *name, double value)
+{
+    struct rig *r = arg;
+    r->reported = value;
+    snprintf(r->metric, sizeof r->metric, "%s", name);
+    sem_post(&r->told);
+}
+
 static inline void cut(void *arg, const struct wk_external_cut *c)
 {
     struct rig *r = arg;
@@ -99,8 +109,8 @@ static inline void settled(void *arg)
     (void)arg;
 }
 
-static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
-                                           cut,       ending, over,      settled};
+static const struct wk_external_ops ops = {described, view, committed, came, trained,
+                                           reported,  cut,  ending,    over, settled};
 
 struct errand {
     void (*run)(struct rig *r);
@@ -161,7 +171,7 @@ static inline int set_up_ranks(void **state, uint32_t ranks)
     *state = r;
     LH_ASSERT(r && lh_env_real_create(&r->env) == LH_OK);
     r->ranks = ranks;
-    LH_ASSERT(!sem_init(&r->ended, 0, 0) && !sem_init(&r->go, 0, 0));
+    LH_ASSERT(!sem_init(&r->ended, 0, 0) && !sem_init(&r->go, 0, 0) && !sem_init(&r->told, 0, 0));
     snprintf(r->dir, sizeof r->dir, "/tmp/lh_client.XXXXXX");
     LH_ASSERT(mkdtemp(r->dir));
     snprintf(r->path, sizeof r->path, "%s/s", r->dir);

@@ -242,6 +242,11 @@ static void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint
     f->note[f->notes++] = (struct note){unit, upto, step};
 }
 
+static void reported(void *arg, const char *name, double value)
+{
+    (void)arg, (void)name, (void)value;
+}
+
 static void cut(void *arg, const struct wk_external_cut *c)
 {
     struct fake *f = arg;
@@ -295,8 +300,8 @@ static void tick(void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
-                                               cut,       ending, over,      settled};
+    static const struct wk_external_ops ops = {described, view, committed, came, trained,
+                                               reported,  cut,  ending,    over, settled};
     static struct fake f;
     LH_ASSERT(argc >= 5);
     f.dir = argv[1];

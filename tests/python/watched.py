@@ -45,8 +45,8 @@ class NoBoundary(Case):
         batches, said = self.loop(lambda: None)
         self.assertEqual(batches, 256)
         self.assertRegex(said, r"^257 batches and no boundary: step\(\) of the SGD that "
-                         r"AsyncDiLoCo was given was never called: pass the optimizer that steps, or "
-                         r"hook=False and call run.step\(\) after each step.*batches_per_step=N")
+                         r"AsyncDiLoCo was given was never called: pass the optimizer that steps, "
+                         r"or hook=False and call run.step\(\) after each step.*batches_per_step=N")
 
     def test_an_optimizer_that_was_made_anew(self):
         anew = torch.optim.AdamW(self.model.parameters())

@@ -46,10 +46,12 @@ static uint32_t phase(const struct longhaul *c)
 static int alive(struct longhaul *c)
 {
     if (c->link != WK_LINK_OVER && phase(c) != WK_CHANNEL_OVER) return LONGHAUL_OK;
+    if (c->link != WK_LINK_OVER) wk_link_hear_end(c);
     c->link = WK_LINK_OVER;
     return wk_client_fail(c, LONGHAUL_E_RESTART,
-                          "this life is over: a rank died, or the worker lost its state; "
-                          "longhaul_connect() and longhaul_start() begin another");
+                          "this life is over: %s; longhaul_connect() and longhaul_start() begin "
+                          "another",
+                          c->over[0] ? c->over : "the worker lost its state");
 }
 
 // ---------------------------------------------------------------- acts

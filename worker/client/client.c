@@ -274,11 +274,26 @@ int longhaul_state(struct longhaul *c, struct longhaul_state *out)
                                .pinned_bytes = c->cuda.pinned_bytes};
     if (!out || out->size < sizeof s) // as long as none was released that is shorter
         return wk_client_fail(c, LONGHAUL_E_INVALID, "a state without its size");
+    for (uint32_t i = 0; c->link != WK_LINK_NONE && i < c->channel.shape.parts; i++) {
+        uint64_t is = atomic_load(&wk_channel_part(&c->channel, i)->committed);
+        if (!i || is < s.committed) s.committed = is;
+    }
     if (c->link == WK_LINK_AWAY || c->link == WK_LINK_CALLING)
         s.away_steps = c->step - c->away_from;
     for (uint32_t i = 0; i < c->extents; i++)
         if (c->extent[i].shadow) s.shadow_bytes += 4 * c->extent[i].count;
     *out = s;
+    return LONGHAUL_OK;
+}
+
+int longhaul_report(struct longhaul *c, const char *name, double value)
+{
+    int err = may_use(c);
+    if (err) return err;
+    if (!name || !*name || strlen(name) >= WK_CHANNEL_METRIC)
+        return wk_client_fail(c, LONGHAUL_E_INVALID, "a figure's name has 1 to %d bytes",
+                              WK_CHANNEL_METRIC - 1);
+    wk_link_report(c, name, value);
     return LONGHAUL_OK;
 }
 

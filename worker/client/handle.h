@@ -101,7 +101,8 @@ struct longhaul {
     uint64_t clock; // several ranks: credited tokens as all of them see them until the next step
     uint64_t away_from; // step at which the worker was missed
     uint64_t cuts, renewals, returns;
-    char text[256];
+    char over[256]; // why the worker ended this life, in its own words; "": it said nothing
+    char text[512];
 };
 
 // ---- error.c: records the text, returns the error
@@ -115,6 +116,10 @@ int64_t wk_link_now(void);
 int wk_link_connect(struct longhaul *c, int timeout_ms); // a new life
 void wk_link_look(struct longhaul *c, uint64_t step);    // has the worker gone, or come back?
 void wk_link_ring(struct longhaul *c);                   // look at the memory
+// Tells the worker a figure; drops it where that would wait.
+void wk_link_report(struct longhaul *c, const char *name, double value);
+// After the memory said that this life is over: takes the worker's words about it, which follow.
+void wk_link_hear_end(struct longhaul *c);
 void wk_link_close(struct longhaul *c, bool orderly);
 void wk_link_forget(struct longhaul *c); // lets this life's memory go
 // Sleeps until *word is another than `seen`, at most so long.

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,7 +27,7 @@
 #endif
 
 static const int64_t MS = 1000000, TRY_NS = 20 * INT64_C(1000000);
-enum { SEND_MS = 1000, PAUSE_MS = 20 };
+enum { SEND_MS = 1000, PAUSE_MS = 20, END_MS = 100 };
 
 int64_t wk_link_now(void)
 {
@@ -55,6 +56,16 @@ static int send_message(struct longhaul *c, const struct wk_channel_message *m, 
     if (!n) return wk_client_fail(c, LONGHAUL_E_INVALID, "a description that is too long");
     if (wk_message_send(c->sock, bytes, n, file, true)) return LONGHAUL_OK;
     return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the worker went: %s", strerror(errno));
+}
+
+void wk_link_report(struct longhaul *c, const char *name, double value)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_REPORT};
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    m.as.report.value = value;
+    snprintf(m.as.report.name, sizeof m.as.report.name, "%s", name);
+    size_t n = wk_channel_encode(&m, bytes); // 0: it is not finite
+    if (n && c->link == WK_LINK_UP) send(c->sock, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // False: nothing came, or no message. The file that came with it is the caller's.
@@ -209,7 +220,9 @@ static int refused(struct longhaul *c, const struct wk_channel_refused *r)
         [WK_CHANNEL_BUSY] = LONGHAUL_E_BUSY,
         [WK_CHANNEL_AGAIN] = LONGHAUL_E_RESTART,
         [WK_CHANNEL_BAD] = LONGHAUL_E_REFUSED,
+        [WK_CHANNEL_NOT_FINITE] = LONGHAUL_E_RESTART,
     };
+    if (meaning[r->why] == LONGHAUL_E_RESTART) snprintf(c->over, sizeof c->over, "%s", r->text);
     return wk_client_fail(c, meaning[r->why], "the worker refuses: %s", r->text);
 }
 
@@ -271,6 +284,7 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
     char busy[sizeof c->text] = "";
     drop(c);
     wk_link_forget(c);
+    c->over[0] = 0;
     for (;;) {
         int err = dial(c);
         if (!err) err = introduce(c, false);
@@ -328,6 +342,14 @@ void wk_link_look(struct longhaul *c, uint64_t step)
         }
     }
     if (c->link == WK_LINK_AWAY) call_again(c);
+}
+
+void wk_link_hear_end(struct longhaul *c)
+{
+    struct pollfd p = {c->sock, POLLIN, 0};
+    if (c->link != WK_LINK_UP || c->sock < 0) return;
+    while (!c->over[0] && poll(&p, 1, END_MS) > 0)
+        if (listen_once(c)) break;
 }
 
 void wk_link_close(struct longhaul *c, bool orderly)

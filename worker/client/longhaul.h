@@ -148,6 +148,8 @@ struct longhaul_state {
     uint64_t shadow_bytes;   /* fp32 copies beside bf16 parameters: 4 bytes a value */
     uint64_t pinned_bytes;   /* of the shared memory, pinned for copies from CUDA; 0: no parameter
                                 lies there, or CUDA can't do that, and cuts are waited for */
+    uint64_t committed;      /* cuts of this life that the worker keeps for good, of the part that
+                                has the fewest */
 };
 
 /* ---- before a connection */
@@ -228,6 +230,11 @@ LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
  * and that rates of regions may differ where they follow the loop's own steps. A life begins with
  * nothing said. Cost: one store. */
 LONGHAUL_API int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows);
+/* Tells the worker a figure of the loop's own: its status and the run's tables show the loss, and
+ * the others beside it. A name is shorter than 64 bytes; the worker keeps 16 of them. What is not
+ * finite is not told. Never waits: while the worker is away or busy the figure is dropped. Cost: a
+ * system call. */
+LONGHAUL_API int longhaul_report(struct longhaul *c, const char *name, double value);
 /* Fills as much of *out as library and caller both know; out->size is so many bytes afterwards. */
 LONGHAUL_API int longhaul_state(struct longhaul *c, struct longhaul_state *out);
 /* What the last failing call of this handle says about itself. Never NULL. */

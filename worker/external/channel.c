@@ -5,6 +5,7 @@
 //  3. Little endian machines only, as the rest of the formats that are mapped.
 #include "worker/external/channel.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -360,6 +361,7 @@ static bool sound(const struct wk_channel_message *m)
     if (m->kind == WK_CHANNEL_TENSOR) return tensor_sound(&m->as.tensor);
     if (m->kind == WK_CHANNEL_REFUSED)
         return m->as.refused.why && m->as.refused.why < WK_CHANNEL_REFUSALS;
+    if (m->kind == WK_CHANNEL_REPORT) return m->as.report.name[0] && isfinite(m->as.report.value);
     return m->kind && m->kind < WK_CHANNEL_KINDS;
 }
 
@@ -409,6 +411,11 @@ size_t wk_channel_encode(const struct wk_channel_message *m, uint8_t out[WK_CHAN
     } else if (m->kind == WK_CHANNEL_REFUSED) {
         put(&w, m->as.refused.why, 4);
         put_text(&w, m->as.refused.text, sizeof m->as.refused.text);
+    } else if (m->kind == WK_CHANNEL_REPORT) {
+        uint64_t bits;
+        memcpy(&bits, &m->as.report.value, sizeof bits);
+        put(&w, bits, 8);
+        put_text(&w, m->as.report.name, sizeof m->as.report.name);
     }
     if (w.failed) return 0;
     size_t len = w.len;
@@ -434,6 +441,10 @@ static void get_body(struct reader *r, struct wk_channel_message *m)
     } else if (m->kind == WK_CHANNEL_REFUSED) {
         m->as.refused.why = (uint32_t)get(r, 4);
         get_text(r, m->as.refused.text, sizeof m->as.refused.text);
+    } else if (m->kind == WK_CHANNEL_REPORT) {
+        uint64_t bits = get(r, 8);
+        memcpy(&m->as.report.value, &bits, sizeof bits);
+        get_text(r, m->as.report.name, sizeof m->as.report.name);
     }
 }
 

@@ -22,9 +22,10 @@ enum {
     WK_CHANNEL_LIVE = 16, // corrections of one part that are not retired yet
     WK_CHANNEL_LEASES_MAX = 1 << 16,
     WK_CHANNEL_JOURNAL_MAX = 1 << 20,
-    WK_CHANNEL_LIFE = 16,  // bytes of the name of a trainer's life
-    WK_CHANNEL_HASH = 32,  // bytes of the manifest's hash
-    WK_CHANNEL_NAME = 128, // bytes of a tensor's name, with its zero
+    WK_CHANNEL_LIFE = 16,   // bytes of the name of a trainer's life
+    WK_CHANNEL_HASH = 32,   // bytes of the manifest's hash
+    WK_CHANNEL_NAME = 128,  // bytes of a tensor's name, with its zero
+    WK_CHANNEL_METRIC = 64, // bytes of the name of what a loop reports, with its zero
     WK_CHANNEL_DIMS = 8,
     WK_CHANNEL_TEXT = 256,    // bytes of a refusal's text, with its zero
     WK_CHANNEL_MESSAGE = 512, // bytes of the longest message
@@ -213,6 +214,7 @@ enum wk_channel_message_kind {
     WK_CHANNEL_DESCRIBED, // trainer: those were all
     WK_CHANNEL_RING,      // trainer: look at the memory
     WK_CHANNEL_LEAVE,     // trainer: goes in good order
+    WK_CHANNEL_REPORT,    // trainer: a figure of its loop's, its loss say
     WK_CHANNEL_WELCOME,   // worker: with the memory, when it is new
     WK_CHANNEL_REFUSED,   // worker: why
     WK_CHANNEL_KINDS,
@@ -224,6 +226,7 @@ enum wk_channel_refusal {
     WK_CHANNEL_BUSY,              // somebody else is this worker's trainer
     WK_CHANNEL_AGAIN,             // this life is over: greet again, without the memory
     WK_CHANNEL_BAD,               // a message or a memory that makes no sense
+    WK_CHANNEL_NOT_FINITE,        // as AGAIN: a cut held a value that is not finite
     WK_CHANNEL_REFUSALS,
 };
 struct wk_channel_hello {
@@ -247,6 +250,10 @@ struct wk_channel_refused {
     uint32_t why;
     char text[WK_CHANNEL_TEXT];
 };
+struct wk_channel_report {
+    double value;
+    char name[WK_CHANNEL_METRIC];
+};
 struct wk_channel_message {
     uint16_t abi, kind;
     union {
@@ -254,6 +261,7 @@ struct wk_channel_message {
         struct wk_channel_tensor tensor;
         struct wk_channel_welcome welcome;
         struct wk_channel_refused refused;
+        struct wk_channel_report report;
     } as;
 };
 // Bytes written into out[WK_CHANNEL_MESSAGE]; 0: it does not fit, or makes no sense.

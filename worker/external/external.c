@@ -282,6 +282,8 @@ static void take_message(struct wk_external *x, struct wk_peer *p,
         begin(x);
     } else if (in && m->kind == WK_CHANNEL_RING) {
         wk_life_look(x);
+    } else if (in && m->kind == WK_CHANNEL_REPORT) {
+        x->ops->reported(x->arg, m->as.report.name, m->as.report.value);
     } else if (in && m->kind == WK_CHANNEL_LEAVE) {
         wk_life_look(x);
         if (p->state == WK_PEER_IN) p->state = WK_PEER_LEFT;
@@ -314,7 +316,8 @@ void wk_external_message(struct wk_external *x, uint64_t connection, struct lh_s
     } else {
         take_message(x, p, &m);
     }
-    if (x->life == WK_LIFE_RUNS && !complete(x)) wk_life_end(x, false, "a rank was sent away");
+    if (x->life == WK_LIFE_RUNS && !complete(x))
+        wk_life_end(x, false, WK_CHANNEL_AGAIN, "a rank was sent away");
 }
 
 void wk_external_opened(struct wk_external *x, uint64_t connection)
@@ -338,7 +341,7 @@ void wk_external_closed(struct wk_external *x, uint64_t connection)
     p = wk_life_peer(x, connection);
     if (!p) return; // the look ended the life
     wk_life_clear(p);
-    if (in && !complete(x)) wk_life_end(x, left, why);
+    if (in && !complete(x)) wk_life_end(x, left, WK_CHANNEL_AGAIN, why);
 }
 
 // ---------------------------------------------------------------- create, destroy
@@ -367,7 +370,8 @@ lh_err wk_external_create(const struct wk_external_conf *conf, const struct wk_e
     if (!x->conf.journal) x->conf.journal = JOURNAL;
     x->first = malloc(((size_t)conf->parts + 1) * sizeof *x->first);
     x->part = calloc(conf->parts, sizeof *x->part);
-    if (!x->first || !x->part || open_work(x, conf)) {
+    x->spoiled = calloc(conf->parts, sizeof *x->spoiled);
+    if (!x->first || !x->part || !x->spoiled || open_work(x, conf)) {
         wk_external_destroy(x);
         return lh_fail(LH_ERR_NO_MEMORY, "the trainer's channel");
     }
@@ -395,6 +399,7 @@ void wk_external_destroy(struct wk_external *x)
     if (x->life != WK_LIFE_NONE) x->io->ops->forget(x->io);
     wk_correction_close(&x->work);
     free(x->part);
+    free(x->spoiled);
     free(x->first);
     free(x);
 }

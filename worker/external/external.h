@@ -58,6 +58,8 @@ struct wk_external_ops {
     // A unit was trained up to here. Told before the cut that holds it, and never for what no cut
     // holds; perhaps again after a restart.
     void (*trained)(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint64_t step);
+    // A figure of the loop's own, its loss say.
+    void (*reported)(void *arg, const char *name, double value);
     // A wanted cut is whole. The core takes wk_external_delta(), makes it durable under the name
     // (life, part, number), and then calls wk_external_committed().
     void (*cut)(void *arg, const struct wk_external_cut *cut);
@@ -121,6 +123,12 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
 // The part's whole cut can't be taken, or it can't be renewed, which is the trainer's fault: the
 // life is over, and the part's progress since the base is dropped.
 void wk_external_drop(struct wk_external *x, uint32_t part, const char *why);
+// The same where the whole cut holds a value that is not finite. `why` names the parameter.
+void wk_external_spoiled(struct wk_external *x, uint32_t part, const char *why);
+// The trainer fails: so many of its lives in a row ended so, with no cut of that part between them.
+// NULL: it does not; else the last one's `why`.
+enum { WK_LIVES_SPOILED = 3 };
+const char *wk_external_failing(const struct wk_external *x);
 // A correction that takes the parameters to this view, as far as they made no progress. Nothing is
 // written where they are there. LH_ERR_BUSY: no room before the next commit. All processors make
 // it, in one pass over the part.

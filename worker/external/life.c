@@ -103,7 +103,7 @@ static uint64_t lost_tokens(const struct wk_external *x)
     return all > held ? all - held : 0;
 }
 
-void wk_life_end(struct wk_external *x, bool orderly, const char *why)
+void wk_life_end(struct wk_external *x, bool orderly, uint32_t refusal, const char *why)
 {
     if (x->life != WK_LIFE_RUNS) return;
     x->life = WK_LIFE_SETTLES;
@@ -112,7 +112,7 @@ void wk_life_end(struct wk_external *x, bool orderly, const char *why)
     wk_life_ring(x);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
         struct wk_peer *p = &x->peer[i];
-        if (p->state == WK_PEER_IN) wk_life_refuse(x, p, WK_CHANNEL_AGAIN, why);
+        if (p->state == WK_PEER_IN) wk_life_refuse(x, p, refusal, why);
         if (p->state == WK_PEER_LEFT) wk_life_clear(p);
     }
     uint64_t lost = lost_tokens(x);
@@ -191,7 +191,7 @@ void wk_life_look(struct wk_external *x)
     }
     if (wrong) {
         lh_logf(x->conf.log, LH_ERROR, "trainer.wrong", "%s", wrong);
-        wk_life_end(x, false, wrong);
+        wk_life_end(x, false, WK_CHANNEL_AGAIN, wrong);
     }
     for (uint32_t r = 0; x->life == WK_LIFE_RUNS && !x->ending_told && r < x->conf.ranks; r++)
         if (WK_LOAD(wk_channel_rank(&x->channel, r)->ending)) {
@@ -221,6 +221,7 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
     WK_STORE(wk_channel_part(&x->channel, part)->committed, number);
     p->base = number;
     p->retired = p->included;
+    x->spoiled[part] = 0;
     p->at = (struct wk_external_cut){.part = part,
                                      .number = number,
                                      .step = p->step,
@@ -232,7 +233,7 @@ void wk_external_committed(struct wk_external *x, uint32_t part, uint64_t number
     if (x->life == WK_LIFE_SETTLES && settled(x)) forget(x);
 }
 
-void wk_external_drop(struct wk_external *x, uint32_t part, const char *why)
+static void drop(struct wk_external *x, uint32_t part, uint32_t refusal, const char *why)
 {
     struct wk_life_part *p = &x->part[part];
     LH_ASSERT(x->life != WK_LIFE_NONE);
@@ -240,9 +241,35 @@ void wk_external_drop(struct wk_external *x, uint32_t part, const char *why)
     p->given = p->wanted = p->base;
     lh_logf(x->conf.log, LH_ERROR, "trainer.wrong", "part %u: %s", part, why);
     if (x->life == WK_LIFE_RUNS)
-        wk_life_end(x, false, why);
+        wk_life_end(x, false, refusal, why);
     else if (settled(x))
         forget(x);
+}
+
+void wk_external_drop(struct wk_external *x, uint32_t part, const char *why)
+{
+    drop(x, part, WK_CHANNEL_AGAIN, why);
+}
+
+void wk_external_spoiled(struct wk_external *x, uint32_t part, const char *why)
+{
+    snprintf(x->why, sizeof x->why, "%s", why);
+    if (x->spoiled[part] < UINT32_MAX) x->spoiled[part]++;
+    if (x->spoiled[part] == WK_LIVES_SPOILED)
+        lh_logf(x->conf.log, LH_ERROR, "trainer.failing",
+                "%u lives of the loop in a row ended with a value that is not finite before a cut "
+                "was taken: %s. Until one is, the run goes on without this region: skip such "
+                "steps in the loop (a GradScaler, clip_grad_norm_(error_if_nonfinite=True)), "
+                "lower its learning rate, or begin with another state of its optimizer",
+                x->spoiled[part], x->why);
+    drop(x, part, WK_CHANNEL_NOT_FINITE, why);
+}
+
+const char *wk_external_failing(const struct wk_external *x)
+{
+    for (uint32_t i = 0; i < x->conf.parts; i++)
+        if (x->spoiled[i] >= WK_LIVES_SPOILED) return x->why;
+    return NULL;
 }
 
 struct wk_external_cut wk_external_base(const struct wk_external *x, uint32_t part)
@@ -445,7 +472,7 @@ void wk_external_undrain(struct wk_external *x)
 {
     if (!x->draining) return;
     x->draining = false;
-    wk_life_end(x, true, "the run goes on");
+    wk_life_end(x, true, WK_CHANNEL_AGAIN, "the run goes on");
 }
 
 void wk_external_end(struct wk_external *x)

@@ -50,6 +50,8 @@ struct wk_external {
     uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries that the core was told of
     uint64_t credited;
     bool draining, ending_told;
+    uint32_t *spoiled;         // [parts] lives in a row whose cut of the part was not finite
+    char why[WK_CHANNEL_TEXT]; // what the last of them said
     void (*vacant)(struct wk_external *x); // no life runs any more: may another begin?
 };
 
@@ -61,6 +63,6 @@ void wk_life_send(struct wk_external *x, const struct wk_peer *p, struct wk_chan
                   bool memory);
 void wk_life_refuse(struct wk_external *x, struct wk_peer *p, uint32_t why, const char *text);
 void wk_life_look(struct wk_external *x); // finds whole cuts, and loops that are over
-void wk_life_end(struct wk_external *x, bool orderly, const char *why);
+void wk_life_end(struct wk_external *x, bool orderly, uint32_t refusal, const char *why);
 
 #endif

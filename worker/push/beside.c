@@ -158,6 +158,24 @@ static void cut(void *arg, const struct wk_external_cut *c)
     wk_changed(w);
 }
 
+// The loss is smoothed as the built-in trainer's is; other figures are shown as they came.
+static void reported(void *arg, const char *name, double value)
+{
+    struct wk_worker *w = arg;
+    struct wk_beside *b = &w->beside;
+    if (strcmp(name, "loss") == 0) {
+        w->count.loss = b->tells_loss ? 0.95 * w->count.loss + 0.05 * value : value;
+        b->tells_loss = true;
+        return;
+    }
+    uint32_t i = 0;
+    while (i < b->metrics && strcmp(b->metric[i].name, name) != 0) i++;
+    if (i == LH_COUNT(b->metric)) return;
+    if (i == b->metrics) b->metrics++;
+    snprintf(b->metric[i].name, sizeof b->metric[i].name, "%s", name);
+    b->metric[i].value = value;
+}
+
 static void ending(void *arg)
 {
     struct wk_worker *w = arg;
@@ -185,8 +203,8 @@ static void settled(void *arg)
     wk_changed(w);
 }
 
-static const struct wk_external_ops hooks = {described, view,   committed, came,   trained,
-                                             cut,       ending, over,      settled};
+static const struct wk_external_ops hooks = {described, view, committed, came, trained,
+                                             reported,  cut,  ending,    over, settled};
 
 // ---------------------------------------------------------------- open
 
@@ -471,6 +489,11 @@ bool wk_beside_waits(const struct wk_worker *w)
     return w->beside.state != WK_BESIDE_AWAY && !w->beside.final;
 }
 
+const char *wk_beside_failing(const struct wk_worker *w)
+{
+    return w->external ? wk_external_failing(w->external) : NULL;
+}
+
 json_t *wk_beside_status(const struct wk_worker *w)
 {
     static const char *const name[] = {"away", "there", "settles"};
@@ -490,6 +513,12 @@ json_t *wk_beside_status(const struct wk_worker *w)
     if (b->lives) json_object_set_new(o, "life", json_string(life));
     json_object_set_new(o, "life_steps", json_integer((json_int_t)b->life_steps));
     json_object_set_new(o, "life_tokens", json_integer((json_int_t)b->life_tokens));
+    const char *failing = wk_beside_failing(w);
+    json_object_set_new(o, "failing", json_string(failing ? failing : ""));
+    json_t *metrics = json_object();
+    for (uint32_t i = 0; i < b->metrics; i++)
+        json_object_set_new(metrics, b->metric[i].name, json_real(b->metric[i].value));
+    json_object_set_new(o, "metrics", metrics);
     return o;
 }
 

@@ -212,6 +212,20 @@ static lh_err read_delta(struct wk_shard *s, const struct wk_whole *whole, float
     return wk_view_delta(s, beta, s->slot.spare);
 }
 
+// Says which parameter holds a value that is not finite.
+static LH_MUST lh_err name_spoiled(const struct wk_shard *s, const float *values)
+{
+    const struct lh_shard_layout *l = s->layout;
+    for (uint32_t i = 0; i < l->extents; i++)
+        for (uint64_t k = 0; k < l->extent[i].len; k++)
+            if (!isfinite(values[l->extent[i].offset + k]))
+                return lh_fail(LH_ERR_NON_FINITE,
+                               "parameter %s is not finite (NaN or infinite): a step of the loop "
+                               "spoiled it",
+                               s->worker->conf.manifest->tensor[l->extent[i].tensor].name);
+    return lh_fail(LH_ERR_NON_FINITE, "a value of shard %u is not finite", s->id);
+}
+
 // ---- on the encode lane
 
 // Encodes. Leaves the residual after the push in s->slot.spare.
@@ -226,7 +240,10 @@ static lh_err make_payload(struct wk_cut *c)
     if (!err && !there)
         err = wk_backend_encode(s->worker->conf.backend, &c->codec, s->layout, s->slot.spare,
                                 &c->plain, &info);
-    if (err == LH_ERR_NON_FINITE) c->trainers = c->whole.number != 0;
+    if (err == LH_ERR_NON_FINITE) {
+        c->trainers = c->whole.number != 0;
+        err = name_spoiled(s, s->slot.spare);
+    }
     if (err) return err;
     c->head.values = info.values;
     c->head.plain_bytes = (uint32_t)c->plain.len;
@@ -397,6 +414,16 @@ static void took_whole(struct wk_shard *s)
     wk_external_committed(w->external, s->id, number);
 }
 
+static void drop_whole(struct wk_shard *s, lh_err err, const char *why)
+{
+    struct wk_external *x = s->worker->external;
+    s->whole.number = 0;
+    if (err == LH_ERR_NON_FINITE)
+        wk_external_spoiled(x, s->id, why);
+    else
+        wk_external_drop(x, s->id, why);
+}
+
 static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
@@ -405,8 +432,7 @@ static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
         return LH_OK;
     }
     if (c->result && c->trainers) {
-        s->whole.number = 0;
-        wk_external_drop(w->external, s->id, c->text);
+        drop_whole(s, c->result, c->text);
         return LH_OK;
     }
     if (c->result) return c->result;
@@ -532,9 +558,7 @@ static lh_err absorb(struct wk_shard *s, struct wk_change *change)
 static lh_err check_finite(const struct wk_shard *s, const float *values)
 {
     for (uint64_t i = 0; i < s->layout->values; i++)
-        if (!isfinite(values[i]))
-            return lh_fail(LH_ERR_NON_FINITE, "value %llu of shard %u is not finite",
-                           (unsigned long long)i, s->id);
+        if (!isfinite(values[i])) return name_spoiled(s, values);
     return LH_OK;
 }
 
@@ -547,8 +571,7 @@ lh_err wk_cut_absorb(struct wk_shard *s)
     lh_err err = read_delta(s, &s->whole, 1, &wrong);
     if (!err) err = check_finite(s, s->slot.spare);
     if (err) {
-        s->whole.number = 0;
-        wk_external_drop(w->external, s->id, lh_err_text(err));
+        drop_whole(s, err, lh_err_text(err));
         return LH_OK;
     }
     LH_TRY(wk_change_begin(s, &change));

@@ -63,6 +63,7 @@ class State(typing.NamedTuple):
     memory_bytes: int
     shadow_bytes: int
     pinned_bytes: int = 0
+    committed: int = 0  # cuts of this life that the worker keeps, of the part that has the fewest
 
 
 # By socket and rank, those of this process that connected; they may be closed by now.
@@ -293,7 +294,12 @@ class Client:
         s = library.State(ctypes.sizeof(library.State))
         self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
         return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
-                     s.memory_bytes, s.shadow_bytes, s.pinned_bytes)
+                     s.memory_bytes, s.shadow_bytes, s.pinned_bytes, s.committed)
+
+    def report(self, name: str, value: float) -> None:
+        """Tells the worker a figure of the loop's own, "loss" say. Never waits; what is not finite
+        is not told."""
+        self._check(self._lib.longhaul_report(self._handle, name.encode(), value))
 
     # ---- units of data that the run leases
 
@@ -353,7 +359,10 @@ class FarClient(Client):
 
     def state(self) -> State:
         """Nothing is counted here."""
-        return State(True, 0, 0, 0, 0, 0, 0)
+        return State(True, 0, 0, 0, 0, 0, 0, committed=1)
+
+    def report(self, name: str, value: float) -> None:
+        """The first host's ranks tell the worker."""
 
     def before_step(self) -> None:
         """Nothing is copied to a worker here."""

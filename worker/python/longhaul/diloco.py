@@ -7,7 +7,7 @@ import logging
 import os
 import typing
 
-from . import arguments, errors, group, hosts, parameters, watch
+from . import arguments, errors, finite, group, hosts, parameters, watch
 from . import client as _client
 from .kept import KeptState
 
@@ -50,8 +50,12 @@ def _check_options(call: str, *, manifest: typing.Any = None, tokens_per_step: t
                    timeout_s: typing.Any = 600, keep: typing.Any = None,
                    keep_every: typing.Any = 16, masters: typing.Any = None,
                    schedule: typing.Any = None, hook: typing.Any = True,
-                   batches_per_step: typing.Any = None) -> None:
+                   batches_per_step: typing.Any = None,
+                   reset_optimizer: typing.Any = False) -> None:
     del hook
+    if not isinstance(reset_optimizer, bool):
+        raise TypeError(f"{call}: reset_optimizer is a {type(reset_optimizer).__name__}: pass True "
+                        "or False")
     if batches_per_step is not None:
         arguments.must_be_number(call, "batches_per_step", batches_per_step, 1)
     if manifest is not None:
@@ -133,6 +137,8 @@ class AsyncDiLoCo:
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
         longer than ``trainer.run_on`` steps. Several ranks wait for each other ten seconds longer
         at most; the error of one is a :class:`RankError` of the others.
+    :param reset_optimizer: True: what `keep` kept is left aside this time, and the optimizer begins
+        with the state that it is given with. The next cut is kept as always.
     :param batches_per_step: the most batches that the loop takes for one optimizer step. A loop
         that takes more without a boundary is told so by an error. None: 256.
     :param settings: none; a word of another library is an error that says which setting it is.
@@ -144,11 +150,13 @@ class AsyncDiLoCo:
                  tokens_per_step: int = 0, timeout_s: float = 600, hook: bool = True,
                  keep: str | os.PathLike[str] | bool | None = None, keep_every: int = 16,
                  masters: parameters.Masters = None, schedule: str | None = None,
-                 batches_per_step: int | None = None, **settings: object):
+                 batches_per_step: int | None = None, reset_optimizer: bool = False,
+                 **settings: object):
         _of_the_run(settings)
         _check_options("AsyncDiLoCo", manifest=manifest, tokens_per_step=tokens_per_step,
                        timeout_s=timeout_s, keep=keep, keep_every=keep_every, masters=masters,
-                       schedule=schedule, batches_per_step=batches_per_step)
+                       schedule=schedule, batches_per_step=batches_per_step,
+                       reset_optimizer=reset_optimizer)
         self._given = inner_optimizer
         if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
             inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
@@ -184,6 +192,8 @@ class AsyncDiLoCo:
         self._described: list[parameters.Described] = []
         self._patience = watch.Patience(inner_optimizer, batches_per_step, hook)
         self._parts: watch.Parts | None = None
+        self._recovery = finite.Recovery(model, inner_optimizer)
+        self._reset = reset_optimizer
         self._entered = self._left = False
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
@@ -247,7 +257,7 @@ class AsyncDiLoCo:
         if self.together and self.together.on_hosts:
             self.together.of_all(None)  # connect() would wait for a rank that can't come
         self._begin()
-        if self._kept and self._kept.restore():
+        if self._kept and not self._reset and self._kept.restore():
             self._settle()  # what was kept may be masters
         shadow = self.client.state().shadow_bytes
         if shadow:
@@ -346,8 +356,25 @@ class AsyncDiLoCo:
         if self.together:
             self.together.check()
         _log.warning("longhaul: %s", why)
+        mine = self._recovery.look(self._described), self.client.state().committed > 0
+        found = group.of_all(mine, self.client.ranks, self.together)
+        names = list(dict.fromkeys(n for of, _ in found for n in of))
+        self._recovery.ended(names, all(cut for _, cut in found))
         self.restarts += 1
         self._begin()
+        self._recover()
+
+    def _recover(self) -> None:
+        """The parameters are good again; the optimizer, on any rank, may not be."""
+        bad = self.optimizer is not None and self._recovery.must_reset()
+        if not any(group.of_all(bad, self.client.ranks, self.together)):
+            return
+        if not (self._kept and self._kept.restore()):
+            self._recovery.reset()
+            _log.warning("longhaul: the optimizer's state was not finite either: it is dropped, "
+                         "and the optimizer warms up")
+        self._recovery.warn_of_buffers()
+        self._settle()
 
     def listen(self, begun: typing.Callable[[], None], noted: typing.Callable[[], int]) -> None:
         """For loaders of leased units: `begun` is called when a life begins, and what was leased
@@ -429,7 +456,7 @@ class AsyncDiLoCo:
                 self._before_change()
             self._say_schedule()
             if self._kept:
-                self._kept.cut(self.restarts, self.steps)
+                self._kept.cut(self.restarts, self.steps, self._recovery.look(self._described))
             self._warn_of_tokens()
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",

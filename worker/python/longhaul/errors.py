@@ -21,6 +21,10 @@ class StateError(LonghaulError):
     """Not now: another call has to come first."""
 
 
+class NonFiniteError(StateError):
+    """Parameters become NaN or infinite again and again: the text names them."""
+
+
 class RankError(StateError):
     """Another rank can't go on, and so this one can't: the text names it and says why."""
 

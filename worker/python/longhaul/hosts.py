@@ -317,6 +317,10 @@ class Spread:
         """As a client's."""
         self._own.schedule(follows)
 
+    def report(self, name: str, value: float) -> None:
+        """As a client's."""
+        self._own.report(name, value)
+
     def state(self) -> _client.State:
         """Of this rank's own client."""
         return self._own.state()

@@ -7,7 +7,9 @@ says why that is enough.
  2. Several ranks go on with states of the same boundary, or all of them warm up: ranks with other
     moments would train different replicas. A kill may come between two ranks' writes, which are at
     most one apart, so each of several ranks has the state before its last one as well.
- 3. A rank keeps the values that it holds. Ranks that hold others than when the state was kept
+ 3. A state that holds a value that is not finite, or is of parameters that do, is not kept: the
+    one before it stays. One that was kept all the same is left aside.
+ 4. A rank keeps the values that it holds. Ranks that hold others than when the state was kept
     (another number of ranks, another way to share out) warm up, and say so.
 """
 from __future__ import annotations
@@ -19,7 +21,7 @@ import secrets
 import typing
 
 from . import client as _client
-from . import errors, group, parameters
+from . import errors, finite, group, parameters
 
 if typing.TYPE_CHECKING:
     import torch
@@ -73,12 +75,17 @@ class KeptState:
 
     # ---- writing
 
-    def cut(self, life: int, step: int) -> None:
+    def cut(self, life: int, step: int, spoiled: typing.Sequence[str] = ()) -> None:
         """After the cut at this step of this life; every `every`-th of a life is kept. Costs a
-        write of the state. Where that fails (a full disk), the older state stays."""
+        write of the state. Where that fails (a full disk), the older state stays. `spoiled`:
+        parameters whose values are not finite: the worker refuses that cut."""
         self._cuts = self._cuts + 1 if life == self._life else 1
         self._life = life
         if self._cuts % self._every:
+            return
+        if spoiled or not finite.state_is_finite(self._optimizer):
+            _log.warning("longhaul: %s is not finite: the optimizer's state that was kept before "
+                         "stays", parameters.some(spoiled) if spoiled else "the optimizer's state")
             return
         try:
             self._write((self._draw, life, step))
@@ -183,6 +190,8 @@ class KeptState:
             raise self._foreign(path)
         if [tuple(h) for h in kept["held"]] != self._held():
             return otherwise
+        if not all(finite.is_finite(v) for of in kept["state"].values() for v in of.values()):
+            return f"{path} holds values that are not finite: it is left aside"
         if kept["credited"] > now:
             return (f"{path} was kept at {kept['credited']} tokens, and the run is at {now}: it is "
                     "another run's")

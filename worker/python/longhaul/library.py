@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_uint, c_uint32, c_uint64, c_void_p
 
 ABI = 1
 SONAME = "liblonghaul.so.1"
@@ -49,7 +49,7 @@ class State(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("worker_lives", c_uint32), ("away_steps", c_uint64),
                 ("cuts", c_uint64), ("renewals", c_uint64), ("returns", c_uint64),
                 ("memory_bytes", c_uint64), ("shadow_bytes", c_uint64),
-                ("pinned_bytes", c_uint64)]
+                ("pinned_bytes", c_uint64), ("committed", c_uint64)]
 
 
 # Name: result, arguments after the handle. Functions without a handle say so by None first.
@@ -72,6 +72,7 @@ _FUNCTIONS = {
     "longhaul_cut_done": (c_int,),
     "longhaul_wait": (c_int, c_int),
     "longhaul_credited": (c_int, POINTER(c_uint64)),
+    "longhaul_report": (c_int, c_char_p, c_double),
     "longhaul_schedule": (c_int, c_int),
     "longhaul_state": (c_int, POINTER(State)),
     "longhaul_text": (c_char_p,),

@@ -124,6 +124,7 @@ static void every_kind_of_message_comes_back(void **state)
             m.as.welcome = (struct wk_channel_welcome){UINT64_C(5) << 40, true, {4, 5, 6}};
         if (kind == WK_CHANNEL_REFUSED)
             m.as.refused = (struct wk_channel_refused){WK_CHANNEL_OTHER_MODEL, "no tensor w"};
+        if (kind == WK_CHANNEL_REPORT) m.as.report = (struct wk_channel_report){0.5, "loss"};
         size_t n = wk_channel_encode(&m, bytes);
         assert_true(n >= 8);
         assert_true(wk_channel_decode(bytes, n, &out));

@@ -34,6 +34,9 @@ struct rig {
     uint32_t comes, resumes, overs, orderlies, endings, cuts, notes, settles;
     struct wk_external_cut cut;
     uint64_t lost, noted;
+    uint32_t reports;
+    double reported;
+    char metric[WK_CHANNEL_METRIC];
     struct wk_channel channel; // the trainer's view of the memory
 };
 
@@ -134,6 +137,14 @@ static inline void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upt
     r->noted = upto;
 }
 
+static inline void reported(void *arg, const char *name, double value)
+{
+    struct rig *r = arg;
+    r->reports++;
+    r->reported = value;
+    snprintf(r->metric, sizeof r->metric, "%s", name);
+}
+
 static inline void cut(void *arg, const struct wk_external_cut *c)
 {
     struct rig *r = arg;
@@ -159,8 +170,8 @@ static inline void settled(void *arg)
     ((struct rig *)arg)->settles++;
 }
 
-static const struct wk_external_ops ops = {described, view,   committed, came,   trained,
-                                           cut,       ending, over,      settled};
+static const struct wk_external_ops ops = {described, view, committed, came, trained,
+                                           reported,  cut,  ending,    over, settled};
 
 static inline void begin_worker(struct rig *r)
 {

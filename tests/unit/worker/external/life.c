@@ -1,4 +1,6 @@
 // Cuts of a life that count, what its end loses, and how it leaves.
+#include <math.h>
+
 #include "tests/unit/worker/external/external_rig.h"
 
 // ---------------------------------------------------------------- cuts
@@ -132,6 +134,72 @@ static void a_cut_that_was_whole_at_a_death_counts(void **state)
     assert_int_equal(r->forgets, 1);
 }
 
+// ---------------------------------------------------------------- values that are not finite
+
+// A life whose cut of this part holds one.
+static void spoiled_life(struct rig *r, uint64_t from, uint32_t part)
+{
+    wk_channel_close(&r->channel);
+    r->channel = (struct wk_channel){0};
+    greet(r, from, 0, NULL, 0, 700);
+    greet(r, from + 1, 1, NULL, 700, 1300);
+    assert_null(wk_channel_read(&r->channel, r->memory, r->bytes));
+    wk_external_want(r->x, part, 5);
+    rank_cuts(r, part, 0, 1, 5, 0);
+    rank_cuts(r, part, 1, 1, 5, 0);
+    say_kind(r, from, WK_CHANNEL_RING);
+    r->sents = 0;
+    wk_external_spoiled(r->x, part, "parameter w is not finite");
+    for (uint32_t i = 0; i < 2; i++) { // each rank hears which parameter it was
+        assert_int_equal(r->sent[i].m.kind, WK_CHANNEL_REFUSED);
+        assert_int_equal(r->sent[i].m.as.refused.why, WK_CHANNEL_NOT_FINITE);
+        assert_string_equal(r->sent[i].m.as.refused.text, "parameter w is not finite");
+    }
+}
+
+static void lives_that_end_not_finite_in_a_row_are_failing(void **state)
+{
+    struct rig *r = *state;
+    for (uint32_t i = 0; i < WK_LIVES_SPOILED; i++) {
+        assert_null(wk_external_failing(r->x));
+        spoiled_life(r, 10 + 2 * i, 1);
+    }
+    assert_string_equal(wk_external_failing(r->x), "parameter w is not finite");
+}
+
+static void a_cut_of_another_part_does_not_mend_it(void **state)
+{
+    struct rig *r = *state;
+    for (uint32_t i = 0; i < WK_LIVES_SPOILED; i++) spoiled_life(r, 10 + 2 * i, 1);
+    wk_channel_close(&r->channel);
+    r->sents = r->comes = 0;
+    r->creates = 0;
+    join_both(r);
+    for (uint32_t part = 0; part < PARTS; part++) {
+        assert_non_null(wk_external_failing(r->x));
+        wk_external_want(r->x, part, 5);
+        both_cut(r, part, 1, 5);
+        wk_external_committed(r->x, part, 1);
+    }
+    assert_null(wk_external_failing(r->x));
+}
+
+static void figures_of_the_loop_come_through(void **state)
+{
+    struct rig *r = *state;
+    join_both(r);
+    struct wk_channel_message m = {.kind = WK_CHANNEL_REPORT, .as.report = {1.5, "loss"}};
+    say(r, 1, &m);
+    assert_int_equal(r->reports, 1);
+    assert_true(r->reported == 1.5);
+    assert_string_equal(r->metric, "loss");
+    uint8_t bytes[WK_CHANNEL_MESSAGE];
+    m.as.report.value = NAN;
+    assert_int_equal(wk_channel_encode(&m, bytes), 0);
+    m.as.report = (struct wk_channel_report){1, ""};
+    assert_int_equal(wk_channel_encode(&m, bytes), 0);
+}
+
 // ---------------------------------------------------------------- the end
 
 static void ranks_leave_one_by_one(void **state)
@@ -184,6 +252,9 @@ int main(void)
         TEST(a_journal_that_was_written_over_ends_the_life),
         TEST(counts_what_no_cut_holds),
         TEST(a_cut_that_was_whole_at_a_death_counts),
+        TEST(lives_that_end_not_finite_in_a_row_are_failing),
+        TEST(a_cut_of_another_part_does_not_mend_it),
+        TEST(figures_of_the_loop_come_through),
         TEST(ranks_leave_one_by_one),
         TEST(leases_have_room_or_wait),
     };

@@ -1,0 +1,101 @@
+"""Values that are not finite (NaN, infinite): where they are, and how a loop goes on after them.
+
+The worker refuses a cut that holds one, so other regions never hear of it. What such a step left in
+the optimizer (moments) would spoil the next life's first step as well: it is replaced by the state
+that was kept last, or by none.
+"""
+from __future__ import annotations
+
+import logging
+import typing
+
+from . import errors, parameters
+
+if typing.TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger("longhaul")
+_LIVES = 3  # that end so in a row, before the loop is told that it can't go on
+
+
+def is_finite(value: typing.Any) -> bool:
+    """All values of a tensor are; what is no tensor of floats counts as such."""
+    value = getattr(value, "_local_tensor", value)
+    if not getattr(value, "numel", lambda: 0)() or \
+            not (value.is_floating_point() or value.is_complex()):
+        return True
+    return bool(value.isfinite().all())
+
+
+def spoiled(named: typing.Iterable[tuple[str, typing.Any]]) -> list[str]:
+    """Names of those that hold a value that is not finite."""
+    return [name for name, value in named if not is_finite(value)]
+
+
+def _tensors(value: typing.Any) -> typing.Iterator[typing.Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _tensors(one)
+    elif hasattr(value, "is_floating_point"):
+        yield value
+
+
+def state_is_finite(optimizer: typing.Any) -> bool:
+    """Is everything that the optimizer keeps?"""
+    state = getattr(optimizer, "state", None)
+    return all(is_finite(v) for v in _tensors(list(state.values()) if state else []))
+
+
+class Recovery:
+    """What became of lives whose values were not finite, and of the optimizer after them."""
+
+    def __init__(self, model: "torch.nn.Module | None", optimizer: typing.Any):
+        inner = optimizer.optim if hasattr(optimizer, "consolidate_state_dict") else optimizer
+        self._model, self._optimizer = model, inner
+        # some optimizers make their state when they are made, and need it there (Adagrad)
+        self._made = bool(getattr(inner, "state", None))
+        self._lives = 0
+
+    def look(self, described: typing.Iterable[parameters.Described]) -> list[str]:
+        """What is not finite at the end of a life, on this rank."""
+        return spoiled((d.name, d.parameter.detach()) for d in described)
+
+    def ended(self, names: list[str], cut: bool) -> None:
+        """A life is over; `names`: what was not finite, on any rank; `cut`: a cut of it is
+        committed. Raises after some such lives in a row."""
+        if not names:
+            return
+        self._lives = 1 if cut else self._lives + 1
+        if self._lives < _LIVES:
+            return
+        raise errors.NonFiniteError(
+            f"{parameters.some(names)} is not finite (NaN or infinite), for the {self._lives}rd "
+            "time in a row before a cut was taken. A GradScaler, or "
+            "clip_grad_norm_(..., error_if_nonfinite=True), skips such steps; a lower learning "
+            "rate or cleaner data makes them rarer; AsyncDiLoCo(..., reset_optimizer=True) begins "
+            "with another state of the optimizer than the one that was kept",
+            errors.NonFiniteError.code)
+
+    def must_reset(self) -> bool:
+        """Did this rank's optimizer keep what is not finite?"""
+        return not state_is_finite(self._optimizer)
+
+    def reset(self) -> None:
+        """The optimizer begins anew."""
+        if not self._made:
+            self._optimizer.state.clear()
+            return
+        for value in _tensors(list(self._optimizer.state.values())):
+            if value.is_floating_point():
+                value.zero_()
+
+    def warn_of_buffers(self) -> None:
+        """Buffers are the loop's: the run gives no good ones."""
+        if self._model is None:
+            return
+        names = spoiled((n, b) for n, b in self._model.named_buffers())
+        if names:
+            _log.warning("longhaul: %s, which the run does not hold, is not finite: set it anew",
+                         parameters.some(names))
