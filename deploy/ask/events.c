@@ -47,6 +47,7 @@ static const struct {
     {"worker.differs", "join"},
     {"worker.lost", "lost"},
     {"worker.stalled", "lost"},
+    {"worker.failing", "lost"},
     {"worker.moves", "join"},
     {"run.left_out", "lost"},
     {"run.untrained", "lost"},

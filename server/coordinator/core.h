@@ -97,8 +97,9 @@ struct ps_co_pace {   // cadence.c: local steps that hold, and the base that the
     int64_t said_ns;  // when that was
 };
 
-// Why a worker that is heard does not count: the trainer makes no step, or no push is admitted.
-enum ps_co_stall_why { PS_CO_GOES_ON, PS_CO_NO_STEP, PS_CO_NO_PUSH };
+// Why a worker that is heard does not count: the trainer makes no step, no push is admitted, or its
+// loop ends its lives with values that are not finite.
+enum ps_co_stall_why { PS_CO_GOES_ON, PS_CO_NO_STEP, PS_CO_NO_PUSH, PS_CO_FAILING };
 
 struct ps_co_stall { // watch/stall.c
     // As the worker said last: time without a step that could be made, time of a step (0: not
@@ -106,6 +107,7 @@ struct ps_co_stall { // watch/stall.c
     // steps.
     int64_t idle_ns, step_ns, waits_ns;
     uint32_t shard, local_steps;
+    bool failing; // it says so
     enum ps_co_stall_why why;
     int64_t since_ns, bound_ns; // when it stalled, and the bound that was over
 };

@@ -352,6 +352,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_lease_drop_closed(c, i);
     if (!w->stall.why) ps_co_pace(c, w); // The speed of one that is stalled sets no H.
     ps_co_hear_progress(c, w, m->progress, ps_co_local_steps(c, w));
+    w->stall.failing = m->failing;
     w->gives = m->ahead > 0;
     w->drained = m->drained;
     w->done = m->done;

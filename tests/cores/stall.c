@@ -124,6 +124,27 @@ static void others_train_what_a_hung_trainer_holds(void **state)
     rig_free(r);
 }
 
+static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words fails = TRAINS, moves = TRAINS;
+    struct heard h = say(r, 0, &fails);
+    begins(&fails, &h, 1);
+    say(r, 1, &moves);
+    fails.failing = true;
+    struct heard told = say(r, 0, &fails);
+    assert_true(is_stalled(r, 0) && !is_stalled(r, 1));
+    assert_int_equal(worker_of(r, 0)->stall.why, PS_CO_FAILING);
+    assert_int_equal(told.units, 1); // what it has begun, and nothing new
+    assert_true(!is_counted(r, 0) && is_counted(r, 1));
+    fails.failing = false; // a cut was taken
+    say(r, 0, &fails);
+    assert_false(is_stalled(r, 0));
+    assert_true(is_counted(r, 0));
+    rig_free(r);
+}
+
 static void who_runs_a_unit_twice_and_stalls_runs_it_no_more(void **state)
 {
     (void)state;
@@ -391,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_train_what_a_hung_trainer_holds),
+        cmocka_unit_test(a_failing_loop_is_treated_as_a_stalled_one),
         cmocka_unit_test(who_runs_a_unit_twice_and_stalls_runs_it_no_more),
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),

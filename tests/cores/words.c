@@ -21,6 +21,7 @@ struct heard say(struct rig *r, uint32_t w, const struct words *s)
     progress.step_ms = s->step_ms;
     progress.waits_ms = s->waits_ms;
     m.progress = &progress;
+    m.failing = s->failing;
     m.drained = s->drained;
     batch.mean = s->batch_s;
     if (s->batch_s > 0) m.batch_s = &batch;

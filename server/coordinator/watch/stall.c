@@ -6,6 +6,7 @@
 //    conf.stall_floor_ns, or conf.stall_rounds of its own rounds (step time x H), or, for pushes,
 //    EXCHANGES times what an exchange takes, whichever is longest. Before its first step or its
 //    first decided push a worker has UNMEASURED times the floor.
+//    One whose loop is failing, as it says itself, is treated alike without a bound.
 // 2. A shard that serves nobody stalls nobody: its server has to be heard, and others' pushes to
 //    get through. Where no worker is left that moves, pushes that wait are the run's trouble and
 //    not a worker's.
@@ -17,7 +18,8 @@
 // 5. A drain's bound is by rounds of workers that move. A round counts as RELATIVE times the median
 //    one at most, so that no worker's word makes it long.
 //
-// Nothing is stored: it is said anew about once a second. Events: worker.stalled, worker.moves.
+// Nothing is stored: it is said anew about once a second. Events: worker.stalled, worker.failing,
+// worker.moves.
 #include "server/coordinator/watch/stall.h"
 
 #include <math.h>
@@ -140,6 +142,7 @@ static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct p
 {
     const struct ps_co_stall *s = &w->stall;
     if (!w->live || w->done || !c->conf.stall_floor_ns) return PS_CO_GOES_ON;
+    if (s->failing) return PS_CO_FAILING;
     *bound = step_bound(c, w);
     if (s->idle_ns > *bound) return PS_CO_NO_STEP;
     *bound = push_bound(c, w);
@@ -156,7 +159,13 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
     s->bound_ns = bound;
     if (!anew) return LH_OK;
     s->since_ns = c->listener.ns;
-    if (why == PS_CO_NO_STEP)
+    if (why == PS_CO_FAILING)
+        ps_co_say(c, LH_WARN, "worker.failing",
+                  "%s of %s: its loop's parameters become NaN or infinite in life after life, and "
+                  "no push comes of it; others train its units. Its worker's log names the "
+                  "parameter",
+                  w->name, w->region);
+    else if (why == PS_CO_NO_STEP)
         ps_co_say(c, LH_WARN, "worker.stalled",
                   "%s of %s: its trainer made no step for %.1f s, bound %.1f s "
                   "(coordinator.stall_floor_s, stall_rounds); others train its units. Look at its "
@@ -179,7 +188,7 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
     if (s->why == PS_CO_GOES_ON) return;
     s->why = PS_CO_GOES_ON;
     if (w->live) // one that fell silent is lost, which is said
-        ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it was stalled for %.1f s", w->name,
+        ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
                   w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);
 }
 
@@ -217,6 +226,13 @@ void ps_co_tell_stall(const struct ps_coordinator *c, const struct ps_co_worker 
 {
     const struct ps_co_stall *s = &w->stall;
     if (s->why == PS_CO_GOES_ON) return;
+    if (s->why == PS_CO_FAILING) {
+        json_object_set_new(row, "stalled",
+                            json_pack("{s:s s:f}", "why", "failing", "for_s",
+                                      (double)(c->listener.ns - s->since_ns) / LH_SECOND));
+        json_object_set_new(row, "why", json_string("failing: its values are not finite"));
+        return;
+    }
     bool step = s->why == PS_CO_NO_STEP;
     json_t *is = json_pack("{s:s s:f s:f s:f}", "why", step ? "no step" : "no push", "age_s",
                            (double)(step ? s->idle_ns : s->waits_ns) / LH_SECOND, "bound_s",
