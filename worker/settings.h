@@ -55,6 +55,7 @@ struct wk_settings {
         int64_t seed;
         double tokens_per_s;                           // 0: as fast as it can
         int64_t budget_tokens;                         // 0: all units once
+        int64_t rewarm_tokens, rewarm_budget;          // 0: the budget was never changed
         double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
         int64_t norms_rounds;                          // 0: never
         const char *socket;                            // "": DIR/trainer.sock

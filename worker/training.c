@@ -54,6 +54,8 @@ static void make_schedule(struct wk_training *t)
         .peak = t->settings->trainer.learning_rate,
         .min_ratio = t->settings->trainer.min_ratio,
         .decay = t->settings->trainer.decay,
+        .old_budget_tokens = (uint64_t)t->settings->trainer.rewarm_budget,
+        .changed_tokens = (uint64_t)t->settings->trainer.rewarm_tokens,
     };
     set_budget(t, t->settings->data.epochs ? (uint32_t)t->settings->data.epochs : 1);
 }

@@ -177,6 +177,7 @@ static LH_MUST lh_err read_region(struct dp_topology *t, struct lh_yaml *at, str
     lh_err err = read_table(t->parts, &dp_region_table, at, true, &read);
     if (!err) {
         *out = *(const struct dp_region *)read;
+        out->config = t->parts->config[t->parts->configs - 1];
         out->name = at->key;
         out->command = named ? NULL : t->parts->every;
         if (list || out->command_text[0])
@@ -408,6 +409,7 @@ static LH_MUST lh_err read_top(struct dp_topology *t)
     lh_err err = read_table(p, &dp_run_table, p->top, true, &read);
     if (!err) {
         t->run = read;
+        t->run_config = p->config[p->configs - 1];
         if (list || t->run->command[0])
             err = read_command(p, line, list, t->run->command, &p->every);
     }

@@ -65,17 +65,18 @@ struct dp_run_settings { // the rows outside the lists
 
 struct dp_region {
     const char *name;
-    double speed;           // relative to the others
-    int64_t workers, ranks; // ranks: processes of each of its workers
-    int64_t gpus;           // Each of its workers has as many ranks; 0: none is asked for.
-    int reduce;             // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, tcp with
-                            // hosts, else shm
-    int wire;               // enum wk_sum_type: of its ranks' gradients
-    int optimizer;          // enum wk_optimizer_kind: of its ranks
-    int compress;           // enum wk_compress: of its ranks
-    int64_t hosts;          // hosts over which each worker's ranks are spread
-    int64_t h;              // local steps per round; 0: by speed (DyLU)
-    const char *data;       // folder of its token files; "": it has all those of --data
+    const struct lh_config *config; // its rows
+    double speed;                   // relative to the others
+    int64_t workers, ranks;         // ranks: processes of each of its workers
+    int64_t gpus;                   // Each of its workers has as many ranks; 0: none is asked for.
+    int reduce;                     // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, tcp with
+                                    // hosts, else shm
+    int wire;                       // enum wk_sum_type: of its ranks' gradients
+    int optimizer;                  // enum wk_optimizer_kind: of its ranks
+    int compress;                   // enum wk_compress: of its ranks
+    int64_t hosts;                  // hosts over which each worker's ranks are spread
+    int64_t h;                      // local steps per round; 0: by speed (DyLU)
+    const char *data;               // folder of its token files; "": it has all those of --data
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
 };
@@ -115,7 +116,8 @@ struct dp_link {
 
 struct dp_topology {
     const struct dp_run_settings *run;
-    unsigned coordinator; // its region
+    const struct lh_config *run_config; // its rows
+    unsigned coordinator;               // its region
     struct dp_region region[DP_REGIONS_MAX];
     unsigned regions;
     struct dp_server server[DP_SERVERS_MAX];

@@ -42,9 +42,10 @@ struct dp_entry { // what a child needs to enter its region
 struct dp_trainer {
     struct dp_words *words; // as it was started; owned
     bool end_said;
-    bool came;      // this process has greeted its worker
-    bool late;      // it never did, and the worker has ended: nobody is left to greet
-    pid_t pid;      // the process that `came` and the next two are about
+    unsigned fails_said; // failures before it came that were told
+    bool came;           // this process has greeted its worker
+    bool late;           // it never did, and the worker has ended: nobody is left to greet
+    pid_t pid;           // the process that `came` and the next two are about
     int64_t worker; // process of the worker when it began, and how many trainers that had heard
     uint64_t lives;
 };

@@ -1,6 +1,8 @@
 // The folder of a run. See up.h.
 //
-//   DIR/topology.yaml             what the folder was made from; another topology is refused
+//   DIR/topology.yaml             what the run goes by; written anew where settings of it changed
+//   DIR/rewarm                    where a budget was changed: tokens that were credited then, and
+//                                 the budget before
 //   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
@@ -21,6 +23,7 @@
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "common/security/sign.h"
+#include "deploy/up/up_change.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
@@ -159,22 +162,105 @@ static LH_MUST lh_err list_nodes(struct dp_up *up)
 
 // ---------------------------------------------------------------- folder
 
+// The schedule of a budget that is changed is no silent jump: workers ramp from the rate at which
+// the run stands (worker/train/schedule.h).
+static LH_MUST lh_err keep_rewarm(struct dp_up *up, const struct dp_status *coordinator,
+                                  int64_t old_budget)
+{
+    char path[DP_PATH_BYTES], text[80];
+    LH_TRY(dp_path(path, "%s/rewarm", up->dir));
+    snprintf(text, sizeof text, "%llu %lld\n", (unsigned long long)coordinator->credited_tokens,
+             (long long)old_budget);
+    return dp_file_write(path, lh_span_str(text), 0666);
+}
+
+static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
+                         const struct dp_topology *was)
+{
+    static const char *const what[] = {"density", "eta", "rounds"};
+    struct dp_plan before;
+    dp_plan_make(was, up->manifest.values, &before);
+    const double from[] = {before.density, before.eta, before.rounds};
+    const double to[] = {up->plan.density, up->plan.eta, up->plan.rounds};
+    printf("The run goes on with other settings:\n%.*s", (int)c->taken.len,
+           (const char *)c->taken.data);
+    for (size_t i = 0; i < LH_COUNT(what); i++)
+        if (from[i] < to[i] || from[i] > to[i])
+            printf("so %s: %.4g -> %.4g\n", what[i], from[i], to[i]);
+    if (c->old_budget)
+        printf(
+            "so the learning rate of the built-in trainer: from what it is now it climbs to that "
+            "of the new budget's schedule, over worker.trainer.warmup of what is left\n");
+    printf("\n");
+}
+
+// What the run can't go on with: all of it is told, with why.
+static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
+{
+    if (c->refusals > 1)
+        fprintf(stderr, "longhaul up: %.*s", (int)c->refused.len, (const char *)c->refused.data);
+    return lh_fail(LH_ERR_CONFIG,
+                   "%u settings of %s are not those that %s was made from, and can't change in a "
+                   "run (%.*s): put them back, or take another --dir for another run",
+                   c->refusals, up->flags.topology, up->dir,
+                   (int)strcspn((const char *)c->refused.data, "\n"),
+                   (const char *)c->refused.data);
+}
+
+// A run that has ended has its last records in all logs.
+static LH_MUST lh_err check_over(const struct dp_up *up, const struct dp_status *coordinator,
+                                 const struct dp_changes *c)
+{
+    if (strcmp(coordinator->state, "ended") != 0 || !c->old_budget) return LH_OK;
+    return lh_fail(
+        LH_ERR_CONFIG,
+        "the run in %s has ended with its budget of %lld tokens. More is another run that "
+        "begins with what this one ended with: the same file with `model: {import: %s}`, "
+        "and another --dir",
+        up->dir, (long long)c->old_budget, up->dir);
+}
+
+static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *was,
+                                   const struct dp_changes *c)
+{
+    struct dp_status coordinator = {0};
+    char path[DP_PATH_BYTES];
+    LH_TRY(dp_path(path, "%s/coordinator", up->dir));
+    if (c->refusals) return refuse_changes(up, c);
+    lh_err none = dp_status_read(path, &coordinator); // it may not have run yet
+    (void)none;
+    LH_TRY(check_over(up, &coordinator, c));
+    if (c->old_budget) LH_TRY(keep_rewarm(up, &coordinator, c->old_budget));
+    if (c->taken.len) tell_changes(up, c, was);
+    return LH_OK;
+}
+
+// The file that the folder goes by, and the one of now: compared by their meaning.
+static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct lh_span mine)
+{
+    struct lh_buf theirs = lh_buf(TOPOLOGY_BYTES_MAX);
+    struct dp_topology *was = NULL;
+    struct dp_changes changes = {0};
+    lh_err err = dp_file_read(kept, &theirs);
+    bool same = !err && lh_span_equal(mine, lh_buf_span(&theirs));
+    if (!err && !same) err = dp_topology_parse(kept, lh_buf_span(&theirs), &was);
+    if (!err && !same) err = dp_changes_find(was, up->t, &changes);
+    if (!err && !same) err = take_changes(up, was, &changes);
+    if (!err && !same) err = dp_file_write(kept, mine, 0666);
+    dp_changes_free(&changes);
+    dp_topology_free(was);
+    lh_buf_free(&theirs);
+    return err;
+}
+
 static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
 {
-    struct lh_buf mine = lh_buf(TOPOLOGY_BYTES_MAX), theirs = lh_buf(TOPOLOGY_BYTES_MAX);
+    struct lh_buf mine = lh_buf(TOPOLOGY_BYTES_MAX);
     lh_err err = dp_file_read(up->flags.topology, &mine);
-    if (!err && !dp_file_exists(kept)) {
-        err = dp_file_write(kept, lh_buf_span(&mine), 0666);
-    } else if (!err) {
-        err = dp_file_read(kept, &theirs);
-        if (!err && !lh_span_equal(lh_buf_span(&mine), lh_buf_span(&theirs)))
-            err = lh_fail(LH_ERR_CONFIG,
-                          "%s is the folder of another topology (%s differs from %s): take another "
-                          "--dir, or remove that folder to begin anew",
-                          up->dir, kept, up->flags.topology);
-    }
+    if (!err)
+        err = dp_file_exists(kept) ? meet_topology(up, kept, lh_buf_span(&mine))
+                                   : dp_file_write(kept, lh_buf_span(&mine), 0666);
     lh_buf_free(&mine);
-    lh_buf_free(&theirs);
     return err;
 }
 
@@ -320,7 +406,10 @@ static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
     char path[DP_PATH_BYTES];
     uint64_t values = up->manifest.values;
     if (up->t->run->model.import[0]) {
-        LH_TRY(dp_path(path, "%s/weights.bin", up->t->run->model.import));
+        // The folder of a run that has ended: what it ended with, not what it began with.
+        LH_TRY(dp_path(path, "%s/final.bin", up->t->run->model.import));
+        if (!dp_file_exists(path))
+            LH_TRY(dp_path(path, "%s/weights.bin", up->t->run->model.import));
         return dp_floats_load(path, values, out);
     }
     *out = malloc(values * sizeof **out);
@@ -471,6 +560,28 @@ static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_nod
     return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
 }
 
+// Where the budget was changed: workers hear from where their rates ramp.
+static LH_MUST lh_err rewarm_settings(const struct dp_up *up, struct lh_config *c)
+{
+    char path[DP_PATH_BYTES];
+    struct lh_buf text = lh_buf(80);
+    long long tokens, budget;
+    LH_TRY(dp_path(path, "%s/rewarm", up->dir));
+    if (!dp_file_exists(path)) return LH_OK;
+    lh_err err = dp_file_read(path, &text);
+    lh_put_u8(&text, 0);
+    if (!err &&
+        (lh_buf_err(&text) || sscanf((const char *)text.data, "%lld %lld", &tokens, &budget) != 2))
+        err = lh_fail(LH_ERR_MALFORMED,
+                      "%s: expected two numbers; remove it to go on without a "
+                      "ramp of the learning rate",
+                      path);
+    lh_buf_free(&text);
+    LH_TRY(err);
+    LH_TRY(own(c, "trainer.rewarm_tokens", "%lld", tokens));
+    return own(c, "trainer.rewarm_budget", "%lld", budget);
+}
+
 static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
@@ -481,6 +592,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(own(c, "data.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(rewarm_settings(up, c));
     char set[64];
     if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
         snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);

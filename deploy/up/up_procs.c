@@ -15,6 +15,8 @@
 #include "deploy/tool/tend.h"
 
 static const int64_t steady_ns = 20 * LH_SECOND; // lived longer: the next crash counts as the first
+// A command waits at least so long: by then its worker's status says whether it had come.
+static const int64_t judge_ns = 2 * LH_SECOND;
 static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
 
 int64_t dp_now_ns(void)
@@ -65,6 +67,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
     pid_t self = getpid();
     int log = open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log < 0) return lh_fail_errno(errno, "%s", proc->log);
+    proc->log_from = lseek(log, 0, SEEK_END);
     pid_t pid = fork();
     if (pid == 0) become(proc, self, log);
     int saved = errno;
@@ -74,7 +77,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
     proc->pid = pid;
     proc->state = DP_PROC_RUNNING;
     proc->started_ns = dp_now_ns();
-    proc->stopping = false;
+    proc->stopping = proc->came = false;
     return LH_OK;
 }
 
@@ -110,6 +113,15 @@ void dp_proc_ending(const struct dp_proc *proc, char *out, size_t size)
         snprintf(out, size, "exit %d", WEXITSTATUS(status));
 }
 
+static lh_err give_up(struct dp_proc *proc, unsigned times, const char *when)
+{
+    char how[64];
+    proc->state = DP_PROC_GIVEN_UP;
+    dp_proc_ending(proc, how, sizeof how);
+    return lh_fail(LH_ERR_INTERNAL, "%s ended %u times in a row%s, last with %s: see %s",
+                   proc->name, times, when, how, proc->log);
+}
+
 static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
 {
     proc->last_status = status;
@@ -120,17 +132,22 @@ static LH_MUST lh_err ended(struct dp_proc *proc, int status, int64_t now_ns)
         return LH_OK;
     }
     proc->crashes = now_ns - proc->started_ns > steady_ns ? 1 : proc->crashes + 1;
-    if (proc->crashes >= DP_CRASHES_MAX) {
-        char how[64];
-        proc->state = DP_PROC_GIVEN_UP;
-        dp_proc_ending(proc, how, sizeof how);
-        return lh_fail(LH_ERR_INTERNAL, "%s ended %u times in a row, last with %s: see %s",
-                       proc->name, proc->crashes, how, proc->log);
-    }
+    proc->fails = proc->came ? 0 : proc->fails + 1;
+    if (proc->crashes >= DP_CRASHES_MAX) return give_up(proc, proc->crashes, "");
     int64_t wait = backoff_first_ns << (proc->crashes - 1);
+    if (proc->tended && !proc->came && wait < judge_ns) wait = judge_ns;
     proc->state = DP_PROC_WAITING;
     proc->retry_ns = now_ns + (wait < backoff_most_ns ? wait : backoff_most_ns);
     return LH_OK;
+}
+
+static LH_MUST lh_err start_again(struct dp_proc *proc)
+{
+    if (proc->came) proc->fails = 0;
+    if (proc->tended && proc->fails >= DP_FAILS_MAX)
+        return give_up(proc, proc->fails, " before it joined the run");
+    proc->restarts++;
+    return dp_proc_start(proc);
 }
 
 lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns)
@@ -142,10 +159,7 @@ lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns)
         lh_err err = LH_OK;
         if (proc->state == DP_PROC_RUNNING && waitpid(proc->pid, &status, WNOHANG) == proc->pid)
             err = ended(proc, status, now_ns);
-        if (proc->state == DP_PROC_WAITING && now_ns >= proc->retry_ns) {
-            proc->restarts++;
-            err = dp_proc_start(proc);
-        }
+        if (proc->state == DP_PROC_WAITING && now_ns >= proc->retry_ns) err = start_again(proc);
         if (!first) first = err;
     }
     return first;
@@ -190,9 +204,16 @@ void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size)
     int fd = open(proc->log, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     off_t end = lseek(fd, 0, SEEK_END), want = (off_t)size - 1;
-    ssize_t got = pread(fd, out, size - 1, end > want ? end - want : 0);
+    off_t from = proc->log_from > end ? 0 : proc->log_from;
+    bool cut = end - from > want;
+    if (cut) from = end - want;
+    ssize_t got = pread(fd, out, size - 1, from);
     out[got > 0 ? got : 0] = 0;
-    char *line = end > want ? strchr(out, '\n') : NULL; // begin with a whole line
+    for (ssize_t i = 0; i < got; i++) { // it is shown on a terminal, and a zero would end it
+        unsigned char c = (unsigned char)out[i];
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 127) out[i] = '?';
+    }
+    char *line = cut ? strchr(out, '\n') : NULL; // begin with a whole line
     if (line) memmove(out, line + 1, strlen(line + 1) + 1);
     close(fd);
 }

@@ -13,14 +13,16 @@
 
 #include "common/base/err.h"
 
-enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6 };
+// A process is given up after so many crashes in a row, each soon after its start; a command, too,
+// after so many failures in a row before it came to work.
+enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6, DP_FAILS_MAX = 3 };
 
 enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet
     DP_PROC_RUNNING, // pid is valid
     DP_PROC_WAITING, // crashed; starts again at retry_ns
     DP_PROC_ENDED,   // exited with 0, or was stopped by us
-    DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row
+    DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
 };
 
 struct dp_proc {
@@ -38,6 +40,12 @@ struct dp_proc {
     pid_t pid;
     int64_t started_ns, retry_ns;
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start
+    // The processes of one that is tended which ended with an error before they came to work, the
+    // last ones in a row, however long each took. Whoever sees that the last one did come sets
+    // `came`, until retry_ns at the latest.
+    unsigned fails;
+    bool came;
+    off_t log_from; // bytes that its log had when this process began
     unsigned restarts;
     int last_status; // waitpid's
 };
@@ -63,7 +71,8 @@ unsigned dp_procs_running(const struct dp_procs *p);
 void dp_procs_end(struct dp_procs *p, int64_t patience_ms);
 // "exit 6", "signal 9 (Killed)", for people.
 void dp_proc_ending(const struct dp_proc *proc, char *out, size_t size);
-// The last lines of its log, at most `size` bytes.
+// The last lines that its last process wrote into the log, at most `size` bytes, without what may
+// not go to a terminal.
 void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size);
 
 #endif

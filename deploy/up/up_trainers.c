@@ -9,7 +9,7 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-enum { END_S = 300, LOOPS_OVER_S = 3 };
+enum { END_S = 300, LOOPS_OVER_S = 3, QUOTED_LINES = 12 };
 
 static bool is_trainer(const struct dp_node *node)
 {
@@ -192,27 +192,94 @@ static void say_ends(struct dp_up *up, struct dp_view *v)
 static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
 {
     struct dp_trainer *t = &node->trainer;
+    struct dp_proc *proc = node->proc;
     const struct dp_node *worker = worker_of(up, node);
     const struct dp_status *s = &worker->status;
-    if (t->pid != node->proc->pid) { // a new process; the status was read before it began
-        t->pid = node->proc->pid;
+    if (proc->pid && t->pid != proc->pid) { // a new process; the status was read before it began
+        t->pid = proc->pid;
         t->came = false;
         t->worker = s->pid;
         t->lives = s->trainer_lives;
     }
     t->came |= s->trainer_lives > (s->pid == t->worker ? t->lives : 0);
-    if (worker->proc->state != DP_PROC_ENDED || over(node)) return;
-    dp_proc_last(node->proc);
-    if (t->came || t->late) return;
+    if (t->came) t->fails_said = 0;
+    proc->came |= t->came;
+    if (worker->proc->state != DP_PROC_ENDED || proc->state == DP_PROC_GIVEN_UP) return;
+    bool good = over(node) && !proc->last_status;
+    dp_proc_last(proc);
+    if (t->came || t->late || good) return;
     t->late = true;
     dp_view_say(v, up, "%s came too late: its worker has ended", node->name);
-    dp_proc_stop(node->proc, SIGTERM);
+    if (!over(node)) dp_proc_stop(proc, SIGTERM);
+}
+
+// Lines that the tool which tends the command wrote are none of the command's.
+static void drop_own_lines(char *text)
+{
+    char *to = text;
+    for (char *line = text, *next; *line; line = next) {
+        next = line + strcspn(line, "\n");
+        next += *next == '\n';
+        size_t n = (size_t)(next - line);
+        char end = *next;
+        *next = 0;
+        bool own = strstr(line, " trainer/") && strstr(line, " process ") &&
+                   (strstr(line, " program.") || strstr(line, " process.killed"));
+        *next = end;
+        if (own) continue;
+        memmove(to, line, n);
+        to += n;
+    }
+    *to = 0;
+}
+
+// The last lines of a text.
+static const char *last_lines(const char *text, unsigned lines)
+{
+    const char *at = text + strlen(text);
+    while (at > text && lines) {
+        at--;
+        while (at > text && at[-1] != '\n') at--;
+        lines--;
+    }
+    return at;
+}
+
+// A script that fails before it joined is most often a mistake in it: its words are quoted at once,
+// and again only where they may be others.
+static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+{
+    struct dp_trainer *t = &node->trainer;
+    struct dp_proc *proc = node->proc;
+    char tail[4000], how[64];
+    if (proc->state != DP_PROC_WAITING || proc->fails <= t->fails_said || t->came) return;
+    t->fails_said = proc->fails;
+    dp_proc_ending(proc, how, sizeof how);
+    if (proc->fails > 1) {
+        dp_view_say(v, up, "%s failed again before it joined the run, with %s: %u of %d times",
+                    node->name, how, proc->fails, DP_FAILS_MAX);
+        return;
+    }
+    dp_proc_log_tail(proc, tail, sizeof tail);
+    drop_own_lines(tail);
+    const char *said = last_lines(tail, QUOTED_LINES);
+    size_t n = strlen(said);
+    dp_view_say(v, up,
+                "%s failed before it joined the run, with %s; it is started again, and given up "
+                "after %d times. Its output is in %s; %s",
+                node->name, how, DP_FAILS_MAX, proc->log,
+                n ? "its last lines:" : "it said nothing");
+    if (n) printf("%s%s", said, said[n - 1] == '\n' ? "" : "\n");
+    fflush(stdout);
 }
 
 static void look_at_all(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++)
-        if (is_trainer(&up->node[i]) && up->node[i].proc) look_for_late(up, &up->node[i], v);
+        if (is_trainer(&up->node[i]) && up->node[i].proc) {
+            look_for_late(up, &up->node[i], v);
+            say_fails(up, &up->node[i], v);
+        }
     say_ends(up, v);
 }
 

@@ -91,8 +91,12 @@ class Commands(Launcher):
         up = self.up(["fail"], NODE_SPEED="20")
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(up.returncode, 1, said)
-        self.assertIn(".trainer ended 6 times in a row, last with exit 3", said)
-        self.assertIn("no such model", said)
+        self.assertIn(".trainer ended 3 times in a row before it joined the run, last with exit 3",
+                      said)
+        self.assertIn("eu-0.trainer failed before it joined the run, with exit 3", said)
+        quoted = said.index("\nno such model\n")  # at once, without the tool's own lines
+        self.assertLess(quoted, said.index("trainer failed again before it joined"))
+        self.assertNotIn("program.begin", said[:quoted + 30])
         self.assertEqual(self.nodes_left(), [])
 
     def test_a_run_that_has_ended_starts_none(self):

@@ -109,7 +109,7 @@ static void schedule_agrees_with_torch(void **state)
     int lines = 0;
     while (fscanf(f, "%llu %lf %lf %lf %llu %lf", &budget, &warmup, &peak, &min_ratio, &credited,
                   &want) == 6) {
-        struct wk_schedule s = {budget, warmup, peak, min_ratio, 0};
+        struct wk_schedule s = {budget, warmup, peak, min_ratio, 0, 0, 0};
         double rate = wk_schedule_rate(&s, credited);
         assert_true(fabs(rate - want) < 1e-9 * peak);
         lines++;
@@ -121,7 +121,7 @@ static void schedule_agrees_with_torch(void **state)
 static void density_falls_in_a_line(void **state)
 {
     (void)state;
-    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0};
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
     struct wk_fall f = {0.5, 0.1, 0.2};
     assert_true(wk_schedule_density(&s, &f, 0) == 0.5);
     assert_true(fabs(wk_schedule_density(&s, &f, 50) - 0.4) < 1e-12);
@@ -140,16 +140,16 @@ static void density_falls_in_a_line(void **state)
 static void schedule_holds_at_its_ends(void **state)
 {
     (void)state;
-    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0};
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
     assert_true(wk_schedule_rate(&s, 0) == 0.5);
     assert_true(wk_schedule_rate(&s, 100) == 2.0);
     assert_true(wk_schedule_rate(&s, 1000) == 0.5);
     assert_true(wk_schedule_rate(&s, UINT64_MAX) == 0.5);
     for (uint64_t at = 100; at < 1000; at++)
         assert_true(wk_schedule_rate(&s, at) > wk_schedule_rate(&s, at + 1));
-    s = (struct wk_schedule){0, 0.1, 2.0, 0.25, 0};
+    s = (struct wk_schedule){0, 0.1, 2.0, 0.25, 0, 0, 0};
     assert_true(wk_schedule_rate(&s, 0) == 0.5);
-    s = (struct wk_schedule){10, 1.0, 2.0, 0.25, 0};
+    s = (struct wk_schedule){10, 1.0, 2.0, 0.25, 0, 0, 0};
     assert_true(wk_schedule_rate(&s, 10) == 0.5);
     assert_true(wk_schedule_rate(&s, 9) > 1.8);
 }
@@ -157,14 +157,15 @@ static void schedule_holds_at_its_ends(void **state)
 static void schedule_stays_at_its_peak_until_it_decays(void **state)
 {
     (void)state;
-    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0.2};
+    struct wk_schedule s = {1000, 0.1, 2.0, 0.25, 0.2, 0, 0};
     assert_true(wk_schedule_rate(&s, 50) < 2.0);
     for (uint64_t at = 100; at <= 800; at += 50) assert_true(wk_schedule_rate(&s, at) == 2.0);
     assert_true(fabs(wk_schedule_rate(&s, 900) - 2.0 * (0.25 + 0.75 / 2)) < 1e-12);
     for (uint64_t at = 800; at < 1000; at++)
         assert_true(wk_schedule_rate(&s, at) > wk_schedule_rate(&s, at + 1));
     assert_true(wk_schedule_rate(&s, 1000) == 0.5);
-    struct wk_schedule all = {1000, 0.1, 2.0, 0.25, 0.9}, none = {1000, 0.1, 2.0, 0.25, 0};
+    struct wk_schedule all = {1000, 0.1, 2.0, 0.25, 0.9, 0, 0},
+                       none = {1000, 0.1, 2.0, 0.25, 0, 0, 0};
     s.decay = 1; // more than the warm-up leaves: as much as it leaves
     for (uint64_t at = 0; at < 1000; at += 50) {
         assert_true(wk_schedule_rate(&s, at) == wk_schedule_rate(&none, at));
@@ -201,9 +202,32 @@ static void normal_is_counter_based(void **state)
     assert_memory_not_equal(whole, part, sizeof part);
 }
 
+// A budget that is changed makes no jump: the rate goes in a line from where it stood to the new
+// budget's schedule.
+static void a_changed_budget_ramps(void **state)
+{
+    (void)state;
+    const struct wk_schedule was = {1000, 0.1, 2.0, 0.1, 0, 0, 0};
+    struct wk_schedule is = {2000, 0.1, 2.0, 0.1, 0, 1000, 600},
+                       fresh = {2000, 0.1, 2.0, 0.1, 0, 0, 0};
+    for (uint64_t at = 0; at <= 600; at += 100)
+        assert_true(wk_schedule_rate(&is, at) == wk_schedule_rate(&was, at));
+    assert_true(wk_schedule_rate(&fresh, 600) > wk_schedule_rate(&was, 600) + 0.5);
+    double before = wk_schedule_rate(&is, 600);
+    for (uint64_t at = 601; at < 2100; at++) { // 140 tokens of a ramp
+        double rate = wk_schedule_rate(&is, at);
+        assert_true(fabs(rate - before) < 0.02);
+        if (at >= 740) assert_true(rate == wk_schedule_rate(&fresh, at));
+        before = rate;
+    }
+    is.changed_tokens = 2000; // the new budget is met already
+    assert_true(wk_schedule_rate(&is, 2000) == wk_schedule_rate(&fresh, 2000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_changed_budget_ramps),
         cmocka_unit_test(adamw_agrees_with_torch),
         cmocka_unit_test(a_step_goes_into_other_arrays),
         cmocka_unit_test(clipping_is_torchs),

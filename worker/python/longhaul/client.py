@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import json
 import logging
 import os
 import typing
@@ -189,13 +190,42 @@ class Client:
                 "another client of this process is this worker's trainer: leave its `with "
                 "AsyncDiLoCo(...)`, or close() it, before the next one begins",
                 errors.BusyError.code)
-        self._check(self._lib.longhaul_connect(self._handle, _ms(timeout_s)))
+        self._await(place[0], timeout_s)
         _CONNECTED[place] = self
         if self._on_cuda and not self._told_of_pins and not self.state().pinned_bytes:
             self._told_of_pins = True
             _log.warning("longhaul: CUDA can't pin the memory that is shared with the worker (is "
                          "ulimit -l too small?), so cuts are waited for, in place of going on "
                          "beside the next step")
+
+    def _await(self, socket: str, timeout_s: float) -> None:
+        """Says what it waits for: after 5 s and then every 30 s, and at once where another loop is
+        at the worker. A run that is over is waited for no longer."""
+        waited, slices, told_busy = 0.0, [1.0, 4.0], False
+        while True:
+            slice_s = min(slices.pop(0) if slices else 30.0, max(timeout_s - waited, 0))
+            waited += slice_s
+            try:
+                self._check(self._lib.longhaul_connect(self._handle, _ms(slice_s)))
+                return
+            except errors.TimedOutError as why:
+                if _is_over(socket):
+                    raise errors.DrainedError(
+                        f"the run is over: the worker at {socket} has ended with it, and nothing "
+                        "is left to train (one that goes on starts the worker first)",
+                        errors.DrainedError.code) from why
+                if waited >= timeout_s:
+                    raise
+                if not slices:
+                    _log.warning("longhaul: waiting for the worker at %s for %.0f s: %s", socket,
+                                 waited, why)
+            except errors.BusyError as why:
+                if waited >= timeout_s:
+                    raise
+                if not told_busy or not slices:
+                    _log.warning("longhaul: the worker at %s has a loop already; this one waits "
+                                 "for its end: %s", socket, why)
+                told_busy = True
 
     def start(self) -> None:
         """Writes the run's parameters over those that were described."""
@@ -335,6 +365,16 @@ class Client:
             return False
         self._check(code)
         return True
+
+
+def _is_over(socket: str) -> bool:
+    """The worker's last word in its folder is that it is done. One that comes to a run that has
+    ended says so anew before it ends."""
+    try:
+        with open(os.path.join(os.path.dirname(socket), "status.json"), encoding="utf-8") as file:
+            return json.load(file).get("state") == "done"
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 class FarClient(Client):

@@ -227,21 +227,87 @@ static void a_second_up_keeps_it(void **state)
     close_up(b);
 }
 
-static void another_topology_is_refused(void **state)
+// The same run with this text in the place of that, or with more text.
+static lh_err meets(const char *from, const char *to)
+{
+    char other[2048];
+    const char *at = from ? strstr(text, from) : text + strlen(text);
+    assert_non_null(at);
+    snprintf(other, sizeof other, "%.*s%s%s", (int)(at - text), text, to,
+             from ? at + strlen(from) : "");
+    struct dp_up *up = open_up(other);
+    lh_err err = dp_dir_open(up);
+    close_up(up);
+    return err;
+}
+
+static void a_topology_is_compared_by_its_meaning(void **state)
 {
     (void)state;
-    char other[1024];
     struct dp_up *up = open_up(text);
     all(up);
     close_up(up);
-    snprintf(other, sizeof other, "%s# changed\n", text);
-    up = open_up(other);
-    assert_int_equal(dp_dir_open(up), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "is the folder of another topology"));
-    close_up(up);
+    assert_int_equal(meets(NULL, "# changed\n"), LH_OK);
+    assert_int_equal(meets("run: tiny\n", "\"run\": 'tiny' # its name\n\n"), LH_OK);
     up = open_up(text);
     assert_int_equal(dp_dir_open(up), LH_OK);
     close_up(up);
+}
+
+// Each is taken, and the folder goes by it from then on.
+static void what_may_change_in_a_run_is_taken(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to;
+    } of[] = {
+        {NULL, "server: {coordinator: {h_base: 3}}\n"},
+        {NULL, "server: {update: {eta: 0.5}}\n"},
+        {NULL, "worker: {codec: {density: 0.2}, trainer: {learning_rate: 0.01}}\n"},
+        {NULL, "link: {rtt_ms: 12}\n"},
+        {"budget_tokens: 100000", "budget_tokens: 200_000"},
+        {"tokens_per_s: 1000\n", ""},
+        {"epochs: 3", "epochs: 4"},
+        {"speed: 3, h: 6", "h: 7"},
+        {"us: {workers: 2}", "us: {workers: 3}\n  af: {}"},
+        {"workers: 9", "workers: 8"},
+    };
+    snprintf(run_dir + strlen(run_dir), 3, "-7");
+    for (size_t i = 0; i < LH_COUNT(of); i++) {
+        char yaml[2048];
+        snprintf(yaml, sizeof yaml, "%s/topology.yaml", run_dir);
+        (void)remove(yaml); // each against the first one
+        assert_int_equal(meets(NULL, ""), LH_OK);
+        assert_int_equal(meets(of[i].from, of[i].to), LH_OK);
+    }
+    // The file of the last one is the folder's now: a region that is left out again is refused.
+    assert_int_equal(meets("us: {workers: 2}", "us: {workers: 3}\n  af: {}"), LH_OK);
+    assert_int_equal(meets(NULL, ""), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "longhaul drain region"));
+    run_dir[strlen(run_dir) - 2] = 0;
+}
+
+static void what_may_not_change_is_named_with_why(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *says;
+    } of[] = {
+        {"seed: 7", "seed: 8", "seed: 7 -> 8: the run's parameters are made"},
+        {NULL, "domain: other.example\n", "domain"},
+        {NULL, "server: {update: {mode: bsp}}\n", "server: update.mode: async -> bsp"},
+        {NULL, "server: {update: {weighting: tokens}}\n", "update.weighting"},
+        {"run: tiny", "run: another", "run: tiny -> another"},
+        {"epochs: 3", "epochs: 2", "epochs: 3 -> 2"},
+        {"dim: 8", "dim: 16", "model.dim: 8 -> 16"},
+        {"shards: [1]", "shards: [1, 3]", "servers: s1: shards 1 in us -> shards 1 3 in us"},
+    };
+    for (size_t i = 0; i < LH_COUNT(of); i++) {
+        if (meets(of[i].from, of[i].to) != LH_ERR_CONFIG) fail_msg("%s was taken", of[i].to);
+        assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), of[i].says));
+        assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "can't change in a run"));
+    }
+    assert_int_equal(meets(NULL, ""), LH_OK); // nothing was taken of those
 }
 
 // Before any file of the run is there: what is left would be the folder of another topology.
@@ -429,7 +495,7 @@ static void totals_are_kept(void **state)
     assert_int_equal(eu.payload_up, 1030);
     assert_int_equal(eu.plain_up, 820);
     assert_int_equal(eu.unsplit_up, 0);
-    assert_int_equal(eu.steps, 7); // went on
+    assert_int_equal(eu.steps, 12); // each process counts its own
     assert_true(eu.stall_s == 0.75);
     close_up(a);
     close_up(b);
@@ -513,6 +579,18 @@ static void an_imported_model_is_where_a_run_begins(void **state)
     assert_int_equal(dp_path(path, "%s/weights.bin", run_dir), LH_OK);
     assert_int_equal(dp_file_read(path, &is), LH_OK);
     assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
+    // The folder of a run that has ended: its final parameters.
+    assert_int_equal(dp_file_write(folders_path(&f, "in/final.bin"), lh_buf_span(&was), 0666),
+                     LH_OK);
+    was.data[0] ^= 1;
+    assert_int_equal(dp_file_write(folders_path(&f, "in/weights.bin"), lh_buf_span(&was), 0666),
+                     LH_OK);
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(dp_dir_prepare(up), LH_OK);
+    lh_buf_clear(&was);
+    assert_int_equal(dp_file_read(path, &was), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&is), lh_buf_span(&was)));
+    assert_int_equal(remove(folders_path(&f, "in/final.bin")), 0);
     // A model that the built-in trainer has no shape of is refused, with the reason.
     m.config = "{\"model_type\":\"other\"}";
     assert_int_equal(remove(folders_path(&f, "in/model.json")), 0);
@@ -550,7 +628,9 @@ int main(void)
         cmocka_unit_test(secrets_and_identities),
         cmocka_unit_test(checkpoints_are_signed_in_a_new_folder),
         cmocka_unit_test(a_second_up_keeps_it),
-        cmocka_unit_test(another_topology_is_refused),
+        cmocka_unit_test(a_topology_is_compared_by_its_meaning),
+        cmocka_unit_test(what_may_change_in_a_run_is_taken),
+        cmocka_unit_test(what_may_not_change_is_named_with_why),
         cmocka_unit_test(a_start_of_the_density_that_no_push_has_is_refused),
         cmocka_unit_test(what_up_sets_itself_is_refused),
         cmocka_unit_test(ranks_belong_to_their_worker),

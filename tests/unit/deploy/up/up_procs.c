@@ -110,6 +110,43 @@ static void it_gives_up_and_says_so(void **state)
     assert_int_equal(proc->state, DP_PROC_GIVEN_UP);
 }
 
+// Waits for the process's end, but leaves it to be reaped.
+static void until_dead(const struct dp_proc *proc)
+{
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)proc->pid, &info, WEXITED | WNOWAIT), 0);
+}
+
+// However long each took. One that came to work in between begins the count anew.
+static void a_command_that_never_comes_is_given_up_after_three(void **state)
+{
+    (void)state;
+    for (int comes = 0; comes < 2; comes++) {
+        static struct dp_procs p;
+        p = (struct dp_procs){0};
+        struct dp_proc *proc = shell(&p, "echo mine >&2; exit 1");
+        lh_err err = LH_OK;
+        int lives = 0;
+        proc->tended = true;
+        assert_int_equal(dp_proc_start(proc), LH_OK);
+        while (!err && lives < 20) {
+            lives++;
+            until_dead(proc);
+            assert_int_equal(dp_procs_tick(&p, dp_now_ns() + 30 * LH_SECOND), LH_OK);
+            assert_int_equal(proc->state, DP_PROC_WAITING);
+            assert_true(proc->retry_ns - dp_now_ns() > 31 * LH_SECOND); // its worker tells first
+            if (comes && lives == 2) proc->came = true;
+            err = dp_procs_tick(&p, proc->retry_ns);
+        }
+        assert_int_equal(err, LH_ERR_INTERNAL);
+        assert_non_null(strstr(lh_err_text(err), "child ended 3 times in a row before it joined"));
+        assert_int_equal(lives, comes ? 5 : 3);
+        char tail[64];
+        dp_proc_log_tail(proc, tail, sizeof tail);
+        assert_string_equal(tail, "mine\n"); // the last process's words alone
+    }
+}
+
 static void a_missing_program_is_127(void **state)
 {
     (void)state;
@@ -200,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_clean_end_is_no_crash),
         cmocka_unit_test(a_crash_is_started_again),
         cmocka_unit_test(it_gives_up_and_says_so),
+        cmocka_unit_test(a_command_that_never_comes_is_given_up_after_three),
         cmocka_unit_test(a_missing_program_is_127),
         cmocka_unit_test(one_that_will_not_end_is_killed),
         cmocka_unit_test(no_child_outlives_its_parent),
