@@ -124,7 +124,7 @@ static const struct lh_config_row rows[] = {
         "each epoch"),
     LH_CONFIG_ROW_INT(T, "trainer.rewarm_tokens", trainer.rewarm_tokens, "off", 0, 1e15, "tokens",
         "off=0", "Credited tokens at which the budget was changed: from there the learning rate "
-        "ramps, over `warmup` of what was left, from that of rewarm_budget to that of budget_tokens"),
+        "ramps, over `warmup` of what was left, from rewarm_budget's to that of budget_tokens"),
     LH_CONFIG_ROW_INT(T, "trainer.rewarm_budget", trainer.rewarm_budget, "off", 0, 1e15, "tokens",
         "off=0", "The budget before it was changed at rewarm_tokens; off: there was no change"),
     LH_CONFIG_ROW_FLOAT(T, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9, NULL,

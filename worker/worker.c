@@ -219,6 +219,9 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         json_object_set_new(root, "loss", json_real(w->count.loss));
     json_object_set_new(root, "plain_up_bytes", json_integer((json_int_t)w->count.plain_up));
     json_object_set_new(root, "leases", wk_units_status(w));
+    bool full = false;
+    for (int i = 0; i < WK_DISK_FULL_COUNT; i++) full |= w->full_said[i];
+    json_object_set_new(root, "disk_full", json_boolean(full));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));

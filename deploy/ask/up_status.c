@@ -77,6 +77,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .loss = number(o, "loss"),
         .tokens_per_s = number(o, "tokens_per_s"),
         .h = (int64_t)count(o, "h"),
+        .disk_full = json_is_true(json_object_get(o, "disk_full")),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
         .life_steps = count(json_object_get(o, "trainer"), "life_steps"),
         .life_tokens = count(json_object_get(o, "trainer"), "life_tokens"),

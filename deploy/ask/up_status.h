@@ -16,6 +16,8 @@
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
 // "plain_up_bytes" counts the payloads in them alone.
 //
+// Each of them has "disk_full".
+//
 // A field that is absent is 0: an older program still shows. A file that is no such object changes
 // nothing (LH_ERR_MALFORMED): the last one stays.
 #ifndef DP_UP_STATUS_H
@@ -54,6 +56,7 @@ struct dp_status {
     int64_t pid;
     double loss, tokens_per_s;
     int64_t h;
+    bool disk_full;         // the process's disk has no room
     bool trainer_over;      // its loop has ended, and its last cut is committed
     uint64_t trainer_lives; // Lives of the trainer beside this process of a worker.
     // The name of the last of them, and its part of the counts: a trainer that outlives its worker

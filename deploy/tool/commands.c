@@ -14,6 +14,8 @@ const struct dp_command dp_commands[] = {
      false},
     {"describe", dp_cmd_describe, "All that is known of a run, a region, a shard or a worker",
      "run region shard worker", false},
+    {"doctor", dp_cmd_doctor, "Does this machine have what a run, or a node of one, needs?", NULL,
+     false},
     {"drain", dp_cmd_drain, "Let a run, a region or a worker finish its work and stand still",
      "run region worker", false},
     {"eval", dp_cmd_eval, "Held-out losses of a parameter file", NULL, false},

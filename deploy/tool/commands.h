@@ -10,6 +10,7 @@ int dp_cmd_completion(int argc, char **argv);
 int dp_cmd_config(int argc, char **argv);
 int dp_cmd_data(int argc, char **argv);
 int dp_cmd_describe(int argc, char **argv);
+int dp_cmd_doctor(int argc, char **argv);
 int dp_cmd_drain(int argc, char **argv);
 int dp_cmd_move(int argc, char **argv);
 int dp_cmd_balancer(int argc, char **argv);

@@ -29,8 +29,8 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_BOOL(T, "data.own", own_data, "false",
         "The commands bring their own data: tokens are counted, no unit of --data is leased"),
     LH_CONFIG_ROW_STRING(T, "model.import", model.import, "",
-        "Folder that `longhaul model import` made, or of a run that has ended, whose final parameters "
-        "it takes; of all other model rows context alone counts"),
+        "Folder that `longhaul model import` made, or of a run that has ended, whose final "
+        "parameters it takes; of all other model rows context alone counts"),
     LH_CONFIG_ROW_INT(T, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
         "Token ids; 256: bytes"),
     LH_CONFIG_ROW_INT(T, "model.dim", model.dim, "96", 2, 65536, NULL, NULL, "Width of the model"),

@@ -14,6 +14,7 @@
 
 #include "common/env/env.h"
 #include "deploy/tool/commands.h"
+#include "deploy/up/up_check.h"
 #include "deploy/up/up_trainers.h"
 
 static const int64_t tick_ns = 250 * LH_MS;
@@ -339,7 +340,9 @@ static LH_MUST lh_err whole(struct dp_up *up, enum dp_exit *exit)
     LH_TRY(dp_topology_load(up->flags.topology, &up->t));
     LH_TRY(dp_dir_model(up));
     if (up->flags.plan) {
+        struct dp_check check = {.out = stdout};
         dp_plan_print(up->t, &up->plan, stdout);
+        dp_check_topology(&check, up);
         *exit = DP_OK;
         return LH_OK;
     }

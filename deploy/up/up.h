@@ -7,6 +7,7 @@
 //   up_view.c     live progress, for a terminal or as lines
 //   up_trainers.c commands of the user's beside the workers
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
+//   up_check.c    what this machine has, beside what the run needs
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
 #define DP_UP_H
@@ -104,6 +105,7 @@ struct dp_up {
     unsigned nodes;
     struct dp_procs procs;
     struct dp_proc *ender; // asks the coordinator to end the run; NULL: not asked
+    char threads[40];      // OMP_NUM_THREADS=N, for the commands; "": the user set it
     int64_t idle_ns;       // since then the loop of every command is over; 0: it is not
     int64_t leave_ns;      // until then commands may end by themselves; 0: not yet counted
     int64_t started_ns;    // start of this command

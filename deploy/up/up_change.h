@@ -1,5 +1,5 @@
-// What differs between the topology that a run's folder was made from and the one that `up` is
-// given now, and whether the run can go on with it.
+// Compares the topology that a run's folder goes by with the one that `up` is given now, and says
+// whether the run can go on with it.
 #ifndef DP_UP_CHANGE_H
 #define DP_UP_CHANGE_H
 

@@ -194,7 +194,7 @@ static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
     printf("\n");
 }
 
-// What the run can't go on with: all of it is told, with why.
+// Tells all that the run can't go on with, and why.
 static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
 {
     if (c->refusals > 1)
@@ -560,7 +560,7 @@ static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_nod
     return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
 }
 
-// Where the budget was changed: workers hear from where their rates ramp.
+// Workers hear from where their rates ramp, if the budget was changed.
 static LH_MUST lh_err rewarm_settings(const struct dp_up *up, struct lh_config *c)
 {
     char path[DP_PATH_BYTES];

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -56,6 +57,7 @@ static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
     for (int signal = 1; signal < NSIG; signal++)
         if (signal != SIGKILL && signal != SIGSTOP) sigaction(signal, &(struct sigaction){0}, NULL);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (proc->env) putenv((char *)(uintptr_t)proc->env); // lives until the exec
     // A program that drops privileges or changes them loses the death signal: ours do neither.
     execv(proc->argv[0], (char *const *)(uintptr_t)proc->argv);
     dprintf(STDERR_FILENO, "%s: %s: %s\n", proc->name, proc->argv[0], strerror(errno));

@@ -32,7 +32,8 @@ struct dp_proc {
     // Called in the child before exec, to enter a network namespace; 0 is success. May be NULL.
     int (*enter)(const void *arg);
     const void *enter_arg;
-    bool tended; // it ends what it started by itself (tend.h), so the last resort is no SIGKILL
+    const char *env; // "NAME=VALUE" that is added to its environment; NULL: nothing is; borrowed
+    bool tended;     // it ends what it started by itself (tend.h), so the last resort is no SIGKILL
 
     enum dp_proc_state state;
     bool stopping; // we asked it to end: no restart

@@ -1,6 +1,7 @@
 // Commands beside the workers. See up_trainers.h.
 #include "deploy/up/up_trainers.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,6 +66,26 @@ void dp_trainers_free(struct dp_up *up)
 
 // ---------------------------------------------------------------- start
 
+// Loops on one machine would each take a thread for every core, and hold each other up by that: the
+// cores are divided by the processes that train. A setting of the user's stands.
+static void share_cores(struct dp_up *up, struct dp_view *v)
+{
+    unsigned processes = 0, cores = 0;
+    cpu_set_t set;
+    if (up->threads[0] || getenv("OMP_NUM_THREADS")) return;
+    if (!sched_getaffinity(0, sizeof set, &set)) cores = (unsigned)CPU_COUNT(&set);
+    for (unsigned r = 0; r < up->t->regions; r++) {
+        const struct dp_region *region = &up->t->region[r];
+        if (region->command) processes += (unsigned)(region->workers * region->ranks);
+    }
+    unsigned each = processes && cores > processes ? cores / processes : 1;
+    snprintf(up->threads, sizeof up->threads, "OMP_NUM_THREADS=%u", each);
+    dp_view_say(v, up,
+                "the commands get %s: %u cores, %u processes that train; set OMP_NUM_THREADS for "
+                "another number",
+                up->threads, cores, processes);
+}
+
 static LH_MUST lh_err fill(const struct dp_up *up, struct dp_node *node, const char *worker)
 {
     const struct dp_region *region = &up->t->region[node->region];
@@ -91,6 +112,7 @@ static LH_MUST lh_err start(struct dp_up *up, struct dp_node *node, const struct
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
     proc->tended = true;
+    proc->env = up->threads[0] ? up->threads : NULL;
     LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
     LH_TRY(dp_proc_start(proc));
     node->proc = proc;
@@ -112,6 +134,7 @@ static LH_MUST lh_err start_missing(struct dp_up *up, struct dp_view *v)
         struct dp_node *node = &up->node[i];
         const struct dp_node *worker = is_trainer(node) && !node->proc ? worker_of(up, node) : NULL;
         if (!worker || !wanted(worker)) continue;
+        share_cores(up, v);
         LH_TRY(start(up, node, worker));
         dp_view_say(v, up, "%s started: its output goes to %s", node->name, node->proc->log);
     }

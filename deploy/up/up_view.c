@@ -73,14 +73,27 @@ static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
     return c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "";
 }
 
+// A full disk makes pushes wait, and training goes on: nothing else would show it.
+static void put_full(const struct dp_up *up, struct lh_buf *out)
+{
+    const char *before = ", DISK FULL: ";
+    for (unsigned i = 0; i < up->nodes; i++) {
+        if (!up->node[i].status.disk_full || !dp_watch_own(&up->node[i])) continue;
+        dp_put(out, "%s%s", before, up->node[i].name);
+        before = ", ";
+    }
+}
+
 static void put_head(const struct dp_up *up, struct lh_buf *out)
 {
     const struct dp_status *c = &up->node[0].status;
     unsigned running = dp_procs_running(&up->procs);
-    dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes\n",
+    dp_put(out, "%6.0f s  %s  %.2f of %.2f M tokens (%.0f %%), phase %s%s, %u of %u processes",
            dp_up_seconds(up), up->t->run->run, dp_watch_tokens(up) / 1e6,
            (double)up->t->run->budget_tokens / 1e6, 100 * dp_watch_progress(up),
            c->state[0] ? c->state : "starting", asked_of(up, c), running, up->nodes);
+    put_full(up, out);
+    dp_put(out, "\n");
 }
 
 void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)

@@ -22,7 +22,8 @@ folder = os.path.dirname(os.environ["LONGHAUL_SOCKET"])
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)", __file__],
                          start_new_session=True)
 found = {"pid": os.getpid(), "child": child.pid, "words": sys.argv[1:],
-         "socket": os.environ["LONGHAUL_SOCKET"], "manifest": os.environ["LONGHAUL_MANIFEST"]}
+         "socket": os.environ["LONGHAUL_SOCKET"], "manifest": os.environ["LONGHAUL_MANIFEST"],
+         "threads": os.environ.get("OMP_NUM_THREADS")}
 with open(os.path.join(folder, "command.tmp"), "w", encoding="utf-8") as file:
     json.dump(found, file)
 os.replace(os.path.join(folder, "command.tmp"), os.path.join(folder, "command.json"))

@@ -57,7 +57,7 @@ class Launcher(unittest.TestCase):
             [self.tool, "up", self.path("t.yaml"), "--no-wan", "--dir", self.path("run"), "--data",
              self.path("data"), *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=os.environ | environment)
+            env={k: v for k, v in (os.environ | environment).items() if v is not None})
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)

@@ -39,7 +39,8 @@ class Commands(Launcher):
         return [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
 
     def test_one_beside_each_worker_until_the_run_ends(self):
-        up = self.up(["{worker}", "{region} {dir}", "{data}"], NODE_SPEED="20000")
+        up = self.up(["{worker}", "{region} {dir}", "{data}"], NODE_SPEED="20000",
+                     OMP_NUM_THREADS=None)
         said, _ = up.communicate(timeout=PATIENCE_S)
         self.assertEqual(up.returncode, 3, said)  # pretended servers leave no checkpoints
         for worker in ("eu-0", "eu-1"):
@@ -47,12 +48,21 @@ class Commands(Launcher):
             self.assertEqual(found["words"], [worker, "eu " + run, self.path("data")])
             self.assertEqual(found["socket"], f"{run}/{worker}/trainer.sock")
             self.assertEqual(found["manifest"], f"{run}/model.json")
+            threads = str(max(1, len(os.sched_getaffinity(0)) // 2))
+            self.assertEqual(found["threads"], threads)
             self.assertIn("training\nsaved\n", self.text(worker + ".trainer.log"))
             self.assertIn(f"{worker}.trainer ended with exit 0", said)
             self.assertIn('trainer.kind: "external"', self.text(worker + ".yaml"))
         self.assertFalse(os.path.exists(self.path("run", "us-0.trainer.log")))
         self.assertNotIn("external", self.text("us-0.yaml"))
+        self.assertEqual(said.count(f"OMP_NUM_THREADS={threads}: "), 1)
         self.assertEqual(self.nodes_left(), [])
+
+    def test_threads_that_the_user_set_stay(self):
+        said, _ = self.up([], NODE_SPEED="20000", OMP_NUM_THREADS="7").communicate(
+            timeout=PATIENCE_S)
+        self.assertEqual(self.found("eu-0")["threads"], "7")
+        self.assertNotIn("the commands get", said)
 
     def test_killed_it_comes_back_and_its_children_go(self):
         up = self.up([], NODE_SPEED="400")

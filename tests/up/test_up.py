@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -92,6 +93,52 @@ class Up(Launcher):
         asked = subprocess.run([self.tool, "top", "--once", "--dir", self.path("run")],
                                capture_output=True, text=True, check=False)
         self.assertIn("has ended or was stopped", asked.stderr)
+
+    def tool_says(self, *words):
+        done = subprocess.run([self.tool, *words], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_the_doctor_looks_at_this_machine(self):
+        where = ("--data", self.path("data"), "--dir", self.path("run"))
+        code, said = self.tool_says("doctor", self.path("t.yaml"), *where)
+        self.assertEqual(code, 0, said)
+        for what in ("ok     disk: ", "ok     memory: ", "open files: ", "clock: "):
+            self.assertIn(what, said)
+        self.assertIn("warn   budget: 100000 tokens, but", said)  # its data have fewer
+        self.assertFalse(os.path.exists(self.path("run")))
+        self.write("t.yaml", self.TOPOLOGY.replace("dim: 8", "dim: 16384").replace(
+            "ffn: 16", "ffn: 65536").replace("layers: 1", "layers: 500"))
+        code, said = self.tool_says("doctor", self.path("t.yaml"), *where)
+        self.assertEqual(code, 1, said)  # no machine has so much
+        self.assertRegex(said, "FAIL   memory: .* are needed.*: take a smaller model")
+        self.assertRegex(said, "FAIL   disk: .* are needed: make room")
+        code, plan = self.tool_says("up", self.path("t.yaml"), "--plan", *where)
+        self.assertIn("FAIL   memory: ", plan)
+
+    def test_the_doctor_looks_at_a_node(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen(1)
+            at = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.write("c.yaml", "run: {name: r}\nnode: {region: eu, name: c}\nrole: coordinator\n"
+                       f"listen: {at}\nadvertise: {at}\ntls: {{ca: no.pem, cert: no.pem, "
+                       "key: no.key}\nmodel: {manifest: no.json}\ndir: state\n"
+                       "coordinator: {workers: 1, units: units.json, budget_tokens: 9}\n")
+            code, said = self.tool_says("doctor", self.path("c.yaml"), "--kind", "server")
+        self.assertEqual(code, 1, said)
+        self.assertIn(f"FAIL   listen: {at}: Address already in use", said)
+        self.assertIn("FAIL   tls.cert: no.pem: no such file: `longhaul certs` makes one", said)
+
+    def test_config_check_says_what_the_worker_would(self):
+        self.write("w.yaml", "run: {name: r}\nnode: {region: eu, name: w}\ncoordinator: a:1\n"
+                   "tls: {ca: a, cert: a, key: a}\nseal: {keys: a}\nmodel: {manifest: a}\n"
+                   "dir: s\ndata: {units: a, dir: .}\n")
+        code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker")
+        self.assertEqual(code, 6, said)
+        self.assertIn("codec.density is auto", said)
+        code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker",
+                                    "--set", "codec.density=0.1")
+        self.assertEqual(code, 0, said)
 
     def log(self, node):
         with open(self.path("run", node + ".log"), encoding="utf-8") as file:

@@ -1,0 +1,71 @@
+// longhaul doctor: does this machine have what a run, or a node of one, needs?
+#include <stdlib.h>
+#include <string.h>
+
+#include "deploy/tool/commands.h"
+#include "deploy/tool/config.h"
+#include "deploy/up/up_check.h"
+
+static LH_MUST lh_err topology(struct dp_check *c, const char *file, const char *dir,
+                               const char *data)
+{
+    struct dp_up *up = calloc(1, sizeof *up);
+    if (!up) return lh_fail(LH_ERR_NO_MEMORY, "no memory");
+    up->flags = (struct dp_up_flags){.topology = file, .dir = dir, .data = data};
+    lh_err err = dp_topology_load(file, &up->t);
+    if (!err) err = dp_dir_model(up);
+    if (!err) dp_check_topology(c, up);
+    lh_manifest_free(&up->manifest);
+    dp_topology_free(up->t);
+    free(up);
+    return err;
+}
+
+static LH_MUST lh_err node(struct dp_check *c, bool worker, const char *file)
+{
+    struct lh_config *config;
+    const struct dp_texts none = {.count = 0};
+    LH_TRY(lh_config_create(worker ? &wk_settings_table : &ps_settings_table, &config));
+    lh_err err = dp_config_apply(config, file, &none);
+    if (!err) err = lh_config_finish(config);
+    if (!err && worker) dp_check_worker(c, file, lh_config_settings(config));
+    if (!err && !worker) dp_check_server(c, file, lh_config_settings(config));
+    lh_config_destroy(config);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv, struct dp_check *c)
+{
+    const char *kind = "topology", *dir = NULL, *data = "data/tokens";
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--kind", DP_TEXT, &kind, "topology|server|worker", "what FILE is (topology)"},
+        {"--dir", DP_TEXT, &dir, "DIR", "folder of the run (run/NAME); of a topology"},
+        {"--data", DP_TEXT, &data, "DIR", "units.json and token files (data/tokens)"},
+    };
+    const struct dp_usage usage = {
+        "longhaul doctor FILE [flags]",
+        "Tells whether this machine has what FILE needs, and what to do where it has not: disk,\n"
+        "memory, open files, the clock, certificates, the budget beside the data, and of a\n"
+        "server.yaml or worker.yaml ports and whether the coordinator is reached. It starts and\n"
+        "changes nothing. Ends with 1 where something will fail.",
+        flags, sizeof flags / sizeof flags[0]};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    bool server = !strcmp(kind, "server"), worker = !strcmp(kind, "worker");
+    if (!server && !worker && strcmp(kind, "topology") != 0)
+        return lh_fail(LH_ERR_INVALID, "no kind %.60s: topology, server or worker", kind);
+    LH_TRY(server || worker ? node(c, worker, rest.at[0]) : topology(c, rest.at[0], dir, data));
+    printf("%u to mend, %u to look at\n", c->failures, c->warnings);
+    return LH_OK;
+}
+
+int dp_cmd_doctor(int argc, char **argv)
+{
+    struct dp_check c = {.out = stdout};
+    lh_err err = run(argc, argv, &c);
+    if (err) return (int)dp_complain("doctor", err);
+    return c.failures ? DP_FAILED : DP_OK;
+}

@@ -1,0 +1,345 @@
+// Compares this machine with what is needed. See up_check.h.
+//
+// Each line is one thing: "ok", "warn" (it may go wrong) or "FAIL" (it will), what was found, and
+// what to do. Nothing is changed, and no peer is asked but whether it listens.
+#include "deploy/up/up_check.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <sys/timex.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/security/certs.h"
+
+enum { FILES_A_NODE = 64, FILES_LEAST = 1024, DAY_S = 86400, CERT_DAYS_LEFT = 14 };
+
+enum level { OK, WARN, FAIL };
+
+static void say(struct dp_check *c, enum level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(struct dp_check *c, enum level level, const char *format, ...)
+{
+    static const char *const word[] = {"ok    ", "warn  ", "FAIL  "};
+    va_list args;
+    c->warnings += level == WARN;
+    c->failures += level == FAIL;
+    fprintf(c->out, "  %s ", word[level]);
+    va_start(args, format);
+    vfprintf(c->out, format, args);
+    va_end(args);
+    fputc('\n', c->out);
+}
+
+// ---------------------------------------------------------------- disk, memory, limits
+
+// The file system of the folder, or of the nearest one above it that is there. False: none is.
+static bool free_disk(const char *dir, double *bytes)
+{
+    char path[DP_PATH_BYTES];
+    struct statvfs fs;
+    if (dp_path(path, "%s", dir)) return false;
+    while (statvfs(path, &fs)) {
+        char *slash = strrchr(path, '/');
+        if (!strcmp(path, ".") || !strcmp(path, "/")) return false;
+        if (!slash)
+            snprintf(path, sizeof path, ".");
+        else
+            slash[slash == path] = 0;
+    }
+    *bytes = (double)fs.f_bavail * (double)fs.f_frsize;
+    return true;
+}
+
+static void check_disk(struct dp_check *c, const char *dir, double needed)
+{
+    char a[16], b[16];
+    double bytes;
+    if (!free_disk(dir, &bytes)) {
+        say(c, WARN, "disk: the file system of %s can't be asked", dir);
+        return;
+    }
+    const char *is = dp_bytes_text(bytes, a), *want = dp_bytes_text(needed, b);
+    if (bytes < needed)
+        say(c, FAIL,
+            "disk: %s free at %s, about %s are needed: make room, or take another folder (a full "
+            "disk stops pushes until it has room, deploy/docs/full-disk.md)",
+            is, dir, want);
+    else
+        say(c, bytes < 2 * needed ? WARN : OK, "disk: %s free at %s, about %s are needed", is, dir,
+            want);
+}
+
+// MemAvailable of /proc/meminfo; 0: not known.
+static double free_memory(void)
+{
+    FILE *in = fopen("/proc/meminfo", "re");
+    char line[128];
+    double kb = 0;
+    while (in && fgets(line, sizeof line, in))
+        if (sscanf(line, "MemAvailable: %lf", &kb) == 1) break;
+    if (in) fclose(in);
+    return kb * 1024;
+}
+
+static void check_memory(struct dp_check *c, double needed, bool loops)
+{
+    char a[16], b[16];
+    double is = free_memory();
+    const char *apart = loops ? ", the commands' own apart" : ", activations apart";
+    if (is <= 0) return;
+    if (is < needed)
+        say(c, FAIL,
+            "memory: %s available, about %s are needed%s: take a smaller model or fewer workers, "
+            "or another machine",
+            dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
+    else
+        say(c, is < 1.5 * needed ? WARN : OK, "memory: %s available, about %s are needed%s",
+            dp_bytes_text(is, a), dp_bytes_text(needed, b), apart);
+}
+
+static void check_limits(struct dp_check *c, unsigned nodes)
+{
+    struct rlimit files;
+    rlim_t needed = FILES_LEAST > nodes * FILES_A_NODE ? FILES_LEAST : nodes * FILES_A_NODE;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return;
+    if (files.rlim_cur < needed)
+        say(c, WARN, "open files: the limit is %llu, %llu are safe: `ulimit -n %llu`",
+            (unsigned long long)files.rlim_cur, (unsigned long long)needed,
+            (unsigned long long)needed);
+    else
+        say(c, OK, "open files: the limit is %llu", (unsigned long long)files.rlim_cur);
+}
+
+// Certificates are judged by the wall clock, on both ends.
+static void check_clock(struct dp_check *c)
+{
+    struct timex t = {0};
+    int state = adjtimex(&t);
+    bool unsynced = state == TIME_ERROR || (t.status & STA_UNSYNC);
+    if (time(NULL) < 1700000000)
+        say(c, FAIL,
+            "clock: it says a day before 2023, and certificates would not be valid yet: "
+            "set it");
+    else if (unsynced)
+        say(c, WARN,
+            "clock: the kernel does not know that it is synchronised (NTP); certificates "
+            "need it to be right within minutes");
+    else
+        say(c, OK, "clock: synchronised");
+}
+
+// ---------------------------------------------------------------- data
+
+static void check_budget(struct dp_check *c, const char *data, const struct lh_units *units,
+                         uint64_t epochs, uint64_t budget)
+{
+    uint64_t tokens = 0;
+    for (uint64_t u = 0; u < units->count; u++) tokens += units->unit[u].tokens;
+    unsigned long long all = (unsigned long long)(tokens * epochs);
+    if (!budget) return;
+    if (all < budget)
+        say(c, WARN,
+            "budget: %llu tokens, but %s has %llu in %llu epochs: the run ends there, with its "
+            "learning rate not down; raise epochs, or lower the budget",
+            (unsigned long long)budget, data, all, (unsigned long long)epochs);
+    else
+        say(c, OK, "budget: %llu tokens of the %llu that %s has in %llu epochs",
+            (unsigned long long)budget, all, data, (unsigned long long)epochs);
+}
+
+// ---------------------------------------------------------------- certificates, ports
+
+static void check_cert(struct dp_check *c, const char *what, const char *path)
+{
+    struct lh_certs_info info;
+    int64_t now = (int64_t)time(NULL);
+    lh_err err = lh_certs_inspect(path, &info);
+    if (err)
+        say(c, FAIL, "%s: %s: `longhaul certs` makes one", what, lh_err_text(err));
+    else if (now < info.not_before)
+        say(c, FAIL, "%s: %s is not valid yet: is the clock right?", what, path);
+    else if (now >= info.not_after)
+        say(c, FAIL, "%s: %s is no longer valid: issue it anew (`longhaul certs issue`)", what,
+            path);
+    else if (info.not_after - now < (int64_t)CERT_DAYS_LEFT * DAY_S)
+        say(c, WARN, "%s: %s is valid for %lld days more: issue it anew", what, path,
+            (long long)((info.not_after - now) / DAY_S));
+    else
+        say(c, OK, "%s: %s is valid for %lld days more", what, path,
+            (long long)((info.not_after - now) / DAY_S));
+}
+
+static void check_file(struct dp_check *c, const char *what, const char *path)
+{
+    if (!path[0]) return;
+    if (access(path, R_OK)) say(c, FAIL, "%s: %s can't be read: %s", what, path, strerror(errno));
+}
+
+// The first address that "host:port" stands for; NULL: said already.
+static struct addrinfo *resolve(struct dp_check *c, const char *what, const char *address)
+{
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    if (!colon) return NULL;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
+    size_t n = strlen(host);
+    bool brackets = host[0] == '[' && n > 2;
+    if (brackets) host[n - 1] = 0;
+    int why = getaddrinfo(host + brackets, colon + 1, &hints, &list);
+    if (!why) return list;
+    say(c, FAIL, "%s: %s: %s: is the name right, and known to this host?", what, address,
+        gai_strerror(why));
+    return NULL;
+}
+
+static void check_listen(struct dp_check *c, const char *address)
+{
+    struct addrinfo *at = resolve(c, "listen", address);
+    if (!at) return;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) || listen(fd, 1))
+        say(c, FAIL,
+            "listen: %s: %s: another process has it (this node, if it runs), or it is no address "
+            "of this host",
+            address, strerror(errno));
+    else
+        say(c, OK, "listen: %s is free", address);
+    if (fd >= 0) close(fd);
+    freeaddrinfo(at);
+}
+
+static void check_reach(struct dp_check *c, const char *what, const char *address)
+{
+    struct addrinfo *at = address[0] ? resolve(c, what, address) : NULL;
+    const struct timeval wait = {5, 0};
+    if (!at) return;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+    if (fd < 0 || connect(fd, at->ai_addr, at->ai_addrlen))
+        say(c, WARN, "%s: %s: %s: it does not run yet, or a firewall is between", what, address,
+            errno == EINPROGRESS ? "no answer in 5 s" : strerror(errno));
+    else
+        say(c, OK, "%s: something listens at %s", what, address);
+    if (fd >= 0) close(fd);
+    freeaddrinfo(at);
+}
+
+// ---------------------------------------------------------------- whole
+
+static double disk_of(const struct dp_up *up)
+{
+    const struct dp_plan *p = &up->plan;
+    double values = (double)p->parameters * 4; // weights.bin, final.bin
+    return p->server_disk_bytes * up->t->servers + p->worker_disk_bytes * up->t->workers +
+           2 * values;
+}
+
+static double memory_of(const struct dp_up *up)
+{
+    const struct dp_plan *p = &up->plan;
+    return p->server_memory_bytes * up->t->servers + p->worker_memory_bytes * up->t->workers;
+}
+
+static void check_secrets(struct dp_check *c, const char *dir)
+{
+    char path[DP_PATH_BYTES];
+    if (dp_path(path, "%s/secrets/ca.pem", dir) || !dp_file_exists(path)) return;
+    check_cert(c, "certificates", path);
+}
+
+void dp_check_topology(struct dp_check *c, struct dp_up *up)
+{
+    char dir[DP_PATH_BYTES], path[DP_PATH_BYTES];
+    unsigned nodes = 1 + up->t->servers + up->t->workers + up->t->helpers + up->t->trainers;
+    lh_err err =
+        up->flags.dir ? dp_path(dir, "%s", up->flags.dir) : dp_path(dir, "run/%s", up->t->run->run);
+    if (!err) err = dp_path(path, "%s/units.json", up->flags.data);
+    if (err) return;
+    fprintf(c->out, "\nthis machine\n");
+    check_disk(c, dir, disk_of(up));
+    check_memory(c, memory_of(up), up->t->trainers > 0);
+    check_limits(c, nodes);
+    check_clock(c);
+    check_secrets(c, dir);
+    if (up->t->run->own_data) return;
+    if (!dp_file_exists(path)) {
+        say(c, WARN,
+            "data: no %s: `longhaul data prepare` or longhaul.save_units makes it, --data "
+            "names its folder",
+            path);
+        return;
+    }
+    struct lh_units units = {0};
+    err = dp_units_load(up->flags.data, &units);
+    if (err)
+        say(c, FAIL, "data: %s", lh_err_text(err));
+    else
+        check_budget(c, up->flags.data, &units, (uint64_t)up->t->run->epochs,
+                     (uint64_t)up->t->run->budget_tokens);
+    lh_units_free(&units);
+}
+
+static void check_node(struct dp_check *c, const struct lh_node *node)
+{
+    check_cert(c, "tls.ca", node->tls_ca);
+    check_cert(c, "tls.cert", node->tls_cert);
+    check_file(c, "tls.key", node->tls_key);
+    check_file(c, "seal.keys", node->seal_keys);
+    check_file(c, "model.manifest", node->manifest);
+    check_limits(c, 1);
+    check_clock(c);
+    check_reach(c, "coordinator", node->coordinator);
+}
+
+static double parameters_of(const char *manifest)
+{
+    struct lh_manifest m = {0};
+    double values = dp_manifest_load(manifest, &m) ? 0 : (double)m.values;
+    lh_manifest_free(&m);
+    return values;
+}
+
+void dp_check_server(struct dp_check *c, const char *file, const struct ps_settings *s)
+{
+    double values = 4 * parameters_of(s->node.manifest); // It serves all shards at most.
+    fprintf(c->out, "%s\n", file);
+    check_node(c, &s->node);
+    check_listen(c, s->listen);
+    if (s->role == PS_ROLE_COORDINATOR) values = 0;
+    check_disk(c, s->node.dir,
+               values * (double)s->checkpoint_keep + 2 * (double)s->wal_segment_bytes);
+    if (values > 0) check_memory(c, 2 * values, true);
+}
+
+void dp_check_worker(struct dp_check *c, const char *file, const struct wk_settings *s)
+{
+    double values = 4 * parameters_of(s->node.manifest);
+    struct wk_codec_plan plan;
+    struct lh_units units = {0};
+    struct lh_buf json = lh_buf(1 << 30);
+    fprintf(c->out, "%s\n", file);
+    check_node(c, &s->node);
+    check_disk(c, s->node.dir, 6 * values);
+    check_memory(c, 8 * values, s->trainer.kind == WK_TRAINER_EXTERNAL);
+    lh_err err = wk_codec_plan(s, &plan);
+    if (err) say(c, FAIL, "%s", lh_err_text(err));
+    err = dp_file_read(s->data.units, &json);
+    if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
+    if (err)
+        say(c, FAIL, "data.units: %s", lh_err_text(err));
+    else
+        check_budget(c, s->data.units, &units, s->data.epochs ? (uint64_t)s->data.epochs : 1,
+                     (uint64_t)s->trainer.budget_tokens);
+    lh_units_free(&units);
+    lh_buf_free(&json);
+}
