@@ -1,6 +1,7 @@
 // A shard's state: index, sessions, fold. See shard.h.
 #include "server/shard.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,21 @@ lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place pl
     LH_ASSERT(!s->index_count || s->index[s->index_count - 1].version + 1 == version);
     s->index[s->index_count++] = (struct ps_index){version, place};
     return LH_OK;
+}
+
+// A shard that begins with zeros (an adapter, a bias) counts as values of 0.01.
+void ps_shard_size(struct ps_shard *s)
+{
+    if (s->size.known) return;
+    double sum = 0, least = 0.01 * sqrt((double)s->replica.layout->values), reach = 0;
+    for (uint64_t i = 0; i < s->replica.layout->values; i++) {
+        double v = fabs((double)s->replica.theta[i]);
+        sum += v * v;
+        if (v > reach) reach = v;
+    }
+    s->size.norm = sqrt(sum) > least ? sqrt(sum) : least;
+    s->size.reach = reach;
+    s->size.known = true;
 }
 
 const struct ps_place *ps_shard_place(const struct ps_shard *s, uint64_t version)

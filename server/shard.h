@@ -58,8 +58,11 @@ struct ps_shard {
         struct lh_blob *frame;
         uint64_t version;
     } newest;
-    double norm[LH_NORM_WINDOW]; // L2 norms of the last admitted pushes, before the scale
-    uint64_t norm_count;
+    struct { // how large its parameters are (ps_shard_size)
+        bool known;
+        double norm;  // as they were when they were looked at
+        double reach; // no parameter's magnitude is above this
+    } size;
     uint64_t checkpointed; // version of the newest checkpoint
     uint64_t unread;       // version of a checkpoint that the disk failed to read at the start
     bool passed;           // a newer checkpoint, which may be whole, was passed over at the start
@@ -108,6 +111,8 @@ const struct ps_place *ps_shard_place(const struct ps_shard *s,
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
 // The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.
 LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
+// Looks at the parameters once in a process's life, which reads all of them: `size` is known.
+void ps_shard_size(struct ps_shard *s);
 void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 // May the worker raise its incarnation now? Then that is counted.

@@ -42,7 +42,9 @@
     X(LH_ERR_CORRUPT, STOP, "stored bytes are damaged")                                            \
     X(LH_ERR_KILLED, STOP, "process was killed (simulation only)")                                 \
     X(LH_ERR_UNSUPPORTED, REJECT, "not supported by this build")                                   \
-    X(LH_ERR_INTERNAL, STOP, "internal error")
+    X(LH_ERR_INTERNAL, STOP, "internal error")                                                     \
+    X(LH_ERR_SET_ASIDE, REJECT, "its pushes are set aside")                                        \
+    X(LH_ERR_EXPELLED, REJECT, "it was expelled from this run")
 
 #define LH_ERR_ENUM(code, class, text) code,
 typedef enum lh_err { LH_ERRORS(LH_ERR_ENUM) LH_ERR_COUNT } lh_err;

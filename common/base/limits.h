@@ -73,8 +73,19 @@ enum {
     // one, a lost history another.
     LH_FENCES_MAX = 256,
     LH_FENCE_MS = 1000,
-    LH_NORM_WINDOW = 64, // admitted norms that the gate's median looks at
+    LH_NORMS = 7,         // norms of a worker's last pushes that its median looks at
+    LH_OUTLIERS_MAX = 10, // pushes clipped in a row, after which a worker is set aside
+    // Local steps that a push may count for in the norm gate: so many times those of others, and so
+    // many in all.
+    LH_NORM_STEPS = 8,
+    LH_NORM_STEPS_MAX = 1 << 16,
+    LH_EXPELLED_MAX = 256, // identities that are expelled from a run at a time
+    LH_LET_BACK_MAX = 256, // workers that operators let back, a run
 };
+
+// The norm gate's reference grows by so much of itself at most while each live worker pushes once.
+// A warm-up and a residual that fills double a norm in a few rounds, not in one.
+#define LH_NORM_GROWTH 0.5
 
 // Tokens that one push may say it stands for: the schedules' clock and the weighting by tokens add
 // them up. A worker that trains a million a second would have no push decided for twelve days; and

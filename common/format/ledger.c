@@ -1,8 +1,12 @@
 // The ledger. See ledger.h for what it holds and its invariants.
 #include "common/format/ledger.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Version of the ledger's encoding.
+enum { LEDGER_VERSION = 3 };
 
 lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB_BYTES],
                         const struct lh_hash *manifest, uint32_t shard, uint32_t shards)
@@ -188,6 +192,8 @@ static lh_err apply_push(struct lh_ledger *l, const struct lh_record *r)
     row->tokens += f.tokens;
     l->admitted++;
     l->tokens += f.tokens;
+    struct lh_norm norm = lh_record_norm(r);
+    lh_norms_note(l, &row->norms, &norm, lh_norms_steps(l, f.worker, f.steps));
     for (uint32_t i = 0; i < f.claims; i++) LH_TRY(credit(l, f.claim[i]));
     return LH_OK;
 }
@@ -223,6 +229,14 @@ static lh_err apply_fence(struct lh_ledger *l, const struct lh_record *r)
     return LH_OK;
 }
 
+// An operator lets a worker back: its norms begin anew.
+static void let_back(struct lh_ledger *l, const struct lh_let_back *b)
+{
+    const struct lh_row *have = lh_ledger_row(l, b->worker);
+    if (!have || have->norms.let_back >= b->count) return;
+    l->row[have - l->row].norms = (struct lh_norms){.let_back = b->count};
+}
+
 static lh_err apply_plan(struct lh_ledger *l, const struct lh_record *r)
 {
     struct lh_plan plan;
@@ -230,6 +244,7 @@ static lh_err apply_plan(struct lh_ledger *l, const struct lh_record *r)
     if (plan.number <= l->plan.number)
         return impossible(l, r, "a plan older than the one in force");
     l->plan = plan;
+    for (uint32_t i = 0; i < plan.lets_back; i++) let_back(l, &plan.let_back[i]);
     return LH_OK;
 }
 
@@ -319,10 +334,19 @@ static void write_incarnation(struct lh_incarnation i, struct lh_buf *out)
     lh_put_u64(out, i.random);
 }
 
+static void write_norms(const struct lh_norms *n, struct lh_buf *out)
+{
+    for (int i = 0; i < LH_NORMS; i++) lh_put_f32(out, n->last[i]);
+    lh_put_u32(out, n->count);
+    lh_put_u32(out, n->steps);
+    lh_put_u8(out, n->clipped);
+    lh_put_u32(out, n->outliers);
+    lh_put_u32(out, n->let_back);
+}
+
 void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
 {
-    // Version of this encoding: 2 has a move ahead of the rows.
-    lh_put_u16(out, l->move.epoch ? 2 : 1);
+    lh_put_u16(out, LEDGER_VERSION);
     lh_put_u32(out, l->shard);
     lh_put_u32(out, l->shards);
     lh_put_u64(out, l->epoch);
@@ -331,7 +355,8 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_put_u64(out, l->admitted);
     lh_put_u64(out, l->refused);
     lh_put_u64(out, l->tokens);
-    if (l->move.epoch) lh_move_write(&l->move, out);
+    lh_put_f64(out, l->norm_reference);
+    lh_move_write(&l->move, out);
     lh_put_u32(out, l->rows);
     for (uint32_t i = 0; i < l->rows; i++) {
         const struct lh_row *r = &l->row[i];
@@ -346,6 +371,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
         lh_put_u64(out, r->refused);
         lh_put_u64(out, r->tokens);
         lh_put_u64(out, r->round);
+        write_norms(&r->norms, out);
     }
     lh_put_u32(out, (uint32_t)l->credit_bytes);
     lh_put(out, l->credit, l->credit_bytes);
@@ -355,6 +381,24 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_put(out, plan.data, plan.len);
     if (plan.err) out->err = plan.err; // no memory: not a ledger without a plan
     lh_buf_free(&plan);
+}
+
+static bool is_norm(double norm)
+{
+    return isfinite(norm) && norm >= 0;
+}
+
+static bool read_norms(struct lh_norms *n, struct lh_cursor *c)
+{
+    bool good = true;
+    for (int i = 0; i < LH_NORMS; i++) good &= is_norm((double)(n->last[i] = lh_get_f32(c)));
+    n->count = lh_get_u32(c);
+    n->steps = lh_get_u32(c);
+    uint8_t clipped = lh_get_u8(c);
+    n->clipped = clipped;
+    n->outliers = lh_get_u32(c);
+    n->let_back = lh_get_u32(c);
+    return good && clipped < 2 && n->count <= LH_NORMS && n->steps <= LH_NORM_STEPS_MAX;
 }
 
 static lh_err read_rows(struct lh_ledger *l, struct lh_cursor *c)
@@ -378,6 +422,7 @@ static lh_err read_rows(struct lh_ledger *l, struct lh_cursor *c)
         r->refused = lh_get_u64(c);
         r->tokens = lh_get_u64(c);
         r->round = lh_get_u64(c);
+        if (!read_norms(&r->norms, c)) c->failed = true;
         if (l->rows && r->worker <= l->row[l->rows - 1].worker) c->failed = true;
     }
     return LH_OK;
@@ -401,7 +446,8 @@ static lh_err read_credit(struct lh_ledger *l, struct lh_cursor *c)
 static lh_err read_move(struct lh_ledger *l, struct lh_cursor *c)
 {
     LH_TRY(lh_move_parse(lh_get(c, 16), &l->move));
-    if (l->move.epoch <= l->epoch || !l->move.target)
+    bool none = !l->move.epoch && !l->move.target;
+    if (!none && (l->move.epoch <= l->epoch || !l->move.target))
         return lh_fail(LH_ERR_MALFORMED, "a fold state that was moved nowhere");
     return LH_OK;
 }
@@ -410,7 +456,7 @@ lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c)
 {
     uint32_t shard = l->shard, shards = l->shards;
     uint16_t version = lh_get_u16(c);
-    if (version < 1 || version > 2)
+    if (version != LEDGER_VERSION)
         return lh_fail(LH_ERR_MALFORMED, "fold state of version %u", version);
     if (lh_get_u32(c) != shard || lh_get_u32(c) != shards)
         return lh_fail(LH_ERR_MALFORMED, "fold state of another shard than %u of %u", shard,
@@ -424,7 +470,9 @@ lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c)
     l->admitted = lh_get_u64(c);
     l->refused = lh_get_u64(c);
     l->tokens = lh_get_u64(c);
-    if (version == 2) LH_TRY(read_move(l, c));
+    l->norm_reference = lh_get_f64(c);
+    if (!is_norm(l->norm_reference)) c->failed = true;
+    LH_TRY(read_move(l, c));
     LH_TRY(read_rows(l, c));
     LH_TRY(read_credit(l, c));
     struct lh_span plan = lh_get(c, lh_get_u32(c));

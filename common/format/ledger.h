@@ -15,6 +15,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/format/frame.h"
+#include "common/format/norms.h"
 #include "common/format/plan.h"
 #include "common/format/record.h"
 
@@ -29,6 +30,7 @@ struct lh_row {
     // BSP: pushes decided, but never behind the slowest other live worker, so that one that was
     // away takes its place in the current round with its first push.
     uint64_t round;
+    struct lh_norms norms;
 };
 
 struct lh_ledger {
@@ -36,6 +38,7 @@ struct lh_ledger {
     uint64_t epoch, version;
     struct lh_hash chain;
     uint64_t admitted, refused, tokens; // over all workers
+    double norm_reference;              // what the norm gate compares with; 0: none yet
     struct lh_row *row;                 // ascending by worker
     uint32_t rows;
     uint8_t *credit; // bit u: unit u is credited here

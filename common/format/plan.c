@@ -1,14 +1,14 @@
 // The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
-// Version 1 ends before `optimizer` and means sparse SGD; version 2 has the rest and is written for
-// any other optimizer, so that every plan has one form.
 #include "common/format/plan.h"
 
 #include <math.h>
 #include <string.h>
 
+enum { PLAN_VERSION = 3 };
+
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
 {
-    lh_put_u16(out, p->optimizer == LH_OPT_SGD ? 1 : 2);
+    lh_put_u16(out, PLAN_VERSION);
     lh_put_u64(out, p->number);
     lh_put_u8(out, p->phase);
     lh_put_u8(out, p->mode);
@@ -20,11 +20,35 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     for (uint32_t i = 0; i < p->live; i++) lh_put_u64(out, p->worker[i]);
     lh_put_u32(out, p->ends);
     for (uint32_t i = 0; i < p->ends; i++) lh_put_u64(out, p->end[i]);
-    if (p->optimizer == LH_OPT_SGD) return;
+    lh_put_u32(out, p->expelled_count);
+    for (uint32_t i = 0; i < p->expelled_count; i++) lh_put_u64(out, p->expelled[i]);
+    lh_put_u32(out, p->lets_back);
+    for (uint32_t i = 0; i < p->lets_back; i++) {
+        lh_put_u64(out, p->let_back[i].worker);
+        lh_put_u32(out, p->let_back[i].count);
+    }
+    bool none = p->optimizer == LH_OPT_SGD; // so that every plan has one form
     lh_put_u8(out, p->optimizer);
-    lh_put_f32(out, p->momentum);
-    lh_put_u32(out, p->outer_every);
-    lh_put_f32(out, p->effective_step_max);
+    lh_put_f32(out, none ? 0 : p->momentum);
+    lh_put_u32(out, none ? 0 : p->outer_every);
+    lh_put_f32(out, none ? 0 : p->effective_step_max);
+}
+
+static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
+{
+    p->expelled_count = lh_get_u32(c);
+    if (p->expelled_count > LH_EXPELLED_MAX) return false;
+    for (uint32_t i = 0; i < p->expelled_count; i++) {
+        p->expelled[i] = lh_get_u64(c);
+        if (i && p->expelled[i] <= p->expelled[i - 1]) return false;
+    }
+    p->lets_back = lh_get_u32(c);
+    if (p->lets_back > LH_LET_BACK_MAX) return false;
+    for (uint32_t i = 0; i < p->lets_back; i++) {
+        p->let_back[i].worker = lh_get_u64(c);
+        p->let_back[i].count = lh_get_u32(c);
+    }
+    return !c->failed;
 }
 
 static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
@@ -33,8 +57,10 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
     p->momentum = lh_get_f32(c);
     p->outer_every = lh_get_u32(c);
     p->effective_step_max = lh_get_f32(c);
-    return p->optimizer > LH_OPT_SGD && p->optimizer <= LH_OPT_BUFFERED && p->momentum >= 0 &&
-           p->momentum < 1 && p->effective_step_max >= 0 && isfinite(p->effective_step_max);
+    bool none = !p->momentum && !p->outer_every && !p->effective_step_max;
+    if (p->optimizer == LH_OPT_SGD) return none;
+    return p->optimizer <= LH_OPT_BUFFERED && p->momentum >= 0 && p->momentum < 1 &&
+           p->effective_step_max >= 0 && isfinite(p->effective_step_max);
 }
 
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
@@ -50,7 +76,7 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
     p->damping = lh_get_f32(&c);
     p->staleness_per_live = lh_get_u32(&c);
     p->live = lh_get_u32(&c);
-    bool ok = !c.failed && version >= 1 && version <= 2 && p->phase <= LH_PHASE_END &&
+    bool ok = !c.failed && version == PLAN_VERSION && p->phase <= LH_PHASE_END &&
               p->mode <= LH_MODE_BSP && p->weighting <= LH_WEIGHT_TOKENS && isfinite(p->eta) &&
               isfinite(p->damping) && p->live <= LH_WORKERS_MAX;
     if (!ok) return lh_fail(LH_ERR_MALFORMED, "a plan that this build can't read");
@@ -58,7 +84,9 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
     p->ends = lh_get_u32(&c);
     if (p->ends > LH_SHARDS_MAX) return lh_fail(LH_ERR_MALFORMED, "a plan with %u ends", p->ends);
     for (uint32_t i = 0; i < p->ends; i++) p->end[i] = lh_get_u64(&c);
-    if (version == 2 && !parse_optimizer(&c, p))
+    if (!parse_people(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan that expels or lets back more than it can");
+    if (!parse_optimizer(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan with an optimizer that this build can't read");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
@@ -69,6 +97,19 @@ bool lh_plan_has(const struct lh_plan *p, uint64_t worker)
     for (uint32_t i = 0; i < p->live; i++)
         if (p->worker[i] == worker) return true;
     return false;
+}
+
+bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity)
+{
+    uint32_t low = 0, high = p->expelled_count;
+    while (low < high) {
+        uint32_t mid = (low + high) / 2;
+        if (p->expelled[mid] < identity)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < p->expelled_count && p->expelled[low] == identity;
 }
 
 const char *lh_phase_name(uint8_t phase)

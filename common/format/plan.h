@@ -20,6 +20,11 @@ enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
 enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_BUFFERED = 2 };
 enum lh_weighting { LH_WEIGHT_EQUAL = 0, LH_WEIGHT_TOKENS = 1 };
 
+struct lh_let_back { // a worker that operators let back
+    uint64_t worker;
+    uint32_t count; // how often, over the whole run
+};
+
 struct lh_plan {
     uint64_t number; // rises with every change
     uint8_t phase, mode, weighting;
@@ -30,6 +35,10 @@ struct lh_plan {
     uint64_t worker[LH_WORKERS_MAX]; // the live ones, ascending
     uint32_t ends;
     uint64_t end[LH_SHARDS_MAX]; // phase END: version of each shard's END record
+    uint32_t expelled_count;
+    uint64_t expelled[LH_EXPELLED_MAX]; // identities of workers and servers, ascending
+    uint32_t lets_back;
+    struct lh_let_back let_back[LH_LET_BACK_MAX]; // ascending by worker
     // All 0 with LH_OPT_SGD, which keeps no state.
     uint8_t optimizer;        // enum lh_optimizer
     float momentum;           // mu, from 0 to below 1
@@ -47,6 +56,8 @@ static inline uint32_t lh_plan_outer_every(const struct lh_plan *p)
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out);
 LH_MUST lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *out);
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
+// Was this identity (lh_worker_id of its certificate) expelled from the run?
+bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity);
 const char *lh_phase_name(uint8_t phase);
 
 #endif

@@ -4,6 +4,22 @@
 #include <math.h>
 #include <string.h>
 
+uint32_t lh_record_norm_bits(const struct lh_norm *n)
+{
+    uint32_t bits;
+    LH_ASSERT(isfinite(n->at_equal_h) && !signbit(n->at_equal_h));
+    memcpy(&bits, &n->at_equal_h, sizeof bits);
+    return (bits & ~1u) | (uint32_t)n->clipped | (uint32_t)n->outlier << 31;
+}
+
+struct lh_norm lh_record_norm(const struct lh_record *r)
+{
+    struct lh_norm n = {.clipped = r->reason & 1, .outlier = r->reason >> 31};
+    uint32_t bits = r->reason & 0x7ffffffe;
+    memcpy(&n.at_equal_h, &bits, sizeof bits);
+    return n;
+}
+
 void lh_record_write_header(const struct lh_record *r, struct lh_buf *out)
 {
     LH_ASSERT(r->body.len <= LH_RECORD_BYTES_MAX);
@@ -37,6 +53,9 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
         return lh_fail(LH_ERR_MALFORMED, "record with unknown flags %u", out->flags);
     if (!isfinite(out->scale) || signbit(out->scale)) // the fold would spread it over everything
         return lh_fail(LH_ERR_MALFORMED, "record of scale %g at version %llu", (double)out->scale,
+                       (unsigned long long)out->version);
+    if (out->kind == LH_ADMIT && !isfinite(lh_record_norm(out).at_equal_h))
+        return lh_fail(LH_ERR_MALFORMED, "record of a norm that is not finite at version %llu",
                        (unsigned long long)out->version);
     if (*body_bytes > LH_RECORD_BYTES_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "record of %u bytes, at most %d are allowed", *body_bytes,

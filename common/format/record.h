@@ -5,7 +5,8 @@
 //    8   8  epoch of the shard
 //   16   2  kind
 //   18   2  flags (1: the payload is left out; the body is the frame's stub)
-//   20   4  reason (enum lh_err) of a REFUSE
+//   20   4  REFUSE: reason (enum lh_err); ADMIT: norm at equal H, fp32, whose bit 0 says that the
+//           push was clipped, and bit 31 that it was so as an outlier (common/format/norms.h)
 //   24   4  scale, fp32: the one factor that the fold uses
 //   28   4  body bytes
 //   32  32  chain: h(v) = BLAKE2b(h(v-1), version, epoch, kind, reason, scale, body's identity)
@@ -38,6 +39,11 @@ enum lh_kind {
 };
 enum { LH_RECORD_ELIDED = 1 };
 
+struct lh_norm {           // an admitted push's norm, as its record notes it
+    float at_equal_h;      // finite, not negative
+    bool clipped, outlier; // outlier: clipped, and far above what others push
+};
+
 struct lh_record {
     uint64_t version, epoch;
     uint16_t kind, flags;
@@ -46,6 +52,10 @@ struct lh_record {
     struct lh_hash chain;
     struct lh_span body; // borrows
 };
+
+// What an ADMIT carries in place of a reason.
+uint32_t lh_record_norm_bits(const struct lh_norm *n);
+struct lh_norm lh_record_norm(const struct lh_record *r);
 
 void lh_record_write_header(const struct lh_record *r, struct lh_buf *out);
 // Reads the 64 bytes of a header; `body_bytes` says how many follow. Bounds, kinds and the scale

@@ -80,6 +80,12 @@ static void dump_json(const struct ps_wal_entry *e, const struct about *a)
         json_object_set_new(o, "tokens", json_integer((json_int_t)a->frame.tokens));
         json_object_set_new(o, "density", json_real((double)a->frame.density));
     }
+    struct lh_norm norm = lh_record_norm(r);
+    if (r->kind == LH_ADMIT) {
+        json_object_set_new(o, "norm", json_real((double)norm.at_equal_h));
+        json_object_set_new(o, "clipped", json_boolean(norm.clipped));
+        json_object_set_new(o, "outlier", json_boolean(norm.outlier));
+    }
     if (r->kind == LH_REFUSE)
         json_object_set_new(o, "reason", json_string(lh_err_name((lh_err)r->reason)));
     json_dumpf(o, stdout, JSON_COMPACT);

@@ -1,11 +1,11 @@
 // Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
-// Order: session, incarnation, dedupe, tokens, move, phase of the run; then, after unsealing:
-// payload, staleness, norm. Only the checks after unsealing consume the step, by a record. No I/O
-// here.
+// Order: expelled, session, incarnation, dedupe, tokens, move, phase of the run; then, after
+// unsealing: payload, set aside, staleness, norm. Only the checks after unsealing consume the step,
+// by a record. No I/O here.
+#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "server/push/decide.h"
@@ -20,6 +20,11 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                     const struct lh_digest *digest, struct ps_decision *d)
 {
     memset(d, 0, sizeof *d);
+    if (lh_plan_expelled(&s->head->plan, f->worker)) {
+        not_final(d, lh_fail(LH_ERR_EXPELLED, "this worker was expelled from the run; ask its "
+                                              "operators, who can undo it (longhaul admit)"));
+        return;
+    }
     if (!ps_shard_session(s, f->worker, f->incarnation) && !LH_BUG("no_hello")) {
         not_final(d, lh_fail(LH_ERR_NEED_HELLO, "say hello to this process first"));
         return;
@@ -61,22 +66,6 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-double ps_median_norm(const struct ps_shard *s)
-{
-    double sorted[LH_NORM_WINDOW];
-    size_t n = s->norm_count < LH_NORM_WINDOW ? (size_t)s->norm_count : LH_NORM_WINDOW;
-    if (n < 8) return 0;
-    memcpy(sorted, s->norm, n * sizeof *sorted);
-    qsort(sorted, n, sizeof *sorted, compare);
-    return sorted[n / 2];
-}
-
 // w of DESIGN.md#section-6: staleness damping, and weighting by tokens where the plan says so.
 static double weight(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      uint64_t staleness)
@@ -98,10 +87,74 @@ static void refuse(struct ps_decision *d, lh_err reason)
     d->scale = 0;
 }
 
+// ---------------------------------------------------------------- the norm gate
+
+// What a worker that lies can do with the steps that it names is bounded by norms.h.
+static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
+{
+    return sqrt(lh_norms_steps(s->head, f->worker, f->steps));
+}
+
+// Before there is a reference a push may be as large as the shard's parameters are: local steps
+// move parameters by a part of themselves. The reference is then the bound. Where fewer than three
+// workers have pushed, it may be one's whose pushes are next to nothing: one push may then move the
+// shard by 1/32 of itself all the same.
+double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f)
+{
+    if (gate->norm_gate <= 0) return (double)INFINITY;
+    if (s->head->norm_reference <= 0) return gate->size;
+    double bound = gate->norm_gate * s->head->norm_reference * root_of_steps(s, f);
+    double least = lh_norms_voices(s->head) < 3 ? gate->size / 32 : 0;
+    return bound > least ? bound : least;
+}
+
+// A clipped push that is far from what others push now, whose own pushes go in as they are. Where
+// all are clipped, the reference is what lags behind, and nobody is an outlier. One other voice may
+// lie: then a worker's own pushes speak for it too.
+static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
+                       const struct lh_frame *f, double norm)
+{
+    enum { FAR = 10 };
+    struct lh_norms_others others = lh_norms_others(s->head, f->worker);
+    const struct lh_row *row = lh_ledger_row(s->head, f->worker);
+    double at_h = norm / root_of_steps(s, f);
+    if (!others.workers || at_h <= FAR * others.high) return false;
+    double own = row ? lh_norms_median(&row->norms) : 0;
+    return others.workers > 1 || norm > FAR * gate->size || at_h > FAR * own;
+}
+
+// Clipped, not refused: a refused push returns to its residual and comes back no smaller. The
+// record notes the norm, but no more than NOTED times the bound, so that one push of any size says
+// no more than another one.
+static void gate_norm(const struct ps_shard *s, const struct ps_gate *gate,
+                      const struct lh_frame *f, struct ps_decision *d)
+{
+    enum { NOTED = 4 };
+    double bound = ps_norm_bound(s, gate, f), noted = d->norm;
+    d->noted.clipped = d->norm > bound;
+    if (d->noted.clipped) {
+        d->noted.outlier = is_outlier(s, gate, f, d->norm);
+        d->scale = (float)((double)d->scale * (bound / d->norm));
+        if (noted > NOTED * bound) noted = NOTED * bound;
+    }
+    noted /= root_of_steps(s, f);
+    d->noted.at_equal_h = noted < (double)FLT_MAX ? (float)noted : FLT_MAX;
+}
+
+// No fold may leave fp32: the norm bounds each value, momentum multiplies what lasts. A scale that
+// is too small for a whole fp32 would fold other values than it says.
+static bool folds_finite(const struct lh_plan *plan, const struct ps_gate *gate,
+                         const struct ps_decision *d)
+{
+    double moved = ps_moved(plan, (double)d->scale, d->norm);
+    return d->scale >= FLT_MIN && moved <= PS_MOVED_MAX && gate->reach + moved <= PS_REACH_MAX;
+}
+
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d)
 {
     const struct lh_plan *plan = &s->head->plan;
+    const struct lh_row *row = lh_ledger_row(s->head, f->worker);
     uint32_t live = plan->live ? plan->live : 1;
     d->staleness = lh_ledger_staleness(s->head, f->worker, f->base_others);
     if (unsealed) {
@@ -109,19 +162,25 @@ void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const
         return;
     }
     d->norm = sqrt(info->sum_squares);
+    if (row && lh_norms_set_aside(&row->norms)) {
+        refuse(d, lh_fail(LH_ERR_SET_ASIDE,
+                          "%d pushes in a row were far larger than other workers'; an operator "
+                          "lets this worker back (longhaul admit)",
+                          LH_OUTLIERS_MAX));
+        return;
+    }
     if (plan->mode == LH_MODE_ASYNC && d->staleness > (uint64_t)plan->staleness_per_live * live) {
         refuse(d,
                lh_fail(LH_ERR_STALE, "%llu pushes of others since its base, at most %u are allowed",
                        (unsigned long long)d->staleness, plan->staleness_per_live * live));
         return;
     }
-    double median = ps_median_norm(s);
     d->kind = LH_ADMIT;
     d->error = LH_OK;
     d->scale = (float)((double)plan->eta / live * weight(s, gate, f, d->staleness));
-    if (gate->norm_gate <= 0 || median <= 0 || d->norm <= gate->norm_gate * median) return;
-    if (LH_BUG("gate_refuses"))
+    gate_norm(s, gate, f, d);
+    if (d->noted.clipped && LH_BUG("gate_refuses"))
         refuse(d, lh_fail(LH_ERR_TOO_LARGE, "its norm is above the gate"));
-    else // Clipped, not refused: a refused push returns to its residual and comes back no smaller.
-        d->scale *= (float)(gate->norm_gate * median / d->norm);
+    else if (!folds_finite(plan, gate, d))
+        refuse(d, lh_fail(LH_ERR_TOO_LARGE, "a norm of %g: no fold of it stays finite", d->norm));
 }

@@ -16,13 +16,25 @@ struct ps_decision {
     float scale;
     lh_err error; // the reason of a refusal, or why it is not final
     uint64_t staleness;
-    double norm;
+    double norm;          // as it came
+    struct lh_norm noted; // what an ADMIT carries of it
 };
 
 struct ps_gate {
-    double norm_gate;   // clip above this times the median, 0: off
+    double norm_gate;   // clip above this times the reference, 0: off
     double mean_tokens; // mean tokens of a push, for weighting by tokens
+    double size;        // the shard's own size (ps_size_of)
+    double reach;       // no parameter's magnitude is above this
 };
+
+// No push moves a value by more, and no value gets larger: fp32 ends at 3.4e38.
+#define PS_MOVED_MAX 1e30
+#define PS_REACH_MAX 1e37
+// The farthest that an admitted push of this norm moves any value, momentum and all.
+static inline double ps_moved(const struct lh_plan *plan, double scale, double norm)
+{
+    return scale * norm / (1 - (double)plan->momentum);
+}
 
 // Everything about a received frame that is known before it is unsealed: session, incarnation,
 // step, closing. `d->verdict` is PS_DECIDED_NOW when it is to be unsealed next.
@@ -31,6 +43,8 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
 // After unsealing, which ended with `unsealed` (lk_replica_unseal_into). Sets kind, scale, error.
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d);
-double ps_median_norm(const struct ps_shard *s); // 0: too few to tell
+// The largest norm of this push that is not clipped; INFINITY: the gate is off.
+double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate,
+                     const struct lh_frame *f);
 
 #endif

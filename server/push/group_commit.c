@@ -34,6 +34,23 @@ static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
     return refused; // one of our own follows, or we are wrong
 }
 
+// The ledger has the row as it was before this push.
+static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
+{
+    const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
+    uint32_t n = row ? row->norms.outliers + 1 : 1;
+    lh_log_peer(s->conf.log, LH_WARN, "push.clipped",
+                "shard %u, worker %016llx, step %llu: a norm of %g is far above other workers'; it "
+                "is scaled down (%u in a row)",
+                i->shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
+                i->decision.norm, n);
+    if (n < LH_OUTLIERS_MAX) return;
+    lh_logf(s->conf.log, LH_WARN, "worker.set_aside",
+            "shard %u, worker %016llx: %u pushes in a row were far above other workers'. Its "
+            "pushes are refused from now on. If it is in order, let it back: longhaul admit",
+            i->shard->id, (unsigned long long)i->worker, n);
+}
+
 static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
@@ -48,12 +65,23 @@ static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
         return LH_OK;
     }
     const struct lh_ledger *head = shard->head;
-    struct ps_gate gate = {s->conf.norm_gate,
-                           head->admitted ? (double)head->tokens / (double)head->admitted : 0};
-    ps_decide_value(shard, &gate, &i->head, err, &i->info, &i->decision);
-    i->record.scale = i->decision.scale;
-    i->record.reason = (uint32_t)i->decision.error;
-    if (i->decision.kind == LH_ADMIT) return append(i, LH_ADMIT, lh_blob_span(i->frame));
+    ps_shard_size(shard);
+    struct ps_gate gate = {
+        .norm_gate = s->conf.norm_gate,
+        .mean_tokens = head->admitted ? (double)head->tokens / (double)head->admitted : 0,
+        .size = shard->size.norm,
+        .reach = shard->size.reach,
+    };
+    struct ps_decision *d = &i->decision;
+    ps_decide_value(shard, &gate, &i->head, err, &i->info, d);
+    i->record.scale = d->scale;
+    if (d->kind == LH_ADMIT) {
+        i->record.reason = lh_record_norm_bits(&d->noted);
+        shard->size.reach += ps_moved(&head->plan, (double)d->scale, d->norm);
+        if (d->noted.outlier) warn_of_outlier(s, i);
+        return append(i, LH_ADMIT, lh_blob_span(i->frame));
+    }
+    i->record.reason = (uint32_t)d->error;
     lh_log_peer(s->conf.log, LH_INFO, "push.refused", "shard %u, worker %016llx, step %llu: %s",
                 shard->id, (unsigned long long)i->worker, (unsigned long long)i->head.step,
                 lh_err_text(i->decision.error));
@@ -190,7 +218,7 @@ static void finish_group(struct ps_server *s)
         if (!i->appended) continue;
         bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
         if (ours) note_staleness(i->shard, i->decision.staleness);
-        lh_err err = ps_fold_record(i->shard, &i->record, payload_of(i), i->decision.norm,
+        lh_err err = ps_fold_record(i->shard, &i->record, payload_of(i),
                                     ps_wal_committed_place(s->wal, i->place));
         if (err) {
             ps_fatal(s, err);

@@ -207,7 +207,7 @@ static void answer_push(struct ps_push *p, const struct ps_item *item)
     if (item->appended) {
         out.version = item->record.version;
         out.admitted = item->record.kind == LH_ADMIT;
-        out.reason = item->record.reason;
+        out.reason = out.admitted ? 0 : item->record.reason;
         out.scale = item->record.scale;
         out.staleness = item->decision.staleness;
     } else if (item->decision.verdict ==

@@ -130,7 +130,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     if (r->version != shard->replica.ledger.version + 1) return gap(shard, r->version);
     if (shard->index_count && shard->index[shard->index_count - 1].version + 1 != r->version)
         shard->index_count = 0;
-    lh_err err = ps_fold_record(shard, r, (struct lh_span){0}, 0, place);
+    lh_err err = ps_fold_record(shard, r, (struct lh_span){0}, place);
     s->replay.records++;
     s->replay.bytes += place.bytes;
     s->log.unreliable |= err != LH_OK;
@@ -221,7 +221,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server makes room
     if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
-        LH_TRY(ps_fold_record(i->shard, &i->record, (struct lh_span){0}, 0,
+        LH_TRY(ps_fold_record(i->shard, &i->record, (struct lh_span){0},
                               ps_wal_committed_place(s->wal, i->place)));
     ps_wal_group_done(s->wal);
     ps_head_committed(s);

@@ -3,35 +3,22 @@
 // Whoever still reads the state as it was (snapshot.c) keeps it before anything changes.
 #include "server/state/fold.h"
 
-#include <math.h>
-
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
 
-static void note_norm(struct ps_shard *s, double norm)
-{
-    s->norm[s->norm_count++ % LH_NORM_WINDOW] = norm;
-}
-
 // An ADMIT whose payload is not here is unsealed again.
-static LH_MUST lh_err admit(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
-                            double norm)
+static LH_MUST lh_err admit(struct ps_shard *s, const struct lh_record *r, struct lh_span plain)
 {
     struct lk_payload_info info;
     bool opened;
-    if (!plain.data) {
-        LH_TRY(lk_replica_unseal(&s->replica, r->body, &plain, &opened, &info));
-        norm = sqrt(info.sum_squares);
-    }
-    LH_TRY(lk_replica_apply_plain(&s->replica, r, plain));
-    note_norm(s, norm);
-    return LH_OK;
+    if (!plain.data) LH_TRY(lk_replica_unseal(&s->replica, r->body, &plain, &opened, &info));
+    return lk_replica_apply_plain(&s->replica, r, plain);
 }
 
 lh_err ps_fold_record(struct ps_shard *s, const struct lh_record *r, struct lh_span plain,
-                      double norm, struct ps_place place)
+                      struct ps_place place)
 {
     const struct ps_conf *conf = &s->server->conf;
     int64_t start = lh_now(conf->env);
@@ -39,7 +26,7 @@ lh_err ps_fold_record(struct ps_shard *s, const struct lh_record *r, struct lh_s
     ps_took(s->server, PS_LOOP_SNAPSHOT, start);
     int64_t fold = lh_now(conf->env);
     if (r->kind == LH_ADMIT)
-        LH_TRY(admit(s, r, plain, norm));
+        LH_TRY(admit(s, r, plain));
     else
         LH_TRY(r->kind == LH_DIGEST_RECORD ? ps_digest_fold(s, r)
                                            : lk_replica_apply(&s->replica, r));
@@ -66,6 +53,7 @@ lh_err ps_fold_anew(struct ps_shard *s)
     ps_snapshot_part(s, true);
     lk_replica_free(&s->replica);
     s->replica = first;
+    s->size.known = false;
     s->chains.last = 0;
     return LH_OK;
 }
@@ -74,5 +62,6 @@ lh_err ps_fold_load(struct ps_shard *s, struct lh_span state)
 {
     ps_snapshot_part(s, false);
     s->chains.last = 0;
+    s->size.known = false;
     return lk_replica_load(&s->replica, state);
 }

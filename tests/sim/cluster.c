@@ -79,7 +79,8 @@ static void create(struct sim *s, const struct sim_conf *conf)
     s->norm_gate = gates[conf->seed % LH_COUNT(gates)];
     s->initial = calloc(s->manifest.values, sizeof *s->initial);
     LH_ASSERT(s->initial);
-    for (uint64_t i = 0; conf->exact && i < s->manifest.values; i++) s->initial[i] = SIM_BASE;
+    // Parameters of the size of some pushes: the norm gate measures the first pushes by them.
+    for (uint64_t i = 0; i < s->manifest.values; i++) s->initial[i] = conf->exact ? SIM_BASE : 32;
     setup_units(&s->units, SIM_UNITS / s->epochs, SIM_UNIT_TOKENS, SIM_WORKERS);
     sim_choose_balance(s);
     sim_choose_travel(s);

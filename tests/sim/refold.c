@@ -91,9 +91,12 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
                              .live = (uint32_t)live};
     if (live > SIM_FOLD_ROWS || bytes.len < ends_at + 4) return false;
     for (uint64_t i = 0; i < live; i++) out->worker[i] = number(b + 29 + 8 * i, 8);
-    uint64_t rest = ends_at + 4 + 8 * number(b + ends_at, 4);
-    if (version == 1) return bytes.len == rest;
-    if (version != 2 || bytes.len != rest + 13) return false;
+    uint64_t expelled_at = ends_at + 4 + 8 * number(b + ends_at, 4);
+    if (bytes.len < expelled_at + 4) return false;
+    uint64_t backs_at = expelled_at + 4 + 8 * number(b + expelled_at, 4);
+    if (bytes.len < backs_at + 4) return false;
+    uint64_t rest = backs_at + 4 + 12 * number(b + backs_at, 4);
+    if (version != 3 || bytes.len != rest + 13) return false;
     out->optimizer = b[rest];
     out->momentum = real(b + rest + 1);
     out->outer_every = (uint32_t)number(b + rest + 5, 4);

@@ -1,35 +1,64 @@
 """The plan in force and the ledger: everything of a shard's state but its parameters."""
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .log import ADMIT, EPOCH
 from .plain import Cursor, digest_of, need
 
-NESTEROV, BUFFERED = 1, 2
+SGD, NESTEROV, BUFFERED = 0, 1, 2
 
 
 class Plan:
     """The body of a PLAN; without a body the plan of zeros."""
 
     def __init__(self, body=None, name="plan"):
-        self.body = body or struct.pack("<HQBBBffIII", 1, *[0] * 9)
+        self.body = body or struct.pack("<HQBBBffIIIIIBfIf", 3, *[0] * 15)
         cursor = Cursor(self.body, name)
         version, self.number, self.phase, mode, weighting = cursor.read("HQBBB")
         self.eta, damping, staleness = cursor.read("ffI")
-        need(version in (1, 2) and self.phase <= 4 and mode <= 1 and weighting <= 1,
+        need(version == 3 and self.phase <= 4 and mode <= 1 and weighting <= 1,
              f"{name}: version {version} phase {self.phase} mode {mode} weighting {weighting}")
         self.live = cursor.array(cursor.read("I"))
         self.ends = cursor.array(cursor.read("I"))
-        self.optimizer, self.momentum, self.pushes, self.bound = 0, 0.0, 0, 0.0
-        if version == 2:
-            self.optimizer, self.momentum, self.pushes, self.bound = cursor.read("BfIf")
-            need(self.optimizer in (NESTEROV, BUFFERED), f"{name}: optimizer {self.optimizer}")
+        self.expelled = cursor.array(cursor.read("I"))
+        self.let_back = [cursor.read("QI") for _ in range(cursor.read("I"))]
+        self.optimizer, self.momentum, self.pushes, self.bound = cursor.read("BfIf")
+        need(self.optimizer in (SGD, NESTEROV, BUFFERED), f"{name}: optimizer {self.optimizer}")
+        need(self.optimizer or not (self.momentum or self.pushes or self.bound),
+             f"{name}: SGD with momentum")
         cursor.end()
         need(list(self.live) == sorted(set(self.live)), f"{name}: live workers do not ascend")
 
     def interval(self):
         """N: admitted pushes between outer steps."""
         return max(1, self.pushes or len(self.live))
+
+
+@dataclass
+class Norms:
+    """How large a worker's last pushes were."""
+
+    last: tuple = (0.0,) * 7
+    count: int = 0
+    steps: int = 0
+    clipped: int = 0
+    outliers: int = 0
+    let_back: int = 0
+
+    def pack(self):
+        """The bytes of the norms."""
+        return struct.pack("<7fIIBII", *self.last, self.count, self.steps, self.clipped,
+                           self.outliers, self.let_back)
+
+    def median(self):
+        """The lower median of the norms that are there."""
+        return sorted(self.last[:self.count])[(self.count - 1) // 2]
+
+
+def low_and_high(values):
+    """The lower and the upper median."""
+    values = sorted(values)
+    return values[(len(values) - 1) // 2], values[len(values) // 2]
 
 
 @dataclass
@@ -48,10 +77,12 @@ class Row:
     refused: int = 0
     tokens: int = 0
     round: int = 0
+    norms: Norms = field(default_factory=Norms)
 
     def pack(self):
         """The row's bytes behind the worker."""
-        return struct.pack("<QQQQQQ16sIQQQQ", *self.__dict__.values())
+        *own, norms = self.__dict__.values()
+        return struct.pack("<QQQQQQ16sIQQQQ", *own) + norms.pack()
 
 
 class Ledger:
@@ -64,20 +95,24 @@ class Ledger:
                                struct.pack("<II", shard, job.shards))
         self.admitted = self.refused = self.tokens = 0
         self.rows, self.credit, self.plan = {}, bytearray(), Plan()
+        self.reference = 0.0
 
     def unpack(self, cursor):
         """Takes what pack() gave, in place of the beginning of the log."""
         name = cursor.name
         version, shard, shards, self.epoch, self.version = cursor.read("HIIQQ")
-        need(version in (1, 2), f"{name}: ledger of version {version}")
+        need(version == 3, f"{name}: ledger of version {version}")
         need((shard, shards) == (self.shard, self.shards), f"{name}: ledger of shard {shard} of "
              f"{shards}")
         self.chain, self.admitted, self.refused, self.tokens = cursor.read("32sQQQ")
-        self.move = cursor.read("QQ") if version == 2 else None
+        self.reference = cursor.read("d")
+        move = cursor.read("QQ")
+        self.move = move if move[0] else None
         for _ in range(cursor.read("I")):
             worker, *row = cursor.read("QQQQQQQ16sIQQQQ")
+            norms = cursor.read("7fIIBII")
             need(worker > max(self.rows, default=-1), f"{name}: rows do not ascend")
-            self.rows[worker] = Row(*row)
+            self.rows[worker] = Row(*row, Norms(norms[:7], *norms[7:]))
         self.credit = bytearray(cursor.take(cursor.read("I")))
         need(not self.credit or self.credit[-1], f"{name}: credit ends with a zero")
         self.plan = Plan(cursor.take(cursor.read("I")), name)
@@ -130,8 +165,53 @@ class Ledger:
         self.admitted += 1
         row.tokens += frame.tokens
         self.tokens += frame.tokens
+        self.note(row.norms, record.reason, self.steps(frame.worker, frame.steps))
         for unit in frame.claims:
             self.claim(unit)
+
+    def counted(self, skip):
+        """The norms that count: of live workers, and of all where those are few."""
+        def some(workers):
+            rows = [self.rows[w].norms for w in workers
+                    if w in self.rows and w != skip and w not in self.plan.expelled]
+            return [n for n in rows if n.count and n.outliers < 10]
+        return some(self.plan.live), some(self.rows)
+
+    def steps(self, worker, steps):
+        """Local steps of a push as they count."""
+        live, everybody = self.counted(worker)
+        most = [n.steps for n in live or everybody]
+        bound = min(1 << 16, 8 * low_and_high(most)[0] if most else 1 << 16)
+        return max(1, min(steps, bound))
+
+    def note(self, norms, bits, steps):
+        """Takes a norm, and moves the reference."""
+        norm, = struct.unpack("<f", struct.pack("<I", bits & 0x7ffffffe))
+        norms.last = (norm, *norms.last[:6])
+        norms.clipped = bits & 1
+        norms.count = min(7, norms.count + 1)
+        norms.steps = steps
+        norms.outliers = norms.outliers + 1 if bits >> 31 else 0
+        live, everybody = self.counted(None)
+        counted = live if len(live) > 1 else everybody
+        if not counted:
+            return
+        low, high = low_and_high([n.median() for n in counted])
+        factor = 1 + 0.5 / max(1, len(self.plan.live))
+        if not self.reference:
+            if len(counted) > 1 or len(self.plan.live) < 2:
+                self.reference = low
+        elif self.reference < low:
+            self.reference = min(self.reference * factor, low)
+        elif self.reference > high:
+            self.reference = max(self.reference / factor, high)
+
+    def take_plan(self, plan):
+        """A plan comes into force."""
+        self.plan = plan
+        for worker, count in plan.let_back:
+            if worker in self.rows and self.rows[worker].norms.let_back < count:
+                self.rows[worker].norms = Norms(let_back=count)
 
     def claim(self, unit):
         """Credits a unit in the shard that keeps it."""
@@ -141,11 +221,10 @@ class Ledger:
 
     def pack(self):
         """The ledger's bytes."""
-        parts = [struct.pack("<HIIQQ", 2 if self.move else 1, self.shard, self.shards, self.epoch,
+        parts = [struct.pack("<HIIQQ", 3, self.shard, self.shards, self.epoch,
                              self.version), self.chain,
-                 struct.pack("<QQQ", self.admitted, self.refused, self.tokens)]
-        if self.move:
-            parts.append(struct.pack("<QQ", *self.move))
+                 struct.pack("<QQQd", self.admitted, self.refused, self.tokens, self.reference),
+                 struct.pack("<QQ", *(self.move or (0, 0)))]
         parts.append(struct.pack("<I", len(self.rows)))
         for worker, row in sorted(self.rows.items()):
             parts.append(struct.pack("<Q", worker) + row.pack())

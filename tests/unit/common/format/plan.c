@@ -24,7 +24,11 @@ static void a_plan_reads_back_and_nothing_else(void **state)
                         .live = 2,
                         .worker = {W1, W3},
                         .ends = 3,
-                        .end = {10, 11, 12}},
+                        .end = {10, 11, 12},
+                        .expelled_count = 2,
+                        .expelled = {W2, W3},
+                        .lets_back = 1,
+                        .let_back = {{W1, 3}}},
                    got;
     struct lh_buf b = lh_buf(1 << 10), again = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
@@ -33,12 +37,15 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     assert_true(lh_span_equal(lh_buf_span(&b), lh_buf_span(&again)));
     assert_true(lh_plan_has(&got, W3));
     assert_false(lh_plan_has(&got, W2));
+    assert_false(lh_plan_expelled(&got, W1));
+    assert_true(lh_plan_expelled(&got, W2) && lh_plan_expelled(&got, W3));
+    assert_true(got.let_back[0].worker == W1 && got.let_back[0].count == 3);
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 0},  {0, 2},  {0, 3},  {10, LH_PHASE_END + 1},
+    } bad[] = {{0, 0},  {0, 2},  {0, 4},  {10, LH_PHASE_END + 1},
                {11, 2}, {12, 2}, {25, 3}, {26, 255}};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         uint8_t old = b.data[bad[i].at];
@@ -48,6 +55,11 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     }
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.expelled[0] = W3; // the same one twice
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.expelled[0] = W2;
     p.eta = NAN;
     lh_buf_clear(&b);
     lh_plan_write(&p, &b);
@@ -91,10 +103,10 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    p.optimizer = LH_OPT_SGD; // a plan of before there were optimizers
+    p.optimizer = LH_OPT_SGD;
     lh_plan_write(&p, &plain);
-    assert_int_equal(plain.len + 13, b.len);
-    assert_int_equal(plain.data[0], 1);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_OK);
+    assert_true(got.momentum == 0 && got.outer_every == 0 && got.effective_step_max == 0);
     lh_buf_free(&b);
     lh_buf_free(&plain);
 }
@@ -119,6 +131,16 @@ static void the_most_workers_and_shards_fit_and_no_more(void **state)
     assert_int_equal(got.ends, LH_SHARDS_MAX);
     lh_buf_patch_u32(&b, 29, LH_SHARDS_MAX + 1); // `ends`, where nobody is live
     lh_put_u64(&b, 0);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.ends = 0;
+    p.expelled_count = LH_EXPELLED_MAX;
+    p.lets_back = LH_LET_BACK_MAX;
+    for (uint32_t i = 0; i < LH_EXPELLED_MAX; i++) p.expelled[i] = i + 1;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_true(lh_plan_expelled(&got, LH_EXPELLED_MAX));
+    lh_buf_patch_u32(&b, 33, LH_EXPELLED_MAX + 1);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);
 }

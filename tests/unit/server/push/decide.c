@@ -18,7 +18,8 @@ static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
 static const struct lh_hash MANIFEST = {{9, 8, 7}};
 static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
 static const struct lh_incarnation NEXT = {(UINT64_C(1) << 32) + 1, 78};
-static const struct ps_gate OPEN_GATE = {0, 0};
+static const struct ps_gate OPEN_GATE = {0, 0, 100, 0};
+static const struct ps_gate GATE = {10, 0, 100, 0};
 
 // ---------------------------------------------------------------- a shard whose head is given
 
@@ -47,6 +48,7 @@ static struct lh_frame push_of(uint64_t worker, uint64_t step)
     f.step = step;
     f.base_others = 0;
     f.claims = 0;
+    f.steps = 1;
     return f;
 }
 
@@ -54,7 +56,10 @@ static void admit(struct ps_shard *s, uint64_t worker, uint64_t step)
 {
     struct lh_frame f = push_of(worker, step);
     struct lh_buf b = case_bytes(&f);
-    apply(s, (struct lh_record){.kind = LH_ADMIT, .scale = 0.5f, .body = lh_buf_span(&b)});
+    apply(s, (struct lh_record){.kind = LH_ADMIT,
+                                .scale = 0.5f,
+                                .reason = lh_record_norm_bits(&(struct lh_norm){1, false, false}),
+                                .body = lh_buf_span(&b)});
     lh_buf_free(&b);
 }
 
@@ -263,11 +268,6 @@ static void assert_refused(const struct ps_decision *d, lh_err reason)
     assert_true(d->scale == 0);
 }
 
-static void note_norm_count(struct ps_shard *s, size_t n, const double *norm)
-{
-    for (size_t i = 0; i < n; i++) s->norm[s->norm_count++ % LH_NORM_WINDOW] = norm[i];
-}
-
 static void what_can_not_be_opened_is_refused(void **state)
 {
     struct ps_shard *s = *state;
@@ -323,7 +323,7 @@ static void a_plan_without_live_workers_counts_one(void **state)
 static void weights(void **state)
 {
     struct ps_shard *s = *state;
-    struct ps_gate gate = {0, 1000};
+    struct ps_gate gate = {0, 1000, 100, 0};
     static const struct {
         uint64_t tokens;
         double weight;
@@ -347,40 +347,244 @@ static void weights(void **state)
     assert_scale(&d, 0.5);
 }
 
-static void the_median_is_of_the_last_admitted(void **state)
+// ---------------------------------------------------------------- the norm gate
+
+// The server's way with a push of this norm: decided, and applied where it was admitted.
+static struct ps_decision push_norm(struct ps_shard *s, uint64_t worker, uint32_t steps,
+                                    double norm)
+{
+    const struct lh_row *row = lh_ledger_row(s->head, worker);
+    struct lh_frame f = push_of(worker, row ? lh_row_step(row) + 1 : 1);
+    f.base_others = lh_ledger_others(s->head, worker);
+    f.steps = steps;
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, norm);
+    struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
+    lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
+    bool admitted = d.kind == LH_ADMIT;
+    apply(s,
+          (struct lh_record){.kind = d.kind,
+                             .scale = d.scale,
+                             .reason = admitted ? lh_record_norm_bits(&d.noted) : (uint32_t)d.error,
+                             .body = lh_buf_span(admitted ? &b : &stub)});
+    lh_buf_free(&b);
+    lh_buf_free(&stub);
+    return d;
+}
+
+static bool whole(const struct ps_decision *d)
+{
+    return d->kind == LH_ADMIT && !d->noted.clipped;
+}
+
+static void live(struct ps_shard *s, uint32_t workers)
+{
+    given.plan.live = workers;
+    for (uint32_t i = 0; i < workers; i++) {
+        given.plan.worker[i] = ME + i;
+        if (!lh_ledger_row(s->head, ME + i)) fence(s, ME + i, FIRST);
+    }
+}
+
+static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
 {
     struct ps_shard *s = *state;
-    double low[] = {3, 1, 2, 5, 4, 7, 6}, high[LH_NORM_WINDOW];
-    note_norm_count(s, LH_COUNT(low), low);
-    assert_true(ps_median_norm(s) == 0); // seven are too few to tell
-    note_norm_count(s, 1, (double[]){8});
-    assert_true(ps_median_norm(s) == 5);
-    for (size_t i = 0; i < LH_NORM_WINDOW; i++) high[i] = 100;
-    note_norm_count(s, LH_NORM_WINDOW, high); // the older ones left the window
-    assert_true(ps_median_norm(s) == 100);
+    struct ps_decision d = push_norm(s, ME, 1, 1e30);
+    assert_true(d.kind == LH_ADMIT && d.noted.clipped);
+    assert_true((double)d.scale * 1e30 <= 0.5 * 100 * (1 + 1e-6));
+    assert_true((double)d.noted.at_equal_h <= 4 * 100); // what it says of itself is bounded too
+    d = push_norm(s, OTHER, 1, 100);
+    assert_true(whole(&d));
+}
+
+// One push of 3e38: its scale would be no fp32 of full precision.
+static void what_can_not_be_folded_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, 3e42);
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e31); // the gate is off, the fold stays finite
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30);
+    assert_int_equal(d.kind, LH_ADMIT);
+    given.plan.momentum = 0.9f;
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30); // what lasts is multiplied
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    struct ps_gate far = {0, 0, 100, 1e37};
+    d = value_of(s, far, &f, LH_OK, 1e29);
+    assert_refused(&d, LH_ERR_TOO_LARGE);
 }
 
 static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
 {
     struct ps_shard *s = *state;
-    struct lh_frame f = push_of(ME, 1);
-    struct ps_gate gate = {10, 0};
-    double norm[] = {2, 2, 2, 2, 2, 2, 2};
-    note_norm_count(s, LH_COUNT(norm), norm);
-    struct ps_decision d = value_of(s, gate, &f, LH_OK, 1e6);
-    assert_scale(&d, 0.5); // no median yet
-    note_norm_count(s, 1, norm);
-    d = value_of(s, gate, &f, LH_OK, 20); // the norm is at the gate
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 20);
+        push_norm(s, OTHER, 1, 22);
+    }
+    assert_true(given.norm_reference >= 20 && given.norm_reference <= 22);
+    struct lh_frame f = push_of(ME, 9);
+    f.base_others = 8;
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, 190);
+    assert_true(whole(&d) && d.norm == 190);
     assert_scale(&d, 0.5);
-    assert_true(d.norm == 20);
-    d = value_of(s, gate, &f, LH_OK, 80);
-    assert_scale(&d, 0.5 * 20 / 80);
-    assert_true(d.norm == 80); // what the window notes is the norm as it came
+    d = value_of(s, GATE, &f, LH_OK, 800);
+    assert_true(d.noted.clipped &&
+                fabs((double)d.scale * 800 - 0.5 * 10 * given.norm_reference) < 1e-3);
     d = value_of(s, OPEN_GATE, &f, LH_OK, 1e6);
     assert_scale(&d, 0.5); // off
-    for (uint64_t k = 1; k <= 4; k++) admit(s, OTHER, k);
-    d = value_of(s, gate, &f, LH_OK, 80); // on top of the damping
-    assert_scale(&d, 0.5 * pow(1 + 3, -0.5) * 20 / 80);
+    f.base_others = 4;     // on top of the damping
+    d = value_of(s, GATE, &f, LH_OK, 800);
+    assert_true(fabs((double)d.scale * 800 - 0.5 * pow(1 + 3, -0.5) * 10 * given.norm_reference) <
+                1e-3);
+}
+
+// Eight times the steps move eight times as far, or less. Who names more counts as eight times the
+// others.
+static void norms_are_compared_at_equal_steps(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 20);
+        push_norm(s, OTHER, 4, 40);
+    }
+    assert_true(given.norm_reference == 20);
+    struct lh_frame f = push_of(ME, 9);
+    f.base_others = 8;
+    f.steps = UINT32_MAX;
+    double bound = ps_norm_bound(s, &GATE, &f);
+    assert_true(fabs(bound - 200 * sqrt(8 * 4)) < 1e-9);
+}
+
+// Of three, one alone moves nothing: neither up nor down, and the others stay as they are.
+static void one_of_three_does_not_move_the_reference(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 20);
+    double x = 20;
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME + 2, 1, x);
+        if (whole(&d)) x *= 1.5;
+        d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d));
+        assert_true(given.norm_reference <= 20);
+    }
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME + 1, 1, 1e-9);
+        d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d) || given.norm_reference > 0);
+    }
+}
+
+// Of two, whichever lies: the other's pushes go in as they are, and the liar's stay bounded.
+static void one_of_two_does_not_move_the_reference(void **state)
+{
+    struct ps_shard *s = *state;
+    double x = 1e30;
+    push_norm(s, OTHER, 1, x); // the liar comes first
+    for (int i = 0; i < 100; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d));
+        d = push_norm(s, OTHER, 1, x);
+        assert_true(d.kind == LH_REFUSE || (double)d.scale * x <= 0.5 * 200 * (1 + 1e-6));
+    }
+    assert_true(given.norm_reference == 20);
+}
+
+static void next_to_nothing_does_not_shut_the_other_out(void **state)
+{
+    struct ps_shard *s = *state;
+    push_norm(s, OTHER, 1, 1e-12);
+    for (int i = 0; i < 100; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, 3); // 3 % of the shard
+        assert_true(whole(&d));
+        d = push_norm(s, ME, 1, 30); // clipped, and never set aside
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_false(d.noted.outlier);
+        push_norm(s, OTHER, 1, 1e-12);
+    }
+}
+
+static void the_reference_grows_by_a_bounded_factor(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 1);
+        push_norm(s, OTHER, 1, 1);
+    }
+    for (int i = 0; i < 4; i++) { // all at once, as in a warm-up: their medians are there
+        double before = given.norm_reference;
+        push_norm(s, ME, 1, 9);
+        push_norm(s, OTHER, 1, 9);
+        assert_true(given.norm_reference <= before * 1.25 * 1.25 * (1 + 1e-12));
+    }
+    for (int i = 0; i < 20; i++) {
+        push_norm(s, ME, 1, 9);
+        push_norm(s, OTHER, 1, 9);
+    }
+    assert_true(given.norm_reference == 9);
+}
+
+// All grow together and are clipped for a while: nobody is an outlier.
+static void who_grows_with_the_others_is_not_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    double x = 1;
+    for (int i = 0; i < 60; i++, x *= 1.6)
+        for (uint64_t w = ME; w < ME + 3; w++) {
+            struct ps_decision d = push_norm(s, w, 1, x);
+            assert_int_equal(d.kind, LH_ADMIT);
+            assert_false(d.noted.outlier);
+        }
+}
+
+static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
+    struct ps_decision d = {0};
+    for (int i = 0; i < LH_OUTLIERS_MAX - 1; i++) push_norm(s, ME, 1, 1e6);
+    d = push_norm(s, ME, 1, 1); // one that is in order: the count begins anew
+    assert_true(whole(&d));
+    for (int i = 0; i < LH_OUTLIERS_MAX; i++) {
+        d = push_norm(s, ME, 1, 1e6);
+        assert_true(d.kind == LH_ADMIT && d.noted.outlier);
+    }
+    d = push_norm(s, ME, 1, 1);
+    assert_refused(&d, LH_ERR_SET_ASIDE);
+    d = push_norm(s, OTHER, 1, 1);
+    assert_true(whole(&d));
+    struct lh_plan *plan = malloc(sizeof *plan);
+    *plan = given.plan;
+    plan->number++;
+    plan->lets_back = 1;
+    plan->let_back[0] = (struct lh_let_back){ME, 1};
+    for (int i = 0; i < 2; i++, plan->number++) { // the same word twice lets it back once
+        struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+        lh_plan_write(plan, &b);
+        apply(s, (struct lh_record){.kind = LH_PLAN, .body = lh_buf_span(&b)});
+        lh_buf_free(&b);
+        d = push_norm(s, ME, 1, 1);
+        assert_true(i == 0 ? whole(&d) : d.error == LH_ERR_SET_ASIDE);
+        for (int k = 0; k < LH_OUTLIERS_MAX; k++) push_norm(s, ME, 1, 1e6);
+    }
+    free(plan);
+}
+
+static void an_expelled_worker_is_turned_away(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    given.plan.expelled_count = 1;
+    given.plan.expelled[0] = ME;
+    assert_not_final(s, &f, LH_ERR_EXPELLED);
+    given.plan.expelled[0] = OTHER;
+    assert_now(s, &f);
 }
 
 // A worker whose push was too large sends it again with what it made meanwhile: it must get in.
@@ -388,12 +592,14 @@ static void no_norm_is_refused(void **state)
 {
     struct ps_shard *s = *state;
     struct lh_frame f = push_of(ME, 1);
-    double norm[] = {1, 1, 1, 1, 1, 1, 1, 1};
-    note_norm_count(s, LH_COUNT(norm), norm);
-    for (double n = 1; n < 1e12; n *= 3) {
-        struct ps_decision d = value_of(s, (struct ps_gate){2, 0}, &f, LH_OK, n);
-        assert_int_equal(d.kind, LH_ADMIT);
-        assert_true((double)d.scale * n <= 0.5 * 2 * (1 + 1e-6));
+    for (int i = 0; i < 2; i++) {
+        for (double n = 1; n < 1e12; n *= 3) {
+            struct ps_decision d = value_of(s, GATE, &f, LH_OK, n);
+            assert_int_equal(d.kind, LH_ADMIT);
+            assert_true((double)d.scale * n <= 0.5 * 100 * (1 + 1e-6));
+        }
+        push_norm(s, OTHER, 1, 1);
+        f.base_others = 1;
     }
 }
 
@@ -412,8 +618,17 @@ int main(void)
         TEST(a_push_staler_than_the_bound_is_refused),
         TEST(a_plan_without_live_workers_counts_one),
         TEST(weights),
-        TEST(the_median_is_of_the_last_admitted),
+        TEST(the_first_push_is_bounded_by_the_shards_own_size),
+        TEST(what_can_not_be_folded_is_refused),
         TEST(a_norm_above_the_gate_is_scaled_down_to_it),
+        TEST(norms_are_compared_at_equal_steps),
+        TEST(one_of_three_does_not_move_the_reference),
+        TEST(one_of_two_does_not_move_the_reference),
+        TEST(next_to_nothing_does_not_shut_the_other_out),
+        TEST(the_reference_grows_by_a_bounded_factor),
+        TEST(who_grows_with_the_others_is_not_set_aside),
+        TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
+        TEST(an_expelled_worker_is_turned_away),
         TEST(no_norm_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,133 @@
+// Norms. See norms.h. Only IEEE additions, products and divisions in one order: every replica, on
+// every machine, has the same bits.
+#include "common/format/norms.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/format/ledger.h"
+
+double lh_norms_median(const struct lh_norms *n)
+{
+    float sorted[LH_NORMS];
+    if (!n->count) return 0;
+    for (uint32_t i = 0; i < n->count; i++) {
+        uint32_t at = i;
+        for (; at && sorted[at - 1] > n->last[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = n->last[i];
+    }
+    return (double)sorted[(n->count - 1) / 2];
+}
+
+bool lh_norms_set_aside(const struct lh_norms *n)
+{
+    return n->outliers >= LH_OUTLIERS_MAX;
+}
+
+// ---------------------------------------------------------------- over workers
+
+// Whose norms count: live workers; where fewer than two of them have norms, all that ever pushed.
+// Workers that are set aside or expelled never do.
+static bool counts(const struct lh_ledger *l, const struct lh_row *row, uint64_t skip)
+{
+    return row && row->worker != skip && row->norms.count && !lh_norms_set_aside(&row->norms) &&
+           !lh_plan_expelled(&l->plan, row->worker);
+}
+
+static uint32_t counted(const struct lh_ledger *l, uint64_t skip, bool all,
+                        const struct lh_row *out[LH_WORKERS_MAX])
+{
+    uint32_t n = 0, among = all ? l->rows : l->plan.live;
+    for (uint32_t i = 0; i < among; i++) {
+        const struct lh_row *row = all ? &l->row[i] : lh_ledger_row(l, l->plan.worker[i]);
+        if (counts(l, row, skip)) out[n++] = row;
+    }
+    return n;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+struct medians {
+    uint32_t workers;
+    double low, high;
+};
+
+static struct medians medians_of(const struct lh_row *const *row, uint32_t n)
+{
+    double v[LH_WORKERS_MAX];
+    struct medians out = {.workers = n};
+    if (!n) return out;
+    for (uint32_t i = 0; i < n; i++) v[i] = lh_norms_median(&row[i]->norms);
+    qsort(v, n, sizeof *v, compare);
+    out.low = v[(n - 1) / 2];
+    out.high = v[n / 2];
+    return out;
+}
+
+static uint32_t voices(const struct lh_ledger *l, const struct lh_row *out[LH_WORKERS_MAX])
+{
+    uint32_t n = counted(l, 0, false, out);
+    return n < 2 ? counted(l, 0, true, out) : n;
+}
+
+uint32_t lh_norms_voices(const struct lh_ledger *l)
+{
+    const struct lh_row *row[LH_WORKERS_MAX];
+    return voices(l, row);
+}
+
+struct lh_norms_others lh_norms_others(const struct lh_ledger *l, uint64_t worker)
+{
+    const struct lh_row *row[LH_WORKERS_MAX];
+    uint32_t all = counted(l, worker, false, row), n = 0;
+    for (uint32_t i = 0; i < all; i++)
+        if (!row[i]->norms.clipped) row[n++] = row[i];
+    return (struct lh_norms_others){n, medians_of(row, n).high};
+}
+
+uint32_t lh_norms_steps(const struct lh_ledger *l, uint64_t worker, uint32_t steps)
+{
+    const struct lh_row *row[LH_WORKERS_MAX];
+    double v[LH_WORKERS_MAX];
+    uint32_t most = LH_NORM_STEPS_MAX, n = counted(l, worker, false, row);
+    if (!n) n = counted(l, worker, true, row);
+    for (uint32_t i = 0; i < n; i++) v[i] = row[i]->norms.steps;
+    qsort(v, n, sizeof *v, compare);
+    if (n) most = LH_NORM_STEPS * (uint32_t)v[(n - 1) / 2];
+    if (most > LH_NORM_STEPS_MAX) most = LH_NORM_STEPS_MAX;
+    if (steps > most) steps = most;
+    return steps ? steps : 1;
+}
+
+static void move_reference(struct lh_ledger *l)
+{
+    const struct lh_row *row[LH_WORKERS_MAX];
+    struct medians all = medians_of(row, voices(l, row));
+    double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;
+    if (!l->norm_reference) {
+        bool heard = all.workers >= 2 || l->plan.live < 2;
+        if (heard && all.workers) l->norm_reference = all.low;
+    } else if (l->norm_reference < all.low) {
+        double grown = l->norm_reference * by;
+        l->norm_reference = grown < all.low ? grown : all.low;
+    } else if (all.workers && l->norm_reference > all.high) {
+        double shrunk = l->norm_reference / by;
+        l->norm_reference = shrunk > all.high ? shrunk : all.high;
+    }
+}
+
+void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm *norm,
+                   uint32_t steps)
+{
+    memmove(n->last + 1, n->last, (LH_NORMS - 1) * sizeof *n->last);
+    n->last[0] = norm->at_equal_h;
+    if (n->count < LH_NORMS) n->count++;
+    n->steps = steps;
+    n->clipped = norm->clipped;
+    n->outliers = norm->outlier ? n->outliers + 1 : 0;
+    move_reference(l);
+}
