@@ -10,6 +10,17 @@ struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id)
     return NULL;
 }
 
+bool ps_expelled(const struct ps_server *s, uint64_t identity)
+{
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        const struct ps_shard *shard = s->shard[i];
+        if (!shard) continue;
+        if (lh_plan_expelled(shard->plan ? shard->plan : &shard->replica.ledger.plan, identity))
+            return true;
+    }
+    return false;
+}
+
 void ps_fatal(struct ps_server *s, lh_err err)
 {
     if (s->phase == PS_STOPPED) return;

@@ -105,6 +105,8 @@ struct ps_server {
 };
 
 struct ps_shard *ps_server_shard(struct ps_server *s, uint32_t id); // NULL: another server's
+// Does a shard's log, or the coordinator's newest plan, expel this identity?
+bool ps_expelled(const struct ps_server *s, uint64_t identity);
 // This process can't go on. Nothing happens in it any more; the first error is the one that counts.
 void ps_fatal(struct ps_server *s, lh_err err);
 // The server's next phase; one that has stopped stays so.

@@ -107,6 +107,8 @@ static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_
         to->worker = row->worker;
         to->pushes = row->admitted;
         to->tokens = row->tokens;
+        to->set_aside = lh_norms_set_aside(&row->norms);
+        to->let_back = row->norms.let_back;
     }
     out->admitted = t->list + begin;
     out->n_admitted = t->count - begin;

@@ -178,12 +178,21 @@ static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage 
     ps_answer_json(rq, err, &json);
 }
 
+static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer *peer)
+{
+    lh_log_peer(s->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
+                peer->name, peer->region);
+    return lh_fail(LH_ERR_EXPELLED, "%s %s of %s was expelled from this run",
+                   lh_role_name(peer->role), peer->name, peer->region);
+}
+
 lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                          const struct lh_peer *peer, const struct lh_call_ops **ops,
                          void **call_self)
 {
     struct ps_server *s = self;
     if (s->phase == PS_STOPPED) return lh_fail(LH_ERR_UNAVAILABLE, "the server is stopping");
+    if (ps_expelled(s, lh_worker_id(peer))) return refuse_expelled(s, peer);
     if (rpc == LH_RPC_UNIT) return ps_give_accept(s, call, peer, ops, call_self);
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;

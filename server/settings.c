@@ -39,7 +39,8 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, "update.weighting", weighting, "equal", "equal|tokens",
         "Regions count equally, or by the tokens they trained"),
     LH_CONFIG_ROW_FLOAT(T, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
-        "A push whose norm is over this times what workers push, by their medians at equal H, is clipped to it"),
+        "A push whose norm is over this times what workers push, by their medians at equal H, is "
+        "clipped to that"),
     LH_CONFIG_ROW_ENUM(T, "update.optimizer", optimizer, "sgd", "sgd|delayed-nesterov|buffered",
         "Outer optimizer: plain steps as pushes arrive; these and momentum after every few pushes, "
         "for dense pushes at large H; or nothing until every few pushes. The last two keep 8 bytes "

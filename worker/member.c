@@ -45,7 +45,7 @@ static bool refused(struct wk_worker *w, const char *what, lh_err err)
     lh_logf(w->conf.log, LH_ERROR, "member.refused", "%s at %s: %s", what, w->conf.coordinator,
             lh_err_text(err));
     bool final = err == LH_ERR_MANIFEST || err == LH_ERR_VERSION || err == LH_ERR_DENIED ||
-                 err == LH_ERR_FENCED || err == LH_ERR_CONFIG;
+                 err == LH_ERR_FENCED || err == LH_ERR_CONFIG || err == LH_ERR_EXPELLED;
     if (final) wk_fatal(w, err);
     return final;
 }

@@ -26,21 +26,24 @@ bool lh_norms_set_aside(const struct lh_norms *n)
 
 // ---------------------------------------------------------------- over workers
 
-// Whose norms count: live workers; where fewer than two of them have norms, all that ever pushed.
-// Workers that are set aside or expelled never do.
+// Voices are live workers; where fewer than two of them have norms, all that ever pushed. A worker
+// that is set aside or expelled never is one.
 static bool counts(const struct lh_ledger *l, const struct lh_row *row, uint64_t skip)
 {
-    return row && row->worker != skip && row->norms.count && !lh_norms_set_aside(&row->norms) &&
+    return row->worker != skip && row->norms.count && !lh_norms_set_aside(&row->norms) &&
            !lh_plan_expelled(&l->plan, row->worker);
 }
 
+// Rows and live workers both ascend.
 static uint32_t counted(const struct lh_ledger *l, uint64_t skip, bool all,
                         const struct lh_row *out[LH_WORKERS_MAX])
 {
-    uint32_t n = 0, among = all ? l->rows : l->plan.live;
-    for (uint32_t i = 0; i < among; i++) {
-        const struct lh_row *row = all ? &l->row[i] : lh_ledger_row(l, l->plan.worker[i]);
-        if (counts(l, row, skip)) out[n++] = row;
+    uint32_t n = 0, live = 0;
+    for (uint32_t i = 0; i < l->rows; i++) {
+        const struct lh_row *row = &l->row[i];
+        while (live < l->plan.live && l->plan.worker[live] < row->worker) live++;
+        bool is_live = live < l->plan.live && l->plan.worker[live] == row->worker;
+        if ((all || is_live) && counts(l, row, skip)) out[n++] = row;
     }
     return n;
 }

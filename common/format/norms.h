@@ -20,7 +20,7 @@
 struct lh_ledger;
 struct lh_norm;
 
-struct lh_norms {         // of one worker
+struct lh_norms {         // Norms of one worker.
     float last[LH_NORMS]; // norms at equal H of its last admitted pushes, the newest first
     uint32_t count;       // how many of them there are
     uint32_t steps;       // local steps of its last admitted push, as they count
@@ -29,7 +29,7 @@ struct lh_norms {         // of one worker
     uint32_t let_back;    // how often operators let it back
 };
 
-// What other workers push now: those whose last push was not clipped.
+// Norms of the other workers whose last push was not clipped.
 struct lh_norms_others {
     uint32_t workers;
     double high; // upper median of their medians; 0 where there are none

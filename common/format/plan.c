@@ -27,7 +27,7 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
         lh_put_u64(out, p->let_back[i].worker);
         lh_put_u32(out, p->let_back[i].count);
     }
-    bool none = p->optimizer == LH_OPT_SGD; // so that every plan has one form
+    bool none = p->optimizer == LH_OPT_SGD; // Every plan has one form.
     lh_put_u8(out, p->optimizer);
     lh_put_f32(out, none ? 0 : p->momentum);
     lh_put_u32(out, none ? 0 : p->outer_every);

@@ -53,7 +53,7 @@ struct lh_record {
     struct lh_span body; // borrows
 };
 
-// What an ADMIT carries in place of a reason.
+// An ADMIT carries these bits in place of a reason.
 uint32_t lh_record_norm_bits(const struct lh_norm *n);
 struct lh_norm lh_record_norm(const struct lh_record *r);
 

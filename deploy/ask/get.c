@@ -13,7 +13,7 @@
 static const struct dp_column workers[] = {
     {"NAME", "name", -20},
     {"REGION", "region", -12},
-    {"STATE", "member_state", -8},
+    {"STATE", "member_state", -9},
     {"LIVE", "live", -5},
     {"DONE", "done", -5},
     {"DRAINED", "drained", -8},

@@ -4,6 +4,8 @@
 
 const struct dp_command dp_commands[] = {
     {"up", dp_cmd_up, "Run a whole topology on this machine, to its verdict", NULL, false},
+    {"admit", dp_cmd_admit, "Let back whoever was expelled, or whose pushes were set aside",
+     "worker server", false},
     {"balancer", dp_cmd_balancer, "Tell the balancer by hand who gets which units of data",
      "freeze thaw pin unpin move", false},
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key",
@@ -33,6 +35,8 @@ const struct dp_command dp_commands[] = {
      "dump verify replay", true},
     {"model", dp_cmd_model, "Manifest and initial parameters of a model, new or imported",
      "init import", true},
+    {"expel", dp_cmd_expel, "Expel a worker or a server from a running run", "worker server",
+     false},
     {"export", dp_cmd_export, "Any state of a run as a Hugging Face folder", NULL, false},
     {"move", dp_cmd_move, "Let a server's shards go to its standby while both live", NULL, false},
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},

@@ -4,6 +4,7 @@
 
 #include "deploy/tool/cli.h"
 
+int dp_cmd_admit(int argc, char **argv);
 int dp_cmd_certs(int argc, char **argv);
 int dp_cmd_checkpoint(int argc, char **argv);
 int dp_cmd_completion(int argc, char **argv);
@@ -15,6 +16,7 @@ int dp_cmd_drain(int argc, char **argv);
 int dp_cmd_move(int argc, char **argv);
 int dp_cmd_balancer(int argc, char **argv);
 int dp_cmd_eval(int argc, char **argv);
+int dp_cmd_expel(int argc, char **argv);
 int dp_cmd_export(int argc, char **argv);
 int dp_cmd_events(int argc, char **argv);
 int dp_cmd_generate(int argc, char **argv);

@@ -23,6 +23,7 @@
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/owners/insync.h"
@@ -48,6 +49,8 @@ static ps_co_load_fn *const LOADS[] = {
     ps_co_load_overrides,
     ps_co_load_leases,
     ps_co_load_drains,
+    ps_co_load_expelled,
+    ps_co_load_let_back,
     ps_co_load_trips,
     ps_co_load_points,
     ps_co_load_epochs,
@@ -228,6 +231,16 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
     ps_answer_health(rq, !c->stopped);
 }
 
+static LH_MUST lh_err refuse_expelled(struct ps_coordinator *c, const struct lh_peer *peer)
+{
+    lh_log_peer(c->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
+                peer->name, peer->region);
+    return lh_fail(LH_ERR_EXPELLED,
+                   "%s %s of %s was expelled from this run; its operators can undo that (longhaul "
+                   "admit)",
+                   lh_role_name(peer->role), peer->name, peer->region);
+}
+
 lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
                               const struct lh_peer *peer, const struct lh_call_ops **ops,
                               void **call_self)
@@ -236,6 +249,7 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     const ProtobufCMessageDescriptor *type;
     lh_request_fn handle;
     if (c->stopped) return lh_fail(LH_ERR_UNAVAILABLE, "the coordinator is stopping");
+    if (ps_co_is_expelled(c, lh_worker_id(peer))) return refuse_expelled(c, peer);
     switch (rpc) {
     case LH_RPC_JOIN:
         type = &longhaul__v1__join_request__descriptor;
@@ -268,6 +282,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_MOVE:
         type = &longhaul__v1__move_request__descriptor;
         handle = ps_co_on_move;
+        break;
+    case LH_RPC_EXPEL:
+        type = &longhaul__v1__expel_request__descriptor;
+        handle = ps_co_on_expel;
         break;
     case LH_RPC_HEALTH_CHECK:
         type = &grpc__health__v1__health_check_request__descriptor;

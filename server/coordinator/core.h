@@ -67,6 +67,7 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
 
 struct ps_co_admitted { // balance/measure.c: of one worker, as a shard's server said last
     uint64_t pushes, tokens;
+    bool set_aside;
 };
 
 struct ps_co_away { // balance/away.c: a home whose units travel to a worker, as that one said last
@@ -80,6 +81,12 @@ struct ps_co_crossing {     // balance/crossed.c: what of a home's units reached
     uint32_t home;          // index in c->stock.home
     uint64_t bytes;         // sum over all its processes
     uint64_t seen, process; // the last one's part, and that one's number
+};
+
+struct ps_co_expelled { // expel.c
+    uint64_t id;        // lh_worker_id() of its certificate
+    bool server;
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
 };
 
 struct ps_co_giver { // balance/away.c: a server that gives units of its region
@@ -116,11 +123,13 @@ struct ps_co_stall { // watch/stall.c
 enum ps_co_state {
     PS_CO_NEW, // it was not looked at yet
     PS_CO_LIVE,
-    PS_CO_STALLED, // it is heard, and makes no progress: its units go to others
-    PS_CO_SUSPECT, // silent for half of its bound
-    PS_CO_LOST,    // silent for its bound: its units went to others
-    PS_CO_DRAINED, // it stands still, as an operator asked
-    PS_CO_DONE,    // it has all that the run ended with
+    PS_CO_STALLED,   // it is heard, and makes no progress: its units go to others
+    PS_CO_SUSPECT,   // silent for half of its bound
+    PS_CO_LOST,      // silent for its bound: its units went to others
+    PS_CO_DRAINED,   // it stands still, as an operator asked
+    PS_CO_DONE,      // it has all that the run ended with
+    PS_CO_SET_ASIDE, // a shard refuses its pushes until an operator lets it back
+    PS_CO_EXPELLED,
 };
 
 struct ps_co_worker { // member.c, where nothing else is said
@@ -298,6 +307,10 @@ struct ps_coordinator {
     int64_t phase_ns;    // plan.c: when its phase began, in this life of the coordinator
     int64_t
         rest_ns; // watch/ending.c: since when what is left is for nobody who moves; 0: it is not
+    struct ps_co_expelled expelled[LH_EXPELLED_MAX]; // watch/expelled.c, like the next three
+    uint32_t expelled_count;
+    struct lh_let_back let_back[LH_LET_BACK_MAX];
+    uint32_t lets_back;
     struct lh_service service;
     struct ps_co_commit *commit;
     struct ps_co_status status;

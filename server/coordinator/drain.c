@@ -1,4 +1,5 @@
-// Drain: an operator asks that the run, a region or a worker drains, or that the run ends here.
+// Drain: an operator asks that the run, a region or a worker drains, or that the run ends here; or
+// that somebody is expelled or let back (watch/expelled.c).
 //
 // A worker that drains gets no new units and finishes what is in flight. Then it stands still, and
 // goes on following the log. A wish is durable before it is answered and holds over restarts of
@@ -20,6 +21,7 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
+#include "server/coordinator/watch/expelled.h"
 
 // The only worker of that name, in `region` if one is given.
 static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,
@@ -197,6 +199,28 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
               worker && m->region[0] ? " of " : "",
               m->region[0] ? m->region : (worker ? "" : "the run"), lh_request_peer(rq)->name,
               out.workers);
+    ps_co_answer(c, rq, &out.base);
+    ps_co_tick(c);
+}
+
+void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *message)
+{
+    struct ps_coordinator *c = self;
+    bool undo = ((const Longhaul__V1__ExpelRequest *)message)->admit, changed;
+    struct ps_co_expelled e;
+    lh_err err = ps_co_expel(c, lh_request_peer(rq), message, &e, &changed);
+    if (err) {
+        ps_co_refuse(c, rq, err);
+        return;
+    }
+    ps_co_say(c, LH_WARN, undo ? "run.admit" : "run.expel",
+              "%s %s of %s (%016" PRIx64 "): %s by %s%s", e.server ? "server" : "worker", e.name,
+              e.region, e.id, undo ? "let back" : "expelled", lh_request_peer(rq)->name,
+              changed ? "" : "; it was so before");
+    Longhaul__V1__ExpelReply out = LONGHAUL__V1__EXPEL_REPLY__INIT;
+    out.identity = e.id;
+    out.region = e.region;
+    out.changed = changed;
     ps_co_answer(c, rq, &out.base);
     ps_co_tick(c);
 }

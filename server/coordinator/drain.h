@@ -7,6 +7,7 @@
 // Takes a DrainRequest. *worker: the one it names, or NULL.
 LH_MUST lh_err ps_co_drain(struct ps_coordinator *c, const ProtobufCMessage *request,
                            struct ps_co_worker **worker);
+void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *message);
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
 

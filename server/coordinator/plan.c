@@ -15,6 +15,7 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/watch/ending.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
 #include "server/coordinator/watch/stall.h"
@@ -126,13 +127,14 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
         struct ps_co_worker *w = &c->worker[i];
         int64_t bound = ps_co_worker_bound(c, w);
         if (LH_BUG("give_up_early")) bound = c->conf.worker_timeout_ns; // planted: not as printed
-        bool alive = now - w->seen_ns < bound || ps_co_owes(c, w->id);
+        bool barred = ps_co_barred(c, w);
+        bool alive = !barred && (now - w->seen_ns < bound || ps_co_owes(c, w->id));
         bool over = c->plan.phase == LH_PHASE_END; // it ends, as it is to, and had its last units
         if (w->live && !alive) {
             LH_TRY(ps_co_free_leases(c, i));
             ps_co_lease_drop_wanted(c, i);
         }
-        if (w->live && !alive && !over) {
+        if (w->live && !alive && !over && !barred) {
             char text[80];
             ps_co_say(c, LH_WARN, "worker.lost",
                       "%s of %s: silent for %.1f s, %s; its units go to others", w->name, w->region,
@@ -278,6 +280,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     ps_co_look_at_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;
     if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
+    changed |= ps_co_plan_expelled(c);
     if (phase == before && !changed) return LH_OK;
     if (phase != before) enter(c, phase);
     c->plan.number++;

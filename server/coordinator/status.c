@@ -32,6 +32,7 @@
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/balance/forecast.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/order.h"
@@ -198,6 +199,8 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->incarnation, "live", w->live, "draining", ps_co_draining(c, w),
                   "drained", w->drained, "done", w->done, "tokens_per_s", w->tokens_per_s, "tokens",
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
+    json_object_set_new(row, "expelled", json_boolean(ps_co_is_expelled(c, w->id)));
+    json_object_set_new(row, "set_aside", json_boolean(ps_co_set_aside(c, w)));
     // Not "state": the worker's own status has that, and tools show both beside each other.
     json_object_set_new(row, "member_state",
                         json_string(ps_co_state_name(ps_co_worker_state(c, w))));

@@ -89,7 +89,7 @@ static void refuse(struct ps_decision *d, lh_err reason)
 
 // ---------------------------------------------------------------- the norm gate
 
-// What a worker that lies can do with the steps that it names is bounded by norms.h.
+// The steps are the pusher's own word, which norms.h bounds.
 static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
 {
     return sqrt(lh_norms_steps(s->head, f->worker, f->steps));

@@ -482,6 +482,12 @@ bool ps_follow_look(struct ps_server *s)
     return s->readers != NULL;
 }
 
+void ps_follow_expel(struct ps_server *s)
+{
+    for (struct ps_follower *f = s->readers; f; f = f->older)
+        if (!f->ended && ps_expelled(s, lh_worker_id(&f->peer))) cut_off(f, "it was expelled");
+}
+
 static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
 {
     return f->peer.role == peer->role && !strcmp(f->peer.name, peer->name) &&

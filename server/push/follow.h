@@ -14,6 +14,8 @@ void ps_follow_publish(struct ps_shard *s); // new durable versions: wake the fo
 // Does the standby of this directory follow, and has nearly everything been sent to it?
 bool ps_follow_near(const struct ps_shard *s, uint64_t standby);
 // Ends the streams of readers that do not read. True: some are to be looked at again.
+// Ends the streams of identities that were expelled.
+void ps_follow_expel(struct ps_server *s);
 bool ps_follow_look(struct ps_server *server);
 
 #endif

@@ -15,6 +15,7 @@
 #include "server/push/group_commit.h"
 #include "server/push/head.h"
 #include "server/push/insync.h"
+#include "server/push/receive.h"
 #include "server/push/unseal.h"
 #include "server/state/checkpointer.h"
 #include "server/state/digest.h"
@@ -214,6 +215,7 @@ static void finish_group(struct ps_server *s)
 {
     ps_disk_full_committed(s);
     s->count.groups++;
+    bool planned = false;
     for (struct ps_item *i = s->group; i; i = i->next) {
         if (!i->appended) continue;
         bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
@@ -224,6 +226,7 @@ static void finish_group(struct ps_server *s)
             ps_fatal(s, err);
             return;
         }
+        planned |= i->record.kind == LH_PLAN;
         i->shard->replay_ns += i->unseal_ns;
         if (i->kind == PS_ITEM_PLAN) forget_plan(i->shard);
         ps_checkpointer_folded(i);
@@ -238,6 +241,10 @@ static void finish_group(struct ps_server *s)
     }
     s->group_end = &s->group;
     LH_FAILPOINT("group.answered");
+    if (planned) {
+        ps_follow_expel(s);
+        ps_receive_expel(s);
+    }
     ps_raise(s, PS_DURABLE);
     for (uint32_t k = 0; k < s->conf.shard_count; k++) {
         ps_follow_publish(s->shard[k]);

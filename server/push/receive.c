@@ -509,6 +509,13 @@ bool ps_receive_look(struct ps_server *s)
     return again;
 }
 
+void ps_receive_expel(struct ps_server *s)
+{
+    for (struct ps_push *p = s->pushes; p; p = p->next)
+        if (is_coming(p) && ps_expelled(s, p->peer_worker))
+            fail_push(p, lh_fail(LH_ERR_EXPELLED, "this worker was expelled from the run"));
+}
+
 // A worker pushes once a shard at a time; the streams of a connection that broke unseen linger, and
 // so does one whose answer nobody takes.
 static void make_way(struct ps_server *s, uint64_t worker)

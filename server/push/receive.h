@@ -13,5 +13,7 @@ void ps_receive_waiting(struct ps_server *s); // hears PS_FREED
 // Ends streams of pushes that have been silent too long. True: some are to be looked at again.
 bool ps_receive_look(struct ps_server *s);
 void ps_receive_free(struct ps_server *s);
+// Ends the pushes of workers that were expelled.
+void ps_receive_expel(struct ps_server *s);
 
 #endif

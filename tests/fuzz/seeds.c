@@ -128,7 +128,7 @@ static struct lh_plan make_plan(void)
                             .end = {9}};
 }
 
-// A ledger after its MOVE has encoding 2, up to the next epoch.
+// A ledger after its MOVE, up to the next epoch.
 static void moved_ledgers(const struct out *o, struct lh_ledger *l)
 {
     struct lh_record r = {.kind = LH_MOVE};
@@ -139,11 +139,11 @@ static void moved_ledgers(const struct out *o, struct lh_ledger *l)
     lh_err err = lh_ledger_apply(l, &r);
     LH_ASSERT(err == LH_OK);
     lh_ledger_write(l, &b);
-    put(o, "ledger", "encoding-2-moved", none(), lh_buf_span(&b));
+    put(o, "ledger", "moved", none(), lh_buf_span(&b));
     lh_buf_clear(&b);
     l->move.target = 0;
     lh_ledger_write(l, &b);
-    put(o, "ledger", "encoding-2-moved-nowhere", none(), lh_buf_span(&b));
+    put(o, "ledger", "moved-nowhere", none(), lh_buf_span(&b));
     lh_buf_free(&b);
     lh_buf_free(&body);
 }

@@ -175,6 +175,10 @@ static void put_plan(const struct history *h, const struct lh_ledger *l, struct 
                            .staleness_per_live = 4,
                            .live = 1,
                            .worker = {WORKER},
+                           .expelled_count = 1,
+                           .expelled = {TARGET},
+                           .lets_back = 1,
+                           .let_back = {{WORKER, (uint32_t)l->plan.number + 1}},
                            .optimizer = h->optimizer};
     if (h->optimizer) plan.momentum = 0.5f;
     if (h->optimizer) plan.outer_every = 2;
@@ -189,7 +193,12 @@ static void put_body(struct history *h, uint32_t shard, struct lh_record *r, str
     const struct lh_ledger *l = &h->replica[shard].ledger;
     struct lh_hash digest;
     switch (r->kind) {
-    case LH_ADMIT: r->scale = 0.75f; return history_frame(h, shard, out);
+    case LH_ADMIT:
+        r->scale = 0.75f;
+        r->reason = lh_record_norm_bits(&(struct lh_norm){.at_equal_h = 1 + (float)(l->version % 5),
+                                                          .clipped = l->version % 3 == 0,
+                                                          .outlier = l->version % 6 == 0});
+        return history_frame(h, shard, out);
     case LH_REFUSE: r->reason = LH_ERR_STALE; return put_refused(h, shard, out);
     case LH_FENCE: return lh_fence_write(WORKER, LIFE, out);
     case LH_PLAN: return put_plan(h, l, out);

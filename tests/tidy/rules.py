@@ -492,6 +492,7 @@ FOLDER_SIZES = {
     "bench/balancer": "one program",
     "bench/durable": "one library",
     "bench/gpu": "two programs",
+    "deploy/ask": "a file for each question to a running coordinator, and what they share",
     "deploy/up": "one command, and the file that it reads: a topology, and its tables",
     "tests/sim": "one program: cluster, faults and judge look at the same state",
     "tests/fuzz": "a flat list of targets, found by their names",

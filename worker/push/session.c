@@ -209,6 +209,16 @@ static void tell_refused(struct wk_shard *s, const Longhaul__V1__PushReply *m)
 {
     enum { QUIET = 3 };
     uint32_t before = s->session.refused++;
+    if (m->reason == (uint32_t)LH_ERR_SET_ASIDE) {
+        if (wk_worth_saying(before))
+            lh_logf(
+                s->worker->conf.log, LH_ERROR, "worker.set_aside",
+                "shard %u refuses this worker's pushes: ten in a row were far larger than other "
+                "workers'. Look at its learning rate and its data; an operator lets it back "
+                "(longhaul admit)",
+                s->id);
+        return;
+    }
     if (before < QUIET || !wk_worth_saying(before)) return;
     bool stale = m->reason == (uint32_t)LH_ERR_STALE;
     lh_logf(s->worker->conf.log, LH_WARN, "push.refused",

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "server/coordinator/commit.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
 
 enum { LINK_ROWS_MAX = 16384 }; // a status has at most so many: 4 MiB
@@ -78,7 +80,14 @@ void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardRepo
         if (!w->admitted) continue;
         struct ps_co_admitted *was = &w->admitted[r->head->shard];
         if (m->pushes > was->pushes) w->admitted_ns = ps_co_now(c);
-        *was = (struct ps_co_admitted){m->pushes, m->tokens};
+        bool aside = m->set_aside && m->let_back >= ps_co_let_back(c, m->worker);
+        if (aside && !was->set_aside)
+            ps_co_say(
+                c, LH_WARN, "worker.set_aside",
+                "%s of %s: shard %u refuses its pushes, ten in a row of which were far larger "
+                "than other workers'. If it is in order, let it back: longhaul admit %s",
+                w->name, w->region, r->head->shard, w->name);
+        *was = (struct ps_co_admitted){m->pushes, m->tokens, aside};
     }
 }
 

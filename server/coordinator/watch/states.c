@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "server/coordinator/commit.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
 
 struct ps_co_states {
@@ -42,9 +43,9 @@ void ps_co_states_free(struct ps_coordinator *c)
 const char *ps_co_state_name(enum ps_co_state state)
 {
     static const char *const name[] = {
-        [PS_CO_NEW] = "new",         [PS_CO_LIVE] = "live", [PS_CO_SUSPECT] = "suspect",
-        [PS_CO_STALLED] = "stalled", [PS_CO_LOST] = "lost", [PS_CO_DRAINED] = "drained",
-        [PS_CO_DONE] = "done",
+        [PS_CO_NEW] = "new",         [PS_CO_LIVE] = "live",           [PS_CO_SUSPECT] = "suspect",
+        [PS_CO_STALLED] = "stalled", [PS_CO_LOST] = "lost",           [PS_CO_DRAINED] = "drained",
+        [PS_CO_DONE] = "done",       [PS_CO_SET_ASIDE] = "set_aside", [PS_CO_EXPELLED] = "expelled",
     };
     return name[state];
 }
@@ -56,8 +57,10 @@ static int64_t silence_of(const struct ps_coordinator *c, const struct ps_co_wor
 
 enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
+    if (ps_co_is_expelled(c, w->id)) return PS_CO_EXPELLED;
     if (w->done) return PS_CO_DONE;
     if (w->drained && ps_co_draining(c, w)) return PS_CO_DRAINED;
+    if (ps_co_set_aside(c, w)) return PS_CO_SET_ASIDE;
     if (!w->live) return PS_CO_LOST;
     bool suspect = silence_of(c, w) >= ps_co_worker_bound(c, w) / 2 && !ps_co_owes(c, w->id);
     return suspect ? PS_CO_SUSPECT : w->stall.why ? PS_CO_STALLED : PS_CO_LIVE;

@@ -165,7 +165,7 @@ class State:
         need(plan.number > number, f"plan {plan.number} after plan {number}")
         need(plan.phase != 4 or plan.ends[self.shard:][:1] == (self.ledger.version - 1,),
              f"the plan of phase 4 is version {self.ledger.version}, its end {plan.ends}")
-        self.ledger.plan = plan
+        self.ledger.take_plan(plan)
         kind = self.outer.kind if self.outer else 0
         if self.outer and (plan.optimizer != kind or plan.phase in (3, 4)):
             self.outer.release(self.theta)

@@ -91,7 +91,8 @@ def read_record(entry, path, flip):
     need(len(padding) < 8 and not any(padding), f"{where}: padding of the entry")
     need(flags == 0, f"{where}: flags {flags} on disk")
     need(kind in KINDS, f"{where}: unknown kind {kind}")
-    need(reason == 0 or kind == REFUSE, f"{where}: kind {kind} with reason {reason}")
+    need(reason == 0 or kind in (ADMIT, REFUSE), f"{where}: kind {kind} with reason {reason}")
+    need(kind != ADMIT or reason & 0x7f800000 != 0x7f800000, f"{where}: a norm that is not finite")
     need(scale == 0 or kind == ADMIT, f"{where}: kind {kind} with scale {scale}")
     return Record(shard, version, epoch, kind, reason, scale, chain, body, where,
                   (path, (at, at + 40 + len(data) + 8)))

@@ -56,7 +56,9 @@ class Flip:
         """Changes one number of the ledger or of a row."""
         places = [(ledger, name) for name in ("epoch", "admitted", "refused", "tokens")]
         places += [(row, name) for row in ledger.rows.values() for name in Row.__annotations__
-                   if name != "last_digest"]
+                   if name not in ("last_digest", "norms")]
+        places += [(row.norms, name) for row in ledger.rows.values()
+                   for name in ("count", "steps", "clipped", "outliers", "let_back")]
         place, name = self.dice.choice(places)
         setattr(place, name, getattr(place, name) ^ 1)
         self.done = f"{type(place).__name__}.{name}"

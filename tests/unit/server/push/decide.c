@@ -456,7 +456,7 @@ static void norms_are_compared_at_equal_steps(void **state)
     assert_true(fabs(bound - 200 * sqrt(8 * 4)) < 1e-9);
 }
 
-// Of three, one alone moves nothing: neither up nor down, and the others stay as they are.
+// One of three alone moves nothing: neither up nor down, and the others stay as they are.
 static void one_of_three_does_not_move_the_reference(void **state)
 {
     struct ps_shard *s = *state;
@@ -478,7 +478,7 @@ static void one_of_three_does_not_move_the_reference(void **state)
     }
 }
 
-// Of two, whichever lies: the other's pushes go in as they are, and the liar's stay bounded.
+// Whichever of two lies: the other's pushes go in as they are, and the liar's stay bounded.
 static void one_of_two_does_not_move_the_reference(void **state)
 {
     struct ps_shard *s = *state;

@@ -1,0 +1,131 @@
+// longhaul expel, longhaul admit: a worker or a server is expelled from a run, or let back.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "longhaul/v1/member.pb-c.h"
+
+struct request {
+    struct dp_admin admin;
+    bool admit, server, any; // any: a worker, or else a server
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
+    // what the coordinator answered
+    uint64_t identity;
+    bool changed;
+};
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+{
+    struct request *q = arg;
+    const Longhaul__V1__ExpelReply *a = (const Longhaul__V1__ExpelReply *)m;
+    q->identity = a->identity;
+    q->changed = a->changed;
+    snprintf(q->region, sizeof q->region, "%s", a->region);
+    return LH_OK;
+}
+
+static LH_MUST lh_err send(struct request *q)
+{
+    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    m.name = q->name;
+    m.region = q->region;
+    m.server = q->server;
+    m.admit = q->admit;
+    return dp_admin_ask(&q->admin, LH_RPC_EXPEL, &m.base, &longhaul__v1__expel_reply__descriptor,
+                        take_answer, q);
+}
+
+static LH_MUST lh_err ask(struct request *q)
+{
+    LH_TRY(dp_admin_open(&q->admin));
+    lh_err err = send(q);
+    if (err != LH_ERR_NOT_FOUND || !q->any) return err;
+    q->server = true;
+    return send(q);
+}
+
+static LH_MUST lh_err expel(struct request *q)
+{
+    lh_err err = ask(q);
+    dp_admin_close(&q->admin);
+    if (err) return err;
+    printf("%s %s of %s (%016llx) %s\n", q->server ? "server" : "worker", q->name, q->region,
+           (unsigned long long)q->identity,
+           q->changed ? q->admit ? "is let back" : "is expelled"
+           : q->admit ? "was neither expelled nor set aside"
+                      : "was expelled before");
+    return LH_OK;
+}
+
+// [worker|server] [REGION/]NAME
+static LH_MUST lh_err parse_who(const struct dp_texts *rest, struct request *q)
+{
+    bool kind =
+        rest->count == 2 && (!strcmp(rest->at[0], "worker") || !strcmp(rest->at[0], "server"));
+    if (rest->count != 1 && !kind)
+        return lh_fail(LH_ERR_INVALID, "whom? [worker|server] [REGION/]NAME");
+    const char *who = rest->at[rest->count - 1], *slash = strchr(who, '/');
+    const char *name = slash ? slash + 1 : who;
+    size_t region = slash ? (size_t)(slash - who) : 0;
+    if (!name[0] || strlen(name) >= sizeof q->name || region >= sizeof q->region)
+        return lh_fail(LH_ERR_INVALID, "'%.80s' is no name: [REGION/]NAME", who);
+    q->any = !kind;
+    q->server = kind && !strcmp(rest->at[0], "server");
+    memcpy(q->region, who, region);
+    memcpy(q->name, name, strlen(name) + 1);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run(int argc, char **argv, bool admit)
+{
+    struct request q = {.admit = admit};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {DP_ADMIN_FLAGS(q.admin)};
+    const struct dp_usage usage = {
+        admit ? "longhaul admit [worker|server] [REGION/]NAME --dir RUNDIR | --coordinator "
+                "HOST:PORT [flags]"
+              : "longhaul expel [worker|server] [REGION/]NAME --dir RUNDIR | --coordinator "
+                "HOST:PORT [flags]",
+        admit
+            ? "Lets back whoever was expelled from a running run, and a worker whose pushes are "
+              "set\n"
+              "aside because ten in a row were far larger than other workers'. A worker that "
+              "ended\n"
+              "when it was expelled has to be started again.\n"
+              "\n"
+              "Exit codes: 0 it is let back; 2 wrong line; 3 nobody of that name; 4 no "
+              "coordinator\n"
+              "answers; 7 this certificate may not."
+            : "Expels a worker or a server from a running run. Coordinator and servers refuse it "
+              "from\n"
+              "then on, its calls end and its units go to others. Every shard's log has it as a\n"
+              "record; it holds over restarts, until `longhaul admit`. What its pushes made of "
+              "the\n"
+              "model stays: `longhaul refold` takes it out. Its certificate still opens "
+              "connections:\n"
+              "see tls.revoked.\n"
+              "\n"
+              "Exit codes: 0 it is expelled; 2 wrong line; 3 nobody of that name (name its region\n"
+              "then); 4 no coordinator answers; 7 this certificate may not.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(parse_who(&rest, &q));
+    return expel(&q);
+}
+
+int dp_cmd_expel(int argc, char **argv)
+{
+    lh_err err = run(argc, argv, false);
+    return err ? (int)dp_complain("expel", err) : (int)DP_OK;
+}
+
+int dp_cmd_admit(int argc, char **argv)
+{
+    lh_err err = run(argc, argv, true);
+    return err ? (int)dp_complain("admit", err) : (int)DP_OK;
+}

@@ -1,0 +1,28 @@
+// Expelled: whom operators expelled from the run, or let back.
+#ifndef PS_CO_EXPELLED_H
+#define PS_CO_EXPELLED_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "server/coordinator/core.h"
+
+struct lh_peer;
+
+LH_MUST lh_err ps_co_load_expelled(struct ps_coordinator *c);
+LH_MUST lh_err ps_co_load_let_back(struct ps_coordinator *c);
+// Was this identity (lh_worker_id of a certificate) expelled?
+bool ps_co_is_expelled(const struct ps_coordinator *c, uint64_t identity);
+// Does a shard refuse this worker's pushes, as its server said last?
+bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// How often operators let this worker back.
+uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker);
+// Nobody waits for it, and it gets no unit.
+bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Writes what operators decided into the plan. True: the plan said something else.
+bool ps_co_plan_expelled(struct ps_coordinator *c);
+// An operator's word, under the asker's run and domain. *changed false: it was so before.
+LH_MUST lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
+                           const ProtobufCMessage *request, struct ps_co_expelled *who,
+                           bool *changed);
+
+#endif

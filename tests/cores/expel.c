@@ -1,0 +1,187 @@
+// Coordinator and servers hear no more of an expelled worker, over a power cut, until it is let
+// back. A worker that a shard has set aside is waited for by nobody
+// (server/docs/0000-protocol.md#rule-30, #rule-31).
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/watch/expelled.h"
+#include "tests/cores/rig.h"
+
+static lh_err expel(struct rig *r, const char *region, const char *name, bool server, bool admit)
+{
+    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct ps_co_expelled who;
+    bool changed;
+    m.region = (char *)(uintptr_t)region; // only read
+    m.name = (char *)(uintptr_t)name;
+    m.server = server;
+    m.admit = admit;
+    lh_err err = ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed);
+    rig_settle(r); // nobody is answered before
+    return err;
+}
+
+static uint64_t id_of(const struct rig *r, uint32_t w)
+{
+    return lh_worker_id(&r->w[w].self);
+}
+
+static struct rig *begun(void)
+{
+    struct rig *r = rig_new(3);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+        assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+        rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
+    }
+    rig_run(r, 2 * LH_SECOND);
+    return r;
+}
+
+static lh_err join(struct rig *r, uint32_t w)
+{
+    Longhaul__V1__Wire wire;
+    Longhaul__V1__JoinRequest m;
+    ProtobufCMessage *answer;
+    rig_join_request(r, 12, &wire, &m);
+    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
+                         &answer);
+    rig_free_message(answer);
+    return err;
+}
+
+static lh_err lease(struct rig *r, uint32_t w)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = id_of(r, w);
+    m.incarnation = UINT64_C(1) << 32;
+    m.want = 4;
+    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
+                         &longhaul__v1__lease_reply__descriptor, &answer);
+    rig_free_message(answer);
+    return err;
+}
+
+static const struct lh_plan *plan_of_log(const struct rig *r)
+{
+    return &r->server->shard[0]->replica.ledger.plan;
+}
+
+static void who_is_expelled_is_heard_by_nobody_until_it_is_let_back(void **state)
+{
+    (void)state;
+    struct rig *r = begun();
+    struct rig_call follow;
+    rig_call_open(r, 0, LH_RPC_FOLLOW, &rig_call_ops, &follow);
+    rig_run(r, LH_SECOND);
+    assert_false(follow.over);
+    assert_int_equal(expel(r, "", r->w[0].self.name, false, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(lh_plan_expelled(plan_of_log(r), id_of(r, 0))); // the shard's log has it
+    assert_true(follow.over);                                   // its open call has ended
+    for (int life = 0; life < 2; life++) {
+        assert_false(lh_plan_has(&r->coordinator->plan, id_of(r, 0)));
+        assert_int_equal(join(r, 0), LH_ERR_EXPELLED);
+        assert_int_equal(lease(r, 0), LH_ERR_EXPELLED);
+        assert_int_equal(rig_fence(r, 0, UINT64_C(2) << 32), LH_ERR_EXPELLED);
+        assert_int_equal(rig_fence(r, 1, (UINT64_C(1) << 32) + 1 + (uint64_t)life), LH_OK);
+        lh_fake_kill(r->c.env, true); // it holds over a power cut
+        rig_kill_coordinator(r);
+        rig_start_coordinator(r);
+        rig_run(r, 2 * LH_SECOND);
+    }
+    assert_int_equal(expel(r, r->w[0].self.region, r->w[0].self.name, false, true), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(join(r, 0), LH_OK);
+    assert_int_equal(rig_fence(r, 0, UINT64_C(3) << 32), LH_OK);
+    rig_free(r);
+}
+
+static void servers_and_those_who_never_came_are_expelled_by_name(void **state)
+{
+    (void)state;
+    struct rig *r = begun();
+    const struct lh_peer *s = &r->s.self;
+    assert_int_equal(expel(r, "", "nobody", false, false), LH_ERR_NOT_FOUND);
+    assert_int_equal(expel(r, "far", "nobody", false, false), LH_OK);
+    assert_int_equal(expel(r, "", "", false, false), LH_ERR_INVALID);
+    assert_int_equal(expel(r, "", "NO NAME", false, false), LH_ERR_NOT_FOUND);
+    assert_int_equal(expel(r, "a/b", "x", false, false), LH_ERR_INVALID);
+    assert_int_equal(expel(r, "", s->name, true, false), LH_OK);
+    assert_true(ps_co_is_expelled(r->coordinator, lh_worker_id(s)));
+    int64_t heard = r->coordinator->shard[0].heard_ns;
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(r->coordinator->shard[0].heard_ns, heard); // its reports say nothing any more
+    assert_int_equal(expel(r, "", s->name, true, true), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(r->coordinator->shard[0].heard_ns > heard);
+    rig_free(r);
+}
+
+static void so_many_are_expelled_and_no_more(void **state)
+{
+    (void)state;
+    struct rig *r = begun();
+    char name[16];
+    lh_err err = LH_OK;
+    for (int i = 0; i <= LH_EXPELLED_MAX && !err; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        err = expel(r, "far", name, false, false);
+    }
+    assert_int_equal(err, LH_ERR_TOO_LARGE);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(plan_of_log(r)->expelled_count, LH_EXPELLED_MAX);
+    assert_int_equal(r->fatal_count, 0);
+    assert_int_equal(expel(r, "far", "n0", false, true), LH_OK);
+    assert_int_equal(expel(r, "far", "m", false, false), LH_OK);
+    rig_free(r);
+}
+
+// As if the shard's log had it so.
+static void set_aside(struct rig *r, uint32_t w)
+{
+    struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
+    const struct lh_row *row = lh_ledger_row(l, id_of(r, w));
+    assert_non_null(row);
+    l->row[row - l->row].norms.outliers = LH_OUTLIERS_MAX;
+}
+
+static void nobody_waits_for_a_worker_that_is_set_aside(void **state)
+{
+    (void)state;
+    struct rig *r = begun();
+    assert_int_equal(lease(r, 0), LH_OK);
+    rig_run(r, LH_SECOND);
+    assert_true(lh_plan_has(&r->coordinator->plan, id_of(r, 0)));
+    set_aside(r, 0);
+    rig_run(r, 2 * LH_SECOND);
+    const struct ps_co_worker *w = &r->coordinator->worker[0];
+    assert_true(w->id == id_of(r, 0) && ps_co_set_aside(r->coordinator, w));
+    assert_false(lh_plan_has(&r->coordinator->plan, id_of(r, 0)));
+    assert_int_equal(r->coordinator->worker[0].held.units, 0); // its units are others'
+    assert_int_equal(expel(r, "", r->w[0].self.name, false, true), LH_OK);
+    assert_int_equal(r->coordinator->lets_back, 1);
+    lh_fake_kill(r->c.env, true);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_int_equal(r->coordinator->lets_back, 1);
+    rig_run(r, 3 * LH_SECOND);
+    assert_int_equal(plan_of_log(r)->lets_back, 1);
+    const struct lh_row *row = lh_ledger_row(&r->server->shard[0]->replica.ledger, id_of(r, 0));
+    assert_int_equal(row->norms.let_back, 1);
+    assert_false(lh_norms_set_aside(&row->norms));
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_expelled_is_heard_by_nobody_until_it_is_let_back),
+        cmocka_unit_test(servers_and_those_who_never_came_are_expelled_by_name),
+        cmocka_unit_test(so_many_are_expelled_and_no_more),
+        cmocka_unit_test(nobody_waits_for_a_worker_that_is_set_aside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
