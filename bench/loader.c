@@ -102,6 +102,7 @@ static void clear_cache(const struct world *w)
 {
     struct wk_cache *c;
     BENCH_MUST(wk_cache_open(w->cache, 0, &c)); // no room: everything goes
+    wk_cache_settle(c);
     wk_cache_close(c);
 }
 

@@ -2,6 +2,10 @@
 //
 // The index lives in memory, under a lock that is not held across reads and writes of files: an
 // entry that goes meanwhile reads as absent, one that is written twice is renamed over itself.
+//
+// A folder of many entries is taken over by a thread of its own: a start waits for SCAN_FIRST names
+// only. Until that thread is done, an entry that the index lacks is looked for in the folder, and
+// nothing is put: it is not known what the entries take together.
 #include "worker/data/cache.h"
 
 #include <dirent.h>
@@ -16,55 +20,152 @@
 
 #include "common/base/buf.h"
 
-enum { HEAD_BYTES = 16, TAIL_BYTES = 4, VERSION = 1, PATH_BYTES = 4096 };
+enum {
+    HEAD_BYTES = 16,
+    TAIL_BYTES = 4,
+    VERSION = 1,
+    PATH_BYTES = 4096,
+    SCAN_FIRST = 1 << 14, // names of the folder
+    AT_ONCE = 1 << 10,    // entries that the thread changes under one lock
+    CHAINS_MIN = 64
+};
 static const uint32_t MAGIC = 0x4355484c; // "LHUC"
 static const char SUFFIX[] = ".unit", FRESH[] = ".fresh";
 
 struct entry {
-    char name[WK_CACHE_NAME];
-    uint64_t bytes; // the file's size
-    uint64_t used;  // rises with every use: the lowest goes first
+    struct entry *behind;        // the next one of its chain
+    struct entry *older, *newer; // by use: the oldest goes first
+    uint64_t bytes;              // size of the file
+    char name[];
+};
+
+struct found { // a file of the folder
+    struct entry *entry;
+    struct timespec written;
 };
 
 struct wk_cache {
     char *dir;
-    uint64_t bytes_max, bytes, uses;
+    uint64_t bytes_max, bytes;
     pthread_mutex_t lock;
-    struct entry *entry;
-    size_t entries, cap;
+    struct entry **chain, *oldest, *newest;
+    size_t chains, entries;
     unsigned writes; // names files that are being written
+    // The scan of the folder: its thread's alone while that one runs, but for the flags.
+    DIR *folder;
+    struct found *found;
+    size_t found_count, found_cap;
+    pthread_t thread;
+    bool threaded, scanning, stop;
 };
 
 // ---------------------------------------------------------------- index (lock held)
 
+// FNV-1a (Fowler, Noll, Vo).
+static struct entry **chain_of(struct wk_cache *c, const char *name)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *name; name++) h = (h ^ (uint8_t)*name) * 0x100000001b3u;
+    return &c->chain[(h ^ h >> 32) & (c->chains - 1)];
+}
+
 static struct entry *find(struct wk_cache *c, const char *name)
 {
-    for (size_t i = 0; i < c->entries; i++)
-        if (!strcmp(c->entry[i].name, name)) return &c->entry[i];
-    return NULL;
+    struct entry *e = c->chains ? *chain_of(c, name) : NULL;
+    while (e && strcmp(e->name, name) != 0) e = e->behind;
+    return e;
+}
+
+static void take_out(struct wk_cache *c, struct entry *e) // of the list by use
+{
+    *(e->older ? &e->older->newer : &c->oldest) = e->newer;
+    *(e->newer ? &e->newer->older : &c->newest) = e->older;
+}
+
+static void put_newest(struct wk_cache *c, struct entry *e)
+{
+    e->newer = NULL;
+    e->older = c->newest;
+    *(c->newest ? &c->newest->newer : &c->oldest) = e;
+    c->newest = e;
+}
+
+static void put_oldest(struct wk_cache *c, struct entry *e)
+{
+    e->older = NULL;
+    e->newer = c->oldest;
+    *(c->oldest ? &c->oldest->older : &c->newest) = e;
+    c->oldest = e;
+}
+
+static void use(struct wk_cache *c, struct entry *e)
+{
+    take_out(c, e);
+    put_newest(c, e);
 }
 
 static void forget(struct wk_cache *c, struct entry *e)
 {
+    struct entry **at = chain_of(c, e->name);
+    while (*at != e) at = &(*at)->behind;
+    *at = e->behind;
+    take_out(c, e);
     c->bytes -= e->bytes;
-    *e = c->entry[--c->entries];
+    c->entries--;
+    free(e);
 }
 
-static bool add(struct wk_cache *c, const char *name, uint64_t bytes)
+static bool grow(struct wk_cache *c)
+{
+    if (c->entries < c->chains) return true;
+    size_t was = c->chains, chains = was ? 2 * was : CHAINS_MIN;
+    struct entry **old = c->chain, **larger = calloc(chains, sizeof *larger);
+    if (!larger) return was > 0; // chains become longer
+    c->chain = larger;
+    c->chains = chains;
+    for (size_t i = 0; i < was; i++)
+        for (struct entry *e = old[i], *behind; e; e = behind) {
+            struct entry **head = chain_of(c, e->name);
+            behind = e->behind;
+            e->behind = *head;
+            *head = e;
+        }
+    free(old);
+    return true;
+}
+
+static struct entry *make_entry(const char *name, size_t length, uint64_t bytes)
+{
+    struct entry *e = malloc(sizeof *e + length + 1);
+    if (!e) return NULL;
+    *e = (struct entry){.bytes = bytes};
+    memcpy(e->name, name, length);
+    e->name[length] = 0;
+    return e;
+}
+
+// Takes `e`, which is in no list by use yet. False: no memory, or the name is there; it is gone.
+static bool add(struct wk_cache *c, struct entry *e)
+{
+    if (!grow(c) || find(c, e->name)) {
+        free(e);
+        return false;
+    }
+    struct entry **head = chain_of(c, e->name);
+    e->behind = *head;
+    *head = e;
+    c->bytes += e->bytes;
+    c->entries++;
+    return true;
+}
+
+static bool add_newest(struct wk_cache *c, const char *name, uint64_t bytes)
 {
     struct entry *e = find(c, name);
     if (e) forget(c, e);
-    if (c->entries == c->cap) {
-        size_t cap = c->cap ? 2 * c->cap : 64;
-        struct entry *more = realloc(c->entry, cap * sizeof *more);
-        if (!more) return false;
-        c->entry = more;
-        c->cap = cap;
-    }
-    e = &c->entry[c->entries++];
-    *e = (struct entry){.bytes = bytes, .used = ++c->uses};
-    snprintf(e->name, sizeof e->name, "%s", name);
-    c->bytes += bytes;
+    e = make_entry(name, strlen(name), bytes);
+    if (!e || !add(c, e)) return false;
+    put_newest(c, e);
     return true;
 }
 
@@ -86,11 +187,8 @@ static bool make_room(struct wk_cache *c, uint64_t bytes)
 {
     if (bytes > c->bytes_max) return false;
     while (c->bytes > c->bytes_max - bytes) {
-        struct entry *oldest = NULL;
-        for (size_t i = 0; i < c->entries; i++)
-            if (!oldest || c->entry[i].used < oldest->used) oldest = &c->entry[i];
-        if (!oldest) return false;
-        remove_entry(c, oldest);
+        if (!c->oldest) return false;
+        remove_entry(c, c->oldest);
     }
     return true;
 }
@@ -149,12 +247,7 @@ static bool write_entry(int fd, const void *bytes, size_t n)
            transfer(fd, true, tail, TAIL_BYTES, (off_t)(HEAD_BYTES + n));
 }
 
-// ---------------------------------------------------------------- life
-
-struct found {
-    struct entry entry;
-    struct timespec written;
-};
+// ---------------------------------------------------------------- the folder's entries
 
 static int by_age(const void *a, const void *b)
 {
@@ -164,38 +257,90 @@ static int by_age(const void *a, const void *b)
     return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
 }
 
-// One name of the folder: an entry into `out`, a leftover removed, anything else left alone.
-static bool take_name(const struct wk_cache *c, const char *file, struct found *out)
+// Looks at one name of the folder. A leftover is removed; anything else but an entry is left alone.
+// False: no memory.
+static bool take_name(struct wk_cache *c, const char *file)
 {
-    char path[PATH_BYTES];
     struct stat is;
     size_t len = strlen(file), suffix = sizeof SUFFIX - 1;
-    if (!path_of(c, file, "", path)) return false;
-    if (strstr(file, FRESH)) unlink(path);
+    if (strstr(file, FRESH)) unlinkat(dirfd(c->folder), file, 0);
     if (len <= suffix || strcmp(file + len - suffix, SUFFIX) != 0 || len - suffix >= WK_CACHE_NAME)
-        return false;
-    if (stat(path, &is) || !S_ISREG(is.st_mode)) return false;
-    *out = (struct found){.entry = {.bytes = (uint64_t)is.st_size}, .written = is.st_mtim};
-    memcpy(out->entry.name, file, len - suffix);
+        return true;
+    if (fstatat(dirfd(c->folder), file, &is, 0) || !S_ISREG(is.st_mode)) return true;
+    if (c->found_count == c->found_cap) {
+        size_t cap = 2 * c->found_cap + 64;
+        struct found *more = realloc(c->found, cap * sizeof *more);
+        if (!more) return false;
+        c->found = more;
+        c->found_cap = cap;
+    }
+    struct entry *e = make_entry(file, len - suffix, (uint64_t)is.st_size);
+    if (e) c->found[c->found_count++] = (struct found){e, is.st_mtim};
+    return e != NULL;
+}
+
+static bool is_stopped(struct wk_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool stop = c->stop;
+    pthread_mutex_unlock(&c->lock);
+    return stop;
+}
+
+// Reads so many names at most. *more: there are others.
+static bool scan(struct wk_cache *c, size_t names, bool *more)
+{
+    *more = true;
+    for (struct dirent *d; names; names--) {
+        *more = (d = readdir(c->folder)) != NULL;
+        if (!*more) return true;
+        if (!take_name(c, d->d_name)) return false;
+    }
     return true;
 }
 
-static bool take_over(struct wk_cache *c, DIR *dir)
+// Puts the found entries below those that were used since, the youngest first, and what is beyond
+// the limit goes.
+static void take_over(struct wk_cache *c)
 {
-    struct found *list = NULL, one;
-    size_t n = 0;
-    bool ok = true;
-    for (struct dirent *d; ok && (d = readdir(dir));) {
-        if (!take_name(c, d->d_name, &one)) continue;
-        struct found *more = realloc(list, (n + 1) * sizeof *list);
-        ok = more != NULL;
-        if (ok) list = more;
-        if (ok) list[n++] = one;
+    if (c->found_count) qsort(c->found, c->found_count, sizeof *c->found, by_age);
+    while (c->found_count) {
+        pthread_mutex_lock(&c->lock);
+        for (int i = 0; i < AT_ONCE && c->found_count; i++) {
+            struct entry *e = c->found[--c->found_count].entry;
+            if (add(c, e)) put_oldest(c, e);
+        }
+        pthread_mutex_unlock(&c->lock);
     }
-    if (n) qsort(list, n, sizeof *list, by_age);
-    for (size_t i = 0; ok && i < n; i++) ok = add(c, list[i].entry.name, list[i].entry.bytes);
-    free(list);
-    return ok;
+    for (bool over = true; over;) {
+        pthread_mutex_lock(&c->lock);
+        for (int i = 0; i < AT_ONCE && c->oldest && c->bytes > c->bytes_max; i++)
+            remove_entry(c, c->oldest);
+        over = c->oldest && c->bytes > c->bytes_max;
+        c->scanning = over;
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+static void *scan_rest(void *arg)
+{
+    struct wk_cache *c = arg;
+    bool more = true;
+    while (more && !is_stopped(c) && scan(c, SCAN_FIRST, &more)) continue;
+    if (!more) take_over(c); // else nothing is put: a cache that can't is only slower
+    return NULL;
+}
+
+// ---------------------------------------------------------------- life
+
+static bool begin(struct wk_cache *c)
+{
+    bool more;
+    c->scanning = true;
+    if (!scan(c, SCAN_FIRST, &more)) return false;
+    if (!more) take_over(c);
+    c->threaded = more && !pthread_create(&c->thread, NULL, scan_rest, c);
+    return !more || c->threaded;
 }
 
 lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out)
@@ -204,14 +349,15 @@ lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out)
     DIR *folder = opendir(dir);
     if (!folder) return lh_fail_errno(errno, "data.cache %s", dir);
     struct wk_cache *c = calloc(1, sizeof *c);
-    if (c) {
-        pthread_mutex_init(&c->lock, NULL);
-        c->dir = strdup(dir);
-        c->bytes_max = bytes_max;
+    if (!c) {
+        closedir(folder);
+        return lh_fail(LH_ERR_NO_MEMORY, "data.cache %s", dir);
     }
-    bool ok = c && c->dir && take_over(c, folder) && make_room(c, 0);
-    closedir(folder);
-    if (!ok) {
+    pthread_mutex_init(&c->lock, NULL);
+    c->dir = strdup(dir);
+    c->bytes_max = bytes_max;
+    c->folder = folder;
+    if (!c->dir || !begin(c)) {
         wk_cache_close(c);
         return lh_fail(LH_ERR_NO_MEMORY, "data.cache %s", dir);
     }
@@ -219,11 +365,25 @@ lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out)
     return LH_OK;
 }
 
+void wk_cache_settle(struct wk_cache *c)
+{
+    if (c->threaded) pthread_join(c->thread, NULL);
+    c->threaded = false;
+}
+
 void wk_cache_close(struct wk_cache *c)
 {
     if (!c) return;
+    pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    pthread_mutex_unlock(&c->lock);
+    wk_cache_settle(c);
     pthread_mutex_destroy(&c->lock);
-    free(c->entry);
+    closedir(c->folder);
+    while (c->oldest) forget(c, c->oldest);
+    while (c->found_count) free(c->found[--c->found_count].entry);
+    free(c->found);
+    free(c->chain);
     free(c->dir);
     free(c);
 }
@@ -235,18 +395,19 @@ bool wk_cache_get(struct wk_cache *c, const char *name, void *out, size_t n)
     char path[PATH_BYTES];
     pthread_mutex_lock(&c->lock);
     struct entry *e = find(c, name);
-    if (e) e->used = ++c->uses;
+    bool there = e || c->scanning;
+    if (e) use(c, e);
     pthread_mutex_unlock(&c->lock);
-    if (!e || !path_of(c, name, SUFFIX, path)) return false;
+    if (!there || !path_of(c, name, SUFFIX, path)) return false;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     bool whole = fd >= 0 && read_entry(fd, out, n);
     if (fd >= 0) close(fd);
-    if (whole) return true;
     pthread_mutex_lock(&c->lock);
     e = find(c, name);
-    if (e) remove_entry(c, e);
+    if (whole && !e && c->scanning) (void)add_newest(c, name, HEAD_BYTES + n + TAIL_BYTES);
+    if (!whole && e) remove_entry(c, e);
     pthread_mutex_unlock(&c->lock);
-    return false;
+    return whole;
 }
 
 bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_t n)
@@ -255,7 +416,7 @@ bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_
     uint64_t size = HEAD_BYTES + n + TAIL_BYTES;
     pthread_mutex_lock(&c->lock);
     snprintf(suffix, sizeof suffix, "%s%u", FRESH, ++c->writes);
-    bool room = make_room(c, size);
+    bool room = !c->scanning && make_room(c, size);
     pthread_mutex_unlock(&c->lock);
     if (!room || strlen(name) >= WK_CACHE_NAME || !path_of(c, name, SUFFIX, path) ||
         !path_of(c, name, suffix, fresh))
@@ -265,7 +426,7 @@ bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_
     bool written = write_entry(fd, bytes, n);
     written = !close(fd) && written;
     pthread_mutex_lock(&c->lock);
-    bool kept = written && make_room(c, size) && !rename(fresh, path) && add(c, name, size);
+    bool kept = written && make_room(c, size) && !rename(fresh, path) && add_newest(c, name, size);
     pthread_mutex_unlock(&c->lock);
     if (!kept) unlink(fresh);
     return kept;
@@ -273,10 +434,19 @@ bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_
 
 bool wk_cache_has(struct wk_cache *c, const char *name)
 {
+    char path[PATH_BYTES];
     pthread_mutex_lock(&c->lock);
-    bool has = find(c, name) != NULL;
+    bool has = find(c, name) != NULL, look = !has && c->scanning;
     pthread_mutex_unlock(&c->lock);
-    return has;
+    return has || (look && path_of(c, name, SUFFIX, path) && !access(path, F_OK));
+}
+
+bool wk_cache_ready(struct wk_cache *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool ready = !c->scanning;
+    pthread_mutex_unlock(&c->lock);
+    return ready;
 }
 
 uint64_t wk_cache_bytes(struct wk_cache *c)

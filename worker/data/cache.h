@@ -17,9 +17,12 @@ enum { WK_CACHE_NAME = 96 };
 
 struct wk_cache;
 
-// Makes the folder, takes over what is in it, removes what an interrupted write left.
+// Makes the folder, takes over what is in it, removes what an interrupted write left. Where there
+// are many entries, a thread goes on with it: until then nothing is put.
 LH_MUST lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out);
-void wk_cache_close(struct wk_cache *c); // NULL is allowed; the files stay
+void wk_cache_close(struct wk_cache *c);  // NULL is allowed; the files stay
+bool wk_cache_ready(struct wk_cache *c);  // all that is in the folder was taken over
+void wk_cache_settle(struct wk_cache *c); // Waits for it; for one thread alone.
 // False: not there, or damaged.
 bool wk_cache_get(struct wk_cache *c, const char *name, void *out, size_t n);
 // Keeps it, where there is room: a cache that can't is only slower. False: it did not.

@@ -174,6 +174,7 @@ static uint64_t next_warm(struct wk_loader *l)
 {
     if (l->demand != NO_UNIT || l->wanted_count || (l->warming && l->warming + 1 >= l->threads))
         return NO_UNIT;
+    if (l->warm_left && !wk_cache_ready(l->cache)) return NO_UNIT;
     while (l->warm_left) {
         uint64_t unit = l->warm_at++;
         if (unit >= l->units->count) l->warm_left = 0;

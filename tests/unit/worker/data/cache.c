@@ -184,6 +184,59 @@ static void leftovers_go_and_strangers_stay(void **state)
     assert_non_null(strstr(lh_err_text(LH_ERR_IO), "data.cache"));
 }
 
+// More entries than a start looks at: they are got at once, nothing is put until all are taken
+// over, and then the oldest of them go first, but for the one that was used.
+static void a_large_folder_is_taken_over_beside(void **state)
+{
+    (void)state;
+    enum { ENTRIES = 20000 };
+    struct wk_cache *c = open_cache(1);
+    put(c, 0);
+    wk_cache_close(c);
+    char first[128], path[128];
+    snprintf(first, sizeof first, "%s/%s.unit", dir, name_of(0));
+    for (int i = 1; i <= ENTRIES; i++) {
+        snprintf(path, sizeof path, "%s/%s.unit", dir, name_of(i));
+        assert_int_equal(link(first, path), 0);
+    }
+    snprintf(path, sizeof path, "%s/%s.unit", dir, name_of(-1));
+    assert_int_equal(rename(first, path), 0);
+    c = open_cache(ENTRIES);
+    for (int i = 0; i < 8; i++) {
+        uint8_t is[BYTES] = {0};
+        assert_true(wk_cache_has(c, name_of(ENTRIES - i)));
+        assert_true(wk_cache_get(c, name_of(ENTRIES - i), is, BYTES));
+        assert_memory_equal(is, bytes_of(0), BYTES);
+    }
+    assert_false(wk_cache_has(c, name_of(0)) && !wk_cache_ready(c));
+    if (!wk_cache_ready(c)) assert_false(wk_cache_put(c, name_of(0), bytes_of(0), 2 * BYTES));
+    wk_cache_settle(c);
+    assert_true(wk_cache_ready(c));
+    assert_int_equal(wk_cache_bytes(c), (uint64_t)ENTRIES * FILE_BYTES); // one went
+    put(c, 0);
+    assert_int_equal(wk_cache_bytes(c), (uint64_t)ENTRIES * FILE_BYTES);
+    for (int i = 0; i < 8; i++) assert_true(wk_cache_has(c, name_of(ENTRIES - i)));
+    wk_cache_close(c);
+}
+
+static void a_start_that_ends_early_leaves_the_folder(void **state)
+{
+    (void)state;
+    char path[128];
+    for (int i = 0; i < 20000; i++) {
+        snprintf(path, sizeof path, "%s/%s.unit", dir, name_of(i));
+        int fd = open(path, O_CREAT | O_WRONLY, 0666);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    struct wk_cache *c = open_cache(1);
+    wk_cache_close(c);
+    c = open_cache(1);
+    wk_cache_settle(c);
+    assert_int_equal(wk_cache_bytes(c), 0);
+    wk_cache_close(c);
+}
+
 static void *use_it(void *arg)
 {
     for (int i = 0; i < 300; i++) {
@@ -216,6 +269,8 @@ int main(void)
         TEST(the_least_used_goes_first),
         TEST(damage_is_absence),
         TEST(leftovers_go_and_strangers_stay),
+        TEST(a_large_folder_is_taken_over_beside),
+        TEST(a_start_that_ends_early_leaves_the_folder),
         TEST(threads_do_not_disturb_each_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
