@@ -76,7 +76,7 @@ static struct entry *find(struct wk_cache *c, const char *name)
     return e;
 }
 
-static void take_out(struct wk_cache *c, struct entry *e) // of the list by use
+static void take_out(struct wk_cache *c, struct entry *e)
 {
     *(e->older ? &e->older->newer : &c->oldest) = e->newer;
     *(e->newer ? &e->newer->older : &c->newest) = e->older;
@@ -327,7 +327,7 @@ static void *scan_rest(void *arg)
     struct wk_cache *c = arg;
     bool more = true;
     while (more && !is_stopped(c) && scan(c, SCAN_FIRST, &more)) continue;
-    if (!more) take_over(c); // else nothing is put: a cache that can't is only slower
+    if (!more) take_over(c);
     return NULL;
 }
 
