@@ -190,7 +190,7 @@ static void run_grpc_server(const struct files *f, int out)
     struct server v = {noise(env)};
     const struct lh_service service = {&v, on_call};
     const struct lh_grpc_conf conf = {env, NULL,    f->ca, f->server, f->server_key,
-                                      "r", "bench", 0,     0};
+                                      "r", "bench", 0,     0,         NULL};
     BENCH_MUST(lh_transport_grpc_create(&conf, &t));
     BENCH_MUST(t->ops->listen(t, "127.0.0.1:0", &service, bound, sizeof bound));
     if (write(out, bound, strlen(bound)) < 0) exit(1);
@@ -384,7 +384,8 @@ int main(int argc, char **argv)
     pid_t child[] = {start_child(run_grpc_server, &f, address, sizeof address),
                      start_child(run_tls_server, &f, port, sizeof port)};
     BENCH_MUST(lh_env_real_create(&env));
-    const struct lh_grpc_conf conf = {env, NULL, f.ca, f.worker, f.worker_key, "r", "bench", 0, 0};
+    const struct lh_grpc_conf conf = {env, NULL,    f.ca, f.worker, f.worker_key,
+                                      "r", "bench", 0,    0,        NULL};
     BENCH_MUST(lh_transport_grpc_create(&conf, &t));
     BENCH_MUST(t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &link));
     SSL *ssl = connect_tls(&f, port);

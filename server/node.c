@@ -35,6 +35,7 @@ struct ps_node {
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_BYTES];
     struct lh_service door; // the door of both roles
+    struct lh_log *audit;   // One file for both roles.
 };
 
 lh_err ps_node_create(struct ps_node **out)
@@ -250,6 +251,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .env = p->env,
         .transport = p->transport,
         .log = p->log,
+        .audit = n->audit,
         .self = p->peer,
         .dir = s->node.dir,
         .listen = ps_is_shard(s) ? "" : s->listen,
@@ -343,6 +345,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .env = p->env,
         .transport = p->transport,
         .log = p->log,
+        .audit = n->audit,
         .self = p->peer,
         .dir = s->node.dir,
         .listen = both ? "" : s->listen,
@@ -405,6 +408,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_STATUS:
     case LH_RPC_DRAIN:
     case LH_RPC_MOVE:
+    case LH_RPC_EXPEL:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
     default: break;
     }
@@ -434,14 +438,23 @@ static LH_MUST lh_err check_address(const struct ps_settings *s)
                    s->listen);
 }
 
+static LH_MUST lh_err open_audit(struct ps_node *n)
+{
+    const struct lh_program *p = n->program;
+    char who[160], path[LH_PATH_BYTES];
+    snprintf(who, sizeof who, "%s/%s/%s", lh_role_name(p->peer.role), p->peer.region, p->peer.name);
+    LH_TRY(lh_path(path, sizeof path, n->settings->node.dir, "audit.jsonl"));
+    return lh_log_open_audit(&n->audit, p->env, who, path);
+}
+
 static lh_err start(void *self, struct lh_program *p)
 {
     struct ps_node *n = self;
     n->program = p;
     n->settings = p->settings;
     LH_TRY(check_address(n->settings));
-    lh_err err = LH_OK;
-    if (ps_is_coordinator(n->settings)) err = start_coordinator(n);
+    lh_err err = open_audit(n);
+    if (!err && ps_is_coordinator(n->settings)) err = start_coordinator(n);
     if (!err && ps_is_coordinator(n->settings) && ps_is_shard(n->settings)) err = open_door(n);
     if (!err && ps_is_shard(n->settings)) err = start_server(n);
     if (!err && n->coordinator && n->server) lh_program_listening(n->address);
@@ -450,6 +463,8 @@ static lh_err start(void *self, struct lh_program *p)
         snprintf(text, sizeof text, "%s", lh_err_text(err));
         ps_coordinator_stop(n->coordinator);
         n->coordinator = NULL;
+        lh_log_close(n->audit);
+        n->audit = NULL;
         lh_units_free(&n->units);
         lh_units_free(&n->given_units);
         return lh_fail(err, "%s", text);
@@ -493,6 +508,7 @@ static void stop(void *self)
     struct ps_node *n = self;
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
+    lh_log_close(n->audit);
     lh_units_free(&n->units);
     lh_units_free(&n->given_units);
 }

@@ -1,4 +1,5 @@
 // The server: start, door, end. See server.h for the walk.
+#include "server/audit.h"
 #include "server/server.h"
 
 #include <stdio.h>
@@ -180,6 +181,7 @@ static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage 
 
 static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer *peer)
 {
+    ps_audit(s->conf.audit, "audit.refused", peer, "it is expelled");
     lh_log_peer(s->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
                 peer->name, peer->region);
     return lh_fail(LH_ERR_EXPELLED, "%s %s of %s was expelled from this run",

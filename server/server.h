@@ -24,6 +24,7 @@ struct ps_conf {
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_log *log;
+    struct lh_log *audit; // audit.h; NULL: none
     struct lh_peer self;
     const char *dir, *listen, *advertise; // advertise "": the bound address
     const char *coordinator;              // its address; "": none (tests)

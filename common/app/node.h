@@ -11,7 +11,7 @@ struct lh_node {
     const char *run, *domain;  // SPIFFE path: <domain>/longhaul/<run>/...
     const char *region, *name; // this node
     const char *coordinator;   // host:port; "" where this node is it
-    const char *tls_ca, *tls_cert, *tls_key;
+    const char *tls_ca, *tls_cert, *tls_key, *tls_revoked;
     const char *seal_keys; // file of job keys
     int64_t seal_key_id;
     int seal_cipher; // position of its word; lh_node_cipher() gives the cipher
@@ -41,6 +41,8 @@ struct lh_node {
     LH_CONFIG_ROW_STRING(T, "tls.cert", node.tls_cert, NULL, "This node's certificate (PEM file)"),\
     LH_CONFIG_ROW_SECRET(T, "tls.key", node.tls_key, "LONGHAUL_TLS_KEY",                           \
         "Private key of this node's certificate (PEM file)"),                                      \
+    LH_CONFIG_ROW_STRING(T, "tls.revoked", node.tls_revoked, "",                                   \
+        "File of revoked certificates' serials, one a line; it is read again every 10 s"),         \
     LH_CONFIG_ROW_SECRET(T, "seal.keys", node.seal_keys, "LONGHAUL_SEAL_KEYS",                     \
         "File of the run's job keys, which seal every push"),                                      \
     LH_CONFIG_ROW_INT(T, "seal.key_id", node.seal_key_id, "1", 1, 65535, NULL, NULL,               \

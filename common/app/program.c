@@ -252,6 +252,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
                                      .ca = p->node->tls_ca,
                                      .cert = p->node->tls_cert,
                                      .key = p->node->tls_key,
+                                     .revoked = p->node->tls_revoked,
                                      .run = p->node->run,
                                      .domain = p->node->domain,
                                      .connect_ms = (int)(first_s * 1000),

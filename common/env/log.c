@@ -21,6 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/limits.h"
+
 enum { LINE_MAX_BYTES = 4096, TEXT_BYTES_MAX = 2048, EVENTS_MAX = 64, EVENT_BYTES = 48 };
 
 // Lines of one event in the current second, and how many were left out.
@@ -35,6 +37,9 @@ struct lh_log {
     struct lh_env *env;
     struct lh_file *file; // NULL: stderr
     uint64_t at;          // offset in `file` of the next line
+    uint64_t bytes_max;   // bytes of a file before the next one begins; 0: there is one file
+    char path[LH_PATH_BYTES];
+    bool named; // the file's name is durable
     int64_t opened_ns;
     enum lh_level min;
     bool json;
@@ -103,8 +108,25 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     }
 }
 
+// A file that can't be renamed grows on.
+static void begin_next_file(struct lh_log *log)
+{
+    const struct lh_files_ops *files = log->env->ops->files;
+    char before[LH_PATH_BYTES];
+    struct lh_file *fresh;
+    if (snprintf(before, sizeof before, "%s.1", log->path) >= (int)sizeof before ||
+        files->rename(log->env, log->path, before) ||
+        files->open(log->env, log->path, LH_OPEN_WRITE | LH_OPEN_CREATE, &fresh))
+        return;
+    files->close(log->file);
+    log->file = fresh;
+    log->at = 0;
+    log->named = false;
+}
+
 static bool write_line(struct lh_log *log, struct lh_span line)
 {
+    if (log->bytes_max && log->at >= log->bytes_max) begin_next_file(log);
     if (!log->file) return write(STDERR_FILENO, line.data, line.len) == (ssize_t)line.len;
     if (log->env->ops->files->write(log->file, log->at, line)) return false;
     log->at += line.len;
@@ -197,6 +219,32 @@ lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *who, enu
     pthread_mutex_init(&log->lock, NULL);
     *out = log;
     return LH_OK;
+}
+
+lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *who, const char *path)
+{
+    if (strlen(path) + sizeof ".1" > LH_PATH_BYTES)
+        return lh_fail(LH_ERR_TOO_LARGE, "the path of the audit log: %s", path);
+    LH_TRY(lh_log_open(out, env, who, LH_INFO, true, path));
+    snprintf((*out)->path, sizeof(*out)->path, "%s", path);
+    (*out)->bytes_max = LH_LOG_AUDIT_BYTES;
+    return LH_OK;
+}
+
+void lh_log_sync(struct lh_log *log)
+{
+    if (!log || !log->file) return;
+    pthread_mutex_lock(&log->lock);
+    const struct lh_files_ops *files = log->env->ops->files;
+    bool failed = files->sync(log->file) != LH_OK;
+    char folder[LH_PATH_BYTES];
+    snprintf(folder, sizeof folder, "%s", log->path);
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    if (!failed && !log->named && slash) failed = files->sync_dir(log->env, folder) != LH_OK;
+    log->named |= !failed;
+    if (failed) log->lost++; // said with the next line
+    pthread_mutex_unlock(&log->lock);
 }
 
 void lh_log_close(struct lh_log *log)

@@ -18,6 +18,13 @@ struct lh_log;
 // who: "server/eu/s1", in every line. Borrows nothing. path NULL: stderr.
 LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *who,
                            enum lh_level min, bool json, const char *path);
+// A log of JSON lines that is kept apart from what happens often: at LH_LOG_AUDIT_BYTES the file
+// becomes PATH.1, in place of the one before, and the next begins.
+enum { LH_LOG_AUDIT_BYTES = 16 << 20 };
+LH_MUST lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *who,
+                                 const char *path);
+// Makes all lines durable. It blocks, and is for what is rare.
+void lh_log_sync(struct lh_log *log);
 void lh_log_close(struct lh_log *log);
 void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

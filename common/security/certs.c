@@ -245,10 +245,10 @@ static EVP_PKEY *read_key(const char *path, lh_err *err)
 
 // ---------------------------------------------------------------- inspection
 
-// Copies the one URI SAN out. False: none, several, or one that is no text of this length.
-static bool only_uri(X509 *cert, char out[LH_URI_BYTES])
+// Copies the one URI SAN out. False: none, several, or one that is no text of this length. Takes
+// the names.
+static bool only_uri_of(GENERAL_NAMES *names, char out[LH_URI_BYTES])
 {
-    GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
     int found = 0;
     for (int i = 0; names && i < sk_GENERAL_NAME_num(names); i++) {
         const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
@@ -265,6 +265,11 @@ static bool only_uri(X509 *cert, char out[LH_URI_BYTES])
     }
     GENERAL_NAMES_free(names);
     return found == 1;
+}
+
+static bool only_uri(X509 *cert, char out[LH_URI_BYTES])
+{
+    return only_uri_of(X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL), out);
 }
 
 static lh_err ca_domain(const char *path, const char *uri, char out[LH_NAME_BYTES])
@@ -284,6 +289,16 @@ static bool seconds_of(const ASN1_TIME *time, int64_t *out)
     return true;
 }
 
+static bool serial_of(X509 *cert, char out[LH_CERTS_SERIAL_BYTES])
+{
+    BIGNUM *n = ASN1_INTEGER_to_BN(X509_get0_serialNumber(cert), NULL);
+    char *hex = n ? BN_bn2hex(n) : NULL;
+    bool good = hex && snprintf(out, LH_CERTS_SERIAL_BYTES, "%s", hex) < LH_CERTS_SERIAL_BYTES;
+    OPENSSL_free(hex);
+    BN_free(n);
+    return good;
+}
+
 static lh_err inspect(const char *path, X509 *cert, struct lh_certs_info *out)
 {
     char uri[LH_URI_BYTES];
@@ -293,6 +308,8 @@ static lh_err inspect(const char *path, X509 *cert, struct lh_certs_info *out)
         return lh_fail(LH_ERR_MALFORMED, "%s: unreadable validity", path);
     if (!only_uri(cert, uri))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: want exactly one URI SAN", path);
+    if (!serial_of(cert, out->serial))
+        return lh_fail(LH_ERR_MALFORMED, "%s: a serial that is too long", path);
     if (out->ca) return ca_domain(path, uri, out->domain);
     LH_TRY(lh_peer_parse(lh_span_str(uri), &out->peer));
     snprintf(out->domain, sizeof out->domain, "%s", out->peer.domain);
@@ -372,6 +389,13 @@ static lh_err issue(const struct paths *out, bool replace, const struct lh_peer 
     return err;
 }
 
+static lh_err check_leaf(const struct lh_peer *peer)
+{
+    LH_TRY(check_peer(peer));
+    if (strcmp(peer->name, "ca") != 0) return LH_OK;
+    return lh_fail(LH_ERR_INVALID, "the name 'ca' is taken by the CA's own files");
+}
+
 lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, const char *out_dir,
                       bool replace)
 {
@@ -381,9 +405,7 @@ lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, 
     EVP_PKEY *ca_key = NULL;
     lh_err err;
     LH_TRY(validity_of(days, &validity));
-    LH_TRY(check_peer(peer));
-    if (strcmp(peer->name, "ca") == 0)
-        return lh_fail(LH_ERR_INVALID, "the name 'ca' is taken by the CA's own files");
+    LH_TRY(check_leaf(peer));
     LH_TRY(make_paths(&ca_paths, ca_dir, "ca"));
     LH_TRY(make_paths(&paths, out_dir, peer->name));
     LH_TRY(lh_keyfile_make_dir(out_dir));
@@ -396,5 +418,158 @@ lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, 
 out:
     EVP_PKEY_free(ca_key);
     X509_free(ca);
+    return err;
+}
+
+// ---------------------------------------------------------------- request, sign
+
+static lh_err request_path(char out[LH_CERTS_PATH_BYTES], const char *dir, const char *name)
+{
+    int n = snprintf(out, LH_CERTS_PATH_BYTES, "%s/%s.csr", dir, name);
+    return n < LH_CERTS_PATH_BYTES ? LH_OK : lh_fail(LH_ERR_INVALID, "a path that is too long");
+}
+
+static bool build_request(X509_REQ *request, EVP_PKEY *key, const struct lh_peer *peer)
+{
+    char san[LH_URI_BYTES + 8] = "URI:";
+    lh_peer_uri(peer, san + 4);
+    X509_NAME *name = X509_REQ_get_subject_name(request);
+    STACK_OF(X509_EXTENSION) *all = sk_X509_EXTENSION_new_null();
+    X509_EXTENSION *uri = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, san);
+    bool ok = name && all && uri && sk_X509_EXTENSION_push(all, uri);
+    if (ok) uri = NULL;
+    ok = ok && X509_REQ_set_version(request, X509_REQ_VERSION_1) &&
+         X509_NAME_add_entry_by_NID(name, NID_commonName, MBSTRING_UTF8,
+                                    (const unsigned char *)peer->name, -1, -1, 0) &&
+         X509_REQ_set_pubkey(request, key) && X509_REQ_add_extensions(request, all) &&
+         X509_REQ_sign(request, key, EVP_sha256());
+    X509_EXTENSION_free(uri);
+    sk_X509_EXTENSION_pop_free(all, X509_EXTENSION_free);
+    return ok;
+}
+
+static lh_err write_request(const char *path, const char *key_path, bool replace, X509_REQ *request,
+                            EVP_PKEY *key)
+{
+    BIO *pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_secmem());
+    lh_err err = LH_OK;
+    if (!pem || !key_pem || !PEM_write_bio_X509_REQ(pem, request) ||
+        !PEM_write_bio_PrivateKey(key_pem, key, NULL, NULL, 0, NULL, NULL))
+        err = openssl_failed(LH_ERR_INTERNAL, "encode a request");
+    else if (!replace && (access(path, F_OK) == 0 || access(key_path, F_OK) == 0))
+        err =
+            lh_fail(LH_ERR_EXISTS, "%s or its key exists already; --replace overwrites both", path);
+    if (!err) err = write_bio(key_path, LH_KEYFILE_SECRET, replace, key_pem);
+    if (!err) err = write_bio(path, LH_KEYFILE_PUBLIC, replace, pem);
+    BIO_free(key_pem);
+    BIO_free(pem);
+    return err;
+}
+
+lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir, bool replace)
+{
+    struct paths paths;
+    char path[LH_CERTS_PATH_BYTES];
+    LH_TRY(check_leaf(peer));
+    LH_TRY(make_paths(&paths, out_dir, peer->name));
+    LH_TRY(request_path(path, out_dir, peer->name));
+    LH_TRY(lh_keyfile_make_dir(out_dir));
+    X509_REQ *request = X509_REQ_new();
+    EVP_PKEY *key = EVP_EC_gen("P-256");
+    lh_err err = request && key && build_request(request, key, peer)
+                     ? write_request(path, paths.key, replace, request, key)
+                     : openssl_failed(LH_ERR_INTERNAL, "make a request");
+    EVP_PKEY_free(key);
+    X509_REQ_free(request);
+    return err;
+}
+
+static X509_REQ *read_request(const char *path, lh_err *err)
+{
+    char pem[LH_KEYFILE_BYTES_MAX];
+    size_t len;
+    *err = lh_keyfile_read(path, LH_KEYFILE_PUBLIC, pem, sizeof pem, &len);
+    if (*err) return NULL;
+    BIO *bio = BIO_new_mem_buf(pem, (int)len);
+    X509_REQ *request = bio ? PEM_read_bio_X509_REQ(bio, NULL, no_passphrase, NULL) : NULL;
+    BIO_free(bio);
+    ERR_clear_error();
+    if (!request) *err = lh_fail(LH_ERR_MALFORMED, "%s holds no PEM certificate request", path);
+    return request;
+}
+
+// The URI that the request asks for. It is compared, and nothing else of the request is taken.
+static bool requested_uri(X509_REQ *request, char out[LH_URI_BYTES])
+{
+    STACK_OF(X509_EXTENSION) *all = X509_REQ_get_extensions(request);
+    GENERAL_NAMES *names = all ? X509V3_get_d2i(all, NID_subject_alt_name, NULL, NULL) : NULL;
+    sk_X509_EXTENSION_pop_free(all, X509_EXTENSION_free);
+    return only_uri_of(names, out);
+}
+
+static lh_err check_request(const char *path, X509_REQ *request, const struct lh_peer *peer)
+{
+    char uri[LH_URI_BYTES], wanted[LH_URI_BYTES], curve[32] = "";
+    EVP_PKEY *key = X509_REQ_get0_pubkey(request);
+    bool p256 = key && EVP_PKEY_is_a(key, "EC") &&
+                EVP_PKEY_get_group_name(key, curve, sizeof curve, NULL) == 1 &&
+                strcmp(curve, "prime256v1") == 0;
+    bool is_signed = p256 && X509_REQ_verify(request, key) == 1;
+    ERR_clear_error();
+    if (!p256)
+        return lh_fail(LH_ERR_INVALID,
+                       "%s is for another key than P-256; make it with `longhaul "
+                       "certs request`",
+                       path);
+    if (!is_signed)
+        return lh_fail(LH_ERR_MALFORMED, "%s is not signed by its own key: it was changed", path);
+    if (!requested_uri(request, uri))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "%s: want exactly one URI SAN", path);
+    lh_peer_uri(peer, wanted);
+    if (strcmp(uri, wanted) == 0) return LH_OK;
+    return lh_fail(LH_ERR_DENIED, "%s asks for %s, and %s is to be signed", path, uri, wanted);
+}
+
+static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *peer,
+                   X509_REQ *request, X509 *ca, EVP_PKEY *ca_key, struct validity validity)
+{
+    X509 *cert = X509_new();
+    BIO *pem = BIO_new(BIO_s_mem());
+    bool ok = cert && pem &&
+              build_leaf(cert, X509_REQ_get0_pubkey(request), peer, ca, ca_key, validity) &&
+              PEM_write_bio_X509(pem, cert);
+    lh_err err = ok ? write_bio(out->cert, LH_KEYFILE_PUBLIC, replace, pem)
+                    : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
+    BIO_free(pem);
+    X509_free(cert);
+    return err;
+}
+
+lh_err lh_certs_sign(const char *ca_dir, const char *request_file, const struct lh_peer *peer,
+                     int days, const char *out_dir, bool replace)
+{
+    struct paths ca_paths, paths;
+    struct validity validity = {0};
+    X509 *ca = NULL;
+    EVP_PKEY *ca_key = NULL;
+    lh_err err;
+    LH_TRY(validity_of(days, &validity));
+    LH_TRY(check_leaf(peer));
+    LH_TRY(make_paths(&ca_paths, ca_dir, "ca"));
+    LH_TRY(make_paths(&paths, out_dir, peer->name));
+    LH_TRY(lh_keyfile_make_dir(out_dir));
+    X509_REQ *request = read_request(request_file, &err);
+    if (err) return err;
+    LH_TRY_TO(out, err, check_request(request_file, request, peer));
+    ca = read_cert(ca_paths.cert, &err);
+    if (err) goto out;
+    ca_key = read_key(ca_paths.key, &err);
+    if (err) goto out;
+    LH_TRY_TO(out, err, check_ca(ca_paths.cert, ca, ca_key, peer));
+    err = sign(&paths, replace, peer, request, ca, ca_key, validity);
+out:
+    EVP_PKEY_free(ca_key);
+    X509_free(ca);
+    X509_REQ_free(request);
     return err;
 }

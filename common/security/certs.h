@@ -33,8 +33,19 @@ LH_MUST lh_err lh_certs_ca_create(const char *dir, const char *domain, int days,
 LH_MUST lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days,
                               const char *out_dir, bool replace);
 
+// A partner's certificate without its key leaving its host: request() writes out_dir/<name>.key and
+// <name>.csr there, sign() makes out_dir/<name>.pem of the latter where the CA is. sign() takes the
+// key alone from the request, which must be P-256 and have signed it: identity, dates and uses are
+// the CA holder's. A request of another identity than `peer` is LH_ERR_DENIED, and both are named.
+LH_MUST lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir, bool replace);
+LH_MUST lh_err lh_certs_sign(const char *ca_dir, const char *request, const struct lh_peer *peer,
+                             int days, const char *out_dir, bool replace);
+
+enum { LH_CERTS_SERIAL_BYTES = 64 };
+
 struct lh_certs_info {
     bool ca;
+    char serial[LH_CERTS_SERIAL_BYTES]; // Hexadecimal digits.
     char domain[LH_NAME_BYTES];
     struct lh_peer peer;           // leaves only; a CA's is zeros
     int64_t not_before, not_after; // seconds since 1970; valid in [not_before, not_after]

@@ -18,7 +18,7 @@ enum { LOGS_MAX = 4096, LOOK_MS = 250 };
 struct request {
     const char *dir, *format, *who, *since;
     struct dp_texts kinds, files;
-    bool json, list, follow;
+    bool json, list, follow, audit;
 };
 
 struct logs {
@@ -71,9 +71,51 @@ static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
     return err;
 }
 
+// The audit file of a process's directory, the older part first.
+static LH_MUST lh_err add_audit(struct logs *logs, const char *dir)
+{
+    static const char *const name[] = {"audit.jsonl.1", "audit.jsonl"};
+    char path[DP_PATH_BYTES];
+    for (size_t i = 0; i < LH_COUNT(name); i++) {
+        LH_TRY(dp_path(path, "%s/%s", dir, name[i]));
+        if (dp_file_exists(path)) LH_TRY(add_log(logs, path));
+    }
+    return LH_OK;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+// Audit files of a directory, and of those in it.
+static LH_MUST lh_err find_audits(const char *dir, struct logs *logs)
+{
+    struct dirent **entry = NULL;
+    char path[DP_PATH_BYTES];
+    unsigned before = logs->count;
+    int count = scandir(dir, &entry, is_visible, alphasort);
+    if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
+    if (count < 0) return lh_fail_errno(errno, "%s", dir);
+    lh_err err = add_audit(logs, dir);
+    for (int i = 0; i < count; i++) {
+        if (!err) err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
+        if (!err) err = add_audit(logs, path);
+        free(entry[i]);
+    }
+    free(entry);
+    if (!err && logs->count == before)
+        err = lh_fail(LH_ERR_NOT_FOUND,
+                      "no audit.jsonl in %s or in a folder of it: name the directory (setting dir) "
+                      "of a coordinator or a server, or the file",
+                      dir);
+    return err;
+}
+
 static LH_MUST lh_err all_logs(const struct request *q, struct logs *logs)
 {
-    lh_err err = q->dir ? find_logs(q->dir, logs) : LH_OK;
+    lh_err err = LH_OK;
+    if (q->dir) err = q->audit ? find_audits(q->dir, logs) : find_logs(q->dir, logs);
     for (unsigned i = 0; !err && i < q->files.count; i++) err = add_log(logs, q->files.at[i]);
     return err;
 }
@@ -193,6 +235,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct request q = {.format = "table"};
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &q.dir, "RUNDIR", "all logs of a run's folder"},
+        {"--audit", DP_SWITCH, &q.audit, NULL,
+         "who joined, who was refused, what operators did: the audit files in --dir"},
         {"--kind", DP_EACH, &q.kinds, "KIND", "only these; may repeat"},
         {"--kinds", DP_SWITCH, &q.list, NULL, "list the kinds, and end"},
         {"--who", DP_TEXT, &q.who, "TEXT", "only of processes with this in role/region/name"},

@@ -254,33 +254,45 @@ static LH_MUST lh_err show_rows(const struct dp_replay *r, bool json)
     return err;
 }
 
+struct replay_flags {
+    const char *export, *without, *from;
+    struct dp_texts to;
+    bool json;
+};
+
 static LH_MUST lh_err replay(struct dp_job *job, const struct dp_texts *dirs,
-                             const struct dp_texts *to, const char *export, bool json)
+                             const struct replay_flags *q)
 {
     struct dp_replay r;
+    const struct dp_texts *to = &q->to;
     lh_err err = dp_replay_create(&r, job);
+    if (!err && q->without) err = dp_replay_without(&r, q->without, q->from);
     for (unsigned i = 0; !err && i < to->count; i++) err = dp_replay_want(&r, to->at[i]);
     if (!err && !dirs->count) err = dp_replay_dir(&r, job->dir);
     for (unsigned i = 0; !err && i < dirs->count; i++) err = dp_replay_dir(&r, dirs->at[i]);
-    if (!err && export) err = dp_replay_export(&r, export);
-    if (!err) err = show_rows(&r, json);
+    if (!err && q->export) err = dp_replay_export(&r, q->export);
+    if (!err) err = show_rows(&r, q->json);
     dp_replay_free(&r);
     return err;
 }
 
 static LH_MUST lh_err run_replay(int argc, char **argv)
 {
-    const char *export = NULL, *format = "table";
+    const char *format = "table";
     struct dp_job job = {0};
-    struct dp_texts rest, to = {.count = 0};
-    bool help, json;
+    struct replay_flags q = {0};
+    struct dp_texts rest;
+    bool help;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
         {"--weights", DP_TEXT, &job.weights_path, "FILE",
          "the initial parameters, where no checkpoint is old enough"},
-        {"--to", DP_EACH, &to, "[SHARD:]VERSION",
+        {"--to", DP_EACH, &q.to, "[SHARD:]VERSION",
          "of all shards, or of one; may repeat (the last there is)"},
-        {"--export", DP_TEXT, &export, "FILE",
+        {"--without", DP_TEXT, &q.without, "REGION/NAME",
+         "leave out what this worker pushed; or its 16 digits"},
+        {"--from", DP_TEXT, &q.from, "VERSION", "of --without: only from this version on"},
+        {"--export", DP_TEXT, &q.export, "FILE",
          "write the parameters: .safetensors, or else plain fp32 as `eval` reads it"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output"},
     };
@@ -291,14 +303,19 @@ static LH_MUST lh_err run_replay(int argc, char **argv)
         "prints the digest of each shard's state: the same that every replica had there. The log\n"
         "is trimmed below the oldest kept checkpoint (setting checkpoint.keep): what is to be "
         "replayed\n"
-        "later must be kept. --export needs the directories of all shards.",
+        "later must be kept. --export needs the directories of all shards.\n"
+        "\n"
+        "--without folds the log again without a worker's pushes: what the others made of the\n"
+        "model, each push with the weight that it had. A new run can begin with what --export\n"
+        "writes (model.weights); the run that wrote the log does not go on from it.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    LH_TRY(dp_table_form(format, &json));
+    if (q.from && !q.without) return lh_fail(LH_ERR_INVALID, "--from goes with --without");
+    LH_TRY(dp_table_form(format, &q.json));
     lh_err err = rest.count || job.config ? dp_job_open(&job, true)
                                           : lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    if (!err) err = replay(&job, &rest, &to, export, json);
+    if (!err) err = replay(&job, &rest, &q);
     dp_job_close(&job);
     return err;
 }

@@ -38,6 +38,36 @@ lh_err dp_replay_want(struct dp_replay *r, const char *text)
     return dp_number("--to", colon + 1, 0, HEAD - 1, &r->shard[shard].to);
 }
 
+static LH_MUST lh_err worker_named(const struct dp_job *j, const char *name, uint64_t *out)
+{
+    const char *slash = strchr(name, '/');
+    char *end, uri[LH_URI_BYTES];
+    struct lh_peer peer = {.role = LH_W}, parsed;
+    if (!slash) {
+        *out = strtoull(name, &end, 16);
+        if (strlen(name) == 16 && !*end && *out) return LH_OK;
+        return lh_fail(LH_ERR_INVALID,
+                       "--without %.80s: want REGION/NAME, or the 16 digits of `log dump`", name);
+    }
+    snprintf(peer.domain, sizeof peer.domain, "%s", j->domain ? j->domain : LH_DOMAIN_DEFAULT);
+    snprintf(peer.run, sizeof peer.run, "%s", j->run);
+    snprintf(peer.region, sizeof peer.region, "%.*s", (int)(slash - name), name);
+    snprintf(peer.name, sizeof peer.name, "%s", slash + 1);
+    lh_peer_uri(&peer, uri);
+    if (lh_peer_parse(lh_span_str(uri), &parsed))
+        return lh_fail(LH_ERR_INVALID, "--without %.80s: no worker can have that name", name);
+    *out = lh_worker_id(&peer);
+    return LH_OK;
+}
+
+lh_err dp_replay_without(struct dp_replay *r, const char *worker, const char *from)
+{
+    LH_TRY(worker_named(r->job, worker, &r->without));
+    if (from) LH_TRY(dp_number("--from", from, 1, HEAD - 1, &r->without_from));
+    r->oldest = true; // its pushes are in newer states
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- what a directory has
 
 struct reading {
@@ -146,7 +176,34 @@ static LH_MUST lh_err choose_base(struct reading *q, struct dp_replayed *s)
                    s->first);
 }
 
+// Pushes that are in the oldest state there is can't be taken out of it.
+static LH_MUST lh_err check_without(const struct dp_replay *r, const struct dp_replayed *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct lh_row *row = r->without ? lh_ledger_row(l, r->without) : NULL;
+    if (!row || !row->admitted || r->without_from > l->version) return LH_OK;
+    return lh_fail(LH_ERR_NOT_FOUND,
+                   "shard %" PRIu32 ": %" PRIu64 " pushes of that worker are in the oldest state "
+                   "that is kept, of version %" PRIu64 ", and can't be taken out; --from %" PRIu64
+                   " takes out the later ones",
+                   l->shard, row->admitted, l->version, l->version + 1);
+}
+
 // ---------------------------------------------------------------- folding
+
+// A push that is left out counts as pushed: the ledger goes on, the parameters do not. Digests of
+// the run are of other parameters then.
+static LH_MUST lh_err fold_without(const struct dp_replay *r, struct lk_replica *replica,
+                                   const struct lh_record *record)
+{
+    struct lh_frame f;
+    if (record->kind == LH_DIGEST_RECORD) return lh_ledger_apply(&replica->ledger, record);
+    if (record->kind != LH_ADMIT || record->version < r->without_from)
+        return lk_replica_apply(replica, record);
+    LH_TRY(lh_frame_parse_head(record->body, &f));
+    return f.worker == r->without ? lh_ledger_apply(&replica->ledger, record)
+                                  : lk_replica_apply(replica, record);
+}
 
 static lh_err fold_entry(void *arg, const struct ps_wal_entry *e)
 {
@@ -160,7 +217,8 @@ static lh_err fold_entry(void *arg, const struct ps_wal_entry *e)
                        "%s: shard %" PRIu32 " goes on at version %" PRIu64 " where %" PRIu64
                        " is expected: part of its log or its newer checkpoints are missing",
                        q->log, e->shard, e->record->version, version + 1);
-    return lk_replica_apply(&s->replica, e->record);
+    return q->r->without ? fold_without(q->r, &s->replica, e->record)
+                         : lk_replica_apply(&s->replica, e->record);
 }
 
 static LH_MUST lh_err check_reached(const struct dp_replayed *s)
@@ -243,6 +301,7 @@ lh_err dp_replay_dir(struct dp_replay *r, const char *dir)
     for (uint32_t i = 0; i < job->manifest.shards; i++) {
         if (!r->shard[i].here || r->shard[i].dir != dir) continue;
         LH_TRY(choose_base(&q, &r->shard[i]));
+        LH_TRY(check_without(r, &r->shard[i]));
         r->shard[i].torn = found.torn;
         any = true;
     }

@@ -26,6 +26,8 @@ struct dp_replay {
     bool weights_only; // from checkpoints of weights only; nothing is folded onto them
     bool oldest;       // from the oldest state there is, so that every record is folded
     uint64_t to;       // the version to replay to, where a shard was asked for without a number
+    // A worker whose admitted pushes from version `without_from` on move no parameter; 0: none.
+    uint64_t without, without_from;
     struct dp_replayed *shard; // job->manifest.shards of them
 };
 
@@ -34,6 +36,10 @@ LH_MUST lh_err dp_replay_create(struct dp_replay *r, struct dp_job *job);
 void dp_replay_free(struct dp_replay *r);
 // "VERSION", or "SHARD:VERSION" of one shard. LH_ERR_INVALID.
 LH_MUST lh_err dp_replay_want(struct dp_replay *r, const char *text);
+// Leaves out a worker's pushes: "REGION/NAME", or the 16 digits by which logs name it. They must
+// all be in the log, or `from` (NULL: none) say from which version on: LH_ERR_NOT_FOUND of
+// dp_replay_dir() names the first one possible.
+LH_MUST lh_err dp_replay_without(struct dp_replay *r, const char *worker, const char *from);
 // Brings the shards of a directory to their versions. LH_ERR_NOT_FOUND: a version that can't be had
 // any more, or not yet; LH_ERR_INVALID: initial parameters are needed, or a shard came before from
 // another directory; LH_ERR_CORRUPT: damage, or a DIGEST record that another state made.

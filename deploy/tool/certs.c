@@ -81,18 +81,24 @@ static LH_MUST lh_err copy_name(char out[LH_NAME_BYTES], const char *flag, const
     return LH_OK;
 }
 
-static LH_MUST lh_err fill_peer(struct lh_peer *peer, const char *dir, const char *role,
-                                const char *run, const char *region, const char *name)
+static LH_MUST lh_err fill_names(struct lh_peer *peer, const char *role, const char *run,
+                                 const char *region, const char *name)
 {
-    struct lh_certs_info ca;
-    char path[DP_PATH_BYTES];
     if (!role) return lh_fail(LH_ERR_INVALID, "--role is missing");
     if (lh_role_parse(role, &peer->role))
         return lh_fail(LH_ERR_INVALID, "--role %.40s: want worker, server, coordinator or admin",
                        role);
     LH_TRY(copy_name(peer->run, "--run", run));
     LH_TRY(copy_name(peer->region, "--region", region));
-    LH_TRY(copy_name(peer->name, "--name", name));
+    return copy_name(peer->name, "--name", name);
+}
+
+static LH_MUST lh_err fill_peer(struct lh_peer *peer, const char *dir, const char *role,
+                                const char *run, const char *region, const char *name)
+{
+    struct lh_certs_info ca;
+    char path[DP_PATH_BYTES];
+    LH_TRY(fill_names(peer, role, run, region, name));
     LH_TRY(dp_path(path, "%s/ca.pem", dir));
     if (!dp_file_exists(path))
         return lh_fail(LH_ERR_NOT_FOUND,
@@ -136,6 +142,76 @@ static LH_MUST lh_err run_issue(int argc, char **argv)
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- request, sign
+
+static LH_MUST lh_err run_request(int argc, char **argv)
+{
+    const char *out = DIR_DEFAULT, *domain = LH_DOMAIN_DEFAULT;
+    const char *run = NULL, *role = NULL, *region = NULL, *name = NULL;
+    bool replace = false, help;
+    const struct dp_flag flags[] = {
+        {"--run", DP_TEXT, &run, "RUN", "the run it is to join"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "what the process is"},
+        {"--region", DP_TEXT, &region, "REGION", "its region"},
+        {"--name", DP_TEXT, &name, "NAME", "its name; the files are NAME.key and NAME.csr"},
+        {"--domain", DP_TEXT, &domain, "DOMAIN", "the CA's domain (" LH_DOMAIN_DEFAULT ")"},
+        {"--out", DP_TEXT, &out, "DIR", "where the files go (certs)"},
+        {"--replace", DP_SWITCH, &replace, NULL, "overwrite"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs request --run RUN --role ROLE --region REGION --name NAME",
+        "Makes a process's key, on the host where it runs, and a request for its certificate.\n"
+        "Send NAME.csr to whoever holds the CA (`longhaul certs sign`); the key stays here.",
+        flags, LH_COUNT(flags)};
+    struct lh_peer peer = {0};
+    char uri[LH_URI_BYTES];
+    LH_TRY(parse(&usage, argc, argv, &help));
+    if (help) return LH_OK;
+    LH_TRY(fill_names(&peer, role, run, region, name));
+    LH_TRY(copy_name(peer.domain, "--domain", domain));
+    LH_TRY(lh_certs_request(&peer, out, replace));
+    lh_peer_uri(&peer, uri);
+    printf("%s/%s.csr  asks for %s; the key stays in %s/%s.key\n", out, peer.name, uri, out,
+           peer.name);
+    return LH_OK;
+}
+
+static LH_MUST lh_err run_sign(int argc, char **argv)
+{
+    const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL;
+    const char *run = NULL, *role = NULL, *region = NULL, *name = NULL;
+    bool replace = false, help;
+    int days = LEAF_DAYS;
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--run", DP_TEXT, &run, "RUN", "the run that the request must name"},
+        {"--role", DP_TEXT, &role, "worker|server|coordinator|admin", "the role that it must name"},
+        {"--region", DP_TEXT, &region, "REGION", "the region that it must name"},
+        {"--name", DP_TEXT, &name, "NAME", "the name that it must name; the file is NAME.pem"},
+        {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
+        {"--out", DP_TEXT, &out, "DIR", "where the file goes (--dir)"},
+        {"--replace", DP_SWITCH, &replace, NULL, "overwrite"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs sign FILE.csr --run RUN --role ROLE --region REGION --name NAME",
+        "Makes a certificate of a partner's request. You say whose it is to be: a request for\n"
+        "anybody else is refused (exit code 7), and nothing but its key is taken from it.",
+        flags, LH_COUNT(flags)};
+    struct lh_peer peer = {0};
+    struct dp_texts rest;
+    char uri[LH_URI_BYTES];
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "which request? usage: %s", usage.line);
+    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(fill_peer(&peer, dir, role, run, region, name));
+    if (!out) out = dir;
+    LH_TRY(lh_certs_sign(dir, rest.at[0], &peer, days, out, replace));
+    lh_peer_uri(&peer, uri);
+    printf("%s/%s.pem  %s for %d days\n", out, peer.name, uri, days);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- ls
 
 struct listing {
@@ -167,14 +243,15 @@ static void list_one(struct listing *l, const char *file, const struct lh_certs_
     format_time(info->not_after, until);
     l->bad += strcmp(state, "valid") != 0;
     if (!l->rows) {
-        printf("%-24s %-12s %-12s %-16s %-20s %6lld  %s\n", file, role, info->peer.region,
-               info->peer.run, until, (long long)days, state);
+        printf("%-24s %-12s %-12s %-16s %-20s %6lld  %-8s %s\n", file, role, info->peer.region,
+               info->peer.run, until, (long long)days, state, info->serial);
         return;
     }
-    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "file", file, "state",
-                            state, "role", role, "domain", info->domain, "run", info->peer.run,
-                            "region", info->peer.region, "name", info->peer.name, "not_after",
-                            until, "days_left", (json_int_t)days);
+    json_t *row =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I}", "file", file, "serial",
+                  info->serial, "state", state, "role", role, "domain", info->domain, "run",
+                  info->peer.run, "region", info->peer.region, "name", info->peer.name, "not_after",
+                  until, "days_left", (json_int_t)days);
     json_array_append_new(l->rows, row);
 }
 
@@ -203,8 +280,8 @@ static LH_MUST lh_err list_dir(struct listing *l, const char *dir)
     if (count < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "no folder %s", dir);
     if (count < 0) return lh_fail_errno(errno, "%s", dir);
     if (!l->rows && count)
-        printf("%-24s %-12s %-12s %-16s %-20s %6s  %s\n", "FILE", "ROLE", "REGION", "RUN",
-               "NOT AFTER", "DAYS", "STATE");
+        printf("%-24s %-12s %-12s %-16s %-20s %6s  %-8s %s\n", "FILE", "ROLE", "REGION", "RUN",
+               "NOT AFTER", "DAYS", "STATE", "SERIAL");
     for (int i = 0; i < count; i++) {
         lh_err err = dp_path(path, "%s/%s", dir, entry[i]->d_name);
         if (!err) err = lh_certs_inspect(path, &info);
@@ -293,18 +370,19 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
 
 int dp_cmd_certs(int argc, char **argv)
 {
-    static const struct dp_verb verbs[] = {{"init", run_init},
-                                           {"issue", run_issue},
-                                           {"ls", run_ls},
-                                           {"key", run_key},
-                                           {"signer", run_signer}};
-    const struct dp_usage usage = {"longhaul certs init | issue | ls | key | signer [flags]",
-                                   "init    make a certificate authority\n"
-                                   "issue   issue the certificate of one process\n"
-                                   "ls      list certificates and when they expire\n"
-                                   "key     write a new job key\n"
-                                   "signer  write a new key that checkpoints are signed "
-                                   "with\n\n`longhaul certs VERB --help` lists the flags of each.",
-                                   NULL, 0};
+    static const struct dp_verb verbs[] = {
+        {"init", run_init}, {"issue", run_issue}, {"request", run_request}, {"sign", run_sign},
+        {"ls", run_ls},     {"key", run_key},     {"signer", run_signer}};
+    const struct dp_usage usage = {
+        "longhaul certs init | issue | request | sign | ls | key | signer [flags]",
+        "init    make a certificate authority\n"
+        "issue   issue the certificate of one process\n"
+        "request make a key here, and ask for its certificate\n"
+        "sign    make the certificate that a partner asks for\n"
+        "ls      list certificates and when they expire\n"
+        "key     write a new job key\n"
+        "signer  write a new key that checkpoints are signed "
+        "with\n\n`longhaul certs VERB --help` lists the flags of each.",
+        NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

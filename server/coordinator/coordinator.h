@@ -45,6 +45,7 @@ struct ps_co_conf {
     struct lh_env *env;
     struct lh_transport *transport;
     struct lh_log *log;
+    struct lh_log *audit; // ../audit.h; NULL: none
     struct lh_peer self;
     const char *dir, *listen; // listen "": the caller opens the door (ps_coordinator_at)
     uint8_t job[16];

@@ -9,6 +9,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/audit.h"
 #include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
@@ -208,11 +209,14 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     bool taken = false;
     lh_err err = join(c, peer, (const Longhaul__V1__JoinRequest *)message, &w, &taken);
     if (err) {
+        ps_audit(c->conf.audit, "audit.refused", peer, "join: %s", lh_err_text(err));
         lh_log_peer(c->conf.log, LH_WARN, "join.refused", "worker %s of %s: %s", peer->name,
                     peer->region, lh_err_text(err));
         ps_co_refuse(c, rq, err);
         return;
     }
+    ps_audit(c->conf.audit, "audit.join", peer, "incarnation %u%s", w->granted,
+             taken ? ", which is in force; nothing was granted" : "");
     ps_co_say(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
               w->name, w->region, w->granted);
     w->live = true; // said now: the next tick would say that it is back

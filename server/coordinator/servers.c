@@ -12,6 +12,7 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/audit.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/lease.h"
@@ -259,6 +260,8 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
     if (!err) ps_co_heard_giver(c, lh_request_peer(rq), m);
     if (err) {
+        ps_audit(c->conf.audit, "audit.refused", lh_request_peer(rq), "report: %s",
+                 lh_err_text(err));
         lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));
         ps_co_refuse(c, rq, err);
@@ -364,9 +367,13 @@ void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m
     bool opened;
     lh_err err = take_epoch(c, m, lh_worker_id(lh_request_peer(rq)), &opened);
     if (!err) {
+        if (opened)
+            ps_audit(c->conf.audit, "audit.epoch", lh_request_peer(rq), "shard %u: epoch %llu",
+                     m->shard, (unsigned long long)m->open->epoch);
         reply_epoch(c, rq, m->shard, opened);
         return;
     }
+    ps_audit(c->conf.audit, "audit.refused", lh_request_peer(rq), "epoch: %s", lh_err_text(err));
     lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
                 lh_err_text(err));
     ps_co_refuse(c, rq, err);

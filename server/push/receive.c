@@ -14,6 +14,7 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "server/audit.h"
 #include "server/core.h"
 #include "server/push/insync.h"
 #include "server/push/push_memory.h"
@@ -69,6 +70,9 @@ static void reply_hello(struct ps_item *i)
     out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));
     lh_err err = LH_OK;
     if (out.session) err = ps_shard_open_session(s, i->worker, i->incarnation);
+    if (out.session)
+        ps_audit(s->server->conf.audit, "audit.hello", lh_request_peer(i->hello),
+                 "shard %u, incarnation %llx", s->id, (unsigned long long)i->incarnation.number);
     if (err)
         lh_reply_error(i->hello, err, NULL);
     else
@@ -120,6 +124,8 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
     const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
     lh_err err = check_hello(s, lh_request_peer(rq), m);
     if (err) {
+        ps_audit(s->conf.audit, "audit.refused", lh_request_peer(rq), "hello: %s",
+                 lh_err_text(err));
         lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
                     lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
         lh_reply_error(rq, err, NULL);

@@ -72,8 +72,9 @@ struct lh_grpc_conf {
     const char *ca, *cert, *key; // PEM files
     // This transport's run; its own certificate and every peer's must match.
     const char *run, *domain;
-    int connect_ms;     // an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
-    int connect_max_ms; // an attempt on the longest path; 0: LH_GRPC_CONNECT_MS_MAX
+    int connect_ms;      // an attempt on an unknown path; 0: LH_GRPC_CONNECT_MS
+    int connect_max_ms;  // an attempt on the longest path; 0: LH_GRPC_CONNECT_MS_MAX
+    const char *revoked; // file of revoked certificates' serials; NULL or "": none are
 };
 
 // Reads and checks the certificates: LH_ERR_NOT_FOUND, LH_ERR_MALFORMED, or LH_ERR_UNAUTHENTICATED

@@ -69,7 +69,7 @@ static lh_err new_line(struct lh_grpc *t, const char *address, enum lh_role role
     line->role = role;
     line->number = number;
     snprintf(line->address, sizeof line->address, "%s", address);
-    line->expect = lh_grpc_expect_new(t->certs, role, address);
+    line->expect = lh_grpc_expect_new(t->certs, t->revoked, role, address);
     if (!line->expect) {
         free(line);
         return LH_ERR_NO_MEMORY;

@@ -267,6 +267,11 @@ lh_err lh_transport_grpc_reload(struct lh_transport *base)
     bool changed = false;
     LH_TRY(lh_grpc_certs_reload(t->certs, &changed));
     if (changed) lh_logf(t->log, LH_INFO, "net.certificates", "new certificates are in use");
+    LH_TRY(lh_grpc_revoked_reload(t->revoked, &changed));
+    if (!changed) return LH_OK;
+    lh_logf(t->log, LH_INFO, "net.revoked", "the list of revoked certificates has changed");
+    lh_grpc_certs_renew_channels(t->certs);
+    lh_grpc_end_revoked(t);
     return LH_OK;
 }
 
@@ -296,6 +301,7 @@ static void prepare_grpc(void)
 static void free_parts(struct lh_grpc *t)
 {
     if (t->certs) lh_grpc_certs_close(t->certs);
+    lh_grpc_revoked_close(t->revoked);
     if (t->wire) lh_grpc_wire_free(t->wire);
     free(t->part);
     t->part = NULL;
@@ -304,6 +310,7 @@ static void free_parts(struct lh_grpc *t)
 static lh_err make_parts(struct lh_grpc *t, const struct lh_grpc_conf *conf)
 {
     LH_TRY(lh_grpc_certs_open(conf, &t->certs));
+    LH_TRY(lh_grpc_revoked_open(conf->env, conf->revoked ? conf->revoked : "", &t->revoked));
     t->wire = lh_grpc_wire_new();
     t->part = calloc(LH_GRPC_PARTS_MAX, sizeof *t->part);
     t->mail = new_mail(t);

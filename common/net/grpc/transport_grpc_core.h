@@ -13,6 +13,7 @@
 #include <pthread.h>
 
 #include "common/net/grpc/transport_grpc.h"
+#include "common/net/grpc/transport_grpc_revoked.h"
 
 enum {
     LH_GRPC_TEXT_BYTES = 512,  // a status's text with its zero
@@ -79,6 +80,7 @@ struct lh_grpc {
     struct lh_log *log;
     int connect_ms, connect_max_ms; // as configured
     struct lh_grpc_certs *certs;
+    struct lh_grpc_revoked *revoked;
     struct lh_grpc_mail *mail;
     struct lh_grpc_wire *wire;
     grpc_completion_queue *queue;
@@ -138,6 +140,7 @@ struct lh_grpc_call {
     unsigned pending; // batches with gRPC
     unsigned holds;   // how many look at us: the list, batches, the dirty list, frames of the stack
     bool server, dirty;
+    bool revoked;          // server: its peer's certificate is, and the call is to end
     bool started;          // our headers are with gRPC
     bool sending;          // the `sent` batch is under way; gRPC takes one at a time
     bool receiving;        // the `received` batch is under way
@@ -200,6 +203,8 @@ void lh_grpc_client_closed(struct lh_grpc_call *c); // its status came
 void lh_grpc_client_heard(struct lh_grpc_call *c);  // the server itself said something
 LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
                               const struct lh_service *service, char *bound, size_t size);
+// Ends the calls of peers whose certificates are revoked by now.
+void lh_grpc_end_revoked(struct lh_grpc *t);
 void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
 void lh_grpc_shut_door(struct lh_grpc *t); // begins; LH_GRPC_SERVER_DOWN tells the end
@@ -235,6 +240,8 @@ void lh_grpc_text(grpc_slice from, char *out, size_t size); // without control c
 // ---- tls
 LH_MUST lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs **out);
 void lh_grpc_certs_close(struct lh_grpc_certs *certs);
+// Connections that are opened from here on use new channels, which look at their server anew.
+void lh_grpc_certs_renew_channels(struct lh_grpc_certs *certs);
 LH_MUST lh_err lh_grpc_certs_reload(struct lh_grpc_certs *certs, bool *changed);
 uint64_t lh_grpc_certs_generation(struct lh_grpc_certs *certs);
 struct lh_grpc_guard *lh_grpc_certs_guard(const struct lh_grpc_certs *certs);
@@ -247,7 +254,8 @@ grpc_server_credentials *lh_grpc_certs_server(struct lh_grpc_certs *certs);
 grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *certs,
                                                 struct lh_grpc_expect *expect,
                                                 uint64_t *generation);
-struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs, enum lh_role role,
+struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs,
+                                          struct lh_grpc_revoked *revoked, enum lh_role role,
                                           const char *address);
 void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // Why the last handshake with this server was refused by us; false: it was not.

@@ -197,11 +197,46 @@ static lh_err peer_of_context(const grpc_auth_context *context, struct lh_peer *
     return lh_peer_parse(lh_span(first->value, first->value_length), out);
 }
 
+// The certificate as it was shown, which gRPC keeps as PEM.
+static bool is_revoked(struct lh_grpc *t, const grpc_auth_context *context)
+{
+    grpc_auth_property_iterator it =
+        grpc_auth_context_find_properties_by_name(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    const grpc_auth_property *pem = grpc_auth_property_iterator_next(&it);
+    return pem && lh_grpc_revoked_is(t->revoked, pem->value, pem->value_length);
+}
+
+static struct lh_grpc_call *next_revoked(const struct lh_grpc *t)
+{
+    struct lh_grpc_call *c = t->calls;
+    while (c && !c->revoked) c = c->next;
+    return c;
+}
+
+// Whoever hears of an end may end other calls: the list is looked at anew after each.
+void lh_grpc_end_revoked(struct lh_grpc *t)
+{
+    lh_grpc_enter(t);
+    for (struct lh_grpc_call *c = t->calls; c; c = c->next) {
+        grpc_auth_context *context = c->server && c->core ? grpc_call_auth_context(c->core) : NULL;
+        c->revoked = context && is_revoked(t, context);
+        if (context) grpc_auth_context_release(context);
+    }
+    for (struct lh_grpc_call *c; !t->dead && (c = next_revoked(t));) {
+        c->revoked = false;
+        lh_grpc_call_close(c, LH_ERR_UNAUTHENTICATED, "the certificate of this peer is revoked");
+    }
+    lh_grpc_leave(t);
+}
+
 static lh_err check_peer(struct lh_grpc *t, grpc_call *core, struct lh_peer *out)
 {
     grpc_auth_context *context = grpc_call_auth_context(core);
     if (!context) return lh_fail(LH_ERR_UNAUTHENTICATED, "a call without a certificate");
     lh_err err = peer_of_context(context, out);
+    if (!err && is_revoked(t, context))
+        err = lh_fail(LH_ERR_UNAUTHENTICATED,
+                      "your certificate is revoked; ask the run's operators for another one");
     grpc_auth_context_release(context);
     if (err) return err;
     if (strcmp(out->run, lh_grpc_certs_run(t->certs)) != 0 ||

@@ -46,6 +46,7 @@ struct lh_grpc_certs {
 struct lh_grpc_expect {
     atomic_uint owners; // the link, and gRPC's channels
     enum lh_role role;
+    struct lh_grpc_revoked *revoked;
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES], address[LH_GRPC_ADDRESS_BYTES];
     pthread_mutex_t lock;
     char refused[LH_GRPC_TEXT_BYTES]; // "": the last handshake passed
@@ -336,14 +337,22 @@ grpc_server_credentials *lh_grpc_certs_server(struct lh_grpc_certs *c)
 
 // ---------------------------------------------------------------- the client's side
 
-struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *c, enum lh_role role,
-                                          const char *address)
+void lh_grpc_certs_renew_channels(struct lh_grpc_certs *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->generation++;
+    pthread_mutex_unlock(&c->lock);
+}
+
+struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *c, struct lh_grpc_revoked *revoked,
+                                          enum lh_role role, const char *address)
 {
     struct lh_grpc_expect *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     atomic_init(&e->owners, 1);
     pthread_mutex_init(&e->lock, NULL);
     e->role = role;
+    e->revoked = lh_grpc_revoked_share(revoked);
     memcpy(e->run, c->run, sizeof e->run);
     memcpy(e->domain, c->domain, sizeof e->domain);
     snprintf(e->address, sizeof e->address, "%s", address);
@@ -354,6 +363,7 @@ void lh_grpc_expect_drop(struct lh_grpc_expect *e)
 {
     if (atomic_fetch_sub(&e->owners, 1) != 1) return;
     pthread_mutex_destroy(&e->lock);
+    lh_grpc_revoked_close(e->revoked);
     free(e);
 }
 
@@ -372,6 +382,8 @@ static lh_err check_server(const struct lh_grpc_expect *e, const char *pem)
     LH_TRY(lh_certs_inspect_pem(e->address, lh_span_str(pem), &info));
     const struct lh_peer *p = &info.peer;
     char uri[LH_URI_BYTES];
+    if (lh_grpc_revoked_is(e->revoked, pem, strlen(pem)))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "the certificate of %s is revoked", e->address);
     if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
     if (lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
         !strcmp(p->domain, e->domain))

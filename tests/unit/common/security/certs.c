@@ -282,6 +282,75 @@ static void tls_takes_them(void **state)
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
+static void a_request_is_signed_for_whom_the_holder_states(void **state)
+{
+    struct dir *d = *state;
+    char csr[128], key[128], wrong[128];
+    struct stat kept;
+    assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
+    assert_int_equal(lh_certs_request(&W1, d->path, false), LH_OK);
+    assert_int_equal(lh_certs_request(&W1, d->path, false), LH_ERR_EXISTS);
+    in(d, "w1.csr", csr);
+    in(d, "w1.key", key);
+    assert_int_equal(stat(key, &kept), 0);
+    assert_int_equal(kept.st_mode & 0777, 0600);
+    struct lh_peer other = W1;
+    other.role = LH_S; // a partner asks for one thing, and is to get another
+    assert_int_equal(lh_certs_sign(d->path, csr, &other, 7, d->path, false), LH_ERR_DENIED);
+    other = W1;
+    snprintf(other.name, sizeof other.name, "w2");
+    assert_int_equal(lh_certs_sign(d->path, csr, &other, 7, d->path, false), LH_ERR_DENIED);
+    assert_int_equal(access(in(d, "w1.pem", wrong), F_OK), -1);
+    assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_OK);
+    assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_ERR_EXISTS);
+    assert_int_equal(verdict(d, "w1.pem", "ca.pem", X509_PURPOSE_SSL_CLIENT), X509_V_OK);
+    struct stat now;
+    assert_int_equal(stat(key, &now), 0);
+    assert_int_equal(now.st_ino, kept.st_ino); // the key stayed as it was
+    X509 *cert = load(d, "w1.pem");
+    FILE *file = fopen(key, "r");
+    assert_non_null(file);
+    EVP_PKEY *pair = PEM_read_PrivateKey(file, NULL, NULL, NULL);
+    fclose(file);
+    assert_int_equal(X509_check_private_key(cert, pair), 1);
+    assert_int_equal(X509_check_ca(cert), 0);
+    EVP_PKEY_free(pair);
+    X509_free(cert);
+    struct lh_certs_info info;
+    assert_int_equal(lh_certs_inspect(in(d, "w1.pem", wrong), &info), LH_OK);
+    assert_true(strlen(info.serial) >= 16);
+}
+
+static void what_is_no_good_request_is_refused(void **state)
+{
+    struct dir *d = *state;
+    char csr[128], text[4096];
+    assert_int_equal(lh_certs_ca_create(d->path, "example.org", 30, false), LH_OK);
+    assert_int_equal(lh_certs_request(&W1, d->path, false), LH_OK);
+    in(d, "w1.csr", csr);
+    FILE *file = fopen(csr, "r+");
+    assert_non_null(file);
+    size_t n = fread(text, 1, sizeof text, file);
+    text[n / 2] = text[n / 2] == 'A' ? 'B' : 'A'; // on its way
+    rewind(file);
+    assert_int_equal(fwrite(text, 1, n, file), n);
+    fclose(file);
+    assert_int_not_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_OK);
+    in(d, "ca.pem", csr); // no request at all
+    assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_ERR_MALFORMED);
+    // A request for another kind of key, made by hand.
+    EVP_PKEY *key = EVP_RSA_gen(1024);
+    X509_REQ *request = X509_REQ_new();
+    assert_true(X509_REQ_set_pubkey(request, key) && X509_REQ_sign(request, key, EVP_sha256()));
+    in(d, "rsa.csr", csr);
+    file = fopen(csr, "w");
+    assert_true(PEM_write_X509_REQ(file, request));
+    fclose(file);
+    X509_REQ_free(request);
+    EVP_PKEY_free(key);
+    assert_int_equal(lh_certs_sign(d->path, csr, &W1, 7, d->path, false), LH_ERR_INVALID);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -295,6 +364,8 @@ int main(void)
         IN_DIR(expired_ones_are_expired),
         IN_DIR(refuses_bad_names),
         IN_DIR(tls_takes_them),
+        IN_DIR(a_request_is_signed_for_whom_the_holder_states),
+        IN_DIR(what_is_no_good_request_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

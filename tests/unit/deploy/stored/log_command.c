@@ -402,6 +402,33 @@ static void nothing_is_changed(void **state)
     assert_true(lh_hash_equal(&before, &after));
 }
 
+// All pushes of the history are one worker's: without them the parameters are the initial ones.
+static void a_workers_pushes_are_left_out(void **state)
+{
+    struct history_rig *r = *state;
+    char line[2 * DP_PATH_BYTES], path[DP_PATH_BYTES];
+    static const char by_id[] = "--without 000000000000000b";
+    assert_int_equal(dp_path(path, "%s/without.weights", r->root), LH_OK);
+    snprintf(line, sizeof line, "replay @server JOB --weights @weights.bin %s --export %s", by_id,
+             path);
+    assert_int_equal(run(r, line), DP_OK);
+    struct lh_buf initial = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(path, &r->out), LH_OK);
+    assert_int_equal(dp_file_read(history_in_root(r, "weights.bin"), &initial), LH_OK);
+    assert_true(lh_span_equal(lh_buf_span(&r->out), lh_buf_span(&initial)));
+    lh_buf_free(&initial);
+    // The oldest checkpoint has some of them in it.
+    snprintf(line, sizeof line, "replay @server JOB %s", by_id);
+    assert_int_equal(run(r, line), DP_MISSING);
+    snprintf(line, sizeof line, "replay @server JOB %s --from 1000", by_id);
+    assert_int_equal(run(r, line), DP_OK);
+    assert_int_equal(run(r, "replay @server JOB --weights @weights.bin --without far/nobody"),
+                     DP_OK);
+    assert_int_equal(run(r, "replay @server JOB --without nobody"), DP_USAGE);
+    assert_int_equal(run(r, "replay @server JOB --without a/B*"), DP_USAGE);
+    assert_int_equal(run(r, "replay @server JOB --from 3"), DP_USAGE);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
@@ -417,6 +444,7 @@ int main(void)
         TEST(log_and_checkpoints_must_fit),
         TEST(no_flipped_byte_is_overlooked),
         TEST(nothing_is_changed),
+        TEST(a_workers_pushes_are_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

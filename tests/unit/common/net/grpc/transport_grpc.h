@@ -264,7 +264,8 @@ static inline struct paths paths_of(struct world *w, const char *name)
 LH_MUST static inline lh_err create(struct world *w, const char *name, struct lh_transport **out)
 {
     struct paths p = paths_of(w, name);
-    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, "r1", "test.local", 0, 0};
+    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
+                                      "r1",   "test.local", 0,    0,      NULL};
     return lh_transport_grpc_create(&conf, out);
 }
 

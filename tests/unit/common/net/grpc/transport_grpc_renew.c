@@ -6,7 +6,8 @@
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
                                 const char *says)
 {
-    const struct lh_grpc_conf conf = {w->env, NULL, p.ca, p.cert, p.key, run, "test.local", 0, 0};
+    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
+                                      run,    "test.local", 0,    0,      NULL};
     struct lh_transport *t;
     assert_int_equal(lh_transport_grpc_create(&conf, &t), err);
     assert_says(lh_err_text(err), says);
@@ -104,6 +105,90 @@ static void a_client_renews_without_a_restart(void **state)
     UNTIL(w, open.closes);
 }
 
+// ---------------------------------------------------------------- revoked
+
+static void write_serial(const char *path, const char *cert)
+{
+    struct lh_certs_info info;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "# whom nobody trusts any more\n");
+    if (cert) {
+        assert_int_equal(lh_certs_inspect(cert, &info), LH_OK);
+        fprintf(f, "\n00:%s # lost\n", info.serial);
+    }
+    fclose(f);
+}
+
+static void restart_with_list(struct world *w, struct lh_transport **t, const char *name,
+                              const char *list)
+{
+    struct paths p = paths_of(w, name);
+    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
+                                      "r1",   "test.local", 0,    0,      list};
+    lh_transport_grpc_destroy(*t);
+    assert_int_equal(lh_transport_grpc_create(&conf, t), LH_OK);
+}
+
+static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **state)
+{
+    struct world *w = *state;
+    char list[128], bound[sizeof w->bound];
+    snprintf(list, sizeof list, "%s/revoked", w->dir);
+    write_serial(list, NULL);
+    memcpy(bound, w->bound, sizeof bound);
+    restart_with_list(w, &w->server, "server", list);
+    listen_at(w, bound);
+    w->plan.hold = true;
+    struct side open = {0};
+    side_open(w, &open, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 1);
+    w->plan.hold = false;
+    write_serial(list, paths_of(w, "server").cert); // somebody else's
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
+    assert_works(w, dial(w->client, w->bound, LH_S));
+    assert_int_equal(open.closes, 0);
+    write_serial(list, paths_of(w, "worker").cert);
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
+    assert_int_equal(w->accepted[0].closes, 1);
+    UNTIL(w, open.closes);
+    struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
+    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    assert_says(s.text, "revoked");
+    FILE *f = fopen(list, "w"); // what can't be read changes nothing
+    fprintf(f, "no serial\n");
+    fclose(f);
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_MALFORMED);
+    assert_says(lh_err_text(LH_ERR_MALFORMED), "line 1");
+    s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
+    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    write_serial(list, NULL); // it was a mistake
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
+    assert_works(w, dial(w->client, w->bound, LH_S));
+}
+
+static void a_client_does_not_talk_to_a_revoked_server(void **state)
+{
+    struct world *w = *state;
+    char list[128];
+    snprintf(list, sizeof list, "%s/revoked", w->dir);
+    write_serial(list, NULL);
+    w->link->transport_ops->hangup(w->link);
+    w->link = NULL;
+    restart_with_list(w, &w->client, "worker", list);
+    assert_works(w, dial(w->client, w->bound, LH_S));
+    write_serial(list, paths_of(w, "server").cert);
+    assert_int_equal(lh_transport_grpc_reload(w->client), LH_OK);
+    struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
+    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    assert_int_equal(unlink(list), 0);
+    struct paths p = paths_of(w, "worker");
+    const struct lh_grpc_conf conf = {w->env, NULL,         p.ca, p.cert, p.key,
+                                      "r1",   "test.local", 0,    0,      list};
+    struct lh_transport *t;
+    assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_ERR_NOT_FOUND);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +196,8 @@ int main(void)
         IN_PAIR(a_server_renews_without_a_restart),
         IN_PAIR(a_bad_renewal_changes_nothing),
         IN_PAIR(a_client_renews_without_a_restart),
+        IN_PAIR(a_revoked_client_is_heard_no_more_and_its_open_calls_end),
+        IN_PAIR(a_client_does_not_talk_to_a_revoked_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+// Revoked: certificates whose serials a file names (setting tls.revoked) open nothing any more.
+#ifndef LH_COMMON_TRANSPORT_GRPC_REVOKED_H
+#define LH_COMMON_TRANSPORT_GRPC_REVOKED_H
+
+#include "common/base/err.h"
+#include "common/env/env.h"
+
+enum { LH_GRPC_REVOKED_MAX = 4096 }; // serials; a file of 170 KiB
+
+struct lh_grpc_revoked;
+
+// `path` "": nothing is ever revoked. LH_ERR_NOT_FOUND; LH_ERR_MALFORMED names the line.
+LH_MUST lh_err lh_grpc_revoked_open(struct lh_env *env, const char *path,
+                                    struct lh_grpc_revoked **out);
+struct lh_grpc_revoked *lh_grpc_revoked_share(struct lh_grpc_revoked *r); // another owner
+void lh_grpc_revoked_close(struct lh_grpc_revoked *r); // the last one frees it; may be NULL
+// Reads the file again; after an error the old list stays. The loop calls it.
+LH_MUST lh_err lh_grpc_revoked_reload(struct lh_grpc_revoked *r, bool *changed);
+// Is the first certificate of this PEM text revoked? Any thread. One that can't be read is.
+bool lh_grpc_revoked_is(struct lh_grpc_revoked *r, const char *pem, size_t len);
+
+#endif

@@ -1,0 +1,19 @@
+// Audit: who did what to a run, in the file DIR/audit.jsonl of the coordinator and of each server.
+//
+// Joins and greetings, what was refused to whom, and every operator's word. `longhaul events
+// --audit` shows it. What a peer can cause is limited to LH_LOG_PEER_RATE lines a second and event;
+// the rest is counted.
+#ifndef PS_AUDIT_H
+#define PS_AUDIT_H
+
+#include "common/env/log.h"
+#include "common/security/identity.h"
+
+// Notes an act of a peer, or a refusal. With `audit` NULL nothing is kept.
+void ps_audit(struct lh_log *audit, const char *event, const struct lh_peer *peer,
+              const char *format, ...) __attribute__((format(printf, 4, 5)));
+// An operator's word: it is on the disk when this returns, before the operator hears an answer.
+void ps_audit_admin(struct lh_log *audit, const char *event, const struct lh_peer *peer,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+#endif

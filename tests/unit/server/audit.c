@@ -1,0 +1,78 @@
+// Audit: an operator's word is on the disk when it is answered, what a peer causes is limited, and
+// the file is bounded.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "common/env/env_fake.h"
+#include "server/audit.h"
+
+static const struct lh_peer BOSS = {LH_A, "example.org", "demo", "eu", "boss"};
+static const struct lh_peer WORKER = {LH_W, "example.org", "demo", "eu", "w1"};
+
+static bool has(struct lh_env *env, const char *path, const char *text)
+{
+    struct lh_span found;
+    if (!lh_fake_durable(env, path, &found)) return false;
+    return memmem(found.data, found.len, text, strlen(text)) != NULL;
+}
+
+static void an_operators_word_outlives_a_power_cut(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        struct lh_fake_world *w = lh_fake_world_create(seed);
+        struct lh_env *env = lh_fake_node(w, NULL, NULL);
+        struct lh_log *audit;
+        lh_fake_folders_apart(env);
+        lh_fake_boot(env);
+        assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
+        assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+        ps_audit(audit, "audit.join", &WORKER, "incarnation %u", 1);
+        ps_audit_admin(audit, "audit.expel", &BOSS, "worker \"w1\": %s", "taken");
+        lh_fake_kill(env, true);
+        lh_fake_boot(env);
+        assert_true(has(env, "d/audit.jsonl", "\"event\":\"audit.expel\""));
+        assert_true(has(env, "d/audit.jsonl",
+                        "spiffe://example.org/longhaul/demo/admin/eu/boss: worker \\\"w1\\\""));
+        lh_log_close(audit);
+        lh_fake_world_destroy(w);
+    }
+}
+
+static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
+{
+    (void)state;
+    struct lh_fake_world *w = lh_fake_world_create(1);
+    struct lh_env *env = lh_fake_node(w, NULL, NULL);
+    struct lh_log *audit;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->make_dir(env, "d"), LH_OK);
+    assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
+    for (int i = 0; i < 1000; i++) ps_audit(audit, "audit.refused", &WORKER, "flood");
+    assert_true(lh_fake_disk_used(env) < 4096);
+    char text[500];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    for (int i = 0; i < 3 * LH_LOG_AUDIT_BYTES / 500; i++)
+        lh_logf(audit, LH_INFO, "audit.move", "%s", text);
+    assert_true(lh_fake_disk_used(env) <= 2 * LH_LOG_AUDIT_BYTES + 8192);
+    ps_audit_admin(audit, "audit.expel", &BOSS, "the last one");
+    assert_true(has(env, "d/audit.jsonl", "the last one"));
+    ps_audit(NULL, "audit.join", &WORKER, "nobody keeps it");
+    ps_audit_admin(NULL, "audit.join", &WORKER, "nobody keeps it");
+    lh_log_close(audit);
+    lh_fake_world_destroy(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operators_word_outlives_a_power_cut),
+        cmocka_unit_test(the_file_is_bounded_and_a_peer_fills_it_slowly),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
