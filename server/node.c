@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/app/units_file.h"
 #include "common/security/hmac.h"
 #include "server/command.h"
 #include "server/coordinator/coordinator.h"
@@ -17,8 +18,6 @@
 #include "server/core.h"
 #include "server/server.h"
 #include "server/settings.h"
-
-enum { UNITS_BYTES = 512 << 20 };
 
 struct ps_node {
     struct lh_program *program;
@@ -110,14 +109,10 @@ static lh_err initial(void *arg, uint64_t first, uint64_t count, float *out)
 
 // ---------------------------------------------------------------- the data's manifest
 
-static LH_MUST lh_err read_units(struct ps_node *n, const char *key, const char *path,
-                                 struct lh_units *out)
+static LH_MUST lh_err read_units(const char *key, const char *path, struct lh_units *out)
 {
-    struct lh_buf json;
-    LH_TRY(lh_program_load(n->program, key, path, UNITS_BYTES, &json));
-    lh_err err = lh_units_parse(out, lh_buf_span(&json));
-    lh_buf_free(&json);
-    return err ? lh_fail(err, "%s: %s", path, lh_err_text(err)) : LH_OK;
+    lh_err err = lh_units_open(path, out);
+    return err ? lh_fail(err, "%s: %s: %s", key, path, lh_err_text(err)) : LH_OK;
 }
 
 // The manifest of the units that this server gives; none where units.dir is empty.
@@ -130,7 +125,7 @@ static LH_MUST lh_err load_given(struct ps_node *n)
         LH_TRY(lh_path(path, sizeof path, "", "%s", s->units_file));
     else
         LH_TRY(lh_path(path, sizeof path, s->units_dir, "units.json"));
-    LH_TRY(read_units(n, "units.file", path, &n->given_units));
+    LH_TRY(read_units("units.file", path, &n->given_units));
     uint64_t own = 0;
     for (uint64_t u = 0; u < n->given_units.count; u++)
         own += strcmp(n->given_units.unit[u].home, n->program->peer.region) == 0;
@@ -150,7 +145,7 @@ static uint32_t fixed_h(void *arg, const char *region)
 
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
-    LH_TRY(read_units(n, "coordinator.units", n->settings->coordinator.units, &n->units));
+    LH_TRY(read_units("coordinator.units", n->settings->coordinator.units, &n->units));
     lh_err err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->coordinator.epochs);
     return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
 }
@@ -465,8 +460,8 @@ static lh_err start(void *self, struct lh_program *p)
         n->coordinator = NULL;
         lh_log_close(n->audit);
         n->audit = NULL;
-        lh_units_free(&n->units);
-        lh_units_free(&n->given_units);
+        lh_units_close(&n->units);
+        lh_units_close(&n->given_units);
         return lh_fail(err, "%s", text);
     }
     return LH_OK;
@@ -509,8 +504,8 @@ static void stop(void *self)
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
     lh_log_close(n->audit);
-    lh_units_free(&n->units);
-    lh_units_free(&n->given_units);
+    lh_units_close(&n->units);
+    lh_units_close(&n->given_units);
 }
 
 const struct lh_app ps_node_app = {

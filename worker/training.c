@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/app/units_file.h"
 #include "kernels/blas.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
@@ -11,7 +12,7 @@
 #include "worker/train/trainer_builtin.h"
 #include "worker/train/trainer_synthetic.h"
 
-enum { UNITS_BYTES = 512 << 20, LEASES_AHEAD = 4 };
+enum { LEASES_AHEAD = 4 };
 
 // ---------------------------------------------------------------- data and schedule
 
@@ -28,13 +29,11 @@ static float density(void *arg, uint64_t tokens)
 
 static LH_MUST lh_err load_units(struct wk_training *t)
 {
-    struct lh_buf json;
-    LH_TRY(lh_program_load(t->program, "data.units", t->settings->data.units, UNITS_BYTES, &json));
-    lh_err err = lh_units_parse(&t->units, lh_buf_span(&json));
-    lh_buf_free(&json);
+    lh_err err = lh_units_open(t->settings->data.units, &t->units);
     if (!err && t->settings->data.epochs)
         err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->data.epochs);
-    return err ? lh_fail(err, "%s: %s", t->settings->data.units, lh_err_text(err)) : LH_OK;
+    return err ? lh_fail(err, "data.units: %s: %s", t->settings->data.units, lh_err_text(err))
+               : LH_OK;
 }
 
 // The schedule ends with the run: at its budget, or with the data's last epoch.
@@ -399,7 +398,7 @@ void wk_training_free(struct wk_training *t)
     if (t->loader) wk_loader_close(t->loader);
     wk_evaluation_close(t->evaluation);
     wk_encoders_destroy(t->encoders);
-    lh_units_free(&t->units);
+    lh_units_close(&t->units);
     t->trainer = NULL;
     t->device = NULL;
     t->loader = NULL;

@@ -5,6 +5,9 @@
 //   2. A unit lies within the 2^31 - 1 tokens that a token file's header can count.
 //   3. No token belongs to two units: it would be credited twice.
 //   4. file names are plain names in the manifest's own folder: nothing here leads out of it.
+//
+// A manifest may have a million units. The list of them is read one by one, so that no tree of the
+// whole document is ever in memory; the rest of the document is small.
 #include "common/format/units.h"
 
 #include <inttypes.h>
@@ -15,11 +18,13 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/format/json.h"
+#include "common/format/units_index.h"
 
 enum {
     UNITS_MAX = 1 << 20, // a trillion tokens in units of a million
     HELDOUT_MAX = 1024,  // languages
     FILE_BYTES_MAX = 512 * 1024 * 1024,
+    REST_BYTES_MAX = 4 << 20, // The document without its units.
 };
 LH_STATIC_ASSERT((int)UNITS_MAX <= (int)LH_UNITS_MAX, "the units of one epoch are units of a run");
 #define FILE_TOKENS_MAX (uint64_t) INT32_MAX // the .bin header counts in an int32
@@ -39,7 +44,7 @@ static bool good_word(const char *s, size_t size)
     return len > 0 && len < size && s[0] != '.' && strspn(s, letters) == len && !strstr(s, "..");
 }
 
-static lh_err check_unit(const struct lh_unit *u, uint64_t i)
+lh_err lh_unit_check(const struct lh_unit *u, uint64_t i)
 {
     if (u->id != i)
         return lh_fail(LH_ERR_INVALID,
@@ -90,7 +95,7 @@ static lh_err check_no_overlap(const struct lh_units *u)
     return err;
 }
 
-static lh_err check_heldout(const struct lh_units *u, uint32_t i)
+lh_err lh_heldout_check(const struct lh_units *u, uint32_t i)
 {
     const struct lh_heldout *h = &u->heldout[i];
     if (!good_word(h->file, sizeof h->file) || !good_word(h->language, sizeof h->language))
@@ -107,7 +112,7 @@ static lh_err check_heldout(const struct lh_units *u, uint32_t i)
     return LH_OK;
 }
 
-static lh_err check_all(const struct lh_units *u)
+lh_err lh_units_check_head(const struct lh_units *u)
 {
     if (u->token_bytes != 2 && u->token_bytes != 4)
         return lh_fail(LH_ERR_INVALID, "units: a token has 2 or 4 bytes, not %u", u->token_bytes);
@@ -121,8 +126,14 @@ static lh_err check_all(const struct lh_units *u)
         return lh_fail(LH_ERR_INVALID,
                        "units: %" PRIu64 " units and %u heldout files; 1 to %d, and up to %d",
                        u->count, u->heldout_count, UNITS_MAX, HELDOUT_MAX);
-    for (uint64_t i = 0; i < u->count; i++) LH_TRY(check_unit(&u->unit[i], i));
-    for (uint32_t i = 0; i < u->heldout_count; i++) LH_TRY(check_heldout(u, i));
+    return LH_OK;
+}
+
+static lh_err check_all(const struct lh_units *u)
+{
+    LH_TRY(lh_units_check_head(u));
+    for (uint64_t i = 0; i < u->count; i++) LH_TRY(lh_unit_check(&u->unit[i], i));
+    for (uint32_t i = 0; i < u->heldout_count; i++) LH_TRY(lh_heldout_check(u, i));
     return check_no_overlap(u);
 }
 
@@ -219,27 +230,22 @@ static lh_err read_heldout(struct lh_heldout *h, json_t *row, size_t i)
     return set_sha256(h->sha256, sha256);
 }
 
-static lh_err read_lists(struct lh_units *u, const json_t *units, const json_t *heldout)
+static lh_err read_heldouts(struct lh_units *u, const json_t *heldout)
 {
-    size_t count = json_array_size(units), heldout_count = json_array_size(heldout);
-    if (!json_is_array(units) || count < 1 || count > UNITS_MAX)
-        return lh_fail(LH_ERR_MALFORMED, "units: \"units\" must be a list of 1 to %d", UNITS_MAX);
-    if (!json_is_array(heldout) || heldout_count > HELDOUT_MAX)
+    size_t count = json_array_size(heldout);
+    if (!json_is_array(heldout) || count > HELDOUT_MAX)
         return lh_fail(LH_ERR_MALFORMED, "units: \"heldout\" must be a list of up to %d",
                        HELDOUT_MAX);
-    u->unit = calloc(count, sizeof *u->unit);
-    u->heldout = calloc(heldout_count + 1, sizeof *u->heldout); // never of 0 bytes
-    if (!u->unit || !u->heldout)
-        return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %zu of them", count);
-    u->count = count;
-    u->heldout_count = (uint32_t)heldout_count;
-    for (size_t i = 0; i < count; i++) LH_TRY(read_unit(&u->unit[i], json_array_get(units, i), i));
-    for (size_t i = 0; i < heldout_count; i++)
+    u->heldout = calloc(count + 1, sizeof *u->heldout); // never of 0 bytes
+    if (!u->heldout) return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %zu files", count);
+    u->heldout_count = (uint32_t)count;
+    for (size_t i = 0; i < count; i++)
         LH_TRY(read_heldout(&u->heldout[i], json_array_get(heldout, i), i));
     return LH_OK;
 }
 
-static lh_err read_root(struct lh_units *u, json_t *root)
+// Everything but the units; *unit_tokens: the size of the largest, as the document says.
+static lh_err read_root(struct lh_units *u, json_t *root, uint64_t *unit_tokens)
 {
     const char *is = json_string_value(json_object_get(root, "schema")), *dtype;
     if (!is || strcmp(is, schema) != 0)
@@ -248,39 +254,174 @@ static lh_err read_root(struct lh_units *u, json_t *root)
                        "prepare` again",
                        is ? is : "(none)", schema);
     json_error_t why;
-    json_int_t vocabulary, unit_tokens;
+    json_int_t vocabulary, largest;
     json_t *units, *heldout;
     if (json_unpack_ex(root, &why, JSON_STRICT, "{s:s, s:I, s:s, s:I, s:o, s:o}", "schema", &is,
-                       "vocabulary", &vocabulary, "dtype", &dtype, "unit_tokens", &unit_tokens,
-                       "units", &units, "heldout", &heldout))
+                       "vocabulary", &vocabulary, "dtype", &dtype, "unit_tokens", &largest, "units",
+                       &units, "heldout", &heldout))
         return lh_fail(LH_ERR_MALFORMED, "units: %s", why.text);
     bool narrow = !strcmp(dtype, "u16");
     if (!narrow && strcmp(dtype, "u32") != 0)
         return lh_fail(LH_ERR_INVALID, "units: dtype is '%.20s'; u16 or u32", dtype);
     if (vocabulary < 1 || (uint64_t)vocabulary > VOCABULARY_MAX)
         return lh_fail(LH_ERR_INVALID, "units: \"vocabulary\" must be 1 to 2^31");
+    if (!json_is_array(units) || json_array_size(units))
+        return lh_fail(LH_ERR_MALFORMED, "units: \"units\" must be a list of 1 to %d", UNITS_MAX);
     u->token_bytes = narrow ? 2 : 4;
     u->vocabulary = (uint32_t)vocabulary;
-    LH_TRY(read_lists(u, units, heldout));
+    LH_TRY(set_count(unit_tokens, largest, "unit_tokens"));
+    return read_heldouts(u, heldout);
+}
+
+// ---------------------------------------------------------------- the list of units
+
+static size_t skip_blanks(struct lh_span text, size_t at)
+{
+    while (at < text.len && memchr(" \t\r\n", text.data[at], 4)) at++;
+    return at;
+}
+
+// The place behind the string that begins at `at`; the text's end where it has none.
+static size_t skip_string(struct lh_span text, size_t at)
+{
+    for (at++; at < text.len && text.data[at] != '"'; at++)
+        if (text.data[at] == '\\') at++;
+    return at < text.len ? at + 1 : text.len;
+}
+
+// The place behind the object or list that begins at `at`; the text's end where it has none.
+static size_t skip_value(struct lh_span text, size_t at)
+{
+    for (int depth = 0; at < text.len;) {
+        uint8_t c = text.data[at];
+        if (c == '"') {
+            at = skip_string(text, at);
+            continue;
+        }
+        at++;
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && --depth == 0) return at;
+    }
+    return text.len;
+}
+
+static size_t list_after_key(struct lh_span text, size_t at)
+{
+    at = skip_blanks(text, at);
+    if (at == text.len || text.data[at] != ':') return text.len;
+    at = skip_blanks(text, at + 1);
+    return at < text.len && text.data[at] == '[' ? at : text.len;
+}
+
+// The list behind the document's own key "units". Empty: there is none.
+static struct lh_span list_of(struct lh_span text)
+{
+    static const char key[] = "\"units\"";
+    for (size_t at = 0, depth = 0; at < text.len;) {
+        uint8_t c = text.data[at];
+        size_t end = c == '"' ? skip_string(text, at) : at + 1;
+        bool is_key = depth == 1 && end - at == sizeof key - 1 &&
+                      memcmp(text.data + at, key, sizeof key - 1) == 0;
+        size_t list = is_key ? list_after_key(text, end) : text.len;
+        if (list < text.len) return lh_span(text.data + list, skip_value(text, list) - list);
+        if (c == '{' || c == '[') depth++;
+        if ((c == '}' || c == ']') && depth) depth--;
+        at = end;
+    }
+    return lh_span(text.data, 0);
+}
+
+static lh_err put_unit(struct lh_span text, uint64_t i, lh_unit_sink *put, void *arg)
+{
+    json_error_t why;
+    json_t *row = json_loadb((const char *)text.data, text.len, JSON_REJECT_DUPLICATES, &why);
+    struct lh_unit unit = {0};
+    if (!row) return lh_fail(LH_ERR_MALFORMED, "units: unit number %" PRIu64 ": %s", i, why.text);
+    lh_err err = read_unit(&unit, row, i);
+    json_decref(row);
+    if (!err) err = lh_unit_check(&unit, i);
+    return err ? err : put(arg, &unit);
+}
+
+static lh_err read_list(struct lh_span list, uint64_t *count, lh_unit_sink *put, void *arg)
+{
+    size_t at = skip_blanks(list, 1);
+    bool more = true; // an object is to come
+    for (*count = 0; more && *count < UNITS_MAX && at < list.len && list.data[at] == '{';) {
+        size_t end = skip_value(list, at);
+        LH_TRY(put_unit(lh_span(list.data + at, end - at), (*count)++, put, arg));
+        at = skip_blanks(list, end);
+        more = at < list.len && list.data[at] == ',';
+        if (more) at = skip_blanks(list, at + 1);
+    }
+    if (!more && at + 1 == list.len && list.data[at] == ']') return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED,
+                   "units: \"units\" must be a list of 1 to %d objects; what follows unit number "
+                   "%" PRIu64 " is none",
+                   UNITS_MAX, *count);
+}
+
+lh_err lh_units_scan(struct lh_units *u, struct lh_span json, lh_unit_sink *put, void *arg,
+                     uint64_t *unit_tokens)
+{
+    struct lh_buf rest = lh_buf(REST_BYTES_MAX);
+    struct lh_span list = list_of(json);
+    json_t *root = NULL;
+    *u = (struct lh_units){0};
+    if (json.len > FILE_BYTES_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE, "units: %zu bytes; at most %d", json.len, FILE_BYTES_MAX);
+    size_t before = list.len ? (size_t)(list.data - json.data) : json.len;
+    lh_put(&rest, json.data, before);
+    if (list.len) lh_put(&rest, "[]", 2);
+    if (list.len) lh_put(&rest, list.data + list.len, json.len - before - list.len);
+    lh_err err = lh_buf_err(&rest);
+    if (!err) err = lh_json_load("units", lh_buf_span(&rest), REST_BYTES_MAX, &root);
+    if (!err) err = read_root(u, root, unit_tokens);
+    if (!err) err = read_list(list, &u->count, put, arg);
+    json_decref(root);
+    lh_buf_free(&rest);
+    if (!err) u->hash = lh_hash_of(lh_span(NULL, 0), &json, 1);
+    return err;
+}
+
+lh_err lh_units_check(const struct lh_units *u, uint64_t unit_tokens)
+{
     LH_TRY(check_all(u));
-    if (unit_tokens < 0 || (uint64_t)unit_tokens != largest_unit(u))
-        return lh_fail(LH_ERR_INVALID,
-                       "units: \"unit_tokens\" is not the size of the largest unit, %" PRIu64,
-                       largest_unit(u));
+    if (unit_tokens == largest_unit(u)) return LH_OK;
+    return lh_fail(LH_ERR_INVALID,
+                   "units: \"unit_tokens\" is not the size of the largest unit, %" PRIu64,
+                   largest_unit(u));
+}
+
+struct growing {
+    struct lh_unit *unit;
+    uint64_t count, cap;
+};
+
+static lh_err append(void *arg, const struct lh_unit *unit)
+{
+    struct growing *g = arg;
+    if (g->count == g->cap) {
+        uint64_t cap = 2 * g->cap + 16;
+        struct lh_unit *grown = realloc(g->unit, cap * sizeof *grown);
+        if (!grown)
+            return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %" PRIu64 " of them", cap);
+        g->unit = grown;
+        g->cap = cap;
+    }
+    g->unit[g->count++] = *unit;
     return LH_OK;
 }
 
 lh_err lh_units_parse(struct lh_units *u, struct lh_span json)
 {
-    *u = (struct lh_units){0};
-    json_t *root;
-    LH_TRY(lh_json_load("units", json, FILE_BYTES_MAX, &root));
-    lh_err err = read_root(u, root);
-    json_decref(root);
-    if (err)
-        lh_units_free(u);
-    else
-        u->hash = lh_hash_of(lh_span(NULL, 0), &json, 1);
+    struct growing g = {0};
+    uint64_t unit_tokens = 0;
+    lh_err err = lh_units_scan(u, json, append, &g, &unit_tokens);
+    u->unit = g.unit;
+    u->count = g.count;
+    if (!err) err = lh_units_check(u, unit_tokens);
+    if (err) lh_units_free(u);
     return err;
 }
 

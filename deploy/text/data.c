@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/app/units_file.h"
 #include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/format/tokens.h"
@@ -313,16 +314,13 @@ out_free:
 static lh_err verify(const struct prepare *p, const char *path)
 {
     struct lh_units u = {0};
-    struct lh_buf json = lh_buf(MANIFEST_BYTES_MAX);
-    lh_err err;
-    LH_TRY_TO(out_free, err, dp_file_read(path, &json));
-    LH_TRY_TO(out_free, err, lh_units_parse(&u, lh_buf_span(&json)));
+    lh_err err = lh_units_open(path, &u); // makes the index, too
+    if (err) return err;
     LH_TRY_TO(out_free, err, verify_units(p, &u));
     for (uint32_t i = 0; i < u.heldout_count; i++)
         LH_TRY_TO(out_free, err, verify_heldout(p, &u, &u.heldout[i]));
 out_free:
-    lh_units_free(&u);
-    lh_buf_free(&json);
+    lh_units_close(&u);
     return err;
 }
 

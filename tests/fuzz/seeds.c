@@ -16,6 +16,7 @@
 #include "kernels/codec.h"
 #include "kernels/state/checkpoint.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "common/format/units_index.h"
 #include "server/coordinator/store.h"
 #include "server/state/disk_full.h"
 #include "server/wal/wal_format.h"
@@ -463,6 +464,28 @@ static void put_rows(struct ps_store *s, struct lh_span plan)
     lh_buf_free(&p);
 }
 
+// Two units and a held-out file.
+static void units_indexes(struct out *o)
+{
+    struct lh_unit unit[2] = {
+        {.file = "a.bin", .language = "ja", .home = "asia", .tokens = 64, .may_leave = true},
+        {.id = 1, .file = "a.bin", .language = "ja", .home = "asia", .from = 64, .tokens = 64}};
+    struct lh_heldout heldout = {.language = "ja", .file = "h.bin", .tokens = 5, .bytes = 9};
+    struct lh_units u = {
+        .count = 2, .heldout_count = 1, .vocabulary = 256, .token_bytes = 2, .hash = {{1}}};
+    struct lh_buf b = lh_buf(1 << 12);
+    uint32_t crc = lh_crc32c(lh_crc32c(0, unit, sizeof unit), &heldout, sizeof heldout);
+    lh_units_index_head(&u, crc, &b);
+    lh_put(&b, unit, sizeof unit);
+    lh_put(&b, &heldout, sizeof heldout);
+    put(o, "units_index", "two-units", lh_span("\0", 1), lh_buf_span(&b));
+    put(o, "units_index", "checksums-repaired", lh_span("\1", 1), lh_buf_span(&b));
+    put(o, "units_index", "cut-short", lh_span("\0", 1), lh_span(b.data, b.len - 5));
+    b.data[LH_UNITS_INDEX_HEADER + 264] = 2; // may_leave is neither
+    put(o, "units_index", "a-flag-that-is-none", lh_span("\1", 1), lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
 static void stores(struct out *o, struct lh_span plan)
 {
     struct ps_store *s;
@@ -574,6 +597,7 @@ int main(int argc, char **argv)
     slots(&o, lh_buf_span(&frame));
     checkpoints(&o);
     stores(&o, lh_buf_span(&plan));
+    units_indexes(&o);
     fuzz_channel_seeds(put_bytes, &o);
     put_state(&o, "epoch", 0x5045484c, 2, 2);
     put_state(&o, "epoch-version-1", 0x5045484c, 1, 1);

@@ -99,6 +99,7 @@ ALLOWED = {
     "common/env/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
     "common/security/keyfile.c": (("open",),
                                   "keys and certificates need modes; tools and starts only"),
+    "common/app/units_file.c": (("open",), "programs map a file at their start"),
     "common/net/grpc/transport_grpc_wire.c": (("opendir",),
                                               "which sockets there are says /proc/self/fd"),
     "worker/client/link.c": (("clock_gettime",), "a library in somebody else's process"),

@@ -34,7 +34,7 @@ static const char SUFFIX[] = ".unit", FRESH[] = ".fresh";
 
 struct entry {
     struct entry *behind;        // the next one of its chain
-    struct entry *older, *newer; // by use: the oldest goes first
+    struct entry *older, *newer; // Neighbours by use: the oldest goes first.
     uint64_t bytes;              // size of the file
     char name[];
 };

@@ -1,0 +1,211 @@
+// The data's manifest, mapped from its index. See units_file.h.
+//
+// 1. The index is believed for the units.json whose hash it names; that one is hashed at each
+// start.
+// 2. It takes its name when it is whole, by a rename: programs that start at once make one each.
+// 3. It is not synced: one that a power cut tore has a wrong checksum, and is made anew.
+#include "common/app/units_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/env/env.h"
+#include "common/format/units_index.h"
+
+enum { UNITS_AT_ONCE = 1024 };
+
+// ---------------------------------------------------------------- maps
+
+// Maps the whole file. An empty one is no map.
+static lh_err map_file(int fd, const char *path, struct lh_span *out)
+{
+    struct stat is;
+    *out = lh_span(NULL, 0);
+    if (fstat(fd, &is)) return lh_fail_errno(errno, "%s", path);
+    if (!S_ISREG(is.st_mode)) return lh_fail(LH_ERR_INVALID, "%s is no file", path);
+    if (!is.st_size) return LH_OK;
+    void *p = mmap(NULL, (size_t)is.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED) return lh_fail_errno(errno, "%s", path);
+    *out = lh_span(p, (size_t)is.st_size);
+    return LH_OK;
+}
+
+static void unmap(struct lh_span map)
+{
+    if (map.len) munmap((void *)(uintptr_t)map.data, map.len);
+}
+
+static lh_err map_path(const char *path, struct lh_span *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "%s is not there", path);
+    if (fd < 0) return lh_fail_errno(errno, "%s", path);
+    lh_err err = map_file(fd, path, out);
+    close(fd);
+    return err;
+}
+
+// Takes the map on success.
+static lh_err take_index(struct lh_span map, const struct lh_hash *hash, struct lh_units *u)
+{
+    lh_err err = lh_units_index_read(u, map, hash);
+    if (err) unmap(map);
+    return err;
+}
+
+// ---------------------------------------------------------------- making one
+
+struct making {
+    int fd;
+    const char *path;
+    off_t at;
+    uint32_t crc;
+    struct lh_unit unit[UNITS_AT_ONCE];
+    size_t units;
+};
+
+static lh_err write_at(const struct making *m, const void *bytes, size_t n, off_t at)
+{
+    for (const uint8_t *p = bytes; n;) {
+        ssize_t is = pwrite(m->fd, p, n, at);
+        if (is < 0 && errno == EINTR) continue;
+        if (is <= 0) return lh_fail_errno(errno, "%s", m->path);
+        p += is;
+        at += is;
+        n -= (size_t)is;
+    }
+    return LH_OK;
+}
+
+static lh_err append(struct making *m, const void *bytes, size_t n)
+{
+    m->crc = lh_crc32c(m->crc, bytes, n);
+    LH_TRY(write_at(m, bytes, n, m->at));
+    m->at += (off_t)n;
+    return LH_OK;
+}
+
+static lh_err flush(struct making *m)
+{
+    size_t n = m->units;
+    m->units = 0;
+    return append(m, m->unit, n * sizeof *m->unit);
+}
+
+static lh_err put(void *arg, const struct lh_unit *unit)
+{
+    struct making *m = arg;
+    memcpy(&m->unit[m->units++], unit, sizeof *unit); // its padding is zeros, too
+    return m->units == UNITS_AT_ONCE ? flush(m) : LH_OK;
+}
+
+// Writes the index of `json`; *u and *unit_tokens are what it says beside the units.
+static lh_err write_index(struct making *m, struct lh_span json, struct lh_units *u,
+                          uint64_t *unit_tokens)
+{
+    struct lh_buf head = lh_buf(LH_UNITS_INDEX_HEADER);
+    m->at = LH_UNITS_INDEX_HEADER;
+    lh_err err = lh_units_scan(u, json, put, m, unit_tokens);
+    if (!err) err = flush(m);
+    if (!err) err = append(m, u->heldout, u->heldout_count * sizeof *u->heldout);
+    lh_units_index_head(u, m->crc, &head);
+    if (!err) err = lh_buf_err(&head);
+    if (!err) err = write_at(m, head.data, head.len, 0);
+    lh_buf_free(&head);
+    free(u->heldout);
+    u->heldout = NULL;
+    return err;
+}
+
+// Makes the index in an open file, and *u of it.
+static lh_err make_in(int fd, const char *path, struct lh_span json, struct lh_units *u)
+{
+    struct making *m = calloc(1, sizeof *m);
+    struct lh_units head;
+    struct lh_span map;
+    uint64_t unit_tokens;
+    if (!m) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", path);
+    m->fd = fd;
+    m->path = path;
+    lh_err err = write_index(m, json, &head, &unit_tokens);
+    free(m);
+    if (!err) err = map_file(fd, path, &map);
+    if (!err) err = take_index(map, &head.hash, u);
+    if (err) return err;
+    err = lh_units_check(u, unit_tokens);
+    if (err) lh_units_close(u);
+    return err;
+}
+
+// A file of this process alone, without a name.
+static int nameless(char *path, size_t size)
+{
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, size, "%s/longhaul-units-XXXXXX", folder && folder[0] ? folder : "/tmp");
+    int fd = mkstemp(path);
+    if (fd >= 0) unlink(path);
+    return fd;
+}
+
+static bool is_no_place(lh_err err)
+{
+    return err == LH_ERR_IO || err == LH_ERR_DISK_FULL;
+}
+
+static lh_err make(const char *index, struct lh_span json, struct lh_units *u)
+{
+    char path[LH_PATH_BYTES];
+    LH_TRY(lh_path(path, sizeof path, "", "%s.XXXXXX", index));
+    int fd = mkstemp(path);
+    lh_err err = fd < 0 ? LH_ERR_IO : make_in(fd, path, json, u);
+    if (fd >= 0 && !err) {
+        (void)!fchmod(fd, 0644); // others of the host may have no use for it, and make their own
+        if (rename(path, index)) unlink(path);
+    }
+    if (fd >= 0 && err) unlink(path);
+    if (fd >= 0) close(fd);
+    if (!is_no_place(err)) return err;
+    fd = nameless(path, sizeof path);
+    if (fd < 0)
+        return lh_fail_errno(errno,
+                             "no place for the index of %s: let the folder take a file, or "
+                             "set TMPDIR to one that does",
+                             path);
+    err = make_in(fd, path, json, u);
+    close(fd);
+    return err;
+}
+
+// ---------------------------------------------------------------- the whole
+
+lh_err lh_units_open(const char *path, struct lh_units *u)
+{
+    char index[LH_PATH_BYTES];
+    struct lh_span json, map;
+    *u = (struct lh_units){0};
+    LH_TRY(lh_path(index, sizeof index, "", "%s.index", path));
+    LH_TRY(map_path(path, &json));
+    struct lh_hash hash = lh_hash_of(lh_span(NULL, 0), &json, 1);
+    lh_err err = map_path(index, &map);
+    if (!err) err = take_index(map, &hash, u);
+    if (err) err = make(index, json, u);
+    unmap(json);
+    return err;
+}
+
+void lh_units_close(struct lh_units *u)
+{
+    if (u->unit)
+        unmap(lh_span((const uint8_t *)u->unit - LH_UNITS_INDEX_HEADER,
+                      LH_UNITS_INDEX_HEADER + u->count * sizeof *u->unit +
+                          u->heldout_count * sizeof *u->heldout));
+    *u = (struct lh_units){0};
+}
