@@ -365,6 +365,8 @@ static LH_MUST lh_err read_flags(int argc, char **argv, struct dp_up_flags *f, b
         {"--data", DP_TEXT, &f->data, "DIR", "units.json and token files (data/tokens)"},
         {"--no-wan", DP_SWITCH, &f->no_wan, NULL, "loopback instead of emulated long links"},
         {"--json", DP_TEXT, &f->json, "FILE", "write the summary there, too"},
+        {"--continue", DP_SWITCH, &f->go_on, NULL,
+         "a run that has ended goes on, with a larger budget_tokens"},
         {"--with-faults", DP_SWITCH, &f->with_faults, NULL,
          "kill a server, a worker, a command, the coordinator; cut a region for 20 s"},
     };

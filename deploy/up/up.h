@@ -7,6 +7,7 @@
 //   up_view.c     live progress, for a terminal or as lines
 //   up_trainers.c commands of the user's beside the workers
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
+//   up_leg.c      --continue: a run that has ended goes on
 //   up_check.c    what this machine has, beside what the run needs
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
@@ -84,7 +85,7 @@ struct dp_heldout {
 
 struct dp_up_flags {
     const char *topology, *dir, *data, *json;
-    bool plan, no_wan, with_faults;
+    bool plan, no_wan, with_faults, go_on;
 };
 
 struct dp_up {
@@ -97,7 +98,8 @@ struct dp_up {
     struct wk_shape shape;
     const char *unjudged; // why no language's loss is told; NULL: the losses are
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
-    int lock; // the folder's lock; 0: none
+    int lock;       // the folder's lock; 0: none
+    bool later_leg; // it began with what an earlier leg had trained (up_leg.h)
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up

@@ -24,6 +24,7 @@
 #include "common/security/seal.h"
 #include "common/security/sign.h"
 #include "deploy/up/up_change.h"
+#include "deploy/up/up_leg.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
@@ -214,10 +215,9 @@ static LH_MUST lh_err check_over(const struct dp_up *up, const struct dp_status 
     if (strcmp(coordinator->state, "ended") != 0 || !c->old_budget) return LH_OK;
     return lh_fail(
         LH_ERR_CONFIG,
-        "the run in %s has ended with its budget of %lld tokens. More is another run that "
-        "begins with what this one ended with: the same file with `model: {import: %s}`, "
-        "and another --dir",
-        up->dir, (long long)c->old_budget, up->dir);
+        "the run in %s has ended with its budget of %lld tokens: it goes on with the new one by "
+        "`longhaul up --continue`",
+        up->dir, (long long)c->old_budget);
 }
 
 static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *was,
@@ -225,12 +225,14 @@ static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *w
 {
     struct dp_status coordinator = {0};
     char path[DP_PATH_BYTES];
+    uint64_t before;
     LH_TRY(dp_path(path, "%s/coordinator", up->dir));
     if (c->refusals) return refuse_changes(up, c);
     lh_err none = dp_status_read(path, &coordinator); // it may not have run yet
     (void)none;
     LH_TRY(check_over(up, &coordinator, c));
-    if (c->old_budget) LH_TRY(keep_rewarm(up, &coordinator, c->old_budget));
+    LH_TRY(dp_leg_before(up, &before));
+    if (c->old_budget) LH_TRY(keep_rewarm(up, &coordinator, c->old_budget - (int64_t)before));
     if (c->taken.len) tell_changes(up, c, was);
     return LH_OK;
 }
@@ -314,8 +316,10 @@ lh_err dp_dir_open(struct dp_up *up)
     LH_TRY(dp_make_dirs(path));
     LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
     LH_TRY(lock_folder(up));
+    if (up->flags.go_on) LH_TRY(dp_leg_begin(up));
     LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
     LH_TRY(same_topology(up, path));
+    LH_TRY(dp_leg_apply(up));
     LH_TRY(list_nodes(up));
     for (unsigned i = 0; i < up->nodes; i++) LH_TRY(dp_make_dirs(up->node[i].dir));
     return LH_OK;

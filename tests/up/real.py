@@ -2,7 +2,7 @@
 """`longhaul up` with the real programs: stopped and resumed, drilled, operated from
 outside, with several processes a worker, or with a region that has its own files alone.
 
-    tests/up/real.py --build DIR resume|drill|operator|ranks|peers|hosts|travel [--wan]
+    tests/up/real.py --build DIR resume|legs|drill|operator|ranks|peers|hosts|travel [--wan]
 
 A tiny model on invented text. No run leaves a process; those that are let must end with 0 and
 leave a summary.json that holds its contract. --wan needs root and /dev/net/tun.
@@ -187,6 +187,51 @@ def resume(world, _wan):
     code, _, complaint = world.ask("top", "--once")
     check(code == 4 and "the run has ended" in complaint and "longhaul events" in complaint,
           f"an ended run has nobody to ask: {code}: {complaint}")
+
+
+def edit(world, *changes):
+    with open(world.path("t.yaml"), encoding="utf-8") as file:
+        text = file.read()
+    for was, now in changes:
+        check(was in text, f"no {was} in the topology")
+        text = text.replace(was, now)
+    world.write("t.yaml", text)
+
+
+def legs(world, _wan):
+    """Settings change while a run is stopped, and a run that has ended goes on."""
+    up = world.up("--no-wan")
+    until("40000 tokens are credited", up, lambda: world.credited() >= 40000)
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=PATIENCE_S)
+    edit(world, ("h_base: 4", "h_base: 6"), ("america: {speed: 1}", "america: {}, africa: {}"),
+         ("learning_rate: 0.01", "learning_rate: 0.009"), ("run: legs", "run: legs # mine"))
+    said, _ = world.up("--no-wan").communicate(timeout=PATIENCE_S)
+    for line in ("server: coordinator.h_base: 4 -> 6", "regions.africa: none -> 1 workers",
+                 "worker: trainer.learning_rate: 0.01 -> 0.009"):
+        check(f"\n{line}\n" in said, f"{line} was not told:\n{said}")
+    check(world.status()["phase"] == "ended" and world.credited() >= 200000, f"{said}")
+    check(world.status("africa-0").get("tokens", 0) > 0, f"the new region trained:\n{said}")
+    first = world.credited()
+
+    edit(world, ("budget_tokens: 200000", "budget_tokens: 300000"))
+    refused = world.up("--no-wan")
+    said, _ = refused.communicate(timeout=PATIENCE_S)
+    check(refused.returncode == 6 and "longhaul up --continue" in said, said)
+    again = world.up("--no-wan", "--continue")
+    said, _ = again.communicate(timeout=PATIENCE_S)
+    check(again.returncode == 0 and "warms up again" in said, f"{again.returncode}: {said}")
+    check(first + world.credited() >= 300000, f"{first} and {world.credited()} tokens")
+    units = []
+    for place in ("tokens", "run/left"):
+        with open(world.path(place, "units.json"), encoding="utf-8") as file:
+            units.append(json.load(file)["units"])
+    left = {unit["sha256"] for unit in units[1]}
+    gone = sum(unit["tokens"] for unit in units[0] if unit["sha256"] not in left)
+    check(gone == first, f"units of {gone} tokens are not left, and {first} were credited")
+    with open(world.path("run", "leg-1", "final.bin"), "rb") as file, \
+            open(world.path("run", "weights.bin"), "rb") as begun:
+        check(file.read() == begun.read(), "it begins with what the leg before ended with")
 
 
 def drill(world, wan):
@@ -412,6 +457,7 @@ def travel(world, _wan):
 
 # play, tokens of its budget, tokens a second of its fastest region
 PLAYS = {"resume": (resume, 600000, 40000), "drill": (drill, 1200000, 30000),
+         "legs": (legs, 200000, 20000),
          # ten minutes, if they were let
          "operator": (operator, 1800000, 3000), "ranks": (ranks, 1800000, 3000),
          "peers": (peers, 1800000, 3000), "hosts": (hosts, 1800000, 3000),
