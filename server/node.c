@@ -252,6 +252,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .listen = ps_is_shard(s) ? "" : s->listen,
         .manifest = &p->manifest,
         .units = &n->units,
+        .servers = s->coordinator.servers,
         .workers = (uint32_t)s->coordinator.workers,
         .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
         .worker_timeout_max_ns = s->coordinator.worker_timeout_max_s * LH_SECOND,
@@ -404,6 +405,7 @@ static lh_err on_call(void *self, struct lh_call *call, enum lh_rpc rpc, const s
     case LH_RPC_DRAIN:
     case LH_RPC_MOVE:
     case LH_RPC_EXPEL:
+    case LH_RPC_ADOPT:
         return ps_coordinator_on_call(n->coordinator, call, rpc, peer, ops, call_self);
     default: break;
     }

@@ -8,6 +8,7 @@
 #include "common/security/identity.h"
 #include "server/command.h"
 #include "server/coordinator/balance/terms.h"
+#include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
 
 #define T struct ps_settings
@@ -177,6 +178,11 @@ static const struct lh_config_row rows[] = {
         "Seed of the order of units in the later epochs"),
     LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",
         "Manifest of the data's units (JSON file)"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.servers", coordinator.servers, "",
+        "Servers of the shards by their certificates, REGION/NAME, the owner first and its "
+        "standbys after plus signs, as in 0-3=asia/ps-0+europe/ps-1,4=africa/ps-2. A shard that is "
+        "not named belongs to the first server, and the first standby, that reports it. "
+        "`longhaul adopt` adds others"),
     LH_CONFIG_ROW_STRING(T, "coordinator.plan_h", coordinator.plan_h, "",
         "Local steps per round of named regions, as in asia=8,europe=4; others by dylu"),
     LH_CONFIG_ROW_BOOL(T, "coordinator.dylu", coordinator.dylu, "true",
@@ -315,6 +321,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     LH_TRY(check_scale(s));
     LH_TRY(check_hook(s));
     LH_TRY(check_links(s));
+    LH_TRY(ps_rights_check(s->coordinator.servers));
     return check_plan_h(s->coordinator.plan_h);
 }
 

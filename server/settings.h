@@ -58,6 +58,7 @@ struct ps_settings {
         int64_t hook_timeout_s;
         int64_t budget_tokens, epochs, seed;
         const char *units;
+        const char *servers;
         const char *plan_h;
         bool dylu, staged;
         int cadence; // enum ps_cadence_rule

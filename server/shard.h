@@ -12,6 +12,7 @@
 #include "server/push/insync.h"
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
+#include "server/peers.h"
 #include "server/vouch.h"
 #include "server/wal/wal.h"
 
@@ -91,6 +92,7 @@ struct ps_shard {
     struct lh_move wish;
     struct ps_insync insync;
     struct ps_chains chains;
+    struct ps_peers peers; // servers that may stand by for it
     struct ps_asked asked; // copies that workers say they hold, of which the coordinator asks
     // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
     struct ps_owner_stream *owner_stream;

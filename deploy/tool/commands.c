@@ -6,6 +6,7 @@ const struct dp_command dp_commands[] = {
     {"up", dp_cmd_up, "Run a whole topology on this machine, to its verdict", NULL, false},
     {"admit", dp_cmd_admit, "Let back whoever was expelled, or whose pushes were set aside", NULL,
      false},
+    {"adopt", dp_cmd_adopt, "Let another server own shards or stand by for them", NULL, false},
     {"balancer", dp_cmd_balancer, "Tell the balancer by hand who gets which units of data",
      "freeze thaw pin unpin move", false},
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key",

@@ -497,6 +497,27 @@ static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *no
     return own(c, "dir", "%s", node->dir);
 }
 
+// Names the servers of the shards, so that no other one can be the first to speak for one. More
+// than a setting takes are not named.
+static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
+{
+    char text[LH_CONFIG_TEXT_MAX] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < up->t->servers; i++) {
+        const struct lh_ints *shards = &up->t->server[i].shards;
+        for (uint32_t k = 0, end; k < shards->count; k = end) {
+            for (end = k + 1; end < shards->count; end++)
+                if (shards->value[end] != shards->value[end - 1] + 1) break;
+            if (used < sizeof text)
+                used += (size_t)snprintf(
+                    text + used, sizeof text - used, "%s%lld-%lld=%s/%s", used ? "," : "",
+                    (long long)shards->value[k], (long long)shards->value[end - 1],
+                    up->t->region[up->t->server[i].region].name, up->t->server[i].name);
+        }
+    }
+    return used && used < sizeof text ? own(c, "coordinator.servers", "%s", text) : LH_OK;
+}
+
 static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
 {
     char plan[LH_CONFIG_TEXT_MAX] = "";
@@ -511,6 +532,7 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
     LH_TRY(own(c, "coordinator.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "coordinator.seed", "%lld", (long long)up->t->run->seed));
+    LH_TRY(name_servers(up, c));
     if (up->t->scale[0]) LH_TRY(own(c, "coordinator.scale", "%s", up->t->scale));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }

@@ -32,6 +32,7 @@
 #include "server/coordinator/order.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/rights.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/scale.h"
 #include "server/coordinator/servers.h"
@@ -46,25 +47,11 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These read their rows at a start, and again after a commit that failed, in this order: rows of
 // leases and of members go by the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members,
-    ps_co_load_overrides,
-    ps_co_load_leases,
-    ps_co_load_drains,
-    ps_co_load_expelled,
-    ps_co_load_let_back,
-    ps_co_load_trips,
-    ps_co_load_points,
-    ps_co_load_epochs,
-    ps_co_load_insync,
-    ps_co_load_moves,
-    ps_co_load_plan,
-    ps_co_load_live,
-    ps_co_load_status,
-    ps_co_load_decided,
-    ps_co_load_crossed,
-    ps_co_load_machines,
-    ps_co_load_states,
-    NULL,
+    ps_co_load_members,  ps_co_load_overrides, ps_co_load_leases, ps_co_load_drains,
+    ps_co_load_expelled, ps_co_load_let_back,  ps_co_load_trips,  ps_co_load_points,
+    ps_co_load_epochs,   ps_co_load_insync,    ps_co_load_rights, ps_co_load_moves,
+    ps_co_load_plan,     ps_co_load_live,      ps_co_load_status, ps_co_load_decided,
+    ps_co_load_crossed,  ps_co_load_machines,  ps_co_load_states, NULL,
 };
 
 static void on_timer(void *arg)
@@ -288,6 +275,10 @@ lh_err ps_coordinator_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     case LH_RPC_EXPEL:
         type = &longhaul__v1__expel_request__descriptor;
         handle = ps_co_on_expel;
+        break;
+    case LH_RPC_ADOPT:
+        type = &longhaul__v1__adopt_request__descriptor;
+        handle = ps_co_on_adopt;
         break;
     case LH_RPC_HEALTH_CHECK:
         type = &grpc__health__v1__health_check_request__descriptor;

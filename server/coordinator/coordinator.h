@@ -51,6 +51,7 @@ struct ps_co_conf {
     uint8_t job[16];
     const struct lh_manifest *manifest;
     const struct lh_units *units; // borrowed
+    const char *servers;          // coordinator.servers (owners/rights.c); NULL: names nobody
     uint32_t workers;             // expected; training starts when all are here
     int64_t worker_timeout_ns, tick_ns;
     int64_t

@@ -34,6 +34,8 @@ enum {
     PS_DRAINED_REGIONS_MAX = 64, // regions that operators drain at a time
     PS_CO_STANDBYS = 4,          // standbys that are remembered of a shard, the last ones
     PS_CO_GUESSES = 4 * LH_WORKERS_MAX,
+    PS_CO_RIGHTS = 8,                      // servers that may own a shard or stand by for it
+    PS_CO_SERVER_NAME = 2 * LH_NAME_BYTES, // REGION/NAME
 };
 
 struct ps_co_path { // a worker's way to a server, as it measured it
@@ -179,13 +181,20 @@ struct ps_co_worker { // member.c, where nothing else is said
 
 struct ps_co_standby { // owners/move.c: a standby as it last reported
     uint64_t identity;
-    uint64_t begun; // it opens no epoch up to that one
+    uint64_t server; // the id of its certificate
+    uint64_t begun;  // it opens no epoch up to that one
     // The report that says so: the life that sent it, and its number among that life's reports.
     uint64_t process, number;
     char name[LH_NAME_BYTES], region[LH_NAME_BYTES];
     struct lh_trip trip;
     struct lh_point head; // it confirmed no more than that, as far as is known
     int64_t heard_ns;
+};
+
+struct ps_co_right {    // owners/rights.c: a server that may own a shard or stand by for it
+    uint64_t server;    // the id of its certificate
+    uint8_t may, named; // rights by the store, and by the settings
+    char name[PS_CO_SERVER_NAME];
 };
 
 struct ps_co_shard {
@@ -220,6 +229,8 @@ struct ps_co_shard {
     uint32_t asked_up_to; // the index of the worker whose copy the server is asked about next
     // Its owner and its standby (owners/owner.c explains the row).
     uint64_t owner, standby, changes, least, server, gone;
+    struct ps_co_right right[PS_CO_RIGHTS]; // owners/rights.c
+    uint32_t rights;
     // The standby in sync that can't take over, since another shard of its server needs its owner;
     // 0: none. Its state is given at that address (owners/insync.c).
     uint64_t held_by;
@@ -320,7 +331,8 @@ struct ps_coordinator {
     int64_t listen_ns;                                          // the listener looks so often
     char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES]; // drain.c
     uint32_t drained_regions;
-    bool draining, ending; // drain.c: an operator lets the whole run stand still, or end here
+    uint64_t refused_servers; // words of servers that may not say them (owners/rights.c)
+    bool draining, ending;    // drain.c: an operator lets the whole run stand still, or end here
     bool stopped;
 };
 

@@ -329,7 +329,12 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__LeaseRequest *m = (const Longhaul__V1__LeaseRequest *)message;
-    uint32_t i = ps_co_worker_index(c, lh_worker_id(lh_request_peer(rq)));
+    uint64_t id = lh_worker_id(lh_request_peer(rq));
+    if (m->worker && m->worker != id) {
+        ps_co_refuse(c, rq, lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate"));
+        return;
+    }
+    uint32_t i = ps_co_worker_index(c, id);
     uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: it has not joined
     if (!granted || (uint32_t)(m->incarnation >> 32) != granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;

@@ -22,6 +22,7 @@
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/rights.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/silence.h"
@@ -140,14 +141,35 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     return ps_co_take_answers(c, r->head->shard, r);
 }
 
-static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
-                          uint64_t server, bool *serves)
+// Nothing of a report counts unless its server may speak for all of its shards.
+static LH_MUST lh_err check_rights(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                                   const struct lh_peer *peer)
 {
+    for (size_t i = 0; i < m->n_shards; i++) {
+        const Longhaul__V1__Point *head = m->shards[i]->head;
+        if (!head || head->shard >= c->conf.manifest->shards)
+            return lh_fail(LH_ERR_MALFORMED, "a report of a shard that does not exist");
+        if (m->standing)
+            LH_TRY(ps_co_speaks_as_standby(c, head->shard, peer, m->standby));
+        else
+            LH_TRY(ps_co_speaks_as_owner(c, head->shard, peer, m->standby));
+    }
+    return LH_OK;
+}
+
+static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
+                          const struct lh_peer *peer, bool *serves)
+{
+    uint64_t server = lh_worker_id(peer);
     *serves = false;
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a report without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
+    if (strlen(m->address) >= LH_ADDRESS_BYTES)
+        return lh_fail(LH_ERR_MALFORMED, "a report with an address of %zu bytes",
+                       strlen(m->address));
+    LH_TRY(check_rights(c, m, peer));
     if (m->standing) return ps_co_turns(c, m, server, serves);
     for (size_t i = 0; i < m->n_shards; i++) LH_TRY(take_shard(c, m, m->shards[i], server));
     return LH_OK;
@@ -210,6 +232,32 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
     free(owners);
 }
 
+struct stands {
+    Longhaul__V1__ShardServer *item, **list;
+    size_t count;
+};
+
+// Gathers the servers that may stand by for the shards; without memory the next answer tells them.
+static struct stands tell_stands(const struct ps_coordinator *c,
+                                 const Longhaul__V1__ReportRequest *m)
+{
+    size_t cap = m->n_shards * PS_CO_RIGHTS + 1;
+    struct stands t = {calloc(cap, sizeof *t.item), calloc(cap, sizeof *t.list), 0};
+    for (size_t i = 0; i < m->n_shards && t.item && t.list; i++) {
+        uint64_t id[PS_CO_RIGHTS];
+        uint32_t shard = m->shards[i]->head->shard;
+        size_t n = ps_co_servers_of(c, shard, id);
+        for (size_t k = 0; k < n; k++) {
+            Longhaul__V1__ShardServer *to = t.list[t.count] = &t.item[t.count];
+            t.count++;
+            longhaul__v1__shard_server__init(to);
+            to->shard = shard;
+            to->server = id[k];
+        }
+    }
+    return t;
+}
+
 // The answer asks about one copy of every shard at least. Without memory the next one asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
                         const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
@@ -222,6 +270,9 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
         out->n_copies += ps_co_ask_copies(c, m->shards[i]->head->shard, each, item + out->n_copies);
     for (size_t i = 0; i < out->n_copies; i++) list[i] = &item[i];
     out->copies = list;
+    struct stands stands = tell_stands(c, m);
+    out->servers = stands.list;
+    out->n_servers = stands.count;
     if (c->plan.number && !c->stopped) lh_plan_write(&c->plan, &plan);
     out->plan = (ProtobufCBinaryData){plan.len, plan.data};
     if (lh_buf_err(&plan))
@@ -229,6 +280,8 @@ static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
     else
         ps_co_answer(c, rq, &out->base);
     lh_buf_free(&plan);
+    free(stands.item);
+    free(stands.list);
     free(item);
     free(list);
 }
@@ -256,14 +309,11 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     struct ps_coordinator *c = self;
     const Longhaul__V1__ReportRequest *m = (const Longhaul__V1__ReportRequest *)message;
     bool serves;
-    lh_err err = take_report(c, m, lh_worker_id(lh_request_peer(rq)), &serves);
+    lh_err err = take_report(c, m, lh_request_peer(rq), &serves);
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
     if (!err) ps_co_heard_giver(c, lh_request_peer(rq), m);
     if (err) {
-        ps_audit(c->conf.audit, "audit.refused", lh_request_peer(rq), "report: %s",
-                 lh_err_text(err));
-        lh_log_peer(c->conf.log, LH_WARN, "report.refused", "server %s: %s",
-                    lh_request_peer(rq)->name, lh_err_text(err));
+        ps_co_refused_server(c, lh_request_peer(rq), "report.refused", err);
         ps_co_refuse(c, rq, err);
         return;
     }
@@ -298,10 +348,12 @@ static lh_err check_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochReq
 }
 
 static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequest *m,
-                         uint64_t server, bool *opened)
+                         const struct lh_peer *peer, bool *opened)
 {
+    uint64_t server = lh_worker_id(peer);
     *opened = false;
     LH_TRY(check_epoch(c, m));
+    LH_TRY(ps_co_speaks_to_serve(c, m->shard, peer, m->standby, m->below_stable));
     struct ps_co_shard *s = &c->shard[m->shard];
     bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // if not, it only asks
     if (m->below_stable && opens) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
@@ -365,7 +417,7 @@ void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_coordinator *c = self;
     const Longhaul__V1__EpochRequest *m = (const Longhaul__V1__EpochRequest *)message;
     bool opened;
-    lh_err err = take_epoch(c, m, lh_worker_id(lh_request_peer(rq)), &opened);
+    lh_err err = take_epoch(c, m, lh_request_peer(rq), &opened);
     if (!err) {
         if (opened)
             ps_audit(c->conf.audit, "audit.epoch", lh_request_peer(rq), "shard %u: epoch %llu",
@@ -373,8 +425,6 @@ void ps_co_on_epoch(void *self, struct lh_request *rq, const ProtobufCMessage *m
         reply_epoch(c, rq, m->shard, opened);
         return;
     }
-    ps_audit(c->conf.audit, "audit.refused", lh_request_peer(rq), "epoch: %s", lh_err_text(err));
-    lh_log_peer(c->conf.log, LH_WARN, "epoch.refused", "server %s: %s", lh_request_peer(rq)->name,
-                lh_err_text(err));
+    ps_co_refused_server(c, lh_request_peer(rq), "epoch.refused", err);
     ps_co_refuse(c, rq, err);
 }

@@ -329,6 +329,7 @@ static lh_err start_follow(struct ps_follower *f, const Longhaul__V1__FollowRequ
     if (s->follower_count >= LH_FOLLOWERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d followers already", s->id, LH_FOLLOWERS_MAX);
     struct lh_point have = lh_point_of(m->from);
+    if (f->server_calls && m->standby) LH_TRY(ps_peers_check(s, &f->peer));
     LH_TRY(check_history(f, s, &have, m->standby));
     LH_TRY(check_point(s, m->from));
     if (m->n_held > HELD_MAX) return lh_fail(LH_ERR_TOO_LARGE, "%zu held ranges", m->n_held);
@@ -373,6 +374,7 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
     f->shard = ps_server_shard(f->server, m->shard);
     LH_TRY(check_held(f, m));
     struct lh_point have = lh_point_of(m->have);
+    if (f->server_calls && m->asker) LH_TRY(ps_peers_check(f->shard, &f->peer));
     LH_TRY(check_history(f, f->shard, &have, m->asker));
     return ps_snapshot_begin(&f->giving, f->shard, m);
 }

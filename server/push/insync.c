@@ -256,12 +256,13 @@ static void look(struct ps_shard *s)
 // ---------------------------------------------------------------- the standby's word
 
 static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__ConfirmRequest *m,
-                           struct ps_shard **out)
+                           const struct lh_peer *peer, struct ps_shard **out)
 {
     LH_TRY(ps_check_run(server, &m->job, &m->manifest, "standby"));
     struct ps_shard *s = m->have ? ps_server_shard(server, m->have->shard) : NULL;
     if (!s || !m->standby)
         return lh_fail(LH_ERR_NOT_OWNER, "a standby of a shard that is not owned here");
+    LH_TRY(ps_peers_check(s, peer));
     if (m->have->chain.len && m->have->chain.len != LH_HASH_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "a chain of %zu bytes", m->have->chain.len);
     *out = s;
@@ -296,7 +297,7 @@ static void on_confirm(void *self, struct lh_request *rq, const ProtobufCMessage
     struct ps_server *server = self;
     struct ps_shard *s = NULL;
     const Longhaul__V1__ConfirmRequest *m = (const Longhaul__V1__ConfirmRequest *)message;
-    lh_err err = take_confirm(server, m, &s);
+    lh_err err = take_confirm(server, m, lh_request_peer(rq), &s);
     if (err) {
         lh_log_peer(server->conf.log, LH_WARN, "standby.refused", "server %s: %s",
                     lh_request_peer(rq)->name, lh_err_text(err));

@@ -280,10 +280,10 @@ static void resume(struct ps_push *p, uint64_t bytes)
 static lh_err begin(struct ps_push *p, const Longhaul__V1__PushHead *m)
 {
     struct ps_server *s = p->server;
-    if (m->process != s->process && !LH_BUG("no_hello"))
-        return lh_fail(LH_ERR_NEED_HELLO, "another process than the one that was greeted");
     if (m->worker != p->peer_worker)
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
+    if (m->process != s->process && !LH_BUG("no_hello"))
+        return lh_fail(LH_ERR_NEED_HELLO, "another process than the one that was greeted");
     p->shard = ps_server_shard(s, m->shard);
     if (!p->shard)
         return lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);

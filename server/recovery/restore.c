@@ -188,6 +188,8 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     struct ps_shard *shard = m->of ? ps_server_shard(s, m->of->shard) : NULL;
     struct ps_rebuild *b = shard ? shard->rebuild : NULL;
     struct lh_point of = lh_point_of(m->of);
+    if (m->worker != r->worker)
+        return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
         !same(&of, &b->wanted))
         return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");

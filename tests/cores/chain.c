@@ -77,6 +77,7 @@ static enum ps_insync_state confirm(struct rig *r, uint64_t version, enum naming
 static void begin(struct rig *r)
 {
     r->replicated = true;
+    rig_name_servers(r);
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     rig_run(r, 3 * LH_SECOND);

@@ -160,8 +160,17 @@ lh_err rig_try_coordinator(struct rig *r)
     conf.plan.staleness_per_live = 4;
     conf.epochs = r->epochs;
     conf.seed = r->order;
+    conf.servers = r->servers;
     if (r->replicated) conf.take_over_ns = 1500 * LH_MS;
     return ps_coordinator_start(&conf, &r->coordinator);
+}
+
+void rig_name_servers(struct rig *r)
+{
+    const struct lh_peer *s = &r->s.self, *t = &r->t.self;
+    snprintf(r->named, sizeof r->named, "0-%u=%s/%s+%s/%s", r->manifest.shards - 1, s->region,
+             s->name, t->region, t->name);
+    r->servers = r->named;
 }
 
 void rig_start_coordinator(struct rig *r)
@@ -210,6 +219,7 @@ void rig_boot_standby(struct rig *r)
 {
     boot(r, &r->t);
     dial(&r->t, &r->s, LH_S, &r->t_to_s);
+    dial(&r->t, &r->c, LH_C, &r->t_to_c);
 }
 
 lh_err rig_start_standby(struct rig *r)
@@ -256,6 +266,7 @@ void rig_kill_server(struct rig *r, bool power)
 void rig_kill_standby(struct rig *r, bool power)
 {
     hang_up(&r->t_to_s);
+    hang_up(&r->t_to_c);
     die(&r->t, power);
     ps_server_stop(r->standby);
     r->standby = NULL;

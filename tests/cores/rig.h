@@ -40,7 +40,7 @@ struct rig {
     struct rig_node c, s, t, w[RIG_WORKERS];
     struct ps_coordinator *coordinator;
     struct ps_server *server, *standby; // on s and t
-    struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s;
+    struct lh_link *to_c[RIG_WORKERS], *to_s[RIG_WORKERS], *t_to_s, *t_to_c;
     uint32_t fatal_count;
     char fatal_text[512]; // what the last one said
     // The servers' hook, from their start on; its argument is r.
@@ -53,6 +53,8 @@ struct rig {
     uint32_t shard;         // the shard that greetings are for from here on
     uint32_t epochs;        // data epochs of the coordinators from here on; 0: one
     uint64_t order;         // the seed of their order
+    char named[300];        // what `servers` points to, where rig_name_servers() set it
+    const char *servers;    // coordinator.servers of the coordinators from here on; NULL: none
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.
@@ -64,12 +66,14 @@ int rig_set_up(void **state);
 int rig_tear_down(void **state);
 
 void rig_start_coordinator(struct rig *r);
+void rig_name_servers(struct rig *r);              // the settings name the server and the standby
 LH_MUST lh_err rig_try_coordinator(struct rig *r); // the same, where the start may be refused
 // `alone`: without a coordinator. Checkpoints every five versions.
 LH_MUST lh_err rig_start_server(struct rig *r, bool alone);
 void rig_boot_server(struct rig *r);             // the node alone: a test speaks for it
 LH_MUST lh_err rig_start_standby(struct rig *r); // server1, with the same settings
-void rig_boot_standby(struct rig *r); // the node alone: a test speaks for it, over t_to_s
+// The node alone: a test speaks for it, over t_to_s and t_to_c.
+void rig_boot_standby(struct rig *r);
 // A standby of that directory and certificate reports for shard 0: is it told to serve?
 bool rig_serves(struct rig *r, uint64_t identity, uint64_t server, bool lost);
 // Coordinator, server and standby, in sync; worker 0 has raised its incarnation six times.

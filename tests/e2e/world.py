@@ -191,7 +191,8 @@ class World:
     def program(self, name):
         room = {"longhaul": "deploy", "longhaul-server": "server", "longhaul-worker": "worker",
                 "e2e_issue": "tests/e2e", "e2e_ask": "tests/e2e",
-                "e2e_push": "tests/e2e", "crash_exact_worker": "tests/crash",
+                "e2e_push": "tests/e2e", "e2e_say": "tests/e2e",
+                "crash_exact_worker": "tests/crash",
                 "crash_mass": "tests/crash", "external_loop": "tests/external",
                 "external_example": "tests/external"}
         return os.path.join(self.build, room[name], name)

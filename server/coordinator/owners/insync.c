@@ -23,6 +23,7 @@
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/rights.h"
 #include "server/coordinator/silence.h"
 
 // ---------------------------------------------------------------- whose it is
@@ -85,14 +86,16 @@ static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncReq
 }
 
 static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest *m,
-                     uint64_t server)
+                     const struct lh_peer *peer)
 {
+    uint64_t server = lh_worker_id(peer);
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a request without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
+    LH_TRY(ps_co_speaks_as_owner(c, m->shard, peer, m->owner));
     struct ps_co_shard *s = &c->shard[m->shard];
     struct lh_point head = lh_point_of(m->head);
     if (!m->head) head = (struct lh_point){m->epoch, UINT64_MAX, {{0}}}; // it does not say
@@ -127,10 +130,9 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
 {
     struct ps_coordinator *c = self;
     const Longhaul__V1__InSyncRequest *m = (const Longhaul__V1__InSyncRequest *)message;
-    lh_err err = change(c, m, lh_worker_id(lh_request_peer(rq)));
+    lh_err err = change(c, m, lh_request_peer(rq));
     if (err) {
-        lh_log_peer(c->conf.log, LH_WARN, "standby.refused", "server %s: %s",
-                    lh_request_peer(rq)->name, lh_err_text(err));
+        ps_co_refused_server(c, lh_request_peer(rq), "standby.refused", err);
         ps_co_refuse(c, rq, err);
         return;
     }
@@ -192,6 +194,7 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     if (s->move.target && to.least <= s->move.epoch) to.least = s->move.epoch + 1;
     LH_TRY(ps_co_end_move(c, shard));
     LH_TRY(ps_co_hand_over(c, shard, &to));
+    LH_TRY(ps_co_may_own(c, shard, server));
     if (took)
         ps_co_say(c, LH_WARN, "shard.taken_over",
                   "shard %u: its server has been silent for %.1f s, %s; its standby %016" PRIx64

@@ -23,6 +23,7 @@
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/owners/move.h"
 #include "server/coordinator/owners/owner.h"
+#include "server/coordinator/owners/rights.h"
 #include "server/coordinator/silence.h"
 
 static const char KEY[] = "move/";
@@ -73,6 +74,7 @@ static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t id
     struct ps_co_owner to = {identity, server, 0, begins->epoch};
     LH_TRY(ps_co_end_move(c, shard));
     LH_TRY(ps_co_hand_over(c, shard, &to));
+    LH_TRY(ps_co_may_own(c, shard, server));
     LH_TRY(ps_co_adopt_epoch(c, shard, begins));
     ps_co_say(c, LH_INFO, "shard.moved",
               "shard %u: it is server %016" PRIx64 "'s from epoch %" PRIu64 " on", shard, identity,
@@ -175,6 +177,7 @@ void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
     }
     if (m->number && at->process == m->process && m->number < at->number) return;
     at->identity = m->standby;
+    at->server = lh_worker_id(peer);
     at->begun = r->begun;
     at->process = m->process;
     at->number = m->number;
@@ -239,6 +242,7 @@ static LH_MUST lh_err reserve(struct ps_coordinator *c, uint32_t shard, const ch
     if (last < s->head.epoch) last = s->head.epoch;
     if (last < s->move.epoch) last = s->move.epoch;
     if (last < target->begun) last = target->begun;
+    LH_TRY(ps_co_may_own(c, shard, target->server));
     s->move = (struct lh_move){last + 1, target->identity};
     LH_TRY(store_move(c, shard));
     ps_co_say(c, LH_INFO, "move.reserved",

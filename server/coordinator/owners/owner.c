@@ -74,6 +74,12 @@ lh_err ps_co_set_owner(struct ps_coordinator *c, uint32_t shard, const struct ps
     return ps_co_store_insync(c, shard);
 }
 
+lh_err ps_co_set_server(struct ps_coordinator *c, uint32_t shard, uint64_t server)
+{
+    c->shard[shard].server = server;
+    return ps_co_store_insync(c, shard);
+}
+
 lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard, const struct ps_co_owner *to)
 {
     struct ps_co_shard *s = &c->shard[shard];

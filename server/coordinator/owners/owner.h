@@ -17,6 +17,8 @@ LH_MUST lh_err ps_co_check_owner(const struct ps_coordinator *c, uint32_t shard,
 // The shard belongs to that server. Nothing is asked: the caller has.
 LH_MUST lh_err ps_co_set_owner(struct ps_coordinator *c, uint32_t shard,
                                const struct ps_co_owner *to);
+// The same where its directory's row stays as it is: the certificate alone is another one.
+LH_MUST lh_err ps_co_set_server(struct ps_coordinator *c, uint32_t shard, uint64_t server);
 // The same while the run goes on: the new owner is heard from now on, and the former one's report
 // no longer counts.
 LH_MUST lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard,

@@ -1,0 +1,106 @@
+// longhaul adopt: another server may own shards and stand by for them.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/limits.h"
+#include "deploy/ask/admin.h"
+#include "deploy/tool/commands.h"
+#include "longhaul/v1/member.pb-c.h"
+
+struct request {
+    struct dp_admin admin;
+    const char *server, *list;
+    uint32_t shard[LH_SHARDS_MAX];
+    size_t shards;
+    uint32_t adopted;
+};
+
+// "0-3,5" as numbers.
+static LH_MUST lh_err parse_shards(struct request *q)
+{
+    const char *at = q->list;
+    bool more = *at != 0;
+    while (more) {
+        char *end;
+        unsigned long from = strtoul(at, &end, 10), to = from;
+        bool ok = end > at && *at >= '0' && *at <= '9';
+        if (ok && *end == '-') {
+            at = end + 1;
+            to = strtoul(at, &end, 10);
+            ok = end > at && *at >= '0' && *at <= '9';
+        }
+        ok &= to >= from && to < LH_SHARDS_MAX && (*end == ',' || !*end);
+        ok = ok && q->shards + (to - from) < LH_SHARDS_MAX;
+        if (!ok)
+            return lh_fail(LH_ERR_INVALID,
+                           "--shards: \"%.100s\" is not valid, expected numbers and "
+                           "ranges up to %d, as in 0-3,5",
+                           q->list, LH_SHARDS_MAX - 1);
+        for (unsigned long i = from; i <= to; i++) q->shard[q->shards++] = (uint32_t)i;
+        more = *end == ',';
+        at = end + more;
+    }
+    return LH_OK;
+}
+
+static lh_err take_answer(void *arg, const ProtobufCMessage *m)
+{
+    struct request *q = arg;
+    q->adopted = ((const Longhaul__V1__AdoptReply *)m)->shards;
+    return LH_OK;
+}
+
+static LH_MUST lh_err adopt(struct request *q)
+{
+    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    m.server = (char *)(uintptr_t)q->server; // not changed
+    m.n_shards = q->shards;
+    m.shards = q->shard;
+    lh_err err = dp_admin_open(&q->admin);
+    if (!err)
+        err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, &m.base, &longhaul__v1__adopt_reply__descriptor,
+                           take_answer, q);
+    if (!err)
+        printf("%s may own %u shard%s; it takes %s when it starts as their server\n", q->server,
+               q->adopted, q->adopted == 1 ? "" : "s", q->adopted == 1 ? "it" : "them");
+    dp_admin_close(&q->admin);
+    return err;
+}
+
+static LH_MUST lh_err run(int argc, char **argv, struct request *q)
+{
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--shards", DP_TEXT, &q->list, "LIST", "the shards, as in 0-3,5"},
+        DP_ADMIN_FLAGS(q->admin),
+    };
+    const struct dp_usage usage = {
+        "longhaul adopt REGION/NAME --shards LIST --dir RUNDIR | --coordinator HOST:PORT [flags]",
+        "Lets the server of this region and name (of its certificate) own these shards, and stand\n"
+        "by for them. A server that may not is refused, whatever it says. It takes a shard from\n"
+        "its server when it starts as one of role shard: its history is then what that server\n"
+        "has, or what followers hold. One of role standby only stands by. The word holds over\n"
+        "restarts of the coordinator.\n"
+        "\n"
+        "Exit codes: 0 done; 2 wrong line, or no such shard; 4 no coordinator answers; 7 this\n"
+        "certificate may not.",
+        flags, LH_COUNT(flags)};
+    bool help;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1 || !q->list)
+        return lh_fail(LH_ERR_INVALID, "adopt which server for which shards? longhaul adopt "
+                                       "REGION/NAME --shards LIST");
+    q->server = rest.at[0];
+    LH_TRY(parse_shards(q));
+    return adopt(q);
+}
+
+int dp_cmd_adopt(int argc, char **argv)
+{
+    struct request *q = calloc(1, sizeof *q);
+    lh_err err = q ? run(argc, argv, q) : LH_ERR_NO_MEMORY;
+    free(q);
+    return err ? (int)dp_complain("adopt", err) : DP_OK;
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Role x RPC x which one, over TLS: every cell of who may say what to whom.
+
+The role table (common/net/transport.h) says which role may call an RPC. The rows of "which one" say
+that a peer of the right role speaks for itself alone: a worker for its own row, a server for the
+shards that are its own (server/docs/0004-authority.md). Afterwards the run is as it was.
+"""
+import subprocess
+import sys
+
+from cases import main, run
+from world import check, until
+
+OTHER = str(2 ** 64 - 1)  # an id, or a standby's name, that is nobody's here
+MEMBER = {  # at the coordinator's door: what each role hears when it speaks for itself
+    "Member/Join": {"worker": "LH_ERR_CONFIG"},  # it names no data
+    "Member/Lease": {"worker": "LH_OK"},
+    "Member/Report": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
+    "Member/Epoch": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
+    "Member/InSync": {"server": "LH_ERR_DENIED", "coordinator": "LH_ERR_DENIED"},
+    "Member/Status": dict.fromkeys(("worker", "server", "coordinator", "admin"), "LH_OK"),
+    "Member/Drain": {"admin": "LH_ERR_NOT_FOUND"},
+    "Member/Move": {"admin": "LH_ERR_NOT_FOUND"},
+    "Member/Adopt": {"admin": "LH_ERR_INVALID"},
+}
+SHARD = {  # at the door of shard 0's server
+    "Shard/Hello": {"worker": "LH_OK"},
+    "Shard/Push": {"worker": "LH_ERR_NEED_HELLO"},
+    "Shard/Follow": {"worker": "LH_OK", "server": "LH_OK", "admin": "LH_OK"},
+    "Shard/Snapshot": {"worker": "LH_OK", "server": "LH_OK", "admin": "LH_OK"},
+    "Shard/Offer": {"worker": "LH_OK"},
+    "Shard/Restore": {"worker": "LH_ERR_CONFLICT"},
+    "Shard/Confirm": {"server": "LH_ERR_BUSY", "coordinator": "LH_ERR_BUSY"},
+    "Shard/Status": dict.fromkeys(("worker", "server", "coordinator", "admin"), "LH_OK"),
+    "Data/Unit": {"worker": "LH_ERR_UNSUPPORTED"},  # this server gives none
+}
+HEALTH = "Health/Check"
+ROLES = ("worker", "server", "coordinator", "admin")
+NOT_HERE = "LH_ERR_UNSUPPORTED"
+
+
+class Peers:
+    def __init__(self, world, coordinator, servers):
+        self.world = world
+        self.door = {"coordinator": coordinator, "server": servers[0], "second": servers[1]}
+        for role in ROLES:
+            world.certificate(role, "asia", "m-" + role)
+
+    def say(self, certificate, cells):
+        """What each cell (door, RPC, worker or standby named, shard) came to."""
+        world, words = self.world, []
+        for door, rpc, named, shard in cells:
+            role = "coordinator" if door == "coordinator" else "server"
+            words += [role, self.door[door].address, rpc, named, str(shard)]
+        done = subprocess.run(
+            [world.program("e2e_say"), world.path("ca", "ca.pem"),
+             world.path("certs", certificate + ".pem"), world.path("certs", certificate + ".key"),
+             "e2e.test", world.run, world.path("model.json"), *words],
+            capture_output=True, text=True, check=False, timeout=300)
+        check(done.returncode == 0, f"e2e_say of {certificate}: {done.stderr}")
+        return done.stdout.split()
+
+
+def compare(peers, certificate, rows):
+    """rows: (cell, what it must come to). Gives how many there were."""
+    said = peers.say(certificate, [cell for cell, _ in rows])
+    wrong = [f"{cell}: {got}, not {want}" for (cell, want), got in zip(rows, said) if got != want]
+    check(len(said) == len(rows) and not wrong, f"{certificate}: " + "; ".join(wrong))
+    return len(rows)
+
+
+def roles(world):
+    """Every RPC at both doors, by a peer of each role that speaks for itself."""
+    coordinator, servers = run(world)
+    peers = Peers(world, coordinator, servers)
+    cells = 0
+    for role in ROLES:
+        rows = []
+        for table, here in ((MEMBER, "coordinator"), (SHARD, "server")):
+            there = "server" if here == "coordinator" else "coordinator"
+            for rpc, heard in table.items():
+                rows.append(((here, rpc, "0", 0), heard.get(role, "ROLE")))
+                rows.append(((there, rpc, "0", 0), NOT_HERE if role in heard else "ROLE"))
+        rows += [((door, HEALTH, "0", 0), "LH_OK") for door in ("coordinator", "server")]
+        cells += compare(peers, "m-" + role, rows)
+    check(cells >= 144, f"{cells} cells")
+    untouched(peers)
+
+
+def which_one(world):
+    """The right role, and another one's name."""
+    coordinator, servers = run(world)
+    peers = Peers(world, coordinator, servers)
+    compare(peers, "m-worker", [
+        (("coordinator", "Member/Lease", OTHER, 0), "LH_ERR_DENIED"),
+        (("server", "Shard/Hello", OTHER, 0), "LH_ERR_DENIED"),
+        (("server", "Shard/Push", OTHER, 0), "LH_ERR_DENIED"),
+        (("server", "Shard/Offer", OTHER, 0), "LH_ERR_DENIED"),
+        (("server", "Shard/Restore", OTHER, 0), "LH_ERR_DENIED"),
+        (("server", "Shard/Hello", "0", 1), "LH_ERR_NOT_OWNER"),
+        (("second", "Shard/Hello", "0", 0), "LH_ERR_NOT_OWNER"),
+        (("server", "Shard/Offer", "0", 1), "LH_ERR_NOT_OWNER"),
+    ])
+    for certificate, shard in (("m-server", 0), ("m-server", 1), ("shard-0", 1), ("shard-1", 0),
+                               ("m-coordinator", 0), ("m-coordinator", 1)):
+        compare(peers, certificate, [
+            (("coordinator", "Member/Report", "0", shard), "LH_ERR_DENIED"),
+            (("coordinator", "Member/Epoch", "0", shard), "LH_ERR_DENIED"),
+            (("coordinator", "Member/InSync", "0", shard), "LH_ERR_DENIED"),
+        ])
+    for certificate in ("m-server", "shard-1"):
+        compare(peers, certificate, [
+            (("server", "Shard/Confirm", "0", 0), "LH_ERR_BUSY"),
+            (("server", "Shard/Follow", OTHER, 0), "LH_ERR_BUSY"),
+            (("server", "Shard/Snapshot", OTHER, 0), "LH_ERR_BUSY"),
+        ])
+    untouched(peers)
+
+
+def untouched(peers):
+    """The servers live on and have their shards."""
+    coordinator = peers.door["coordinator"]
+    shards = until("the coordinator knows both shards", lambda: [
+        s for s in [coordinator.status().get("shards", [])] if len(s) == 2])[0]
+    for shard, door in zip(shards, ("server", "second")):
+        server = peers.door[door]
+        check(server.alive(), f"{server.name} has ended:\n{server.tail()}")
+        check(shard["address"] == server.address, f"{shard}, not {server.address}")
+        check(shard["epoch"] == 1, f"{shard}")
+    check(coordinator.status()["refused_servers"] > 0, "no refusal was counted")
+
+
+if __name__ == "__main__":
+    sys.exit(main((roles, which_one), __doc__))
