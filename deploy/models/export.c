@@ -28,10 +28,11 @@ struct work {
     struct dp_export *e;
     bool has_like;
     struct dp_folder like;
-    json_t *config, *record; // config.json of `like`; import.json
+    struct dp_folder buffers; // what a region handed over
+    json_t *config, *record;  // config.json of `like`; import.json
     struct dp_family family;
     struct item *item;
-    uint32_t items, files;
+    uint32_t items, files, handed; // handed: items that are buffers of a region
     float *block;
     uint8_t *raw;
 };
@@ -62,8 +63,9 @@ static LH_MUST lh_err add_trained(struct work *w, const struct lh_tensor *t)
     struct item *item = &w->item[w->items++];
     *item = (struct item){.t = {.name = t->name, .dims = (unsigned)t->dims}, .trained = t};
     memcpy(item->t.shape, t->shape, (size_t)t->dims * sizeof *t->shape);
+    if (was && !was->t.dims && t->dims == 1 && t->shape[0] == 1) item->t.dims = 0; // a scalar
     if (w->has_like && (!was || was->t.dims != item->t.dims ||
-                        memcmp(was->t.shape, t->shape, (size_t)t->dims * sizeof *t->shape) != 0))
+                        memcmp(was->t.shape, t->shape, item->t.dims * sizeof *t->shape) != 0))
         return lh_fail(LH_ERR_MANIFEST,
                        "%s: tensor %s %s: give the folder that the run's model was imported from",
                        w->e->like, t->name, was ? "has another shape" : "is not in it");
@@ -78,16 +80,47 @@ static bool is_trained(const struct work *w, const char *name)
     return false;
 }
 
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+// A buffer that a region's loop changed and handed over takes the place of the older one. Running
+// statistics of before the training would spoil the model that is written.
+static LH_MUST lh_err choose_copied(struct work *w, const struct dp_folder_tensor **t)
+{
+    const struct dp_folder_tensor *is = *t;
+    const struct dp_folder_tensor *of = dp_folder_find(&w->buffers, is->t.name);
+    bool fits = of && of->t.dtype == is->t.dtype && of->t.dims == is->t.dims &&
+                !memcmp(of->t.shape, is->t.shape, of->t.dims * sizeof *of->t.shape);
+    if (fits) {
+        *t = of;
+        w->handed++;
+        return LH_OK;
+    }
+    if (!ends_with(is->t.name, ".running_mean") && !ends_with(is->t.name, ".running_var"))
+        return LH_OK;
+    return lh_fail(LH_ERR_MANIFEST,
+                   "%s: %s is as it was before the training, and would spoil the model: a buffer "
+                   "is the loop's. --buffers FOLDER takes those of a model that a region saved, or "
+                   "of DIR/WORKER/buffers.safetensors, which the Python package leaves there",
+                   w->e->like, is->t.name);
+}
+
 // Tensors that the run did not train stand in the folder as they were; a tied head is written once,
 // as its other name.
-static void add_copied(struct work *w)
+static LH_MUST lh_err add_copied(struct work *w)
 {
     for (uint32_t i = 0; w->has_like && i < w->like.tensors; i++) {
         const struct dp_folder_tensor *t = &w->like.tensor[i];
         if (is_trained(w, t->t.name) || !strcmp(t->t.name, w->family.head)) continue;
+        LH_TRY(choose_copied(w, &t));
         w->item[w->items++] = (struct item){.t = t->t, .copied = t};
     }
-    if (w->has_like) return;
+    if (w->handed)
+        dp_put(&w->e->notes, "%u buffers are as %s has them\n", w->handed, w->e->buffers);
+    if (w->has_like) return LH_OK;
     const char *name;
     json_t *why;
     json_object_foreach(json_object_get(w->record, "left"), name, why)
@@ -98,6 +131,7 @@ static void add_copied(struct work *w)
                    ? ""
                    : "; --like FOLDER copies it");
     }
+    return LH_OK;
 }
 
 // import.json beside the manifest; there is none where the model was not imported.
@@ -123,8 +157,8 @@ static LH_MUST lh_err list_items(struct work *w)
     w->item = calloc((size_t)m->tensors + w->like.tensors + 1, sizeof *w->item);
     if (!w->item) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the list of tensors");
     for (uint32_t i = 0; i < m->tensors; i++) LH_TRY(add_trained(w, &m->tensor[i]));
-    add_copied(w);
-    return LH_OK;
+    if (w->e->buffers) LH_TRY(dp_folder_open(&w->buffers, w->e->buffers));
+    return add_copied(w);
 }
 
 // ---------------------------------------------------------------- into which file
@@ -357,7 +391,7 @@ static LH_MUST lh_err write_all(struct work *w)
 
 lh_err dp_export(struct dp_export *e)
 {
-    struct work w = {.e = e, .like = {.fd = -1}};
+    struct work w = {.e = e, .like = {.fd = -1}, .buffers = {.fd = -1}};
     e->notes = lh_buf(JSON_BYTES_MAX);
     e->bytes = 0;
     lh_err err = check_out(e);
@@ -367,6 +401,7 @@ lh_err dp_export(struct dp_export *e)
     json_decref(w.config);
     json_decref(w.record);
     dp_folder_close(&w.like);
+    dp_folder_close(&w.buffers);
     free(w.item);
     free(w.block);
     free(w.raw);

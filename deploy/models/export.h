@@ -18,7 +18,8 @@ struct dp_export {
     // Gives the values [first, first + n) of the model's flat order.
     lh_err (*values)(void *arg, uint64_t first, size_t n, float *out);
     void *arg;
-    const char *like; // the folder that was imported; NULL: none
+    const char *like;    // the folder that was imported; NULL: none
+    const char *buffers; // a folder or file of a region's buffers; NULL: none
     const char *out;
     const enum dp_dtype *dtype; // NULL: as imported, else F32
     uint64_t shard_bytes_max;

@@ -1,6 +1,7 @@
 // longhaul export: any state of a run as a Hugging Face folder.
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,8 @@ struct request {
     const char *format, *run_dir, *parameters, *out, *like, *dtype, *most;
     struct dp_texts dirs, at;
     bool weights_only;
-    char path[2][DP_PATH_BYTES];
+    const char *buffers;
+    char path[3][DP_PATH_BYTES];
 };
 
 // ---------------------------------------------------------------- flags
@@ -198,6 +200,22 @@ static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
     return err;
 }
 
+// Takes the buffers that a loop left in its worker's directory at the end of the run. The first
+// worker by name counts.
+static LH_MUST lh_err find_buffers(struct request *q)
+{
+    char pattern[DP_PATH_BYTES];
+    glob_t found;
+    LH_TRY(dp_path(pattern, "%s/*/buffers.safetensors", q->run_dir));
+    lh_err err = LH_OK;
+    if (!glob(pattern, 0, NULL, &found)) {
+        err = dp_path(q->path[2], "%s", found.gl_pathv[0]);
+        q->buffers = q->path[2];
+        globfree(&found);
+    }
+    return err;
+}
+
 // ---------------------------------------------------------------- the command
 
 static LH_MUST lh_err run(int argc, char **argv)
@@ -218,6 +236,8 @@ static LH_MUST lh_err run(int argc, char **argv)
          "plain fp32, as a worker's final.weights, instead of DIR"},
         {"--like", DP_TEXT, &q.like, "FOLDER",
          "what was imported: its types, config.json and tokenizer are taken"},
+        {"--buffers", DP_TEXT, &q.buffers, "FOLDER|FILE",
+         "a region's buffers, BatchNorm's statistics say (of --dir: what its first loop left)"},
         {"--dtype", DP_TEXT, &q.dtype, "BF16|F16|F32|F64", "type of all tensors (as imported)"},
         {"--max-shard-size", DP_TEXT, &q.most, "SIZE", "of one file (5GB)"},
         DP_JOB_FLAGS(q.job),
@@ -239,6 +259,8 @@ static LH_MUST lh_err run(int argc, char **argv)
     e.dtype = q.dtype ? &dtype : NULL;
     e.out = q.out;
     e.like = q.like;
+    if (q.run_dir && !q.buffers) LH_TRY(find_buffers(&q));
+    e.buffers = q.buffers;
     e.manifest_path = q.job.manifest_path;
     return q.parameters ? export_file(&q, &e) : export_state(&q, &e);
 }

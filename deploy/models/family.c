@@ -136,6 +136,14 @@ static void llama_layer(struct reading *r, const struct llama *m, unsigned l)
     if (m->mlp_bias) want(r, m->dim, 0, "layers.%u.mlp.down_proj.bias", l);
 }
 
+// A scaling of this type scales nothing.
+static bool is_default(const json_t *rope)
+{
+    const char *type = json_string_value(json_object_get(rope, "rope_type"));
+    if (!type) type = json_string_value(json_object_get(rope, "type"));
+    return !json_object_size(rope) || (type && !strcmp(type, "default"));
+}
+
 // transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling. False: the
 // positions are scaled, which the built-in trainer does not do.
 static bool read_rope(const struct reading *r, double *theta)
@@ -150,7 +158,7 @@ static bool read_rope(const struct reading *r, double *theta)
             return false;
     }
     *theta = json_is_number(base) ? json_number_value(base) : 10000;
-    return !scaling || json_is_null(scaling);
+    return !scaling || json_is_null(scaling) || is_default(scaling);
 }
 
 // Qwen2 and Qwen3 have a window and a switch for it, Mistral the window alone.
@@ -189,6 +197,7 @@ static void fill_shape(struct reading *r, const struct llama *m, bool tied, uint
 {
     struct dp_family *f = r->out;
     uint64_t longest = number(r, "max_position_embeddings", CONTEXT_DEFAULT);
+    if (r->err) return;
     f->shape = (struct wk_shape){
         .vocab = (uint32_t)m->vocab,
         .dim = (uint32_t)m->dim,
@@ -273,6 +282,8 @@ static LH_MUST lh_err read_gpt2(struct reading *r, uint32_t context)
 // ---------------------------------------------------------------- which family
 
 static const char *const llama_buffers[] = {"*.rotary_emb.inv_freq", NULL};
+static const char *const other_buffers[] = {"*.running_mean", "*.running_var",
+                                            "*.num_batches_tracked", "*.inv_freq", NULL};
 static const char *const gpt2_buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
 static const struct family {
@@ -314,6 +325,7 @@ lh_err dp_family_read(const json_t *config, bool (*has)(const void *arg, const c
                        "the model's bf16 or fp32 weights");
     const struct family *f = find(config, out->type);
     out->why_not = "another architecture";
+    out->buffers = other_buffers;
     if (!f) return LH_OK;
     struct reading r = {.config = config, .out = out};
     r.prefix = has(arg, f->embedding) ? "" : f->prefix; // a file of the model alone has none

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/format/json.h"
 
 static const char ONE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
@@ -33,6 +34,11 @@ static LH_MUST lh_err read_header(int fd, uint64_t size, struct dp_folder_file *
     size_t begin = size < sizeof first ? (size_t)size : sizeof first;
     uint64_t length = 0;
     LH_TRY(read_at(fd, file->path, 0, begin, first));
+    if (begin == sizeof first && !memcmp(first, "version ", sizeof first))
+        return lh_fail(LH_ERR_MALFORMED,
+                       "%s is a Git LFS pointer, and not the weights: `git lfs pull` in its folder "
+                       "gets them",
+                       file->path);
     LH_TRY(dp_st_length(file->path, lh_span(first, begin), size, &length));
     uint8_t *header = malloc(length + 1);
     if (!header)
@@ -46,8 +52,22 @@ static LH_MUST lh_err read_header(int fd, uint64_t size, struct dp_folder_file *
     return err;
 }
 
+// LH_ERR_NOT_FOUND: the path is a link whose target is not there.
+static LH_MUST lh_err check_link(const char *path)
+{
+    char target[DP_PATH_BYTES];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    if (n < 0 || dp_file_exists(path)) return LH_OK;
+    target[n] = 0;
+    return lh_fail(LH_ERR_NOT_FOUND,
+                   "%s is a link to %.300s, which is not there: copy the folder with its targets "
+                   "(cp -rL)",
+                   path, target);
+}
+
 static LH_MUST lh_err open_file(const char *path, int *fd)
 {
+    LH_TRY(check_link(path));
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd >= 0) return LH_OK;
     return errno == ENOENT ? lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path)
@@ -84,6 +104,26 @@ static LH_MUST lh_err one_file(struct dp_folder *f, const char *path)
 
 // ---------------------------------------------------------------- the index
 
+// Python writes three words for numbers that JSON has none for, and reads them: they become null.
+static void blank_words(uint8_t *text, size_t n)
+{
+    static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
+    bool quoted = false;
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && text[i] == '\\')
+            i++;
+        else if (text[i] == '"')
+            quoted = !quoted;
+        for (size_t k = 0; !quoted && i < n && k < LH_COUNT(words); k++) {
+            size_t len = strlen(words[k]);
+            if (n - i < len || memcmp(text + i, words[k], len) != 0) continue;
+            memset(text + i, ' ', len);
+            memcpy(text + i, len == 3 ? "0  " : "null", len == 3 ? 3 : 4);
+            break;
+        }
+    }
+}
+
 lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
 {
     char path[DP_PATH_BYTES];
@@ -95,6 +135,7 @@ lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
         lh_buf_free(&text);
         return LH_OK;
     }
+    if (!err) blank_words(text.data, text.len);
     if (!err) err = lh_json_load(path, lh_buf_span(&text), DP_ST_HEADER_BYTES_MAX, out);
     lh_buf_free(&text);
     if (!err && !json_is_object(*out)) {
@@ -148,6 +189,7 @@ static LH_MUST lh_err open_names(struct dp_folder *f, const char **name, size_t 
     for (size_t i = 0; i < count; i++) {
         LH_TRY(dp_path(f->file[f->files].path, "%s/%s", f->dir, name[i]));
         lh_err err = add_file(f);
+        if (err == LH_ERR_NOT_FOUND) LH_TRY(check_link(f->file[f->files].path));
         if (err == LH_ERR_NOT_FOUND)
             return lh_fail(err, "%s/%s names %.200s, which is not there", f->dir, INDEX, name[i]);
         if (err) return err;
@@ -226,7 +268,10 @@ static LH_MUST lh_err open_folder(struct dp_folder *f)
 {
     char path[DP_PATH_BYTES];
     json_t *index;
+    LH_TRY(dp_path(path, "%s/%s", f->dir, INDEX));
+    LH_TRY(check_link(path));
     LH_TRY(dp_path(path, "%s/%s", f->dir, ONE));
+    LH_TRY(check_link(path));
     if (dp_file_exists(path)) { // as transformers does: the one file comes first
         LH_TRY(one_file(f, path));
         return list_tensors(f);
@@ -247,6 +292,7 @@ lh_err dp_folder_open(struct dp_folder *f, const char *path)
 {
     struct stat is;
     *f = (struct dp_folder){.fd = -1};
+    LH_TRY(check_link(path));
     if (stat(path, &is))
         return errno == ENOENT ? lh_fail(LH_ERR_NOT_FOUND, "%s: no such folder or file", path)
                                : lh_fail_errno(errno, "%s", path);
@@ -263,6 +309,7 @@ void dp_folder_close(struct dp_folder *f)
     for (unsigned i = 0; i < f->files; i++) dp_st_free(&f->file[i].st);
     free(f->file);
     free(f->tensor);
+    free(f->renamed);
     if (f->fd >= 0) close(f->fd);
     *f = (struct dp_folder){.fd = -1};
 }
@@ -271,6 +318,18 @@ const struct dp_folder_tensor *dp_folder_find(const struct dp_folder *f, const c
 {
     const struct dp_folder_tensor key = {.t.name = name};
     return f->tensors ? bsearch(&key, f->tensor, f->tensors, sizeof key, by_name) : NULL;
+}
+
+lh_err dp_folder_rename(struct dp_folder *f, const char *name, const char *to)
+{
+    struct dp_folder_tensor key = {.t.name = name}, *t;
+    t = bsearch(&key, f->tensor, f->tensors, sizeof key, by_name);
+    LH_ASSERT(t && !f->renamed && !dp_folder_find(f, to));
+    f->renamed = strdup(to);
+    if (!f->renamed) return no_memory(f->dir);
+    t->t.name = f->renamed;
+    qsort(f->tensor, f->tensors, sizeof *f->tensor, by_name);
+    return LH_OK;
 }
 
 lh_err dp_folder_bytes(struct dp_folder *f, const struct dp_folder_tensor *t, uint64_t from,

@@ -27,7 +27,8 @@ struct dp_folder {
     unsigned files;
     struct dp_folder_tensor *tensor; // ascending by name
     uint32_t tensors;
-    int fd; // the file read last; -1: none
+    char *renamed; // the name that one tensor has here; NULL: all have those of their files
+    int fd;        // the file read last; -1: none
     const struct dp_folder_file *opened;
 };
 
@@ -36,6 +37,8 @@ struct dp_folder {
 LH_MUST lh_err dp_folder_open(struct dp_folder *f, const char *path);
 void dp_folder_close(struct dp_folder *f);
 const struct dp_folder_tensor *dp_folder_find(const struct dp_folder *f, const char *name);
+// Gives a tensor another name, which no other one has. Once a folder.
+LH_MUST lh_err dp_folder_rename(struct dp_folder *f, const char *name, const char *to);
 // `bytes` bytes of a tensor from its byte `from` on. LH_ERR_MALFORMED: the file got shorter.
 LH_MUST lh_err dp_folder_bytes(struct dp_folder *f, const struct dp_folder_tensor *t, uint64_t from,
                                size_t bytes, uint8_t *out);

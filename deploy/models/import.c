@@ -57,18 +57,78 @@ enum dp_left dp_import_left(const struct dp_family *family, const struct dp_text
     return DP_TRAINED;
 }
 
+static LH_MUST lh_err same_values(struct dp_folder *folder, const struct dp_folder_tensor *one,
+                                  const struct dp_folder_tensor *other, bool *same)
+{
+    enum { PIECE = 1 << 20 };
+    uint8_t *a = malloc(PIECE), *b = malloc(PIECE);
+    lh_err err = a && b ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for two tensors");
+    *same = one->t.dtype == other->t.dtype && one->t.bytes == other->t.bytes;
+    for (uint64_t at = 0; !err && *same && at < one->t.bytes; at += PIECE) {
+        size_t n = one->t.bytes - at < PIECE ? (size_t)(one->t.bytes - at) : PIECE;
+        err = dp_folder_bytes(folder, one, at, n, a);
+        if (!err) err = dp_folder_bytes(folder, other, at, n, b);
+        *same = !err && !memcmp(a, b, n);
+    }
+    free(a);
+    free(b);
+    return err;
+}
+
+// False: config.json says that head and embedding are two.
+static bool may_tie(const json_t *config)
+{
+    const json_t *of_text =
+        json_object_get(json_object_get(config, "text_config"), "tie_word_embeddings");
+    const json_t *is = json_object_get(config, "tie_word_embeddings");
+    return !json_is_false(is) && !json_is_false(of_text);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+// In a family without a list: a head that is the embedding again, in all its bytes.
+static LH_MUST lh_err find_tied(struct dp_folder *folder, const json_t *config,
+                                struct dp_family *family)
+{
+    for (uint32_t i = 0; config && may_tie(config) && i < folder->tensors; i++) {
+        const struct dp_folder_tensor *head = &folder->tensor[i];
+        if (!ends_with(head->t.name, "lm_head.weight") || head->t.dims != 2) continue;
+        for (uint32_t k = 0; k < folder->tensors; k++) {
+            const struct dp_folder_tensor *other = &folder->tensor[k];
+            bool same = false;
+            if (k != i && strstr(other->t.name, "embed") && other->t.dims == 2 &&
+                other->t.shape[0] == head->t.shape[0] && other->t.shape[1] == head->t.shape[1])
+                LH_TRY(same_values(folder, head, other, &same));
+            if (!same) continue;
+            snprintf(family->head, sizeof family->head, "%s", head->t.name);
+            snprintf(family->tied_to, sizeof family->tied_to, "%s", other->t.name);
+            return LH_OK;
+        }
+    }
+    return LH_OK;
+}
+
 static bool has(const void *folder, const char *name)
 {
     return dp_folder_find(folder, name) != NULL;
 }
 
-lh_err dp_import_family(const struct dp_folder *folder, uint32_t context, json_t **config,
+lh_err dp_import_family(struct dp_folder *folder, uint32_t context, json_t **config,
                         struct dp_family *family)
 {
     *config = NULL;
     *family = (struct dp_family){.type = NULL};
     if (folder->dir[0]) LH_TRY(dp_folder_json(folder->dir, "config.json", config));
-    return dp_family_read(*config, has, folder, context, family);
+    LH_TRY(dp_family_read(*config, has, folder, context, family));
+    if (!family->known) return find_tied(folder, *config, family);
+    // safetensors writes one of two names of a tensor, and not always the same.
+    if (family->head[0] && has(folder, family->head) && !has(folder, family->tied_to))
+        return dp_folder_rename(folder, family->head, family->tied_to);
+    return LH_OK;
 }
 
 // ---------------------------------------------------------------- the choice
@@ -120,11 +180,12 @@ static void check_trained(struct choice *c, const struct dp_st_tensor *t)
                 "%s: %s are quantised weights, which are not trained: take the model's bf16 or "
                 "fp32 weights",
                 t->name, dp_dtype_name(t->dtype));
-    else if (t->dims < 1 || t->dims > 4)
-        problem(c,
-                "%s: %u dimensions; a run trains tensors of 1 to 4: --leave-out '%s' keeps it as "
-                "it is",
-                t->name, t->dims, t->name);
+    else if (t->dims > 4)
+        problem(
+            c,
+            "%s: %u dimensions; a run trains tensors of at most 4: --leave-out '%s' keeps it as "
+            "it is, where the loop does not train it",
+            t->name, t->dims, t->name);
 }
 
 static LH_MUST lh_err choose_expected(struct choice *c)
@@ -188,6 +249,46 @@ static int by_number(const void *a, const void *b)
     return *x ? 1 : *y ? -1 : 0;
 }
 
+// Part of a name that transformers changes when it loads a model, and what it does.
+static const char *renamed(const char *name)
+{
+    static const struct {
+        const char *part, *why;
+    } parts[] = {
+        {".experts.", "merges the experts of a layer into one tensor"},
+        {"language_model.", "moves the parts of a model of text and images"},
+        {"vision_tower.", "moves the parts of a model of text and images"},
+        {".gamma", "calls it weight"},
+        {".beta", "calls it bias"},
+        {".weight_g", "makes a parametrization of it"},
+        {".weight_v", "makes a parametrization of it"},
+    };
+    for (size_t i = 0; i < LH_COUNT(parts); i++) {
+        const char *at = strstr(name, parts[i].part), *behind = at + strlen(parts[i].part);
+        if (!at) continue;
+        bool fits = parts[i].part[0] != '.' ? at == name
+                    : i == 0                ? *behind >= '0' && *behind <= '9'
+                                            : !*behind;
+        if (fits) return parts[i].why;
+    }
+    return NULL;
+}
+
+// A loop would not find these by their names, in any region.
+static void find_renamed(struct choice *c)
+{
+    c->named = 0;
+    for (uint32_t i = 0; c->family.type && i < c->takes; i++) {
+        const char *name = c->take[i]->t.name, *why = renamed(name);
+        if (!why) continue;
+        problem(c,
+                "%s: transformers %s when it loads a model, so that a loop has no parameter of "
+                "this name: begin the run in Python, longhaul.save_initial(model, FOLDER)",
+                name, why);
+        return; // one says it for all
+    }
+}
+
 static void choose_all(struct choice *c)
 {
     for (uint32_t i = 0; i < c->folder.tensors; i++) {
@@ -208,18 +309,8 @@ static LH_MUST lh_err check_tied(struct choice *c)
     const struct dp_folder_tensor *head = dp_folder_find(&c->folder, c->family.head);
     const struct dp_folder_tensor *other = dp_folder_find(&c->folder, c->family.tied_to);
     if (!c->family.head[0] || !head || !other) return LH_OK;
-    enum { PIECE = 1 << 20 };
-    uint8_t *a = malloc(PIECE), *b = malloc(PIECE);
-    bool same = head->t.dtype == other->t.dtype && head->t.bytes == other->t.bytes;
-    lh_err err = a && b ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for two tensors");
-    for (uint64_t at = 0; !err && same && at < head->t.bytes; at += PIECE) {
-        size_t n = head->t.bytes - at < PIECE ? (size_t)(head->t.bytes - at) : PIECE;
-        err = dp_folder_bytes(&c->folder, head, at, n, a);
-        if (!err) err = dp_folder_bytes(&c->folder, other, at, n, b);
-        same = !err && !memcmp(a, b, n);
-    }
-    free(a);
-    free(b);
+    bool same;
+    lh_err err = same_values(&c->folder, head, other, &same);
     if (!err && !same)
         problem(c,
                 "%s differs from %s, but config.json has tie_word_embeddings: set that to false, "
@@ -261,6 +352,7 @@ static LH_MUST lh_err choose(struct choice *c)
                c->family.type ? "models of type " : "a model without config.json",
                c->family.type ? c->family.type : "");
         choose_all(c);
+        find_renamed(c);
     }
     LH_TRY(check_tied(c));
     if (c->problems)
@@ -298,6 +390,7 @@ static LH_MUST lh_err build_manifest(struct choice *c)
         const struct dp_st_tensor *t = &c->take[i]->t;
         names[i] = t->name;
         memcpy(shapes[i], t->shape, t->dims * sizeof *t->shape);
+        if (!t->dims) shapes[i][0] = 1; // a scalar
     }
     if (!err)
         err = lh_manifest_build(&c->q->manifest, c->takes, names, (const uint64_t(*)[5])shapes,

@@ -34,7 +34,8 @@ enum dp_left dp_import_left(const struct dp_family *family, const struct dp_text
                             const struct dp_st_tensor *t);
 
 // Reads the folder's config.json (*config may become NULL) and the family that it names.
-LH_MUST lh_err dp_import_family(const struct dp_folder *folder, uint32_t context, json_t **config,
+// A tied head that is there in the other one's place gets its name.
+LH_MUST lh_err dp_import_family(struct dp_folder *folder, uint32_t context, json_t **config,
                                 struct dp_family *family);
 // Does all of it; dp_import_free() in any case. LH_ERR_MANIFEST: tensors are missing, unexpected or
 // mis-shaped; `notes` names each. LH_ERR_NON_FINITE; LH_ERR_EXISTS: `out` holds a model already;

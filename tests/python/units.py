@@ -5,6 +5,7 @@ The client is a stand-in that writes down what it is asked.
 """
 import array
 import ctypes
+import hashlib
 import json
 import os
 import struct
@@ -38,8 +39,10 @@ class Case(unittest.TestCase):
     def units(self, *sizes):
         tokens, rows = array.array("H"), []
         for i, size in enumerate(sizes):
-            rows.append({"id": i, "file": "a.bin", "from": len(tokens), "tokens": size})
-            tokens.extend(100 * i + k for k in range(size))
+            own = array.array("H", [100 * i + k for k in range(size)])
+            rows.append({"id": i, "file": "a.bin", "from": len(tokens), "tokens": size,
+                         "sha256": hashlib.sha256(own.tobytes()).hexdigest()})
+            tokens.extend(own)
         with open(self.path("a.bin"), "wb") as file:
             file.write(struct.pack("<256i", 20240520, 1, len(tokens), *[0] * 253))
             tokens.tofile(file)
@@ -101,6 +104,25 @@ class Loader(Case):
         order = [d[0] for d in client.of("trained", "boundary")]
         self.assertEqual(order[0], "trained")
         self.assertEqual(order[-1], "boundary")
+
+    def test_one_token_that_is_left_alone_is_not_handed_out(self):
+        client = Fake([longhaul.Unit(0, 0, 9), longhaul.Unit(1, 0, 5)])
+        batches = self.train(client, self.units(9, 5), batch_size=3, sequence_length=4)
+        self.assertEqual(sorted(len(s) for b in batches for s in b), [4, 4, 4])
+        last = {unit: upto for _, unit, upto in client.of("trained")}
+        self.assertEqual(last, {0: 9, 1: 5})
+        self.assertEqual(sum(d[2] for d in client.of("boundary")), 14)
+
+    def test_a_damaged_unit_is_not_trained(self):
+        path = self.units(20, 8)
+        with open(self.path("a.bin"), "r+b") as file:
+            file.seek(1024 + 2 * 22)
+            file.write(b"\x09")
+        client = Fake([longhaul.Unit(0, 0, 20), longhaul.Unit(1, 0, 8)])
+        with self.assertRaisesRegex(ValueError, r"unit 1 is damaged: tokens 20 to 28 of .*a.bin are"
+                                    r" not those of units.json \(sha256\).*copy the file anew"):
+            self.train(client, path, batch_size=1, sequence_length=4)
+        self.assertEqual(client.of("trained"), [])
 
     def test_what_no_step_trained_is_not_noted(self):
         client = Fake([longhaul.Unit(0, 0, 20)])

@@ -119,20 +119,27 @@ static bool same_user(int sock)
 static int dial(struct longhaul *c)
 {
     const char *path = getenv("LONGHAUL_SOCKET");
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (!path || !*path || strlen(path) >= sizeof address.sun_path)
-        return wk_client_fail(
-            c, LONGHAUL_E_INVALID,
-            "LONGHAUL_SOCKET must name the worker's socket, in fewer than %zu bytes",
-            sizeof address.sun_path);
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    struct sockaddr_un address;
+    int folder;
+    if (!path || !*path)
+        return wk_client_fail(c, LONGHAUL_E_INVALID,
+                              "LONGHAUL_SOCKET must name the worker's socket");
     drop(c);
+    if (!wk_message_address(path, &address, &folder))
+        return wk_client_fail(c, errno == ENOENT ? LONGHAUL_E_AGAIN : LONGHAUL_E_INVALID,
+                              "no worker at %s: %s", path, strerror(errno));
     c->sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (c->sock < 0) return wk_client_fail(c, LONGHAUL_E_SYSTEM, "socket: %s", strerror(errno));
+    if (c->sock < 0) {
+        int why = errno;
+        if (folder >= 0) close(folder);
+        return wk_client_fail(c, LONGHAUL_E_SYSTEM, "socket: %s", strerror(why));
+    }
     struct timeval most = {SEND_MS / 1000, 0};
     setsockopt(c->sock, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
-    if (connect(c->sock, (struct sockaddr *)&address, sizeof address)) {
-        int why = errno;
+    bool there = connect(c->sock, (struct sockaddr *)&address, sizeof address) == 0;
+    int why = errno;
+    if (folder >= 0) close(folder);
+    if (!there) {
         drop(c);
         return wk_client_fail(c, LONGHAUL_E_AGAIN, "no worker at %s: %s", path, strerror(why));
     }

@@ -3,8 +3,13 @@
 // Both ends send and receive here. libc alone, because liblonghaul.so is made of it too.
 #include "worker/external/message.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 union control { // aligned as a header
     struct cmsghdr head;
@@ -43,4 +48,25 @@ ssize_t wk_message_receive(int sock, void *bytes, size_t n, int *file)
         head->cmsg_len == CMSG_LEN(sizeof *file))
         memcpy(file, CMSG_DATA(head), sizeof *file);
     return got;
+}
+
+bool wk_message_address(const char *path, struct sockaddr_un *out, int *folder)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    *folder = -1;
+    *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) < sizeof out->sun_path) {
+        memcpy(out->sun_path, path, strlen(path) + 1);
+        return true;
+    }
+    char *dir = strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
+    *folder = dir ? open(slash ? dir : ".", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(dir);
+    if (*folder < 0) return false;
+    int n = snprintf(out->sun_path, sizeof out->sun_path, "/proc/self/fd/%d/%s", *folder, name);
+    if (n > 0 && (size_t)n < sizeof out->sun_path) return true;
+    close(*folder);
+    *folder = -1;
+    errno = ENAMETOOLONG;
+    return false;
 }

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "worker/external/external.h"
 #include "worker/external/message.h"
 
@@ -58,7 +59,7 @@ struct world {
     struct wk_external_io io; // first
     struct lh_env *env;
     struct wk_external *x;
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    char path[LH_PATH_BYTES];
     int listener, bell; // bell: an eventfd that wakes the thread
     pthread_t thread;
     pthread_mutex_t lock;
@@ -392,36 +393,44 @@ static const struct wk_external_io_ops io_ops = {create, adopt, forget, send_mes
 // ---------------------------------------------------------------- listen, stop
 
 // A socket file that a dead process left goes; one that somebody listens on stays.
-static LH_MUST lh_err clear_path(const struct sockaddr_un *address)
+static LH_MUST lh_err clear_path(const char *path, const struct sockaddr_un *address)
 {
     struct stat is;
-    if (lstat(address->sun_path, &is)) return LH_OK;
-    if (!S_ISSOCK(is.st_mode))
-        return lh_fail(LH_ERR_EXISTS, "%s is there and is no socket", address->sun_path);
+    if (lstat(path, &is)) return LH_OK;
+    if (!S_ISSOCK(is.st_mode)) return lh_fail(LH_ERR_EXISTS, "%s is there and is no socket", path);
     int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     bool lives =
         probe >= 0 &&
         (connect(probe, (const struct sockaddr *)address, sizeof *address) == 0 || errno == EAGAIN);
     if (probe >= 0) close(probe);
-    if (lives) return lh_fail(LH_ERR_BUSY, "another worker listens on %s", address->sun_path);
-    unlink(address->sun_path);
+    if (lives) return lh_fail(LH_ERR_BUSY, "another worker listens on %s", path);
+    unlink(path);
+    return LH_OK;
+}
+
+static LH_MUST lh_err bind_at(struct world *w, const char *path, const struct sockaddr_un *address)
+{
+    LH_TRY(clear_path(path, address));
+    w->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (w->listener < 0 || bind(w->listener, (const struct sockaddr *)address, sizeof *address) ||
+        listen(w->listener, BACKLOG))
+        return lh_fail_errno(errno, "%s", path);
+    memcpy(w->path, path, strlen(path) + 1);
     return LH_OK;
 }
 
 static LH_MUST lh_err listen_at(struct world *w, const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path)
-        return lh_fail(LH_ERR_CONFIG, "%s: a socket's path has at most %zu bytes", path,
-                       sizeof address.sun_path - 1);
-    memcpy(address.sun_path, path, strlen(path) + 1);
-    LH_TRY(clear_path(&address));
-    w->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (w->listener < 0 || bind(w->listener, (struct sockaddr *)&address, sizeof address) ||
-        listen(w->listener, BACKLOG))
-        return lh_fail_errno(errno, "%s", path);
-    memcpy(w->path, address.sun_path, sizeof w->path);
-    return LH_OK;
+    struct sockaddr_un address;
+    int folder;
+    if (strlen(path) >= sizeof w->path)
+        return lh_fail(LH_ERR_CONFIG, "trainer.socket: %s: at most %zu bytes", path,
+                       sizeof w->path - 1);
+    if (!wk_message_address(path, &address, &folder))
+        return lh_fail_errno(errno, "trainer.socket: %s", path);
+    lh_err err = bind_at(w, path, &address);
+    if (folder >= 0) close(folder);
+    return err;
 }
 
 static void close_world(struct world *w)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import hashlib
 import json
 import os
 import random
@@ -39,6 +40,14 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
     return tokens
 
 
+def digest_of(tokens: array.array) -> str:
+    """SHA-256 of tokens as they lie in a file, as units.json has it."""
+    if sys.byteorder == "big":
+        tokens = array.array(tokens.typecode, tokens)
+        tokens.byteswap()
+    return hashlib.sha256(tokens.tobytes()).hexdigest()
+
+
 def _read_units(path: str) -> list[dict[str, typing.Any]]:
     with open(path, encoding="utf-8") as file:
         try:
@@ -70,7 +79,9 @@ class LeasedDataLoader:
     Sequences come from the first `window` leased units, drawn at random, as the built-in trainer
     draws them; neighbours in a text one after the other train worse. What a batch holds is noted
     with the optimizer step after it, and credited with the cut that holds that step, exactly once.
-    A unit that ends within a sequence gives its last, shorter one in a batch of its own.
+    A unit that ends within a sequence gives its last, shorter one in a batch of its own; one token
+    that is left alone is not handed out, and counts with the sequence before it. A unit whose
+    tokens are not those of units.json (sha256) is never trained.
 
     A loop that accumulates gradients over several batches, and lacks some for a step when no unit
     is left, waits a little for another one, then gets its last batch again; that counts no tokens.
@@ -117,11 +128,12 @@ class LeasedDataLoader:
         self._open = 0                    # batches since the last step
         self._last: "torch.Tensor | None" = None
         self._waits = 0                   # for another one, since that batch
+        self._alone = 0                   # tokens that no sequence of the next batch holds
         run.listen(self._forget, self._note)
 
     def _forget(self) -> None:
         self._work, self._drained, self._open, self._waits = [], False, 0, 0
-        self._given, self._tokens = {}, 0
+        self._given, self._tokens, self._alone = {}, 0, 0
 
     def _note(self) -> int:
         self._open = 0
@@ -169,7 +181,14 @@ class LeasedDataLoader:
                 f"unit {lease.unit} has {lease.tokens} tokens in the run and {row['tokens']} in "
                 "units.json: it is another run's", errors.ModelError.code)
         path = os.path.join(self._folder, row["file"])
-        return _Work(lease.unit, read_tokens(path, row["from"], row["tokens"]), lease.first, rank)
+        tokens = read_tokens(path, row["from"], row["tokens"])
+        if digest_of(tokens) != row["sha256"]:
+            raise ValueError(
+                f"unit {lease.unit} is damaged: tokens {row['from']} to "
+                f"{row['from'] + row['tokens']} of {path} are not those of units.json "
+                "(sha256). The other units are fine: copy the file anew from where the data were "
+                "prepared, or prepare them again for another run")
+        return _Work(lease.unit, tokens, lease.first, rank)
 
     def _ask(self, most: int) -> _Found:
         """At most so many leases; never raises what the other ranks have to hear of."""
@@ -209,18 +228,22 @@ class LeasedDataLoader:
     def _sequence(self, index: int) -> array.array:
         w = self._work[index]
         tokens = w.tokens[w.at:w.at + self._length]
-        self._work[index] = w._replace(at=w.at + len(tokens))
+        upto = w.at + len(tokens)
+        if len(w.tokens) - upto == 1:  # one token alone teaches nothing
+            upto, self._alone = upto + 1, self._alone + 1
+        self._work[index] = w._replace(at=upto)
         if self._work[index].at == len(w.tokens):
             del self._work[index]
         if w.rank == self._rank:
-            self._given[w.unit] = w.at + len(tokens)
+            self._given[w.unit] = upto
         self._epoch = max(self._epoch, w.unit // len(self._units))
         return tokens
 
     def _share(self, taken: list[array.array]) -> list[array.array]:
         """This rank's part of a step's sequences. Their tokens are counted."""
         mine = taken[self._rank::self._ranks]
-        self._tokens += sum(map(len, mine))
+        self._tokens += sum(map(len, mine)) + (self._alone if self._rank == 0 else 0)
+        self._alone = 0
         return mine or taken[self._rank % len(taken):][:1]
 
     def _whole(self) -> list[int]:

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import logging
 import os
 import typing
 
-from . import arguments, errors, finite, group, hosts, parameters, watch
+from . import arguments, buffers, errors, finite, group, hosts, parameters, watch
 from . import client as _client
 from .kept import KeptState
 
@@ -91,6 +92,52 @@ def _check_given(client: object, model: object, optimizer: object, hook: bool) -
                         "can't be hooked: pass hook=False and call run.step() after each step")
 
 
+def _hookable(optimizer: typing.Any) -> bool:
+    """Can its step() be hooked? A subclass of torch.optim.Optimizer that does not call
+    Optimizer.__init__() has the methods, and they fail."""
+    try:
+        optimizer.register_step_post_hook(lambda *_: None).remove()
+    except (AttributeError, TypeError):
+        return False
+    return True
+
+
+_INNER = ("optimizer", "original_optimizer")  # accelerate's wrapper, Opacus's
+
+
+def _inside(optimizer: typing.Any) -> tuple[typing.Any, bool]:
+    """The optimizer that a wrapper holds, and whether the wrapper does nothing after its step."""
+    if optimizer is None or _hookable(optimizer):
+        return optimizer, True
+    for name in _INNER:
+        if _hookable(getattr(optimizer, name, None)):
+            return getattr(optimizer, name), True
+    held = [o for o in vars(optimizer).values() if _hookable(o)] \
+        if hasattr(optimizer, "__dict__") else []
+    return (held[0], False) if len(held) == 1 else (optimizer, False)
+
+
+class _Stepped:  # pylint: disable=too-few-public-methods
+    """Calls around the step() of an object whose own hooks fail; remove() takes them away."""
+
+    def __init__(self, optimizer: typing.Any, before: typing.Callable[[], typing.Any],
+                 after: typing.Callable[[], typing.Any]):
+        step = optimizer.step
+
+        @functools.wraps(step)
+        def stepped(*given: typing.Any, **named: typing.Any) -> typing.Any:
+            before()
+            result = step(*given, **named)
+            after()
+            return result
+        self._optimizer = optimizer
+        optimizer.step = stepped
+
+    def remove(self) -> None:
+        """step() is the class's again."""
+        del self._optimizer.step
+
+
 def _two_kinds() -> errors.StateError:
     return errors.StateError(
         "a LeasedDataLoader counts the tokens of its batches, and they would count twice: leave "
@@ -158,8 +205,8 @@ class AsyncDiLoCo:
                        schedule=schedule, batches_per_step=batches_per_step,
                        reset_optimizer=reset_optimizer)
         self._given = inner_optimizer
-        if not hasattr(inner_optimizer, "_optimizer_step_post_hooks"):  # accelerate's wrapper
-            inner_optimizer = getattr(inner_optimizer, "optimizer", inner_optimizer)
+        inner_optimizer, alone = _inside(inner_optimizer)
+        self._around = None if alone else self._given  # its own step() ends with the boundary
         self._check(client, model, inner_optimizer, hook)
         parameters.check_optimizer(inner_optimizer)
         self.client: typing.Any
@@ -190,6 +237,7 @@ class AsyncDiLoCo:
             self._kept = KeptState(keep, self.client, inner_optimizer, keep_every,
                                    self.together)
         self._described: list[parameters.Described] = []
+        self._handed: buffers.Handed | None = None
         self._patience = watch.Patience(inner_optimizer, batches_per_step, hook)
         self._parts: watch.Parts | None = None
         self._recovery = finite.Recovery(model, inner_optimizer)
@@ -268,13 +316,22 @@ class AsyncDiLoCo:
             _log.warning("longhaul: %.1f MB of the GPU's memory hold in fp32 what bf16 parameters "
                          "can't (4 bytes a value); an optimizer with fp32 masters needs none",
                          shadow / 1e6)
-        if hasattr(self.optimizer, "register_step_pre_hook"):
-            self._step_holds = True
-            self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
-        if self._hook:
-            self._hooks.append(self.optimizer.register_step_post_hook(lambda *_: self.step()))
+        self._handed = buffers.Handed(self.model if self.client.rank == 0 else None)
+        self._hook_steps()
         if self.optimizer is not None:
             self._watch_others()
+
+    def _hook_steps(self) -> None:
+        if self._around is not None and hasattr(self._around, "register_step_post_hook"):
+            self._step_holds = True
+            self._hooks.append(_Stepped(self._around, self._hold,
+                                        self.step if self._hook else lambda: None))
+        elif _hookable(self.optimizer):
+            assert self.optimizer is not None
+            self._step_holds = True
+            self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
+            if self._hook:
+                self._hooks.append(self.optimizer.register_step_post_hook(lambda *_: self.step()))
 
     def _watch_others(self) -> None:
         from torch.optim import optimizer  # pylint: disable=import-outside-toplevel
@@ -514,6 +571,8 @@ class AsyncDiLoCo:
             return False
         parameters.copy_masters(self._described if ended else [])
         parameters.fill_shadows(self._described if ended else [])
+        if ended and self._handed:
+            self._handed.hand_over()
         return ended
 
     # ---- figures

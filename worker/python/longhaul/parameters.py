@@ -21,22 +21,23 @@ Masters = typing.Union[None, typing.Mapping[typing.Any, typing.Any],
                        typing.Callable[[typing.Any], typing.Any]]
 
 
-def _bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
-    """By name, without what DistributedDataParallel (module.) puts before all names, and
-    torch.compile (_orig_mod.) and activation checkpointing into them."""
+def bare(pairs: typing.Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
+    """By name, without what DistributedDataParallel (module.) and Opacus (_module.) put before all
+    names, and torch.compile (_orig_mod.) and activation checkpointing into them."""
     named = {}
     for name, value in pairs:
         for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
             name = name.replace(wrapper, "")
         named[name] = value
-    while named and all(n.startswith("module.") for n in named):
-        named = {n[len("module."):]: value for n, value in named.items()}
+    for wrapper in ("module.", "_module."):
+        while named and all(n.startswith(wrapper) for n in named):
+            named = {n[len(wrapper):]: value for n, value in named.items()}
     return named
 
 
 def _names(model: "torch.nn.Module", ties: bool) -> dict[str, "torch.nn.Parameter"]:
     """Parameters by name. `ties`: tied ones under each of their names."""
-    return _bare(model.named_parameters(remove_duplicate=not ties))
+    return bare(model.named_parameters(remove_duplicate=not ties))
 
 
 def names_of(model: "torch.nn.Module") -> dict[str, "torch.nn.Parameter"]:
@@ -54,6 +55,34 @@ def read_manifest(path: str) -> dict[str, typing.Any]:
     """A run's model.json."""
     with open(path, encoding="utf-8") as file:
         return json.load(file)
+
+
+def _prefixes(wanted: typing.Iterable[str], named: typing.Container[str],
+              names: typing.Iterable[str]) -> typing.Iterator[tuple[str, str]]:
+    """What may stand before the model's names and not before the manifest's, and the other way
+    round: a wrapper around the model, or the part that a file without a head leaves out."""
+    first = next((n for n in wanted if n not in named), None)
+    if first is None:
+        return
+    yield from ((n[:-len(first)], "") for n in names if n.endswith("." + first))
+    parts = first.split(".")
+    for i in range(1, len(parts)):
+        yield "", ".".join(parts[:i]) + "."
+
+
+def matched(wanted: typing.Iterable[str], named: typing.Mapping[str, _Value]) -> dict[str, str]:
+    """The model's name for each of the manifest's; those that it has none for are left out."""
+    wanted = list(wanted)
+    for more, less in [("", ""), *_prefixes(wanted, named, named)]:
+        found = {}
+        for n in wanted:
+            bare = n[len(less):] if less and n.startswith(less) else n
+            name = n if n in named else more + bare
+            if name in named:
+                found[n] = name
+        if len(found) == len(wanted):
+            return found
+    return {n: n for n in wanted if n in named}
 
 
 def _refuse(what: str, way: str) -> typing.NoReturn:
@@ -182,20 +211,20 @@ def of_run(model: "torch.nn.Module",
     named = _names(model, ties=True)
     document = read_manifest(manifest)
     wanted = shapes_of(document)
-    missing = [n for n in wanted if n not in named]
-    if missing:
-        raise errors.ModelError(f"the model has no parameter {some(missing)}, which {manifest} "
-                                "names", errors.ModelError.code)
+    mine = matched(wanted, named)
+    _check_all_there(model, wanted, mine, manifest)
+    named = {**named, **{n: named[name] for n, name in mine.items()}}
+    _check_ties({n: named[n] for n in wanted}, manifest)
     taken = {id(named[n]) for n in wanted}
-    left = [n for n, p in named.items() if p.requires_grad and id(p) not in taken]
+    left = [n for n, p in named.items() if p.requires_grad and id(p) not in taken and p.numel()]
     if left:
         raise errors.ModelError(
             f"{some(left)} would be trained here and nowhere else: {manifest} does not name it; "
             "freeze it (requires_grad_(False)), or import the model anew", errors.ModelError.code)
     for name, shape in wanted.items():
-        mine = tuple(named[name].shape) or (1,)
-        if mine != shape:
-            raise errors.ModelError(f"{name} is {mine} in the model and {shape} in {manifest}",
+        is_here = tuple(named[name].shape) or (1,)
+        if is_here != shape:
+            raise errors.ModelError(f"{name} is {is_here} in the model and {shape} in {manifest}",
                                     errors.ModelError.code)
     base = document.get("model", {}).get("base")
     if base is not None and base != digest_of_frozen(model):
@@ -203,6 +232,37 @@ def of_run(model: "torch.nn.Module",
             f"the model's frozen parameters or buffers are others than those that {manifest} was "
             "made with: every region loads the same base, of the same type", errors.ModelError.code)
     return [(n, named[n]) for n in wanted]
+
+
+def _check_all_there(model: "torch.nn.Module", wanted: typing.Iterable[str],
+                     mine: typing.Container[str], manifest: str) -> None:
+    missing = [n for n in wanted if n not in mine]
+    if not missing:
+        return
+    buffers = bare(model.named_buffers())
+    ours = [n for n in missing if n in buffers]
+    if ours:
+        raise errors.ModelError(
+            f"{some(ours)} is a buffer of the model and no parameter, and {manifest} names it: "
+            "import the model again with --leave-out '" + "' --leave-out '".join(ours[:5]) + "'",
+            errors.ModelError.code)
+    raise errors.ModelError(
+        f"the model has no parameter {some(missing)}, which {manifest} names: a model that is "
+        "loaded under other names than its file has begins a run by longhaul.save_initial(model, "
+        "folder)", errors.ModelError.code)
+
+
+def _check_ties(named: dict[str, "torch.nn.Parameter"], manifest: str) -> None:
+    """Two of the manifest's tensors that are one parameter here would be trained as one, and one of
+    them lost."""
+    first: dict[int, str] = {}
+    for name, p in named.items():
+        other = first.setdefault(id(p), name)
+        if other != name:
+            head = max(name, other, key=lambda n: ("head" in n, n == name))
+            raise errors.ModelError(
+                f"{name} and {other} are one parameter of the model (tied), and {manifest} names "
+                f"both: import the model again with --leave-out '{head}'", errors.ModelError.code)
 
 
 def digest_of_frozen(model: "torch.nn.Module") -> str:
@@ -216,7 +276,7 @@ def digest_of_frozen(model: "torch.nn.Module") -> str:
 
     digest = hashlib.blake2b(digest_size=32)
     trained = {n for n, p in _names(model, ties=True).items() if p.requires_grad}
-    for name, value in sorted(_bare(model.state_dict(keep_vars=True).items()).items()):
+    for name, value in sorted(bare(model.state_dict(keep_vars=True).items()).items()):
         if name in trained or not isinstance(value, torch.Tensor):
             continue
         for part, plain in _plain(name, value):

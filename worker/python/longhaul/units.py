@@ -77,6 +77,18 @@ class _Files:
         self._file, self._in_file = None, 0
 
 
+def _check_names(tokens: typing.Mapping[str, typing.Iterable[str]]) -> None:
+    """Each region and language has files of its own: REGION-LANGUAGE-NNN.bin."""
+    known: dict[str, str] = {}
+    for region in sorted(tokens):
+        for language in sorted(tokens[region]):
+            stem = f"{_checked('region', region, 63)}-{_checked('language', language, 15)}"
+            other = known.setdefault(stem.lower(), f"language {language} of region {region}")
+            if other != f"language {language} of region {region}":
+                raise ValueError(f"language {language} of region {region} and {other} would both "
+                                 f"be written to {stem}-000.bin: give one of them another name")
+
+
 def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], folder: str,
                vocabulary: int, *, unit_tokens: int = 8192,
                stays: typing.Container[str] = ()) -> int:
@@ -101,6 +113,7 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     if not 1 <= vocabulary <= 1 << 31 or not 1 <= unit_tokens <= _FILE_TOKENS:
         raise ValueError(f"a vocabulary of 1 to 2^31 and units of 1 to {_FILE_TOKENS} tokens, not "
                          f"{vocabulary} and {unit_tokens}")
+    _check_names(tokens)
     width = "H" if vocabulary <= 65536 else "I"
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "units.json")

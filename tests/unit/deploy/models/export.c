@@ -21,6 +21,7 @@ struct rig {
     char manifest_path[DP_PATH_BYTES], out[DP_PATH_BYTES];
     struct lh_buf said;
     unsigned files;
+    const char *buffers;
 };
 
 static lh_err values(void *arg, uint64_t first, size_t n, float *out)
@@ -55,6 +56,7 @@ static lh_err export(struct rig *r, const char *out, const char *like, const enu
                           .values = values,
                           .arg = r,
                           .like = like ? folders_path(&r->f, like) : NULL,
+                          .buffers = r->buffers,
                           .out = r->out,
                           .dtype = dtype,
                           .shard_bytes_max = most,
@@ -313,6 +315,52 @@ static void a_folder_of_checkpoints_is_enough(void **state)
     lh_buf_free(&b);
 }
 
+// A convolution's BatchNorm: what the run trains, and statistics, which are the loop's.
+static void running_statistics_are_a_regions_or_it_is_refused(void **state)
+{
+    struct rig *r = *state;
+    struct tiny m = {.config = "{\"model_type\": \"resnet\"}"};
+    tiny_add(&m, "bn.weight", DP_DTYPE_F32, 3, 0);
+    tiny_add(&m, "bn.running_mean", DP_DTYPE_F32, 3, 0);
+    tiny_add(&m, "bn.running_var", DP_DTYPE_F32, 3, 0);
+    import(r, &m);
+    assert_int_equal(export(r, "ex", "hf", NULL, 1 << 20), LH_ERR_MANIFEST);
+    assert_true(folders_says(LH_ERR_MANIFEST, "bn.running_mean is as it was before the training"));
+    static const float handed[6] = {1, 2, 3, 4, 5, 6};
+    folders_tensors(
+        &r->f, "asia-0/buffers.safetensors",
+        "{\"bn.running_mean\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]},"
+        "\"bn.running_var\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[12,24]}}",
+        handed, sizeof handed);
+    r->buffers = folders_path(&r->f, "asia-0/buffers.safetensors");
+    assert_int_equal(export(r, "ex2", "hf", NULL, 1 << 20), LH_OK);
+    assert_non_null(strstr((const char *)r->said.data, "2 buffers are as "));
+    struct dp_folder out;
+    float is[3];
+    assert_int_equal(dp_folder_open(&out, folders_path(&r->f, "ex2")), LH_OK);
+    const struct dp_folder_tensor *t = dp_folder_find(&out, "bn.running_var");
+    assert_non_null(t);
+    assert_int_equal(dp_folder_bytes(&out, t, 0, sizeof is, (uint8_t *)is), LH_OK);
+    assert_memory_equal(is, handed + 3, sizeof is);
+    dp_folder_close(&out);
+    r->buffers = NULL;
+}
+
+static void a_scalar_comes_out_as_one(void **state)
+{
+    struct rig *r = *state;
+    struct tiny m = {.config = "{\"model_type\": \"clip\"}"};
+    tiny_add(&m, "logit_scale", DP_DTYPE_F32, 0, 0)->dims = 0;
+    tiny_add(&m, "w", DP_DTYPE_F32, 3, 0);
+    import(r, &m);
+    assert_int_equal(export(r, "ex", "hf", NULL, 1 << 20), LH_OK);
+    struct dp_folder out;
+    assert_int_equal(dp_folder_open(&out, folders_path(&r->f, "ex")), LH_OK);
+    const struct dp_folder_tensor *t = dp_folder_find(&out, "logit_scale");
+    assert_true(t && t->t.dims == 0 && t->t.values == 1);
+    dp_folder_close(&out);
+}
+
 static void a_wrong_line_is_told(void **state)
 {
     struct history_rig *r = *state;
@@ -346,6 +394,8 @@ int main(void)
         TEST(another_type_is_written_into_config_json),
         TEST(a_large_model_is_cut_into_files),
         TEST(another_models_folder_is_refused),
+        TEST(running_statistics_are_a_regions_or_it_is_refused),
+        TEST(a_scalar_comes_out_as_one),
         COMMAND(every_version_of_a_server_comes_out),
         COMMAND(a_folder_of_checkpoints_is_enough),
         COMMAND(a_wrong_line_is_told),

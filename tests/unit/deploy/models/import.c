@@ -271,8 +271,147 @@ static void values_that_cannot_be_trained_are_refused(void **state)
                     "{\"s\":{\"dtype\":\"F32\",\"shape\":[],"
                     "\"data_offsets\":[0,4]}}",
                     "abcd", 4);
+    assert_int_equal(import_with(f, "w.safetensors", "scalar", NULL, &said, NULL), LH_OK);
+    folders_tensors(f, "w.safetensors",
+                    "{\"s\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,4]}}",
+                    "abcd", 4);
     assert_int_equal(import_with(f, "w.safetensors", "out", NULL, &said, NULL), LH_ERR_MANIFEST);
-    assert_true(says(&said, "s: 0 dimensions; a run trains tensors of 1 to 4: --leave-out 's'"));
+    assert_true(says(&said, "s: 5 dimensions; a run trains tensors of at most 4"));
+    lh_buf_free(&said);
+}
+
+// A folder of one tensor of floats, and of its config.json.
+static void one_tensor(const struct folders *f, const char *config, const char *name)
+{
+    char header[300];
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+             "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+             name);
+    static const uint8_t zeros[12];
+    folders_tensors(f, "hf/model.safetensors", header, zeros, sizeof zeros);
+    folders_text(f, "hf/config.json", config);
+}
+
+static void names_that_no_loop_would_have_are_refused(void **state)
+{
+    const struct folders *f = *state;
+    static const char *const bad[] = {"model.layers.0.block_sparse_moe.experts.0.w1.weight",
+                                      "language_model.model.norm.weight",
+                                      "vision_tower.vision_model.post_layernorm.weight",
+                                      "bert.embeddings.LayerNorm.gamma", "conv.weight_g"};
+    static const char *const good[] = {"model.experts.gate_up_proj", "model.language_model.norm",
+                                       "gamma.weight"};
+    struct lh_buf said = lh_buf(1 << 20);
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        one_tensor(f, "{\"model_type\": \"other\"}", bad[i]);
+        assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_ERR_MANIFEST);
+        assert_true(says(&said, bad[i]));
+        assert_true(says(&said, "begin the run in Python, longhaul.save_initial(model, FOLDER)"));
+    }
+    for (size_t i = 0; i < LH_COUNT(good); i++) {
+        char out[8];
+        snprintf(out, sizeof out, "out%zu", i);
+        one_tensor(f, "{\"model_type\": \"other\"}", good[i]);
+        assert_int_equal(import_with(f, "hf", out, NULL, &said, NULL), LH_OK);
+    }
+    lh_buf_free(&said);
+}
+
+static void running_statistics_are_buffers(void **state)
+{
+    const struct folders *f = *state;
+    struct lh_buf said = lh_buf(1 << 20);
+    one_tensor(f, "{\"model_type\": \"resnet\"}", "bn.running_mean");
+    assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_OK);
+    assert_true(says(&said, "left out: bn.running_mean, a buffer, not a parameter"));
+    lh_buf_free(&said);
+}
+
+static void words_of_python_in_config_json_are_read(void **state)
+{
+    const struct folders *f = *state;
+    struct lh_buf said = lh_buf(1 << 20);
+    one_tensor(f,
+               "{\"model_type\": \"mamba2\", \"a\": [0.0, Infinity], \"b\": -Infinity, "
+               "\"c\": NaN, \"d\": \"Infinity \\\" NaN\"}",
+               "v");
+    assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_OK);
+    lh_buf_free(&said);
+}
+
+static void files_that_are_not_what_they_seem_are_named(void **state)
+{
+    const struct folders *f = *state;
+    struct lh_buf said = lh_buf(1 << 20);
+    folders_text(f, "lfs/model.safetensors",
+                 "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+    lh_err err = import_with(f, "lfs", "out", NULL, &said, NULL);
+    assert_true(folders_says(err, "is a Git LFS pointer, and not the weights: `git lfs pull`"));
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    for (size_t i = 0; i < LH_COUNT(names); i++) {
+        char name[64], dir[8];
+        snprintf(dir, sizeof dir, "link%zu", i);
+        snprintf(name, sizeof name, "%s/config.json", dir);
+        folders_text(f, name, "{}");
+        snprintf(name, sizeof name, "%s/%s", dir, names[i]);
+        assert_int_equal(symlink("../../blobs/0123abcd", folders_path(f, name)), 0);
+        err = import_with(f, dir, "out", NULL, &said, NULL);
+        assert_int_equal(err, LH_ERR_NOT_FOUND);
+        assert_true(folders_says(err, "is a link to ../../blobs/0123abcd, which is not there"));
+    }
+    lh_buf_free(&said);
+}
+
+// In a family without a list: equal to the embedding in all bytes, and not said to be another.
+static void a_head_that_is_the_embedding_again_is_left_out(void **state)
+{
+    const struct folders *f = *state;
+    struct lh_buf said = lh_buf(1 << 20);
+    static const char header[] =
+        "{\"lm_head.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
+        "\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],"
+        "\"data_offsets\":[8,16]}}";
+    static const struct {
+        const char *config;
+        uint8_t last;
+        bool tied;
+    } cases[] = {
+        {"{\"model_type\": \"gemma\"}", 0, true},
+        {"{\"model_type\": \"x\", \"text_config\": {\"tie_word_embeddings\": true}}", 0, true},
+        {"{\"model_type\": \"x\", \"tie_word_embeddings\": false}", 0, false},
+        {"{\"model_type\": \"x\"}", 1, false}};
+    for (size_t i = 0; i < LH_COUNT(cases); i++) {
+        char out[8];
+        uint8_t bytes[16] = {[15] = cases[i].last};
+        snprintf(out, sizeof out, "out%zu", i);
+        folders_tensors(f, "hf/model.safetensors", header, bytes, sizeof bytes);
+        folders_text(f, "hf/config.json", cases[i].config);
+        assert_int_equal(import_with(f, "hf", out, NULL, &said, NULL), LH_OK);
+        bool left = strstr((const char *)said.data,
+                           "left out: lm_head.weight, tied to model.embed_tokens.weight");
+        assert_int_equal(left, cases[i].tied);
+    }
+    lh_buf_free(&said);
+}
+
+static void a_tied_model_whose_file_has_the_head_alone(void **state)
+{
+    const struct folders *f = *state;
+    struct tiny m = tiny_llama(DP_DTYPE_BF16);
+    struct lh_buf said = lh_buf(1 << 20);
+    m.count--; // The embedding is the last one.
+    char config[600];
+    snprintf(config, sizeof config, "{\"tie_word_embeddings\":true,%s", TINY_CONFIG + 1);
+    m.config = config;
+    tiny_write(f, &m, "hf");
+    assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_OK);
+    struct lh_buf text = lh_buf(1 << 20);
+    assert_int_equal(dp_file_read(folders_path(f, "out/model.json"), &text), LH_OK);
+    lh_put_u8(&text, 0);
+    assert_non_null(strstr((const char *)text.data, "\"model.embed_tokens.weight\""));
+    assert_null(strstr((const char *)text.data, "lm_head"));
+    lh_buf_free(&text);
     lh_buf_free(&said);
 }
 
@@ -392,6 +531,12 @@ int main(void)
         TEST(what_is_no_parameter_is_left_out_and_named),
         TEST(tied_weights_are_stored_once),
         TEST(values_that_cannot_be_trained_are_refused),
+        TEST(names_that_no_loop_would_have_are_refused),
+        TEST(running_statistics_are_buffers),
+        TEST(words_of_python_in_config_json_are_read),
+        TEST(files_that_are_not_what_they_seem_are_named),
+        TEST(a_head_that_is_the_embedding_again_is_left_out),
+        TEST(a_tied_model_whose_file_has_the_head_alone),
         TEST(families_are_told_apart),
         TEST(a_config_that_makes_no_sense_is_refused),
         TEST(numbers_in_names_are_ordered_by_value),

@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -109,10 +111,46 @@ static void test_of_several_one_is_given_and_none_leaks(void **state)
     disconnect(e);
 }
 
+// A folder's path of more bytes than an address holds.
+static void test_a_socket_in_a_folder_whose_path_is_long(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/lh_message.XXXXXX", dir[300], path[320];
+    assert_non_null(mkdtemp(root));
+    snprintf(dir, sizeof dir, "%s/%0200d", root, 0);
+    assert_int_equal(mkdir(dir, 0700), 0);
+    snprintf(path, sizeof path, "%s/s", dir);
+    struct sockaddr_un address;
+    int folder, listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(wk_message_address(path, &address, &folder));
+    assert_true(folder >= 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    close(folder);
+    int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_true(wk_message_address(path, &address, &folder));
+    assert_int_equal(connect(peer, (struct sockaddr *)&address, sizeof address), 0);
+    close(folder);
+    close(peer);
+    close(listener);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    assert_false(wk_message_address(path, &address, &folder)); // the folder is gone
+    assert_int_equal(errno, ENOENT);
+    snprintf(path, sizeof path, "%s/%0120d", root, 0);
+    assert_false(wk_message_address(path, &address, &folder));
+    assert_int_equal(errno, ENAMETOOLONG);
+    assert_true(wk_message_address("s", &address, &folder));
+    assert_int_equal(folder, -1);
+    assert_string_equal(address.sun_path, "s");
+    rmdir(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_descriptor_crosses),
+        cmocka_unit_test(test_a_socket_in_a_folder_whose_path_is_long),
         cmocka_unit_test(test_bytes_alone_bring_none),
         cmocka_unit_test(test_of_several_one_is_given_and_none_leaks),
     };
