@@ -6,6 +6,7 @@ then the errors that a user meets.
 """
 import array
 import json
+import logging
 import os
 import random
 import struct
@@ -135,6 +136,41 @@ class Test(unittest.TestCase):
             short = kind.__name__.removesuffix("Error")
             self.assertEqual(name, "LONGHAUL_E_" + mine.get(short, short.upper()))
 
+    def waited(self, kind, timeout_s, folder="/nowhere"):
+        """The tries of a connection that always ends so, their error and what was said."""
+        tries, socket = [], os.path.join(folder, "trainer.sock")
+
+        def connect(_, ms):
+            tries.append(ms)
+            return kind.code
+        with mock.patch.dict(os.environ, {"LONGHAUL_SOCKET": socket}), longhaul.Client() as c, \
+                mock.patch.object(c._lib, "longhaul_connect", connect), \
+                self.assertLogs("longhaul", "WARNING") as said:
+            logging.getLogger("longhaul").warning("begin")
+            with self.assertRaises(errors.LonghaulError) as caught:
+                c.connect(timeout_s)
+        return tries, type(caught.exception), [r.getMessage() for r in said.records[1:]]
+
+    def test_a_loop_says_what_it_waits_for(self):
+        tries, error, said = self.waited(errors.TimedOutError, 90)
+        self.assertEqual(tries, [1000, 4000, 30000, 30000, 25000])
+        self.assertIs(error, errors.TimedOutError)
+        for seconds, text in zip((5, 35, 65), said):
+            self.assertIn(f"waiting for the worker at /nowhere/trainer.sock for {seconds} s",
+                          text)
+        self.assertEqual(len(said), 3)
+        self.assertEqual(self.waited(errors.TimedOutError, 0)[0], [0])
+
+    def test_another_loop_and_a_run_that_is_over_are_said_at_once(self):
+        tries, error, said = self.waited(errors.BusyError, 60)
+        self.assertEqual((tries[0], error), (1000, errors.BusyError))
+        self.assertIn("has a loop already", said[0])
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "status.json"), "w", encoding="utf-8") as file:
+                json.dump({"state": "done"}, file)
+            tries, error, said = self.waited(errors.TimedOutError, 60, folder)
+        self.assertEqual((tries, error, said), ([1000], errors.DrainedError, []))
+
     def test_a_fork_is_refused(self):
         weight = array.array("f", [0.0] * IN)
         with longhaul.Client() as c:
@@ -183,7 +219,8 @@ class Test(unittest.TestCase):
                 with open(os.path.join(place, "units.json"), encoding="utf-8") as file:
                     found.append(json.load(file))
             self.assertEqual(*found)
-            names = sorted(os.listdir(tool))
+            # The tool makes the index, too, which a program makes where it is missing.
+            names = sorted(set(os.listdir(tool)) - {"units.json.index"})
             self.assertEqual(names, sorted(os.listdir(saved)))
             for name in set(names) - {"units.json"}:
                 with open(os.path.join(tool, name), "rb") as one, \

@@ -2,9 +2,9 @@
 """A node that pretends: reads its settings, writes status.json, ends on SIGTERM.
 
 Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
-of a node that ends with 6 at once; NODE_LEAVE, the name of a worker that ends when it is done;
-NODE_LATE, the seconds after which the coordinator has heard from the servers: half of them it
-says nothing, then that nothing is credited. Credited tokens are summed from the workers' status
+of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is full; NODE_LEAVE, the
+name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
+heard from the servers: half of them it says nothing, then that nothing is credited. Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
 import glob
@@ -59,7 +59,8 @@ seen = {"pid": load(os.path.join(folder, "command.json")).get("pid", 0), "lives"
 def write(status):
     tmp = os.path.join(folder, "status.tmp")
     with open(tmp, "w", encoding="utf-8") as file:
-        json.dump(status | {"pid": os.getpid(), "name": name}, file)
+        json.dump(status | {"pid": os.getpid(), "name": name,
+                            "disk_full": os.environ.get("NODE_FULL") == name}, file)
     os.replace(tmp, os.path.join(folder, "status.json"))
 
 

@@ -144,6 +144,11 @@ class Up(Launcher):
         with open(self.path("run", node + ".log"), encoding="utf-8") as file:
             return file.read()
 
+    def test_a_full_disk_is_told_in_its_line(self):
+        up = self.start(NODE_SPEED="20000", NODE_FULL="s0")
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertRegex(said, r"of 4 processes, DISK FULL: s0\n")
+
     def test_a_run_that_ends_without_checkpoints_is_no_success(self):
         up = self.start(NODE_SPEED="200000")
         said, _ = up.communicate(timeout=PATIENCE_S)
