@@ -4,7 +4,8 @@
 Its environment says how it behaves: NODE_SPEED, tokens a second of a worker; NODE_CRASH, the name
 of a node that ends with 6 at once; NODE_FULL, the name of one whose disk is full; NODE_LEAVE, the
 name of a worker that ends when it is done; NODE_LATE, the seconds after which the coordinator has
-heard from the servers: half of them it says nothing, then that nothing is credited. Credited tokens are summed from the workers' status
+heard from the servers: half of them it says nothing, then that nothing is credited.
+Credited tokens are summed from the workers' status
 files, so the pretended coordinator needs no network: a worker goes on with its tokens from there.
 """
 import glob
