@@ -94,7 +94,15 @@ static LH_MUST lh_err restore_shard(const struct restoring *r, uint32_t shard)
                                             .key_id = lh_keyring_newest(job->keys),
                                             .signer = r->signer};
     struct lk_checkpoint c;
-    bool all = is_all(r, s);
+    bool all = is_all(r, s) && !r->q->is_history;
+    if (r->q->is_history && s->replica.ledger.plan.phase >= LH_PHASE_CLOSE)
+        return lh_fail(
+            LH_ERR_INVALID,
+            "shard %" PRIu32 ": at version %" PRIu64 " the run was %s, and takes no push "
+            "any more: rewind it to an earlier version",
+            shard, s->replica.ledger.version, lh_phase_name(s->replica.ledger.plan.phase));
+    if (r->q->is_history && !s->replica.ledger.version)
+        return lh_fail(LH_ERR_INVALID, "shard %" PRIu32 ": version 0 is no history yet", shard);
     uint64_t begun = s->epoch;
     LH_TRY(begun_in(job->env, s->dir, shard, &begun));
     if (!all) begun = begun + 1 > r->epoch ? begun + 1 : r->epoch;
@@ -123,6 +131,11 @@ static LH_MUST lh_err write_dir(struct restoring *r)
     for (uint32_t i = 0; i < shards && !err; i++)
         if (keeps[i]) err = restore_shard(r, i);
     free(keeps);
+    if (!err && q->is_history) {
+        char path[DP_PATH_BYTES];
+        LH_TRY(dp_path(path, "%s/" PS_REWOUND_NAME, q->into));
+        err = dp_file_write(path, lh_span_str("an operator's word\n"), 0600);
+    }
     return err;
 }
 
@@ -136,6 +149,7 @@ lh_err dp_checkpoint_restore(const struct dp_restore *q)
                            q->from->at[i]);
     LH_TRY(dp_number("--epoch", q->epoch, 1, UINT32_MAX, &r.epoch));
     lh_err err = dp_replay_create(&r.replay, q->job);
+    if (!err && q->without) err = dp_replay_without(&r.replay, q->without, q->without_from);
     for (unsigned i = 0; !err && i < q->to.count; i++) err = dp_replay_want(&r.replay, q->to.at[i]);
     for (unsigned i = 0; !err && i < q->from->count; i++)
         err = dp_replay_dir(&r.replay, q->from->at[i]);

@@ -191,18 +191,33 @@ static LH_MUST lh_err check_without(const struct dp_replay *r, const struct dp_r
 
 // ---------------------------------------------------------------- folding
 
-// A push that is left out counts as pushed: the ledger goes on, the parameters do not. Digests of
-// the run are of other parameters then.
+// A push that is left out is folded as if it had been refused: its claims are free, its norm says
+// nothing. What follows is chained to that, so it is another history, and digests of the run are of
+// other states.
 static LH_MUST lh_err fold_without(const struct dp_replay *r, struct lk_replica *replica,
                                    const struct lh_record *record)
 {
+    struct lh_record mine = *record;
     struct lh_frame f;
-    if (record->kind == LH_DIGEST_RECORD) return lh_ledger_apply(&replica->ledger, record);
-    if (record->kind != LH_ADMIT || record->version < r->without_from)
-        return lk_replica_apply(replica, record);
-    LH_TRY(lh_frame_parse_head(record->body, &f));
-    return f.worker == r->without ? lh_ledger_apply(&replica->ledger, record)
-                                  : lk_replica_apply(replica, record);
+    bool admitted = record->kind == LH_ADMIT && record->version >= r->without_from;
+    if (admitted) LH_TRY(lh_frame_parse_head(record->body, &f));
+    if (!admitted || f.worker != r->without) {
+        lh_ledger_next(&replica->ledger, &mine);
+        return record->kind == LH_DIGEST_RECORD ? lh_ledger_apply(&replica->ledger, &mine)
+                                                : lk_replica_apply(replica, &mine);
+    }
+    struct lh_buf stub = lh_buf(LH_SMALL_BYTES);
+    lh_frame_write_stub(record->body, &f, &stub);
+    lh_err err = lh_buf_err(&stub);
+    mine = (struct lh_record){.version = record->version,
+                              .epoch = record->epoch,
+                              .kind = LH_REFUSE,
+                              .reason = LH_ERR_EXPELLED,
+                              .body = lh_buf_span(&stub)};
+    lh_ledger_next(&replica->ledger, &mine);
+    if (!err) err = lh_ledger_apply(&replica->ledger, &mine);
+    lh_buf_free(&stub);
+    return err;
 }
 
 static lh_err fold_entry(void *arg, const struct ps_wal_entry *e)

@@ -364,7 +364,8 @@ static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequ
     if (!opens) return LH_OK;
     struct lh_point p = {m->open->epoch, m->open->version, {{0}}};
     memcpy(p.chain.b, m->open->chain.data, LH_HASH_BYTES);
-    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable, opened);
+    return ps_co_open_epoch(c, m->shard, m->expect, &p, m->token, m->from, m->below_stable,
+                            m->rewound, opened);
 }
 
 static Longhaul__V1__Point point_of(uint32_t shard, const struct lh_point *p)

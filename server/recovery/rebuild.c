@@ -28,6 +28,9 @@
 // request may come late, and open it after all where it was to begin then. An answer to any later
 // request says so, for it has used up the ticket of this one (coordinator/epochs.c).
 //
+// A state that an operator made the history (`longhaul rewind`, `refold`; recover.c) is gone on
+// with as it is, under a new epoch, whatever is stable or held by others above it.
+//
 // A crash anywhere before the installation starts over, under another epoch.
 #include <inttypes.h>
 #include <stdio.h>
@@ -46,6 +49,12 @@ struct lh_point ps_rebuild_own(const struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
     return (struct lh_point){l->epoch, l->version, l->chain};
+}
+
+// An operator chose what this directory holds, above what is stable or not.
+static bool operators_word(const struct ps_rebuild *b)
+{
+    return b->shard->server->conf.below_stable || b->shard->server->log.rewound;
 }
 
 static bool run_ended(const struct ps_shard *s)
@@ -254,7 +263,8 @@ static lh_err ask(struct ps_rebuild *b, bool open)
     b->pending |= open;
     m.ticket = b->ticket;
     m.token = shard->token;
-    m.below_stable = s->conf.below_stable && !m.starts;
+    m.below_stable = operators_word(b) && !m.starts;
+    m.rewound = open && s->log.rewound;
     m.standby = s->standby.identity;
     lh_cancel(s->conf.env, &b->timer);
     return lh_unary_start(s->coordinator, LH_RPC_EPOCH,
@@ -461,7 +471,7 @@ static void gather(struct ps_rebuild *b)
 // False: that one is here.
 static bool waits_for_standby(struct ps_rebuild *b)
 {
-    if (!b->standby || b->from == b->standby || b->shard->server->conf.below_stable) return false;
+    if (!b->standby || b->from == b->standby || operators_word(b)) return false;
     if (b->held_at[0]) ps_held_fetch(b);
     if (waited(b)) ps_held_tell(b);
     later(b);
@@ -502,8 +512,7 @@ static bool left_behind(const struct ps_rebuild *b)
     const struct ps_shard *s = b->shard;
     const struct lh_ledger *l = &s->replica.ledger;
     const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
-    if (s->server->log.damaged || s->server->conf.below_stable || l->epoch >= s->least_epoch)
-        return false;
+    if (s->server->log.damaged || operators_word(b) || l->epoch >= s->least_epoch) return false;
     if (b->fetched) return false;
     return l->version && last && last->epoch > l->epoch &&
            (last->version > l->version || overtaken(b, last->epoch));
@@ -515,7 +524,7 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     const struct lh_ledger *l = &b->shard->replica.ledger;
     struct lh_point own = ps_rebuild_own(b);
     if (b->ready || b->ask || b->pending || !b->asked || s->phase == PS_STOPPED) return;
-    bool served = l->version && registered(b) && overtaken(b, b->epoch);
+    bool served = l->version && !s->log.rewound && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     // The log lost its tail, and nothing that was acknowledged.
@@ -523,7 +532,8 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     // anew each time: the stable point may have moved, and what was asked for been refused
     // Else followers have it, and more (see above).
     bool held = b->from && enough(b, &own);
-    b->chosen = held || (!b->from && !s->log.damaged && (begins || shorter));
+    bool rewound = s->log.rewound && l->version;
+    b->chosen = rewound || held || (!b->from && !s->log.damaged && (begins || shorter));
     if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
     if (opened(b) || (b->chosen && run_ended(b->shard))) {
@@ -546,7 +556,7 @@ lh_err ps_rebuild_begin(struct ps_shard *shard)
     if (!b) return LH_ERR_NO_MEMORY;
     b->shard = shard;
     b->unreliable = s->log.unreliable;
-    b->anew = ps_epoch_due(shard);
+    b->anew = ps_epoch_due(shard) || s->log.rewound;
     shard->rebuild = b;
     if (ask(b, false)) later(b);
     return LH_OK;
@@ -573,7 +583,7 @@ static const char *waits_for(const struct ps_rebuild *b)
 {
     if (b->ready) return "";
     if (!b->asked || b->unheard) return "coordinator";
-    bool held = b->standby && b->from != b->standby && !b->shard->server->conf.below_stable;
+    bool held = b->standby && b->from != b->standby && !operators_word(b);
     return held ? "standby" : b->chosen ? "" : "followers";
 }
 

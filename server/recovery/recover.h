@@ -14,11 +14,14 @@ struct ps_log_condition { // as a start found the log, and as it stands by now
     bool unreliable;      // nor can what was folded from it
     bool replayed;        // it has records
     bool given_up;        // it is of another history than the checkpoints
-    bool older;           // an earlier start found the directory to be an older copy
-    bool aside;           // it was set aside, and the next one has no room yet
-    bool installed;       // the fetched states are durable, and their log begun
-    char damage[256];     // why it is damaged
+    bool rewound;     // an operator made this state the history (deploy/stored/rewind_command.c)
+    bool older;       // an earlier start found the directory to be an older copy
+    bool aside;       // it was set aside, and the next one has no room yet
+    bool installed;   // the fetched states are durable, and their log begun
+    char damage[256]; // why it is damaged
 };
+
+#define PS_REWOUND_NAME "rewound" // a file of the directory (log.rewound)
 
 // ---- recover.c
 // Checkpoints and log become the shards' states, and the log is written on. LH_ERR_CORRUPT,

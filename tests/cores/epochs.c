@@ -18,8 +18,8 @@ static struct lh_point point(uint64_t epoch, uint64_t version, uint8_t history)
 static bool open(struct rig *r, uint64_t expect, struct lh_point p, uint64_t token, bool below)
 {
     bool opened;
-    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, expect, &p, token, 0, below, &opened),
-                     LH_OK);
+    assert_int_equal(
+        ps_co_open_epoch(r->coordinator, 0, expect, &p, token, 0, below, false, &opened), LH_OK);
     return opened;
 }
 
@@ -80,7 +80,7 @@ static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
     shard(r)->move = (struct lh_move){2, 0};
     for (p.epoch = 2; p.epoch < 4; p.epoch++) {
         bool may = p.epoch > 2;
-        assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 1, &p, 8, 0, false, &opened),
+        assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 1, &p, 8, 0, false, false, &opened),
                          may ? LH_OK : LH_ERR_VERSION);
         assert_int_equal(opened, may);
     }
@@ -99,6 +99,25 @@ static void none_begins_below_the_stable_point_unless_that_is_given_up(void **st
     assert_true(open(r, 2, point(3, 9, 1), 9, true));
     again(r);
     assert_int_equal(ps_co_epoch(shard(r)), 3);
+    assert_int_equal(shard(r)->stable.version, 0);
+}
+
+// An operator's other history ends what was stable of the one before, also below its own beginning.
+static void what_was_stable_of_another_history_is_given_up(void **state)
+{
+    struct rig *r = *state;
+    struct lh_point p = point(2, 12, 3);
+    bool opened;
+    rig_start_coordinator(r);
+    assert_true(open(r, 0, point(1, 0, 0), 7, false));
+    shard(r)->stable = point(1, 10, 1);
+    assert_int_equal(ps_co_store_point(r->coordinator, 0), LH_OK);
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 1, &p, 8, 0, false, true, &opened), LH_OK);
+    assert_false(opened); // without the word of an operator
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 1, &p, 8, 0, true, true, &opened), LH_OK);
+    assert_true(opened);
+    again(r);
+    assert_int_equal(ps_co_epoch(shard(r)), 2);
     assert_int_equal(shard(r)->stable.version, 0);
 }
 
@@ -257,6 +276,7 @@ int main(void)
         WITH_RIG(asked_again_it_is_opened_again_for_the_same_asker_only),
         WITH_RIG(none_is_opened_up_to_one_that_a_move_reserved),
         WITH_RIG(none_begins_below_the_stable_point_unless_that_is_given_up),
+        WITH_RIG(what_was_stable_of_another_history_is_given_up),
         WITH_RIG(what_the_stable_point_has_overtaken_is_forgotten),
         WITH_RIG(what_a_later_epoch_says_as_well_is_forgotten),
         WITH_RIG(starts_in_turn_that_never_served_fill_no_registry),

@@ -32,7 +32,8 @@ static void begin(struct rig *r, uint64_t server)
     struct lh_point p = {.epoch = EPOCH};
     rig_start_coordinator(r);
     r->coordinator->conf.take_over_ns = LH_SECOND;
-    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &p, 1, 0, false, &opened), LH_OK);
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &p, 1, 0, false, false, &opened),
+                     LH_OK);
     shard(r)->standby = X;
     assert_false(rig_serves(r, X, server, false)); // its owner was heard of just now
     rig_run(r, LH_SECOND);

@@ -46,7 +46,8 @@ static void a_server_that_asked_for_its_epochs_is_not_silent(void **state)
     r->coordinator->conf.take_over_ns = 10 * LH_SECOND;
     assert_int_equal(
         r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
-    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &begins, 1, 0, false, &opened), LH_OK);
+    assert_int_equal(ps_co_open_epoch(r->coordinator, 0, 0, &begins, 1, 0, false, false, &opened),
+                     LH_OK);
     shard(r)->standby = STANDBY;
     assert_int_equal(ps_co_heard_owner(r->coordinator, 0, 0, SERVER, 1, &begins), LH_OK);
     ask_for_epochs(r, link);

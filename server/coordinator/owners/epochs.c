@@ -147,7 +147,7 @@ bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket)
 
 lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
                         const struct lh_point *open, uint64_t token, uint64_t from,
-                        bool below_stable, bool *opened)
+                        bool below_stable, bool rewound, bool *opened)
 {
     struct ps_co_shard *s = &c->shard[shard];
     uint64_t last = ps_co_epoch(s);
@@ -156,7 +156,8 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (expect != last || open->epoch <= last) return LH_OK;
     if (!holds_acknowledged(s, open, from)) return LH_OK;
     if (s->move.target) return LH_OK; // it may serve by now: it is asked, and refuses or says so
-    if (!keeps_stable(s, open) && !below_stable) return LH_OK;
+    bool keeps = keeps_stable(s, open) && !rewound;
+    if (!keeps && !below_stable) return LH_OK;
     if (open->epoch <= s->move.epoch) // a server of this version asks for none of these
         return lh_fail(LH_ERR_VERSION,
                        "shard %u: epoch %" PRIu64 " was reserved for another server by a move, and "
@@ -166,14 +167,16 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (rows_below(s, open->version) >= EPOCHS_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has begun %d epochs since its stable point",
                        shard, EPOCHS_MAX);
-    if (!keeps_stable(s, open)) {
+    if (!keeps && s->stable.version) {
         uint64_t given_up = s->stable.version;
         s->stable = (struct lh_point){0};
         LH_TRY(ps_co_store_point(c, shard));
         ps_co_say(c, LH_ERROR, "stable.given_up",
                   "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
-                  ", below the stable point %" PRIu64 ": what lies between is lost",
-                  shard, open->epoch, open->version, given_up);
+                  ", %s the stable point %" PRIu64 ": what %s is lost",
+                  shard, open->epoch, open->version,
+                  open->version < given_up ? "below" : "in another history than", given_up,
+                  open->version < given_up ? "lies between" : "that one alone has");
     }
     LH_TRY(begin(s, open));
     s->token = token;

@@ -10,7 +10,7 @@
 // an epoch begins from its state or not at all.
 LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expect,
                                 const struct lh_point *open, uint64_t token, uint64_t from,
-                                bool below_stable, bool *opened);
+                                bool below_stable, bool rewound, bool *opened);
 // Each shard's first ticket in this life, whose listener has begun.
 void ps_co_first_tickets(struct ps_coordinator *c);
 // Uses the ticket up. False: another one is in force, and the request comes late. 0 stands for a
