@@ -31,7 +31,7 @@ static void print_rows(const struct dp_eval_row *row, unsigned rows, bool json)
     if (json)
         printf("}\n");
     else
-        printf("%-10s %12.4f\n", "mean", rows ? sum / rows : 0);
+        printf("%-10s %12.4f\n", "mean", sum / rows);
 }
 
 static LH_MUST lh_err evaluate(const struct request *q)
@@ -47,6 +47,12 @@ static LH_MUST lh_err evaluate(const struct request *q)
     if (!err) err = wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape);
     if (!err) err = dp_units_load(q->data, &units);
     if (!err) err = dp_floats_load(q->weights, manifest.values, &parameters);
+    if (!err && !units.heldout_count)
+        err =
+            lh_fail(LH_ERR_CONFIG,
+                    "%s/units.json: no text is held out, so there is nothing to evaluate on: "
+                    "`longhaul data prepare` takes heldout/LANGUAGE.txt beside the regions' texts",
+                    q->data);
     if (!err) row = calloc(units.heldout_count + 1u, sizeof *row);
     if (!err && !row) err = lh_fail(LH_ERR_NO_MEMORY, "no memory for the rows");
     if (!err) err = dp_eval(&units, q->data, &shape, parameters, bytes, row);

@@ -58,6 +58,21 @@ def weights_that_are_not_finite(world):
     refused(server.start(), CONFIG, "model.weights", "spoiled.bin", f"value 2 of {first} is not")
 
 
+def nothing_held_out(world):
+    """An evaluation of no text is an error, and no mean of 0."""
+    with open(world.path("data", "units.json"), encoding="utf-8") as file:
+        units = json.load(file)
+    os.makedirs(world.path("none"))
+    with open(world.path("none", "units.json"), "w", encoding="utf-8") as file:
+        json.dump({**units, "heldout": []}, file)
+    done = subprocess.run([world.program("longhaul"), "eval", "--manifest",
+                           world.path("model.json"), "--weights", world.path("weights.bin"),
+                           "--data", world.path("none")], capture_output=True, text=True,
+                          check=False)
+    check(done.returncode == CONFIG and not done.stdout and "no text is held out" in done.stderr,
+          f"{done.returncode}: {done.stdout} {done.stderr}")
+
+
 def no_such_shard(world):
     coordinator = world.coordinator().start().listening()
     refused(world.server(5, coordinator).start(), CONFIG, "no shard 5", "has 2")
@@ -326,7 +341,7 @@ def no_server(world):
 
 
 CASES = (unknown_key, wrong_line, other_weights, weights_that_are_not_finite, no_such_shard,
-         address_for_nobody, no_density,
+         nothing_held_out, address_for_nobody, no_density,
          no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name,
          other_key, unsealed_states, open_key, other_model, other_units, other_run, port_taken,
          dir_taken, nobody_there, no_server)

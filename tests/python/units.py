@@ -455,6 +455,19 @@ class Boundaries(Case):
         wrapped.finish()
         self.assertEqual(client.of("boundary"), [("boundary", 1, 3), ("boundary", 2, 4)])
 
+    def test_figures_of_the_loop_are_told_to_the_worker(self):
+        client = Fake()
+        with self.run_of(client, tokens_per_step=1) as run:
+            run.report(loss=torch.tensor(2.5), accuracy=1)
+            run.report(perplexity=numpy.float32(3))
+            for value in ([1], None.__class__, torch.zeros(2)):
+                with self.assertRaisesRegex(TypeError, r"report\(\): loss is a .*: pass a number"):
+                    run.report(loss=value)
+            client.rank = 1
+            run.report(loss=9)
+        self.assertEqual(client.of("report"), [("report", "loss", 2.5), ("report", "accuracy", 1.0),
+                                               ("report", "perplexity", 3.0)])
+
     def test_a_loop_that_counts_no_tokens_is_told_once(self):
         cuts = [longhaul.Due.CUT] * 3
         with self.assertLogs("longhaul", "WARNING") as said:
@@ -804,6 +817,8 @@ class Around(Case):
         self.assertEqual(client.of("boundary"), [("boundary", 1, 6), ("boundary", 2, 6)])
         self.assertEqual(client.of("cut", "finish", "close"),
                          [("cut",), ("finish", 60), ("close",)])
+        self.assertEqual([d[1] for d in client.of("report")], ["loss"])
+        self.assertNotIn("backward", vars(accelerator))  # it is accelerate's own again
 
     def test_the_optimizer_that_accelerate_wrapped_will_do(self):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)

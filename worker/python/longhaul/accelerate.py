@@ -1,6 +1,7 @@
 """For loops of accelerate: LocalSGD with the names of accelerate's own."""
 from __future__ import annotations
 
+import functools
 import logging
 import typing
 
@@ -14,6 +15,7 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
+_REPORTED = 16  # steps between two losses that are told
 _REFUSED = {
     DistributedType.DEEPSPEED: "DeepSpeed steps on partitions of its own, not on the model's "
                                "parameters",
@@ -91,6 +93,8 @@ class LocalSGD:
         self._accelerator, self._model = accelerator, model
         self._enabled, self._client, self._options = enabled, client, options
         self._optimizer = optimizer
+        self._loss: typing.Any = None
+        self._steps = 0
         self.run: AsyncDiLoCo | None = None
 
     @property
@@ -106,9 +110,11 @@ class LocalSGD:
             self.run = AsyncDiLoCo(self._client or _client.Client.from_env(), self._model,
                                    optimizer, hook=False, **self._options)
             self.run.__enter__()  # pylint: disable=unnecessary-dunder-call
+            self._watch_loss()
         return self
 
     def __exit__(self, *kind: object) -> None:
+        self._accelerator.__dict__.pop("backward", None)
         if self.run:
             self.run.__exit__(*kind)
 
@@ -120,3 +126,22 @@ class LocalSGD:
         self.run.trained(tokens)
         if self._accelerator.sync_gradients and not self._accelerator.optimizer_step_was_skipped:
             self.run.step()
+            self._report()
+
+    def _report(self) -> None:
+        """Every few steps, because reading a loss waits for a GPU."""
+        self._steps += 1
+        if self._loss is not None and self._steps % _REPORTED == 1 and self.run:
+            self.run.report(loss=self._loss)
+            self._loss = None
+
+    def _watch_loss(self) -> None:
+        """What accelerator.backward() is given is the loss."""
+        backward = self._accelerator.backward
+
+        @functools.wraps(backward)
+        def watched(loss: typing.Any, *given: typing.Any, **named: typing.Any) -> typing.Any:
+            if getattr(loss, "numel", lambda: 0)() == 1:
+                self._loss = loss.detach()
+            return backward(loss, *given, **named)
+        self._accelerator.backward = watched

@@ -577,6 +577,22 @@ class AsyncDiLoCo:
 
     # ---- figures
 
+    def report(self, loss: typing.Any = None, **metrics: typing.Any) -> None:
+        """Tells the worker the loop's own figures: `longhaul top`, `longhaul up` and the loss curve
+        show the loss, and the worker's status the others (16 at most). Numbers, or tensors of one
+        value, of which float() waits for a GPU. Several ranks: rank 0's count. What is not finite
+        is not told. Never waits for the worker."""
+        self._must_run("report()")
+        if self.client.rank or self._left:
+            return
+        for name, value in {**({} if loss is None else {"loss": loss}), **metrics}.items():
+            try:
+                number = float(value)
+            except (TypeError, ValueError, RuntimeError) as why:
+                raise TypeError(f"report(): {name} is a {type(value).__name__}: pass a number, or "
+                                "a tensor of one value") from why
+            self.client.report(name, number)
+
     def figures(self) -> dict[str, float]:
         """For a tracker: what this process knows of the run."""
         s = self.client.state()

@@ -111,8 +111,10 @@ class LonghaulCallback(TrainerCallback):
             control.should_training_stop = True
 
     def on_log(self, args, state, control, logs=None, **_):
-        """Adds the run's figures."""
+        """Adds the run's figures, and tells the run the Trainer's loss."""
         if self.run and logs is not None and not self.run.finished:
+            if "loss" in logs:
+                self.run.report(loss=logs["loss"])
             logs.update(self.run.figures())
             if self._rate and "learning_rate" in logs:
                 self._rate.step()  # the Trainer's scheduler has set its own meanwhile
