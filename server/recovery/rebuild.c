@@ -64,9 +64,42 @@ static bool run_ended(const struct ps_shard *s)
 
 // ---------------------------------------------------------------- which state counts
 
+// Versions, and epochs, that a log can have reached above the last ones that are known: a server
+// that decided a thousand pushes a second did so for a quarter of an hour unheard.
+static const uint64_t REACH = 1 << 20;
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+// No log can be there: a number that is made up, which would be the highest of all.
+static bool out_of_reach(const struct ps_rebuild *b, const struct lh_point *p)
+{
+    const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
+    uint64_t version = most(b->stable.version, last ? last->version : 0);
+    uint64_t epoch = most(b->epoch, most(b->reserved, b->head.epoch));
+    if (b->head_known) version = most(version, b->head.version);
+    if (version > UINT64_MAX / 2 || epoch > UINT64_MAX / 2) return true;
+    return p->version > version + REACH || p->epoch > epoch + REACH;
+}
+
+// The coordinator was told of another history at exactly this version.
+static bool contradicts_head(const struct ps_rebuild *b, const struct lh_point *p)
+{
+    return b->head_known && p->epoch == b->head.epoch && p->version == b->head.version &&
+           lh_point_named(&b->head.chain) && !lh_hash_equal(&p->chain, &b->head.chain);
+}
+
+bool ps_rebuild_impossible(const struct ps_rebuild *b, const struct lh_point *p)
+{
+    return b->asked && (out_of_reach(b, p) || contradicts_head(b, p));
+}
+
 // Is it of the shard's history, as far as that is known above the stable point?
 static bool counts(const struct ps_rebuild *b, const struct lh_point *p)
 {
+    if (ps_rebuild_impossible(b, p)) return false;
     if (p->version == b->stable.version && b->stable.version)
         return lh_hash_equal(&p->chain, &b->stable.chain);
     if (LH_BUG("rebuild_any_branch")) return true; // planted: the longest one

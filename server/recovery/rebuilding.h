@@ -65,6 +65,9 @@ struct ps_rebuild {
 // ---- rebuild.c
 struct lh_point ps_rebuild_own(const struct ps_rebuild *b); // the state that the replica holds
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
+// Does what the coordinator says rule the point out? It is above what any log can have reached, or
+// another history than the one that was reported there.
+bool ps_rebuild_impossible(const struct ps_rebuild *b, const struct lh_point *p);
 // Goes on with what is known by now.
 void ps_rebuild_decide(struct ps_rebuild *b);
 // Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:

@@ -5,6 +5,7 @@
 // that was told to bring its state has had its turn when it brings no full part for the grace time,
 // or breaks its transfer off BROKEN_MAX times. It is asked again when all others have had theirs.
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +111,20 @@ static struct ps_offer *note_worker(struct ps_rebuild *b, uint64_t worker)
     return &b->offer[b->offer_count++];
 }
 
-static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest *m)
+// It is not asked for; whoever watches the log hears whose word it was.
+static void tell_impossible(const struct ps_rebuild *b, const struct lh_peer *peer,
+                            const struct lh_point *p)
+{
+    lh_log_peer(b->shard->server->conf.log, LH_WARN, "offer.refused",
+                "shard %u: worker %s of %s offers version %" PRIu64 " of epoch %" PRIu64
+                ", and the last that is known is version %" PRIu64 " of epoch %" PRIu64
+                ": no log can have that; expel that worker if it goes on",
+                b->shard->id, peer->name, peer->region, p->version, p->epoch, b->head.version,
+                b->epoch);
+}
+
+static lh_err take_offer(struct ps_rebuild *b, const struct lh_peer *peer,
+                         const Longhaul__V1__OfferRequest *m)
 {
     struct ps_offer *o = note_worker(b, m->worker);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
@@ -119,6 +133,8 @@ static lh_err take_offer(struct ps_rebuild *b, const Longhaul__V1__OfferRequest 
     for (size_t i = 0; i < m->n_have && o->have_count < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
         o->have[o->have_count++] = lh_point_of(m->have[i]);
+        struct lh_point *p = &o->have[o->have_count - 1];
+        if (ps_rebuild_impossible(b, p)) tell_impossible(b, peer, p);
     }
     ps_rebuild_decide(b);
     return LH_OK;
@@ -152,7 +168,7 @@ static void on_offer(void *self, struct lh_request *rq, const ProtobufCMessage *
         err = lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!err && !shard)
         err = lh_fail(LH_ERR_NOT_OWNER, "shard %u is owned by another server", m->shard);
-    if (!err && shard->rebuild) err = take_offer(shard->rebuild, m);
+    if (!err && shard->rebuild) err = take_offer(shard->rebuild, lh_request_peer(rq), m);
     if (err)
         lh_reply_error(rq, err, NULL);
     else
@@ -208,6 +224,28 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     return LH_OK;
 }
 
+// Parameters of a model that trains lie far below that.
+static const float PARAMETER_MAX = 1e9F;
+
+static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
+{
+    const struct ps_shard *s = r->rebuild->shard;
+    uint64_t n = lh_get_u64(at);
+    if (at->failed || n != s->replica.layout->values)
+        return lh_fail(LH_ERR_MALFORMED, "shard %u: the state has other parameters", s->id);
+    struct lh_span bytes = lh_get(at, n * sizeof(float));
+    for (uint64_t i = 0; i < n && !at->failed; i++) {
+        float value;
+        memcpy(&value, bytes.data + i * sizeof value, sizeof value);
+        if (!(fabsf(value) <= PARAMETER_MAX))
+            return lh_fail(LH_ERR_NON_FINITE,
+                           "shard %u: parameter %" PRIu64 " of the state is %g: no run has that",
+                           s->id, i, (double)value);
+    }
+    return at->failed ? lh_fail(LH_ERR_MALFORMED, "shard %u: the state is too short", s->id)
+                      : LH_OK;
+}
+
 // The state's ledger says which point it is of. It is read before the state replaces what is held
 // here.
 static lh_err check_state(const struct ps_restore *r)
@@ -219,6 +257,7 @@ static lh_err check_state(const struct ps_restore *r)
     lh_err err = lh_ledger_read(&l, &c);
     struct lh_point is = {l.epoch, l.version, l.chain};
     lh_ledger_free(&l);
+    if (!err && same(&is, &b->wanted)) err = check_parameters(r, &c);
     if (err || same(&is, &b->wanted)) return err;
     return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
                    b->shard->id);

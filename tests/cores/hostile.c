@@ -2,6 +2,7 @@
 // worker.
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/net/head.h"
 #include "server/push/head.h"
@@ -417,6 +418,67 @@ static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **st
     lh_blob_release(h.state);
 }
 
+static void until_the_honest_one_is_asked(struct rig *r, struct offer_held *h)
+{
+    bool wanted = false;
+    for (int i = 0; i < 100 && !wanted; i++) {
+        rig_run(r, 100 * LH_MS);
+        wanted = offer_say(r, 1, &h->at);
+    }
+    assert_true(wanted);
+}
+
+// The highest version of all, an epoch after which none could come, and another history at the
+// version that was reported last: whoever offers them is passed over at once.
+static void a_point_that_no_log_can_have_is_not_asked_for(void **state)
+{
+    struct rig *r = *state;
+    struct offer_held h;
+    r->unsealed = true;
+    offer_lose_directory(r, &h);
+    struct lh_hash none = {{1}};
+    const struct lh_point *head = &r->coordinator->shard[0].head;
+    assert_true(head->version > 0);
+    const struct lh_point made_up[] = {
+        {h.at.epoch, 1000000000, none},     {h.at.epoch, UINT64_MAX, none},
+        {UINT64_MAX, h.at.version, none},   {UINT64_MAX, UINT64_MAX, none},
+        {head->epoch, head->version, none},
+    };
+    for (size_t i = 0; i < sizeof made_up / sizeof *made_up; i++) {
+        Longhaul__V1__Point p = lh_head_point(0, made_up[i].epoch, made_up[i].version, &none);
+        rig_run(r, 300 * LH_MS);
+        assert_false(offer_say(r, 0, &p));
+        (void)offer_say(r, 1, &h.at);
+    }
+    until_the_honest_one_is_asked(r, &h);
+    assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_OK);
+    for (int i = 0; i < 100 && r->server->phase != PS_SERVING; i++) rig_run(r, 100 * LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
+    lh_blob_release(h.state);
+}
+
+// A state of the right point whose parameters no run has. It replaces nothing.
+static void a_state_that_is_not_finite_is_not_taken(void **state)
+{
+    struct rig *r = *state;
+    struct offer_held h;
+    r->unsealed = true;
+    offer_lose_directory(r, &h);
+    // Behind the ledger stand the number of the parameters and the parameters.
+    uint64_t values = r->server->shard[0]->replica.layout->values;
+    uint8_t kept[8], *middle = (uint8_t *)h.state->data + 100;
+    while (memcmp(middle, &values, sizeof values) != 0) middle++;
+    middle += sizeof values;
+    memcpy(kept, middle, sizeof kept);
+    until_the_honest_one_is_asked(r, &h);
+    memset(middle, 0xff, sizeof kept);
+    assert_int_equal(offer_bring(r, 1, &h.at, h.state), LH_ERR_NON_FINITE);
+    assert_false(r->server->phase == PS_SERVING);
+    assert_int_equal(r->fatal_count, 0);
+    memcpy(middle, kept, sizeof kept);
+    lh_blob_release(h.state);
+}
+
 // A certificate does not make who brings it believable (server/docs/0003-sealed-states.md).
 static void a_state_without_the_seal_is_not_taken(void **state)
 {
@@ -571,6 +633,8 @@ int main(void)
         RIG_TEST(nobody_has_all_snapshots),
         RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
+        RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for),
+        RIG_TEST(a_state_that_is_not_finite_is_not_taken),
         RIG_TEST(a_state_without_the_seal_is_not_taken),
         RIG_TEST(a_false_word_of_a_worker_changes_nothing_for_others),
         RIG_TEST(a_worker_that_is_told_to_go_on_after_the_end_tries_again),
