@@ -143,6 +143,14 @@ static uint32_t fixed_h(void *arg, const char *region)
     return (uint32_t)ps_settings_h(arg, region);
 }
 
+static bool region_data(void *arg, const char *region, enum lh_data *out)
+{
+    int data;
+    if (!ps_settings_data(arg, region, &data)) return false;
+    *out = (enum lh_data)data;
+    return true;
+}
+
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
     LH_TRY(read_units("coordinator.units", n->settings->coordinator.units, &n->units));
@@ -277,6 +285,10 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .arg = n,
                   .every_ns = s->coordinator.scale_every_s * LH_SECOND},
         .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = s->node.run},
+        .data = (enum lh_data)s->coordinator.data,
+        .region_data = region_data,
+        .region_data_arg = (void *)(uintptr_t)s, // only read
+        .step_tokens = (uint64_t)s->coordinator.step_tokens,
         .h_base = (uint32_t)s->coordinator.h_base,
         .dylu = s->coordinator.dylu,
         .by_link = s->coordinator.cadence == PS_CADENCE_LINK,

@@ -42,6 +42,8 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
 static void take_answer(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
     ps_vouch_told(s, m);
+    ps_grants_told(s, m);
+    if (s->phase == PS_STOPPED) return;
     if (s->phase == PS_SERVING) ps_peers_told(s, m);
     s->events.answered(s, m);
     if (s->phase == PS_SERVING && m->plan.len) take_plan(s, lh_span(m->plan.data, m->plan.len));

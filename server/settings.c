@@ -183,6 +183,14 @@ static const struct lh_config_row rows[] = {
         "standbys after plus signs, as in 0-3=asia/ps-0+europe/ps-1,4=africa/ps-2. A shard that is "
         "not named belongs to the first server, and the first standby, that reports it. "
         "`longhaul adopt` adds others"),
+    LH_CONFIG_ROW_ENUM(T, "coordinator.data", coordinator.data, "leased", "leased|own|private",
+        "Whose data the workers train: units that the coordinator leases, data of their own, or "
+        "data of their own under differential privacy"),
+    LH_CONFIG_ROW_STRING(T, "coordinator.regions_data", coordinator.regions_data, "",
+        "Regions whose workers train other data than that, as in asia=own,europe=leased"),
+    LH_CONFIG_ROW_INT(T, "coordinator.step_tokens", coordinator.step_tokens, "0", 0, 1e12, "tokens",
+        NULL, "Most tokens that one step of a worker trains: a push that says more is refused. 0: "
+        "twice the most that a worker says, as long as that is no more than 16 times the median"),
     LH_CONFIG_ROW_STRING(T, "coordinator.plan_h", coordinator.plan_h, "",
         "Local steps per round of named regions, as in asia=8,europe=4; others by dylu"),
     LH_CONFIG_ROW_BOOL(T, "coordinator.dylu", coordinator.dylu, "true",
@@ -234,6 +242,48 @@ static LH_MUST lh_err check_plan_h(const char *text)
             return lh_fail(LH_ERR_CONFIG,
                            "coordinator.plan_h: \"%.100s\" is not valid, expected region=steps,... "
                            "with steps from 1 to 300",
+                           text);
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- coordinator.regions_data
+
+// The next "region=data" of the list; false at its end. *data is -1 where it is not of that shape.
+static bool next_data(const char **at, char region[LH_NAME_BYTES], int *data)
+{
+    static const char *const names[] = {"leased", "own", "private"}; // as enum lh_data
+    const char *from = *at + strspn(*at, " ,");
+    if (!*from) return false;
+    size_t len = strcspn(from, ","), name = strcspn(from, "=,");
+    *data = -1;
+    *at = from + len;
+    if (name >= LH_NAME_BYTES || name == 0 || from[name] != '=') return true;
+    memcpy(region, from, name);
+    region[name] = 0;
+    for (size_t i = 0; i < LH_COUNT(names); i++)
+        if (strlen(names[i]) == len - name - 1 &&
+            !strncmp(from + name + 1, names[i], len - name - 1))
+            *data = (int)i;
+    return true;
+}
+
+bool ps_settings_data(const struct ps_settings *s, const char *region, int *data)
+{
+    char name[LH_NAME_BYTES];
+    for (const char *at = s->coordinator.regions_data; next_data(&at, name, data);)
+        if (*data >= 0 && !strcmp(name, region)) return true;
+    return false;
+}
+
+static LH_MUST lh_err check_regions_data(const char *text)
+{
+    char name[LH_NAME_BYTES];
+    int data;
+    for (const char *at = text; next_data(&at, name, &data);)
+        if (data < 0)
+            return lh_fail(LH_ERR_CONFIG,
+                           "coordinator.regions_data: \"%.100s\" is not valid, expected "
+                           "region=leased, region=own or region=private, separated by commas",
                            text);
     return LH_OK;
 }
@@ -322,6 +372,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     LH_TRY(check_hook(s));
     LH_TRY(check_links(s));
     LH_TRY(ps_rights_check(s->coordinator.servers));
+    LH_TRY(check_regions_data(s->coordinator.regions_data));
     return check_plan_h(s->coordinator.plan_h);
 }
 

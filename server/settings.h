@@ -59,7 +59,9 @@ struct ps_settings {
         int64_t budget_tokens, epochs, seed;
         const char *units;
         const char *servers;
-        const char *plan_h;
+        const char *plan_h, *regions_data;
+        int data; // enum lh_data
+        int64_t step_tokens;
         bool dylu, staged;
         int cadence; // enum ps_cadence_rule
         int64_t h_base;
@@ -77,6 +79,9 @@ static inline bool ps_is_coordinator(const struct ps_settings *s)
     return s->role == PS_ROLE_COORDINATOR || s->role == PS_ROLE_BOTH;
 }
 double ps_momentum(const struct ps_settings *s); // the value that `auto` stands for
+// Gives whose data a region's workers train (enum lh_data); false: coordinator.regions_data does
+// not name the region.
+bool ps_settings_data(const struct ps_settings *s, const char *region, int *data);
 // Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.
 int64_t ps_settings_h(const struct ps_settings *s, const char *region);
 

@@ -9,6 +9,7 @@
 #include "common/format/plan.h"
 #include "kernels/state/replica.h"
 #include "server/point.h"
+#include "server/push/grants.h"
 #include "server/push/insync.h"
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
@@ -92,8 +93,9 @@ struct ps_shard {
     struct lh_move wish;
     struct ps_insync insync;
     struct ps_chains chains;
-    struct ps_peers peers; // servers that may stand by for it
-    struct ps_asked asked; // copies that workers say they hold, of which the coordinator asks
+    struct ps_grants grants; // push/grants.c
+    struct ps_peers peers;   // servers that may stand by for it
+    struct ps_asked asked;   // copies that workers say they hold, of which the coordinator asks
     // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
     struct ps_owner_stream *owner_stream;
     bool unproved;        // nobody but a standby in sync can tell whether this log is the last

@@ -15,6 +15,7 @@
 #include "worker/push/idle.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
+#include "worker/units/grants.h"
 #include "worker/units/travel.h"
 #include "worker/units/units.h"
 
@@ -205,6 +206,15 @@ static void take_stable(struct wk_worker *w, size_t n, Longhaul__V1__Point **lis
     }
 }
 
+// An answer without a tag of every shard says nothing.
+static void take_allowance(struct wk_worker *w, const Longhaul__V1__LeaseReply *m)
+{
+    if (!(m->allowance > 0) || m->n_allowance_tags != w->shards) return;
+    w->allowance = m->allowance;
+    for (uint32_t i = 0; i < w->shards; i++)
+        w->shard[i].progress.allowance_tag = m->allowance_tags[i];
+}
+
 static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_worker *w = self;
@@ -236,6 +246,8 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);
+    wk_grants_take(w, lh_span(m->grants.data, m->grants.len));
+    take_allowance(w, m);
     wk_units_give_back(w, m->n_recalled, m->recalled);
     uint32_t queued_before = w->queued;
     if (w->phase == LH_PHASE_RUN && wk_units_wanted(w)) wk_units_take(w, m->n_units, m->units);
@@ -271,7 +283,7 @@ static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)
         const struct wk_shard *s = &w->shard[i];
         for (uint32_t k = 0; k < s->finished.count; k++) out[n++] = s->finished.unit[k];
         for (uint32_t k = 0; k < s->slot.committed->claim_count; k++)
-            out[n++] = s->slot.committed->claim[k];
+            out[n++] = s->slot.committed->claim[k].unit;
         for (struct wk_entry *e = s->outbox.first; e; e = e->next)
             for (uint32_t k = 0; k < e->head.claims; k++)
                 if (!lh_ledger_credited(&s->replica.ledger, e->head.claim[k]))
@@ -344,6 +356,7 @@ static lh_err send_lease(struct wk_worker *w)
     m.tokens = wk_all_tokens(w);
     m.own_data = w->beside.own_data;
     m.failing = w->external && wk_external_failing(w->external);
+    m.step_tokens = w->step_tokens;
     wk_path_tell(w, &m);
     wk_idle_tell(w, &w->told_progress);
     m.progress = &w->told_progress;

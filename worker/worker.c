@@ -135,6 +135,7 @@ void wk_worker_stop(struct wk_worker *w)
     wk_worker_close(w);
     wk_beside_free(w);
     wk_travel_free(w);
+    wk_grants_free(w);
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);

@@ -23,6 +23,7 @@
 #include "worker/external/external.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
+#include "worker/units/grants.h"
 #include "worker/units/travel.h"
 
 struct wk_backend;
@@ -221,9 +222,11 @@ struct wk_worker {
     bool want_lease;                    // a request is due at once
     bool telling_done, told_done;       // all shards are folded to their end: is told, was told
     bool telling_drained, told_drained; // nothing is left to train or to push: likewise
-    bool leased_out;                    // the last answer had nothing more
-    uint8_t phase;                      // enum lh_phase, as the last answer says
-    uint32_t local_steps;               // steps between two cuts of a shard (H)
+    float allowance;      // tokens that its pushes to a shard may stand for; 0: not told
+    uint64_t step_tokens; // most tokens that a step of this life trained (path.c)
+    bool leased_out;      // the last answer had nothing more
+    uint8_t phase;        // enum lh_phase, as the last answer says
+    uint32_t local_steps; // steps between two cuts of a shard (H)
     // Units (units.c), those of the run.
     uint32_t epochs;                       // member.c: data epochs of the run; 0: not told yet
     struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came
@@ -236,6 +239,7 @@ struct wk_worker {
     // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_position resume[WK_POSITIONS_MAX];
     uint32_t resume_count;
+    struct wk_grants grants;  // grants.c
     struct wk_travel *travel; // travel.c; NULL: nothing travels
     // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
     bool stepping;

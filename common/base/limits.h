@@ -92,10 +92,16 @@ enum {
 // 2^24 such pushes do not wrap the sum.
 #define LH_PUSH_TOKENS_MAX (UINT64_C(1) << 40)
 
+// Tokens of a step, for the bounds of a push, before workers have said how many theirs train. What
+// a push can't say yet, a later one says.
+enum { LH_STEP_TOKENS = 16 };
+
 // Most bytes on the wire of what a lease request and its answer list: the number of a unit, a
 // point, an address of a shard.
 enum {
     LH_UNIT_WIRE_BYTES = 4,
+    LH_GRANT_WIRE_BYTES = 24,
+    LH_TAG_WIRE_BYTES = 8, // an allowance's
     LH_POINT_WIRE_BYTES = 64,
     LH_ADDRESS_WIRE_BYTES = LH_ADDRESS_BYTES + 24,
     LH_PATH_WIRE_BYTES = 96,
@@ -104,6 +110,7 @@ enum {
 };
 LH_STATIC_ASSERT(LH_UNITS_MAX <= 1 << 28, "a unit's number is a varint of four bytes");
 LH_STATIC_ASSERT((LH_LEASES_MAX + LH_RECALLS_MAX) * LH_UNIT_WIRE_BYTES +
+                         LH_LEASES_MAX * LH_GRANT_WIRE_BYTES + LH_SHARDS_MAX * LH_TAG_WIRE_BYTES +
                          LH_SHARDS_MAX * (LH_POINT_WIRE_BYTES + LH_ADDRESS_WIRE_BYTES) +
                          LH_GIVERS_MAX * LH_GIVER_WIRE_BYTES <=
                      LH_SMALL_BYTES,

@@ -62,11 +62,12 @@ lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *out)
     return err;
 }
 
-static lh_err write_synced(struct lh_env *e, const char *path, lh_file_writer write, void *arg)
+static lh_err write_synced(struct lh_env *e, const char *path, unsigned flags, lh_file_writer write,
+                           void *arg)
 {
     const struct lh_files_ops *files = e->ops->files;
     struct lh_file *file;
-    LH_TRY(files->open(e, path, LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
+    LH_TRY(files->open(e, path, flags | LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE, &file));
     lh_err err = write(arg, file);
     if (!err && !LH_BUG("file_unsynced")) err = files->sync(file);
     files->close(file);
@@ -85,7 +86,8 @@ static lh_err directory_of(const char *path, char *out, size_t size)
     return LH_OK;
 }
 
-lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write, void *arg)
+static lh_err replace(struct lh_env *e, const char *path, unsigned flags, lh_file_writer write,
+                      void *arg)
 {
     const struct lh_files_ops *files = e->ops->files;
     char tmp[4096], dir[4096];
@@ -93,7 +95,7 @@ lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer wri
     int n = snprintf(tmp, sizeof tmp, "%s.tmp", path);
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
-    lh_err err = write_synced(e, tmp, write, arg);
+    lh_err err = write_synced(e, tmp, flags, write, arg);
     if (err == LH_ERR_DISK_FULL) { // the bytes of this try hold the last room
         lh_err gone = files->remove(e, tmp);
         if (gone && gone != LH_ERR_NOT_FOUND) err = gone;
@@ -103,6 +105,11 @@ lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer wri
     LH_TRY(files->rename(e, tmp, path));
     LH_FAILPOINT("file.renamed");
     return files->sync_dir(e, dir);
+}
+
+lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write, void *arg)
+{
+    return replace(e, path, 0, write, arg);
 }
 
 struct whole {
@@ -120,6 +127,12 @@ lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes)
 {
     struct whole w = {e, bytes};
     return lh_file_replace_by(e, path, write_whole, &w);
+}
+
+lh_err lh_file_replace_secret(struct lh_env *e, const char *path, struct lh_span bytes)
+{
+    struct whole w = {e, bytes};
+    return replace(e, path, LH_OPEN_SECRET, write_whole, &w);
 }
 
 lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)

@@ -44,7 +44,8 @@ enum lh_open {
     LH_OPEN_CREATE = 4,    // create when absent
     LH_OPEN_EXCLUSIVE = 8, // fail with LH_ERR_EXISTS when present
     LH_OPEN_TRUNCATE = 16,
-    LH_OPEN_LOCK = 32,   // exclusive lock of this file until close; held elsewhere: LH_ERR_BUSY
+    LH_OPEN_LOCK = 32,    // exclusive lock of this file until close; held elsewhere: LH_ERR_BUSY
+    LH_OPEN_SECRET = 128, // a file that is created is its owner's alone to read
     LH_OPEN_DIRECT = 64, // large writes go round the page cache if they can: nobody reads them soon
 };
 
@@ -133,6 +134,8 @@ LH_MUST lh_err lh_file_room(struct lh_env *env, const char *dir, uint64_t bytes,
 // Writes `path.tmp`, syncs it, renames it over `path`, syncs the directory: all or nothing, also
 // across a power cut. Without room for it `path.tmp` goes: it would hold the room there was.
 LH_MUST lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes);
+// The same for a file that nobody but its owner may read.
+LH_MUST lh_err lh_file_replace_secret(struct lh_env *e, const char *path, struct lh_span bytes);
 // The same for what need not be in memory as a whole: write(arg, file) writes it from offset 0 on.
 typedef lh_err (*lh_file_writer)(void *arg, struct lh_file *file);
 LH_MUST lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write,

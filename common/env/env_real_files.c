@@ -27,7 +27,13 @@
 
 #include "common/base/check.h"
 
-enum { FILE_MODE = 0640, DIR_MODE = 0750, ZERO_BYTES = 256 * 1024, SLICE = 1 << 30 };
+enum {
+    FILE_MODE = 0640,
+    SECRET_MODE = 0600,
+    DIR_MODE = 0750,
+    ZERO_BYTES = 256 * 1024,
+    SLICE = 1 << 30
+};
 enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20, LEND = 16 << 20 };
 
 struct lh_file {
@@ -90,7 +96,8 @@ static lh_err file_open(struct lh_env *env, const char *path, unsigned flags, st
     if (!f) return LH_ERR_NO_MEMORY;
     *f = (struct lh_file){.fd = -1, .direct = -1};
     memcpy(f->path, path, n);
-    do f->fd = open(path, posix_flags(flags), FILE_MODE);
+    mode_t mode = flags & LH_OPEN_SECRET ? SECRET_MODE : FILE_MODE;
+    do f->fd = open(path, posix_flags(flags), mode);
     while (f->fd < 0 && errno == EINTR);
     lh_err err = f->fd < 0 ? fail_name(errno, "open", path) : after_open(f, flags);
     if (err) {

@@ -46,5 +46,6 @@ lh_err lh_numbers_store(struct lh_env *e, const struct lh_numbers *kind, const c
     for (int i = 0; i < count; i++) lh_put_u64(&b, number[i]);
     lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
     LH_TRY(lh_buf_err(&b));
-    return lh_file_replace(e, path, lh_buf_span(&b));
+    return kind->secret ? lh_file_replace_secret(e, path, lh_buf_span(&b))
+                        : lh_file_replace(e, path, lh_buf_span(&b));
 }

@@ -14,6 +14,7 @@ struct lh_numbers { // a kind of file
     // Numbers that versions 1 and 2 have; none has fewer than the one before.
     uint8_t count[LH_NUMBERS_VERSIONS];
     const char *remedy; // advice about a file that is damaged
+    bool secret;        // nobody but its owner may read the file
 };
 
 // Reads the newest version's count of numbers; those that an older version has not are 0.

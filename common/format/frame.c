@@ -1,6 +1,7 @@
 // The sealed frame's bytes. Layout and rules: frame.h.
 #include "common/format/frame.h"
 
+#include <float.h>
 #include <string.h>
 
 static const uint32_t MAGIC = 0x3146484c; // "LHF1"
@@ -32,12 +33,12 @@ void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out)
     lh_put_u32(out, f->claims);
     lh_put_u64(out, f->values);
     lh_put_u32(out, f->plain_bytes);
-    lh_put_u32(out, 0);
+    lh_put_f32(out, f->allowance);
     lh_put(out, f->manifest.b, LH_HASH_BYTES);
     lh_put(out, f->nonce, LH_SEAL_NONCE_BYTES);
-    lh_put_u64(out, 0);
+    lh_put_u64(out, f->allowance_tag);
     LH_ASSERT(out->err || out->len - start == LH_FRAME_HEADER_BYTES);
-    for (uint32_t i = 0; i < f->claims; i++) lh_put_u64(out, f->claim[i]);
+    for (uint32_t i = 0; i < f->claims; i++) lh_claim_write(f->claim[i], &f->grant[i], out);
 }
 
 static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
@@ -65,17 +66,20 @@ static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
     f->claims = lh_get_u32(c);
     f->values = lh_get_u64(c);
     f->plain_bytes = lh_get_u32(c);
-    uint32_t zero = lh_get_u32(c);
+    f->allowance = lh_get_f32(c);
     lh_get_into(c, f->manifest.b, LH_HASH_BYTES);
     lh_get_into(c, f->nonce, LH_SEAL_NONCE_BYTES);
-    uint64_t zeros = lh_get_u64(c);
+    f->allowance_tag = lh_get_u64(c);
     if (c->failed) return lh_fail(LH_ERR_MALFORMED, "frame shorter than its header");
     if (magic != MAGIC) return lh_fail(LH_ERR_MALFORMED, "not a frame (magic %08x)", magic);
     if (wire < LH_WIRE_VERSION_MIN || wire > LH_WIRE_VERSION_MAX)
         return lh_fail(LH_ERR_VERSION, "frame of wire version %u; this build reads %d to %d", wire,
                        LH_WIRE_VERSION_MIN, LH_WIRE_VERSION_MAX);
-    if (header != LH_FRAME_HEADER_BYTES || flags || zero || zeros)
+    if (header != LH_FRAME_HEADER_BYTES || flags)
         return lh_fail(LH_ERR_MALFORMED, "frame with unknown flags or header size");
+    if (!(f->allowance >= 0 && f->allowance <= FLT_MAX))
+        return lh_fail(LH_ERR_MALFORMED, "frame with an allowance of %g tokens",
+                       (double)f->allowance);
     if (!(f->density > 0 && f->density <= 1))
         return lh_fail(LH_ERR_MALFORMED, "frame with density %g", (double)f->density);
     if (f->step == 0) return lh_fail(LH_ERR_MALFORMED, "frame of step 0; steps count from 1");
@@ -83,7 +87,7 @@ static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
         return lh_fail(LH_ERR_MALFORMED, "frame claims %u units, at most %d fit", f->claims,
                        LH_CLAIMS_MAX);
     for (uint32_t i = 0; i < f->claims; i++) {
-        f->claim[i] = lh_get_u64(c);
+        f->claim[i] = lh_claim_read(c, &f->grant[i]);
         if (!c->failed && f->claim[i] >= LH_UNITS_MAX)
             return lh_fail(LH_ERR_MALFORMED, "frame claims unit %llu, ids end at %d",
                            (unsigned long long)f->claim[i], LH_UNITS_MAX);

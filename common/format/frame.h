@@ -1,6 +1,6 @@
 // The sealed frame: one push of one worker to one shard.
 //
-//   header (192 bytes) | claims (8 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
+//   header (192 bytes) | claims (24 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
 //
 // Header and claims are the associated data of the seal: a frame in which a bit of them was
 // changed can't be unsealed. What may change when a frame is sent again (session, attempt) travels
@@ -15,19 +15,23 @@
 //   10   1  cipher (common/security/seal.h)           108   4  claims
 //   11   1  flags, 0                                  112   8  values carried
 //   12   4  density, fp32                             120   4  plain payload bytes
-//   16   4  key id                                    124   4  0
+//   16   4  key id                                    124   4  allowance, fp32; 0: none
 //   20   4  shard                                     128  32  hash of the model's manifest
 //   24  16  job                                       160  24  nonce (AES-GCM uses the first 12)
-//   40   8  worker                                    184   8  0
+//   40   8  worker                                    184   8  tag of the allowance
 //   48   8  incarnation: granted << 32 | local
 //   56   8  incarnation, random part
 //   64   8  step
+//
+// A claim is a unit and its grant (common/format/grant.h). The allowance is how many tokens all
+// pushes of this worker to the shard may stand for, as the coordinator says.
 #ifndef LH_COMMON_FRAME_H
 #define LH_COMMON_FRAME_H
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "common/format/grant.h"
 #include "common/security/identity.h"
 #include "common/security/seal.h"
 
@@ -60,14 +64,17 @@ struct lh_frame {
     uint32_t plain_bytes;
     struct lh_hash manifest;
     uint8_t nonce[LH_SEAL_NONCE_BYTES];
-    uint64_t claim[LH_CLAIMS_MAX];
+    float allowance;
+    uint64_t allowance_tag;
+    uint64_t claim[LH_CLAIMS_MAX]; // units
+    struct lh_grant grant[LH_CLAIMS_MAX];
 };
 
 // Appends header and claims: the associated data, and the beginning of the frame.
 void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out);
 static inline size_t lh_frame_head_bytes(const struct lh_frame *f)
 {
-    return LH_FRAME_HEADER_BYTES + 8u * f->claims;
+    return LH_FRAME_HEADER_BYTES + (size_t)LH_CLAIM_BYTES * f->claims;
 }
 static inline size_t lh_frame_bytes(const struct lh_frame *f)
 {

@@ -32,6 +32,14 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     lh_put_f32(out, none ? 0 : p->momentum);
     lh_put_u32(out, none ? 0 : p->outer_every);
     lh_put_f32(out, none ? 0 : p->effective_step_max);
+    lh_put_u32(out, p->steps_max);
+    lh_put_u64(out, p->step_tokens_max);
+    lh_put_u8(out, p->data);
+    lh_put_u32(out, p->exceptions);
+    for (uint32_t i = 0; i < p->exceptions; i++) {
+        lh_put_u64(out, p->exception[i].worker);
+        lh_put_u8(out, p->exception[i].data);
+    }
 }
 
 static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
@@ -63,6 +71,23 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
            p->effective_step_max >= 0 && isfinite(p->effective_step_max);
 }
 
+static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
+{
+    p->steps_max = lh_get_u32(c);
+    p->step_tokens_max = lh_get_u64(c);
+    p->data = lh_get_u8(c);
+    p->exceptions = lh_get_u32(c);
+    bool ok = !c->failed && p->step_tokens_max <= LH_PUSH_TOKENS_MAX &&
+              p->data <= LH_DATA_PRIVATE && p->exceptions <= LH_WORKERS_MAX;
+    for (uint32_t i = 0; ok && i < p->exceptions; i++) {
+        p->exception[i].worker = lh_get_u64(c);
+        p->exception[i].data = lh_get_u8(c);
+        ok = p->exception[i].data <= LH_DATA_PRIVATE &&
+             (!i || p->exception[i - 1].worker < p->exception[i].worker);
+    }
+    return ok;
+}
+
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
 {
     struct lh_cursor c = lh_cursor(bytes);
@@ -88,8 +113,25 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
         return lh_fail(LH_ERR_MALFORMED, "a plan that expels or lets back more than it can");
     if (!parse_optimizer(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan with an optimizer that this build can't read");
+    if (!parse_bounds(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan with bounds that this build can't read");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
+}
+
+enum lh_data lh_plan_data(const struct lh_plan *p, uint64_t worker)
+{
+    for (uint32_t i = 0; i < p->exceptions; i++)
+        if (p->exception[i].worker == worker) return (enum lh_data)p->exception[i].data;
+    return (enum lh_data)p->data;
+}
+
+uint64_t lh_plan_tokens_max(const struct lh_plan *p, uint64_t steps)
+{
+    if (!p->steps_max) return LH_PUSH_TOKENS_MAX;
+    uint64_t n = (steps < p->steps_max ? steps : p->steps_max) + p->steps_max / 4 + 1;
+    uint64_t each = p->step_tokens_max ? p->step_tokens_max : LH_STEP_TOKENS;
+    return n <= LH_PUSH_TOKENS_MAX / each ? n * each : LH_PUSH_TOKENS_MAX;
 }
 
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker)

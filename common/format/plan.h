@@ -18,6 +18,12 @@ enum lh_phase {
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
 // How admitted pushes move the parameters (kernels/outer.h).
 enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_BUFFERED = 2 };
+// A worker's mode: whose data it trains (server/docs/0004-authority.md#modes).
+enum lh_data {
+    LH_DATA_LEASED = 0, // units that the coordinator grants
+    LH_DATA_OWN = 1,    // the region's own
+    LH_DATA_PRIVATE = 2 // the region's own, under differential privacy
+};
 enum lh_weighting { LH_WEIGHT_EQUAL = 0, LH_WEIGHT_TOKENS = 1 };
 
 struct lh_let_back { // a worker that operators let back
@@ -44,6 +50,15 @@ struct lh_plan {
     float momentum;           // mu, from 0 to below 1
     uint32_t outer_every;     // admitted pushes between two outer steps; 0: `live` of them
     float effective_step_max; // bound of eta / (1 - mu * rho); 0: none
+    uint32_t steps_max;       // local steps that a push may stand for; 0: nothing is bounded
+    uint64_t step_tokens_max; // tokens of one step; 0: LH_STEP_TOKENS
+    // The mode of the run's workers (enum lh_data), and those that have another one, ascending.
+    uint8_t data;
+    uint32_t exceptions;
+    struct lh_plan_exception {
+        uint64_t worker;
+        uint8_t data;
+    } exception[LH_WORKERS_MAX];
 };
 
 // Admitted pushes between two outer steps, at least 1.
@@ -55,6 +70,10 @@ static inline uint32_t lh_plan_outer_every(const struct lh_plan *p)
 
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out);
 LH_MUST lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *out);
+enum lh_data lh_plan_data(const struct lh_plan *p, uint64_t worker);
+// Tokens that one push of so many steps may stand for. One more round is let pass for what came
+// back with refused pushes.
+uint64_t lh_plan_tokens_max(const struct lh_plan *p, uint64_t steps);
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
 // Was this identity (lh_worker_id of its certificate) expelled from the run?
 bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity);

@@ -533,6 +533,7 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "coordinator.epochs", "%lld", (long long)up->t->run->epochs));
     LH_TRY(own(c, "coordinator.seed", "%lld", (long long)up->t->run->seed));
     LH_TRY(name_servers(up, c));
+    if (up->t->run->own_data) LH_TRY(own(c, "coordinator.data", "own"));
     if (up->t->scale[0]) LH_TRY(own(c, "coordinator.scale", "%s", up->t->scale));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }

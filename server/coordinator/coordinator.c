@@ -18,6 +18,7 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/decided.h"
+#include "server/coordinator/balance/grants.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/override.h"
@@ -47,11 +48,13 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These read their rows at a start, and again after a commit that failed, in this order: rows of
 // leases and of members go by the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members,  ps_co_load_overrides, ps_co_load_leases, ps_co_load_drains,
-    ps_co_load_expelled, ps_co_load_let_back,  ps_co_load_trips,  ps_co_load_points,
-    ps_co_load_epochs,   ps_co_load_insync,    ps_co_load_rights, ps_co_load_moves,
-    ps_co_load_plan,     ps_co_load_live,      ps_co_load_status, ps_co_load_decided,
-    ps_co_load_crossed,  ps_co_load_machines,  ps_co_load_states, NULL,
+    ps_co_load_members,  ps_co_load_overrides, ps_co_load_grants,
+    ps_co_load_leases,   ps_co_load_drains,    ps_co_load_expelled,
+    ps_co_load_let_back, ps_co_load_trips,     ps_co_load_points,
+    ps_co_load_epochs,   ps_co_load_insync,    ps_co_load_rights,
+    ps_co_load_moves,    ps_co_load_plan,      ps_co_load_live,
+    ps_co_load_status,   ps_co_load_decided,   ps_co_load_crossed,
+    ps_co_load_machines, ps_co_load_states,    NULL,
 };
 
 static void on_timer(void *arg)
@@ -98,10 +101,11 @@ static lh_err make_units(struct ps_coordinator *c)
     for (uint64_t u = 0; u < c->conf.units->count; u++) c->epoch_tokens += ps_co_unit(c, u)->tokens;
     c->lease = calloc(c->units + 1, sizeof *c->lease);
     c->leased_s = calloc(c->units + 1, sizeof *c->leased_s);
+    c->number = calloc(c->units + 1, sizeof *c->number);
     c->begun = calloc(c->units + 1, sizeof *c->begun);
     c->wanted_by = calloc(c->units + 1, sizeof *c->wanted_by);
     c->guess = calloc(PS_CO_GUESSES, sizeof *c->guess);
-    if (!c->lease || !c->leased_s || !c->begun || !c->wanted_by || !c->guess)
+    if (!c->lease || !c->number || !c->leased_s || !c->begun || !c->wanted_by || !c->guess)
         return LH_ERR_NO_MEMORY;
     LH_TRY(ps_co_make_order(c));
     LH_TRY(ps_co_balancer_make(c));
@@ -187,6 +191,7 @@ void ps_coordinator_stop(struct ps_coordinator *c)
     free(c->shard);
     free(c->lease);
     free(c->leased_s);
+    free(c->number);
     free(c->begun);
     free(c->wanted_by);
     free(c->guess);

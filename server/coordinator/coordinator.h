@@ -94,6 +94,12 @@ struct ps_co_conf {
         void *arg;
         const char *run; // the run's name, borrowed
     } hook;
+    enum lh_data data; // whose data the run's workers train
+    // Regions whose workers have another mode: gives false where the settings do not name the
+    // region. May be NULL.
+    bool (*region_data)(void *arg, const char *region, enum lh_data *out);
+    void *region_data_arg;
+    uint64_t step_tokens; // most tokens of a step, for the bounds of pushes; 0: by what workers say
     uint32_t h_base;
     bool dylu;
     bool by_link, staged;                               // cadence.h

@@ -49,6 +49,21 @@ uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)
     return i;
 }
 
+enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    enum lh_data data = c->conf.data;
+    if (c->conf.region_data && c->conf.region_data(c->conf.region_data_arg, w->region, &data))
+        return data;
+    return c->conf.data;
+}
+
+bool ps_co_any_own(const struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (ps_co_data(c, &c->worker[i]) != LH_DATA_LEASED) return true;
+    return c->conf.data != LH_DATA_LEASED;
+}
+
 uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region)
 {
     uint32_t i = 0;
@@ -120,17 +135,24 @@ uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from)
     return from / c->conf.units->count * c->epoch_tokens;
 }
 
-uint64_t ps_co_ledger_tokens(const struct ps_coordinator *c)
+uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    uint64_t least = c->conf.manifest->shards ? UINT64_MAX : 0;
-    for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
-        uint64_t tokens = c->shard[i].reported ? c->shard[i].tokens : 0;
-        if (tokens < least) least = tokens;
-    }
-    return least;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
+        if (w->admitted[i].tokens < least) least = w->admitted[i].tokens;
+    return w->admitted ? least : 0;
+}
+
+uint64_t ps_co_own_tokens(const struct ps_coordinator *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (ps_co_data(c, &c->worker[i]) != LH_DATA_LEASED)
+            sum += ps_co_admitted_tokens(c, &c->worker[i]);
+    return sum;
 }
 
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
-    return c->own_data ? ps_co_ledger_tokens(c) : c->stock.credited_tokens;
+    return c->stock.credited_tokens + ps_co_own_tokens(c);
 }

@@ -72,6 +72,12 @@ struct ps_co_admitted { // balance/measure.c: of one worker, as a shard's server
     bool set_aside;
 };
 
+struct ps_co_evidence {     // balance/measure.c: what was admitted while the worker trained
+    int64_t since_ns;       // the last look, where it trained then; 0: it did not
+    uint64_t seen;          // its admitted tokens at that look
+    double tokens, seconds; // sums, in which the past fades
+};
+
 struct ps_co_away { // balance/away.c: a home whose units travel to a worker, as that one said last
     uint32_t home;  // index in c->stock.home
     bool closed;
@@ -152,10 +158,11 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
     bool left_out;   // watch/ending.c: the run closed without it
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
-    double tokens_per_s;
-    uint64_t tokens;
+    double tokens_per_s, tokens_said; // believed (balance/measure.c); as it said
+    uint64_t tokens, step_tokens;     // as it said last
     struct ps_co_measured measured;
     struct ps_co_admitted *admitted; // manifest->shards of them; NULL: nothing was said
+    struct ps_co_evidence evidence;
     int64_t admitted_ns;     // when a report last told of more admitted pushes of it; 0: none did
     struct ps_co_away *away; // LH_AWAY_MAX of them; NULL: none was ever told
     uint32_t aways;
@@ -169,6 +176,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct ps_co_pace pace;
     struct ps_co_stall stall;
     struct ps_co_held held;
+    uint64_t lease_tokens; // all units that were ever leased to it; the store has the sum
     struct ps_co_wanted wanted;
     bool gives; // it gives leases back that it has not begun, where it is asked to
     bool idle;  // it asked for no unit last: its loop is away, and it trains none of what it has
@@ -265,7 +273,7 @@ struct ps_co_stock {   // balance/stock.c
 };
 struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and who runs it so
     uint64_t unit;
-    uint32_t worker;
+    uint32_t worker, number; // its index; the number of its grant
 };
 struct ps_co_pin { // balance/override.c: a unit that an operator keeps for a region
     uint64_t unit;
@@ -303,8 +311,10 @@ struct ps_coordinator {
     uint32_t pins;
     struct ps_co_giver giver[LH_GIVERS_MAX];
     uint32_t givers;
-    bool frozen;   // balance/override.c: units stay with their regions
-    bool own_data; // member.c: the run's loops train data of their own, and no unit is leased
+    struct lh_grant_key grant_key;   // balance/grants.c
+    uint32_t last_grant;             // balance/lease.c: the highest of a grant
+    uint32_t *number;                // per unit: its grant's, 0: none
+    bool frozen;                     // balance/override.c: units stay with their regions
     struct ps_co_balancer *balancer; // balance/assign.c
     struct ps_co_decisions *decided; // balance/decided.c
     struct ps_co_scale *scale;       // scale.c
@@ -351,6 +361,10 @@ void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id);
 // The region's index in c->drained_region; c->drained_regions: it is not drained.
 uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region);
+// The worker's mode, as the settings say.
+enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Some workers of the run train data of their own.
+bool ps_co_any_own(const struct ps_coordinator *c);
 // Was this worker asked to drain: by itself or with its region.
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // The same, or with the whole run.
@@ -373,10 +387,12 @@ struct ps_co_span {
 struct ps_co_span ps_co_under_way(const struct ps_coordinator *c);
 // Tokens of all units below `from`, where an epoch begins.
 uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from);
-// Tokens of admitted pushes, as the ledger of the shard with the fewest counts them; 0 until every
-// shard reported. They are the run's tokens where loops have data of their own.
-uint64_t ps_co_ledger_tokens(const struct ps_coordinator *c);
-// Tokens that the budget is compared with: of credited units, or the ledger's.
+// Tokens of this worker's admitted pushes, on the shard that admitted the fewest.
+uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Tokens of admitted pushes of the workers that train data of their own, each by the shard that
+// admitted the fewest; of a shard that has not reported none are known.
+uint64_t ps_co_own_tokens(const struct ps_coordinator *c);
+// Tokens that the budget is compared with: of credited units, and own ones.
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
 
 #endif

@@ -193,7 +193,8 @@ lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker, const Longhaul__V1
     a.open = c->plan.phase == LH_PHASE_RUN && w->live && !w->stall.why && !ps_co_draining(c, w);
     a.ahead = w->gives && c->conf.ride_out_ns;
     a.want = m->want < PS_CO_WANT_MAX ? m->want : PS_CO_WANT_MAX;
-    a.budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
+    uint64_t own = ps_co_own_tokens(c), budget = c->conf.budget_tokens;
+    a.budget = !budget ? UINT64_MAX : budget > own ? budget - own : 0;
     a.need = w->tokens_per_s * ((double)c->conf.ride_out_ns / LH_SECOND);
     lh_err err = grant(&a);
     ps_co_decided_say(c);

@@ -13,6 +13,7 @@
 #include "server/coordinator/balance/asking.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
+#include "server/coordinator/balance/grants.h"
 #include "server/coordinator/balance/machine.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
@@ -36,6 +37,7 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
     lh_put_str(&b, w->region);
     lh_put_str(&b, w->name);
     for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, w->attempt[i]);
+    lh_put_u64(&b, w->lease_tokens);
     lh_err err = lh_buf_err(&b);
     if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
@@ -56,6 +58,7 @@ static const char *read_worker(struct ps_coordinator *c, const char *name, struc
     lh_get_str(at, w.region, sizeof w.region);
     lh_get_str(at, w.name, sizeof w.name);
     for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(at);
+    w.lease_tokens = lh_get_u64(at);
     if (at->failed) return NULL; // ps_co_load_named() says what that means
     c->worker[index] = w;
     if (index == c->workers) c->workers++;
@@ -268,8 +271,12 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
                                **list = calloc(shards, sizeof *list);
     Longhaul__V1__Point *point = calloc(shards, sizeof *point),
                         **points = calloc(shards, sizeof *points);
-    if (!item || !list || !point || !points) {
-        ps_co_refuse(c, rq, lh_fail(LH_ERR_BUSY, "out of memory"));
+    uint64_t *tags = calloc(shards, sizeof *tags);
+    struct lh_buf grants = lh_buf((size_t)LH_CLAIM_BYTES * LH_LEASES_MAX);
+    uint32_t index = (uint32_t)(w - c->worker);
+    lh_err err = ps_co_grants_tell(c, index, m, leased->unit, leased->units, &grants);
+    if (err || !item || !list || !point || !points || !tags) {
+        ps_co_refuse(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.n_units = leased->units;
@@ -290,6 +297,10 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
             if (p->version) points[out.n_stable++] = &point[i];
         }
         out.stable = points;
+        out.grants = (ProtobufCBinaryData){grants.len, grants.data};
+        out.allowance = ps_co_allowance(c, w, tags);
+        out.allowance_tags = tags;
+        out.n_allowance_tags = shards;
         out.n_givers = ps_co_givers(c, m, giver, givers);
         out.givers = givers;
         ps_co_answer(c, rq, &out.base);
@@ -298,30 +309,28 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     free(list);
     free(point);
     free(points);
+    free(tags);
+    lh_buf_free(&grants);
 }
 
-// A budget counts credited units or the ledger's tokens, never both: in a run all loops train units
-// that it leases, or all of them data of their own. Whoever comes first decides. What was leased
-// and credited is in the store and in the shards' logs, and holds once it is known; data of their
-// own are learnt anew after a restart. While the run ends nothing is leased: whoever is there says
-// that it has drained.
-static LH_MUST lh_err check_data(struct ps_coordinator *c, const struct ps_co_worker *w,
+// The settings say whose data a worker trains. A worker that says otherwise is refused, alone.
+// While the run ends nothing is leased: whoever is there says that it has drained.
+static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps_co_worker *w,
                                  const Longhaul__V1__LeaseRequest *m)
 {
-    bool leases = c->stock.leased_units || c->stock.credited_tokens;
-    bool ends = c->plan.phase > LH_PHASE_RUN;
-    c->own_data &= !leases;
-    if (m->own_data && leases && !ends)
+    bool own = ps_co_data(c, w) != LH_DATA_LEASED, ends = c->plan.phase > LH_PHASE_RUN;
+    if (m->own_data && !own && !ends)
         return lh_fail(LH_ERR_CONFIG,
-                       "the loop beside %.64s of %.64s has data of its own, and this run leases "
-                       "units: take a LeasedDataLoader there, or no units anywhere in the run",
+                       "the loop beside %.64s of %.64s has data of its own, and the coordinator "
+                       "leases units there: take a LeasedDataLoader, or set coordinator.data or "
+                       "coordinator.regions_data to own for this region",
                        w->name, w->region);
-    if (m->want && c->own_data && !ends)
+    if (m->want && own && !ends)
         return lh_fail(LH_ERR_CONFIG,
-                       "%.64s of %.64s asks for units, and other loops of this run have data of "
-                       "their own: take no units there, or a LeasedDataLoader in every region",
+                       "%.64s of %.64s asks for units, and workers there have data of their own "
+                       "(coordinator.data, coordinator.regions_data): give its loop data, or set "
+                       "leased for this region",
                        w->name, w->region);
-    c->own_data |= m->own_data && !leases;
     return LH_OK;
 }
 
@@ -347,8 +356,9 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->seen_ns = ps_co_now(c);
     c->speaker = w->id;
     w->incarnation = m->incarnation;
-    w->tokens_per_s = ps_co_said_number(m->tokens_per_s);
+    w->tokens_said = ps_co_said_number(m->tokens_per_s);
     if (m->tokens > w->tokens) w->tokens = m->tokens; // a new process may know fewer at first
+    w->step_tokens = m->step_tokens < LH_PUSH_TOKENS_MAX ? m->step_tokens : LH_PUSH_TOKENS_MAX;
     lh_err err = check_data(c, w, m);
     if (err) {
         lh_log_peer(c->conf.log, LH_WARN, "lease.refused", "%s", lh_err_text(err));
@@ -357,6 +367,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     }
     w->idle = !m->want && !m->own_data;
     ps_co_measured(c, w, m);
+    ps_co_note_admitted(c, w);
+    w->tokens_per_s = ps_co_believed_speed(c, w);
     ps_co_take_away(c, i, m);
     ps_co_lease_drop_closed(c, i);
     if (!w->stall.why) ps_co_pace(c, w); // The speed of one that is stalled sets no H.
@@ -373,7 +385,10 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     if (!err) err = ps_co_hear_worker_trip(c, w, m->trip);
     if (!err) err = ps_co_take_durable(c, w, m);
     if (!err) err = ps_co_take_crossed(c, i, m);
+    if (!err) err = ps_co_grants_keep(c);
+    uint64_t had = w->lease_tokens;
     if (!err) err = ps_co_grant(c, i, m, leased);
+    if (!err && w->lease_tokens != had) err = store_worker(c, w);
     if (err)
         ps_co_refuse(c, rq, err);
     else

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/watch/ending.h"
@@ -156,6 +157,75 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- modes and bounds
+
+static int by_worker(const void *a, const void *b)
+{
+    const struct lh_plan_exception *x = a, *y = b;
+    return x->worker < y->worker ? -1 : x->worker > y->worker;
+}
+
+// The settings and a worker's region alone say whose data it trains.
+static bool update_data(struct ps_coordinator *c)
+{
+    struct lh_plan_exception list[LH_WORKERS_MAX];
+    uint32_t n = 0;
+    memset(list, 0, sizeof list); // padding is compared too
+    for (uint32_t i = 0; i < c->workers; i++) {
+        enum lh_data data = ps_co_data(c, &c->worker[i]);
+        if (data == c->conf.data) continue;
+        list[n].worker = c->worker[i].id;
+        list[n++].data = (uint8_t)data;
+    }
+    qsort(list, n, sizeof *list, by_worker);
+    bool same = c->plan.data == c->conf.data && c->plan.exceptions == n &&
+                !memcmp(list, c->plan.exception, n * sizeof *list);
+    if (same) return false;
+    c->plan.data = (uint8_t)c->conf.data;
+    c->plan.exceptions = n;
+    memcpy(c->plan.exception, list, n * sizeof *list);
+    return true;
+}
+
+// The largest that a live worker says, but at most 16 times the lower median: one worker's word
+// does not lift the bound of all. Twice that is let pass. Most of the expected workers have to say
+// something first. The bound never falls by itself: pushes are on their way that keep to it.
+static bool update_step_tokens(struct ps_coordinator *c)
+{
+    uint64_t said[LH_WORKERS_MAX], most = c->conf.step_tokens;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].live && c->worker[i].step_tokens) said[n++] = c->worker[i].step_tokens;
+    qsort(said, n, sizeof *said, ascending);
+    if (!most && n && 2 * n > c->conf.workers) {
+        uint64_t usual = 16 * said[(n - 1) / 2];
+        most = 2 * (said[n - 1] < usual ? said[n - 1] : usual);
+        if (most <= c->plan.step_tokens_max) return false;
+    }
+    if (!most || most == c->plan.step_tokens_max) return false;
+    c->plan.step_tokens_max = most < LH_PUSH_TOKENS_MAX ? most : LH_PUSH_TOKENS_MAX;
+    return true;
+}
+
+// Four of the longest rounds: a cut that is late may hold so many.
+static bool update_steps(struct ps_coordinator *c)
+{
+    uint32_t longest = c->conf.h_base;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        uint32_t h = ps_co_local_steps(c, &c->worker[i]);
+        if (c->worker[i].live && h > longest) longest = h;
+    }
+    if (4 * longest <= c->plan.steps_max) return false;
+    c->plan.steps_max = 4 * longest;
+    return true;
+}
+
+static bool update_bounds(struct ps_coordinator *c)
+{
+    bool data = update_data(c), tokens = update_step_tokens(c), steps = update_steps(c);
+    return data || tokens || steps;
+}
+
 // ---------------------------------------------------------------- phases
 
 // Since this process started: what the shards credited is known.
@@ -173,23 +243,13 @@ static bool everybody_here(const struct ps_coordinator *c)
     return joined >= c->conf.workers && joined > 0 && all_reported(c);
 }
 
-// The run's loops have data of their own (member.c). A coordinator that was started again while the
-// run drains may not have heard that yet: a run that drains, and of which nothing was ever leased,
-// is such a run.
-static bool has_own_data(const struct ps_coordinator *c)
-{
-    bool nothing_leased = !c->stock.leased_units && !c->stock.credited_tokens;
-    return nothing_leased && (c->own_data || c->plan.phase > LH_PHASE_RUN);
-}
-
-// Nothing is left to lease, and all that was leased is credited; or, where nothing is leased, the
-// ledger's tokens are as many.
+// The tokens are there; or all units are credited, and no worker has data of its own to go on with.
 static bool budget_met(const struct ps_coordinator *c)
 {
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     const struct ps_co_stock *s = &c->stock;
-    if (has_own_data(c)) return ps_co_ledger_tokens(c) >= budget;
-    return !s->leased_units && (s->credited_tokens >= budget || !s->free_units);
+    bool goes_on = ps_co_any_own(c) && c->conf.budget_tokens;
+    return !s->leased_units && (ps_co_credited_tokens(c) >= budget || (!s->free_units && !goes_on));
 }
 
 // Or what is left is for nobody who makes progress, and was given up.
@@ -276,6 +336,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     LH_TRY(keep_drained(c));
     LH_TRY(ps_co_judge_stalls(c));
     LH_TRY(update_live(c, &changed));
+    if (c->plan.live && c->plan.phase != LH_PHASE_END) changed |= update_bounds(c);
     c->listener.rest_max_ns = ps_co_rest(c);
     ps_co_look_at_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;

@@ -14,6 +14,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/audit.h"
 #include "server/coordinator/balance/away.h"
+#include "server/coordinator/balance/grants.h"
 #include "server/coordinator/balance/measure.h"
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
@@ -304,6 +305,28 @@ static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1
     return t;
 }
 
+struct keys {
+    struct lh_grant_key *key;
+    Longhaul__V1__ShardKey *item, **list;
+    size_t count;
+};
+
+// The keys of the shards that were reported; without memory the next answer tells them.
+static struct keys tell_keys(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
+{
+    size_t n = m->n_shards + 1;
+    struct keys k = {calloc(n, sizeof *k.key), calloc(n, sizeof *k.item), calloc(n, sizeof *k.list),
+                     0};
+    for (size_t i = 0; i < m->n_shards && k.key && k.item && k.list; i++, k.count++) {
+        uint32_t shard = m->shards[i]->head->shard;
+        k.key[i] = ps_co_shard_key(c, shard);
+        longhaul__v1__shard_key__init(k.list[i] = &k.item[i]);
+        k.item[i].shard = shard;
+        k.item[i].key = (ProtobufCBinaryData){LH_GRANT_KEY_BYTES, k.key[i].b};
+    }
+    return k;
+}
+
 void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
@@ -311,6 +334,7 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     bool serves;
     lh_err err = take_report(c, m, lh_request_peer(rq), &serves);
     if (!err) err = hear_server(c, m, lh_request_peer(rq), serves || !m->standing);
+    if (!err) err = ps_co_grants_keep(c);
     if (!err) ps_co_heard_giver(c, lh_request_peer(rq), m);
     if (err) {
         ps_co_refused_server(c, lh_request_peer(rq), "report.refused", err);
@@ -324,10 +348,16 @@ void ps_co_on_report(void *self, struct lh_request *rq, const ProtobufCMessage *
     struct told told = tell_moves(c, m);
     out.moves = told.list;
     out.n_moves = told.count;
+    struct keys keys = tell_keys(c, m);
+    out.keys = keys.list;
+    out.n_keys = keys.count;
     if (m->standing)
         reply_standby(c, rq, m, serves, &out);
     else
         reply_owner(c, rq, m, &out);
+    free(keys.key);
+    free(keys.item);
+    free(keys.list);
     free(told.list);
     free(told.move);
 }

@@ -1,9 +1,9 @@
 // Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
-// Order: expelled, session, incarnation, dedupe, tokens, move, phase of the run; then, after
-// unsealing: payload, set aside, staleness, norm. Only the checks after unsealing consume the step,
-// by a record. No I/O here.
+// Order: expelled, session, incarnation, dedupe, move, phase of the run, key of the grants; then,
+// after unsealing: payload, claims and what else it says, set aside, staleness, norm. Only the
+// checks after unsealing consume the step, by a record. No I/O here.
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -49,21 +49,43 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     } else if (f->step > last + 1) {
         not_final(d, lh_fail(LH_ERR_BEHIND, "step %llu, %llu is expected next",
                              (unsigned long long)f->step, (unsigned long long)last + 1));
-    } else if (f->tokens > LH_PUSH_TOKENS_MAX) {
-        not_final(d,
-                  lh_fail(LH_ERR_MALFORMED,
-                          "a push that says it stands for %llu tokens: one stands for %llu at "
-                          "most",
-                          (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX));
     } else if (ps_shard_frozen(s)) {
         not_final(d, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", s->id));
     } else if (s->head->plan.phase < LH_PHASE_RUN) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run has not begun"));
     } else if (s->head->plan.phase >= LH_PHASE_CLOSE) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run is closing; no push is taken any more"));
+    } else if (ps_grants_wait(&s->grants, f)) {
+        not_final(d, lh_fail(LH_ERR_BUSY,
+                             "the coordinator has not told shard %u yet by which key "
+                             "grants are checked",
+                             s->id));
     } else {
         d->verdict = PS_DECIDED_NOW;
     }
+}
+
+// A log has no record of an epoch or a version that is to come. How many pushes of others the base
+// has is believed up to what the log has: more would not make the push any fresher.
+static lh_err check_base(const struct lh_ledger *l, const struct lh_frame *f)
+{
+    if (f->base_epoch > l->epoch)
+        return lh_fail(LH_ERR_BOUND, "its base is of epoch %llu, the shard is in epoch %llu",
+                       (unsigned long long)f->base_epoch, (unsigned long long)l->epoch);
+    if (f->base_epoch == l->epoch && f->base_version > l->version)
+        return lh_fail(LH_ERR_BOUND, "its base is version %llu, the log ends with %llu",
+                       (unsigned long long)f->base_version, (unsigned long long)l->version);
+    return LH_OK;
+}
+
+// Compares what a push says beside its values with what it may say.
+static lh_err check_said(const struct ps_shard *s, const struct lh_frame *f)
+{
+    if (f->tokens > LH_PUSH_TOKENS_MAX)
+        return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, %llu at most",
+                       (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX);
+    LH_TRY(check_base(s->head, f));
+    return ps_grants_check(&s->grants, s->head, f);
 }
 
 // w of DESIGN.md#section-6: staleness damping, and weighting by tokens where the plan says so.
@@ -157,8 +179,9 @@ void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const
     const struct lh_row *row = lh_ledger_row(s->head, f->worker);
     uint32_t live = plan->live ? plan->live : 1;
     d->staleness = lh_ledger_staleness(s->head, f->worker, f->base_others);
-    if (unsealed) {
-        refuse(d, unsealed);
+    lh_err said = unsealed ? unsealed : check_said(s, f);
+    if (said) {
+        refuse(d, said);
         return;
     }
     d->norm = sqrt(info->sum_squares);

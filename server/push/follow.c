@@ -27,7 +27,7 @@ enum {
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
     // The first bytes of a record, with all of the frame's head: they tell whether its payload is
     // to be sent.
-    FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + 8 * LH_CLAIMS_MAX,
+    FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
 };
 
 struct held {

@@ -295,6 +295,7 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         LH_TRY(load(s, s->shard[i]));
         LH_TRY(ps_epoch_load(s->shard[i]));
+        LH_TRY(ps_grants_load(s->shard[i]));
     }
     LH_TRY(open_log(s, torn));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));

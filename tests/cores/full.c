@@ -17,7 +17,7 @@ static void with_shards(void (*f)(uint32_t shards))
 
 struct memory { // what a commit changes of a shard
     struct wk_slot slot;
-    uint64_t claim[WK_CLAIMS_HELD_MAX];
+    struct wk_claim claim[WK_CLAIMS_HELD_MAX];
     float residual[LIFE_VALUES];
     size_t entries;
 };

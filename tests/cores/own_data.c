@@ -1,5 +1,5 @@
-// A run's loops train units that it leases, or all of them data of their own
-// (server/coordinator/member.c): who is refused, and that a run ends beside whoever is.
+// The coordinator's settings say whose data a worker trains
+// (server/docs/0004-authority.md#modes): who is refused, and that a run ends beside such a worker.
 #include <string.h>
 
 #include "tests/cores/words.h"
@@ -27,19 +27,46 @@ static void refuses(lh_err err, const char *why)
     if (!strstr(lh_err_text(err), why)) fail_msg("%s", lh_err_text(err));
 }
 
-static void who_comes_first_decides(void **state)
+// A worker that says otherwise than the settings is refused, and nobody else is.
+static void the_settings_decide(void **state)
 {
     (void)state;
     struct rig *r = begun_run(UNITS, 0);
+    refuses(ask(r, 1, 0, true), "the coordinator leases units there");
     assert_int_equal(ask(r, 0, 2, false), LH_OK);
-    refuses(ask(r, 1, 0, true), "has data of its own, and this run leases units");
+    refuses(ask(r, 1, 0, true), "coordinator.data");
     assert_int_equal(ask(r, 1, 2, false), LH_OK);
     rig_free(r);
     r = begun_run(UNITS, 0);
+    r->coordinator->conf.data = LH_DATA_OWN;
     assert_int_equal(ask(r, 0, 0, true), LH_OK);
-    refuses(ask(r, 1, 2, false), "other loops of this run have data of their own");
+    refuses(ask(r, 1, 2, false), "workers there have data of their own");
     assert_int_equal(ask(r, 1, 0, false), LH_OK); // It asks for nothing.
     assert_int_equal(ask(r, 0, 0, true), LH_OK);
+    rig_free(r);
+}
+
+static bool one_region(void *arg, const char *region, enum lh_data *out)
+{
+    *out = LH_DATA_OWN;
+    return !strcmp(region, arg);
+}
+
+// Regions of both kinds train one model. The plan names whose data each worker trains.
+static void regions_may_differ(void **state)
+{
+    (void)state;
+    struct rig *r = begun_run(UNITS, 0);
+    struct ps_co_conf *conf = &r->coordinator->conf;
+    conf->region_data = one_region;
+    conf->region_data_arg = r->w[1].self.region;
+    assert_string_not_equal(r->w[0].self.region, r->w[1].self.region);
+    assert_int_equal(ask(r, 1, 0, true), LH_OK);
+    assert_int_equal(ask(r, 0, 2, false), LH_OK);
+    rig_run(r, 3 * LH_SECOND);
+    const struct lh_plan *plan = &r->server->shard[0]->replica.ledger.plan;
+    assert_int_equal(lh_plan_data(plan, lh_worker_id(&r->w[1].self)), LH_DATA_OWN);
+    assert_int_equal(lh_plan_data(plan, lh_worker_id(&r->w[0].self)), LH_DATA_LEASED);
     rig_free(r);
 }
 
@@ -50,8 +77,9 @@ static void while_the_run_ends_nobody_is_refused(void **state)
     (void)state;
     for (int own = 0; own < 2; own++) {
         struct rig *r = begun_run(UNITS, 0);
+        if (own) r->coordinator->conf.data = LH_DATA_OWN;
         assert_int_equal(ask(r, 0, own ? 0 : 2, own), LH_OK);
-        refuses(ask(r, 1, own ? 2 : 0, !own), "data of ");
+        refuses(ask(r, 1, own ? 2 : 0, !own), "coordinator.data");
         r->coordinator->ending = true;
         rig_run(r, 3 * LH_SECOND);
         assert_int_equal(r->coordinator->plan.phase, LH_PHASE_DRAIN);
@@ -61,26 +89,13 @@ static void while_the_run_ends_nobody_is_refused(void **state)
     }
 }
 
-// A coordinator that was started again may hear of data of its own before a server tells it what is
-// credited. Refusing both kinds would end every worker of the run.
-static void what_is_leased_decides_once_it_is_known(void **state)
-{
-    (void)state;
-    struct rig *r = begun_run(UNITS, 0);
-    assert_int_equal(ask(r, 0, 2, false), LH_OK);
-    r->coordinator->own_data = true;
-    assert_int_equal(ask(r, 0, 2, false), LH_OK);
-    assert_false(r->coordinator->own_data);
-    refuses(ask(r, 1, 0, true), "this run leases units");
-    rig_free(r);
-}
-
 // The loop that trained data of its own left, so its worker says that it would give units back.
 static void who_gives_back_and_wants_none_gets_none(void **state)
 {
     (void)state;
     struct rig *r = begun_run(UNITS, 0);
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
+    r->coordinator->conf.data = LH_DATA_OWN;
     for (uint32_t w = 0; w < 2; w++) {
         Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
         ProtobufCMessage *answer;
@@ -102,9 +117,9 @@ static void who_gives_back_and_wants_none_gets_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_comes_first_decides),
+        cmocka_unit_test(the_settings_decide),
+        cmocka_unit_test(regions_may_differ),
         cmocka_unit_test(while_the_run_ends_nobody_is_refused),
-        cmocka_unit_test(what_is_leased_decides_once_it_is_known),
         cmocka_unit_test(who_gives_back_and_wants_none_gets_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -40,6 +40,17 @@ static void put_number(struct rig *r, const char *key, uint64_t number)
     lh_buf_free(&b);
 }
 
+// A row of a lease: its holder, then numbers that are 0.
+static void put_lease(struct rig *r, const char *key, uint64_t number)
+{
+    struct lh_buf b = lh_buf(32);
+    lh_put_u64(&b, number);
+    lh_put_u64(&b, 0);
+    lh_put_u32(&b, 0);
+    put(r, key, lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
 static void refused(struct rig *r, const char *key, const char *why)
 {
     char word[256];
@@ -117,12 +128,12 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
             r = one_there(1);
             snprintf(key, sizeof key, "%s/%s", kinds[k], units[u]);
-            put_number(r, key, worker(r));
+            put_lease(r, key, worker(r));
             refused(r, key, NO_UNIT);
         }
         r = one_there(1);
         snprintf(key, sizeof key, "%s/0000000001", kinds[k]);
-        put_number(r, key, worker(r) + 1);
+        put_lease(r, key, worker(r) + 1);
         refused(r, key, NEVER_JOINED);
     }
 }
@@ -181,7 +192,7 @@ static void a_run_keeps_its_epochs(void **state)
 {
     (void)state;
     struct rig *r = one_there(2);
-    put_number(r, "lease/0000000009", worker(r));
+    put_lease(r, "lease/0000000009", worker(r));
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
     assert_int_equal(r->coordinator->lease[9], 1);
@@ -212,6 +223,7 @@ static void one_too_many_is_refused(void **state)
 
     r = one_there(PS_CO_SECONDS_MAX / UNITS + 1);
     lh_put_u64(&id, worker(r));
+    lh_put_u32(&id, 1);
     put_many(r, "second/", 10, PS_CO_SECONDS_MAX + 1, lh_buf_span(&id));
     refused(r, "second/0000000064", "is of one unit more than may run twice");
 
@@ -233,7 +245,7 @@ static void a_run_has_so_many_members(void **state)
         lh_put_u32(&b, 1);
         lh_put_str(&b, "asia");
         lh_put_str(&b, "w");
-        for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, 0);
+        for (int i = 0; i < PS_ATTEMPTS + 1; i++) lh_put_u64(&b, 0);
         snprintf(key, sizeof key, "worker/%016" PRIx64, id);
         assert_int_equal(ps_co_put(r->coordinator, key, lh_buf_span(&b)), LH_OK);
         lh_buf_free(&b);

@@ -122,10 +122,10 @@ def parse_record(shard, data):
     if kind not in (ADMIT, REFUSE):
         return r
     claims, = struct.unpack_from("<I", body, 108)
-    head = 192 + 8 * claims
+    head = 192 + 24 * claims
     r.worker, number, rand, r.step = struct.unpack_from("<QQQQ", body, 40)
     r.incarnation = (number, rand)
-    r.claims = struct.unpack_from(f"<{claims}Q", body, 192)
+    r.claims = tuple(struct.unpack_from("<I", body, 192 + 24 * i)[0] for i in range(claims))
     r.manifest = body[128:160]
     if kind == ADMIT and not flags & 1:
         r.identity = body[:head] + body[-TAG:]

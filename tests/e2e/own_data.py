@@ -4,7 +4,8 @@
 Two regions on loopback, workers of `trainer.kind: external`, a loop beside each that is linked with
 liblonghaul.so. The run ends by itself when the ledger counts as many tokens as the budget, also
 when the coordinator is killed while it ends. A loop that asks such a run for units is refused, and
-so is one with data of its own in a run that leases units; either worker says why and ends.
+so is one with data of its own in a run that leases units; either worker says why and ends. The
+settings say which kind of run it is.
 """
 import argparse
 import sys
@@ -21,7 +22,8 @@ def begin(world, trainers, own):
     write_model(world)
     regions = REGIONS[:2]
     coordinator = world.coordinator(len(regions), **{
-        "coordinator.h_base": 4, "coordinator.budget_tokens": MANY}).start().listening()
+        "coordinator.h_base": 4, "coordinator.budget_tokens": MANY,
+        "coordinator.data": "own" if own else "leased"}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{"trainer.kind": "external"}).start()
                for r in regions]
@@ -55,7 +57,7 @@ def own_budget(world, trainers):
     coordinator.settings["coordinator.budget_tokens"] = budget
     coordinator.start().listening()
     until("the run ends", lambda: coordinator.status().get("phase", "running") != "running", 120)
-    coordinator.kill()  # it learns anew what kind of run this is
+    coordinator.kill()
     coordinator.start().listening()
     for worker, trainer in zip(workers, trainers):
         check(trainer.end() == 0, f"the loop of {worker.name}: {trainer.process.returncode}")

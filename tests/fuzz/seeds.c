@@ -298,7 +298,7 @@ static void logs(struct out *o, struct lh_span fence)
 
 static void slots(struct out *o, struct lh_span frame)
 {
-    uint64_t claim[] = {4, 6};
+    struct wk_claim claim[] = {{4, {1, {2}}}, {6, {3, {4}}}};
     struct wk_position position[] = {{5, 1024}, {7, 96}};
     float residual[3] = {0.5f, -1, 2};
     struct wk_slots s = {.env = o->disk.env, .dir = "s", .values = 3};

@@ -15,11 +15,12 @@ Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 an
   word      22: an operator lets a former owner go on, whose log of one shard needs no epoch
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
+  granted   19: a worker claims what was not leased to it, while the coordinator is away
 
 Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
 state.
-`apart`, `together`, `word`, `silence` and `patience` have a goal too: no fair run goes on for ever
-without it.
+`apart`, `together`, `word`, `silence`, `patience` and `granted` have a goal too: no fair run goes
+on for ever without it.
 """
 import itertools
 import time
@@ -55,6 +56,12 @@ BUGS = {
     "no_patience": ("patience", "an offer that is wanted is waited for without a bound"),
     "words_renew": ("patience", "saying the offer again renews the patience"),
     "word_returns": ("patience", "who was passed over and offers again is wanted first again"),
+    "claim_unchecked": ("granted", "a claim needs no grant"),
+    "grant_of_unit": ("granted", "a claim needs a grant of its unit, whoever's"),
+    "grant_of_worker": ("granted", "a claim needs a grant of its worker's, of whatever unit"),
+    "key_in_memory": ("granted", "a server keeps the key of the grants in memory alone"),
+    "unkeyed_counts": ("granted", "a server that has no key yet takes a claim as it comes"),
+    "unkeyed_refuses": ("granted", "a server that has no key yet refuses a claim for good"),
     "one_patience": ("patience", "the bound is one for the whole transfer, whatever it brings"),
 }
 
@@ -486,9 +493,69 @@ def patience(bugs, bound=3, parts=3):
     return start, nxt, lambda s: "", lambda s: s[2] == parts, ("tick", "pass over", "a part of 1")
 
 
+# ---------------------------------------------------------------- 19: grants
+
+def granted(bugs):
+    """(grants, units that the honest worker has trained and not claimed, key in the server's memory
+    and on its disk, the coordinator: here, away, gone for good, who was credited with what, a claim
+    was dropped). Unit 0 is anybody's, unit 1 the honest worker's alone. The liar has seen every
+    grant: followers see the frames."""
+    start = (frozenset(), frozenset(), 0, 0, "here", frozenset(), 0)
+
+    def judge(s, worker, unit, grant):
+        """None: not final. Else whether the claim counts."""
+        if not s[2]:
+            if "unkeyed_counts" in bugs:
+                return True
+            return False if "unkeyed_refuses" in bugs else None
+        if "claim_unchecked" in bugs:
+            return True
+        return grant in s[0] and (grant[0] == unit or "grant_of_worker" in bugs) and (
+            grant[1] == worker or "grant_of_unit" in bugs)
+
+    def credit(s, worker, unit):
+        known = any(u == unit for u, _ in s[5])
+        return s[5] if known else s[5] | {(unit, worker)}
+
+    def nxt(s):
+        grants, trained, memory, disk, there, credits, dropped = s
+        done = {u for u, _ in credits}
+        for unit, worker in ((0, "liar"), (0, "honest"), (1, "honest")):
+            if there == "here" and unit not in done and (unit, worker) not in grants:
+                yield f"lease {unit} to {worker}", (grants | {(unit, worker)}, *s[1:])
+        for unit in (0, 1):
+            if (unit, "honest") in grants and unit not in done:
+                yield f"train {unit}", (grants, trained | {unit}, *s[2:])
+        if there == "here":
+            yield "the key is told", (grants, trained, 1, int("key_in_memory" not in bugs), *s[4:])
+            yield "the coordinator is away", (*s[:4], "away", *s[5:])
+        if there == "away":
+            yield "it returns", (*s[:4], "here", *s[5:])
+        if there == "here" and memory and (1, "honest") in grants:
+            yield "the coordinator is gone", (*s[:4], "gone", *s[5:])
+        yield "the server starts again", (grants, trained, disk, *s[3:])
+        for unit in trained:
+            counts = judge(s, "honest", unit, (unit, "honest"))
+            if counts is not None:
+                yield f"honest claims {unit}", (grants, trained - {unit}, memory, disk, there,
+                                                credit(s, "honest", unit) if counts else credits,
+                                                int(dropped or not counts))
+        for unit, grant in itertools.product((0, 1), [None, *grants]):
+            if judge(s, "liar", unit, grant):
+                yield f"liar claims {unit}", (*s[:5], credit(s, "liar", unit), dropped)
+
+    def bad(s):
+        if not s[5] <= s[0]:
+            return "a unit is credited to a worker that it was not leased to"
+        return "a claim with a grant was refused" if s[6] else ""
+
+    fair = ("lease 1 to honest", "train 1", "the key is told", "it returns", "honest claims 1")
+    return start, nxt, bad, lambda s: any(u == 1 for u, _ in s[5]), fair
+
+
 WORLDS = {"late": late, "apart": apart, "store": store, "old": old, "moved": moved,
           "reserved": reserved, "together": together, "word": word, "silence": silence,
-          "patience": patience}
+          "patience": patience, "granted": granted}
 
 
 # ---------------------------------------------------------------- search

@@ -151,7 +151,7 @@ static void tell_outbox(const struct sim_node *n, uint32_t shard)
                   (unsigned long long)e->head.claim[0]);
     for (uint32_t i = 0; i < ws->slot.committed->claim_count; i++)
         sim_trace(n->sim, "%s returned claim %llu", n->name,
-                  (unsigned long long)ws->slot.committed->claim[i]);
+                  (unsigned long long)ws->slot.committed->claim[i].unit);
     for (uint32_t i = 0; i < ws->finished.count; i++)
         sim_trace(n->sim, "%s fresh claim %llu", n->name, (unsigned long long)ws->finished.unit[i]);
 }

@@ -69,6 +69,8 @@ static const char *read_record(struct found *f, const struct sim_record *r)
     struct sim_frame frame;
     if (r->kind == LH_REFUSE && r->reason == LH_ERR_UNSEAL)
         return "damage on the way consumed a step (server/docs/0000-protocol.md#rule-4)";
+    if (r->kind == LH_REFUSE && (r->reason == LH_ERR_GRANT || r->reason == LH_ERR_BOUND))
+        return "an honest push was refused for what it says (server/docs/0004-authority.md)";
     if (r->kind == LH_ADMIT) {
         if (!sim_read_frame(r->body, &frame) || !sim_payload(s, f->fold.shard, r->body, f->q))
             return "a payload that does not open";

@@ -13,7 +13,7 @@
 #include "common/base/check.h"
 
 enum { ADMIT = 1, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE };
-enum { RECORD_HEADER = 64, FRAME_HEADER = 192, TAG = 16 };
+enum { RECORD_HEADER = 64, FRAME_HEADER = 192, CLAIM = 24, TAG = 16 };
 enum { SGD, NESTEROV, BUFFERED };
 enum { PHASE_CLOSE = 3 };
 
@@ -53,7 +53,7 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
 {
     const uint8_t *b = bytes.data;
     if (bytes.len < FRAME_HEADER + TAG || memcmp(b, "LHF1", 4) != 0) return false;
-    uint64_t claims = number(b + 108, 4), head = FRAME_HEADER + 8 * claims;
+    uint64_t claims = number(b + 108, 4), head = FRAME_HEADER + CLAIM * claims;
     if (number(b + 6, 2) != FRAME_HEADER || bytes.len < head + TAG) return false;
     *out = (struct sim_frame){.index = b[8],
                               .value = b[9],
@@ -71,7 +71,7 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
                               .tokens = number(b + 96, 8),
                               .job = lh_span(b + 24, 16),
                               .nonce = lh_span(b + 160, 24),
-                              .claim = lh_span(b + FRAME_HEADER, 8 * claims),
+                              .claim = lh_span(b + FRAME_HEADER, CLAIM * claims),
                               .head = lh_span(b, head),
                               .sealed = lh_span(b + head, bytes.len - head)};
     return out->step > 0;
@@ -96,7 +96,10 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
     uint64_t backs_at = expelled_at + 4 + 8 * number(b + expelled_at, 4);
     if (bytes.len < backs_at + 4) return false;
     uint64_t rest = backs_at + 4 + 12 * number(b + backs_at, 4);
-    if (version != 3 || bytes.len != rest + 13) return false;
+    enum { OPTIMIZER = 13, BOUNDS = 13, EXCEPTION = 9 };
+    uint64_t list = rest + OPTIMIZER + BOUNDS;
+    if (version != 3 || bytes.len < list + 4) return false;
+    if (bytes.len != list + 4 + EXCEPTION * number(b + list, 4)) return false;
     out->optimizer = b[rest];
     out->momentum = real(b + rest + 1);
     out->outer_every = (uint32_t)number(b + rest + 5, 4);
@@ -224,7 +227,7 @@ static const char *take_push(struct sim_fold *f, const struct sim_record *r)
     row->tokens += p.tokens;
     f->tokens += p.tokens;
     for (uint32_t i = 0; i < p.claims; i++) {
-        uint64_t unit = number(p.claim.data + 8 * i, 8);
+        uint64_t unit = number(p.claim.data + CLAIM * i, 4);
         if (unit >= SIM_FOLD_UNITS) return "a claim of a unit that is none";
         f->credited[unit] |= unit % f->shards == f->shard;
     }

@@ -38,7 +38,7 @@ static lh_err lists_open(struct wk_slot *slot)
 // The lists of `to` have room for as much as any slot holds, and stay its own.
 static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
 {
-    uint64_t *claim = to->claim;
+    struct wk_claim *claim = to->claim;
     struct wk_position *position = to->position;
     *to = *from;
     to->claim = claim;

@@ -16,6 +16,7 @@
 #include "worker/backend.h"
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
+#include "worker/push/bounds.h"
 #include "worker/push/outcome.h"
 #include "worker/push/session.h"
 #include "worker/push/view.h"
@@ -54,6 +55,7 @@ struct wk_cut {
     bool trainers;           // its failure is the trainer's fault
     uint64_t tokens, steps;  // progress that it holds
     uint64_t at;             // steps of this process when it was taken
+    uint64_t later;          // tokens that a later push says
     uint32_t returned;       // how many of the head's claims came back with refused frames
     bool snapshot;           // a synced residual snapshot is due
     struct lh_buf trainer;   // the optimizer's state, where a snapshot is due
@@ -92,6 +94,18 @@ static struct lk_codec codec_now(const struct wk_worker *w)
     return codec;
 }
 
+static void add_claim(struct lh_frame *f, uint64_t unit, const struct lh_grant *grant)
+{
+    f->claim[f->claims] = unit;
+    f->grant[f->claims++] = *grant;
+}
+
+static void note_step_tokens(struct wk_worker *w, const struct wk_cut *c)
+{
+    uint64_t each = c->steps ? (c->tokens + c->steps - 1) / c->steps : 0;
+    if (each > w->step_tokens) w->step_tokens = each;
+}
+
 static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
@@ -111,14 +125,16 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .base_epoch = base->epoch,
                            .base_others = base->others,
                            .tokens = c->tokens + s->slot.committed->tokens,
-                           .steps = (uint32_t)c->steps,
+                           .steps = c->steps < UINT32_MAX ? (uint32_t)c->steps : UINT32_MAX,
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB_BYTES);
-    for (uint32_t i = 0; i < s->slot.committed->claim_count && f->claims < LH_CLAIMS_MAX; i++)
-        f->claim[f->claims++] = s->slot.committed->claim[i];
+    c->later = wk_bounds_apply(s, f);
+    const struct wk_slot *slot = s->slot.committed;
+    for (uint32_t i = 0; i < slot->claim_count && f->claims < LH_CLAIMS_MAX; i++)
+        add_claim(f, slot->claim[i].unit, &slot->claim[i].grant);
     c->returned = f->claims;
     for (uint32_t i = 0, n = wk_claimable(s, c->at); i < n && f->claims < LH_CLAIMS_MAX; i++)
-        f->claim[f->claims++] = s->finished.unit[i];
+        add_claim(f, s->finished.unit[i], &s->finished.grant[i]);
     lh_random(w->conf.env, f->nonce, LH_SEAL_NONCE_BYTES);
 }
 
@@ -163,7 +179,7 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
     slot->claim_count -= c->returned;
     memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
-    slot->tokens = 0;
+    slot->tokens = c->later;
     fill_positions(s, c->head.claims - c->returned, c->at, slot);
     name_cut(slot, &c->whole);
     c->change.moves = true;
@@ -268,7 +284,7 @@ static int64_t encode_job(void *arg)
 static lh_err seal_frame(struct wk_cut *c, struct lh_span plain, struct lh_blob **out)
 {
     const struct lh_frame *f = &c->head;
-    struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES + 8 * LH_CLAIMS_MAX);
+    struct lh_buf head = lh_buf(LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX);
     lh_frame_write_head(f, &head);
     lh_err err = lh_buf_err(&head);
     struct lh_blob *b = err ? NULL : lh_blob_new(lh_frame_bytes(f));
@@ -344,6 +360,7 @@ static void drop_first(struct wk_finished *f, uint32_t n)
     f->count -= n;
     memmove(f->unit, f->unit + n, f->count * sizeof *f->unit);
     memmove(f->steps, f->steps + n, f->count * sizeof *f->steps);
+    memmove(f->grant, f->grant + n, f->count * sizeof *f->grant);
 }
 
 static void committed(struct wk_shard *s, struct wk_cut *c)
@@ -514,6 +531,7 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
         c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
         if (!c->residual_square) return LH_ERR_NO_MEMORY;
     }
+    note_step_tokens(w, c);
     fill_head(s, c);
     LH_TRY(fill_slot(s, c));
     if (w->conf.beside) return LH_OK;

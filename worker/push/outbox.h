@@ -29,6 +29,7 @@ struct wk_entry {
     struct lh_buf plain;     // its payload, from the cut until the own replica folds it; or empty
     enum wk_status status;   // wk_outbox_admitted() sets WK_ADMITTED
     uint64_t version, epoch; // the point at which the own replica folded it; 0: not yet
+    bool ungranted;          // refused for its claims, which do not come back
     bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned
 };
 

@@ -68,14 +68,29 @@ static lh_err add_back(struct wk_shard *s, const struct wk_entry *e, const struc
     return lk_payload_add(&codec, s->layout, plain, s->slot.spare);
 }
 
+// The shard's server has no grant for a claim of this push. No later push may carry its claims: it
+// would be refused as well. Their units are leased and trained again.
+static void drop_claims(const struct wk_shard *s, const struct wk_entry *e)
+{
+    for (uint32_t i = 0; i < e->head.claims; i++)
+        lh_logf(s->worker->conf.log, LH_ERROR, "claims.refused",
+                "shard %u does not take the claim of unit %" PRIu64 " (grant %u): the coordinator "
+                "that leased it has lost its store, or the unit was never leased to this worker",
+                s->id, e->head.claim[i], e->head.grant[i].number);
+}
+
 // Takes a frame's mass, claims and tokens back, in a change that is not committed yet.
 static lh_err take_back(struct wk_change *c, const struct wk_entry *e, const struct lh_blob *frame)
 {
     struct wk_shard *s = c->shard;
     LH_TRY(add_back(s, e, frame));
     if (LH_BUG("return_rounds")) wk_bug_round(s);
-    for (uint32_t i = 0; i < e->head.claims && c->slot.claim_count < WK_CLAIMS_HELD_MAX; i++)
-        c->slot.claim[c->slot.claim_count++] = e->head.claim[i];
+    if (e->ungranted) drop_claims(s, e);
+    for (uint32_t i = 0; i < e->head.claims && !e->ungranted; i++) {
+        if (c->slot.claim_count == WK_CLAIMS_HELD_MAX) break;
+        c->slot.claim[c->slot.claim_count++] =
+            (struct wk_claim){e->head.claim[i], e->head.grant[i]};
+    }
     c->slot.tokens += e->head.tokens;
     c->moves = true;
     return LH_OK;

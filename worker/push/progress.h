@@ -15,6 +15,7 @@ struct wk_progress {
     uint64_t cut_count;      // cuts of this process
     bool in_turn;            // the last cut was at the shard's own step of a round (round.c)
     uint64_t held_steps;     // steps of this process that committed cuts hold
+    uint64_t allowance_tag;  // member.c: proves the worker's allowance to this shard's server
     double *residual_square; // [layout->extents], of the last cut that was measured; NULL: never
 };
 
@@ -23,6 +24,7 @@ struct wk_progress {
 struct wk_finished {
     uint64_t unit[WK_CLAIMS_HELD_MAX];
     uint64_t steps[WK_CLAIMS_HELD_MAX]; // the process had made this many steps when it finished
+    struct lh_grant grant[WK_CLAIMS_HELD_MAX];
     uint32_t count;
 };
 

@@ -252,6 +252,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     if (LH_BUG("unlogged_reject") && !m->admitted)
         wk_bug_commit(s, e->head.step, s->slot.committed->decided);
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
+    e->ungranted = m->reason == (uint32_t)LH_ERR_GRANT;
     return wk_entry_decided(s, e, m->admitted);
 }
 

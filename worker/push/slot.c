@@ -8,12 +8,8 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 
-static const uint32_t MAGIC = 0x4c53484c;   // "LHSL"
-enum { PLAIN = 2, BESIDE = 3, SYNCED = 1 }; // versions; a flag
-enum {
-    FIXED = 4 + 2 + 2 + 8 + 16 + 16 + 16 + 8 + 8 + 4 + 4 + 8 + 16,
-    CUT = WK_SLOT_LIFE_BYTES + 8
-};
+static const uint32_t MAGIC = 0x4c53484c; // "LHSL"
+enum { VERSION = 4, SYNCED = 1, FIXED = 144 };
 
 struct header {
     uint16_t flags;
@@ -24,7 +20,7 @@ struct header {
 
 static size_t head_bytes(uint32_t claims, uint32_t positions)
 {
-    return FIXED + CUT + 8u * claims + 16u * positions + 8u; // an upper bound
+    return FIXED + (size_t)LH_CLAIM_BYTES * claims + 16u * positions + 8u;
 }
 
 void wk_slot_free(struct wk_slot *slot)
@@ -39,7 +35,7 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
                        bool synced, uint32_t residual_crc, struct lh_buf *b)
 {
     lh_put_u32(b, MAGIC);
-    lh_put_u16(b, slot->cut ? BESIDE : PLAIN);
+    lh_put_u16(b, VERSION);
     lh_put_u16(b, synced ? SYNCED : 0);
     lh_put_u64(b, generation);
     lh_put(b, s->boot, sizeof s->boot);
@@ -55,13 +51,13 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     lh_put_u32(b, slot->claim_count);
     lh_put_u64(b, s->values);
     lh_put_u32(b, slot->position_count);
-    lh_put_u32(b, slot->decided_epoch <= UINT32_MAX ? (uint32_t)slot->decided_epoch : 0);
+    lh_put_u32(b, 0);
     lh_put_u64(b, slot->tokens);
-    if (slot->cut) {
-        lh_put(b, slot->life, sizeof slot->life);
-        lh_put_u64(b, slot->cut);
-    }
-    for (uint32_t i = 0; i < slot->claim_count; i++) lh_put_u64(b, slot->claim[i]);
+    lh_put_u64(b, slot->decided_epoch);
+    lh_put(b, slot->life, sizeof slot->life);
+    lh_put_u64(b, slot->cut);
+    for (uint32_t i = 0; i < slot->claim_count; i++)
+        lh_claim_write(slot->claim[i].unit, &slot->claim[i].grant, b);
     for (uint32_t i = 0; i < slot->position_count; i++) {
         lh_put_u64(b, slot->position[i].unit);
         lh_put_u64(b, slot->position[i].tokens);
@@ -70,10 +66,8 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
 }
 
-// Claims and positions, from where they stand in a header that is whole. `first` is the one
-// position of version 1.
-static lh_err read_lists(struct lh_span claims, struct lh_span positions,
-                         const struct wk_position *first, struct wk_slot *out)
+// Claims and positions, from where they stand in a header that is whole.
+static lh_err read_lists(struct lh_span claims, struct lh_span positions, struct wk_slot *out)
 {
     out->claim = calloc(out->claim_count + 1, sizeof *out->claim);
     out->position = calloc(out->position_count + 1, sizeof *out->position);
@@ -82,10 +76,11 @@ static lh_err read_lists(struct lh_span claims, struct lh_span positions,
         return LH_ERR_NO_MEMORY;
     }
     struct lh_cursor c = lh_cursor(claims), p = lh_cursor(positions);
-    for (uint32_t i = 0; i < out->claim_count; i++) out->claim[i] = lh_get_u64(&c);
+    for (uint32_t i = 0; i < out->claim_count; i++)
+        out->claim[i].unit = lh_claim_read(&c, &out->claim[i].grant);
     for (uint32_t i = 0; i < out->position_count; i++) {
-        out->position[i].unit = first ? first->unit : lh_get_u64(&p);
-        out->position[i].tokens = first ? first->tokens : lh_get_u64(&p);
+        out->position[i].unit = lh_get_u64(&p);
+        out->position[i].tokens = lh_get_u64(&p);
     }
     return LH_OK;
 }
@@ -109,27 +104,22 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     (void)lh_get(c, 3);
     out->claim_count = lh_get_u32(c);
     h->values = lh_get_u64(c);
-    bool old = version == 1;
-    uint64_t number = lh_get_u64(c), tokens = lh_get_u64(c);
-    struct wk_position first = {number, tokens};
-    out->position_count = old ? number != UINT64_MAX : (uint32_t)number;
-    out->decided_epoch = old ? 0 : number >> 32;
-    out->tokens = old ? 0 : tokens;
-    if (version == BESIDE) {
-        lh_get_into(c, out->life, sizeof out->life);
-        out->cut = lh_get_u64(c);
-    }
-    if (c->failed || magic != MAGIC || version < 1 || version > BESIDE ||
-        (version == BESIDE && !out->cut) || out->claim_count > WK_CLAIMS_HELD_MAX ||
-        out->position_count > WK_POSITIONS_MAX)
+    out->position_count = lh_get_u32(c);
+    (void)lh_get_u32(c);
+    out->tokens = lh_get_u64(c);
+    out->decided_epoch = lh_get_u64(c);
+    lh_get_into(c, out->life, sizeof out->life);
+    out->cut = lh_get_u64(c);
+    if (c->failed || magic != MAGIC || version != VERSION ||
+        out->claim_count > WK_CLAIMS_HELD_MAX || out->position_count > WK_POSITIONS_MAX)
         return lh_fail(LH_ERR_CORRUPT, "not a slot");
-    struct lh_span claims = lh_get(c, 8u * out->claim_count);
-    struct lh_span positions = lh_get(c, old ? 0 : 16u * out->position_count);
+    struct lh_span claims = lh_get(c, (size_t)LH_CLAIM_BYTES * out->claim_count);
+    struct lh_span positions = lh_get(c, 16u * out->position_count);
     h->residual_crc = lh_get_u32(c);
     size_t head = (size_t)(c->at - start);
     uint32_t crc = lh_get_u32(c);
     if (c->failed || crc != lh_crc32c(0, start, head)) return lh_fail(LH_ERR_CORRUPT, "not a slot");
-    return read_lists(claims, positions, old ? &first : NULL, out);
+    return read_lists(claims, positions, out);
 }
 
 // Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes

@@ -4,24 +4,19 @@
 // Two files, DIR/slot-<shard>-a and -b, written in turn, each whole; integers little endian:
 //
 //    at size field                                   at size field
-//     0   4  magic "LHSL"                            80   1  that push was admitted
-//     4   2  version (2; 3: see below)               81   3  0
-//     6   2  flags (1: synced)                       84   4  claims
-//     8   8  generation                              88   8  values of the residual
-//    16  16  boot id                                 96   4  positions
-//    32  16  incarnation: number, random            100   4  epoch of the decision, or 0
-//    48  16  gone: incarnation, step                104   8  tokens that came back
-//    64   8  next step                              112      claims, 8 bytes each
-//    72   8  decided step                                    positions: unit 8, tokens of it 8
+//     0   4  magic "LHSL"                            84   4  claims
+//     4   2  version (4)                             88   8  values of the residual
+//     6   2  flags (1: synced)                       96   4  positions
+//     8   8  generation                             100   4  0
+//    16  16  boot id                                104   8  tokens that came back
+//    32  16  incarnation: number, random            112   8  epoch of the decision, or 0
+//    48  16  gone: incarnation, step                120  16  name of the life of the trainer beside
+//    64   8  next step                              136   8  the last cut of that life; 0: none
+//    72   8  decided step                           144      claims: unit 4, grant 4 + 16 each
+//    80   1  that push was admitted                          positions: unit 8, tokens of it 8
+//    81   3  0
 //
 //   then CRC-32C of the residual u32, CRC-32C of all before u32, and the residual, fp32
-//
-// Version 3 has 24 bytes more at 112, before the claims: the last cut of a trainer beside the
-// worker, its life's name 16 and its number 8. It is written only where there is such a cut; a
-// build that does not know it takes the slot for lost, and the residual starts at its snapshot.
-// Version 1 is read too: at 96 and 104 it has its one position, unit (~0: none) and tokens. The
-// epoch is 0 where it is not known: in version 1, in slots of builds that wrote version 2 before it
-// had the field (they read past it), and above 2^32 - 1.
 //
 // The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it.
 // After a power cut (another boot id) it does not count, unless it says that it was synced. The two
@@ -43,6 +38,11 @@ struct wk_position { // how far a unit of data was trained
     uint64_t tokens; // tokens that were trained, from its start
 };
 
+struct wk_claim { // a unit that is trained, and the grant that proves its lease
+    uint64_t unit;
+    struct lh_grant grant;
+};
+
 enum { WK_SLOT_LIFE_BYTES = 16 };
 
 struct wk_slot {
@@ -59,7 +59,7 @@ struct wk_slot {
     // it (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
     uint8_t life[WK_SLOT_LIFE_BYTES];
     uint64_t cut;
-    uint64_t *claim;              // claims that came back with refused frames
+    struct wk_claim *claim;       // claims that came back with refused frames
     struct wk_position *position; // the units in work when the shard was cut last
     uint32_t claim_count, position_count;
 };

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/units/grants.h"
+
 static uint64_t units_of_run(const struct wk_worker *w)
 {
     return w->epochs * w->conf.units->count;
@@ -30,12 +32,18 @@ static bool in_list(const uint64_t *list, uint32_t n, uint64_t unit)
     return false;
 }
 
+static bool came_back(const struct wk_slot *slot, uint64_t unit)
+{
+    for (uint32_t i = 0; i < slot->claim_count; i++)
+        if (slot->claim[i].unit == unit) return true;
+    return false;
+}
+
 // Trained, and its claim is on its way: waiting in a shard, or in a frame of the outbox.
 static bool claimed(const struct wk_worker *w, uint64_t unit)
 {
     const struct wk_shard *s = &w->shard[unit % w->shards];
-    if (in_list(s->finished.unit, s->finished.count, unit) ||
-        in_list(s->slot.committed->claim, s->slot.committed->claim_count, unit))
+    if (in_list(s->finished.unit, s->finished.count, unit) || came_back(s->slot.committed, unit))
         return true;
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (in_list(e->head.claim, e->head.claims, unit) &&
@@ -101,6 +109,14 @@ void wk_units_announce(struct wk_worker *w)
 // Its claim waits for a cut of its shard.
 void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
 {
+    struct lh_grant grant = {0};
+    if (!wk_grants_find(w, unit, &grant)) {
+        lh_logf(w->conf.log, LH_ERROR, "claims.ungranted",
+                "unit %llu is trained, and its lease is not known to this process; it is trained "
+                "again where it is leased anew",
+                (unsigned long long)unit);
+        return;
+    }
     if (LH_BUG("epoch_unit")) unit %= w->conf.units->count; // planted: the claim of the data's unit
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
@@ -109,6 +125,7 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps)
         if (!here) continue;
         if (s->finished.count < WK_CLAIMS_HELD_MAX) {
             s->finished.steps[s->finished.count] = steps;
+            s->finished.grant[s->finished.count] = grant;
             s->finished.unit[s->finished.count++] = unit;
         } else {
             lh_logf(w->conf.log, LH_ERROR, "claims.full", "unit %llu will be trained again",
@@ -403,6 +420,7 @@ void wk_units_restart(struct wk_worker *w, bool give_up)
         for (uint32_t k = 0; k < f->count; k++) {
             if (f->steps[k] > held) continue;
             f->unit[kept] = f->unit[k];
+            f->grant[kept] = f->grant[k];
             f->steps[kept++] = f->steps[k];
         }
         f->count = kept;

@@ -1,11 +1,12 @@
 // Leases: their rows in the store, and who may have which unit. Which one a worker gets next:
 // level.c and assign.c.
 //
-// Store: lease/<unit 10> = worker u64, wall time u64; second/<unit 10> = worker u64, of a unit that
-// runs twice. A credited unit has no row: what is left of its lease is in memory, for people alone,
-// and goes where a shard takes the credit back. Invariants: 1. A unit has one holder, and one other
-// at most that runs it too. 2. Where the holder gives it back or is given up, the other is the
-// holder. 3. What is recalled and what is begun is in memory alone: it is said and asked for anew.
+// Store: lease/<unit 10> = worker u64, wall time u64, number of the grant u32; second/<unit 10> =
+// worker u64, number of the grant u32, of a unit that runs twice. A credited unit has no row: what
+// is left of its lease is in memory, for people alone, and goes where a shard takes the credit
+// back. Invariants: 1. A unit has one holder, and one other at most that runs it too. 2. Where the
+// holder gives it back or is given up, the other is the holder. 3. What is recalled and what is
+// begun is in memory alone: it is said and asked for anew.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,14 @@ static void key_of(char out[32], const char *kind, uint64_t unit)
     snprintf(out, 32, "%s%010" PRIu64, kind, unit);
 }
 
-lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
+{
+    uint32_t i = 0;
+    while (i < c->seconds && c->second[i].unit != unit) i++;
+    return i;
+}
+
+static lh_err hold(struct ps_coordinator *c, uint64_t unit, uint32_t worker, uint32_t number)
 {
     char key[32];
     key_of(key, "lease/", unit);
@@ -34,14 +42,29 @@ lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
     c->leased_s[unit] = (uint32_t)c->conf.env->ops->wall_s(c->conf.env);
     c->begun[unit] = CO_WAITS;
     c->wanted_by[unit] = 0;
+    c->number[unit] = number;
     ps_co_stock_in(c, unit);
-    struct lh_buf b = lh_buf(16);
+    struct lh_buf b = lh_buf(32);
     lh_put_u64(&b, c->worker[worker].id);
     lh_put_u64(&b, c->leased_s[unit]);
+    lh_put_u32(&b, number);
     lh_err err = lh_buf_err(&b);
     if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
     return err;
+}
+
+lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    c->worker[worker].lease_tokens += ps_co_unit(c, unit)->tokens;
+    return hold(c, unit, worker, ++c->last_grant);
+}
+
+uint32_t ps_co_lease_number(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
+{
+    if (c->lease[unit] == worker + 1) return c->number[unit];
+    uint32_t i = second_at(c, unit);
+    return i < c->seconds && c->second[i].worker == worker ? c->second[i].number : 0;
 }
 
 static lh_err end_lease(struct ps_coordinator *c, uint64_t unit)
@@ -85,13 +108,6 @@ void ps_co_lease_want(struct ps_coordinator *c, uint64_t unit, uint32_t by)
 
 // ---------------------------------------------------------------- second leases
 
-static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
-{
-    uint32_t i = 0;
-    while (i < c->seconds && c->second[i].unit != unit) i++;
-    return i;
-}
-
 uint32_t ps_co_second(const struct ps_coordinator *c, uint64_t unit)
 {
     uint32_t i = second_at(c, unit);
@@ -103,9 +119,12 @@ lh_err ps_co_lease_second(struct ps_coordinator *c, uint64_t unit, uint32_t work
     char key[32];
     if (c->seconds == PS_CO_SECONDS_MAX) return LH_OK; // others end first
     key_of(key, "second/", unit);
-    c->second[c->seconds++] = (struct ps_co_second_lease){unit, worker};
+    uint32_t number = ++c->last_grant;
+    c->worker[worker].lease_tokens += ps_co_unit(c, unit)->tokens;
+    c->second[c->seconds++] = (struct ps_co_second_lease){unit, worker, number};
     struct lh_buf b = lh_buf(16);
     lh_put_u64(&b, c->worker[worker].id);
+    lh_put_u32(&b, number);
     lh_err err = lh_buf_err(&b);
     if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
@@ -126,8 +145,9 @@ lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit)
 {
     uint32_t other = ps_co_second(c, unit);
     if (!other) return end_lease(c, unit);
+    uint32_t number = ps_co_lease_number(c, unit, other - 1);
     LH_TRY(ps_co_lease_end_second(c, unit));
-    return ps_co_lease_set(c, unit, other - 1); // It says with its next request whether it began.
+    return hold(c, unit, other - 1, number); // It says with its next request whether it began.
 }
 
 lh_err ps_co_lease_settle(struct ps_coordinator *c)
@@ -155,8 +175,11 @@ static const char *read_lease(struct ps_coordinator *c, const char *name, struct
     uint64_t unit;
     uint32_t w;
     const char *why = read_holder(c, name, at, &unit, &w);
-    uint64_t since = lh_left(at) ? lh_get_u64(at) : 0; // older stores do not say
+    uint64_t since = lh_get_u64(at);
+    uint32_t number = lh_get_u32(at);
     if (why || at->failed) return why;
+    c->number[unit] = number;
+    if (number > c->last_grant) c->last_grant = number;
     c->lease[unit] = w + 1;
     if (unit >= c->leased_end) c->leased_end = unit + 1;
     c->leased_s[unit] = (uint32_t)since;
@@ -168,9 +191,11 @@ static const char *read_second(struct ps_coordinator *c, const char *name, struc
     uint64_t unit;
     uint32_t w;
     const char *why = read_holder(c, name, at, &unit, &w);
+    uint32_t number = lh_get_u32(at);
     if (why || at->failed) return why;
+    if (number > c->last_grant) c->last_grant = number;
     if (c->seconds == PS_CO_SECONDS_MAX) return "is of one unit more than may run twice";
-    c->second[c->seconds++] = (struct ps_co_second_lease){unit, w};
+    c->second[c->seconds++] = (struct ps_co_second_lease){unit, w, number};
     return NULL;
 }
 
@@ -178,10 +203,12 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
 {
     uint64_t n = c->units;
     memset(c->lease, 0, n * sizeof *c->lease);
+    memset(c->number, 0, n * sizeof *c->number);
     memset(c->leased_s, 0, n * sizeof *c->leased_s);
     memset(c->begun, 0, n * sizeof *c->begun);
     memset(c->wanted_by, 0, n * sizeof *c->wanted_by);
     c->seconds = 0;
+    c->last_grant = 0;
     c->leased_end = 0;
     LH_TRY(ps_co_load_named(c, "lease/", read_lease));
     LH_TRY(ps_co_load_named(c, "second/", read_second));

@@ -33,6 +33,8 @@ LH_MUST lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker);
 LH_MUST lh_err ps_co_load_leases(struct ps_coordinator *c); // after the workers
 
 // ---- look-ups
+// The number of the grant by which this worker (its index) has the unit; 0: it does not have it.
+uint32_t ps_co_lease_number(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
 // The index of the worker that runs the unit a second time, + 1; 0: nobody does.
 uint32_t ps_co_second(const struct ps_coordinator *c, uint64_t unit);
 // Nothing is known of a shard's credits before its server has reported to this process.

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
@@ -65,9 +66,67 @@ void ps_co_forget_measured(struct ps_co_worker *w)
     w->measured = (struct ps_co_measured){0};
     w->admitted = NULL;
     w->admitted_ns = 0;
+    w->evidence = (struct ps_co_evidence){0};
 }
 
 // ---------------------------------------------------------------- what servers admitted
+
+// A said speed is believed up to this multiple of what was admitted in the same time.
+static const double SLACK = 4;
+// Without evidence a speed so many times above the others' counts as theirs.
+static const double UNUSUAL = 16;
+static const double HALF_LIFE_S = 1800;
+static const double PATIENCE_S = 120;
+
+void ps_co_note_admitted(struct ps_coordinator *c, struct ps_co_worker *w)
+{
+    struct ps_co_evidence *e = &w->evidence;
+    uint64_t tokens = ps_co_admitted_tokens(c, w);
+    int64_t now = ps_co_now(c);
+    bool runs = c->plan.phase == LH_PHASE_RUN && w->tokens_said > 0 && !w->idle;
+    if (e->since_ns && runs) {
+        e->seconds += (double)(now - e->since_ns) / LH_SECOND;
+        if (tokens > e->seen) e->tokens += (double)(tokens - e->seen);
+    }
+    e->since_ns = runs ? now : 0;
+    e->seen = tokens;
+    if (e->seconds <= HALF_LIFE_S) return;
+    e->seconds /= 2;
+    e->tokens /= 2;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// The lower median of what other live workers say, or are believed where they have evidence.
+// 0: there are none.
+static double usual_speed(const struct ps_coordinator *c, const struct ps_co_worker *but)
+{
+    double speed[LH_WORKERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        if (o == but || !o->live || !(o->tokens_per_s > 0)) continue;
+        speed[n++] = o->tokens_per_s;
+    }
+    qsort(speed, n, sizeof *speed, by_size);
+    return n ? speed[(n - 1) / 2] : 0;
+}
+
+double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    const struct ps_co_evidence *e = &w->evidence;
+    double said = w->tokens_said;
+    if (e->tokens > 0 && e->seconds > 0) return fmin(said, SLACK * e->tokens / e->seconds);
+    double usual = usual_speed(c, w);
+    double round_s = w->measured.batch_s.mean * ps_co_local_steps(c, w);
+    bool proves_nothing = w->admitted && e->seconds > fmax(PATIENCE_S, SLACK * round_s);
+    if (usual > 0 && proves_nothing) return fmin(said, usual / UNUSUAL);
+    return usual > 0 && said > UNUSUAL * usual ? usual : said;
+}
 
 void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
 {
@@ -89,14 +148,6 @@ void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardRepo
                 w->name, w->region, r->head->shard, w->name);
         *was = (struct ps_co_admitted){m->pushes, m->tokens, aside};
     }
-}
-
-uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
-        if (w->admitted[i].tokens < least) least = w->admitted[i].tokens;
-    return w->admitted ? least : 0;
 }
 
 double ps_co_exchange_s(const struct ps_co_worker *w)

@@ -17,8 +17,11 @@ void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from m
 // Takes what a shard's log admitted of each worker. Rows of unknown workers count nothing. Without
 // memory the next report tells it.
 void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r);
-// Tokens of this worker's admitted pushes, on the shard that admitted the fewest.
-uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w);
+// Notes at a lease request how long the worker trains and how much of it was admitted.
+void ps_co_note_admitted(struct ps_coordinator *c, struct ps_co_worker *w);
+// The speed that the worker said last, bounded by what was admitted of it, or by the others' speeds
+// before anything was (server/docs/0004-authority.md#bounds-on-what-is-said).
+double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Seconds from the last step on a unit until its credit is decided, as this worker's pushes show;
 // its round trip where they show nothing, 0 where nothing is known.
 double ps_co_exchange_s(const struct ps_co_worker *w);

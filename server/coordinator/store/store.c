@@ -147,7 +147,7 @@ static LH_MUST lh_err make_file(struct ps_store *s)
     lh_err err = ps_commit_head(&none, NULL, 1);
     lh_put(&b, none.bytes.data, none.bytes.len);
     if (!err) err = lh_buf_err(&b);
-    if (!err) err = lh_file_replace(s->env, s->path, lh_buf_span(&b));
+    if (!err) err = lh_file_replace_secret(s->env, s->path, lh_buf_span(&b));
     s->at = b.len;
     s->number = 1;
     s->marked = true;
@@ -373,7 +373,7 @@ static LH_MUST lh_err append(struct ps_store *s)
 static LH_MUST lh_err begin_next(struct ps_store *s)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    unsigned flags = LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
+    unsigned flags = LH_OPEN_SECRET | LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE;
     struct lh_buf b = lh_buf(HEADER_BYTES);
     put_header(&b);
     lh_err err = lh_buf_err(&b);

@@ -91,7 +91,7 @@ static bool somebody_may(const struct ps_coordinator *c, uint64_t unit)
 static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
 {
     bool runs = c->plan.phase >= LH_PHASE_RUN && c->plan.phase < LH_PHASE_END;
-    if (!runs || c->own_data || !others_are_done(c)) return false;
+    if (!runs || ps_co_any_own(c) || !others_are_done(c)) return false;
     struct ps_co_span span = ps_co_under_way(c);
     for (uint64_t u = span.from; u < c->units; u++)
         if (!ps_co_credited(c, u) && somebody_may(c, u)) return false;

@@ -15,14 +15,19 @@ class Frame:
         self.worker, self.number, self.noise, self.step = cursor.read("QQQQ")
         self.base, self.base_epoch, self.others, self.tokens = cursor.read("QQQQ")
         self.steps, claims, self.values, self.plain = cursor.read("IIQI")
-        zeros, self.manifest, self.nonce, last = cursor.read("I32s24sQ")
-        self.claims = cursor.array(claims)
+        self.allowance, self.manifest, self.nonce, self.allowance_tag = cursor.read("f32s24sQ")
+        self.claims, self.grants = [], []
+        for _ in range(claims):
+            unit, number, tag = cursor.read("II16s")
+            self.claims.append(unit)
+            self.grants.append((number, tag))
         self.head = body[:cursor.at]
         self.sealed = cursor.take(self.plain) if whole else None
         self.tag = cursor.take(16)
         cursor.end()
         need(magic == b"LHF1" and wire == 1 and size == 192, f"{name}: not a frame of version 1")
-        need(not (zero or zeros or last), f"{name}: bytes of the frame that should be 0")
+        need(not zero, f"{name}: a byte of the frame that should be 0")
+        need(0 <= self.allowance <= 3.5e38, f"{name}: an allowance of {self.allowance}")
         self.stub = self.head + self.tag
 
     def check(self, job, shard):

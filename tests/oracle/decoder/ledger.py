@@ -12,7 +12,7 @@ class Plan:
     """The body of a PLAN; without a body the plan of zeros."""
 
     def __init__(self, body=None, name="plan"):
-        self.body = body or struct.pack("<HQBBBffIIIIIBfIf", 3, *[0] * 15)
+        self.body = body or struct.pack("<HQBBBffIIIIIBfIfIQBI", 3, *[0] * 19)
         cursor = Cursor(self.body, name)
         version, self.number, self.phase, mode, weighting = cursor.read("HQBBB")
         self.eta, damping, staleness = cursor.read("ffI")
@@ -26,6 +26,10 @@ class Plan:
         need(self.optimizer in (SGD, NESTEROV, BUFFERED), f"{name}: optimizer {self.optimizer}")
         need(self.optimizer or not (self.momentum or self.pushes or self.bound),
              f"{name}: SGD with momentum")
+        self.steps, self.step_tokens, self.data = cursor.read("IQB")
+        self.exceptions = [cursor.read("QB") for _ in range(cursor.read("I"))]
+        need(self.data <= 2 and all(data <= 2 for _, data in self.exceptions),
+             f"{name}: data of a kind that is none")
         cursor.end()
         need(list(self.live) == sorted(set(self.live)), f"{name}: live workers do not ascend")
 

@@ -11,7 +11,7 @@
 #include "common/format/frame.h"
 #include "tests/unit/common/format/frame_case.h"
 
-enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 16, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG_BYTES };
+enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 48, CASE_BYTES = CASE_HEAD + 12 + LH_SEAL_TAG_BYTES };
 
 // Written out from the table in frame.h by hand, not by the code under test.
 static const char GOLDEN[] = "4c484631"         // magic
@@ -30,12 +30,14 @@ static const char GOLDEN[] = "4c484631"         // magic
                              "0010000000000000" // tokens
                              "0a00000002000000" // local steps, claims
                              "0600000000000000" // values
-                             "0c00000000000000" // plain bytes, 0
+                             "0c00000000007a44" // plain bytes, allowance 1000
                              "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
                              "808182838485868788898a8b8c8d8e8f9091929394959697"
-                             "0000000000000000"
-                             "0600000000000000" // claims
-                             "0900000000000000";
+                             "efcdab8967452301" // tag of the allowance
+                             "0600000001000000" // claims: unit, number of the grant
+                             "a0000000000000000000000000000000"
+                             "0900000002000000"
+                             "b0000000000000000000000000000000";
 
 static void the_head_has_its_golden_bytes(void **state)
 {
@@ -66,6 +68,8 @@ static void a_frame_reads_back(void **state)
     assert_int_equal(got.worker, f.worker);
     assert_true(lh_incarnation_equal(got.incarnation, f.incarnation));
     assert_int_equal(got.claim[1], 9);
+    assert_int_equal(got.grant[1].number, 2);
+    assert_int_equal(got.grant[1].tag[0], 0xb0);
     assert_ptr_equal(parts.head.data, b.data);
     assert_int_equal(parts.head.len, CASE_HEAD);
     assert_ptr_equal(parts.sealed.data, b.data + CASE_HEAD);
@@ -133,10 +137,10 @@ static void what_no_worker_writes_is_refused(void **state)
         {"fewer claims than bytes", 108, 1, LH_ERR_MALFORMED},
         {"plain bytes", 120, 13, LH_ERR_MALFORMED},
         {"huge plain bytes", 120, UINT32_MAX, LH_ERR_MALFORMED},
-        {"first zero", 124, 1, LH_ERR_MALFORMED},
-        {"last zero", 188, 1, LH_ERR_MALFORMED},
+        {"a negative allowance", 124, 0xbf800000, LH_ERR_MALFORMED},
+        {"an allowance without end", 124, 0x7f800000, LH_ERR_MALFORMED},
         {"unit beyond the last", 192, LH_UNITS_MAX, LH_ERR_MALFORMED},
-        {"huge unit", 204, 1, LH_ERR_MALFORMED},
+        {"huge unit", 216, UINT32_MAX, LH_ERR_MALFORMED},
     };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         struct lh_frame f = case_frame();
@@ -156,7 +160,7 @@ static void a_head_alone_is_checked_as_well(void **state)
     struct lh_buf b = lh_buf(1 << 20);
     lh_frame_write_head(&f, &b);
     assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_OK);
-    lh_put_zeros(&b, 8 * LH_CLAIMS_MAX); // enough for all that it says to have
+    lh_put_zeros(&b, LH_CLAIM_BYTES * LH_CLAIMS_MAX); // enough for all that it says to have
     lh_buf_patch_u32(&b, 108, LH_CLAIMS_MAX + 1);
     assert_int_equal(lh_frame_parse_head(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_free(&b);

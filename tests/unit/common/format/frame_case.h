@@ -24,7 +24,10 @@ static inline struct lh_frame case_frame(void)
                          .claims = 2,
                          .values = 6,
                          .plain_bytes = 12,
-                         .claim = {6, 9}};
+                         .allowance = 1000,
+                         .allowance_tag = 0x0123456789abcdefu,
+                         .claim = {6, 9},
+                         .grant = {{1, {0xa0}}, {2, {0xb0}}}};
     for (int i = 0; i < LH_JOB_BYTES; i++) f.job[i] = (uint8_t)i;
     for (int i = 0; i < LH_HASH_BYTES; i++) f.manifest.b[i] = (uint8_t)(0x40 + i);
     for (int i = 0; i < LH_SEAL_NONCE_BYTES; i++) f.nonce[i] = (uint8_t)(0x80 + i);

@@ -28,7 +28,12 @@ static void a_plan_reads_back_and_nothing_else(void **state)
                         .expelled_count = 2,
                         .expelled = {W2, W3},
                         .lets_back = 1,
-                        .let_back = {{W1, 3}}},
+                        .let_back = {{W1, 3}},
+                        .steps_max = 32,
+                        .step_tokens_max = 4096,
+                        .data = LH_DATA_OWN,
+                        .exceptions = 2,
+                        .exception = {{W1, LH_DATA_LEASED}, {W2, LH_DATA_PRIVATE}}},
                    got;
     struct lh_buf b = lh_buf(1 << 10), again = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
@@ -40,6 +45,9 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     assert_false(lh_plan_expelled(&got, W1));
     assert_true(lh_plan_expelled(&got, W2) && lh_plan_expelled(&got, W3));
     assert_true(got.let_back[0].worker == W1 && got.let_back[0].count == 3);
+    assert_int_equal(lh_plan_data(&got, W1), LH_DATA_LEASED);
+    assert_int_equal(lh_plan_data(&got, W2), LH_DATA_PRIVATE);
+    assert_int_equal(lh_plan_data(&got, W3), LH_DATA_OWN);
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
     static const struct {
@@ -53,6 +61,9 @@ static void a_plan_reads_back_and_nothing_else(void **state)
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
         b.data[bad[i].at] = old;
     }
+    b.data[b.len - 1] = LH_DATA_PRIVATE + 1; // the last exception's
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    b.data[b.len - 1] = LH_DATA_PRIVATE;
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.expelled[0] = W3; // the same one twice
@@ -90,7 +101,7 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_int_equal(lh_plan_outer_every(&p), 1); // as many as live workers
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
-    size_t at = b.len - 13; // the optimizer, then its three constants
+    size_t at = b.len - 13 - 17; // the optimizer, its three constants, and the bounds behind them
     static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_BUFFERED + 1};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         b.data[at] = bad[i];
@@ -103,10 +114,11 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     lh_buf_patch_u32(&b, at + 1, 0x3f800000); // 1: what came before would never fade
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    p.optimizer = LH_OPT_SGD;
+    p.optimizer = LH_OPT_SGD; // it has no constants
     lh_plan_write(&p, &plain);
+    assert_int_equal(plain.len, b.len);
     assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_OK);
-    assert_true(got.momentum == 0 && got.outer_every == 0 && got.effective_step_max == 0);
+    assert_true(got.momentum <= 0 && got.effective_step_max <= 0 && !got.outer_every);
     lh_buf_free(&b);
     lh_buf_free(&plain);
 }
@@ -145,6 +157,22 @@ static void the_most_workers_and_shards_fit_and_no_more(void **state)
     lh_buf_free(&b);
 }
 
+static void a_push_may_say_what_its_steps_can_hold(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.steps_max = 32, .step_tokens_max = 100};
+    assert_int_equal(lh_plan_tokens_max(&p, 0), 900); // one round more, for what came back
+    assert_int_equal(lh_plan_tokens_max(&p, 8), 1700);
+    assert_int_equal(lh_plan_tokens_max(&p, 32), 4100);
+    assert_int_equal(lh_plan_tokens_max(&p, UINT64_MAX), 4100);
+    p.step_tokens_max = 0; // nobody has said it yet
+    assert_int_equal(lh_plan_tokens_max(&p, 0), 9 * LH_STEP_TOKENS);
+    p.step_tokens_max = LH_PUSH_TOKENS_MAX;
+    assert_int_equal(lh_plan_tokens_max(&p, 8), LH_PUSH_TOKENS_MAX);
+    p.steps_max = 0; // a plan without bounds
+    assert_int_equal(lh_plan_tokens_max(&p, 1), LH_PUSH_TOKENS_MAX);
+}
+
 static void every_phase_has_its_name(void **state)
 {
     (void)state;
@@ -158,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
         cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
+        cmocka_unit_test(a_push_may_say_what_its_steps_can_hold),
         cmocka_unit_test(every_phase_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

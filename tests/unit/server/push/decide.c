@@ -46,9 +46,11 @@ static struct lh_frame push_of(uint64_t worker, uint64_t step)
     f.worker = worker;
     f.incarnation = FIRST;
     f.step = step;
-    f.base_others = 0;
+    f.base_version = f.base_others = 0;
+    f.base_epoch = 1;
     f.claims = 0;
     f.steps = 1;
+    f.allowance = 0;
     return f;
 }
 
@@ -174,23 +176,6 @@ static void a_step_is_decided_once(void **state)
 
 // They move the clock of every schedule, and the mean that pushes are weighed by. What a log has
 // already is answered as it was decided.
-static void the_tokens_of_a_push_are_bounded(void **state)
-{
-    struct ps_shard *s = *state;
-    struct lh_frame f = push_of(ME, 1);
-    f.tokens = LH_PUSH_TOKENS_MAX;
-    assert_now(s, &f);
-    f.tokens++;
-    assert_not_final(s, &f, LH_ERR_MALFORMED);
-    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "tokens"));
-    f.tokens = UINT64_MAX;
-    assert_not_final(s, &f, LH_ERR_MALFORMED);
-    struct lh_buf b = case_bytes(&f);
-    apply(s, (struct lh_record){.kind = LH_ADMIT, .scale = 1, .body = lh_buf_span(&b)});
-    lh_buf_free(&b);
-    assert_int_equal(step_of(s, &f).verdict, PS_DECIDED_BEFORE);
-}
-
 static void a_new_incarnation_begins_at_step_one(void **state)
 {
     struct ps_shard *s = *state;
@@ -610,7 +595,6 @@ int main(void)
         TEST(a_push_needs_a_hello_of_its_incarnation),
         TEST(the_row_says_which_incarnation_may_push),
         TEST(a_step_is_decided_once),
-        TEST(the_tokens_of_a_push_are_bounded),
         TEST(a_new_incarnation_begins_at_step_one),
         TEST(pushes_are_taken_while_the_run_goes_on),
         TEST(nothing_is_decided_once_the_shard_has_moved),

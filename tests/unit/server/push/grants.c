@@ -1,0 +1,294 @@
+// Grants: what a push says beside its values. A claim needs a grant of its unit to its worker;
+// steps and tokens are bounded by the plan and by what was leased to the worker.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "server/push/decide.h"
+#include "tests/unit/common/format/frame_case.h"
+
+enum { SHARD = 1, SHARDS = 4, ME = 101, OTHER = 102 };
+static const uint8_t JOB[LH_JOB_BYTES] = {1, 2, 3};
+static const struct lh_hash MANIFEST = {{9, 8, 7}};
+static const struct lh_incarnation FIRST = {UINT64_C(1) << 32, 77};
+static const struct ps_gate OPEN_GATE = {0, 0, 100, 0};
+
+// ---------------------------------------------------------------- a shard whose head is given
+
+static struct lh_ledger given;
+
+static void apply(struct ps_shard *s, struct lh_record r)
+{
+    lh_ledger_next(s->head, &r);
+    assert_int_equal(lh_ledger_apply(&given, &r), LH_OK);
+}
+
+static void fence(struct ps_shard *s, uint64_t worker, struct lh_incarnation i)
+{
+    struct lh_buf b = lh_buf(64);
+    lh_fence_write(worker, i, &b);
+    apply(s, (struct lh_record){.kind = LH_FENCE, .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+}
+
+static struct lh_frame push_of(uint64_t worker, uint64_t step)
+{
+    struct lh_frame f = case_frame();
+    f.shard = SHARD;
+    f.worker = worker;
+    f.incarnation = FIRST;
+    f.step = step;
+    f.base_version = f.base_others = 0;
+    f.base_epoch = 1;
+    f.claims = 0;
+    f.steps = 1;
+    f.allowance = 0;
+    return f;
+}
+
+static void admit(struct ps_shard *s, uint64_t worker, uint64_t step)
+{
+    struct lh_frame f = push_of(worker, step);
+    struct lh_buf b = case_bytes(&f);
+    apply(s, (struct lh_record){.kind = LH_ADMIT,
+                                .scale = 0.5f,
+                                .reason = lh_record_norm_bits(&(struct lh_norm){1, false, false}),
+                                .body = lh_buf_span(&b)});
+    lh_buf_free(&b);
+}
+
+static struct lh_digest digest_of(const struct lh_frame *f)
+{
+    struct lh_buf b = case_bytes(f);
+    struct lh_digest d = lh_frame_digest(lh_buf_span(&b), f);
+    lh_buf_free(&b);
+    return d;
+}
+
+// ME and OTHER were fenced in, ME has a session; eta 1, two are live, damping 0.5, bound 4 of each.
+static int make_shard(void **state)
+{
+    struct ps_shard *s = calloc(1, sizeof *s);
+    if (!s || lh_ledger_create(&given, JOB, &MANIFEST, SHARD, SHARDS)) return -1;
+    s->id = SHARD;
+    s->head = &given;
+    given.plan = (struct lh_plan){.phase = LH_PHASE_RUN,
+                                  .eta = 1,
+                                  .damping = 0.5f,
+                                  .staleness_per_live = 4,
+                                  .live = 2,
+                                  .worker = {ME, OTHER}};
+    fence(s, ME, FIRST);
+    fence(s, OTHER, FIRST);
+    *state = s;
+    return ps_shard_open_session(s, ME, FIRST) == LH_OK ? 0 : -1;
+}
+
+static int free_shard(void **state)
+{
+    struct ps_shard *s = *state;
+    lh_ledger_free(&given);
+    free(s);
+    return 0;
+}
+
+static struct ps_decision step_of(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d;
+    struct lh_digest digest = digest_of(f);
+    ps_decide_step(s, f, &digest, &d);
+    return d;
+}
+
+static void assert_not_final(const struct ps_shard *s, const struct lh_frame *f, lh_err error)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_NOT_FINAL);
+    assert_int_equal(d.error, error);
+}
+
+static void assert_now(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d = step_of(s, f);
+    assert_int_equal(d.verdict, PS_DECIDED_NOW);
+    assert_int_equal(d.error, LH_OK);
+}
+
+static struct ps_decision value_of(const struct ps_shard *s, struct ps_gate gate,
+                                   const struct lh_frame *f, lh_err opened, double norm)
+{
+    struct ps_decision d = {.verdict = PS_DECIDED_NOW};
+    struct lk_payload_info info = {.sum_squares = norm * norm};
+    ps_decide_value(s, &gate, f, opened, &info, &d);
+    assert_int_equal(d.verdict, PS_DECIDED_NOW);
+    return d;
+}
+
+// ---------------------------------------------------------------- what it says
+
+static const struct lh_grant_key KEY = {{7, 7, 7}};
+
+static void has_key(struct ps_shard *s)
+{
+    s->grants.key = KEY;
+    s->grants.keyed = true;
+}
+
+static lh_err judged(const struct ps_shard *s, const struct lh_frame *f)
+{
+    struct ps_decision d = value_of(s, OPEN_GATE, f, LH_OK, 1);
+    assert_int_equal(d.kind, d.error ? LH_REFUSE : LH_ADMIT);
+    return d.error;
+}
+
+static void no_push_says_more_than_it_may(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    f.tokens = LH_PUSH_TOKENS_MAX; // a plan without bounds has this one
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.tokens++;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    given.plan.steps_max = 32;
+    given.plan.step_tokens_max = 100;
+    given.plan.data = LH_DATA_OWN;
+    f.steps = 8;
+    f.tokens = 1700;
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.tokens++;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f.tokens = UINT64_C(1) << 40;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f.steps = 32;
+    f.tokens = 4100;
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.steps = 33;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+}
+
+static void a_base_of_the_future_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    f.base_version = given.version;
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.base_version++;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f.base_epoch = 0; // a version that a lost history had
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.base_epoch = given.epoch + 1;
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f = push_of(ME, 1);
+    f.base_others = UINT64_MAX; // counts as all that there are
+    assert_int_equal(judged(s, &f), LH_OK);
+}
+
+static void claim(struct lh_frame *f, uint64_t unit, uint64_t of, uint64_t to)
+{
+    f->claim[f->claims] = unit;
+    f->grant[f->claims++] = lh_grant_make(&KEY, f->job, of, to, 5);
+}
+
+static void a_claim_needs_its_grant(void **state)
+{
+    struct ps_shard *s = *state;
+    has_key(s);
+    struct lh_frame f = push_of(ME, 1);
+    claim(&f, 5, 5, ME);
+    claim(&f, 9, 9, ME);
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.grant[1].number++; // from another lease
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+    f = push_of(ME, 1);
+    claim(&f, 5, 9, ME); // the grant of another unit
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+    f = push_of(ME, 1);
+    claim(&f, 5, 5, OTHER); // another worker's
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+    f = push_of(ME, 1);
+    claim(&f, 5, 5, ME);
+    claim(&f, 5, 5, ME);
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // twice
+    f = push_of(ME, 1);
+    claim(&f, 6, 6, ME);
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT); // another shard's
+    f = push_of(ME, 1);
+    claim(&f, 5, 5, ME);
+    f.grant[0] = (struct lh_grant){0};
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+}
+
+static void who_has_own_data_claims_nothing(void **state)
+{
+    struct ps_shard *s = *state;
+    has_key(s);
+    struct lh_frame f = push_of(ME, 1);
+    claim(&f, 5, 5, ME);
+    given.plan.exceptions = 1;
+    given.plan.exception[0] = (struct lh_plan_exception){ME, LH_DATA_OWN};
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+    given.plan.exception[0].data = LH_DATA_PRIVATE;
+    assert_int_equal(judged(s, &f), LH_ERR_GRANT);
+    given.plan.exception[0].worker = OTHER;
+    assert_int_equal(judged(s, &f), LH_OK);
+}
+
+static void all_tokens_of_a_worker_are_bounded_by_its_leases(void **state)
+{
+    struct ps_shard *s = *state;
+    has_key(s);
+    given.plan.steps_max = 8;
+    given.plan.step_tokens_max = 500; // one push: 5,500
+    struct lh_frame f = push_of(ME, 2);
+    f.tokens = 5500;
+    f.steps = 8;
+    assert_int_equal(judged(s, &f), LH_OK);
+    admit(s, ME, 1); // it stood for 4,096 tokens
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f.tokens = 5500 - 4096;
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.tokens = 5500;
+    f.allowance = 4096 + 5500;
+    f.allowance_tag = lh_allowance_tag(&KEY, f.job, ME, f.allowance);
+    assert_int_equal(judged(s, &f), LH_OK);
+    f.allowance *= 2; // the tag is of another number
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    f.allowance_tag = lh_allowance_tag(&KEY, f.job, OTHER, f.allowance);
+    assert_int_equal(judged(s, &f), LH_ERR_BOUND);
+    given.plan.data = LH_DATA_OWN; // nothing is leased
+    assert_int_equal(judged(s, &f), LH_OK);
+}
+
+static void without_a_key_nothing_is_final(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    assert_now(s, &f); // it needs none
+    claim(&f, 5, 5, ME);
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    f = push_of(ME, 1);
+    f.allowance = 1;
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    has_key(s);
+    assert_now(s, &f);
+}
+
+int main(void)
+{
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, make_shard, free_shard)
+    const struct CMUnitTest tests[] = {
+        TEST(no_push_says_more_than_it_may),
+        TEST(a_base_of_the_future_is_refused),
+        TEST(a_claim_needs_its_grant),
+        TEST(who_has_own_data_claims_nothing),
+        TEST(all_tokens_of_a_worker_are_bounded_by_its_leases),
+        TEST(without_a_key_nothing_is_final),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,85 @@
+// Grants: what proves that the units of this worker were leased to it
+// (server/docs/0004-authority.md#grants).
+//
+// A grant comes with the answer that leases its unit. It goes into the claim when the unit is
+// finished, and is durable from then on with the claim: in the outbox or in the slot. A unit that
+// is not finished is leased anew after a restart, and its grant comes with it.
+//
+// The table is open addressing over the unit's number. It holds at least as many as can be in work.
+// When it is half full, it is made anew of what the worker still has.
+#include "worker/units/grants.h"
+
+#include <stdlib.h>
+
+#include "worker/units/units.h"
+#include "worker/worker.h"
+
+enum { SLOTS = 1 << 15 };
+LH_STATIC_ASSERT(SLOTS / 2 > LH_LEASES_MAX + WK_POSITIONS_MAX + LH_LEASES_MAX,
+                 "what the worker has and one answer are less than half of the table");
+
+struct wk_granted {
+    uint64_t unit_1; // the unit + 1; 0: an empty slot
+    struct lh_grant grant;
+};
+
+static struct wk_granted *slot_of(struct wk_granted *table, uint64_t unit)
+{
+    uint32_t at = (uint32_t)(unit * 2654435761u) % SLOTS;
+    while (table[at].unit_1 && table[at].unit_1 != unit + 1) at = (at + 1) % SLOTS;
+    return &table[at];
+}
+
+static uint32_t used(const struct wk_granted *table)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < SLOTS; i++) n += table[i].unit_1 != 0;
+    return n;
+}
+
+static void keep(const struct wk_worker *w, struct wk_granted *to, uint64_t unit)
+{
+    struct lh_grant grant;
+    if (wk_grants_find(w, unit, &grant)) *slot_of(to, unit) = (struct wk_granted){unit + 1, grant};
+}
+
+// Without memory the older table stays, and what finds no place is leased and told anew.
+static void make_anew(struct wk_worker *w)
+{
+    struct wk_granted *table = calloc(SLOTS, sizeof *table);
+    if (!table) return;
+    for (uint32_t i = 0; i < w->queued; i++) keep(w, table, w->queue[i].unit);
+    for (uint32_t i = 0; i < w->resume_count; i++) keep(w, table, w->resume[i].unit);
+    free(w->grants.table);
+    w->grants.table = table;
+}
+
+void wk_grants_take(struct wk_worker *w, struct lh_span bytes)
+{
+    size_t n = bytes.len / LH_CLAIM_BYTES;
+    if (!n || n > LH_LEASES_MAX) return;
+    if (!w->grants.table) w->grants.table = calloc(SLOTS, sizeof *w->grants.table);
+    if (!w->grants.table) return;
+    if (used(w->grants.table) + n > SLOTS / 2) make_anew(w);
+    struct lh_cursor c = lh_cursor(bytes);
+    for (uint32_t have = used(w->grants.table); n && have < SLOTS - 1; n--, have++) {
+        struct lh_grant grant;
+        uint64_t unit = lh_claim_read(&c, &grant);
+        *slot_of(w->grants.table, unit) = (struct wk_granted){unit + 1, grant};
+    }
+}
+
+bool wk_grants_find(const struct wk_worker *w, uint64_t unit, struct lh_grant *out)
+{
+    if (!w->grants.table) return false;
+    const struct wk_granted *at = slot_of(w->grants.table, unit);
+    if (!at->unit_1) return false;
+    *out = at->grant;
+    return true;
+}
+
+void wk_grants_free(struct wk_worker *w)
+{
+    free(w->grants.table);
+    w->grants.table = NULL;
+}
