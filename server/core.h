@@ -6,6 +6,7 @@
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
+#include "common/env/slow.h"
 #include "common/net/transport.h"
 #include "kernels/state/checkpoint.h"
 #include "server/give.h"
@@ -76,7 +77,8 @@ struct ps_server {
     struct ps_item *group, **group_end;       // the group that is being committed
     struct lh_blob *ahead; // a frame that is written ahead, until the next commit is done
     bool committing;
-    bool ending; // the next status is the last: nothing is left to be told later
+    struct lh_slow slow; // the group that is being committed
+    bool ending;         // the next status is the last: nothing is left to be told later
     struct ps_log_condition log;
     struct {
         uint64_t records, bytes; // folded by the start

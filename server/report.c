@@ -210,15 +210,27 @@ static int64_t interval(const struct ps_server *s)
     return s->conf.report_ns > least ? s->conf.report_ns : least;
 }
 
+// Its disk hangs, and a standby in sync could go on: it is silent, so that the standby takes over
+// (server/docs/0000-protocol.md#rule-21).
+static bool gives_way(const struct ps_server *s)
+{
+    bool hangs = lh_slow_age_s(&s->slow, lh_now(s->conf.env)) >= (double)LH_DISK_SLOW / LH_SECOND;
+    for (uint32_t i = 0; i < s->conf.shard_count && hangs; i++)
+        hangs = s->shard[i]->insync.state == PS_IN_SYNC;
+    return hangs && s->conf.replicated && s->phase == PS_SERVING;
+}
+
 static void tick(void *arg)
 {
     struct ps_server *s = arg;
     s->report_timer = 0;
     if (s->phase == PS_STOPPED) return;
     s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
+    lh_slow_look(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log",
+                 "pushes are not answered");
     // A history that is being settled may not last: nothing is said of it.
     bool settles = s->phase <= PS_SETTLING;
-    if (!settles) send(s);
+    if (!settles && !gives_way(s)) send(s);
 }
 
 void ps_report_start(struct ps_server *s)

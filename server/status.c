@@ -105,6 +105,8 @@ lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
         "not_final", (json_int_t)s->count.not_final, "bytes_in", (json_int_t)s->count.bytes_in,
         "bytes_out", (json_int_t)s->count.bytes_out, "groups", (json_int_t)s->count.groups);
     json_object_set_new(root, "disk_full", json_boolean(s->disk_full.now));
+    json_object_set_new(root, "commit_age_s",
+                        json_real(lh_slow_age_s(&s->slow, lh_now(s->conf.env))));
     json_t *gives = ps_give_status(s);
     if (root && gives) json_object_set_new(root, "gives", gives);
     return lh_json_give(root, out);

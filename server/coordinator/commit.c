@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/env/slow.h"
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
 
@@ -29,6 +30,8 @@ enum {
     HELD_BYTES_MAX = 64 << 20, // theirs
 };
 static const int64_t FULL_PAUSE = LH_SECOND;
+// A mark follows a commit that nothing follows so soon: nobody waits for it.
+static const int64_t MARK_PAUSE = LH_SECOND / 2;
 
 // An answer, an error, or a line of the log, that waits for a commit.
 struct said {
@@ -48,7 +51,10 @@ struct ps_co_commit {
     struct said *first, **end;
     size_t count, bytes;
     bool posted, under_way, full;
-    uint64_t timer; // the pause after a full disk; 0: none
+    struct lh_slow slow; // the commit that is under way
+    uint64_t timer;      // the pause after a full disk; 0: none
+    uint64_t mark_timer;
+    bool mark_due;
     lh_err result;
     char text[256];             // the result's text, from the lane's thread
     ps_co_load_fn *const *load; // they read memory again after a commit that failed
@@ -114,6 +120,7 @@ static void turn_away(struct ps_coordinator *c, lh_err err, const char *text)
 void ps_co_commit_close(struct ps_coordinator *c)
 {
     lh_cancel(c->conf.env, &c->commit->timer);
+    lh_cancel(c->conf.env, &c->commit->mark_timer);
 }
 
 void ps_co_commit_free(struct ps_coordinator *c)
@@ -131,6 +138,17 @@ bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer)
     return false;
 }
 
+void ps_co_commit_look(struct ps_coordinator *c)
+{
+    lh_slow_look(&c->commit->slow, lh_now(c->conf.env), c->conf.log, "a commit of the store",
+                 "joins, leases and operators are not answered");
+}
+
+double ps_co_commit_age_s(const struct ps_coordinator *c)
+{
+    return lh_slow_age_s(&c->commit->slow, lh_now(c->conf.env));
+}
+
 bool ps_co_full(const struct ps_coordinator *c)
 {
     return c->commit->timer != 0;
@@ -145,6 +163,15 @@ static void on_timer(void *arg)
     struct ps_coordinator *c = arg;
     c->commit->timer = 0;
     run(c);
+}
+
+static void on_mark(void *arg)
+{
+    struct ps_coordinator *c = arg;
+    c->commit->mark_timer = 0;
+    c->commit->mark_due = true;
+    run(c);
+    c->commit->mark_due = false;
 }
 
 static int64_t job(void *arg)
@@ -185,6 +212,7 @@ static void done(void *arg)
     struct ps_co_commit *m = c->commit;
     m->under_way = false;
     if (c->stopped) return;
+    lh_slow_end(&m->slow, lh_now(c->conf.env), c->conf.log, "a commit of the store");
     ps_store_end(c->store, m->result);
     if (m->result == LH_ERR_DISK_FULL) {
         met_full_disk(c);
@@ -198,6 +226,8 @@ static void done(void *arg)
     m->full = false;
     release(c);
     run(c);
+    if (!c->stopped && !m->under_way && !m->mark_timer)
+        m->mark_timer = lh_after(c->conf.env, MARK_PAUSE, on_mark, c);
 }
 
 static void run(struct ps_coordinator *c)
@@ -205,6 +235,7 @@ static void run(struct ps_coordinator *c)
     struct ps_co_commit *m = c->commit;
     bool begun;
     if (c->stopped || m->under_way || m->timer) return;
+    if (ps_co_settled(c) && !m->mark_due) return;
     lh_err err = ps_store_begin(c->store, &begun);
     if (err) {
         ps_co_fatal(c, err);
@@ -212,6 +243,7 @@ static void run(struct ps_coordinator *c)
     }
     if (!begun) return;
     m->under_way = true;
+    lh_slow_begin(&m->slow, lh_now(c->conf.env));
     c->conf.env->ops->work(c->conf.env, LH_LANE_DISK, job, done, c);
 }
 

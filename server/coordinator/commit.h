@@ -53,6 +53,9 @@ void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event,
 // ---- where it stands
 bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer); // the peer waits for an answer
 bool ps_co_settled(const struct ps_coordinator *c);             // all that changed is durable
-bool ps_co_full(const struct ps_coordinator *c); // the disk was, just now: a commit waits
+// Says how long the commit that is under way takes, where that is long.
+void ps_co_commit_look(struct ps_coordinator *c);
+double ps_co_commit_age_s(const struct ps_coordinator *c); // 0: none is under way
+bool ps_co_full(const struct ps_coordinator *c);           // the disk was, just now: a commit waits
 
 #endif

@@ -62,6 +62,7 @@ static void on_timer(void *arg)
     struct ps_coordinator *c = arg;
     c->timer = 0;
     if (c->stopped) return;
+    ps_co_commit_look(c);
     ps_co_tick(c);
     ps_co_scale_tick(c);
     ps_co_hook_tick(c);

@@ -273,6 +273,7 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         shards, "servers", servers_status(c), "forecast", ps_co_forecast(c));
     json_object_set_new(root, "disk_full", json_boolean(ps_co_full(c)));
     json_object_set_new(root, "refused_servers", json_integer((json_int_t)c->refused_servers));
+    json_object_set_new(root, "commit_age_s", json_real(ps_co_commit_age_s(c)));
     json_object_set_new(root, "links", ps_co_links(c));
     json_object_set_new(root, "balancer", balancer_status(c));
     json_t *scale = ps_co_scale_status(c);

@@ -288,6 +288,7 @@ static void commit_done(void *arg)
     struct ps_server *s = arg;
     s->committing = false;
     if (s->phase == PS_STOPPED) return;
+    lh_slow_end(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log");
     lh_blob_release(s->ahead);
     s->ahead = NULL;
     if (s->commit_result == LH_ERR_DISK_FULL) {
@@ -396,6 +397,7 @@ void ps_group_commit_run(struct ps_server *s)
         return;
     }
     s->committing = true;
+    lh_slow_begin(&s->slow, lh_now(s->conf.env));
     ps_disk_full_before_commit(s);
     lh_logf(s->conf.log, LH_DEBUG, "group.made", "%llu bytes",
             (unsigned long long)ps_wal_group_bytes(s->wal));

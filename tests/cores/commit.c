@@ -349,6 +349,89 @@ static void status_says(struct rig *r, int leased_units, bool in_sync)
     lh_buf_free(&json);
 }
 
+// A disk that hangs is told, each time that it has lasted twice as long, and its end is.
+static void a_commit_that_takes_long_is_told(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    assert_int_equal(rig_join(r, 0, 1, 0).granted, 1);
+    rig_run(r, LH_SECOND);
+    rig_settle(r);
+    r->coordinator->conf.log = rig_log_lines(r);
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    struct lh_unary *call;
+    lh_fake_slow(r->c.env, 40 * LH_SECOND);
+    m.incarnation = 1ull << 32;
+    m.want = 2;
+    assert_int_equal(lh_unary_start(r->to_c[0], LH_RPC_LEASE, 100 * LH_SECOND, &m.base,
+                                    &longhaul__v1__lease_reply__descriptor, ignore, NULL, &call),
+                     LH_OK);
+    for (int i = 0; i < 3000 && !rig_said(r, "disk.slow"); i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(rig_said(r, "disk.slow"), 1);
+    assert_false(ps_co_settled(r->coordinator));
+    assert_true(ps_co_commit_age_s(r->coordinator) >= 2);
+    for (int i = 0; i < 3000 && rig_said(r, "disk.slow") < 3; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(rig_said(r, "disk.slow"), 3);
+    assert_true(ps_co_commit_age_s(r->coordinator) >= 8);
+    lh_fake_slow(r->c.env, 0);
+    for (int i = 0; i < 20000 && !rig_said(r, "disk.again"); i++) rig_run(r, 10 * LH_MS);
+    assert_true(rig_said(r, "disk.again") >= 1);
+    lh_log_close(r->coordinator->conf.log);
+    r->coordinator->conf.log = NULL;
+}
+
+static void a_group_that_takes_long_is_told(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    rig_run(r, LH_SECOND);
+    r->server->conf.log = rig_log_lines(r);
+    lh_fake_slow(r->s.env, 30 * LH_SECOND);
+    rig_greet(r, 0, 9ull << 32, 0, 1);
+    for (int i = 0; i < 3000 && !rig_said(r, "disk.slow"); i++) rig_run(r, 10 * LH_MS);
+    assert_true(rig_said(r, "disk.slow") >= 1);
+    assert_true(r->server->committing);
+    lh_fake_slow(r->s.env, 0);
+    for (int i = 0; i < 20000 && !rig_said(r, "disk.again"); i++) rig_run(r, 10 * LH_MS);
+    assert_true(rig_said(r, "disk.again") >= 1);
+    lh_log_close(r->server->conf.log);
+    r->server->conf.log = NULL;
+}
+
+// While its disk hangs an owner with a standby in sync is silent, and the standby takes over.
+static void an_owner_whose_disk_hangs_gives_way_to_its_standby(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    rig_run(r, LH_SECOND);
+    assert_false(would_take_over(r));
+    lh_fake_slow(r->s.env, 1000 * LH_SECOND);
+    rig_greet(r, 0, 9ull << 32, 0, 1);
+    for (int i = 0; i < 2000 && !r->server->committing; i++) rig_run(r, LH_MS);
+    assert_true(r->server->committing);
+    for (int i = 0; i < 2000 && !row(r)->owner; i++) rig_run(r, 10 * LH_MS);
+    assert_true(row(r)->owner != 0);
+}
+
+static void an_owner_that_is_alone_goes_on_waiting(void **state)
+{
+    struct rig *r = *state;
+    rig_begin_in_sync(r);
+    rig_kill_standby(r, false);
+    rig_greet(r, 0, 9ull << 32, 0, 1);
+    for (int i = 0; i < 3000 && row(r)->standby; i++) rig_run(r, 10 * LH_MS);
+    assert_int_equal(row(r)->standby, 0);
+    rig_run(r, LH_SECOND);
+    lh_fake_slow(r->s.env, 1000 * LH_SECOND);
+    rig_greet(r, 1, 9ull << 32, 0, 1);
+    for (int i = 0; i < 2000 && !r->server->committing; i++) rig_run(r, LH_MS);
+    rig_run(r, 10 * LH_SECOND);
+    int64_t heard = row(r)->heard_ns;
+    rig_run(r, 10 * LH_SECOND);
+    assert_true(r->server->committing);
+    assert_true(row(r)->heard_ns > heard);
+}
+
 static void status_json_promises_nothing_that_the_disk_has_not(void **state)
 {
     struct rig *r = *state;
@@ -476,6 +559,10 @@ int main(void)
         RIG_TEST(nobody_is_answered_before_the_disk_has_it),
         RIG_TEST(a_slow_disk_deposes_nobody),
         RIG_TEST(who_waits_for_an_answer_is_not_silent),
+        RIG_TEST(a_commit_that_takes_long_is_told),
+        RIG_TEST(a_group_that_takes_long_is_told),
+        RIG_TEST(an_owner_whose_disk_hangs_gives_way_to_its_standby),
+        RIG_TEST(an_owner_that_is_alone_goes_on_waiting),
         RIG_TEST(status_json_promises_nothing_that_the_disk_has_not),
         RIG_TEST(nor_anything_where_nothing_is_durable),
         RIG_TEST(nor_what_was_taken_back),

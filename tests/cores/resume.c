@@ -175,7 +175,7 @@ static void a_copy_that_cant_be_read_is_not_offered_again(void **state)
 {
     (void)state;
     for (int readable = 0; readable < 2; readable++) {
-        struct life *l = life_begin(46, 1);
+        struct life *l = life_begin(45, 1);
         struct rig *r = l->rig;
         const struct lh_ledger *ledger = &shard(l)->replica.ledger;
         for (int i = 0; i < 20000; i++) {
