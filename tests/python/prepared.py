@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""Texts that become units of a tokenizer's tokens: prepared.py LIBRARY PACKAGE."""
+import contextlib
+import gzip
+import io
+import json
+import os
+import unittest
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+from units import Case, longhaul
+from longhaul import prepare
+
+
+class Prepared(Case):
+    def setUp(self):
+        super().setUp()
+        words = {"</s>": 0, "a": 1, "b": 2, "[UNK]": 3}
+        tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.save(self.path("tokenizer.json"))
+        self.put("text/asia/en/a.txt", "a a")
+        self.put("text/asia/en/deep/b.jsonl", '{"text": "b"}\n{"text": "b b"}\n')
+        os.makedirs(self.path("text/asia/en/deep"), exist_ok=True)
+        with gzip.open(self.path("text/asia/en/c.txt.gz"), "wt") as file:
+            file.write("a b")
+
+    def put(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def run_it(self):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            code = prepare.main(["--tokenizer", self.folder.name, "--text", self.path("text"),
+                                 "--out", self.path("data"), "--unit-tokens", "11"])
+        return code, said.getvalue()
+
+    def test_documents_keep_their_bounds(self):
+        self.put("text/asia/en/notes.md", "b")
+        code, said = self.run_it()
+        self.assertEqual(code, 0)
+        self.assertIn("passed over: " + self.path("text/asia/en/notes.md"), said)
+        with open(self.path("data/units.json"), encoding="utf-8") as file:
+            rows = json.load(file)["units"]
+        tokens = longhaul.data.read_tokens(self.path("data/" + rows[0]["file"]), 0, 11)
+        self.assertEqual(list(tokens), [1, 1, 0, 1, 2, 0, 2, 0, 2, 2, 0])
+
+    def test_what_is_wrong_is_named(self):
+        os.symlink("gone", self.path("text/asia/en/d.txt"))
+        self.assertEqual(self.run_it()[0], 1)
+        self.assertIn("d.txt is a link to gone, which is not there", self.run_it()[1])
+        os.remove(self.path("text/asia/en/d.txt"))
+        self.put("text/asia/en/deep/b.jsonl", '{"txt": "b"}\n')
+        self.assertIn('b.jsonl:1: no JSON object with a "text"', self.run_it()[1])
+        os.makedirs(self.path("text/europe/de"))
+        self.assertIn("de holds no file that is used (.txt, ", self.run_it()[1])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=["prepared.py"])

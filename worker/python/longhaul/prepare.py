@@ -1,0 +1,124 @@
+"""`python3 -m longhaul.prepare`: texts become units of the tokens of a tokenizer (`tokenizers`).
+
+    python3 -m longhaul.prepare --tokenizer DIR --text TEXT --out data [--unit-tokens N]
+
+TEXT/REGION/LANGUAGE/ and the folders in it hold .txt and .txt.gz, each one document, and .jsonl and
+.jsonl.gz, of which each line is a document (its "text"). A document ends with the tokenizer's mark.
+What is passed over is named; a link to nothing, a folder that can't be read and a language without
+a document are errors.
+"""
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import sys
+import typing
+
+from .units import save_units
+
+_KINDS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz")
+_MARKS = ("</s>", "<|endoftext|>", "<eos>", "<|end_of_text|>", "[SEP]")
+
+
+def _fail(why: OSError) -> typing.NoReturn:
+    raise why
+
+
+def files_of(folder: str, passed: list[str]) -> list[str]:
+    """The files of a language, in order; `passed` gets the names of those that are none."""
+    found = []
+    for at, inner, names in os.walk(folder, onerror=_fail):
+        inner.sort()
+        for name in sorted([*names, *(d for d in inner if os.path.islink(os.path.join(at, d)))]):
+            path = os.path.join(at, name)
+            if not os.path.exists(path):
+                raise ValueError(f"{path} is a link to {os.readlink(path)}, which is not there")
+            if name.endswith(_KINDS) and os.path.isfile(path):
+                found.append(path)
+            else:
+                passed.append(path)
+    return found
+
+
+def documents_of(path: str) -> typing.Iterator[str]:
+    """The documents of a file, those without any text left out."""
+    with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
+        if ".jsonl" not in os.path.basename(path):
+            text = file.read()
+            if text:
+                yield text
+            return
+        for number, line in enumerate(file, 1):
+            try:
+                text = json.loads(line)["text"] if line.strip() else ""
+            except (ValueError, KeyError, TypeError) as why:
+                raise ValueError(f"{path}:{number}: no JSON object with a \"text\"") from why
+            if text:
+                yield text
+
+
+def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
+            mark: str | None = None) -> tuple[int, list[str]]:
+    """The number of units, and what was passed over. `mark`: ends a document; None: the first of
+    the usual ones that the tokenizer has."""
+    passed: list[str] = []
+    ends = [mark] if mark else list(_MARKS)
+    end = next((i for i in map(tokenizer.token_to_id, ends) if i is not None), None)
+    if end is None:
+        raise ValueError(f"the tokenizer has none of {', '.join(ends)}: --mark names the token "
+                         "that ends a document")
+
+    def tokens(files: list[str]) -> typing.Iterator[list[int]]:
+        for path in files:
+            for document in documents_of(path):
+                yield [*tokenizer.encode(document, add_special_tokens=False).ids, end]
+    regions: dict[str, dict[str, typing.Iterator[list[int]]]] = {}
+    for region in sorted(os.listdir(text)):
+        folder = os.path.join(text, region)
+        if region == "heldout" or not os.path.isdir(folder):
+            passed.append(folder)
+            continue
+        for language in sorted(os.listdir(folder)):
+            path = os.path.join(folder, language)
+            if not os.path.isdir(path):
+                passed.append(path)
+                continue
+            files = files_of(path, passed)
+            if not files:
+                raise ValueError(f"{path} holds no file that is used ({', '.join(_KINDS)})")
+            regions.setdefault(region, {})[language] = tokens(files)
+    if not regions:
+        raise ValueError(f"{text} holds no folder REGION/LANGUAGE")
+    return save_units(regions, out, tokenizer.get_vocab_size(), unit_tokens=unit_tokens), passed
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python3 -m longhaul.prepare",
+                                     description="Texts become units of a tokenizer's tokens.")
+    parser.add_argument("--tokenizer", required=True, help="a folder with tokenizer.json, or that")
+    parser.add_argument("--text", required=True, help="folder of REGION/LANGUAGE/")
+    parser.add_argument("--out", required=True, help="units.json and token files go here")
+    parser.add_argument("--unit-tokens", type=int, default=8192)
+    parser.add_argument("--mark", help="token that ends a document (the tokenizer's usual one)")
+    given = parser.parse_args(words)
+    from tokenizers import Tokenizer  # pylint: disable=import-outside-toplevel
+
+    path = given.tokenizer
+    try:
+        made = Tokenizer.from_file(os.path.join(path, "tokenizer.json") if os.path.isdir(path)
+                                   else path)
+        units, passed = prepare(made, given.text, given.out, given.unit_tokens, given.mark)
+    except (ValueError, OSError) as why:
+        print(f"longhaul.prepare: {why}", file=sys.stderr)
+        return 1
+    for one in passed:
+        print(f"passed over: {one}")
+    print(f"{units} units of {given.unit_tokens} tokens in {given.out}/units.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
