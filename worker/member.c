@@ -243,6 +243,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (m->local_steps) w->local_steps = m->local_steps;
     w->window = m->window;
     take_stable(w, m->n_stable, m->stable); // a first greeting knows it
+    if (!w->stopped) wk_left_out_told(w, m->left_out);
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
     look_for_servers(w);

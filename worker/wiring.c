@@ -13,6 +13,8 @@ static void changed(struct wk_worker *w)
     wk_session_changed(w);
     wk_travel_look(w);
     if (w->returned_count) wk_lease_soon(w); // others may train them
+    for (uint32_t i = 0; w->phase >= LH_PHASE_CLOSE && i < w->shards; i++)
+        wk_follow_resume(&w->shard[i]); // No round follows, and the step under way may hang.
     if (w->conf.beside)
         wk_beside_look(w);
     else

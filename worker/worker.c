@@ -226,6 +226,10 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
+    if (w->left_out.is)
+        json_object_set_new(root, "left_out",
+                            json_pack("{s:I s:I}", "lost_pushes", (json_int_t)w->left_out.pushes,
+                                      "lost_tokens", (json_int_t)w->left_out.tokens));
     json_t *travel = wk_travel_status(w);
     if (travel) json_object_set_new(root, "travel", travel);
     if (w->conf.beside) json_object_set_new(root, "trainer", wk_beside_status(w));

@@ -21,6 +21,7 @@
 #include "kernels/view.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/external/external.h"
+#include "worker/left_out.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
 #include "worker/units/grants.h"
@@ -254,9 +255,10 @@ struct wk_worker {
         uint64_t timer; // looks whether pushes are through; 0: nothing waits for them
         int64_t due_ns; // since when a view could have been made; 0: none could
     } views;
-    int64_t step_ended;  // 0: the time since then is accounted for
-    int64_t idle_since;  // training waits for others since then; 0: it does not
-    struct wk_idle idle; // push/idle.c
+    int64_t step_ended;          // 0: the time since then is accounted for
+    int64_t idle_since;          // training waits for others since then; 0: it does not
+    struct wk_left_out left_out; // left_out.c
+    struct wk_idle idle;         // push/idle.c
     // push/path.c
     double tokens_per_s, tokens_spread;     // smoothed; its mean deviation
     struct lh_estimate batch_s, utilised;   // time of a step; share of the time in which one runs

@@ -274,7 +274,7 @@ static void put_absent(const json_t *status, struct lh_buf *out)
         const char *name = json_string_value(json_object_get(w, "name"));
         const char *region = json_string_value(json_object_get(w, "region"));
         const char *why = json_string_value(json_object_get(w, "why"));
-        bool left_out = json_is_true(json_object_get(w, "left_out"));
+        bool left_out = json_object_get(w, "left_out") != NULL;
         if (!name || !region || !(why || left_out)) continue;
         dp_put(out, "%.63s of %.63s is %s%s%.100s\n", name, region,
                left_out ? "left out: the run ended without it" : "stalled", why ? ": " : "",

@@ -55,6 +55,12 @@ static void read_arrays(const json_t *o, struct dp_status *out)
     {
         if (out->shards < DP_SHARDS_MAX) read_holding(item, &out->shard[out->shards++]);
     }
+    json_array_foreach(json_object_get(o, "workers"), i, item)
+    {
+        if (!json_object_get(item, "left_out") || out->left_outs == DP_LEFT_OUT_MAX) continue;
+        char *to = out->left_out[out->left_outs++];
+        text(item, "name", to, sizeof out->left_out[0]);
+    }
     json_array_foreach(json_object_get(o, "behind"), i, item)
     {
         double v = json_number_value(item);

@@ -11,7 +11,8 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending"}
+//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending",
+//                 "workers": [{"name", "left_out": {...} where the run closed without it}]}
 //
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
 // "plain_up_bytes" counts the payloads in them alone.
@@ -39,6 +40,8 @@ struct dp_holding { // a shard's replica, as its holder reports it
     uint64_t parameters, admitted, refused, credited;
     double staleness_p50, staleness_p99, staleness_max, staleness_bound;
 };
+
+enum { DP_LEFT_OUT_MAX = 64 }; // workers that a status names as left out
 
 // Counts of a worker; they only rise while its process lives.
 struct dp_counts {
@@ -69,8 +72,10 @@ struct dp_status {
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
-    uint64_t data_epoch, data_epochs; // coordinator; from 0, and 0 of one of an older version
-    bool draining, ending;            // coordinator: the run is to stand still, or to end
+    uint64_t data_epoch, data_epochs;   // coordinator; from 0, and 0 of one of an older version
+    bool draining, ending;              // coordinator: the run is to stand still, or to end
+    char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: names of workers that the run closed without
+    unsigned left_outs;
 };
 
 LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);

@@ -235,7 +235,7 @@ static bool settled(const struct dp_up *up)
 {
     unsigned compared;
     for (unsigned i = 0; i < up->nodes; i++)
-        if (!dp_watch_own(&up->node[i])) return false;
+        if (!dp_watch_own(&up->node[i]) && !dp_watch_left_out(up, &up->node[i])) return false;
     return dp_replicas_equal(up, &compared) && dp_credited_once(up);
 }
 

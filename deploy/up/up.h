@@ -160,8 +160,10 @@ LH_MUST lh_err dp_dir_settings(struct dp_up *up);
 void dp_dir_forget_ranks(const struct dp_up *up);
 
 // ---- up_watch.c
-void dp_watch_poll(struct dp_up *up);       // reads every status.json
-bool dp_watch_done(const struct dp_up *up); // every worker says so
+void dp_watch_poll(struct dp_up *up); // reads every status.json
+// Every worker says so, but those that the run ended without.
+bool dp_watch_done(const struct dp_up *up);
+bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker);
 // The node's status is of the process of now, or the last one of a process that has ended: not what
 // an earlier `up` left in the folder.
 bool dp_watch_own(const struct dp_node *node);

@@ -179,6 +179,9 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
     printf("\n");
     snprintf(text, sizeof text, "%u holders of each shard agree at its last version", v->compared);
     verdict_line(v->replicas_equal && v->compared >= 2, text);
+    for (unsigned i = 0; i < up->node[0].status.left_outs; i++)
+        printf("  note     the run ended without %s, which had not drained in time: see its log\n",
+               up->node[0].status.left_out[i]);
     if (up->unjudged)
         printf("  note     no language's loss is judged: %s\n", up->unjudged);
     else

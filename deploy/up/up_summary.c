@@ -121,6 +121,14 @@ static json_t *commands_json(const struct dp_up *up)
     return list;
 }
 
+static json_t *left_out_json(const struct dp_up *up)
+{
+    json_t *list = json_array();
+    for (unsigned i = 0; i < up->node[0].status.left_outs; i++)
+        json_array_append_new(list, json_string(up->node[0].status.left_out[i]));
+    return list;
+}
+
 struct dp_learning dp_learning_of(const struct dp_up *up)
 {
     struct dp_learning l = {0};
@@ -170,6 +178,7 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
         json_object_set_new(json_object_get(o, "payload"), "payload_bits_per_parameter_round",
                             json_real(l.payload_bits));
     if (up->t->trainers) json_object_set_new(o, "commands", commands_json(up));
+    json_object_set_new(o, "left_out", left_out_json(up));
     if (up->unjudged) json_object_set_new(o, "unjudged", json_string(up->unjudged));
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
     json_decref(o);

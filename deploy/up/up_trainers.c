@@ -210,6 +210,17 @@ static void say_ends(struct dp_up *up, struct dp_view *v)
     }
 }
 
+// The run ended without its worker: it may hang, and has nothing to save.
+static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
+{
+    for (unsigned i = 0; i < up->nodes; i++) {
+        const struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == trainer->region && at->index == trainer->index)
+            return dp_watch_left_out(up, at);
+    }
+    return false;
+}
+
 // A worker counts the trainers that greeted it. One whose worker has ended before it could greet
 // waits in vain, and is not waited for.
 static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
@@ -323,8 +334,14 @@ bool dp_trainers_leave(struct dp_up *up, struct dp_view *v)
         up->leave_ns = now + END_S * LH_SECOND;
         dp_view_say(v, up, "waiting up to %d s for the commands to end (Ctrl-C ends them)", END_S);
     }
-    for (unsigned i = 0; i < up->nodes; i++)
-        if (is_trainer(&up->node[i]) && up->node[i].proc) dp_proc_last(up->node[i].proc);
+    for (unsigned i = 0; i < up->nodes; i++) {
+        struct dp_node *node = &up->node[i];
+        if (!is_trainer(node) || !node->proc) continue;
+        dp_proc_last(node->proc);
+        if (!is_left_out(up, node) || over(node) || node->proc->stopping) continue;
+        dp_view_say(v, up, "%s is stopped: the run ended without its worker", node->name);
+        dp_proc_stop(node->proc, SIGTERM);
+    }
     return now >= up->leave_ns;
 }
 
@@ -358,7 +375,7 @@ bool dp_trainers_good(const struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_proc *proc = is_trainer(&up->node[i]) ? up->node[i].proc : NULL;
-        if (proc && !up->node[i].trainer.late &&
+        if (proc && !up->node[i].trainer.late && !is_left_out(up, &up->node[i]) &&
             (proc->state != DP_PROC_ENDED || proc->last_status))
             return false;
     }

@@ -69,11 +69,20 @@ bool dp_watch_own(const struct dp_node *node)
            (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
 }
 
+bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker)
+{
+    const struct dp_status *c = &up->node[0].status;
+    for (unsigned i = 0; i < c->left_outs; i++)
+        if (!strcmp(c->left_out[i], worker->name)) return true;
+    return false;
+}
+
 bool dp_watch_done(const struct dp_up *up)
 {
+    bool over = !strcmp(up->node[0].status.state, "ended");
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        if (node->kind != DP_WORKER) continue;
+        if (node->kind != DP_WORKER || (over && dp_watch_left_out(up, node))) continue;
         if (!dp_watch_own(node) || strcmp(node->status.state, "done") != 0) return false;
     }
     return up->nodes > 0;

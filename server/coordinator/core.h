@@ -122,7 +122,8 @@ struct ps_co_stall { // watch/stall.c
     // steps.
     int64_t idle_ns, step_ns, waits_ns;
     uint32_t shard, local_steps;
-    bool failing; // it says so
+    bool failing;                      // it says so
+    uint64_t lost_pushes, lost_tokens; // what it says that it lost, left out
     enum ps_co_stall_why why;
     int64_t since_ns, bound_ns; // when it stalled, and the bound that was over
 };

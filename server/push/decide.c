@@ -54,7 +54,9 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     } else if (s->head->plan.phase < LH_PHASE_RUN) {
         not_final(d, lh_fail(LH_ERR_BUSY, "the run has not begun"));
     } else if (s->head->plan.phase >= LH_PHASE_CLOSE) {
-        not_final(d, lh_fail(LH_ERR_BUSY, "the run is closing; no push is taken any more"));
+        bool over = s->head->plan.phase == LH_PHASE_END;
+        not_final(d, lh_fail(LH_ERR_BUSY, over ? "the run has ended without this push"
+                                               : "the run is closing; no push is taken any more"));
     } else if (ps_grants_wait(&s->grants, f)) {
         not_final(d, lh_fail(LH_ERR_BUSY,
                              "the coordinator has not told shard %u yet by which key "

@@ -408,6 +408,36 @@ static void a_step_that_hangs_is_told_to_the_coordinator(void **state)
     rig_life_end(r, &l, false);
 }
 
+// It can't fetch what the run ended with, and ends with a word instead of trying for ever.
+static void who_was_left_out_and_reaches_nobody_ends(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l = {0};
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    struct wk_conf conf = rig_life_conf(r, &l, 1000);
+    conf.fatal = NULL; // The rig's fails the test.
+    rig_life_start(&l, &conf);
+    until_it_steps(r, &l, 3);
+    rig_kill_server(r, false);
+    rig_kill_coordinator(r); // The test speaks for it.
+    struct wk_worker *w = l.worker;
+    wk_left_out_told(w, true);
+    assert_true(w->left_out.is && w->left_out.tokens > 0);
+    w->phase = LH_PHASE_END;
+    for (int i = 0; i < 29; i++) {
+        rig_run(r, LH_SECOND);
+        w->phase = LH_PHASE_END;
+        wk_left_out_told(w, true);
+    }
+    assert_false(w->stopped);
+    rig_run(r, 2 * LH_SECOND);
+    w->phase = LH_PHASE_END;
+    wk_left_out_told(w, true);
+    assert_true(w->stopped && w->failed);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -423,6 +453,7 @@ int main(void)
         cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
         RIG_TEST(a_worker_tells_of_a_step_that_hangs),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
+        RIG_TEST(who_was_left_out_and_reaches_nobody_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,12 +178,31 @@ static void tell_all(struct sim *s)
     }
 }
 
+static bool is_at_its_end(const struct sim_node *n)
+{
+    return n->worker && wk_worker_state(n->worker) == WK_DONE;
+}
+
+// Does the run end, for all others, without the worker that is cut from a server for good? Then the
+// way is healed, so that it is judged like the rest: what it had not pushed is in no log, and it is
+// told so.
+static void look_at_struck(struct sim *s)
+{
+    struct sim_node *n = s->struck;
+    const struct ps_coordinator *c = s->node[0].coordinator;
+    if (!n || !n->cut_from || !c || c->plan.phase != LH_PHASE_END) return;
+    for (uint32_t w = 1 + SIM_SERVERS; w < SIM_FIRST_STANDBY; w++)
+        if (&s->node[w] != n && !is_at_its_end(&s->node[w])) return;
+    sim_trace(s, "%s reaches %s again: the run has ended", n->name, n->cut_from->name);
+    n->cut_from = NULL;
+}
+
 static bool finished(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         const struct sim_node *n = &s->node[i];
         if (!n->transport && !sim_absent(n)) return false;
-        if (n->worker && wk_worker_state(n->worker) != WK_DONE) return false;
+        if (n->worker && !is_at_its_end(n)) return false;
     }
     // a shard that was taken over is judged by the server that holds its end
     for (uint32_t k = 0; sim_standbys(s) && k < s->shards; k++) {
@@ -246,6 +265,7 @@ bool sim_run(const struct sim_conf *conf, char why[512], struct sim_tally *tally
         sim_note_durable(s);
         sim_look_often(s);
         sim_look_at_budget(s);
+        look_at_struck(s);
         if (conf->tight_disks) sim_tighten(s);
         if (now % (500 * LH_MS) == 0) sim_look(s);
         if (now > RUN_LIMIT || lh_fake_events(s->world) > EVENTS_MAX) {

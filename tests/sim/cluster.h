@@ -106,6 +106,8 @@ struct sim_node {
     bool zombie;   // it has another one's directory, and does not reach the coordinator
     uint64_t disk_bytes; // bytes that its disk holds; 0: no bound
     bool cut_off;
+    bool hung;                       // a worker's trainer hangs for good, in all its lives
+    const struct sim_node *cut_from; // a worker does not reach this server until the run has ended
     uint64_t deaths;
     int64_t far_ns; // what every message from or to it takes longer, one way
     // Units that travel (travel.c): what a server believes of them, and how much later a message of
@@ -179,6 +181,8 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(clone)                                                                                     \
     OWN(ahead)                                                                                     \
     OWN(epochs)                                                                                    \
+    OWN(hang)                                                                                      \
+    OWN(one_way)                                                                                   \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -308,6 +312,7 @@ struct sim {
         struct sim_crossed crossed[SETUP_REGIONS][SETUP_REGIONS];
         bool came[SIM_WORKERS][SIM_UNITS];
     } links;
+    struct sim_node *struck; // the worker that hangs or is cut for good; NULL: none
     double norm_gate;
     float *initial;
     uint32_t shards, shape[SIM_SERVERS]; // all of them; each server's
@@ -409,6 +414,8 @@ void sim_judge(struct sim *s);
 void sim_streams(struct sim *s);
 uint64_t sim_draw(struct sim *s, enum sim_fault fault, uint64_t n); // below n
 void sim_streams_start(struct sim *s);
+// Messages between these nodes do not arrive: a worker is cut from a server for good.
+bool sim_is_cut(const struct sim *s, const char *from, const char *to);
 void sim_streams_end(struct sim *s);
 // Units that travel (travel.c): when there are units; a server's settings; a worker's.
 void sim_choose_travel(struct sim *s);

@@ -143,7 +143,8 @@ static void damage_tail(struct sim_node *n, struct ps_place from)
 // about one or the other.
 bool sim_may_lose(struct sim_node *n)
 {
-    if (!n->server || n->server->phase != PS_SERVING) return false;
+    const struct sim_node *cut = n->sim->struck; // What that one holds does not reach the server.
+    if (!n->server || n->server->phase != PS_SERVING || (cut && cut->cut_from == n)) return false;
     for (uint32_t i = 0; i < n->shards; i++) {
         bool held =
             (sim_stable_held(n->sim, n->shard[i]) && sim_claims_held(n->sim, n->shard[i])) ||

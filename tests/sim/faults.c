@@ -61,6 +61,7 @@ static bool fate_of(void *arg, const char *from, const char *to, enum lh_rpc rpc
     if ((!strcmp(unheard, from) && !strcmp(centre, to)) ||
         (!strcmp(unheard, to) && !strcmp(centre, from)))
         return false;
+    if (sim_is_cut(s, from, to)) return false;
     if (!s->faulty || !s->conf.faults.network) return true;
     if (stream) {
         if (sim_below(s, 3) == 0) fate->break_ns = (int64_t)(1 + sim_below(s, 4000)) * LH_MS;

@@ -118,6 +118,11 @@ static lh_err start_coordinator(struct sim_node *n)
     struct ps_co_conf conf = setup_coordinator(&all, SIM_WORKERS);
     conf.worker_timeout_ns = 8 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
+    if (s->conf.faults.hang || s->conf.faults.one_way) {
+        conf.stall_floor_ns = 4 * LH_SECOND;
+        conf.drain_floor_ns = 6 * LH_SECOND;
+        conf.stall_rounds = conf.drain_rounds = 4;
+    }
     conf.take_over_ns = 1500 * LH_MS;
     if (s->conf.faults.far) conf.worker_timeout_max_ns = 60 * LH_SECOND;
     if (s->conf.faults.far) conf.take_over_max_ns = 20 * LH_SECOND;
@@ -177,6 +182,7 @@ static lh_err start_worker(struct sim_node *n)
 {
     static const uint64_t step_ms[SIM_WORKERS] = {40, 80, 160, 160}; // speeds 4:2:1:1
     n->trainer = sim_trainer_new(n->env, n->sim->manifest.values, step_ms[n->index]);
+    if (n->hung) sim_trainer_hang(n->trainer, SIM_FOR_GOOD);
     if (n->sim->conf.exact) sim_trainer_quantum(n->trainer, SIM_QUANTUM);
     struct setup all = common(n);
     struct wk_conf conf = setup_worker(&all, n->trainer);

@@ -111,6 +111,42 @@ static void strike_disks(struct sim *s)
     (lost ? sim_lose_disk : sim_damage_disk)(n);
 }
 
+// A worker's trainer hangs for a while, or for good.
+static void strike_hang(struct sim *s)
+{
+    struct sim_node *n = &s->node[1 + SIM_SERVERS + sim_draw(s, SIM_FAULT_hang, SIM_WORKERS)];
+    bool ends = sim_draw(s, SIM_FAULT_hang, 3) > 0;
+    int64_t ns = some_ms(s, SIM_FAULT_hang, 1000, 20000);
+    if (!n->trainer || (!ends && s->struck)) return;
+    if (!ends) s->struck = n;
+    n->hung |= !ends;
+    sim_trainer_hang(n->trainer, ends ? ns : SIM_FOR_GOOD);
+    sim_trace(s, "%s: its trainer hangs%s", n->name, ends ? " for a while" : " for good");
+    sim_happened(s, hang);
+}
+
+// A worker does not reach one of the servers any more. Everybody else does, and it all others.
+static void strike_one_way(struct sim *s)
+{
+    struct sim_node *n = &s->node[1 + SIM_SERVERS + sim_draw(s, SIM_FAULT_one_way, SIM_WORKERS)];
+    struct sim_node *server = &s->node[1 + sim_draw(s, SIM_FAULT_one_way, SIM_SERVERS)];
+    // Not where the server may need what this worker holds.
+    bool serves = server->server && server->server->phase == PS_SERVING;
+    if (s->struck || sim_absent(server) || !serves || s->met.damaged) return;
+    s->struck = n;
+    n->cut_from = server;
+    lh_fabric_sever(s->fabric, n->name, server->name);
+    sim_trace(s, "%s does not reach %s any more", n->name, server->name);
+    sim_happened(s, one_way);
+}
+
+bool sim_is_cut(const struct sim *s, const char *from, const char *to)
+{
+    const struct sim_node *n = s->struck, *server = n ? n->cut_from : NULL;
+    return server && ((!strcmp(n->name, from) && !strcmp(server->name, to)) ||
+                      (!strcmp(n->name, to) && !strcmp(server->name, from)));
+}
+
 static const struct {
     enum sim_fault fault;
     uint64_t every_ms; // on average
@@ -128,6 +164,8 @@ static const struct {
     {SIM_FAULT_full_target, 1500, sim_strike_full_target},
     {SIM_FAULT_travel, 2000, sim_strike_travel},
     {SIM_FAULT_budget, 3000, sim_strike_budget},
+    {SIM_FAULT_hang, 6000, strike_hang},
+    {SIM_FAULT_one_way, 20000, strike_one_way},
 };
 
 static void turn(void *arg);

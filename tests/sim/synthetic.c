@@ -16,6 +16,7 @@ struct synthetic {
     float quantum;
     const bool *unread; // Indexed by unit of the data. NULL: all can be read.
     uint64_t units;
+    int64_t hang_ns; // time of the next step alone; 0: the usual one
 };
 
 static void copy(struct wk_trainer *t, uint64_t first, uint64_t values, float *slot)
@@ -67,7 +68,8 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
         s->values[i] -= s->quantum * (float)((s->random >> 40) % 32);
     }
     out->loss = 1;
-    out->least_ns = (int64_t)s->step_ns;
+    out->least_ns = s->hang_ns ? s->hang_ns : (int64_t)s->step_ns;
+    s->hang_ns = 0;
     return LH_OK;
 }
 
@@ -103,6 +105,11 @@ float *sim_trainer_values(struct wk_trainer *t)
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)
 {
     ((struct synthetic *)t)->quantum = quantum;
+}
+
+void sim_trainer_hang(struct wk_trainer *t, int64_t ns)
+{
+    ((struct synthetic *)t)->hang_ns = ns;
 }
 
 void sim_trainer_unread(struct wk_trainer *t, const bool *unread, uint64_t units)

@@ -8,8 +8,10 @@
 //    that was away when this process began may have outlived an earlier one: while units of that
 //    one are kept for it, it could make a step.
 // 3. A shard waits from the moment at which a cut begins until one of its pushes is admitted, or
-//    nothing of it is left to push. A refused push ends no wait: its mass came back. So a full
-//    disk, a cut path and pushes that are all refused look alike.
+//    nothing of it is left to push; while nothing can be pushed, for its server is not greeted; and
+//    while it has no state, and the worker holds units. A
+//    refused push ends no wait: its mass came back. So a full disk, a cut path and pushes that are
+//    all refused look alike.
 // 4. Time in which this process did not run counts as nobody's (common/net/listener.h): after a
 //    pause of the whole host the trainer gets the time to make a step.
 // 5. The time of a step is that of this life's steps without the first one, which may compile.
@@ -112,22 +114,17 @@ double wk_idle_speed(const struct wk_worker *w)
 
 // ---------------------------------------------------------------- pushes
 
-static bool holds_begun(const struct wk_worker *w)
-{
-    if (w->resume_count) return true;
-    for (uint32_t i = 0; i < w->queued; i++)
-        if (wk_units_begun(w, &w->queue[i])) return true;
-    return false;
-}
-
-// A shard without a state can push nothing of what was begun before.
+// While a shard has no state in which the run has begun, none of the worker's units can be trained.
+// It waits for that state even when they were given back.
 static bool owes(const struct wk_shard *s)
 {
+    const struct wk_worker *w = s->worker;
     const struct wk_slot *slot = s->slot.committed;
     if (s->ended) return false;
-    if (!s->ready) return holds_begun(s->worker);
+    bool begun = s->ready && s->replica.ledger.plan.phase >= LH_PHASE_RUN;
+    if (!begun) return w->started && (s->waits.owes || w->queued || w->resume_count);
     return s->cut || s->disk.timer || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) ||
-           slot->claim_count || slot->tokens;
+           slot->claim_count || slot->tokens || !s->session.process;
 }
 
 static void look_at_shard(struct wk_shard *s, int64_t now)
@@ -166,6 +163,8 @@ void wk_idle_tell(const struct wk_worker *w, struct Longhaul__V1__Progress *out)
     longhaul__v1__progress__init(out);
     out->idle_ms = (uint64_t)(wk_idle_ns(w) / LH_MS);
     out->step_ms = (uint64_t)(step_s(w) * 1e3 + 0.5);
+    out->lost_pushes = w->left_out.pushes;
+    out->lost_tokens = w->left_out.tokens;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_waits *p = &w->shard[i].waits;
         uint64_t ms = p->owes ? (uint64_t)((w->idle.clock.ns - p->since_ns) / LH_MS) : 0;

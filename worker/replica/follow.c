@@ -156,7 +156,9 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
     wk_trim(s);
-    if (l->plan.mode == LH_MODE_BSP && wk_round_over(s) && wk_view_may_renew(s))
+    // A run that closes has no next round, and the step under way may hang.
+    bool closes = l->plan.phase >= LH_PHASE_CLOSE || s->worker->phase >= LH_PHASE_CLOSE;
+    if (l->plan.mode == LH_MODE_BSP && !closes && wk_round_over(s) && wk_view_may_renew(s))
         s->stream.held = true; // the next round's records wait until this one is the view
     wk_changed(w);
     return LH_OK;

@@ -50,6 +50,8 @@ void ps_co_hear_progress(struct ps_coordinator *c, struct ps_co_worker *w,
     s->local_steps = local_steps;
     s->idle_ns = m ? said_ns(m->idle_ms) : 0;
     s->step_ns = m ? said_ns(m->step_ms) : 0;
+    s->lost_pushes = m ? m->lost_pushes : 0;
+    s->lost_tokens = m ? m->lost_tokens : 0;
     s->waits_ns = m ? said_ns(m->waits_ms) : 0;
     s->shard = m && m->shard < c->conf.manifest->shards ? m->shard : 0;
 }
@@ -187,7 +189,7 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
     struct ps_co_stall *s = &w->stall;
     if (s->why == PS_CO_GOES_ON) return;
     s->why = PS_CO_GOES_ON;
-    if (w->live) // one that fell silent is lost, which is said
+    if (w->live && !w->done) // One that fell silent is lost, which is said.
         ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
                   w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);
 }

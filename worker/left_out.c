@@ -1,0 +1,74 @@
+// Left out: see left_out.h. The worker says what it lost, follows the logs to their end where it
+// can, and ends. Where it can't, for instance because the path to a server is cut, it ends without
+// the run's last state.
+#include "worker/left_out.h"
+
+#include <inttypes.h>
+
+#include "worker/worker.h"
+
+static const int64_t PATIENCE_NS = 30 * LH_SECOND; // without a record of any shard, after END
+
+static void count_lost(struct wk_worker *w)
+{
+    struct wk_left_out *l = &w->left_out;
+    uint64_t most = 0;
+    l->pushes = l->tokens = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        const struct wk_shard *s = &w->shard[i];
+        const struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+        uint64_t tokens = s->slot.committed->tokens + s->progress.tokens;
+        l->pushes += e != NULL;
+        if (e) tokens += e->head.tokens;
+        if (tokens > most) most = tokens;
+    }
+    l->tokens = most; // Each shard's push stands for the same training.
+}
+
+static bool all_ended(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ended) return false;
+    return true;
+}
+
+static uint64_t folded(const struct wk_worker *w)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < w->shards; i++) sum += w->shard[i].replica.ledger.version;
+    return sum;
+}
+
+static void look_for_the_end(struct wk_worker *w)
+{
+    struct wk_left_out *l = &w->left_out;
+    int64_t now = lh_now(w->conf.env);
+    uint64_t versions = folded(w);
+    if (w->phase != LH_PHASE_END || all_ended(w)) return;
+    if (!l->since_ns || versions > l->versions) l->since_ns = now;
+    l->versions = versions;
+    if (now - l->since_ns < PATIENCE_NS) return;
+    wk_fatal(w, lh_fail(LH_ERR_DEADLINE,
+                        "the run ended without this worker, and its last state can't be fetched: "
+                        "%" PRIu64 " pushes and about %" PRIu64 " tokens are in no model",
+                        l->pushes, l->tokens));
+}
+
+void wk_left_out_told(struct wk_worker *w, bool left_out)
+{
+    struct wk_left_out *l = &w->left_out;
+    if (!left_out) {
+        *l = (struct wk_left_out){0};
+        return;
+    }
+    if (!l->is) {
+        l->is = true;
+        count_lost(w);
+        lh_logf(w->conf.log, LH_WARN, "run.left_out",
+                "the run closes without this worker, which had not drained in time "
+                "(coordinator.drain_floor_s, drain_rounds): up to %" PRIu64 " pushes and about "
+                "%" PRIu64 " tokens are in no model",
+                l->pushes, l->tokens);
+    }
+    look_for_the_end(w);
+}
