@@ -94,6 +94,7 @@ struct ps_server {
     struct lh_service service;
     struct ps_push *pushes; // open push streams
     uint32_t push_count, snapshots;
+    int64_t snapshot_rate;       // bytes a second that snapshots were read at lately; 0: not known
     struct ps_follower *readers; // streams that follow, and snapshots; the newest first
     uint64_t silent_timer;       // looks for streams that do not get on
     uint64_t shared_bytes;       // bytes of frames that followers are sent from memory

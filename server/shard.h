@@ -54,7 +54,7 @@ struct ps_shard {
     uint32_t raised_count;
     struct ps_follower *followers;
     uint32_t follower_count;
-    struct ps_snapshot snapshot;
+    struct ps_snapshot snapshot[PS_SNAPSHOTS];
     struct ps_lent lent;
     struct { // while a group is published: the newest frame, for followers that wait for it
         struct lh_blob *frame;

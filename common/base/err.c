@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 static const struct {
     const char *name, *text;
     enum lh_err_class class;
@@ -26,8 +28,7 @@ __attribute__((format(printf, 2, 0))) static void keep(lh_err code, const char *
     vsnprintf(text, sizeof text, format, args);
     memcpy(last.text, text, strlen(text) + 1);
     last.code = code;
-    for (char *at = last.text; *at; at++) // it quotes input, which may hold control characters
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    lh_text_tame(last.text, strlen(last.text)); // it quotes input
 }
 
 lh_err lh_fail(lh_err code, const char *format, ...)

@@ -60,7 +60,12 @@ enum {
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, on a link of 70 kbit/s too
     LH_SNAPSHOT_RANGES = 2,     // ranges of a snapshot at most, each on a connection of its own
     LH_SNAPSHOT_RANGES_BYTES =
-        16 << 20,               // larger ones come in two ranges: a handshake costs as much as 5 MB
+        16 << 20, // larger ones come in two ranges: a handshake costs as much as 5 MB
+    // A whole snapshot has LH_JOIN_SILENT_MS, and its bytes at this rate: 2 Mbit/s. Or at a part of
+    // the rate that this server's snapshots had lately, where that is more.
+    LH_JOIN_BYTES_PER_S = 256 << 10,
+    LH_JOIN_RATE_PART = 16,
+    LH_JOIN_TURN_MS = 10000,    // then a slow reader's place is another's that waits
     LH_JOIN_SILENT_MS = 120000, // a part of a snapshot takes less, on a link of 70 kbit/s too
     LH_READ_SILENT_MS = 600000, // a follower may train for minutes before it reads on (bsp)
     // Incoming pushes of one worker, and its follow streams: one of each, and those of connections

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/regular.h"
 
 enum {
     FILE_MODE = 0640,
@@ -59,7 +60,7 @@ static lh_err fail_name(int saved_errno, const char *what, const char *path)
 
 static int posix_flags(unsigned flags)
 {
-    int f = O_CLOEXEC | (flags & LH_OPEN_WRITE ? O_RDWR : O_RDONLY);
+    int f = flags & LH_OPEN_WRITE ? O_RDWR : O_RDONLY;
     if (flags & LH_OPEN_CREATE) f |= O_CREAT;
     if (flags & LH_OPEN_EXCLUSIVE) f |= O_CREAT | O_EXCL;
     return f;
@@ -67,9 +68,6 @@ static int posix_flags(unsigned flags)
 
 static lh_err after_open(struct lh_file *f, unsigned flags)
 {
-    struct stat st;
-    if (fstat(f->fd, &st)) return fail_name(errno, "look at", f->path);
-    if (S_ISDIR(st.st_mode)) return lh_fail(LH_ERR_INVALID, "%s is a folder, not a file", f->path);
     if ((flags & LH_OPEN_LOCK) && flock(f->fd, LOCK_EX | LOCK_NB)) {
         if (errno != EWOULDBLOCK) return fail_name(errno, "lock", f->path);
         return lh_fail(LH_ERR_BUSY, "%s is locked by another process; stop that one first",
@@ -97,9 +95,9 @@ static lh_err file_open(struct lh_env *env, const char *path, unsigned flags, st
     *f = (struct lh_file){.fd = -1, .direct = -1};
     memcpy(f->path, path, n);
     mode_t mode = flags & LH_OPEN_SECRET ? SECRET_MODE : FILE_MODE;
-    do f->fd = open(path, posix_flags(flags), mode);
-    while (f->fd < 0 && errno == EINTR);
-    lh_err err = f->fd < 0 ? fail_name(errno, "open", path) : after_open(f, flags);
+    lh_err err = lh_regular_open(path, posix_flags(flags), mode, &f->fd);
+    if (err == LH_ERR_IO) err = fail_name(errno, "open", path);
+    if (!err) err = after_open(f, flags);
     if (err) {
         file_close(f);
         return err;

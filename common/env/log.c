@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
+#include "common/base/text.h"
 
 enum { LINE_MAX_BYTES = 4096, TEXT_BYTES_MAX = 2048, EVENTS_MAX = 64, EVENT_BYTES = 48 };
 
@@ -57,7 +58,9 @@ static const char *const level_json[] = {"debug", "info", "warn", "error"};
 
 static void put_text(struct lh_buf *b, const char *text)
 {
-    for (; *text; text++) lh_put_u8(b, (uint8_t)*text < ' ' || *text == 127 ? '?' : (uint8_t)*text);
+    size_t n = strlen(text), from = b->len;
+    lh_put(b, text, n);
+    if (!lh_buf_err(b)) lh_text_tame((char *)b->data + from, n);
 }
 
 static void put_json(struct lh_buf *b, const char *text)

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 #include "deploy/tool/files.h"
 
 enum { EVENTS_MAX = 1 << 20, WHO_BYTES = 160 };
@@ -390,8 +391,7 @@ void dp_events_put(const json_t *rows, struct lh_buf *out)
         size_t from = out->len;
         dp_put(out, "%s  %-*s %-11s %-19s %s", word(event, "time"), (int)width, word(event, "who"),
                word(event, "kind"), word(event, "event"), word(event, "text"));
-        for (size_t at = from; at < out->len; at++)
-            if (out->data[at] < ' ' || out->data[at] == 127) out->data[at] = '?';
+        if (!lh_buf_err(out)) lh_text_tame((char *)out->data + from, out->len - from);
         dp_put(out, "\n");
     }
 }

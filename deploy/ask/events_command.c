@@ -128,7 +128,7 @@ static LH_MUST lh_err put_json(const struct request *q, json_t *chosen, struct l
     if (!q->follow) return dp_table_json(out, chosen);
     json_array_foreach(chosen, i, event)
     {
-        char *text = json_dumps(event, JSON_COMPACT);
+        char *text = json_dumps(event, JSON_COMPACT | JSON_ENSURE_ASCII);
         if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the events");
         dp_put(out, "%s\n", text);
         free(text);

@@ -18,7 +18,7 @@ lh_err dp_links_keep(const char *dir, const char *instance, const char *region)
     json_t *o = json_pack("{s:s s:s}", "instance", instance, "region", region);
     lh_err err = o ? dp_table_json(&text, o) : lh_fail(LH_ERR_NO_MEMORY, "no memory for links");
     if (!err) err = dp_path(path, "%s/links.json", dir);
-    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0640);
     json_decref(o);
     lh_buf_free(&text);
     return err;

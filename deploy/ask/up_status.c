@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "deploy/tool/files.h"
 
 static double number(const json_t *o, const char *key)
@@ -22,8 +23,7 @@ static void text(const json_t *o, const char *key, char *out, size_t size)
 {
     const char *value = json_string_value(json_object_get(o, key));
     snprintf(out, size, "%s", value ? value : "");
-    for (char *at = out; *at; at++) // it is shown on a terminal
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    lh_text_tame(out, strlen(out)); // it is shown on a terminal
 }
 
 static void read_holding(const json_t *o, struct dp_holding *out)

@@ -315,7 +315,7 @@ static LH_MUST lh_err copy_file(const struct work *w, const char *name)
     LH_TRY(dp_path(from, "%s/%s", w->like.dir, name));
     LH_TRY(dp_path(to, "%s/%s", w->e->out, name));
     lh_err err = dp_file_read(from, &bytes);
-    if (!err) err = dp_file_write(to, lh_buf_span(&bytes), 0666);
+    if (!err) err = dp_file_write(to, lh_buf_span(&bytes), 0640);
     lh_buf_free(&bytes);
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/regular.h"
 #include "deploy/models/export.h"
 #include "deploy/stored/replay.h"
 #include "deploy/text/eval.h"
@@ -148,8 +149,9 @@ static LH_MUST lh_err export_file(struct request *q, struct dp_export *e)
     struct file file = {.fd = -1, .path = q->parameters};
     struct stat is;
     LH_TRY(dp_manifest_load(q->job.manifest_path, &m));
-    file.fd = open(file.path, O_RDONLY | O_CLOEXEC);
-    lh_err err = LH_OK;
+    lh_err err = lh_regular_open(file.path, O_RDONLY, 0, &file.fd);
+    if (err && err != LH_ERR_IO) return err;
+    err = LH_OK;
     if (file.fd < 0 && errno == ENOENT)
         err = lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", file.path);
     else if (file.fd < 0 || fstat(file.fd, &is))

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/regular.h"
 #include "common/format/json.h"
 
 static const char ONE[] = "model.safetensors", INDEX[] = "model.safetensors.index.json";
@@ -68,8 +69,8 @@ static LH_MUST lh_err check_link(const char *path)
 static LH_MUST lh_err open_file(const char *path, int *fd)
 {
     LH_TRY(check_link(path));
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd >= 0) return LH_OK;
+    lh_err err = lh_regular_open(path, O_RDONLY, 0, fd);
+    if (err != LH_ERR_IO) return err;
     return errno == ENOENT ? lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path)
                            : lh_fail_errno(errno, "%s", path);
 }

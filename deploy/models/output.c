@@ -12,7 +12,7 @@ lh_err dp_output_begin(struct dp_output *o, const char *path)
     o->fd = -1;
     LH_TRY(dp_path(o->path, "%s", path));
     LH_TRY(dp_path(o->tmp, "%s.tmp", path));
-    o->fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    o->fd = open(o->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     return o->fd < 0 ? lh_fail_errno(errno, "%s", o->tmp) : LH_OK;
 }
 

@@ -88,7 +88,7 @@ static void dump_json(const struct ps_wal_entry *e, const struct about *a)
     }
     if (r->kind == LH_REFUSE)
         json_object_set_new(o, "reason", json_string(lh_err_name((lh_err)r->reason)));
-    json_dumpf(o, stdout, JSON_COMPACT);
+    json_dumpf(o, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(o);
 }

@@ -214,7 +214,7 @@ static void show_json(const struct verify *v, const char *log, const char *state
         json_object_set_new(
             o, "torn", json_pack("{s:s s:I}", "segment", segment, "byte", (json_int_t)f->torn_at));
     }
-    json_dumpf(o, stdout, JSON_INDENT(2));
+    json_dumpf(o, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     putchar('\n');
     json_decref(o);
 }

@@ -27,7 +27,7 @@ static LH_MUST lh_err write_manifest(const struct request *q, const struct lh_ma
     struct lh_buf json = lh_buf(MANIFEST_BYTES_MAX);
     LH_TRY(dp_path(path, "%s/model.json", q->out));
     lh_err err = lh_manifest_write(m, &json);
-    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0640);
     lh_buf_free(&json);
     return err;
 }
@@ -40,7 +40,7 @@ static LH_MUST lh_err write_weights(const struct request *q, const struct wk_sha
     float *theta = malloc(values * sizeof *theta);
     if (!theta) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " parameters", values);
     lh_err err = wk_model_init(shape, q->seed, theta);
-    if (!err) err = dp_file_write(path, lh_span(theta, values * sizeof *theta), 0666);
+    if (!err) err = dp_file_write(path, lh_span(theta, values * sizeof *theta), 0640);
     free(theta);
     return err;
 }

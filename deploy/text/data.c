@@ -8,6 +8,7 @@
 #include "deploy/text/data.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <stdlib.h>
@@ -85,7 +86,8 @@ static lh_err begin_file(const struct prepare *p, struct part *x)
 {
     LH_TRY(dp_path(x->path, "%s/%s-%s-%03u.bin", p->conf->out, x->from->region, x->from->name,
                    x->files));
-    x->out = fopen(x->path, "wb");
+    int fd = open(x->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    x->out = fd < 0 ? NULL : fdopen(fd, "wb");
     if (!x->out) return lh_fail_errno(errno, "cannot write %s", x->path);
     x->files++;
     x->in_file = 0;
@@ -245,7 +247,7 @@ static lh_err prepare_heldout(const struct prepare *p, const char *path, struct 
               sha256(h->sha256, lh_span(tokens.data + LH_TOKENS_HEADER_BYTES,
                                         tokens.len - LH_TOKENS_HEADER_BYTES)));
     LH_TRY_TO(out_free, err, dp_path(out, "%s/%s", p->conf->out, h->file));
-    LH_TRY_TO(out_free, err, dp_file_write(out, lh_buf_span(&tokens), 0666));
+    LH_TRY_TO(out_free, err, dp_file_write(out, lh_buf_span(&tokens), 0640));
 out_free:
     lh_buf_free(&text);
     lh_buf_free(&tokens);
@@ -267,7 +269,7 @@ static lh_err write_manifest(const struct prepare *p, const char *path)
 {
     struct lh_buf json = lh_buf(MANIFEST_BYTES_MAX);
     lh_err err = lh_units_write(&p->manifest, &json);
-    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0640);
     lh_buf_free(&json);
     return err;
 }

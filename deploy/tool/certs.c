@@ -314,7 +314,7 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
     struct listing l = {.now = (int64_t)time(NULL), .rows = json ? json_array() : NULL};
     lh_err err = list_dir(&l, dir);
     if (!err && json) {
-        json_dumpf(l.rows, stdout, JSON_INDENT(2));
+        json_dumpf(l.rows, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
         putchar('\n');
     }
     json_decref(l.rows);

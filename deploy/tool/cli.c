@@ -195,7 +195,7 @@ static void print_json(const struct dp_usage *usage)
     }
     json_t *o = json_pack("{s:s s:s s:o}", "usage", usage->line, "text",
                           usage->text ? usage->text : "", "flags", flags);
-    json_dumpf(o, stdout, JSON_INDENT(2));
+    json_dumpf(o, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     printf("\n");
     json_decref(o);
 }

@@ -10,14 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/regular.h"
+
 lh_err dp_file_read(const char *path, struct lh_buf *out)
 {
     enum { STEP = 65536 };
     lh_buf_clear(out);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
-    if (fd < 0) return lh_fail_errno(errno, "%s", path);
-    lh_err err = LH_OK;
+    int fd;
+    lh_err err = lh_regular_open(path, O_RDONLY, 0, &fd);
+    if (err == LH_ERR_IO && errno == ENOENT)
+        return lh_fail(LH_ERR_NOT_FOUND, "%s: no such file", path);
+    if (err == LH_ERR_IO) return lh_fail_errno(errno, "%s", path);
+    LH_TRY(err);
     for (;;) {
         size_t want = out->max - out->len < STEP ? out->max - out->len : STEP;
         uint8_t one, *at = want ? lh_buf_grow(out, want) : &one;

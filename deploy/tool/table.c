@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "deploy/tool/files.h"
 
 void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t size)
@@ -20,8 +21,7 @@ void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t si
         snprintf(out, size, "%.4g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(out, size, "%s", json_is_true(value) ? "yes" : "no");
-    for (char *at = out; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127) *at = '?';
+    lh_text_tame(out, strlen(out));
 }
 
 static void put_cell(struct lh_buf *out, const json_t *value, int width)
@@ -64,7 +64,7 @@ void dp_table_fit(struct lh_buf *out, struct lh_span text, unsigned columns, uns
 
 lh_err dp_table_json(struct lh_buf *out, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_INDENT(2));
+    char *text = json_dumps(value, JSON_INDENT(2) | JSON_ENSURE_ASCII);
     if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the answer");
     dp_put(out, "%s\n", text);
     free(text);

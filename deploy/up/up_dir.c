@@ -172,7 +172,7 @@ static LH_MUST lh_err keep_rewarm(struct dp_up *up, const struct dp_status *coor
     LH_TRY(dp_path(path, "%s/rewarm", up->dir));
     snprintf(text, sizeof text, "%llu %lld\n", (unsigned long long)coordinator->credited_tokens,
              (long long)old_budget);
-    return dp_file_write(path, lh_span_str(text), 0666);
+    return dp_file_write(path, lh_span_str(text), 0640);
 }
 
 static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
@@ -248,7 +248,7 @@ static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct l
     if (!err && !same) err = dp_topology_parse(kept, lh_buf_span(&theirs), &was);
     if (!err && !same) err = dp_changes_find(was, up->t, &changes);
     if (!err && !same) err = take_changes(up, was, &changes);
-    if (!err && !same) err = dp_file_write(kept, mine, 0666);
+    if (!err && !same) err = dp_file_write(kept, mine, 0640);
     dp_changes_free(&changes);
     dp_topology_free(was);
     lh_buf_free(&theirs);
@@ -261,7 +261,7 @@ static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
     lh_err err = dp_file_read(up->flags.topology, &mine);
     if (!err)
         err = dp_file_exists(kept) ? meet_topology(up, kept, lh_buf_span(&mine))
-                                   : dp_file_write(kept, lh_buf_span(&mine), 0666);
+                                   : dp_file_write(kept, lh_buf_span(&mine), 0640);
     lh_buf_free(&mine);
     return err;
 }
@@ -337,7 +337,7 @@ lh_err dp_dir_own_data(struct dp_up *up)
     LH_TRY(dp_path(path, "%s/units.json", up->dir));
     lh_err err = lh_units_write(&none, &json);
     if (!err) err = lh_buf_err(&json);
-    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0640);
     lh_buf_free(&json);
     return err ? err : dp_units_load(up->data, &up->units);
 }
@@ -375,7 +375,7 @@ static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
     }
     if (!err) err = lh_buf_err(&all);
     if (!err) err = dp_path(path, "%s/signers", secrets);
-    if (!err) err = dp_file_write(path, lh_buf_span(&all), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&all), 0640);
     lh_buf_free(&all);
     lh_buf_free(&one);
     return err;
@@ -429,7 +429,7 @@ static LH_MUST lh_err write_weights(const struct dp_up *up, const char *path)
     lh_err err = first_values(up, &theta);
     for (uint64_t i = 0; !err && i < values; i++) lh_put_f32(&bytes, theta[i]);
     if (!err) err = lh_buf_err(&bytes);
-    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0640);
     lh_buf_free(&bytes);
     free(theta);
     return err;
@@ -442,7 +442,7 @@ lh_err dp_dir_prepare(struct dp_up *up)
     LH_TRY(dp_path(path, "%s/model.json", up->dir));
     struct lh_buf json = lh_buf(64 << 20);
     lh_err err = lh_manifest_write(&up->manifest, &json);
-    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&json), 0640);
     lh_buf_free(&json);
     LH_TRY(err);
     LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
@@ -658,7 +658,7 @@ static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *nod
         lh_config_write(c, &text);
         err = lh_buf_err(&text);
     }
-    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0666);
+    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0640);
     lh_buf_free(&text);
     lh_config_destroy(c);
     return err;

@@ -106,7 +106,7 @@ static LH_MUST lh_err write_world(const struct dp_up *up, const char *path)
     struct lh_buf text = lh_buf(1 << 20);
     dp_net_world(up->t, &text);
     lh_err err = lh_buf_err(&text);
-    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0640);
     lh_buf_free(&text);
     return err;
 }

@@ -67,7 +67,7 @@ static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
 lh_err dp_proc_start(struct dp_proc *proc)
 {
     pid_t self = getpid();
-    int log = open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int log = open(proc->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (log < 0) return lh_fail_errno(errno, "%s", proc->log);
     proc->log_from = lseek(log, 0, SEEK_END);
     pid_t pid = fork();

@@ -26,7 +26,7 @@ static LH_MUST lh_err write_floats(const char *path, const float *v, uint64_t co
     struct lh_buf bytes = lh_buf(count * sizeof(float));
     for (uint64_t i = 0; i < count; i++) lh_put_f32(&bytes, v[i]);
     lh_err err = lh_buf_err(&bytes);
-    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&bytes), 0640);
     lh_buf_free(&bytes);
     return err;
 }
@@ -161,7 +161,7 @@ static LH_MUST lh_err draw(const struct dp_up *up, const char *svg)
     lh_buf_clear(&text);
     dp_plot_svg(curve, curves, up->t->run->run, "s", "training loss, nats per token", &text);
     lh_err err = lh_buf_err(&text);
-    if (!err) err = dp_file_write(svg, lh_buf_span(&text), 0666);
+    if (!err) err = dp_file_write(svg, lh_buf_span(&text), 0640);
     lh_buf_free(&text);
     return err;
 }

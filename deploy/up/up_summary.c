@@ -183,7 +183,7 @@ lh_err dp_summary_write(const struct dp_up *up, const struct dp_verdict *v, cons
     char *text = o ? json_dumps(o, JSON_INDENT(2)) : NULL;
     json_decref(o);
     if (!text) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the summary");
-    lh_err err = dp_file_write(path, lh_span_str(text), 0666);
+    lh_err err = dp_file_write(path, lh_span_str(text), 0640);
     free(text);
     return err;
 }

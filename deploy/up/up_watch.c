@@ -181,7 +181,7 @@ static LH_MUST lh_err keep_totals(struct dp_up *up, const char *path)
     json_t *o = json_pack("{s:f, s:f, s:o}", "seconds", dp_up_seconds(up), "trained", up->trained_s,
                           "nodes", nodes);
     char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
-    lh_err err = text ? dp_file_write(path, lh_span_str(text), 0666)
+    lh_err err = text ? dp_file_write(path, lh_span_str(text), 0640)
                       : lh_fail(LH_ERR_NO_MEMORY, "no memory for %s", path);
     free(text);
     json_decref(o);
@@ -197,7 +197,7 @@ static LH_MUST lh_err keep_curves(const struct dp_up *up, const char *path)
             dp_put(&text, "%s,%.2f,%.5f\n", up->node[i].name, up->node[i].point[p].x,
                    up->node[i].point[p].y);
     lh_err err = lh_buf_err(&text);
-    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0666);
+    if (!err) err = dp_file_write(path, lh_buf_span(&text), 0640);
     lh_buf_free(&text);
     return err;
 }

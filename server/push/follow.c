@@ -9,6 +9,7 @@
 //
 // A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its
 // call is cancelled. A peer's oldest streams end for its newer ones, and no peer has all snapshots.
+// A snapshot has a time as a whole, by its bytes; where another waits, the slowest reader goes.
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,6 +40,7 @@ struct ps_follower {
     struct ps_follower *older, *newer; // the server's list of all
     struct ps_server *server;
     struct lh_peer peer;
+    int64_t begun_ns;
     int64_t sent_ns; // when a message left last, or the oldest of those under way was handed over
     struct ps_shard *shard; // NULL: nothing was asked yet
     struct lh_call *call;
@@ -53,6 +55,7 @@ struct ps_follower {
     size_t shared;         // bytes of it that are counted as shared, until they were sent
     int sending;
     bool asked, snapshot, ended;
+    bool cut;                // cancelled by us; its end is under way
     struct ps_giving giving; // a snapshot
     bool server_calls;       // not a worker or an admin
     uint64_t standby;        // not 0: it gets what is durable here before anybody hears of it
@@ -261,6 +264,69 @@ void ps_follow_publish(struct ps_shard *s)
     }
 }
 
+// ---------------------------------------------------------------- slow readers of snapshots
+
+// At once: a status would wait behind what is not read.
+static void cut_off(struct ps_follower *f, const char *why)
+{
+    lh_log_peer(
+        f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
+        "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
+        lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
+    f->ended = f->cut = true;
+    lh_call_cancel(f->call);
+}
+
+static int64_t bytes_sent(const struct ps_follower *f)
+{
+    return (int64_t)(f->giving.at - f->giving.from);
+}
+
+// The time that a snapshot may take from its beginning to its end, however it goes on.
+static int64_t time_of(const struct ps_follower *f)
+{
+    int64_t rate = f->server->snapshot_rate / LH_JOIN_RATE_PART;
+    if (rate < LH_JOIN_BYTES_PER_S) rate = LH_JOIN_BYTES_PER_S;
+    int64_t bytes = (int64_t)(f->giving.until - f->giving.from);
+    return LH_JOIN_SILENT_MS * LH_MS + bytes / rate * LH_SECOND;
+}
+
+// The rate of those that came to their end: the mean of the last few.
+static void note_rate(const struct ps_follower *f)
+{
+    int64_t took_ms = (lh_now(f->server->conf.env) - f->begun_ns) / LH_MS + 1;
+    int64_t rate = bytes_sent(f) * 1000 / took_ms, *mean = &f->server->snapshot_rate;
+    *mean = *mean ? *mean + (rate - *mean) / 4 : rate;
+}
+
+// When it would have all at its rate until now, in ms from now.
+static int64_t left_ms(const struct ps_follower *f, int64_t now)
+{
+    int64_t rate = bytes_sent(f) * 1000 / ((now - f->begun_ns) / LH_MS + 1) + 1; // bytes a second
+    return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
+}
+
+// Somebody waits for a snapshot. The slowest reader that had its turn makes place for it, and all
+// that read the same state as slowly; of the shard `s`, or of any where that is NULL.
+static void make_place(struct ps_server *server, const struct ps_shard *s)
+{
+    int64_t now = lh_now(server->conf.env);
+    struct ps_follower *slowest = NULL;
+    for (struct ps_follower *f = server->readers; f; f = f->older) {
+        bool reads = f->snapshot && f->giving.of && !f->cut && (!s || f->shard == s);
+        if (!reads || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
+        if (!slowest || left_ms(f, now) > left_ms(slowest, now)) slowest = f;
+    }
+    const struct ps_snapshot *of = slowest ? slowest->giving.of : NULL;
+    for (struct ps_follower *f = of ? server->readers : NULL, *older; f; f = older) {
+        older = f->older;
+        if (f->giving.of != of || f->cut || now - f->begun_ns < LH_JOIN_TURN_MS * LH_MS) continue;
+        bool stuck = f->sending && now - f->sent_ns >= LH_JOIN_TURN_MS * LH_MS;
+        if (f == slowest || stuck || left_ms(f, now) >= LH_JOIN_TURN_MS)
+            cut_off(f, "it takes its snapshot more slowly than others, and somebody waits for one");
+    }
+}
+
 // ---------------------------------------------------------------- what is asked for
 
 static lh_err check_asked(struct ps_server *s, uint32_t shard, const ProtobufCBinaryData *job,
@@ -376,7 +442,9 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
     struct lh_point have = lh_point_of(m->have);
     if (f->server_calls && m->asker) LH_TRY(ps_peers_check(f->shard, &f->peer));
     LH_TRY(check_history(f, f->shard, &have, m->asker));
-    return ps_snapshot_begin(&f->giving, f->shard, m);
+    lh_err err = ps_snapshot_begin(&f->giving, f->shard, m);
+    if (err == LH_ERR_BUSY && !f->giving.of) make_place(f->server, f->shard);
+    return err;
 }
 
 // An empty part, so that a follower learns at once which process it speaks with.
@@ -452,6 +520,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     lh_blob_release(f->bytes);
     drop_shared(f);
     if (f->snapshot) f->server->snapshots--;
+    if (f->snapshot && f->giving.of && f->giving.at == f->giving.until) note_rate(f);
     ps_snapshot_end(&f->giving);
     free(f);
 }
@@ -460,17 +529,6 @@ static const struct lh_call_ops follower_ops = {on_message, on_half_close, on_se
 
 // ---------------------------------------------------------------- those who do not read
 
-// At once: a status would wait behind what is not read.
-static void cut_off(struct ps_follower *f, const char *why)
-{
-    lh_log_peer(
-        f->server->conf.log, LH_WARN, f->snapshot ? "snapshot.silent" : "follow.silent",
-        "%s %s of %s, shard %u: %s; its stream is cancelled, and it may ask for another one",
-        lh_role_name(f->peer.role), f->peer.name, f->peer.region, f->shard ? f->shard->id : 0, why);
-    f->ended = true;
-    lh_call_cancel(f->call);
-}
-
 bool ps_follow_look(struct ps_server *s)
 {
     int64_t now = lh_now(s->conf.env);
@@ -478,6 +536,10 @@ bool ps_follow_look(struct ps_server *s)
         older = f->older;
         int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
         bool waits = f->sending || !f->asked; // on its peer
+        if (f->snapshot && f->giving.of && !f->cut && now - f->begun_ns >= time_of(f)) {
+            cut_off(f, "it takes its snapshot too slowly");
+            continue;
+        }
         if (waits && now - f->sent_ns >= most)
             cut_off(f, f->asked ? "it has read nothing for too long" : "it asks for nothing");
     }
@@ -521,6 +583,7 @@ static lh_err accept(struct ps_server *server, bool snapshot, struct lh_call *ca
                               .peer = *peer,
                               .server_calls = peer->role == LH_S || peer->role == LH_C,
                               .older = server->readers,
+                              .begun_ns = lh_now(server->conf.env),
                               .sent_ns = lh_now(server->conf.env)};
     if (f->older) f->older->newer = f;
     server->readers = f;
@@ -544,8 +607,10 @@ lh_err ps_snapshot_accept(struct ps_server *server, struct lh_call *call,
                           const struct lh_peer *peer, const struct lh_call_ops **ops, void **self)
 {
     struct ps_follower *oldest;
-    if (server->snapshots >= SNAPSHOTS_MAX)
+    if (server->snapshots >= SNAPSHOTS_MAX) {
+        make_place(server, NULL);
         return lh_fail(LH_ERR_BUSY, "%d snapshots are under way; try again", SNAPSHOTS_MAX);
+    }
     if (streams_of(server, peer, true, &oldest) >= SNAPSHOTS_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%d snapshots of this peer are under way; try again",
                        SNAPSHOTS_OF_A_PEER);

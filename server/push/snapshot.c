@@ -30,9 +30,8 @@ static void lend(struct ps_shard *s)
     l->spare = NULL;
 }
 
-static lh_err take(struct ps_shard *s)
+static lh_err take(struct ps_shard *s, struct ps_snapshot *n)
 {
-    struct ps_snapshot *n = &s->snapshot;
     const struct lh_ledger *l = &s->replica.ledger;
     LH_ASSERT(!n->users && !n->copy && !n->theta);
     *n = (struct ps_snapshot){.epoch = l->epoch, .version = l->version, .chain = l->chain};
@@ -47,22 +46,34 @@ static lh_err take(struct ps_shard *s)
     return LH_OK;
 }
 
-static lh_err join(struct ps_shard *s)
+// Can a follower go on from its version?
+static bool goes_on(const struct ps_shard *s, const struct ps_snapshot *n)
 {
-    struct ps_snapshot *n = &s->snapshot;
-    bool goes_on =
-        n->version == s->replica.ledger.version || ps_shard_place(s, n->version + 1) != NULL;
-    if (!n->users)
-        LH_TRY(take(s));
-    else if (!goes_on || n->lost)
-        return lh_fail(LH_ERR_BUSY, "an older snapshot is still being sent; try again");
-    n->users++;
+    return n->users && !n->lost &&
+           (n->version == s->replica.ledger.version || ps_shard_place(s, n->version + 1) != NULL);
+}
+
+static lh_err join(struct ps_giving *g, struct ps_shard *s)
+{
+    struct ps_snapshot *found = NULL, *unused = NULL;
+    for (size_t i = 0; i < LH_COUNT(s->snapshot); i++) {
+        struct ps_snapshot *n = &s->snapshot[i];
+        if (goes_on(s, n)) found = n;
+        if (!n->users) unused = n;
+    }
+    if (!found && !unused)
+        return lh_fail(LH_ERR_BUSY, "shard %u: older snapshots are still being sent; try again",
+                       s->id);
+    if (!found) LH_TRY(take(s, unused));
+    g->of = found ? found : unused;
+    g->of->users++;
     return LH_OK;
 }
 
 void ps_snapshot_end(struct ps_giving *g)
 {
-    struct ps_snapshot *n = g->shard ? &g->shard->snapshot : NULL;
+    struct ps_snapshot *n = g->of;
+    g->of = NULL;
     if (!n || --n->users) return;
     lh_blob_release(n->theta);
     lh_blob_release(n->copy);
@@ -74,7 +85,7 @@ void ps_snapshot_end(struct ps_giving *g)
 // unsealed, the `range`th of `ranges` shares. The first one is never empty.
 static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
 {
-    uint64_t bytes = g->shard->snapshot.bytes, each = m->challenge.len ? LH_STATE_PIECE_BYTES : 1;
+    uint64_t bytes = g->of->bytes, each = m->challenge.len ? LH_STATE_PIECE_BYTES : 1;
     uint64_t ranges = m->ranges ? m->ranges : 1, count = (bytes + each - 1) / each;
     if (ranges > LH_SNAPSHOT_RANGES || m->range >= ranges)
         return lh_fail(LH_ERR_MALFORMED, "range %u of %u of a snapshot", m->range, m->ranges);
@@ -91,7 +102,7 @@ static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequ
 static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challenge)
 {
     const struct ps_conf *conf = &g->shard->server->conf;
-    const struct ps_snapshot *n = &g->shard->snapshot;
+    const struct ps_snapshot *n = g->of;
     g->sealed = challenge->len > 0;
     if (!g->sealed && conf->unsealed_states) return LH_OK;
     if (!g->sealed)
@@ -111,20 +122,20 @@ static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challe
 lh_err ps_snapshot_begin(struct ps_giving *g, struct ps_shard *s,
                          const Longhaul__V1__SnapshotRequest *m)
 {
-    LH_TRY(join(s));
+    LH_TRY(join(g, s));
     g->shard = s;
     LH_TRY(choose_range(g, m));
     LH_TRY(choose_seal(g, &m->challenge));
     lh_logf(s->server->conf.log, LH_DEBUG, "snapshot.begun",
             "shard %u version %llu, bytes %llu to %llu of %llu", s->id,
-            (unsigned long long)s->snapshot.version, (unsigned long long)g->from,
-            (unsigned long long)g->until, (unsigned long long)s->snapshot.bytes);
+            (unsigned long long)g->of->version, (unsigned long long)g->from,
+            (unsigned long long)g->until, (unsigned long long)g->of->bytes);
     return LH_OK;
 }
 
 void ps_snapshot_tell(struct ps_giving *g, Longhaul__V1__PartHead *head, struct lh_state_head *out)
 {
-    const struct ps_snapshot *n = &g->shard->snapshot;
+    const struct ps_snapshot *n = g->of;
     if (g->told) return;
     g->told = true;
     head->total = n->bytes;
@@ -181,7 +192,7 @@ static lh_err seal_next(const struct ps_snapshot *s, uint64_t at, size_t n,
 // From where they lie, if the next bytes are parameters and go as they are.
 static bool next_lent(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end)
 {
-    const struct ps_snapshot *from = &g->shard->snapshot;
+    const struct ps_snapshot *from = g->of;
     uint64_t before = from->part[0].len, behind = before + from->part[1].len;
     if (g->sealed || !from->theta || g->at < before || g->at >= behind) return false;
     uint64_t until = g->until < behind ? g->until : behind;
@@ -195,7 +206,7 @@ static bool next_lent(struct ps_giving *g, struct lh_blob **out, size_t *at, siz
 
 lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end)
 {
-    const struct ps_snapshot *from = &g->shard->snapshot;
+    const struct ps_snapshot *from = g->of;
     uint64_t left = g->until - g->at;
     size_t most = g->sealed ? LH_STATE_PIECE_BYTES : LH_PART_BYTES,
            n = left < most ? (size_t)left : most;
@@ -238,14 +249,17 @@ static void part_lent(struct ps_shard *s, bool gone)
     *l = (struct ps_lent){0};
 }
 
+static void part(struct ps_snapshot *n)
+{
+    if (!n->users || n->theta || n->copy || n->lost) return;
+    n->copy = lh_blob_new((size_t)n->bytes);
+    n->lost = n->copy == NULL;
+    if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
+}
+
 void ps_snapshot_part(struct ps_shard *s, bool gone)
 {
-    struct ps_snapshot *n = &s->snapshot;
-    if (n->users && !n->theta && !n->copy && !n->lost) {
-        n->copy = lh_blob_new((size_t)n->bytes);
-        n->lost = n->copy == NULL;
-        if (n->copy) gather(n, 0, (size_t)n->bytes, n->copy->data);
-    }
+    for (size_t i = 0; i < LH_COUNT(s->snapshot); i++) part(&s->snapshot[i]);
     part_lent(s, gone);
 }
 
@@ -258,10 +272,12 @@ void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
 
 void ps_snapshot_free(struct ps_shard *s)
 {
-    lh_blob_release(s->snapshot.theta);
+    for (size_t i = 0; i < LH_COUNT(s->snapshot); i++) lh_blob_release(s->snapshot[i].theta);
     ps_snapshot_part(s, true);
-    lh_blob_release(s->snapshot.copy);
-    lh_buf_free(&s->snapshot.heads);
+    for (size_t i = 0; i < LH_COUNT(s->snapshot); i++) {
+        lh_blob_release(s->snapshot[i].copy);
+        lh_buf_free(&s->snapshot[i].heads);
+    }
 }
 
 // ---------------------------------------------------------------- a state that comes here

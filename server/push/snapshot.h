@@ -28,8 +28,13 @@ struct ps_lent {           // the replica's parameters, sent from where they lie
     float *spare;          // the replica's from then on, should they have to stay as they are
 };
 
-struct ps_giving {            // a snapshot, or a range of one, on its way to one follower
-    struct ps_shard *shard;   // NULL: it has not begun
+// Snapshots of a shard that may be on their way at once: while a slow follower reads an older one,
+// others are given one that the log goes on from.
+enum { PS_SNAPSHOTS = 2 };
+
+struct ps_giving {          // a snapshot, or a range of one, on its way to one follower
+    struct ps_shard *shard; // NULL: it has not begun
+    struct ps_snapshot *of;
     uint64_t from, at, until; // bytes of the state; those from `at` on are to be sent
     bool range;               // it is not the whole state
     bool sealed;              // its pieces are sealed with the job key

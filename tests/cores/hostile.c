@@ -388,6 +388,73 @@ static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
+static void ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
+{
+    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
+    uint8_t challenge[LH_STATE_RANDOM_BYTES] = {0}, bytes[256];
+    m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    struct lh_span part = lh_span(bytes, longhaul__v1__snapshot_request__pack(&m, bytes));
+    const struct lh_msg msg = {.part = &part, .parts = 1, .len = part.len};
+    *d = (struct deaf){.call.transport_ops = &deaf_ops};
+    lh_err err =
+        ps_server_on_call(r->server, &d->call, LH_RPC_SNAPSHOT, &r->w[w].self, &d->ops, &d->self);
+    assert_int_equal(err, LH_OK);
+    d->ops->on_message(d->self, &d->call, &msg);
+}
+
+// A state from which the log does not go on; those who read it go on reading.
+static void make_stale(struct rig *r)
+{
+    for (int i = 0; i < PS_SNAPSHOTS; i++) r->server->shard[0]->snapshot[i].lost = true;
+}
+
+// One slow reader of an older state leaves a second one for others. With two of them, one goes as
+// soon as somebody waits, once it had its turn.
+static void slow_readers_of_snapshots_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct deaf slow[PS_SNAPSHOTS], hers;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (int i = 0; i < PS_SNAPSHOTS; i++) {
+        ask_snapshot(r, 0, &slow[i]);
+        assert_int_equal(slow[i].status, LH_OK);
+        make_stale(r);
+    }
+    ask_snapshot(r, 1, &hers);
+    assert_int_equal(hers.status, LH_ERR_BUSY);
+    close_deaf(&hers);
+    assert_false(slow[0].cancelled || slow[1].cancelled); // they have their turn
+    rig_run(r, LH_JOIN_TURN_MS * LH_MS);
+    ask_snapshot(r, 1, &hers);
+    assert_int_equal(hers.status, LH_ERR_BUSY);
+    close_deaf(&hers);
+    assert_true(slow[0].cancelled || slow[1].cancelled);
+    for (int i = 0; i < PS_SNAPSHOTS; i++)
+        if (slow[i].cancelled) close_deaf(&slow[i]);
+    ask_snapshot(r, 1, &hers);
+    assert_int_equal(hers.status, LH_OK);
+    close_deaf(&hers);
+    for (int i = 0; i < PS_SNAPSHOTS; i++) close_deaf(&slow[i]);
+    assert_int_equal(r->server->snapshots, 0);
+}
+
+// A reader that takes a message now and then is no faster for it: its snapshot has a time as a
+// whole.
+static void a_snapshot_has_a_time_as_a_whole(void **state)
+{
+    struct rig *r = *state;
+    struct deaf slow;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    ask_snapshot(r, 0, &slow);
+    for (int i = 0; i < 8 && !slow.cancelled; i++) {
+        rig_run(r, LH_JOIN_SILENT_MS / 4 * LH_MS);
+        if (!slow.cancelled) slow.ops->on_sent(slow.self, &slow.call);
+    }
+    assert_true(slow.cancelled);
+    close_deaf(&slow);
+}
+
 // A state that a follower made up takes no other follower's place.
 static void a_state_that_is_not_the_offered_one_is_not_asked_for_again(void **state)
 {
@@ -632,6 +699,8 @@ int main(void)
         RIG_TEST(who_does_not_read_is_cut_off),
         RIG_TEST(nobody_has_all_snapshots),
         RIG_TEST(snapshots_that_nobody_reads_keep_nobody_out),
+        RIG_TEST(slow_readers_of_snapshots_keep_nobody_out),
+        RIG_TEST(a_snapshot_has_a_time_as_a_whole),
         RIG_TEST(a_state_that_is_not_the_offered_one_is_not_asked_for_again),
         RIG_TEST(a_point_that_no_log_can_have_is_not_asked_for),
         RIG_TEST(a_state_that_is_not_finite_is_not_taken),

@@ -99,6 +99,7 @@ ALLOWED = {
     "common/env/log_*.c": (("fopen", "open"), "a process's log file is no state of a core"),
     "worker/external/message.c": (("open",), "a folder through which a long path is bound: O_PATH, "
                                   "no state of a core; liblonghaul.so has no env"),
+    "common/base/regular.c": (("open",), "the one place that opens what must be a plain file"),
     "common/security/keyfile.c": (("open",),
                                   "keys and certificates need modes; tools and starts only"),
     "common/app/units_file.c": (("open",), "programs map a file at their start"),

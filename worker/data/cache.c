@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/base/regular.h"
 
 enum {
     HEAD_BYTES = 16,
@@ -399,8 +400,8 @@ bool wk_cache_get(struct wk_cache *c, const char *name, void *out, size_t n)
     if (e) use(c, e);
     pthread_mutex_unlock(&c->lock);
     if (!there || !path_of(c, name, SUFFIX, path)) return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool whole = fd >= 0 && read_entry(fd, out, n);
+    int fd;
+    bool whole = !lh_regular_open(path, O_RDONLY, 0, &fd) && read_entry(fd, out, n);
     if (fd >= 0) close(fd);
     pthread_mutex_lock(&c->lock);
     e = find(c, name);
@@ -421,7 +422,7 @@ bool wk_cache_put(struct wk_cache *c, const char *name, const void *bytes, size_
     if (!room || strlen(name) >= WK_CACHE_NAME || !path_of(c, name, SUFFIX, path) ||
         !path_of(c, name, suffix, fresh))
         return false;
-    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0) return false;
     bool written = write_entry(fd, bytes, n);
     written = !close(fd) && written;

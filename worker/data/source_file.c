@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/regular.h"
 #include "worker/data/source.h"
 
 enum { PATH_BYTES = 4096, READ_MOST = 1 << 30 };
@@ -38,10 +39,13 @@ static lh_err read_file(struct wk_source *s, const char *file, uint64_t at, void
     if (len < 0 || (size_t)len >= sizeof path)
         return lh_fail(LH_ERR_TOO_LARGE, "path of %s is longer than %d bytes", file,
                        PATH_BYTES - 1);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT) return lh_fail(LH_ERR_NOT_FOUND, "there is no %s", path);
-    if (fd < 0) return lh_fail_errno(errno, "cannot open %s", path);
-    lh_err err = read_range(fd, path, at, out, n, got);
+    int fd;
+    lh_err err = lh_regular_open(path, O_RDONLY, 0, &fd);
+    if (err == LH_ERR_IO && errno == ENOENT)
+        return lh_fail(LH_ERR_NOT_FOUND, "there is no %s", path);
+    if (err == LH_ERR_IO) return lh_fail_errno(errno, "cannot open %s", path);
+    LH_TRY(err);
+    err = read_range(fd, path, at, out, n, got);
     close(fd);
     return err;
 }

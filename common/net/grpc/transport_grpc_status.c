@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/text.h"
 
 const char lh_grpc_err_key[] = "lh-err";
 
@@ -111,6 +112,5 @@ void lh_grpc_text(grpc_slice from, char *out, size_t size)
     if (n >= size) n = size - 1;
     if (n) memcpy(out, GRPC_SLICE_START_PTR(from), n);
     out[n] = 0;
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)out[i] < ' ' || out[i] == 127) out[i] = '?';
+    lh_text_tame(out, n);
 }

@@ -26,6 +26,11 @@ def _checked(kind: str, name: str, most: int) -> str:
     return name
 
 
+def _own(path: str, flags: int) -> int:
+    """Texts are nobody else's affair."""
+    return os.open(path, flags, 0o640)
+
+
 class _Files:
     """The token files of one region and language; whole units alone are written."""
 
@@ -58,7 +63,7 @@ class _Files:
         if not self._file:
             name = f"{self.stem}-{self._files:03}.bin"
             self._file = open(  # pylint: disable=consider-using-with
-                os.path.join(self.folder, name), "wb")
+                os.path.join(self.folder, name), "wb", opener=_own)
             self._row["file"], self._files = name, self._files + 1
             self._file.write(bytes(4 * _HEADER))
         self.units.append({**self._row, "from": self._in_file, "tokens": len(tokens),
@@ -137,7 +142,7 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     if not units:
         raise ValueError(f"no language has a whole unit of {unit_tokens} tokens: give more text, "
                          "or smaller units")
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", opener=_own) as file:
         json.dump({"schema": "longhaul.units/1", "vocabulary": vocabulary,
                    "dtype": f"u{16 if width == 'H' else 32}", "unit_tokens": unit_tokens,
                    "units": [{"id": i, **u} for i, u in enumerate(units)], "heldout": []}, file)

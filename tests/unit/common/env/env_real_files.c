@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -209,19 +212,30 @@ static void open_says_what_is_wrong(void **state)
     d->files->close(g);
 }
 
+// A file behind whose descriptor lies a device: one is refused by its name.
+static struct lh_file *opened_device(struct disk *d, const char *name)
+{
+    int device = open(name, O_RDWR | O_CLOEXEC), next = dup(device);
+    assert_true(device >= 0 && next >= 0);
+    close(next); // the lowest that is free
+    struct lh_file *f = opened(d, LH_OPEN_WRITE | LH_OPEN_CREATE);
+    assert_int_equal(dup2(device, next), next);
+    close(device);
+    return f;
+}
+
 static void a_failed_sync_is_final_and_a_full_disk_is_not(void **state)
 {
     struct disk *d = *state;
     struct lh_file *f;
-    // A device that cannot be synced stands in for a disk that fails.
-    assert_int_equal(d->files->open(d->env, "/dev/null", LH_OPEN_WRITE, &f), LH_OK);
+    f = opened_device(d, "/dev/null"); // it cannot be synced, as a disk that fails
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_OK);
     assert_int_equal(d->files->sync(f), LH_ERR_IO);
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_ERR_IO);
     assert_int_equal(d->files->resize(f, 10), LH_ERR_IO);
     assert_int_equal(d->files->sync(f), LH_ERR_IO);
     d->files->close(f);
-    assert_int_equal(d->files->open(d->env, "/dev/full", LH_OPEN_WRITE, &f), LH_OK);
+    f = opened_device(d, "/dev/full");
     assert_int_equal(d->files->write(f, 0, lh_span_str("x")), LH_ERR_DISK_FULL);
     d->files->close(f);
 }
@@ -355,6 +369,57 @@ static void memory_in_step_with_its_place_goes_uncopied(void **state)
     free(out);
 }
 
+static void put_fifo(struct disk *d)
+{
+    assert_int_equal(mkfifo(d->path, 0600), 0);
+}
+
+static void put_socket(struct disk *d)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    snprintf(at.sun_path, sizeof at.sun_path, "%.100s", d->path);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    close(fd);
+}
+
+static void put_device(struct disk *d)
+{
+    assert_int_equal(symlink("/dev/zero", d->path), 0);
+}
+
+static void put_folder(struct disk *d)
+{
+    assert_int_equal(mkdir(d->path, 0700), 0);
+}
+
+// Opening a FIFO would wait for its writer, and reading a device would never end.
+static void what_is_no_plain_file_is_refused_at_once(void **state)
+{
+    struct disk *d = *state;
+    static const struct {
+        void (*put)(struct disk *d);
+        const char *says;
+    } row[] = {{put_fifo, "is a FIFO, not a file"},
+               {put_socket, "is a socket, not a file"},
+               {put_device, "is a device, not a file"},
+               {put_folder, "is a folder, not a file"}};
+    static const unsigned how[] = {LH_OPEN_READ, LH_OPEN_WRITE, LH_OPEN_WRITE | LH_OPEN_CREATE,
+                                   LH_OPEN_WRITE | LH_OPEN_CREATE | LH_OPEN_TRUNCATE};
+    struct lh_buf text = lh_buf(64);
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_file *f;
+        row[i].put(d);
+        for (size_t k = 0; k < LH_COUNT(how); k++) {
+            assert_int_equal(d->files->open(d->env, d->path, how[k], &f), LH_ERR_INVALID);
+            assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), row[i].says));
+        }
+        assert_int_equal(lh_file_load(d->env, d->path, &text), LH_ERR_INVALID);
+        if (unlink(d->path)) assert_int_equal(rmdir(d->path), 0);
+    }
+    lh_buf_free(&text);
+}
+
 int main(void)
 {
 #define ON_DISK(test) cmocka_unit_test_setup_teardown(test, make_disk, drop_disk)
@@ -365,6 +430,7 @@ int main(void)
         ON_DISK(memory_in_step_with_its_place_goes_uncopied),
         ON_DISK(growth_is_allocated_zeros),
         ON_DISK(open_says_what_is_wrong),
+        ON_DISK(what_is_no_plain_file_is_refused_at_once),
         ON_DISK(a_failed_sync_is_final_and_a_full_disk_is_not),
         ON_DISK(names_are_made_listed_and_removed),
         ON_DISK(whole_files_are_replaced_and_loaded),

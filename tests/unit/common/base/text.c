@@ -1,0 +1,61 @@
+// Text that somebody else wrote: what is left of it.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/check.h"
+#include "common/base/err.h"
+#include "common/base/text.h"
+
+static const struct {
+    const char *said, *shown;
+} row[] = {
+    {"plain text, 1.5 %", "plain text, 1.5 %"},
+    {"caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80"},
+    {"a\nb\tc\x1b[2J\x7f", "a?b?c?[2J?"},
+    {"\xc2\x9b"
+     "2J \xc2\x80",
+     "??2J ??"}, // one byte of C1 is an escape sequence's begin
+    {"abc\xe2\x80\xae"
+     "cba",
+     "abc???cba"},
+    {"\xe2\x80\xaa\xe2\x80\xad\xe2\x81\xa6\xe2\x81\xa9", "????????????"},
+    {"\xe2\x80\x8e\xe2\x80\x8f\xd8\x9c", "????????"},
+    {"\xe2\x80\xa8\xe2\x80\xa9\xef\xbb\xbf", "?????????"},
+    {"\xe2\x80\x93\xe2\x82\xac\xd8\x9b", "\xe2\x80\x93\xe2\x82\xac\xd8\x9b"},
+    {"\xff\xc0\x8a\xe2\x80", "?????"},           // no UTF-8, an overlong line break, cut off
+    {"\xed\xa0\x80\xf4\x90\x80\x80", "???????"}, // a surrogate, beyond Unicode
+};
+
+static void wild_characters_are_replaced(void **state)
+{
+    (void)state;
+    char text[64];
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        size_t n = (size_t)snprintf(text, sizeof text, "%s", row[i].said);
+        lh_text_tame(text, n);
+        assert_string_equal(text, row[i].shown);
+    }
+}
+
+static void errors_quote_tame_text(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        (void)!lh_fail(LH_ERR_INVALID, "%s", row[i].said);
+        assert_string_equal(lh_err_text(LH_ERR_INVALID), row[i].shown);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wild_characters_are_replaced),
+        cmocka_unit_test(errors_quote_tame_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
