@@ -232,8 +232,7 @@ static void bench_others(struct bench *b, struct arrays *a, const char *word)
         bench_other(b, a, &codec, &gpu, "encode", ".cuda");
         lk_gpu_encoder_destroy(gpu.gpu);
     }
-    if (b->threads && codec.index != LK_INDEX_TENSOR)
-        bench_other(b, a, &codec, &threads, "threads", "");
+    if (b->threads) bench_other(b, a, &codec, &threads, "threads", "");
 }
 
 static void bench_encode(struct bench *b, struct arrays *a, const char *word, bool torch)

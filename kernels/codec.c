@@ -20,22 +20,11 @@ static const struct {
     uint8_t index, value;
 } codecs[] = {
     {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},
-    {"topk-q2", LK_INDEX_RICE, LK_VALUE_Q2},
     {"topk-q4", LK_INDEX_RICE, LK_VALUE_Q4},
-    {"topk-q8", LK_INDEX_RICE, LK_VALUE_Q8},
     {"topk-fp16", LK_INDEX_RICE, LK_VALUE_FP16},
     {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
-    {"threshold-sign", LK_INDEX_TENSOR, LK_VALUE_SIGN},
-    {"threshold-q2", LK_INDEX_TENSOR, LK_VALUE_Q2},
-    {"threshold-q4", LK_INDEX_TENSOR, LK_VALUE_Q4},
-    {"threshold-q8", LK_INDEX_TENSOR, LK_VALUE_Q8},
-    {"threshold-fp16", LK_INDEX_TENSOR, LK_VALUE_FP16},
-    {"threshold-fp32", LK_INDEX_TENSOR, LK_VALUE_FP32},
     {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN},
-    {"dense-q2", LK_INDEX_DENSE, LK_VALUE_Q2},
     {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
-    {"dense-q8", LK_INDEX_DENSE, LK_VALUE_Q8},
-    {"dense-fp16", LK_INDEX_DENSE, LK_VALUE_FP16},
     {"dense-fp32", LK_INDEX_DENSE, LK_VALUE_FP32},
 };
 
@@ -47,7 +36,7 @@ const char *lk_codec_word(size_t i)
 lh_err lk_codec_parse(const char *name, struct lk_codec *out)
 {
     struct lh_nearest near = lh_nearest(name);
-    char all[400];
+    char all[128];
     size_t len = 0;
     for (size_t i = 0; i < LH_COUNT(codecs); i++) {
         if (strcmp(name, codecs[i].name) == 0) {
@@ -119,7 +108,7 @@ size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout
 
 size_t lk_payload_most(const struct lh_shard_layout *layout)
 {
-    return lk_payload_max(&(struct lk_codec){LK_INDEX_TENSOR, LK_VALUE_FP32, 1}, layout);
+    return lk_payload_max(&(struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 1}, layout);
 }
 
 // Says which value it is; the fast test has found that there is one.

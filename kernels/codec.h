@@ -4,13 +4,12 @@
 // to the byte. Arrays are packed fp32 of one shard, cut into chunks by its layout.
 //
 // A codec's name is how values are chosen, then how each is written: topk-sign, dense-q4, ...
-//   topk       the largest of each chunk, indices as Rice-coded gaps
-//   threshold  the largest of each tensor (of its part in the shard): the density of chunks varies
-//   dense      all of them
-//   sign       a sign bit, one fp16 centroid a chunk
-//   q2         a sign and one of two fp16 centroids a chunk
-//   q4, q8     levels -7..7, -127..127 of one fp16 scale a chunk
-//   fp16, fp32 the value itself, rounded to half or as it is
+//   topk   the largest of each chunk, indices as Rice-coded gaps
+//   dense  all of them
+//   sign   a sign bit, one fp16 centroid a chunk
+//   q4     levels -7..7 of one fp16 scale a chunk
+//   fp16   the value, rounded to half
+//   fp32   the value as it is
 #ifndef LK_CODEC_H
 #define LK_CODEC_H
 
@@ -21,19 +20,17 @@
 #include "common/base/err.h"
 #include "common/format/manifest.h"
 
-enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1, LK_INDEX_TENSOR = 2 };
+enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1 };
 enum lk_value {
     LK_VALUE_SIGN = 1,
-    LK_VALUE_Q2 = 2,
     LK_VALUE_Q4 = 3,
-    LK_VALUE_Q8 = 4,
     LK_VALUE_FP16 = 5,
     LK_VALUE_FP32 = 6,
 };
 
 struct lk_codec {
     uint8_t index, value;
-    float density; // p: k = max(1, round(p * length)) of a chunk or tensor, ties to even; dense: 1
+    float density; // p: k = max(1, round(p * length)) of a chunk, ties to even; dense: 1
 };
 
 // Figures of one payload, over real values (padding does not exist).
@@ -55,15 +52,14 @@ size_t lk_payload_most(const struct lh_shard_layout *layout);
 // Feedback, selection and coding in one pass over the chunks:
 //   e = beta*e + d  (d may be NULL: nothing new), choose q, write q, e -= q; d is left as it is.
 // Fails with LH_ERR_NON_FINITE and the tensor's index in the text, before anything of `e` changed.
-// Appends to `out`. A threshold codec of a density up to about 0.1 holds up to 1.5 bytes
-// a value of the longest tensor while it runs (0.3 at 1/64); without them it is slower, no more.
+// Appends to `out`.
 LH_MUST lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                          float beta, const float *d, float *e, struct lh_buf *out,
                          struct lk_payload_info *info);
 
 // The same on so many threads, of which the caller is one (parallel.h), to the same bytes. It needs
-// memory for 9 bytes a chunk more; without it, for a threshold codec, and for a shard below 1 Mi
-// values one thread does everything.
+// memory for 9 bytes a chunk more; without it, and for a shard below 1 Mi values, one thread does
+// everything.
 LH_MUST lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
                             const struct lh_shard_layout *layout, float beta, const float *d,
                             float *e, struct lh_buf *out, struct lk_payload_info *info);

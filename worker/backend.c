@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/check.h"
 #include "kernels/cuda/encoder.h"
 
 struct wk_backend {
@@ -54,11 +53,10 @@ static lh_err open_gpu(struct wk_backend *b)
     return open_encoders(b);
 }
 
-// On the device, or on the CPU without the ranks.
-static lh_err encode_alone(void *backend, const struct lh_shard_layout *layout, float *e,
-                           struct lh_buf *out, struct lk_payload_info *info)
+// On the device, or on the CPU where the device failed.
+static lh_err encode(struct wk_backend *b, const struct lh_shard_layout *layout, float *e,
+                     struct lh_buf *out, struct lk_payload_info *info)
 {
-    struct wk_backend *b = backend;
     if (!b->encoder || atomic_load(&b->failed))
         return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
     lh_err err = lk_gpu_encoder_run(b->encoder[layout->shard], e, out, info);
@@ -69,17 +67,8 @@ static lh_err encode_alone(void *backend, const struct lh_shard_layout *layout, 
     return lk_encode_on(b->conf.threads, &b->conf.codec, layout, 1, NULL, e, out, info);
 }
 
-// With ranks, the leader's own portions are encoded on the device, and so are pushes of its alone.
-static lh_err share_device(struct wk_backend *b)
-{
-    const struct wk_encoders_device device = {b->gpu.backend, 0, encode_alone, b};
-    return wk_encoders_use(b->conf.encoders, &device);
-}
-
 static void leave_device(struct wk_backend *b)
 {
-    lh_err err = b->conf.encoders ? wk_encoders_use(b->conf.encoders, NULL) : LH_OK;
-    LH_ASSERT(!err);
     close_encoders(b);
     lk_gpu_close(&b->gpu);
 }
@@ -92,7 +81,6 @@ lh_err wk_backend_open(const struct wk_backend_conf *conf, struct wk_backend **o
     b->conf = *conf;
     if (conf->kind == WK_BACKEND_CPU) return LH_OK;
     lh_err err = open_gpu(b);
-    if (!err && conf->encoders) err = share_device(b);
     if (!err) {
         lh_logf(conf->log, LH_INFO, "backend.cuda", "pushes are encoded on %s", b->device);
         return LH_OK;
@@ -124,8 +112,7 @@ lh_err wk_backend_encode(struct wk_backend *b, const struct lk_codec *codec,
     if (!b) return lk_encode_on(1, codec, layout, 1, NULL, e, out, info);
     if (codec->density != b->conf.codec.density)
         return lk_encode_on(b->conf.threads, codec, layout, 1, NULL, e, out, info);
-    if (!b->conf.encoders) return encode_alone(b, layout, e, out, info);
-    return wk_encoders_encode(b->conf.encoders, b->conf.threads, layout, e, out, info);
+    return encode(b, layout, e, out, info);
 }
 
 void wk_backend_watch(struct wk_backend *b)

@@ -10,7 +10,6 @@
 
 #include "common/env/log.h"
 #include "kernels/codec.h"
-#include "worker/ranks/encode/encoders.h"
 
 enum wk_backend_kind { WK_BACKEND_AUTO, WK_BACKEND_CPU, WK_BACKEND_CUDA };
 
@@ -20,7 +19,6 @@ struct wk_backend_conf {
     const struct lh_manifest *manifest;
     struct lk_codec codec;
     uint32_t threads;             // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
-    struct wk_encoders *encoders; // The work is shared with a region's ranks; NULL: not. Borrows.
     struct lh_log *log;
 };
 

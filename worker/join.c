@@ -93,7 +93,6 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .sharded = s->ranks.optimizer == WK_OPTIMIZER_SHARDED,
         .patience_ns = s->ranks.patience_ms * LH_MS,
         .gather_ns = gather_ns,
-        .encoders = c->encoders,
         .address = wk_ranks_leader(s),
         .tls = tls_conf(c),
     };

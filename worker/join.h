@@ -7,7 +7,6 @@
 
 #include "common/env/env.h"
 #include "common/env/log.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 #include "worker/settings.h"
 
@@ -18,7 +17,6 @@ struct wk_join_conf {
     const struct lh_manifest *manifest; // borrows
     struct wk_shape shape;
     struct wk_device *device; // Of a rank that is not the worker. Borrows; NULL: the CPU trains.
-    struct wk_encoders *encoders; // The worker's, for its ranks; NULL: it encodes alone. Borrows.
     // A rank that is not the worker hears: the run is over (LH_OK), or it can't take part. On the
     // loop.
     void (*ended)(void *arg, lh_err err, const char *text);

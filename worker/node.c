@@ -81,7 +81,6 @@ static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *cod
                                          .manifest = &n->program->manifest,
                                          .codec = *codec,
                                          .threads = wk_codec_threads(n->settings),
-                                         .encoders = n->training.encoders,
                                          .log = n->program->log};
     return wk_backend_open(&conf, &n->backend);
 }
@@ -245,7 +244,7 @@ static void close_core(void *self)
 }
 
 // First of all the communicator ends. Where its abort hangs nothing is freed, and the process ends:
-// the worker's states, its backend and its encoders may have memory of the device, and to free that
+// the worker's states, and its backend may have memory of the device, and to free that
 // waits for all that the device has under way.
 static void stop(void *self)
 {

@@ -93,11 +93,6 @@ static void say(const struct wk_place_conf *c, const struct wk_states *states, c
     wk_states_budget_text(&budget, text, sizeof text);
     lh_logf(c->log, LH_INFO, event[budget.place], "base, residual and replica %s %s; %s%s%s",
             how[budget.place], wk_device_name(c->device), text, why[0] ? "; " : "", why);
-    if (wk_ranks_compress(c->settings))
-        lh_logf(c->log, LH_WARN, "state.compress",
-                "ranks.compress is %s and does nothing: the GPU that has a shard's state encodes "
-                "its pushes",
-                wk_compress_word(c->settings->ranks.compress));
 }
 
 static void add_why(enum wk_states_place place, char *why, size_t size)

@@ -9,7 +9,6 @@
 #include "common/base/parallel.h"
 #include "kernels/codec.h"
 #include "worker/backend.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/rule.h"
 #include "worker/stream/address.h"
 #include "worker/train/device.h"
@@ -18,16 +17,14 @@
 
 // The words of codec.name, in the order of lk_codec_word().
 #define CODECS                                                                                     \
-    "topk-sign|topk-q2|topk-q4|topk-q8|topk-fp16|topk-fp32|"                                       \
-    "threshold-sign|threshold-q2|threshold-q4|threshold-q8|threshold-fp16|threshold-fp32|"         \
-    "dense-sign|dense-q2|dense-q4|dense-q8|dense-fp16|dense-fp32"
+    "topk-sign|topk-q4|topk-fp16|topk-fp32|dense-sign|dense-q4|dense-fp32"
 
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
     LH_CONFIG_ROW_ENUM(T, "codec.name", codec.name, "topk-sign", CODECS,
-        "How pushes are compressed: the largest values of each chunk (topk) or tensor (threshold), "
-        "or all of them (dense); written as a sign, 2, 4 or 8 bits, or floating point"),
+        "How pushes are compressed: the largest values of each chunk (topk) or all of them (dense), "
+        "each written as a sign, in 4 bits, or in floating point"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
         "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density_start", codec.density_start, "same", 0, 1, NULL, "same=0",
@@ -41,7 +38,7 @@ static const struct lh_config_row rows[] = {
         "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
     LH_CONFIG_ROW_INT(T, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
         "Threads that encode a push on the CPU, to the same bytes; auto: one for each of "
-        "ranks.count, at most one a processor. threshold codecs use one"),
+        "ranks.count, at most one a processor"),
 
     LH_CONFIG_ROW_ENUM(T, "backend", backend, "cpu", "auto|cpu|cuda",
         "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
@@ -189,11 +186,6 @@ static const struct lh_config_row rows[] = {
         "replicated: every rank all of them. sharded: each rank its part, which it updates for "
         "all (ZeRO-1); rank 0 has a copy of all besides, at most 32 steps old, for those "
         "that are lost"),
-    LH_CONFIG_ROW_ENUM(T, "ranks.compress", ranks.compress, "leader", "leader|auto|members",
-        "Who encodes pushes on the CPU, to the same bytes; members and auto with tcp and nccl. "
-        "leader: rank 0. members: all ranks, each a part; 4 bytes a value cross to it. auto: with "
-        "ranks.listen whichever took less time when both were measured, else rank 0. threshold "
-        "codecs: rank 0"),
     LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),
@@ -248,12 +240,6 @@ const char *wk_state_word(int kind)
     return word[kind];
 }
 
-const char *wk_compress_word(int kind)
-{
-    static const char *const word[] = {"leader", "auto", "members"};
-    return word[kind];
-}
-
 lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
 {
     bool dense = wk_codec_is_dense(s);
@@ -270,14 +256,6 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
         .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
     };
     return LH_OK;
-}
-
-bool wk_ranks_compress(const struct wk_settings *s)
-{
-    bool peers = s->ranks.count > 1 && s->ranks.reduce != WK_REDUCE_SHM;
-    bool hosts = wk_ranks_leader(s)[0] != 0;
-    return peers && (s->ranks.compress == WK_COMPRESS_MEMBERS ||
-                     (s->ranks.compress == WK_COMPRESS_AUTO && hosts));
 }
 
 uint32_t wk_codec_threads(const struct wk_settings *s)
@@ -393,21 +371,6 @@ static lh_err check_optimizer(const struct wk_settings *s)
               "or leave it replicated");
 }
 
-static lh_err check_compress(const struct wk_settings *s)
-{
-    bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
-    bool there = s->gpu.state != WK_STATE_HOST && s->gpu.state != WK_STATE_AUTO;
-    if (s->ranks.compress != WK_COMPRESS_MEMBERS || !(shm || one || there)) return LH_OK;
-    if (there && !(shm || one))
-        return lh_fail(LH_ERR_CONFIG,
-                       "ranks.compress is members, but gpu.state is %s: the GPU that has a shard's "
-                       "state encodes its pushes; leave one of them",
-                       wk_state_word(s->gpu.state));
-    return lh_fail(LH_ERR_CONFIG, "ranks.compress is members, but %s",
-                   one ? "ranks.count is 1: there are no other ranks"
-                       : "ranks of ranks.reduce shm encode nothing: take tcp or nccl, or leave it");
-}
-
 static lh_err check_one_host(const struct wk_settings *s)
 {
     const struct {
@@ -497,7 +460,6 @@ static lh_err check(const void *settings)
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
     LH_TRY(check_hosts(s));
     LH_TRY(check_optimizer(s));
-    LH_TRY(check_compress(s));
     LH_TRY(check_trainer(s));
     LH_TRY(check_state(s));
     if (s->retry_base_ms > s->retry_max_ms)

@@ -76,7 +76,6 @@ struct wk_settings {
         int reduce;    // enum wk_reduce_kind
         int wire;      // enum wk_sum_type
         int optimizer; // enum wk_optimizer_kind
-        int compress;  // enum wk_compress (ranks/encode/encoders.h)
         int64_t bucket_bytes;
         const char *name;
         const char *listen, *leader, *address; // "": all ranks are on one host
@@ -99,15 +98,11 @@ extern const struct lh_config_table wk_settings_table;
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
 const char *wk_optimizer_word(int kind);                // "sharded"
-const char *wk_compress_word(int kind);                 // "members"
 // The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
 static inline const char *wk_ranks_leader(const struct wk_settings *s)
 {
     return s->ranks.rank ? s->ranks.leader : s->ranks.listen;
 }
-// Do other ranks have, or may have, a part in encoding pushes? With auto on one host they would
-// take the leader's own processors.
-bool wk_ranks_compress(const struct wk_settings *s);
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';

@@ -148,31 +148,13 @@ static struct wk_join_conf join_conf(const struct wk_training *t, const struct w
         .settings = t->settings,
         .manifest = &t->program->manifest,
         .shape = *shape,
-        .encoders = t->encoders,
         .ended = rank_ended,
         .arg = t->program,
     };
 }
 
-// Pushes are encoded with the ranks where ranks.compress says so.
-static LH_MUST lh_err open_encoders(struct wk_training *t)
-{
-    const struct wk_settings *s = t->settings;
-    struct wk_codec_plan plan;
-    struct wk_encoders_conf conf = {.env = t->program->env,
-                                    .log = t->program->log,
-                                    .compress = (enum wk_compress)s->ranks.compress,
-                                    .ranks = (uint32_t)s->ranks.count};
-    if (!wk_ranks_compress(s)) return LH_OK;
-    LH_TRY(wk_codec_plan(s, &plan));
-    LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
-    conf.codec.density = plan.density;
-    return wk_encoders_create(&conf, &t->encoders);
-}
-
 static LH_MUST lh_err open_reduce(struct wk_training *t, const struct wk_shape *shape)
 {
-    LH_TRY(open_encoders(t));
     const struct wk_join_conf conf = join_conf(t, shape);
     return wk_join_lead(&conf, &t->reduce);
 }
@@ -376,8 +358,6 @@ void wk_training_tell(const struct wk_training *t, json_t *status)
                                       t->device ? wk_device_name(t->device) : "", "blas",
                                       lk_blas_core()));
     json_t *region = wk_join_status(t->settings, t->reduce);
-    if (region && t->encoders)
-        json_object_set_new(region, "compress", wk_encoders_status(t->encoders));
     if (region) json_object_set_new(status, "region_ranks", region);
     if (t->loader) json_object_set_new(status, "loader", loader_status(t->loader));
 }
@@ -397,11 +377,9 @@ void wk_training_free(struct wk_training *t)
     wk_device_close(t->device);
     if (t->loader) wk_loader_close(t->loader);
     wk_evaluation_close(t->evaluation);
-    wk_encoders_destroy(t->encoders);
     lh_units_close(&t->units);
     t->trainer = NULL;
     t->device = NULL;
     t->loader = NULL;
     t->evaluation = NULL;
-    t->encoders = NULL;
 }

@@ -25,7 +25,6 @@ struct wk_training {
     struct wk_travel_conf travel;
     char socket[LH_PATH_BYTES];
     struct wk_reduce *reduce;
-    struct wk_encoders *encoders; // NULL: this process encodes pushes alone
     struct wk_evaluation *evaluation;
     struct wk_device *device; // NULL: the CPU trains
     char no_device[512];      // why it does, where a device was asked for
@@ -49,6 +48,6 @@ void wk_training_tell(const struct wk_training *t, json_t *status); // its part 
 // The communicator ends, all lanes at rest. `done`: the run is over. False: a thread that does not
 // end still has the trainer's arrays, and nothing may be freed (worker/ranks/reduce.h).
 bool wk_training_leave(struct wk_training *t, bool done);
-void wk_training_free(struct wk_training *t); // after whatever borrows its device or encoders
+void wk_training_free(struct wk_training *t); // after whatever borrows its device
 
 #endif

@@ -138,7 +138,7 @@ fi
 export LH_PARITY_SEED=$((RANDOM * 32768 + RANDOM))
 note seed PASS 0 "LH_PARITY_SEED=$LH_PARITY_SEED"
 parity=$build/tests/parity/parity_real
-for suite in encode threshold dense guard fold each transfer layers optimizer; do
+for suite in encode dense guard fold each transfer layers optimizer; do
     LH_TEST_QUICK=1 stage "conformance.$suite" 60 "$parity" $suite
 done
 

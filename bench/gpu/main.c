@@ -200,7 +200,7 @@ static void time_fold(struct bench *b, const struct coded *c, const char *word)
 
 static void bench_kernels(struct bench *b)
 {
-    static const char *const words[] = {"topk-sign", "topk-q4", "threshold-sign", "dense-q4"};
+    static const char *const words[] = {"topk-sign", "topk-q4", "dense-sign", "dense-q4"};
     for (size_t i = 0; i < LH_COUNT(words); i++) {
         struct lk_codec codec = {.density = 64.0f / 4096};
         must_be(lk_codec_parse(words[i], &codec));

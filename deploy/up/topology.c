@@ -15,7 +15,6 @@
 #include "deploy/tool/files.h"
 #include "deploy/up/topology_rows.h"
 #include "server/coordinator/schedule.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 
 enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX + PS_SCHEDULE_MAX };
@@ -218,10 +217,10 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
     bool sharded = r->optimizer == WK_OPTIMIZER_SHARDED;
     bool builtin = r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 ||
-                   r->hosts > 1 || sharded || r->compress != WK_COMPRESS_LEADER;
+                   r->hosts > 1 || sharded;
     if (r->command && builtin)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus, reduce, wire, optimizer, compress and hosts are the "
+                       "%s:%u: %s: gpus, reduce, wire, optimizer and hosts are the "
                        "built-in trainer's; a command has ranks",
                        t->parts->name, at->line, at->key);
     if (r->data[0] && (r->command || t->run->own_data))
@@ -255,12 +254,11 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
             "%s:%u: %s: reduce: shm is memory of one host: with %lld say tcp or nccl, or "
             "leave reduce",
             t->parts->name, at->line, at->key, (long long)r->hosts);
-    bool members = r->compress == WK_COMPRESS_MEMBERS;
-    if ((sharded || members) && (r->reduce == WK_REDUCE_SHM || r->ranks == 1))
+    if (sharded && (r->reduce == WK_REDUCE_SHM || r->ranks == 1))
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: %s is for two ranks and more, with reduce: tcp or nccl",
-                       t->parts->name, at->line, at->key,
-                       sharded ? "optimizer: sharded" : "compress: members");
+                       "%s:%u: %s: optimizer: sharded is for two ranks and more, with reduce: tcp "
+                       "or nccl",
+                       t->parts->name, at->line, at->key);
     return LH_OK;
 }
 

@@ -4,7 +4,6 @@
 
 #include "common/base/check.h"
 #include "common/security/identity.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 
 // clang-format off
@@ -77,9 +76,6 @@ static const struct lh_config_row region_rows[] = {
         "ranks.wire of these ranks: what a gradient's value is between them"),
     LH_CONFIG_ROW_ENUM(T, "optimizer", optimizer, "replicated", "replicated|sharded",
         "ranks.optimizer of these ranks: each has all of its moments, or its own part of them"),
-    LH_CONFIG_ROW_ENUM(T, "compress", compress, "leader", "leader|auto|members",
-        "ranks.compress of these ranks: who encodes pushes. auto measures it with ranks that have "
-        "hosts, and leaves it to the worker else"),
     LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
     LH_CONFIG_ROW_STRING(T, "data", data, "",

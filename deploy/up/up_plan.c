@@ -10,7 +10,6 @@
 
 #include "common/format/manifest.h"
 #include "kernels/outer.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 #include "worker/rule.h"
 
@@ -120,13 +119,11 @@ static double bits_of(const struct wk_settings *w, double p)
     static const struct {
         const char *value;
         double bits, chunk; // bits of a value, and bits of a chunk's fp16 numbers
-    } of[] = {{"sign", 1, 16}, {"q2", 2, 32},   {"q4", 4, 16},
-              {"q8", 8, 16},   {"fp16", 16, 0}, {"fp32", 32, 0}};
+    } of[] = {{"sign", 1, 16}, {"q4", 4, 16}, {"fp16", 16, 0}, {"fp32", 32, 0}};
     const char *name = wk_codec_name(w), *value = strchr(name, '-') + 1;
-    bool counts = strncmp(name, "threshold-", 10) == 0; // each chunk has a count of 16 bits
     size_t i = 0;
     while (i + 1 < LH_COUNT(of) && strcmp(value, of[i].value)) i++;
-    double chunk = (of[i].chunk + (counts ? 16 : 0)) / LH_CHUNK;
+    double chunk = of[i].chunk / LH_CHUNK;
     if (wk_codec_is_dense(w)) return of[i].bits + chunk;
     return p * (rice_bits(p) + of[i].bits) + chunk;
 }
@@ -225,8 +222,6 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
         fprintf(out, ", %s%s%s", wk_reduce_word(r->reduce),
                 r->wire == WK_SUM_BF16 ? " in bf16" : "",
                 r->optimizer == WK_OPTIMIZER_SHARDED ? ", optimizer sharded" : "");
-        if (r->compress != WK_COMPRESS_LEADER)
-            fprintf(out, ", compress %s", wk_compress_word(r->compress));
         fprintf(out, "%s\n", r->gpus ? ", a GPU each" : "");
     }
 }

@@ -22,26 +22,9 @@ static size_t pack_sign(const float *x, size_t n, uint8_t *out)
     return i;
 }
 
-static size_t pack_q2(const float *x, size_t n, float split, uint8_t *out)
+static inline __m256i levels_of(__m256 v, __m256 scale)
 {
-    __m256 at = _mm256_set1_ps(split),
-           magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i);
-        __m256 upper = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), at, _CMP_GE_OQ);
-        __m256 negative = _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ);
-        uint32_t codes = _pdep_u32((uint32_t)_mm256_movemask_ps(upper), 0x5555) |
-                         _pdep_u32((uint32_t)_mm256_movemask_ps(negative), 0xaaaa);
-        out[i / 4] = (uint8_t)codes;
-        out[i / 4 + 1] = (uint8_t)(codes >> 8);
-    }
-    return i;
-}
-
-static inline __m256i levels_of(__m256 v, __m256 scale, float largest)
-{
-    __m256 max = _mm256_set1_ps(largest), least = _mm256_set1_ps(-largest);
+    __m256 max = _mm256_set1_ps(LK_Q4_MAX), least = _mm256_set1_ps(-LK_Q4_MAX);
     __m256 level = _mm256_max_ps(_mm256_min_ps(_mm256_div_ps(v, scale), max), least);
     return _mm256_cvtps_epi32(
         _mm256_round_ps(level, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -54,24 +37,12 @@ static size_t pack_q4(const float *x, size_t n, float scale, uint8_t *out)
     __m256 s = _mm256_set1_ps(scale);
     size_t i = 0;
     for (; scale != 0 && i + 8 <= n; i += 8) {
-        __m256i v = _mm256_and_si256(levels_of(_mm256_loadu_ps(x + i), s, 7), nibble);
+        __m256i v = _mm256_and_si256(levels_of(_mm256_loadu_ps(x + i), s), nibble);
         v = _mm256_sllv_epi32(v, shift);
         __m128i r = _mm_or_si128(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
         r = _mm_or_si128(r, _mm_unpackhi_epi64(r, r));
         uint32_t word = (uint32_t)_mm_cvtsi128_si32(_mm_or_si128(r, _mm_srli_epi64(r, 32)));
         memcpy(out + i / 2, &word, sizeof word);
-    }
-    return i;
-}
-
-static size_t pack_q8(const float *x, size_t n, float scale, uint8_t *out)
-{
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; scale != 0 && i + 8 <= n; i += 8) {
-        __m256i v = levels_of(_mm256_loadu_ps(x + i), s, 127);
-        __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-        _mm_storel_epi64((__m128i *)(out + i), _mm_packs_epi16(words, words));
     }
     return i;
 }
@@ -90,18 +61,16 @@ static size_t pack_fp16(const float *x, size_t n, uint8_t *out)
     return i;
 }
 
-void lk_pack_avx2(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)
+void lk_pack_avx2(uint8_t value, float level, const float *x, size_t n, uint8_t *out)
 {
     size_t done = 0;
     switch (value) {
     case LK_VALUE_SIGN: done = pack_sign(x, n, out); break;
-    case LK_VALUE_Q2: done = pack_q2(x, n, l->split, out); break;
-    case LK_VALUE_Q4: done = pack_q4(x, n, l->level[0], out); break;
-    case LK_VALUE_Q8: done = pack_q8(x, n, l->level[0], out); break;
+    case LK_VALUE_Q4: done = pack_q4(x, n, level, out); break;
     case LK_VALUE_FP16: done = pack_fp16(x, n, out); break;
     default: memcpy(out, x, n * sizeof *x); return;
     }
-    lk_codec_ops_scalar.pack(value, l, x + done, n - done, out + done / 8 * lk_code_bits(value));
+    lk_codec_ops_scalar.pack(value, level, x + done, n - done, out + done / 8 * lk_code_bits(value));
 }
 
 static size_t unpack_sign(const uint8_t *in, size_t n, float magnitude, float *q)
@@ -114,25 +83,6 @@ static size_t unpack_sign(const uint8_t *in, size_t n, float magnitude, float *q
         __m256i sign = _mm256_sllv_epi32(_mm256_set1_epi32(in[i / 8]), shift);
         __m256i v = _mm256_xor_si256(value, _mm256_and_si256(sign, top));
         _mm256_storeu_ps(q + i, _mm256_castsi256_ps(v));
-    }
-    return i;
-}
-
-static size_t unpack_q2(const uint8_t *in, size_t n, const float level[2], float *q)
-{
-    const __m256i shift = _mm256_setr_epi32(30, 28, 26, 24, 22, 20, 18, 16);
-    const __m256i top = _mm256_set1_epi32((int)0x80000000u);
-    __m256 lower = _mm256_set1_ps(level[0]), upper = _mm256_set1_ps(level[1]);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        uint16_t half;
-        memcpy(&half, in + i / 4, sizeof half);
-        __m256i codes = _mm256_set1_epi32(half);
-        __m256i sign = _mm256_sllv_epi32(codes, shift); // each code's two bits at the top
-        __m256 size =
-            _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(sign, 1)));
-        sign = _mm256_and_si256(sign, top);
-        _mm256_storeu_ps(q + i, _mm256_xor_ps(size, _mm256_castsi256_ps(sign)));
     }
     return i;
 }
@@ -152,17 +102,6 @@ static size_t unpack_q4(const uint8_t *in, size_t n, float scale, float *q)
     return i;
 }
 
-static size_t unpack_q8(const uint8_t *in, size_t n, float scale, float *q)
-{
-    __m256 s = _mm256_set1_ps(scale);
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256i v = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(in + i)));
-        _mm256_storeu_ps(q + i, _mm256_mul_ps(_mm256_cvtepi32_ps(v), s));
-    }
-    return i;
-}
-
 static size_t unpack_fp16(const uint8_t *in, size_t n, float *q)
 {
     size_t i = 0;
@@ -171,18 +110,16 @@ static size_t unpack_fp16(const uint8_t *in, size_t n, float *q)
     return i;
 }
 
-void lk_unpack_avx2(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q)
+void lk_unpack_avx2(uint8_t value, float level, const uint8_t *in, size_t n, float *q)
 {
     size_t done = 0;
     switch (value) {
-    case LK_VALUE_SIGN: done = unpack_sign(in, n, l->level[0], q); break;
-    case LK_VALUE_Q2: done = unpack_q2(in, n, l->level, q); break;
-    case LK_VALUE_Q4: done = unpack_q4(in, n, l->level[0], q); break;
-    case LK_VALUE_Q8: done = unpack_q8(in, n, l->level[0], q); break;
+    case LK_VALUE_SIGN: done = unpack_sign(in, n, level, q); break;
+    case LK_VALUE_Q4: done = unpack_q4(in, n, level, q); break;
     case LK_VALUE_FP16: done = unpack_fp16(in, n, q); break;
     default: memcpy(q, in, n * sizeof *q); return;
     }
-    lk_codec_ops_scalar.unpack(value, l, in + done / 8 * lk_code_bits(value), n - done, q + done);
+    lk_codec_ops_scalar.unpack(value, level, in + done / 8 * lk_code_bits(value), n - done, q + done);
 }
 
 static inline void store_words(uint16_t *out, __m256i v)
@@ -191,30 +128,22 @@ static inline void store_words(uint16_t *out, __m256i v)
     _mm_storeu_si128((__m128i *)out, _mm_packus_epi32(low, high));
 }
 
-void lk_codes_avx2(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
-                   uint16_t *code)
+void lk_codes_avx2(uint8_t value, float level, const float *x, uint32_t k, uint16_t *code)
 {
-    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    __m256 split = _mm256_set1_ps(l->split), scale = _mm256_set1_ps(l->level[0]);
-    bool levels = value == LK_VALUE_Q4 || value == LK_VALUE_Q8;
-    __m256i low = _mm256_set1_epi32(value == LK_VALUE_Q4 ? 15 : 255);
+    const __m256i nibble = _mm256_set1_epi32(15);
+    __m256 scale = _mm256_set1_ps(level);
     uint32_t i = 0;
-    for (; i + 8 <= k && !(levels && l->level[0] == 0); i += 8) {
+    for (; i + 8 <= k && !(value == LK_VALUE_Q4 && level == 0); i += 8) {
         __m256 v = _mm256_loadu_ps(x + i);
         __m256i negative = _mm256_castps_si256(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
-        negative = _mm256_srli_epi32(negative, 31);
-        __m256 upper = _mm256_cmp_ps(_mm256_and_ps(v, magnitude), split, _CMP_GE_OQ);
         if (value == LK_VALUE_SIGN)
-            store_words(code + i, negative);
-        else if (value == LK_VALUE_Q2)
-            store_words(code + i, _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(upper), 31),
-                                                  _mm256_slli_epi32(negative, 1)));
-        else if (levels)
-            store_words(code + i, _mm256_and_si256(levels_of(v, scale, lk_level_max(value)), low));
+            store_words(code + i, _mm256_srli_epi32(negative, 31));
+        else if (value == LK_VALUE_Q4)
+            store_words(code + i, _mm256_and_si256(levels_of(v, scale), nibble));
         else
             _mm_storeu_si128((__m128i *)(code + i), halves_of(v));
     }
-    lk_codec_ops_scalar.codes(value, l, x + i, k - i, code + i);
+    lk_codec_ops_scalar.codes(value, level, x + i, k - i, code + i);
 }
 
 // Eight codes in lanes of 32 bits.
@@ -223,37 +152,24 @@ static inline __m256i lanes_of(const uint16_t *code)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)code));
 }
 
-// The values of eight codes, their `shift` lowest bits counted from the top: 32 - bits.
-static inline __m256 levels_times(__m256i codes, int shift, __m256 scale)
+void lk_values_avx2(uint8_t value, float level, const uint16_t *code, uint32_t k, float *q)
 {
-    __m128i by = _mm_cvtsi32_si128(shift);
-    __m256i level = _mm256_sra_epi32(_mm256_sll_epi32(codes, by), by);
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(level), scale);
-}
-
-void lk_values_avx2(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
-                    float *q)
-{
-    const __m256i top = _mm256_set1_epi32((int)0x80000000u);
-    __m256 lower = _mm256_set1_ps(l->level[0]), upper = _mm256_set1_ps(l->level[1]);
+    __m256 scale = _mm256_set1_ps(level);
     uint32_t i = 0;
     for (; i + 8 <= k; i += 8) {
         __m256i c = lanes_of(code + i);
         __m256 v;
         if (value == LK_VALUE_SIGN) {
-            v = _mm256_xor_ps(lower, _mm256_castsi256_ps(_mm256_slli_epi32(c, 31)));
-        } else if (value == LK_VALUE_Q2) {
-            v = _mm256_blendv_ps(lower, upper, _mm256_castsi256_ps(_mm256_slli_epi32(c, 31)));
-            __m256i sign = _mm256_and_si256(_mm256_slli_epi32(c, 30), top);
-            v = _mm256_xor_ps(v, _mm256_castsi256_ps(sign));
+            v = _mm256_xor_ps(scale, _mm256_castsi256_ps(_mm256_slli_epi32(c, 31)));
         } else if (value == LK_VALUE_FP16) {
             v = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(code + i)));
-        } else {
-            v = levels_times(c, value == LK_VALUE_Q4 ? 28 : 24, lower);
+        } else { // q4: the code's sign on top, then down again
+            __m256i levels = _mm256_srai_epi32(_mm256_slli_epi32(c, 28), 28);
+            v = _mm256_mul_ps(_mm256_cvtepi32_ps(levels), scale);
         }
         _mm256_storeu_ps(q + i, v);
     }
-    lk_codec_ops_scalar.values(value, l, code + i, k - i, q + i);
+    lk_codec_ops_scalar.values(value, level, code + i, k - i, q + i);
 }
 
 // Positions of the next k ones of the stream; false: it has fewer. Writes up to 4 entries more.

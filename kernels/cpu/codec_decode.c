@@ -29,11 +29,10 @@ struct decoder {
     struct lk_unary unary; // this group's stream
     enum lk_use use;
     float scale, *to;
-    uint64_t below;       // values from here on are not touched
-    uint64_t chunk;       // its number, for messages
-    uint64_t tensor_left; // values that the tensor in hand still carries (threshold)
-    struct sparse *ring;  // RING chunks: the one being read, and those that wait for their memory
-    size_t turn;          // ring[turn % RING] is being read
+    uint64_t below;      // values from here on are not touched
+    uint64_t chunk;      // its number, for messages
+    struct sparse *ring; // RING chunks: the one being read, and those that wait for their memory
+    size_t turn;         // ring[turn % RING] is being read
     double sum_squares;
 };
 
@@ -54,11 +53,10 @@ static lh_err get_half(struct decoder *s, float *out)
     return LH_OK;
 }
 
-static lh_err get_levels(struct decoder *s, struct lk_levels *out)
+static lh_err get_level(struct decoder *s, float *out)
 {
-    for (uint32_t i = 0; i < lk_value_halves(s->coding.value); i++)
-        LH_TRY(get_half(s, &out->level[i]));
-    return LH_OK;
+    *out = 0;
+    return lk_value_halves(s->coding.value) ? get_half(s, out) : LH_OK;
 }
 
 // Codes of n values that stand apart from indices, without a check of what they are.
@@ -72,7 +70,7 @@ static lh_err get_codes(struct decoder *s, uint32_t n, struct lh_span *out)
     return LH_OK;
 }
 
-static const char no_level[] = "a level is -8 of q4 or -128 of q8, which are none";
+static const char no_level[] = "a level is -8, which q4 does not have";
 static const char not_finite[] = "a value is not finite";
 
 static void fetch(const struct decoder *s, const struct sparse *c, uint32_t i)
@@ -117,14 +115,13 @@ static void use_the_rest(struct decoder *s)
 }
 
 // Codes that stood in fields beside their indices.
-static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint16_t *code,
-                        struct sparse *c)
+static lh_err values_of(struct decoder *s, float level, const uint16_t *code, struct sparse *c)
 {
     uint8_t value = s->coding.value;
-    uint16_t none = value == LK_VALUE_Q4 ? 8 : 128, lowest = 0, infinite = 0;
-    if (value == LK_VALUE_Q4 || value == LK_VALUE_Q8) {
+    uint16_t lowest = 0, infinite = 0;
+    if (value == LK_VALUE_Q4) {
 #pragma omp simd reduction(| : lowest)
-        for (uint32_t i = 0; i < c->k; i++) lowest |= (uint16_t)(code[i] == none);
+        for (uint32_t i = 0; i < c->k; i++) lowest |= (uint16_t)(code[i] == 8);
     }
     if (lowest) return bad(s, LH_ERR_MALFORMED, no_level);
     if (value == LK_VALUE_FP16) {
@@ -132,18 +129,18 @@ static lh_err values_of(struct decoder *s, const struct lk_levels *l, const uint
         for (uint32_t i = 0; i < c->k; i++) infinite |= (uint16_t)!lk_half_is_finite(code[i]);
     }
     if (infinite) return bad(s, LH_ERR_NON_FINITE, not_finite);
-    s->ops->values(value, l, code, c->k, c->q);
+    s->ops->values(value, level, code, c->k, c->q);
     return LH_OK;
 }
 
 static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
 {
-    struct lk_rice rice = {c->rice_bits, c->rice_bits + lk_value_bits(s->coding.value)};
+    uint8_t b = s->coding.rice_bits;
+    struct lk_rice rice = {b, b + lk_value_bits(s->coding.value)};
     struct sparse *now = &s->ring[s->turn % RING];
-    struct lk_levels l = {.split = 0};
+    float level;
     uint16_t code[LH_CHUNK];
-    if (c->k == 0) return LH_OK;
-    LH_TRY(get_levels(s, &l));
+    LH_TRY(get_level(s, &level));
     struct lh_span fields = lh_get(&s->in, ((size_t)c->k * rice.field_bits + 7) / 8), apart;
     if (s->in.failed) return bad(s, LH_ERR_MALFORMED, "cut short");
     if (!s->ops->indices(&rice, fields, lh_left(&s->in), &s->unary, c->len, c->k, now->index, code))
@@ -152,11 +149,11 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
     now->k = c->k;
     if (s->coding.value == LK_VALUE_FP32) {
         LH_TRY(get_codes(s, c->k, &apart));
-        s->ops->unpack(LK_VALUE_FP32, &l, apart.data, c->k, now->q);
+        s->ops->unpack(LK_VALUE_FP32, level, apart.data, c->k, now->q);
         if (s->ops->key_max(now->q, c->k) >= LK_KEY_INFINITE)
             return bad(s, LH_ERR_NON_FINITE, not_finite);
     } else {
-        LH_TRY(values_of(s, &l, code, now));
+        LH_TRY(values_of(s, level, code, now));
     }
     while (s->use == LK_USE_SUBTRACT && now->k && now->at + now->index[now->k - 1] >= s->below)
         now->k--; // indices rise
@@ -164,19 +161,15 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
-// q4 and q8 have a level that is not one: -8 and -128.
+// q4's code of level -8 is none.
 static bool levels_only(uint8_t value, struct lh_span codes)
 {
     uint8_t found = 0;
-    if (value == LK_VALUE_Q4) {
+    if (value != LK_VALUE_Q4) return true;
 #pragma omp simd reduction(| : found)
-        for (size_t i = 0; i < codes.len; i++) {
-            uint8_t low = codes.data[i] & 15, high = codes.data[i] >> 4;
-            found |= (uint8_t)((low == 8) | (high == 8));
-        }
-    } else if (value == LK_VALUE_Q8) {
-#pragma omp simd reduction(| : found)
-        for (size_t i = 0; i < codes.len; i++) found |= (uint8_t)(codes.data[i] == 128);
+    for (size_t i = 0; i < codes.len; i++) {
+        uint8_t low = codes.data[i] & 15, high = codes.data[i] >> 4;
+        found |= (uint8_t)((low == 8) | (high == 8));
     }
     return !found;
 }
@@ -190,17 +183,17 @@ static uint32_t within(const struct decoder *s, const struct lk_chunk *c)
 
 static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
 {
-    struct lk_levels l = {.split = 0};
+    float level;
     struct lh_span codes;
     float unpacked[LH_CHUNK];
     const float *q = unpacked;
-    LH_TRY(get_levels(s, &l));
+    LH_TRY(get_level(s, &level));
     LH_TRY(get_codes(s, c->len, &codes));
     if (!levels_only(s->coding.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
     if (s->coding.value == LK_VALUE_FP32 && (uintptr_t)codes.data % sizeof *q == 0)
         q = (const float *)(const void *)codes.data; // as they are: a copy costs as much as a fold
     else
-        s->ops->unpack(s->coding.value, &l, codes.data, c->len, unpacked);
+        s->ops->unpack(s->coding.value, level, codes.data, c->len, unpacked);
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
     case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;
@@ -210,32 +203,12 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
-// A threshold codec's k of each chunk. Each must fit, and a tensor's must sum up to what it
-// carries.
-static lh_err read_counts(struct decoder *s, struct lk_group *g, struct lh_cursor *table)
-{
-    for (uint32_t i = 0; i < g->chunks; i++) {
-        struct lk_chunk *c = &g->chunk[i];
-        const struct lh_extent *x = &s->layout->extent[c->extent];
-        if (c->at == x->offset) s->tensor_left = lk_carried(&s->coding, x->len);
-        c->k = lh_get_u16(table);
-        if (c->k > c->len || c->k > s->tensor_left)
-            return bad(s, LH_ERR_MALFORMED, "a count in its group is too large");
-        s->tensor_left -= c->k;
-        if (c->at + c->len == x->offset + x->len && s->tensor_left)
-            return bad(s, LH_ERR_MALFORMED, "a tensor that ends in its group lacks values");
-    }
-    lk_group_measure(&s->coding, g);
-    return LH_OK;
-}
-
 // The unary stream lies behind the group's records: its span is taken first, from a copy of the
 // cursor that has jumped over them.
 static lh_err find_unary(struct decoder *s, struct lk_group *g, struct lh_cursor *table,
                          struct lh_cursor *after)
 {
     size_t bytes = lh_get_u16(table);
-    if (s->coding.index == LK_INDEX_TENSOR) LH_TRY(read_counts(s, g, table));
     *after = s->in;
     lh_get(after, g->record_bytes);
     struct lh_span stream = lh_get(after, bytes);

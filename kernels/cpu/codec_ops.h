@@ -20,14 +20,10 @@ struct lk_hint {
     float margin;    // candidates are looked for down to threshold * (1 - margin)
 };
 
-enum { LK_INDEX_SLACK = 8 }; // select(), collect() may write this many entries beyond the last
+enum { LK_INDEX_SLACK = 8 }; // select() may write this many entries beyond the last
 
-// Sums of magnitudes in two classes: [1] those of at least `split`, [0] the others. fp64, each in
-// eight lanes: value i adds to lane i mod 8, at the end lane 0 gets the others in order.
-struct lk_sums {
-    double sum[2];
-    uint32_t count[2];
-};
+// Sums are fp64 in eight lanes: value i adds to lane i mod 8, at the end lane 0 gets the others in
+// order.
 enum { LK_LANES = 8 };
 
 static inline double lk_add_lanes(const double lane[LK_LANES])
@@ -36,8 +32,6 @@ static inline double lk_add_lanes(const double lane[LK_LANES])
     for (int i = 1; i < LK_LANES; i++) sum += lane[i];
     return sum;
 }
-
-enum { LK_BINS = 2048 }; // bins of lk_codec_ops.histogram(): 11 bits of a key
 
 struct lk_codec_ops {
     const char *name;
@@ -50,21 +44,13 @@ struct lk_codec_ops {
     void (*select)(const float *e, uint32_t n, uint32_t k, struct lk_hint *hint, uint16_t *index);
     // Largest lk_key(); 0 for n = 0.
     uint32_t (*key_max)(const float *e, size_t n);
-    // How many keys are >= key. n <= LH_CHUNK.
-    uint32_t (*count)(const float *e, uint32_t n, uint32_t key);
-    // The values whose key is >= low, n <= LH_CHUNK, as rising indices. Returns how many; index and
-    // value hold n and LK_INDEX_SLACK more.
-    uint32_t (*collect)(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value);
-    // Adds 1 to bin[(key - low) >> shift] for each key >= low; bin[LK_BINS] takes those above.
-    // n <= LH_CHUNK.
-    void (*histogram)(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin);
-    struct lk_sums (*sums)(const float *x, size_t n, float split);
-    // fp64 in eight lanes, as above.
+    // Sums of magnitudes and of squares.
+    double (*sum_sizes)(const float *x, size_t n);
     double (*sum_squares)(const float *x, size_t n);
     // n values as codes of lk_code_bits() each (codec_values.h), lowest bit first; the last byte
     // is filled with zeros. And back.
-    void (*pack)(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out);
-    void (*unpack)(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q);
+    void (*pack)(uint8_t value, float level, const float *x, size_t n, uint8_t *out);
+    void (*unpack)(uint8_t value, float level, const uint8_t *in, size_t n, float *q);
     // lk_rice_get(), which is its specification; `slack` bytes behind the fields may be read too.
     // index and code hold LH_CHUNK.
     bool (*indices)(const struct lk_rice *rice, struct lh_span fields, size_t slack,
@@ -72,9 +58,9 @@ struct lk_codec_ops {
                     uint16_t *code);
     // The codes of k values, of at most 16 bits, each in a uint16_t of its own; and back.
     // k <= LH_CHUNK.
-    void (*codes)(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
+    void (*codes)(uint8_t value, float level, const float *x, uint32_t k,
                   uint16_t *code);
-    void (*values)(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
+    void (*values)(uint8_t value, float level, const uint16_t *code, uint32_t k,
                    float *q);
     // to -= scale*q: one rounding for the product, one for the difference.
     void (*subtract)(float scale, const float *q, float *to, size_t n);

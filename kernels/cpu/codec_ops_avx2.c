@@ -85,11 +85,6 @@ static void select_top(const float *e, uint32_t n, uint32_t k, struct lk_hint *h
     lk_select_by(mark, count_from, e, n, k, hint, index);
 }
 
-static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
-{
-    return lk_collect_by(mark, e, n, low, index, value);
-}
-
 static uint32_t key_max(const float *e, size_t n)
 {
     __m256i max = _mm256_setzero_si256();
@@ -97,33 +92,6 @@ static uint32_t key_max(const float *e, size_t n)
     for (; i + 8 <= n; i += 8) max = _mm256_max_epi32(max, keys_of(_mm256_loadu_ps(e + i)));
     uint32_t a = max_lane(max), b = lk_codec_ops_scalar.key_max(e + i, n - i);
     return a > b ? a : b;
-}
-
-static uint32_t count_keys(const float *e, uint32_t n, uint32_t key)
-{
-    __m256i below = _mm256_set1_epi32((int)key - 1), sum = _mm256_setzero_si256();
-    uint32_t lane[8], count = 0, i = 0;
-    for (; i + 8 <= n; i += 8)
-        sum = _mm256_sub_epi32(sum, _mm256_cmpgt_epi32(keys_of(_mm256_loadu_ps(e + i)), below));
-    _mm256_storeu_si256((__m256i *)lane, sum);
-    for (int j = 0; j < 8; j++) count += lane[j];
-    return count + lk_codec_ops_scalar.count(e + i, n - i, key);
-}
-
-// Few values reach `low` when it was guessed well: eight are passed over in one look.
-static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
-{
-    __m256i below = _mm256_set1_epi32((int)low - 1);
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256i hit = _mm256_cmpgt_epi32(keys_of(_mm256_loadu_ps(e + i)), below);
-        unsigned bits = (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(hit));
-        for (; bits; bits &= bits - 1) {
-            uint32_t b = (lk_key(e[i + (unsigned)__builtin_ctz(bits)]) - low) >> shift;
-            bin[b < LK_BINS ? b : LK_BINS]++;
-        }
-    }
-    lk_codec_ops_scalar.histogram(e + i, n - i, low, shift, bin);
 }
 
 // ---- sums: two accumulators of four are the eight lanes
@@ -143,24 +111,16 @@ static void lanes_store(const struct lanes *s, double lane[LK_LANES])
     _mm256_storeu_pd(lane + 4, s->high);
 }
 
-static struct lk_sums sums(const float *x, size_t n, float split)
+static double sum_sizes(const float *x, size_t n)
 {
-    struct lanes sum[2] = {{_mm256_setzero_pd(), _mm256_setzero_pd()},
-                           {_mm256_setzero_pd(), _mm256_setzero_pd()}};
-    __m256 at = _mm256_set1_ps(split),
-           magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
-    double lane[2][LK_LANES];
-    uint32_t count = 0;
+    __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(INT32_MAX));
+    struct lanes sum = {_mm256_setzero_pd(), _mm256_setzero_pd()};
+    double lane[LK_LANES];
     size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 size = _mm256_and_ps(_mm256_loadu_ps(x + i), magnitude);
-        __m256 upper = _mm256_cmp_ps(size, at, _CMP_GE_OQ);
-        lanes_add(&sum[1], _mm256_and_ps(size, upper)); // +0 for the others changes no sum
-        lanes_add(&sum[0], _mm256_andnot_ps(upper, size));
-        count += (uint32_t)_mm_popcnt_u32((unsigned)_mm256_movemask_ps(upper));
-    }
-    for (int c = 0; c < 2; c++) lanes_store(&sum[c], lane[c]);
-    return lk_sums_end(lane, count, x, i, n, split);
+    for (; i + 8 <= n; i += 8) lanes_add(&sum, _mm256_and_ps(_mm256_loadu_ps(x + i), magnitude));
+    lanes_store(&sum, lane);
+    for (size_t j = i; j < n; j++) lane[j - i] += (double)lk_signed(x[j], false);
+    return lk_add_lanes(lane);
 }
 
 static double sum_squares(const float *x, size_t n)
@@ -193,10 +153,9 @@ static void subtract(float scale, const float *q, float *to, size_t n)
 #define FORM(name_, indices_)                                                                      \
     {                                                                                              \
         .name = (name_), .finite = stays_finite, .feedback = feedback, .select = select_top,       \
-        .key_max = key_max, .count = count_keys, .collect = collect, .histogram = histogram,       \
-        .sums = sums, .sum_squares = sum_squares, .pack = lk_pack_avx2, .unpack = lk_unpack_avx2,  \
-        .indices = (indices_), .codes = lk_codes_avx2, .values = lk_values_avx2,                   \
-        .subtract = subtract,                                                                      \
+        .key_max = key_max, .sum_sizes = sum_sizes, .sum_squares = sum_squares,                    \
+        .pack = lk_pack_avx2, .unpack = lk_unpack_avx2, .indices = (indices_),                     \
+        .codes = lk_codes_avx2, .values = lk_values_avx2, .subtract = subtract,                    \
     }
 const struct lk_codec_ops lk_codec_ops_avx2 = FORM("avx2", lk_indices_avx2);
 const struct lk_codec_ops lk_codec_ops_avx512 = FORM("avx512", lk_indices_avx512);

@@ -131,11 +131,6 @@ static void select_top(const float *e, uint32_t n, uint32_t k, struct lk_hint *h
     lk_select_by(mark, count_from, e, n, k, hint, index);
 }
 
-static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
-{
-    return lk_collect_by(mark, e, n, low, index, value);
-}
-
 static uint32_t key_max(const float *e, size_t n)
 {
     uint32x4_t max = vdupq_n_u32(0);
@@ -143,27 +138,6 @@ static uint32_t key_max(const float *e, size_t n)
     for (; i + 8 <= n; i += 8) max = vmaxq_u32(max, larger(keys_of(load(e + i))));
     uint32_t a = vmaxvq_u32(max), b = lk_codec_ops_scalar.key_max(e + i, n - i);
     return a > b ? a : b;
-}
-
-static uint32_t count_keys(const float *e, uint32_t n, uint32_t key)
-{
-    uint32x4_t at = vdupq_n_u32(key), sum = vdupq_n_u32(0);
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        struct eight_keys k = keys_of(load(e + i));
-        sum = vaddq_u32(sum, vaddq_u32(vcgeq_u32(k.low, at), vcgeq_u32(k.high, at)));
-    }
-    return 0 - vaddvq_u32(sum) + lk_codec_ops_scalar.count(e + i, n - i, key);
-}
-
-// Few values reach `low` when it was guessed well: eight are passed over in one look.
-static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
-{
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        if (vmaxvq_u32(larger(keys_of(load(e + i)))) >= low)
-            lk_codec_ops_scalar.histogram(e + i, 8, low, shift, bin);
-    lk_codec_ops_scalar.histogram(e + i, n - i, low, shift, bin);
 }
 
 // ---- sums: four accumulators of two are the eight lanes
@@ -187,30 +161,18 @@ static void lanes_store(const struct lanes *s, double lane[LK_LANES])
     for (int i = 0; i < 4; i++) vst1q_f64(lane + 2 * i, s->pair[i]);
 }
 
-// Keeps the lanes that `these` names; the others become +0, which changes no sum.
-static inline float32x4_t only(uint32x4_t these, float32x4_t v)
+static double sum_sizes(const float *x, size_t n)
 {
-    return vreinterpretq_f32_u32(vandq_u32(these, vreinterpretq_u32_f32(v)));
-}
-
-static struct lk_sums sums(const float *x, size_t n, float split)
-{
-    struct lanes sum[2] = {{{vdupq_n_f64(0)}}, {{vdupq_n_f64(0)}}};
-    float32x4_t at = vdupq_n_f32(split);
-    double lane[2][LK_LANES];
-    uint32_t count = 0;
+    struct lanes sum = {{vdupq_n_f64(0)}};
+    double lane[LK_LANES];
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         struct eight v = load(x + i);
-        v = (struct eight){vabsq_f32(v.low), vabsq_f32(v.high)};
-        uint32x4_t low = vcgeq_f32(v.low, at), high = vcgeq_f32(v.high, at);
-        lanes_add(&sum[1], wide((struct eight){only(low, v.low), only(high, v.high)}));
-        lanes_add(&sum[0],
-                  wide((struct eight){only(vmvnq_u32(low), v.low), only(vmvnq_u32(high), v.high)}));
-        count -= vaddvq_u32(vaddq_u32(low, high));
+        lanes_add(&sum, wide((struct eight){vabsq_f32(v.low), vabsq_f32(v.high)}));
     }
-    for (int c = 0; c < 2; c++) lanes_store(&sum[c], lane[c]);
-    return lk_sums_end(lane, count, x, i, n, split);
+    lanes_store(&sum, lane);
+    for (size_t j = i; j < n; j++) lane[j - i] += (double)lk_signed(x[j], false);
+    return lk_add_lanes(lane);
 }
 
 static double sum_squares(const float *x, size_t n)
@@ -228,19 +190,19 @@ static double sum_squares(const float *x, size_t n)
     return lk_add_lanes(lane);
 }
 
-// ---- codes of eight values as numbers of 16 bits, and back; q2 and fp32 are not asked for
+// ---- codes of eight values as numbers of 16 bits, and back; fp32 is not asked for
 
-// Is `value` one of those that `codes_of` and `values_of` know, with these levels?
-static bool here(uint8_t value, const struct lk_levels *l)
+// Is `value` one of those that `codes_of` and `values_of` know, with this level?
+static bool here(uint8_t value, float level)
 {
-    bool levels = value == LK_VALUE_Q4 || value == LK_VALUE_Q8;
-    return value == LK_VALUE_SIGN || value == LK_VALUE_FP16 || (levels && l->level[0] != 0);
+    return value == LK_VALUE_SIGN || value == LK_VALUE_FP16 ||
+           (value == LK_VALUE_Q4 && level != 0);
 }
 
-static inline int16x4_t levels_of(float32x4_t v, float scale, float max)
+static inline int16x4_t levels_of(float32x4_t v, float scale)
 {
     float32x4_t level = vdivq_f32(v, vdupq_n_f32(scale));
-    level = vmaxq_f32(vminq_f32(level, vdupq_n_f32(max)), vdupq_n_f32(-max));
+    level = vmaxq_f32(vminq_f32(level, vdupq_n_f32(LK_Q4_MAX)), vdupq_n_f32(-LK_Q4_MAX));
     return vmovn_s32(vcvtnq_s32_f32(level)); // rounds to nearest, ties to even
 }
 
@@ -250,7 +212,7 @@ static inline uint16x4_t halves_of(float32x4_t v)
     return vreinterpret_u16_f16(vcvt_f16_f32(v));
 }
 
-static inline uint16x8_t codes_of(uint8_t value, const struct lk_levels *l, const float *x)
+static inline uint16x8_t codes_of(uint8_t value, float level, const float *x)
 {
     struct eight v = load(x);
     if (value == LK_VALUE_SIGN) {
@@ -258,50 +220,47 @@ static inline uint16x8_t codes_of(uint8_t value, const struct lk_levels *l, cons
         return vshrq_n_u16(vcombine_u16(low, high), 15);
     }
     if (value == LK_VALUE_FP16) return vcombine_u16(halves_of(v.low), halves_of(v.high));
-    float max = lk_level_max(value);
-    int16x8_t level =
-        vcombine_s16(levels_of(v.low, l->level[0], max), levels_of(v.high, l->level[0], max));
-    return vandq_u16(vreinterpretq_u16_s16(level),
-                     vdupq_n_u16((uint16_t)((1u << lk_code_bits(value)) - 1)));
+    int16x8_t levels = vcombine_s16(levels_of(v.low, level), levels_of(v.high, level));
+    return vandq_u16(vreinterpretq_u16_s16(levels), vdupq_n_u16(15));
 }
 
-static inline struct eight values_of(uint8_t value, const struct lk_levels *l, uint16x8_t code)
+static inline struct eight values_of(uint8_t value, float level, uint16x8_t code)
 {
     if (value == LK_VALUE_FP16) {
         float16x8_t half = vreinterpretq_f16_u16(code);
         return (struct eight){vcvt_f32_f16(vget_low_f16(half)), vcvt_high_f32_f16(half)};
     }
     if (value == LK_VALUE_SIGN) {
-        uint32x4_t size = vdupq_n_u32(lk_float_bits(l->level[0]));
+        uint32x4_t size = vdupq_n_u32(lk_float_bits(level));
         uint32x4_t low = vshll_n_u16(vget_low_u16(code), 16), high = vshll_high_n_u16(code, 16);
         return (struct eight){
             vreinterpretq_f32_u32(veorq_u32(size, vshlq_n_u32(low, 15))),
             vreinterpretq_f32_u32(veorq_u32(size, vshlq_n_u32(high, 15))),
         };
     }
-    int16x8_t up = vdupq_n_s16((int16_t)(16 - lk_code_bits(value))); // the code's sign on top
-    int16x8_t level = vshlq_s16(vshlq_s16(vreinterpretq_s16_u16(code), up), vnegq_s16(up));
+    // The code's sign on top, then down again.
+    int16x8_t levels = vshrq_n_s16(vshlq_n_s16(vreinterpretq_s16_u16(code), 12), 12);
     return (struct eight){
-        vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(level))), l->level[0]),
-        vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(level)), l->level[0]),
+        vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(levels))), level),
+        vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(levels)), level),
     };
 }
 
-static void codes(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
+static void codes(uint8_t value, float level, const float *x, uint32_t k,
                   uint16_t *code)
 {
     uint32_t i = 0;
-    for (; here(value, l) && i + 8 <= k; i += 8) vst1q_u16(code + i, codes_of(value, l, x + i));
-    lk_codec_ops_scalar.codes(value, l, x + i, k - i, code + i);
+    for (; here(value, level) && i + 8 <= k; i += 8) vst1q_u16(code + i, codes_of(value, level, x + i));
+    lk_codec_ops_scalar.codes(value, level, x + i, k - i, code + i);
 }
 
-static void values(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
+static void values(uint8_t value, float level, const uint16_t *code, uint32_t k,
                    float *q)
 {
     uint32_t i = 0;
-    for (; here(value, l) && i + 8 <= k; i += 8)
-        store(q + i, values_of(value, l, vld1q_u16(code + i)));
-    lk_codec_ops_scalar.values(value, l, code + i, k - i, q + i);
+    for (; here(value, level) && i + 8 <= k; i += 8)
+        store(q + i, values_of(value, level, vld1q_u16(code + i)));
+    lk_codec_ops_scalar.values(value, level, code + i, k - i, q + i);
 }
 
 // ---- the same, packed
@@ -315,7 +274,6 @@ static inline void pack_eight(uint8_t value, uint16x8_t code, uint8_t *out)
         bytes = vuzp1_u8(bytes, bytes);
         memcpy(out, &bytes, 4);
         break;
-    case LK_VALUE_Q8: vst1_u8(out, bytes); break;
     default: memcpy(out, &code, sizeof code); break;
     }
 }
@@ -332,25 +290,24 @@ static inline uint16x8_t unpack_eight(uint8_t value, const uint8_t *in)
         memcpy(&bytes, in, 4);
         bytes = vzip1_u8(vand_u8(bytes, vdup_n_u8(15)), vshr_n_u8(bytes, 4));
         return vmovl_u8(bytes);
-    case LK_VALUE_Q8: return vmovl_u8(vld1_u8(in));
     default: memcpy(&code, in, sizeof code); return code;
     }
 }
 
-static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)
+static void pack(uint8_t value, float level, const float *x, size_t n, uint8_t *out)
 {
     size_t i = 0, each = lk_code_bits(value); // bytes for eight values
-    for (; here(value, l) && i + 8 <= n; i += 8, out += each)
-        pack_eight(value, codes_of(value, l, x + i), out);
-    lk_codec_ops_scalar.pack(value, l, x + i, n - i, out);
+    for (; here(value, level) && i + 8 <= n; i += 8, out += each)
+        pack_eight(value, codes_of(value, level, x + i), out);
+    lk_codec_ops_scalar.pack(value, level, x + i, n - i, out);
 }
 
-static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q)
+static void unpack(uint8_t value, float level, const uint8_t *in, size_t n, float *q)
 {
     size_t i = 0, each = lk_code_bits(value);
-    for (; here(value, l) && i + 8 <= n; i += 8, in += each)
-        store(q + i, values_of(value, l, unpack_eight(value, in)));
-    lk_codec_ops_scalar.unpack(value, l, in, n - i, q + i);
+    for (; here(value, level) && i + 8 <= n; i += 8, in += each)
+        store(q + i, values_of(value, level, unpack_eight(value, in)));
+    lk_codec_ops_scalar.unpack(value, level, in, n - i, q + i);
 }
 
 static bool indices(const struct lk_rice *rice, struct lh_span fields, size_t slack,
@@ -366,10 +323,7 @@ const struct lk_codec_ops lk_codec_ops_neon = {
     .feedback = feedback,
     .select = select_top,
     .key_max = key_max,
-    .count = count_keys,
-    .collect = collect,
-    .histogram = histogram,
-    .sums = sums,
+    .sum_sizes = sum_sizes,
     .sum_squares = sum_squares,
     .pack = pack,
     .unpack = unpack,

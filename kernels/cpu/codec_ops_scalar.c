@@ -59,36 +59,11 @@ static uint32_t key_max(const float *e, size_t n)
     return max;
 }
 
-static uint32_t collect(const float *e, uint32_t n, uint32_t low, uint16_t *index, float *value)
+static double sum_sizes(const float *x, size_t n)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (lk_key(e[i]) < low) continue;
-        index[count] = (uint16_t)i;
-        value[count++] = e[i];
-    }
-    return count;
-}
-
-static void histogram(const float *e, uint32_t n, uint32_t low, uint32_t shift, uint64_t *bin)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = lk_key(e[i]), b = (key - low) >> shift;
-        if (key >= low) bin[b < LK_BINS ? b : LK_BINS]++;
-    }
-}
-
-static struct lk_sums sums(const float *x, size_t n, float split)
-{
-    struct lk_sums s = {.count = {0}};
-    double lane[2][LK_LANES] = {{0}};
-    for (size_t i = 0; i < n; i++) {
-        float size = lk_signed(x[i], false);
-        lane[size >= split][i % LK_LANES] += (double)size;
-        s.count[size >= split]++;
-    }
-    for (int c = 0; c < 2; c++) s.sum[c] = lk_add_lanes(lane[c]);
-    return s;
+    double lane[LK_LANES] = {0};
+    for (size_t i = 0; i < n; i++) lane[i % LK_LANES] += (double)lk_signed(x[i], false);
+    return lk_add_lanes(lane);
 }
 
 static double sum_squares(const float *x, size_t n)
@@ -98,12 +73,12 @@ static double sum_squares(const float *x, size_t n)
     return lk_add_lanes(lane);
 }
 
-static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_t n, uint8_t *out)
+static void pack(uint8_t value, float level, const float *x, size_t n, uint8_t *out)
 {
     size_t bits = lk_code_bits(value), each = bits < 8 ? 8 / bits : 1; // codes a byte
     if (bits < 8) memset(out, 0, (n + each - 1) / each);
     for (size_t i = 0; i < n; i++) {
-        uint32_t code = lk_code(value, l, x[i]);
+        uint32_t code = lk_code(value, level, x[i]);
         if (bits < 8)
             out[i / each] |= (uint8_t)(code << (i % each * bits));
         else
@@ -111,7 +86,7 @@ static void pack(uint8_t value, const struct lk_levels *l, const float *x, size_
     }
 }
 
-static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, size_t n, float *q)
+static void unpack(uint8_t value, float level, const uint8_t *in, size_t n, float *q)
 {
     size_t bits = lk_code_bits(value), each = bits < 8 ? 8 / bits : 1;
     for (size_t i = 0; i < n; i++) {
@@ -120,7 +95,7 @@ static void unpack(uint8_t value, const struct lk_levels *l, const uint8_t *in, 
             code = (uint32_t)in[i / each] >> (i % each * bits) & ((1u << bits) - 1);
         else
             for (size_t b = 0; b < bits / 8; b++) code |= (uint32_t)*in++ << (8 * b);
-        q[i] = lk_value(value, l, code);
+        q[i] = lk_value(value, level, code);
     }
 }
 
@@ -132,16 +107,16 @@ static bool indices(const struct lk_rice *rice, struct lh_span fields, size_t sl
     return lk_rice_get(rice, fields, unary, len, k, index, code);
 }
 
-static void codes(uint8_t value, const struct lk_levels *l, const float *x, uint32_t k,
+static void codes(uint8_t value, float level, const float *x, uint32_t k,
                   uint16_t *code)
 {
-    for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)lk_code(value, l, x[i]);
+    for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)lk_code(value, level, x[i]);
 }
 
-static void values(uint8_t value, const struct lk_levels *l, const uint16_t *code, uint32_t k,
+static void values(uint8_t value, float level, const uint16_t *code, uint32_t k,
                    float *q)
 {
-    for (uint32_t i = 0; i < k; i++) q[i] = lk_value(value, l, code[i]);
+    for (uint32_t i = 0; i < k; i++) q[i] = lk_value(value, level, code[i]);
 }
 
 static void subtract(float scale, const float *q, float *to, size_t n)
@@ -158,10 +133,7 @@ const struct lk_codec_ops lk_codec_ops_scalar = {
     .feedback = feedback,
     .select = select_top,
     .key_max = key_max,
-    .count = count_from,
-    .collect = collect,
-    .histogram = histogram,
-    .sums = sums,
+    .sum_sizes = sum_sizes,
     .sum_squares = sum_squares,
     .pack = pack,
     .unpack = unpack,

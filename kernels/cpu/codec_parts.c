@@ -23,8 +23,6 @@ void lk_parts_free(struct lk_parts *p)
     *p = (struct lk_parts){.part = NULL};
 }
 
-// A threshold codec searches a whole tensor before its first chunk, and groups run over tensors'
-// ends: it stays with one part.
 void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const struct lk_sizes *sizes,
                      const struct lh_shard_layout *layout, struct lk_parts *out)
 {
@@ -32,7 +30,7 @@ void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const str
     struct lk_group g;
     size_t table = LK_HEADER_BYTES, record = LK_HEADER_BYTES + sizes->table_bytes;
     uint64_t chunk = 0;
-    bool one = threads < 2 || coding->index == LK_INDEX_TENSOR || sizes->groups <= PART_GROUPS;
+    bool one = threads < 2 || sizes->groups <= PART_GROUPS;
     *out = (struct lk_parts){.coding = coding, .threads = threads};
     if (one) return;
     out->part = calloc((sizes->groups + PART_GROUPS - 1) / PART_GROUPS, sizeof *out->part);

@@ -150,7 +150,7 @@ LK_INLINE uint32_t lk_take_ties(lk_count_from *count_from, const struct lk_candi
     return taken;
 }
 
-// select() and collect() of codec_ops.h.
+// select() of codec_ops.h.
 LK_INLINE void lk_select_by(lk_mark *mark, lk_count_from *count_from, const float *e, uint32_t n,
                             uint32_t k, struct lk_hint *hint, uint16_t *index)
 {
@@ -163,30 +163,6 @@ LK_INLINE void lk_select_by(lk_mark *mark, lk_count_from *count_from, const floa
         reached == k ? lk_take_from(&c, low, index) : lk_take_ties(count_from, &c, low, k, index);
     LH_ASSERT(taken == k);
     lk_remember(hint, low, found, k);
-}
-
-LK_INLINE uint32_t lk_collect_by(lk_mark *mark, const float *e, uint32_t n, uint32_t low,
-                                 uint16_t *index, float *value)
-{
-    uint64_t mask[LK_MASK_WORDS];
-    uint32_t count = mark(e, n, low, mask), listed = lk_list(mask, n, index);
-    LH_ASSERT(listed == count);
-    for (uint32_t i = 0; i < count; i++) value[i] = e[index[i]];
-    return count;
-}
-
-// sums() from here on: the first `done` values, a multiple of eight, are in the lanes, and those
-// of at least `split` are counted.
-LK_INLINE struct lk_sums lk_sums_end(double lane[2][LK_LANES], uint32_t count, const float *x,
-                                     size_t done, size_t n, float split)
-{
-    for (size_t j = done; j < n; j++) {
-        float size = lk_signed(x[j], false);
-        lane[size >= split][j - done] += (double)size;
-        count += size >= split;
-    }
-    return (struct lk_sums){{lk_add_lanes(lane[0]), lk_add_lanes(lane[1])},
-                            {(uint32_t)n - count, count}};
 }
 
 #endif

@@ -14,7 +14,7 @@
 
 static bool known(const struct lk_codec *c)
 {
-    return c->index <= LK_INDEX_TENSOR && c->value >= LK_VALUE_SIGN && c->value <= LK_VALUE_FP32;
+    return strcmp(lk_codec_name(c), "unknown") != 0;
 }
 
 // b = max(0, 1 + floor(log2(0.4812 / -ln(1-p)))), from a table: the same on every machine.
@@ -30,12 +30,6 @@ static uint8_t rice_bits(double density)
     uint8_t b = 0;
     while (b < LK_RICE_BITS_MAX && density <= largest[b]) b++;
     return b;
-}
-
-// Rice parameter b of a chunk of a threshold codec; it follows from the chunk's density k/len.
-static uint8_t rice_bits_of(uint32_t k, uint32_t len)
-{
-    return rice_bits((double)k / len);
 }
 
 lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out)
@@ -59,8 +53,7 @@ lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out)
 uint64_t lk_carried(const struct lk_coding *coding, uint64_t len)
 {
     if (coding->index == LK_INDEX_DENSE) return len;
-    // A product of 24 + 13 bits is exact; that of a tensor above 2^29 values rounds, alike on every
-    // machine, and may not exceed its length.
+    // A product of 24 + 13 bits is exact in fp64.
     uint64_t k = lk_round_even((double)coding->density * (double)len);
     return k < 1 ? 1 : k > len ? len : k;
 }
@@ -72,15 +65,12 @@ uint32_t lk_value_bits(uint8_t value)
 
 uint32_t lk_value_halves(uint8_t value)
 {
-    static const uint8_t halves[] = {[LK_VALUE_SIGN] = 1, [LK_VALUE_Q2] = 2,   [LK_VALUE_Q4] = 1,
-                                     [LK_VALUE_Q8] = 1,   [LK_VALUE_FP16] = 0, [LK_VALUE_FP32] = 0};
-    return halves[value];
+    return value == LK_VALUE_SIGN || value == LK_VALUE_Q4;
 }
 
 static size_t record_bytes(const struct lk_coding *coding, const struct lk_chunk *chunk)
 {
-    size_t k = chunk->k, bits = k * (chunk->rice_bits + lk_value_bits(coding->value));
-    if (k == 0) return 0;
+    size_t k = chunk->k, bits = k * (coding->rice_bits + lk_value_bits(coding->value));
     size_t values = coding->value == LK_VALUE_FP32 ? 4 * k : 0;
     return 2 * (size_t)lk_value_halves(coding->value) + (bits + 7) / 8 + values;
 }
@@ -97,11 +87,8 @@ static bool next_chunk(struct lk_walk *w, struct lk_chunk *out)
         if (w->in_extent < x->len) {
             uint64_t left = x->len - w->in_extent;
             out->at = x->offset + w->in_extent;
-            out->extent = w->extent;
             out->len = left < LH_CHUNK ? (uint32_t)left : LH_CHUNK;
-            out->rice_bits = w->coding->rice_bits;
-            out->k =
-                w->coding->index == LK_INDEX_TENSOR ? 0 : (uint32_t)lk_carried(w->coding, out->len);
+            out->k = (uint32_t)lk_carried(w->coding, out->len);
             w->in_extent += out->len;
             return true;
         }
@@ -117,11 +104,10 @@ void lk_group_measure(const struct lk_coding *coding, struct lk_group *g)
     g->values = 0;
     g->record_bytes = 0;
     for (uint32_t i = 0; i < g->chunks; i++) {
-        struct lk_chunk *c = &g->chunk[i];
-        if (coding->index == LK_INDEX_TENSOR) c->rice_bits = rice_bits_of(c->k, c->len);
+        const struct lk_chunk *c = &g->chunk[i];
         g->values += c->k;
         g->record_bytes += record_bytes(coding, c);
-        if (c->k) unary_bits += c->k + ((c->len - c->k) >> c->rice_bits);
+        unary_bits += c->k + ((c->len - c->k) >> coding->rice_bits);
     }
     g->unary_max = coding->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;
 }
@@ -133,23 +119,7 @@ bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
         LH_ASSERT(c->at + c->len <= w->layout->values);
     lk_group_measure(w->coding, g);
     g->table_bytes = w->coding->index == LK_INDEX_DENSE ? 0 : LK_GROUP_LENGTH_BYTES;
-    if (w->coding->index == LK_INDEX_TENSOR) g->table_bytes += g->chunks * LK_COUNT_BYTES;
     return g->chunks > 0;
-}
-
-// How a tensor's values spread over its chunks is not known beforehand. As b follows from k/len,
-// the indices of a chunk take at most 13 bits a carried value and at most 9/8 a value of the chunk
-// (by trying every k and len); then each record and each stream is filled to a byte.
-static void measure_tensors(const struct lk_coding *coding, const struct lh_shard_layout *layout,
-                            struct lk_sizes *out)
-{
-    for (uint32_t i = 0; i < layout->extents; i++)
-        if (layout->extent[i].len) out->values += lk_carried(coding, layout->extent[i].len);
-    uint64_t most = layout->values + layout->values / 8 + 1, bits = 13 * out->values;
-    if (bits > most) bits = most;
-    bits += out->values * lk_code_bits(coding->value);
-    out->bytes_max += (bits + 7) / 8 + out->groups;
-    out->bytes_max += out->chunks * (2u * lk_value_halves(coding->value) + 1);
 }
 
 void lk_measure(const struct lk_coding *coding, const struct lh_shard_layout *layout,
@@ -164,7 +134,6 @@ void lk_measure(const struct lk_coding *coding, const struct lh_shard_layout *la
         out->table_bytes += g.table_bytes;
         out->bytes_max += g.record_bytes + g.unary_max + g.table_bytes;
     }
-    if (coding->index == LK_INDEX_TENSOR) measure_tensors(coding, layout, out);
 }
 
 static void put_le(uint8_t *out, uint64_t v, size_t n)

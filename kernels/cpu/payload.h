@@ -10,23 +10,19 @@ enum {
     LK_HEADER_BYTES = 24,
     LK_GROUP_CHUNKS = 16,      // chunks that share one unary stream and one entry of the table
     LK_GROUP_LENGTH_BYTES = 2, // bytes of a group's length, its entry in the table
-    // Bytes of a chunk's count of carried values, which threshold codecs put into the same entry.
-    LK_COUNT_BYTES = 2,
     LK_RICE_BITS_MAX = 12, // gaps are below LH_CHUNK = 2^12
 };
 
 // How the chunks of one payload are coded.
 struct lk_coding {
     uint8_t index, value;
-    uint8_t rice_bits; // b of topk; 0 for dense; threshold: by chunk, here 0
+    uint8_t rice_bits; // Rice parameter b of indices; 0 for dense
     float density;     // 1 for dense
 };
 
 struct lk_chunk {
-    uint64_t at;       // its first value in the shard's packed array
-    uint32_t len, k;   // values, and how many of them are carried
-    uint32_t extent;   // the layout's extent that it belongs to
-    uint8_t rice_bits; // Rice parameter b of its indices
+    uint64_t at;     // its first value in the shard's packed array
+    uint32_t len, k; // values, and how many of them are carried
 };
 
 struct lk_group {
@@ -54,19 +50,17 @@ struct lk_sizes {
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
 LH_MUST lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out);
-// k = max(1, round(p*len)), ties to even; len for dense. `len` is a chunk's or, for threshold
-// codecs, an extent's.
+// The values that a chunk of `len` carries: max(1, round(p*len)), ties to even; len for dense.
 uint64_t lk_carried(const struct lk_coding *coding, uint64_t len);
 // Bits of a code that shares a field with its index; fp32 values stand apart, as bytes.
 uint32_t lk_value_bits(uint8_t value);
-// fp16 numbers that a record begins with: centroids or a scale.
+// fp16 numbers that a record begins with: a centroid or a scale, or none.
 uint32_t lk_value_halves(uint8_t value);
 
 struct lk_walk lk_walk(const struct lk_coding *coding, const struct lh_shard_layout *layout);
-// The next group; false: no chunk is left. With threshold codecs each k is 0: whoever knows them
-// sets them and calls lk_group_measure.
+// The next group; false: no chunk is left.
 bool lk_walk_next(struct lk_walk *walk, struct lk_group *group);
-// Fills in what follows from the chunks' k.
+// Fills in a group's values and bytes from its chunks.
 void lk_group_measure(const struct lk_coding *coding, struct lk_group *group);
 void lk_measure(const struct lk_coding *coding, const struct lh_shard_layout *layout,
                 struct lk_sizes *out);

@@ -95,48 +95,26 @@ LK_DEVICE double lk_lane_squares(const float *x, uint32_t n)
     return lk_add_lanes(lane);
 }
 
-// Sum and number of the magnitudes that are (upper) or are not at least `split`.
-LK_DEVICE double lk_lane_sums(const float *x, uint32_t n, float split, bool upper, uint32_t *count)
+// Sum of the magnitudes, in the same way.
+LK_DEVICE double lk_lane_sizes(const float *x, uint32_t n)
 {
     double lane = 0;
-    uint32_t mine = 0;
     if (threadIdx.x < LK_LANES)
-        for (uint32_t i = threadIdx.x; i < n; i += LK_LANES) {
-            float size = fabsf(x[i]);
-            if ((size >= split) != upper) continue;
-            lane = __dadd_rn(lane, (double)size);
-            mine++;
-        }
-    *count = __reduce_add_sync(LK_ALL, mine);
+        for (uint32_t i = threadIdx.x; i < n; i += LK_LANES)
+            lane = __dadd_rn(lane, (double)fabsf(x[i]));
     return lk_add_lanes(lane);
 }
 
-// The levels of a chunk, and the halves that its record begins with; warp 0 calls it.
-LK_DEVICE void lk_choose_levels(uint32_t value, const float *x, uint32_t n, struct lk_levels *l,
-                                uint32_t half[2])
+// The fp16 number that the chunk's record begins with, its centroid or scale; 0 where it has none.
+// Warp 0 calls it.
+LK_DEVICE uint32_t lk_choose_half(uint32_t value, const float *x, uint32_t n)
 {
-    uint32_t count;
-    l->level[0] = l->level[1] = l->split = 0;
-    half[0] = half[1] = 0;
-    if (value == LK_SIGN) {
-        half[0] = lk_half_of_double(__ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n));
-    } else if (value == LK_Q2) {
-        double mean = __ddiv_rn(lk_lane_sums(x, n, 0, true, &count), (double)n);
-        l->split = lk_half_to_float(lk_half_of_double(mean));
-        for (int c = 0; c < 2; c++) {
-            double sum = lk_lane_sums(x, n, l->split, c == 1, &count);
-            half[c] = lk_half_of_double(count ? __ddiv_rn(sum, (double)count) : 0);
-        }
-        l->level[1] = lk_half_to_float(half[1]);
-    } else if (value == LK_Q4 || value == LK_Q8) {
-        uint32_t key = 0;
-        for (uint32_t i = threadIdx.x; i < n; i += 32)
-            key = lk_key(x[i]) > key ? lk_key(x[i]) : key;
-        key = __reduce_max_sync(LK_ALL, key);
-        half[0] =
-            lk_half_of_double(__ddiv_rn((double)__uint_as_float(key), (double)lk_level_max(value)));
-    }
-    l->level[0] = lk_half_to_float(half[0]);
+    if (value == LK_SIGN) return lk_half_of_double(__ddiv_rn(lk_lane_sizes(x, n), (double)n));
+    if (value != LK_Q4) return 0;
+    uint32_t key = 0;
+    for (uint32_t i = threadIdx.x; i < n; i += 32) key = lk_key(x[i]) > key ? lk_key(x[i]) : key;
+    key = __reduce_max_sync(LK_ALL, key);
+    return lk_half_of_double(__ddiv_rn((double)__uint_as_float(key), (double)LK_Q4_MAX));
 }
 
 #endif

@@ -18,16 +18,15 @@ LK_DEVICE uint32_t lk_group_chunks(const struct lk_gpu_shard *s, uint64_t g)
 
 LK_DEVICE uint32_t lk_own_record_bytes(const struct lk_gpu_shard *s, uint64_t c)
 {
-    uint32_t k = s->carried[c];
-    return lk_record_bytes(&s->codec, k, lk_chunk_rice(&s->codec, k, s->chunk[c].len));
+    return lk_record_bytes(&s->codec, s->carried[c]);
 }
 
 // One block: groups' places, header, table.
 LK_KERNEL lk_places(struct lk_encode_args a)
 {
     LK_SHARED(struct lk_places_shared, s);
-    uint64_t base = LK_GPU_HEADER_BYTES + lk_table_all(&a.s.codec, a.s.chunks), total;
-    uint32_t turn = 0, entry = lk_table_bytes(&a.s.codec, LK_GPU_GROUP);
+    uint64_t base = LK_GPU_HEADER_BYTES + lk_table_bytes(&a.s.codec, a.s.chunks), total;
+    uint32_t turn = 0;
     uint8_t *out = a.in.device_payload;
     if (a.in.device_result->bad != LK_GPU_FINE) return;
     if (threadIdx.x < LK_GPU_HEADER_BYTES) out[threadIdx.x] = a.s.header[threadIdx.x];
@@ -41,15 +40,10 @@ LK_KERNEL lk_places(struct lk_encode_args a)
         uint32_t unary = (bits + 7) / 8;
         uint64_t at = base + lk_block_scan_wide(&s.block, &turn, bytes + unary, &total);
         if (g < a.s.groups) {
-            uint8_t *table = out + LK_GPU_HEADER_BYTES + g * entry;
+            uint8_t *table = out + LK_GPU_HEADER_BYTES + g * LK_ENTRY;
             a.s.group_at[g] = at;
             table[0] = (uint8_t)unary;
             table[1] = (uint8_t)(unary >> 8);
-            for (uint32_t i = 0; i < chunks && a.s.codec.index == LK_THRESHOLD; i++) {
-                uint32_t k = a.s.carried[g * LK_GPU_GROUP + i];
-                table[2 + 2 * i] = (uint8_t)k;
-                table[3 + 2 * i] = (uint8_t)(k >> 8);
-            }
         }
         base += total;
     }

@@ -1,13 +1,13 @@
 // Encoding of dense codecs: one block a chunk, which writes its record straight into the payload,
 // because every record's place is known beforehand.
 //
-// Invariants: as in encode.cu; a chunk waits in shared memory between its levels and its codes.
+// Invariants: as in encode.cu; a chunk waits in shared memory between its level and its codes.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 
 struct lk_dense_shared {
-    struct lk_levels levels;
-    uint32_t half[2];
+    float level; // its fp16 number, and that number's bits
+    uint32_t half;
     float x[LK_GPU_CHUNK];
     uint32_t word[LK_GPU_CHUNK];
 };
@@ -20,8 +20,8 @@ LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_sh
     for (uint32_t w = threadIdx.x; w < (len + each - 1) / each; w += LK_THREADS) {
         uint32_t word = 0;
         for (uint32_t j = 0; j < each && w * each + j < len; j++) {
-            uint32_t i = w * each + j, code = lk_code(value, &s->levels, s->x[i]);
-            float q = lk_value(value, &s->levels, code);
+            uint32_t i = w * each + j, code = lk_code(value, s->level, s->x[i]);
+            float q = lk_value(value, s->level, code);
             word |= code << (j * bits % 32);
             a->in.device_e_out[at + i] = __fsub_rn(s->x[i], q);
             s->x[i] = q;
@@ -45,27 +45,23 @@ LK_KERNEL lk_encode_dense(struct lk_encode_args a)
         atomicMin((unsigned long long *)&a.in.device_result->bad, (unsigned long long)bad);
     if (__syncthreads_or(bad != LK_GPU_FINE)) return;
     if (threadIdx.x < 32) {
-        struct lk_levels levels;
-        uint32_t half[2];
-        lk_choose_levels(value, s.x, chunk.len, &levels, half);
+        uint32_t half = lk_choose_half(value, s.x, chunk.len);
         if (threadIdx.x == 0) {
-            s.levels = levels;
-            s.half[0] = half[0];
-            s.half[1] = half[1];
+            s.level = lk_half_to_float(half);
+            s.half = half;
         }
     }
     __syncthreads();
     lk_dense_codes(&a, &s, chunk.at, chunk.len);
     __syncthreads();
     uint8_t *out = a.in.device_payload + a.s.record_at[c];
-    uint32_t bytes = lk_record_bytes(&a.s.codec, chunk.len, 0);
+    uint32_t bytes = lk_record_bytes(&a.s.codec, chunk.len);
     for (uint32_t i = threadIdx.x; i < bytes; i += LK_THREADS) {
         uint32_t code = i - halves;
-        out[i] = (uint8_t)(i < halves ? s.half[i / 2] >> (i % 2 * 8)
-                                      : s.word[code / 4] >> (code % 4 * 8));
+        out[i] = (uint8_t)(i < halves ? s.half >> (i * 8) : s.word[code / 4] >> (code % 4 * 8));
     }
     if (threadIdx.x < 32) {
-        double centroid = (double)s.levels.level[0];
+        double centroid = (double)s.level;
         double squares = value == LK_SIGN
                              ? __dmul_rn((double)chunk.len, __dmul_rn(centroid, centroid))
                              : lk_lane_squares(s.x, chunk.len);

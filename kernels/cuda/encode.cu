@@ -5,10 +5,10 @@
 //   1. feedback; a value that is not finite ends the chunk
 //   2. top-k: a lower bound of the k-th largest key from the threads' maxima, candidates from it on
 //      into shared memory, the exact key among them by one warp; by the whole block where there are
-//      too many (mass ties) or k is above 256. Threshold codecs know it already.
+//      too many (mass ties) or k is above 256
 //   3. what is carried, in index order, into shared memory: all above the key, and of the equal
 //      ones those that come first
-//   4. levels, in eight lanes of fp64 by one warp; then codes, fields, unary stream, what is left
+//   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream, what is left
 // concat.cu puts records and streams together.
 //
 // Invariants: 1. bytes and residual are those of kernels/cpu/codec_encode.c; 2. every barrier is
@@ -24,8 +24,8 @@ template <int K> struct lk_encode_shared {
     uint32_t candidate[LK_CANDIDATES];
     uint32_t row[LK_ROWS]; // keys above the threshold and, 16 bits up, equal ones, of 32 values
     uint32_t found, total;
-    struct lk_levels levels;
-    uint32_t half[2];
+    float level; // its fp16 number, and that number's bits
+    uint32_t half;
     uint32_t unary[LK_GPU_CHUNK / 32 + 1];
     uint32_t field[K == 256 ? 224 : 2056]; // K fields of b + 16 bits at most
     uint16_t index[K];
@@ -152,8 +152,9 @@ LK_DEVICE void lk_put_bits(uint32_t *word, uint32_t at, uint32_t width, uint32_t
 // reads.
 template <int K>
 LK_DEVICE uint32_t lk_code_values(const struct lk_encode_args *a, struct lk_encode_shared<K> *s,
-                                  uint32_t *turn, uint64_t at, uint32_t k, uint32_t b)
+                                  uint32_t *turn, uint64_t at, uint32_t k)
 {
+    uint32_t b = a->s.codec.rice_bits;
     uint32_t value = a->s.codec.value, width = b + lk_field_code_bits(value), total, sum = 0;
     uint32_t each = (k + LK_THREADS - 1) / LK_THREADS, from = threadIdx.x * each;
     uint32_t to = from + each < k ? from + each : k;
@@ -169,9 +170,9 @@ LK_DEVICE uint32_t lk_code_values(const struct lk_encode_args *a, struct lk_enco
         uint32_t field = gap & ((1u << b) - 1);
         float x = s->x[i], q = x;
         if (value != LK_FP32) {
-            uint32_t code = lk_code(value, &s->levels, x);
+            uint32_t code = lk_code(value, s->level, x);
             field |= code << b;
-            q = lk_value(value, &s->levels, code);
+            q = lk_value(value, s->level, code);
         }
         lk_put_bits(s->field, i * width, width, field);
         a->in.device_e_out[at + s->index[i]] = __fsub_rn(x, q);
@@ -182,16 +183,16 @@ LK_DEVICE uint32_t lk_code_values(const struct lk_encode_args *a, struct lk_enco
 
 template <int K>
 LK_DEVICE void lk_write_record(const struct lk_encode_args *a, const struct lk_encode_shared<K> *s,
-                               uint64_t c, uint32_t k, uint32_t b, uint32_t bits)
+                               uint64_t c, uint32_t k, uint32_t bits)
 {
-    uint32_t value = a->s.codec.value, halves = 2 * lk_halves(value);
+    uint32_t b = a->s.codec.rice_bits, value = a->s.codec.value, halves = 2 * lk_halves(value);
     uint32_t fields = (k * (b + lk_field_code_bits(value)) + 7) / 8;
-    uint32_t bytes = lk_record_bytes(&a->s.codec, k, b);
+    uint32_t bytes = lk_record_bytes(&a->s.codec, k);
     uint8_t *out = a->s.records + a->s.record_at[c];
     for (uint32_t i = threadIdx.x; i < bytes; i += LK_THREADS) {
         uint32_t field = i - halves, apart = field - fields, byte;
         if (i < halves)
-            byte = s->half[i / 2] >> (i % 2 * 8);
+            byte = s->half >> (i * 8);
         else if (field < fields)
             byte = s->field[field / 4] >> (field % 4 * 8);
         else
@@ -209,8 +210,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
                                 const int32_t key_of[LK_EACH], int32_t key, uint32_t k)
 {
     const struct lk_gpu_chunk *chunk = &a->s.chunk[c];
-    uint32_t take, b = lk_chunk_rice(&a->s.codec, k, chunk->len);
-    uint32_t words = (k * (b + lk_field_code_bits(a->s.codec.value)) + 31) / 32;
+    uint32_t take, words = (k * (a->s.codec.rice_bits + lk_field_code_bits(a->s.codec.value)) + 31) / 32;
     for (uint32_t i = threadIdx.x; i < LK_GPU_CHUNK / 32; i += LK_THREADS) s->unary[i] = 0;
     for (uint32_t i = threadIdx.x; i < words; i += LK_THREADS) s->field[i] = 0;
     lk_gather(s, v, key_of, key, k, &take);
@@ -220,21 +220,18 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
             a->in.device_e_out[chunk->at + (uint32_t)j * LK_THREADS + threadIdx.x] = v[j];
     __syncthreads();
     if (threadIdx.x < 32) {
-        struct lk_levels levels;
-        uint32_t half[2];
-        lk_choose_levels(a->s.codec.value, s->x, k, &levels, half);
+        uint32_t half = lk_choose_half(a->s.codec.value, s->x, k);
         if (threadIdx.x == 0) {
-            s->levels = levels;
-            s->half[0] = half[0];
-            s->half[1] = half[1];
+            s->level = lk_half_to_float(half);
+            s->half = half;
         }
     }
-    // The barrier inside lk_code_values() comes before anybody reads the levels.
-    uint32_t bits = lk_code_values(a, s, turn, chunk->at, k, b);
+    // The barrier inside lk_code_values() comes before anybody reads the level.
+    uint32_t bits = lk_code_values(a, s, turn, chunk->at, k);
     __syncthreads();
-    lk_write_record(a, s, c, k, b, bits);
+    lk_write_record(a, s, c, k, bits);
     if (threadIdx.x < 32) {
-        double centroid = (double)s->levels.level[0];
+        double centroid = (double)s->level;
         double squares = a->s.codec.value == LK_SIGN
                              ? __dmul_rn((double)k, __dmul_rn(centroid, centroid))
                              : lk_lane_squares(s->x, k);
@@ -245,7 +242,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
     }
 }
 
-// A chunk that carries nothing.
+// A chunk of which nothing is carried, because a value is not finite.
 LK_DEVICE void lk_encode_none(const struct lk_encode_args *a, uint64_t c)
 {
     if (threadIdx.x) return;
@@ -281,27 +278,6 @@ template <int K> LK_KERNEL lk_encode_topk(struct lk_encode_args a)
     lk_encode_chosen(&a, &s, &turn, c, v, key_of, (int32_t)key, k);
 }
 
-// Threshold codecs: e_out has the feedback, the tensor's key and each chunk's k are known.
-LK_KERNEL lk_encode_threshold(struct lk_encode_args a)
-{
-    LK_SHARED(struct lk_encode_shared<LK_GPU_CHUNK>, s);
-    uint64_t c = blockIdx.x;
-    struct lk_gpu_chunk chunk = a.s.chunk[c];
-    float v[LK_EACH];
-    int32_t key_of[LK_EACH];
-    uint32_t turn = 0, k = a.s.carried[c];
-    if (a.in.device_result->bad != LK_GPU_FINE) return;
-    if (k == 0) return lk_encode_none(&a, c);
-#pragma unroll
-    for (int j = 0; j < LK_EACH; j++) {
-        uint32_t i = (uint32_t)j * LK_THREADS + threadIdx.x;
-        v[j] = i < chunk.len ? a.in.device_e_out[chunk.at + i] : 0;
-        key_of[j] = i < chunk.len ? (int32_t)lk_key(v[j]) : -1;
-    }
-    int32_t key = (int32_t)a.s.found[chunk.tensor].low;
-    lk_encode_chosen(&a, &s, &turn, c, v, key_of, key, k);
-}
-
 // Would feedback leave finite values only? Nothing is written but the first place that is not.
 LK_KERNEL lk_guard(struct lk_encode_args a)
 {
@@ -322,9 +298,7 @@ void lk_launch_guard(const struct lk_encode_args *a, cudaStream_t stream)
 void lk_launch_sparse(const struct lk_encode_args *a, cudaStream_t stream)
 {
     unsigned chunks = (unsigned)a->s.chunks;
-    if (a->s.codec.index == LK_THRESHOLD)
-        LK_LAUNCH(lk_encode_threshold, chunks, LK_THREADS, stream, *a);
-    else if (a->s.carried_max <= LK_THREADS)
+    if (a->s.carried_max <= LK_THREADS)
         LK_LAUNCH(lk_encode_topk<LK_THREADS>, chunks, LK_THREADS, stream, *a);
     else
         LK_LAUNCH(lk_encode_topk<LK_GPU_CHUNK>, chunks, LK_THREADS, stream, *a);

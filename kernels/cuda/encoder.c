@@ -54,16 +54,6 @@ void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x)
     free(x);
 }
 
-static uint64_t carried(const struct lk_gpu_plan *p, const struct lk_codec *codec)
-{
-    uint64_t sum = 0;
-    if (codec->index == LK_INDEX_DENSE) return p->values;
-    for (uint64_t i = 0; codec->index == LK_INDEX_TENSOR && i < p->tensors; i++)
-        sum += p->tensor[i].carried;
-    for (uint64_t i = 0; codec->index == LK_INDEX_RICE && i < p->chunks; i++) sum += p->carried[i];
-    return sum;
-}
-
 static int take_memory(struct lk_gpu_encoder *x, const struct lk_gpu_plan *plan)
 {
     const struct lk_gpu_memory *m = x->b->memory;
@@ -98,7 +88,7 @@ lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *co
         free(x);
         return err;
     }
-    x->info = (struct lk_payload_info){plan.chunks, carried(&plan, codec), 0};
+    x->info = (struct lk_payload_info){plan.chunks, plan.values_carried, 0};
     x->payload_max = plan.bytes_max;
     int failed = plan.chunks ? take_memory(x, &plan) : 0;
     if (failed) {

@@ -17,22 +17,10 @@ struct lk_locate_shared {
     struct lk_block_wide block;
 };
 
-// k of a chunk: by its length, or as the table says.
-LK_DEVICE uint32_t lk_chunk_carried(const struct lk_gpu_record *r, const struct lk_gpu_chunk *chunk,
-                                    uint64_t c)
-{
-    if (r->codec.index != LK_THRESHOLD) return lk_carried(&r->codec, chunk[c].len);
-    uint64_t g = c / LK_GPU_GROUP, entry = lk_table_bytes(&r->codec, LK_GPU_GROUP);
-    const uint8_t *table = r->device_payload + LK_GPU_HEADER_BYTES + g * entry;
-    uint32_t k = lk_load_u16(table + 2 + 2 * (c % LK_GPU_GROUP));
-    return k < chunk[c].len ? k : chunk[c].len;
-}
-
 LK_DEVICE uint32_t lk_unary_bytes(const struct lk_gpu_record *r, uint64_t g)
 {
-    uint64_t entry = lk_table_bytes(&r->codec, LK_GPU_GROUP);
     if (r->codec.index == LK_DENSE) return 0;
-    return lk_load_u16(r->device_payload + LK_GPU_HEADER_BYTES + g * entry);
+    return lk_load_u16(r->device_payload + LK_GPU_HEADER_BYTES + g * LK_ENTRY);
 }
 
 // One block a record: its groups' places.
@@ -40,14 +28,12 @@ LK_KERNEL lk_locate(struct lk_fold_args a)
 {
     LK_SHARED(struct lk_locate_shared, s);
     struct lk_gpu_record r = a.record[blockIdx.x];
-    uint64_t base = LK_GPU_HEADER_BYTES + lk_table_all(&r.codec, a.chunks), total;
+    uint64_t base = LK_GPU_HEADER_BYTES + lk_table_bytes(&r.codec, a.chunks), total;
     uint32_t turn = 0;
     for (uint64_t from = 0; from < a.groups; from += LK_THREADS) {
         uint64_t g = from + threadIdx.x, bytes = 0, c = g * LK_GPU_GROUP;
-        for (uint32_t i = 0; g < a.groups && i < LK_GPU_GROUP && c + i < a.chunks; i++) {
-            uint32_t k = lk_chunk_carried(&r, a.chunk, c + i);
-            bytes += lk_record_bytes(&r.codec, k, lk_chunk_rice(&r.codec, k, a.chunk[c + i].len));
-        }
+        for (uint32_t i = 0; g < a.groups && i < LK_GPU_GROUP && c + i < a.chunks; i++)
+            bytes += lk_record_bytes(&r.codec, lk_carried(&r.codec, a.chunk[c + i].len));
         if (g < a.groups) bytes += lk_unary_bytes(&r, g);
         uint64_t at = lk_block_scan_wide(&s.block, &turn, bytes, &total);
         if (g < a.groups) a.at[blockIdx.x * a.groups + g] = base + at;
@@ -106,11 +92,10 @@ LK_DEVICE void lk_fold_sparse(const struct lk_fold_args *a, const struct lk_gpu_
                               struct lk_fold_shared *s, uint32_t *turn, uint64_t c,
                               const uint8_t *record, uint32_t k)
 {
-    uint32_t value = r->codec.value, len = a->chunk[c].len, b = lk_chunk_rice(&r->codec, k, len);
+    uint32_t value = r->codec.value, len = a->chunk[c].len, b = r->codec.rice_bits;
     uint32_t width = b + lk_field_code_bits(value), sum = 0, total;
-    struct lk_levels l = {{0, 0}, 0};
-    for (uint32_t i = 0; i < lk_halves(value); i++, record += 2)
-        l.level[i] = lk_half_to_float(lk_load_u16(record) & 0x7fff);
+    float level = lk_halves(value) ? lk_half_to_float(lk_load_u16(record) & 0x7fff) : 0;
+    record += 2 * lk_halves(value);
     const uint8_t *apart = record + (k * width + 7) / 8;
     uint32_t each = (k + LK_THREADS - 1) / LK_THREADS, from = threadIdx.x * each;
     uint32_t to = from + each < k ? from + each : k;
@@ -127,7 +112,7 @@ LK_DEVICE void lk_fold_sparse(const struct lk_fold_args *a, const struct lk_gpu_
         index += ((s->one[i] - previous) << b) + (field & ((1u << b) - 1));
         previous = s->one[i] + 1u;
         uint32_t code = value == LK_FP32 ? lk_load_bits(apart, 32 * (uint64_t)i, 32) : field >> b;
-        if (index < len) lk_apply(a, a->chunk[c].at + index, r->scale, lk_value(value, &l, code));
+        if (index < len) lk_apply(a, a->chunk[c].at + index, r->scale, lk_value(value, level, code));
         index++;
     }
 }
@@ -136,12 +121,11 @@ LK_DEVICE void lk_fold_dense(const struct lk_fold_args *a, const struct lk_gpu_r
                              uint64_t c, const uint8_t *record)
 {
     uint32_t value = r->codec.value, bits = lk_code_bits(value);
-    struct lk_levels l = {{0, 0}, 0};
-    for (uint32_t i = 0; i < lk_halves(value); i++, record += 2)
-        l.level[i] = lk_half_to_float(lk_load_u16(record) & 0x7fff);
+    float level = lk_halves(value) ? lk_half_to_float(lk_load_u16(record) & 0x7fff) : 0;
+    record += 2 * lk_halves(value);
     for (uint32_t i = threadIdx.x; i < a->chunk[c].len; i += LK_THREADS) {
         uint32_t code = lk_load_bits(record, (uint64_t)i * bits, bits);
-        lk_apply(a, a->chunk[c].at + i, r->scale, lk_value(value, &l, code));
+        lk_apply(a, a->chunk[c].at + i, r->scale, lk_value(value, level, code));
     }
 }
 
@@ -153,10 +137,9 @@ LK_DEVICE void lk_fold_record(const struct lk_fold_args *a, struct lk_fold_share
     uint32_t own = (uint32_t)(c % LK_GPU_GROUP), before = 0, values = 0, records = 0;
     if (threadIdx.x < LK_GPU_GROUP) {
         uint64_t i = first + threadIdx.x;
-        uint32_t k = i < a->chunks ? lk_chunk_carried(r, a->chunk, i) : 0;
+        uint32_t k = i < a->chunks ? lk_carried(&r->codec, a->chunk[i].len) : 0;
         s->k[threadIdx.x] = k;
-        s->bytes[threadIdx.x] =
-            k ? lk_record_bytes(&r->codec, k, lk_chunk_rice(&r->codec, k, a->chunk[i].len)) : 0;
+        s->bytes[threadIdx.x] = k ? lk_record_bytes(&r->codec, k) : 0;
     }
     __syncthreads();
     for (uint32_t i = 0; i < LK_GPU_GROUP; i++) {

@@ -4,21 +4,11 @@
 
 #include "kernels/cuda/values.cuh"
 
-// One search of the k-th largest key of a tensor: it lies among the keys from `low` on, `above`
-// keys lie above all that are still looked at.
-struct lk_search {
-    uint32_t low;
-    uint64_t above;
-};
-
-enum { LK_BINS = 2048, LK_PASSES = 3 };
-
-// A shard on the device. Arrays have a place for each chunk, group or tensor, as they say.
+// A shard on the device. Arrays have a place for each chunk or group, as they say.
 struct lk_gpu_shard {
     struct lk_gpu_codec codec;
-    uint64_t chunks, groups, tensors, values, bytes_max;
+    uint64_t chunks, groups, values, bytes_max;
     struct lk_gpu_chunk *chunk;
-    struct lk_gpu_tensor *tensor;
     uint8_t *header;
     uint32_t *carried;    // chunk
     uint64_t *record_at;  // chunk: its record in `records`, or for dense codecs in the payload
@@ -30,9 +20,6 @@ struct lk_gpu_shard {
     double *squares;         // chunk
     uint64_t *group_at;      // group: where it begins in the payload
     uint64_t *fold_at;       // record x group, of a fold
-    uint64_t *bins;          // pass x tensor x LK_BINS, of a threshold codec; then as well
-    struct lk_search *found; // tensor
-    uint32_t *above, *equal; // chunk: keys above the threshold and equal to it; equal: that go
 };
 
 struct lk_encode_args {
@@ -77,7 +64,6 @@ LK_DEVICE bool lk_guarded(const struct lk_gpu_encode *in)
 void lk_launch_guard(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_sparse(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_dense(const struct lk_encode_args *a, cudaStream_t stream);
-void lk_launch_threshold(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_concat(const struct lk_encode_args *a, cudaStream_t stream);
 void lk_launch_squares(const struct lk_gpu_shard *s, const float *x, double *out,
                        cudaStream_t stream);

@@ -22,33 +22,17 @@ static struct lk_gpu_codec codec_of(const struct lk_coding *coding)
 void lk_gpu_plan_free(struct lk_gpu_plan *p)
 {
     free(p->chunk);
-    free(p->tensor);
     free(p->carried);
     free(p->record_at);
     *p = (struct lk_gpu_plan){.chunks = 0};
 }
 
-static lh_err allocate(struct lk_gpu_plan *p, uint64_t chunks, uint64_t tensors)
+static lh_err allocate(struct lk_gpu_plan *p, uint64_t chunks)
 {
     p->chunk = calloc(chunks + 1, sizeof *p->chunk);
-    p->tensor = calloc(tensors + 1, sizeof *p->tensor);
     p->carried = calloc(chunks + 1, sizeof *p->carried);
     p->record_at = calloc(chunks + 1, sizeof *p->record_at);
-    return p->chunk && p->tensor && p->carried && p->record_at ? LH_OK : LH_ERR_NO_MEMORY;
-}
-
-static void add_tensors(struct lk_gpu_plan *p, const struct lk_coding *coding,
-                        const struct lh_shard_layout *layout)
-{
-    uint64_t chunk = 0;
-    for (uint32_t i = 0; i < layout->extents; i++) {
-        const struct lh_extent *x = &layout->extent[i];
-        uint64_t chunks = (x->len + LH_CHUNK - 1) / LH_CHUNK;
-        if (!x->len) continue;
-        p->tensor[p->tensors++] =
-            (struct lk_gpu_tensor){x->offset, x->len, lk_carried(coding, x->len), chunk, chunks};
-        chunk += chunks;
-    }
+    return p->chunk && p->carried && p->record_at ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
 // `record`: bytes of the records before it, without what stands between groups.
@@ -58,7 +42,7 @@ static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_coding *coding,
     uint64_t n = p->chunks++;
     struct lk_group alone = {.chunk[0] = *c, .chunks = 1};
     lk_group_measure(coding, &alone);
-    p->chunk[n] = (struct lk_gpu_chunk){c->at, c->len, 0};
+    p->chunk[n] = (struct lk_gpu_chunk){c->at, c->len};
     p->carried[n] = c->k;
     p->record_at[n] = record;
     if (c->k > p->carried_max) p->carried_max = c->k;
@@ -75,30 +59,22 @@ lh_err lk_gpu_plan_create(const struct lk_codec *codec, const struct lh_shard_la
     *out = (struct lk_gpu_plan){.chunks = 0};
     LH_TRY(lk_coding_of(codec, &coding));
     lk_measure(&coding, layout, &sizes);
-    lh_err err = allocate(out, sizes.chunks, layout->extents);
+    lh_err err = allocate(out, sizes.chunks);
     if (err) {
         lk_gpu_plan_free(out);
         return err;
     }
     out->codec = codec_of(&coding);
     out->values = layout->values;
+    out->values_carried = sizes.values;
     out->bytes_max = sizes.bytes_max;
     lk_header_write(out->header, &coding, &sizes);
-    add_tensors(out, &coding, layout);
     struct lk_walk walk = lk_walk(&coding, layout);
     struct lk_group g;
-    uint64_t record = coding.index == LK_INDEX_DENSE ? LK_HEADER_BYTES : 0, tensor = 0;
+    uint64_t record = coding.index == LK_INDEX_DENSE ? LK_HEADER_BYTES : 0;
     while (lk_walk_next(&walk, &g))
         for (uint32_t i = 0; i < g.chunks; i++)
             record = add_chunk(out, &coding, &g.chunk[i], record);
-    for (uint64_t c = 0; c < out->chunks; c++) {
-        while (c >= out->tensor[tensor].chunk + out->tensor[tensor].chunks) tensor++;
-        out->chunk[c].tensor = (uint32_t)tensor;
-    }
-    if (coding.index == LK_INDEX_TENSOR) { // a chunk may carry all that it has
-        out->carried_max = LH_CHUNK;
-        out->unary_words = LH_CHUNK / 32;
-    }
     return LH_OK;
 }
 

@@ -204,9 +204,8 @@ static int lk_event_wait(lk_gpu_event event)
 static void lk_shard_destroy(struct lk_gpu_shard *s)
 {
     if (!s) return;
-    void *all[] = {s->chunk,   s->tensor, s->header,  s->carried,    s->record_at,
-                   s->records, s->unary,  s->squares, s->unary_bits, s->group_at,
-                   s->fold_at, s->bins,   s->found,   s->above,      s->equal};
+    void *all[] = {s->chunk, s->header,     s->carried,  s->record_at, s->records, s->unary,
+                   s->squares, s->unary_bits, s->group_at, s->fold_at};
     for (void *memory : all)
         if (memory) (void)cudaFree(memory);
     free(s);
@@ -224,12 +223,11 @@ template <class T> static int lk_room(T **out, uint64_t n, const T *from, cudaSt
 static int lk_shard_fill(struct lk_gpu_shard *s, const struct lk_gpu_plan *p, cudaStream_t stream)
 {
     const uint64_t n = s->chunks;
-    bool dense = s->codec.index == LK_DENSE, threshold = s->codec.index == LK_THRESHOLD;
+    bool dense = s->codec.index == LK_DENSE;
     LK_TRY(lk_room(&s->chunk, n, p->chunk, stream));
-    LK_TRY(lk_room(&s->tensor, s->tensors, p->tensor, stream));
     LK_TRY(lk_room(&s->header, (uint64_t)LK_GPU_HEADER_BYTES, p->header, stream));
-    LK_TRY(lk_room(&s->carried, n, threshold ? NULL : p->carried, stream));
-    LK_TRY(lk_room(&s->record_at, n, threshold ? NULL : p->record_at, stream));
+    LK_TRY(lk_room(&s->carried, n, p->carried, stream));
+    LK_TRY(lk_room(&s->record_at, n, p->record_at, stream));
     LK_TRY(lk_room(&s->squares, n, (const double *)NULL, stream));
     LK_TRY(lk_room(&s->fold_at, s->groups * LK_GPU_RECORDS_MAX, (const uint64_t *)NULL, stream));
     if (dense) return 0;
@@ -237,11 +235,6 @@ static int lk_shard_fill(struct lk_gpu_shard *s, const struct lk_gpu_plan *p, cu
     LK_TRY(lk_room(&s->unary, n * s->unary_words, (const uint32_t *)NULL, stream));
     LK_TRY(lk_room(&s->unary_bits, n, (const uint32_t *)NULL, stream));
     LK_TRY(lk_room(&s->group_at, s->groups, (const uint64_t *)NULL, stream));
-    if (!threshold) return 0;
-    LK_TRY(lk_room(&s->bins, LK_PASSES * s->tensors * LK_BINS, (const uint64_t *)NULL, stream));
-    LK_TRY(lk_room(&s->found, s->tensors, (const struct lk_search *)NULL, stream));
-    LK_TRY(lk_room(&s->above, n, (const uint32_t *)NULL, stream));
-    LK_TRY(lk_room(&s->equal, n, (const uint32_t *)NULL, stream));
     return 0;
 }
 
@@ -249,15 +242,13 @@ static int lk_shard_fill(struct lk_gpu_shard *s, const struct lk_gpu_plan *p, cu
 static uint64_t lk_shard_bytes(const struct lk_gpu_plan *p)
 {
     const uint64_t n = p->chunks, groups = (n + LK_GPU_GROUP - 1) / LK_GPU_GROUP;
-    bool dense = p->codec.index == LK_DENSE, threshold = p->codec.index == LK_THRESHOLD;
+    bool dense = p->codec.index == LK_DENSE;
     uint64_t bytes = n * (sizeof *p->chunk + sizeof *p->carried + sizeof *p->record_at) +
-                     n * sizeof(double) + p->tensors * sizeof *p->tensor + LK_GPU_HEADER_BYTES +
+                     n * sizeof(double) + LK_GPU_HEADER_BYTES +
                      groups * LK_GPU_RECORDS_MAX * sizeof(uint64_t);
     if (!n || dense) return n ? bytes : 0;
     bytes += p->bytes_max + n * (p->unary_words + 1) * sizeof(uint32_t) + groups * sizeof(uint64_t);
-    if (!threshold) return bytes;
-    return bytes + LK_PASSES * p->tensors * LK_BINS * sizeof(uint64_t) +
-           p->tensors * sizeof(struct lk_search) + 2 * n * sizeof(uint32_t);
+    return bytes;
 }
 
 static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **out)
@@ -269,7 +260,6 @@ static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **ou
     s->codec = p->codec;
     s->chunks = p->chunks;
     s->groups = (p->chunks + LK_GPU_GROUP - 1) / LK_GPU_GROUP;
-    s->tensors = p->tensors;
     s->values = p->values;
     s->bytes_max = p->bytes_max;
     s->unary_words = p->unary_words;
@@ -294,11 +284,6 @@ static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
     struct lk_encode_args a = {*shard, *in};
     LK_TRY(cudaMemsetAsync(in->device_result, 0xff, sizeof *in->device_result, stream));
     if (in->device_e == in->device_e_out) lk_launch_guard(&a, stream);
-    if (shard->codec.index == LK_THRESHOLD) {
-        uint64_t bytes = LK_PASSES * shard->tensors * LK_BINS * sizeof *shard->bins;
-        LK_TRY(cudaMemsetAsync(shard->bins, 0, bytes, stream));
-        lk_launch_threshold(&a, stream);
-    }
     if (shard->codec.index == LK_DENSE)
         lk_launch_dense(&a, stream);
     else

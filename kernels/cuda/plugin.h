@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 8, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 9, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -36,23 +36,15 @@ struct lk_gpu_codec {
 
 struct lk_gpu_chunk {
     uint64_t at; // its first value in the shard
-    uint32_t len, tensor;
+    uint32_t len;
 };
 
-struct lk_gpu_tensor {
-    uint64_t at, len;
-    uint64_t carried; // values of it that a payload of the own codec carries
-    uint64_t chunk, chunks;
-};
-
-// A shard's layout and its own codec, on the host; empty tensors are left out.
+// A shard's layout and its own codec, on the host.
 struct lk_gpu_plan {
     struct lk_gpu_chunk *chunk;
-    struct lk_gpu_tensor *tensor;
-    uint64_t chunks, tensors, values;
+    uint64_t chunks, values, values_carried;
     struct lk_gpu_codec codec;
-    // A value for each chunk, but not with threshold codecs: values carried; where its record
-    // begins, in the payload (dense) or among all records without what stands between them (top-k).
+    // A value for each chunk: values carried; where its record begins, in the payload (dense) or among all records without what stands between them (top-k).
     uint32_t *carried;
     uint64_t *record_at;
     uint32_t carried_max, unary_words; // the most of a chunk; 32-bit words of a chunk's stream

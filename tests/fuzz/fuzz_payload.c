@@ -1,6 +1,6 @@
 // Payloads of every codec: lk_payload_check, and what is accepted is folded, added and cleared.
 //
-// Byte 0 chooses the codec (mod 18, lk_codec_word), byte 1 density (mod 4) and shard (then mod 4);
+// Byte 0 chooses the codec (mod 7, lk_codec_word), byte 1 density (mod 4) and shard (then mod 4);
 // the rest is the payload.
 #include "common/base/check.h"
 #include "kernels/codec.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { CODECS = 18 };
+enum { CODECS = 7 };
 static const uint64_t lens[4][3] = {{300, 21}, {4096 * 17 + 5, 1}, {1}, {100, 4096, 3}};
 static const float densities[] = {64.0f / 4096, 0.075f, 0.4f, 1};
 

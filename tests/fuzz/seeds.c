@@ -23,7 +23,6 @@
 #include "tests/fuzz/disk.h"
 #include "tests/fuzz/seeds.h"
 #include "worker/push/slot.h"
-#include "worker/ranks/encode/encoding.h"
 
 static const uint8_t job[LH_JOB_BYTES] = "fuzz";
 
@@ -384,44 +383,7 @@ static void put_payload(const struct out *o, size_t word)
     LH_ASSERT(err == LH_OK);
     snprintf(name, sizeof name, "%s-shard0-density0", lk_codec_word(word));
     put(o, "payload", name, lh_span(head, 2), lh_buf_span(&b));
-    if (codec.index == LK_INDEX_TENSOR) { // the first chunk claims more than its tensor has
-        b.data[26]++;
-        snprintf(name, sizeof name, "refused-%s-count-too-large", lk_codec_word(word));
-        put(o, "payload", name, lh_span(head, 2), lh_buf_span(&b));
-    }
     lh_buf_free(&b);
-}
-
-// A portion of that shard, for fuzz_encoding: as it is asked for, and answers to it.
-static void put_encoding(const struct out *o)
-{
-    struct lh_extent extent[] = {{.len = 300}, {.tensor = 1, .offset = 300, .len = 21}};
-    const struct lh_shard_layout l = {.values = 321, .chunks = 2, .extent = extent, .extents = 2};
-    const struct lk_codec codec = {LK_INDEX_RICE, LK_VALUE_SIGN, 64.0f / 4096};
-    struct lh_buf b = lh_buf(4096), payload = lh_buf(4096);
-    struct lh_span rank = lh_span("\0", 1), leader = lh_span("\1", 1);
-    float e[321];
-    for (int i = 0; i < 321; i++) e[i] = (float)(i * 7919 % 2003 - 1001) / 256;
-    wk_encoding_ask_put(&b, 7, 1, &codec, &l, e);
-    put(o, "encoding", "ask", rank, lh_buf_span(&b));
-    put(o, "encoding", "ask-cut-short", rank, lh_span(b.data, b.len - 1));
-    b.data[24] = 3;
-    put(o, "encoding", "ask-of-an-extent-more", rank, lh_buf_span(&b));
-    lh_err err = lk_encode(&codec, &l, 1, NULL, e, &payload, NULL);
-    LH_ASSERT(err == LH_OK);
-    struct wk_encoding_answer answer = {7, 1, true, lh_buf_span(&payload)};
-    lh_buf_clear(&b);
-    wk_encoding_answer_put(&b, &answer);
-    put(o, "encoding", "answer", leader, lh_buf_span(&b));
-    put(o, "encoding", "answer-cut-short", leader, lh_span(b.data, b.len - 1));
-    b.data[24 + 3]++;
-    put(o, "encoding", "answer-of-another-rice-parameter", leader, lh_buf_span(&b));
-    lh_buf_clear(&b);
-    answer = (struct wk_encoding_answer){.push = 7, .portion = 1};
-    wk_encoding_answer_put(&b, &answer);
-    put(o, "encoding", "answer-that-is-none", leader, lh_buf_span(&b));
-    lh_buf_free(&b);
-    lh_buf_free(&payload);
 }
 
 static void put_row(struct ps_store *s, const char *key, const struct lh_buf *value)
@@ -607,7 +569,6 @@ int main(int argc, char **argv)
     put_sealed(&o, "another-challenge", LH_CIPHER_XCHACHA20, 0x34, 0);
     put_sealed(&o, "cut-short", LH_CIPHER_XCHACHA20, 0x33, 1);
     for (size_t i = 0; lk_codec_word(i); i++) put_payload(&o, i);
-    put_encoding(&o);
     lh_buf_free(&frame);
     lh_buf_free(&plan);
     lh_buf_free(&fence);

@@ -18,12 +18,10 @@ import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHUNK = 4096
-VALUES = ("sign", "q2", "q4", "q8", "fp16", "fp32")
-# Of gaussian values, squared error over squared norm: 1 - 2/pi for a sign and one centroid; 0.1175
-# for the best four levels (ours part at the mean, a little lower than these); step^2/12 for uniform
-# levels up to the largest of a chunk, 3.3 to 4.8 deviations.
-THEORY = {"sign": (0.35, 0.37), "q2": (0.1174, 0.13), "q4": (0.015, 0.05),
-          "q8": (4e-5, 2e-4), "fp16": (1e-9, 1e-6), "fp32": (0, 0)}
+CODECS = ("topk-sign", "topk-q4", "topk-fp16", "topk-fp32", "dense-sign", "dense-q4", "dense-fp32")
+# Of gaussian values, squared error over squared norm: 1 - 2/pi for a sign and one centroid;
+# step^2/12 for uniform levels up to the largest of a chunk, 3.3 to 4.8 deviations.
+THEORY = {"sign": (0.35, 0.37), "q4": (0.015, 0.05), "fp16": (1e-9, 1e-6), "fp32": (0, 0)}
 
 
 def deltas(n: int, seed: int) -> np.ndarray:
@@ -50,20 +48,14 @@ def quantise(value: str, x: torch.Tensor) -> torch.Tensor:
     mean = half(size.double().mean().item())
     if value == "sign":
         return sign * mean
-    if value == "q2":
-        upper = size >= mean
-        level = [half(size[part].double().mean().item()) if part.any() else 0.0
-                 for part in (upper, ~upper)]
-        return sign * torch.where(upper, *(torch.tensor(v) for v in level))
-    if value in ("q4", "q8"):
-        top = 7 if value == "q4" else 127
-        scale = torch.tensor(half(size.max().item() / top))
-        return torch.clamp(torch.round(x / scale), -top, top) * scale
+    if value == "q4":
+        scale = torch.tensor(half(size.max().item() / 7))
+        return torch.clamp(torch.round(x / scale), -7, 7) * scale
     return x.half().float() if value == "fp16" else x
 
 
 def reference(choice: str, value: str, p: float, x: torch.Tensor):
-    carried = largest(x, p) if choice == "threshold" else torch.ones(len(x), dtype=torch.bool)
+    carried = torch.ones(len(x), dtype=torch.bool)
     q = torch.zeros_like(x)
     for at in range(0, len(x), CHUNK):
         part = slice(at, at + CHUNK)
@@ -88,7 +80,7 @@ def check(tool, choice: str, value: str, p: float, x: np.ndarray) -> bool:
     t = torch.tensor(x)
     carried, want = reference(choice, value, p, t)
     q, left = ask(tool, f"{choice}-{value}", p, x)
-    if value in ("sign", "q2"):
+    if value == "sign":
         same = bool(torch.all((q - want).abs() <= want.abs() * 2.0 ** -10))
     else:
         same = bool(torch.equal(q, want))
@@ -113,8 +105,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     x = deltas(args.values, args.seed)
-    choices = (("topk", 1 / 64), ("threshold", 0.075), ("dense", 1.0))
-    cases = [(choice, value, p) for choice, p in choices for value in VALUES]
+    cases = [(*name.split("-"), 1.0 if name.startswith("dense") else 1 / 64) for name in CODECS]
     return 0 if all([check(args.tool, *case, x) for case in cases]) else 1
 
 

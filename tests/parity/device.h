@@ -46,7 +46,6 @@ uint64_t seeds_of(uint64_t seeds);
 
 // The suites, one ctest entry each.
 void parity_encode(void);
-void parity_threshold(void);
 void parity_dense(void);
 void parity_guard(void);
 void parity_fold(void);

@@ -20,9 +20,10 @@ static void fill(const struct device *dev, struct payloads *p, const struct lh_s
     static const float densities[] = {64.0f / 4096, 0.3f, 0.002f, 1, 0.06f};
     p->count = 1 + (uint32_t)(n % RECORDS);
     for (uint32_t i = 0; i < p->count; i++) {
-        uint64_t m = n + i * 7;
+        uint64_t m = n + i * 5;
         struct lk_payload_info info;
-        p->codec[i] = (struct lk_codec){(uint8_t)(m % 3), (uint8_t)(1 + m / 3 % 6), 1};
+        p->codec[i] = (struct lk_codec){.density = 1};
+        must(!lk_codec_parse(lk_codec_word(m % 7), &p->codec[i]), "no such codec");
         if (p->codec[i].index) p->codec[i].density = densities[(m / 2 + i) % LH_COUNT(densities)];
         int kind = (int)((n + 3 * i) % CASE_KINDS);
         float *e = made((enum case_kind)kind, layout->values, m);

@@ -70,13 +70,7 @@ struct process {
     uint64_t wished;            // leader: the step that is wanted
     int64_t began_ns, computed_ns;
     struct endpoint end;
-    // Portions of pushes. Leader, of each rank: the process that answered last; 0: none did since
-    // it was told that one is gone. The others: an answer waits.
-    uint64_t answered_by[WORLD_RANKS];
-    bool answers;
-    uint64_t asked_by, asked_number;
-    int64_t answer_ns; // not before
-    int point;         // dies at this passage of a table's call; 0: never
+    int point; // dies at this passage of a table's call; 0: never
 };
 
 struct mail {
@@ -106,7 +100,6 @@ struct world {
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
     bool sharded;    // the region's optimizer
-    bool compresses; // its ranks encode portions of pushes
     // Moments as they should be: after the step that is counted; as the mirror has them; once those
     // that the leader believes in are dealt; as its last cut saved the mirror.
     uint64_t moment[CELLS], mirrored[CELLS], believed[CELLS], saved[CELLS];

@@ -15,9 +15,7 @@
 // NCCL, ranks.wire, ranks.bucket_bytes, ranks.optimizer or trainer.backend ends, with both in its
 // text, and nobody else; 4. CALM after the last fault all ranks are members of one epoch and steps
 // are counted; 5. when no step is wanted any more all hold truth[s] of one s, and moments after it;
-// 6. who lives is asked for portions of pushes and answers the leader that asked; nobody does for a
-// process that is gone; 7. nobody's moments are given up who has them; 8. before the next step the
-// leader says whose were
+// 6. nobody's moments are given up who has them; 7. before the next step the leader says whose were
 // lost, once.
 #include "tests/region/inside.h"
 
@@ -173,81 +171,19 @@ static void changed(void *arg, uint64_t members)
     world_say(p->world, "rank %u: members %" PRIx64 ", step %" PRIu64, p->rank, members, p->step);
 }
 
-// ---------------------------------------------------------------- portions of a push
-
-// A rank's encoder answers a little later, one time in sixteen seconds later: meanwhile it takes
-// nothing else. An ask tells who asks; an answer, who answers whom.
-struct portion {
-    uint64_t leader, rank, number;
-};
-
-static void encode(void *arg, uint64_t asker, struct lh_span ask)
-{
-    struct process *p = arg;
-    struct portion is;
-    LH_ASSERT(p->rank && ask.len == sizeof is);
-    memcpy(&is, ask.data, sizeof is);
-    if (p->answers && p->answer_ns > p->world->now) return;
-    uint64_t late = world_mix(p->world->seed, is.number);
-    p->answer_ns = late % 16 ? 0 : p->world->now + (int64_t)(late / 16 % 8000) * LH_MS;
-    p->asked_by = is.leader;
-    if (asker != is.leader)
-        world_wrong(p->world, "rank %u hears of another asker than the one that asks", p->rank);
-    p->asked_number = is.number;
-    p->answers = true;
-}
-
-static void encoded(void *arg, uint32_t rank, struct lh_span answer)
-{
-    struct process *p = arg;
-    struct world *w = p->world;
-    struct portion is;
-    LH_ASSERT(!p->rank && answer.len == sizeof is);
-    memcpy(&is, answer.data, sizeof is);
-    if (is.leader != w->life[0] || !(wk_region_there(p->region) >> rank & 1))
-        world_wrong(w, "rank %u answers whom it was not asked by, or is not there", rank);
-    if (p->answered_by[rank] && p->answered_by[rank] != is.rank)
-        world_wrong(w, "another process of rank %u answers, and the one before is not gone", rank);
-    p->answered_by[rank] = is.rank;
-    w->out.answers++;
-}
-
-static void gone(void *arg, uint32_t rank)
-{
-    struct process *p = arg;
-    if (p->rank || !rank || wk_region_there(p->region) >> rank & 1)
-        world_wrong(p->world, "rank %u is gone and is there", rank);
-    p->answered_by[rank] = 0;
-}
-
-static void ask_and_answer(struct process *p)
-{
-    struct world *w = p->world;
-    uint32_t rank = 1 + (uint32_t)world_below(w, w->ranks - 1);
-    struct portion is = {w->life[0], 0, ++w->order};
-    if (!p->rank && (wk_region_there(p->region) >> rank & 1) && world_one_in(w, 5))
-        wk_region_ask(p->region, rank, lh_span(&is, sizeof is));
-    if (!p->rank || !p->answers || !world_one_in(w, 3) || w->now < p->answer_ns) return;
-    is = (struct portion){p->asked_by, w->life[p->rank], p->asked_number};
-    wk_region_answer(p->region, p->asked_by, lh_span(&is, sizeof is));
-    p->answers = false;
-}
-
 // ---------------------------------------------------------------- processes live and die
 
 static void start(struct process *p)
 {
     static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_hooks hooks = {stepped, changed, NULL,    moments_lost,
-                                                 ended,   encode,  encoded, gone};
+    static const struct wk_region_hooks hooks = {stepped, changed, NULL, moments_lost, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
     p->step = p->rank ? world_below(w, 4) : w->cut; // a member's are worth nothing
     p->param = p->rank ? world_below(w, 1000) : w->truth[w->cut];
     if (!p->rank) w->counted = w->cut;
     if (p->sharded) world_moments_start(p);
-    p->computing = p->ended = p->answers = false;
-    memset(p->answered_by, 0, sizeof p->answered_by);
+    p->computing = p->ended = false;
     p->end = (struct endpoint){.live = false};
     p->paused_ns = 0;
     p->wished = 0;
@@ -312,7 +248,6 @@ static void live(struct process *p)
         if (wk_region_want(p->region, lh_span(&payload, sizeof payload), changed)) abort();
     }
     wk_region_tick(p->region, w->now);
-    if (w->compresses && p->region) ask_and_answer(p);
     if (p->point && !--p->point) die(p, !world_one_in(w, 3));
     if (p->ended) die(p, true);
 }
@@ -421,10 +356,7 @@ static bool rests(struct world *w)
 
 static bool goes_on(struct world *w)
 {
-    bool all = true; // ranks that are there have answered
-    for (uint32_t rank = 1; w->compresses && rank < w->ranks; rank++)
-        all &= w->process[rank].refused || w->process[0].answered_by[rank] == w->life[rank];
-    return settled(w) && w->out.steps >= 5 && all;
+    return settled(w) && w->out.steps >= 5;
 }
 
 static void judge_calm(struct world *w)
@@ -449,7 +381,6 @@ static void set_up(struct world *w, uint64_t seed)
     bool sum = w->other && how == 0, bucket = w->other && how == 1;
     bool optimizer = w->other && how == 2, cuda = w->other && how == 4;
     w->sharded = world_one_in(w, 2);
-    w->compresses = world_one_in(w, 2);
     w->hopeless = !w->other && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
     w->truth[0] = world_mix(seed, 1);
     for (uint64_t s = 0; s < STEPS_MAX; s++) w->truth[s + 1] = world_step(w->truth[s], s);

@@ -20,7 +20,7 @@ PAGE = os.path.join(HERE, "..", "..", "common", "docs", "0001-formats.md")
 SEGMENT = os.path.join("shard-0", "log", "0000000000000001.seg")
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "heads": 2,
          "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}
-CODECS = (("topk-sign", 0.1), ("threshold-q4", 0.1), ("topk-q8", 0.1))
+CODECS = (("topk-sign", 0.1), ("topk-q4", 0.1), ("topk-fp16", 0.1))
 MARK, FENCE, ADMIT, PLAN = 0xffffffff, 3, 1, 4
 ENTRY, RECORD, HEAD, MAGIC = 40, 64, 192, 0x5257484c
 

@@ -158,12 +158,12 @@ static int shard_create(const struct lk_gpu_plan *plan, struct lk_gpu_shard **ou
     s->codec = codec_of(&plan->codec);
     s->layout = (struct lh_shard_layout){.values = plan->values,
                                          .chunks = (uint32_t)plan->chunks,
-                                         .extent = calloc(plan->tensors, sizeof *s->layout.extent),
-                                         .extents = (uint32_t)plan->tensors};
+                                         .extent = calloc(plan->chunks, sizeof *s->layout.extent),
+                                         .extents = (uint32_t)plan->chunks};
     LH_ASSERT(s->layout.extent);
-    for (uint64_t i = 0; i < plan->tensors; i++) {
-        s->layout.extent[i].offset = plan->tensor[i].at;
-        s->layout.extent[i].len = plan->tensor[i].len;
+    for (uint64_t i = 0; i < plan->chunks; i++) {
+        s->layout.extent[i].offset = plan->chunk[i].at;
+        s->layout.extent[i].len = plan->chunk[i].len;
     }
     *out = s;
     return 0;

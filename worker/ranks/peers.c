@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
-#include "worker/ranks/encode/helper.h"
 #include "worker/ranks/peers_wire.h"
 #include "worker/train/device.h"
 
@@ -27,8 +26,6 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
-    struct wk_helper *helper; // Member: encodes portions of the leader's pushes.
-    struct lh_buf answer;     // The helper's.
     struct wk_zero *zero;     // NULL: the optimizer is replicated
     struct wk_region_cut cut; // the last one of moments that were not all in the mirror
     uint64_t mirrored;        // the step that the mirror was of, at that cut
@@ -251,46 +248,6 @@ static void refused(void *arg, const char *why)
     lh_log_peer(((struct wk_peers *)arg)->conf.log, LH_WARN, "region.refused", "%s", why);
 }
 
-// ---------------------------------------------------------------- portions of a push
-
-static void ring_of(void *arg)
-{
-    ring(arg);
-}
-
-static void encode(void *arg, uint64_t asker, struct lh_span ask)
-{
-    wk_helper_ask(((struct wk_peers *)arg)->helper, asker, ask);
-}
-
-static void encoded(void *arg, uint32_t rank, struct lh_span answer)
-{
-    struct wk_peers *p = arg;
-    lh_err err = p->conf.encoders ? wk_encoders_answer(p->conf.encoders, rank, answer) : LH_OK;
-    if (err) lh_log_peer(p->conf.log, LH_WARN, "region.message", "%s", lh_err_text(err));
-}
-
-static void gone(void *arg, uint32_t rank)
-{
-    struct wk_peers *p = arg;
-    if (p->conf.encoders) wk_encoders_gone(p->conf.encoders, rank);
-}
-
-static void ask(void *arg, uint32_t rank, struct lh_span bytes)
-{
-    wk_region_ask(((struct wk_peers *)arg)->region, rank, bytes);
-}
-
-static void look_at_pushes(struct wk_peers *p)
-{
-    uint64_t asker;
-    if (p->conf.encoders) wk_encoders_turn(p->conf.encoders, wk_region_there(p->region), ask, p);
-    while (p->conf.rank && wk_helper_answer(p->helper, &asker, &p->answer)) {
-        wk_region_answer(p->region, asker, lh_buf_span(&p->answer));
-        lh_buf_clear(&p->answer);
-    }
-}
-
 // ---------------------------------------------------------------- the thread
 
 static void take_wish(struct wk_peers *p)
@@ -323,7 +280,6 @@ static void *run(void *arg)
         uint64_t count;
         take_wish(p);
         wk_region_tick(p->region, lh_now(p->conf.env));
-        look_at_pushes(p);
         nfds_t n = wk_wire_polls(p->channel, polls);
         polls[n++] = (struct pollfd){p->bell, POLLIN, 0};
         poll(polls, n, TICK_MS);
@@ -349,8 +305,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
     static const struct wk_region_work_ops work = {compute, final,        computed,          apply,
                                                    step_of, digest_state, digest_parameters, cut,
                                                    moments, whole};
-    static const struct wk_region_hooks hooks = {stepped, changed, failed,  moments_lost,
-                                                 ended,   encode,  encoded, gone};
+    static const struct wk_region_hooks hooks = {stepped, changed, failed, moments_lost, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
     return (struct wk_region_conf){
@@ -386,17 +341,11 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
 }
 
 // False: the communicator's thread does not end. What it may touch is leaked on purpose: its own
-// struct, the sharded optimizer, and the bell, whose number would soon be another file's. So is a
-// helper with memory of the device, and what its thread rings: to free that memory waits for all
-// that the device has under way, and it has what the abort hangs on.
+// struct, the sharded optimizer, and the bell, whose number would soon be another file's.
 static bool free_peers(struct wk_peers *p)
 {
-    if (p->conf.encoders) wk_encoders_attach(p->conf.encoders, NULL, NULL);
     wk_wire_close(p->channel);
     bool gone = wk_comm_destroy(p->conf.comm);
-    bool keeps = !gone && p->helper && p->conf.state.device;
-    if (!keeps) wk_helper_destroy(p->helper);
-    lh_buf_free(&p->answer);
     if (!gone)
         lh_logf(p->conf.log, LH_ERROR, "region.hangs",
                 "the communicator's thread does not end: its abort hangs; its memory is kept until "
@@ -408,7 +357,7 @@ static bool free_peers(struct wk_peers *p)
     if (gone && p->bell >= 0) close(p->bell);
     pthread_cond_destroy(&p->come);
     pthread_mutex_destroy(&p->lock);
-    if (!keeps) free(p);
+    if (gone) free(p);
     return gone;
 }
 
@@ -426,18 +375,6 @@ static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
     out->sum = is.gradient;
     out->last = wk_reduce_figures(&p->conf.state);
     out->device = device;
-}
-
-// A rank that trains on a device encodes there as well.
-static LH_MUST lh_err make_helper(struct wk_peers *p)
-{
-    struct wk_helper_conf conf = {.log = p->conf.log, .ring = ring_of, .arg = p};
-    if (p->conf.state.device) {
-        const struct wk_device_arrays is = wk_device_arrays(p->conf.state.device);
-        conf.gpu = is.gpu;
-        conf.index = is.index;
-    }
-    return wk_helper_create(&conf, &p->helper);
 }
 
 static LH_MUST lh_err make(struct wk_peers *p)
@@ -475,8 +412,6 @@ static LH_MUST lh_err make(struct wk_peers *p)
     const struct wk_region_conf region = region_conf(p);
     LH_TRY(wk_region_create(&region, lh_now(p->conf.env), &p->region));
     LH_TRY(wk_wire_open(&wire, &p->channel));
-    if (p->conf.rank) LH_TRY(make_helper(p));
-    if (p->conf.encoders) wk_encoders_attach(p->conf.encoders, ring_of, p);
     int failed = pthread_create(&p->thread, NULL, run, p);
     return failed ? lh_fail_errno(failed, "the region's thread") : LH_OK;
 }
@@ -492,7 +427,7 @@ lh_err wk_peers_start(const struct wk_peers_conf *conf, struct wk_peers **out)
     p->conf = *conf;
     if (!p->conf.bucket_bytes) p->conf.bucket_bytes = WK_COMM_BUCKET_BYTES;
     p->bell = -1;
-    p->wish = p->payload = p->answer = lh_buf(WK_REGION_PAYLOAD_BYTES);
+    p->wish = p->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->come, NULL);
     lh_err err = make(p);
@@ -521,7 +456,6 @@ void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)
     pthread_mutex_unlock(&p->lock);
     out->counts = wk_comm_counts(p->conf.comm);
     if (p->zero) out->moments_crossed = atomic_load(&p->zero->crossed);
-    if (p->helper) out->encoded = wk_helper_count(p->helper, &out->encoded_there);
 }
 
 // ---------------------------------------------------------------- the compute lane

@@ -9,7 +9,6 @@
 
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 #include "worker/stream/tls.h"
 
@@ -32,7 +31,6 @@ struct wk_peers_conf {
     int64_t gather_ns;
     struct wk_comm *comm;         // takes
     struct wk_reduce_state state; // borrows. With a device: replicated, and all ranks have one.
-    struct wk_encoders *encoders; // Leader: pushes are encoded with the ranks; NULL: not. Borrows.
     // Member, on the region's thread: the optimizer's step by the gradient, which is whole.
     lh_err (*apply)(void *arg);
     void *arg;
@@ -64,8 +62,6 @@ struct wk_peers_status {
     struct wk_comm_counts counts; // Buckets that were summed.
     struct wk_peers_lost lost;
     uint64_t moments_crossed; // Bytes of a sharded optimizer's between this device and its host.
-    uint64_t encoded;         // Member: portions of the leader's pushes that it encoded.
-    uint64_t encoded_there;   // Those of them that its device encoded.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 

@@ -76,31 +76,6 @@ void wk_region_over(struct wk_region *r)
         if (r->peer[rank].life) wk_region_send(r, rank, &m);
 }
 
-// ---------------------------------------------------------------- portions of a push
-
-uint64_t wk_region_there(const struct wk_region *r)
-{
-    uint64_t ranks = 0;
-    for (uint32_t rank = 1; !r->conf.rank && rank < r->conf.ranks; rank++)
-        if (r->peer[rank].life && r->phase != WK_REGION_END) ranks |= UINT64_C(1) << rank;
-    return ranks;
-}
-
-void wk_region_ask(struct wk_region *r, uint32_t rank, struct lh_span ask)
-{
-    LH_ASSERT(r->conf.rank == 0 && rank > 0 && rank < r->conf.ranks);
-    struct wk_region_message m = {.kind = WK_REGION_ENCODE, .epoch = r->epoch, .payload = ask};
-    if (r->peer[rank].life) wk_region_send(r, rank, &m);
-}
-
-void wk_region_answer(struct wk_region *r, uint64_t asker, struct lh_span answer)
-{
-    LH_ASSERT(r->conf.rank);
-    struct wk_region_message m = {
-        .kind = WK_REGION_ENCODED, .epoch = r->epoch, .asker = asker, .payload = answer};
-    if (r->peer[0].life) wk_region_send(r, 0, &m);
-}
-
 // ---------------------------------------------------------------- a member
 
 static void tell_failure(struct wk_region *r)
@@ -197,8 +172,6 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     if (m->kind == WK_REGION_STEP && m->epoch == r->epoch) take_step(r, m);
     bool mine = m->epoch == r->epoch && !LH_BUG("region_deaf_to_abort");
     if (m->kind == WK_REGION_ABORT && mine) leave(r, now);
-    if (m->kind == WK_REGION_ENCODE && r->conf.hooks->encode)
-        r->conf.hooks->encode(r->conf.hooks_arg, m->life, m->payload);
     if (m->kind == WK_REGION_OVER) wk_region_end(r, LH_OK, "the run is over");
     if (m->kind != WK_REGION_REFUSED) return;
     char text[WK_REGION_TEXT_BYTES];
@@ -275,7 +248,7 @@ lh_err wk_region_receive(struct wk_region *r, uint32_t from, struct lh_span byte
     bool theirs = m.rank == from && (r->conf.rank ? from == 0 : from > 0 && from < r->conf.ranks);
     bool leaders = m.kind == WK_REGION_EPOCH || m.kind == WK_REGION_STEP ||
                    m.kind == WK_REGION_ABORT || m.kind == WK_REGION_REFUSED ||
-                   m.kind == WK_REGION_OVER || m.kind == WK_REGION_ENCODE;
+                   m.kind == WK_REGION_OVER;
     if (!theirs || (m.kind != WK_REGION_BEAT && leaders != (from == 0)))
         return lh_fail(LH_ERR_PROTOCOL, "rank %u says what it may not say", from);
     if (r->phase == WK_REGION_END) return LH_OK;

@@ -127,12 +127,6 @@ struct wk_region_hooks {                          // each may be NULL
     // between.
     void (*moments_lost)(void *arg, uint64_t ranks);
     void (*ended)(void *arg, lh_err err, const char *text); // once
-    // Portions of a push, in an epoch or not (encode/encoding.h). Member: the leader asks for one;
-    // `asker` is its process.
-    void (*encode)(void *arg, uint64_t asker, struct lh_span ask);
-    // Leader: the process of this rank that lives now answers one that this leader asked for.
-    void (*encoded)(void *arg, uint32_t rank, struct lh_span answer);
-    void (*gone)(void *arg, uint32_t rank); // Leader: what this rank was asked for is lost.
 };
 
 struct wk_region_conf {
@@ -194,13 +188,6 @@ void wk_region_lost(struct wk_region *r, uint32_t rank,
 LH_MUST lh_err wk_region_want(struct wk_region *r, struct lh_span payload, bool changed);
 // Leader: the run is over; ranks that are connected end without an error.
 void wk_region_over(struct wk_region *r);
-
-// Leader: ranks that live and may be asked for portions of a push, a bit each.
-uint64_t wk_region_there(const struct wk_region *r);
-// Leader: asks one of them. Lost with its connection, or its process: `gone` says so.
-void wk_region_ask(struct wk_region *r, uint32_t rank, struct lh_span ask);
-// Member: answers. A leader that is another process than the asker drops it.
-void wk_region_answer(struct wk_region *r, uint64_t asker, struct lh_span answer);
 
 enum wk_region_phase wk_region_phase_of(const struct wk_region *r);
 uint64_t wk_region_members(const struct wk_region *r); // 0: no epoch stands

@@ -179,10 +179,7 @@ static void give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t
 {
     struct wk_region_peer *p = &r->peer[rank];
     bool in = p->life && wk_region_epoch_is(r) && wk_region_in(r->members, rank) && !p->waits;
-    bool known = p->life != 0;
     *p = (struct wk_region_peer){.life = 0};
-    if (known && r->conf.hooks->gone && !LH_BUG("region_gone_untold"))
-        r->conf.hooks->gone(r->conf.hooks_arg, rank);
     if (!in) return;
     wk_region_cause(r, "rank %u %s", rank, how);
     fail_epoch(r, now);
@@ -286,13 +283,8 @@ void wk_leader_receive(struct wk_region *r, const struct wk_region_message *m, i
         hello(r, m, now);
         return;
     }
-    bool any = m->kind == WK_REGION_ENCODED && LH_BUG("region_any_answer");
-    if ((!p->life || p->life != m->life) && !any) return;
+    if (!p->life || p->life != m->life) return;
     p->heard_ns = now;
-    // A rank that stood still answers the leader of before: pushes are numbered anew since.
-    bool mine = m->asker == r->conf.life || LH_BUG("region_any_asker");
-    if (m->kind == WK_REGION_ENCODED && mine && r->conf.hooks->encoded)
-        r->conf.hooks->encoded(r->conf.hooks_arg, m->rank, m->payload);
     if (m->epoch != r->epoch || !wk_region_epoch_is(r)) return;
     if (m->kind == WK_REGION_READY) p->stands = true;
     if (m->kind == WK_REGION_DONE) p->done = m->step;

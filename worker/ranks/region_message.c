@@ -1,19 +1,17 @@
 // Encodes and decodes what the ranks of a region say to each other. See region_message.h.
 //
 // Little endian:
-//   0 u32 magic "WRGN"    4 u8 version 6   5 u8 kind   6 u8 rank   7 u8 share
+//   0 u32 magic "WRGN"    4 u8 version 7   5 u8 kind   6 u8 rank   7 u8 share
 //   (0, 1) 8 u32 nccl           12 u32 bytes of the payload
 //  16 u64 life           24 u64 epoch     32 u64 step  40 u64 digest
 //  48 u64 members        56 u64 bytes of a bucket of the sum
 //  64 u8 sums in bf16 (0, 1)         65 u8 optimizer sharded (0, 1)
-//  66 u8 trains on a GPU (0, 1)      67 5 zeros     72 u64 who asked
-//  80 u64 cut            88 u64 held[0]   96 u64 held[1]
-// 104 u64 was           112 u64 holders
-// 120 128 the communicator's id     248 the payload
+//  66 u8 trains on a GPU (0, 1)      67 5 zeros
+//  72 u64 cut            80 u64 held[0]   88 u64 held[1]
+//  96 u64 was           104 u64 holders
+// 112 128 the communicator's id     240 the payload
 //
-// Version 2 knew no buckets, version 3 no sharded optimizer, and both had heads of 208 bytes;
-// version 4 knew no GPUs and no portions of a push, in version 5 no answer said whom it is for. The
-// ranks of a region are of one version of Longhaul, and whoever hears another one says so.
+// All ranks of a region run one version of Longhaul; a message of another version is refused.
 //
 // A message is whole or refused: kinds, ranks and lengths are checked before
 // anything is believed.
@@ -24,7 +22,7 @@
 #include "common/base/check.h"
 
 static const uint32_t magic = 0x4e475257;
-enum { VERSION = 6, ZEROS = 5 };
+enum { VERSION = 7, ZEROS = 5 };
 
 LH_STATIC_ASSERT(WK_RANKS_MAX == 64, "a member is a bit of 64");
 
@@ -48,7 +46,6 @@ void wk_region_message_put(struct lh_buf *out, const struct wk_region_message *m
     lh_put_u8(out, m->sharded);
     lh_put_u8(out, m->cuda);
     lh_put_zeros(out, ZEROS);
-    lh_put_u64(out, m->asker);
     lh_put_u64(out, m->cut);
     lh_put_u64(out, m->held[0]);
     lh_put_u64(out, m->held[1]);
@@ -84,7 +81,6 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     out->sharded = sharded == 1;
     out->cuda = cuda == 1;
     lh_get_into(&c, zeros, sizeof zeros);
-    out->asker = lh_get_u64(&c);
     out->cut = lh_get_u64(&c);
     out->held[0] = lh_get_u64(&c);
     out->held[1] = lh_get_u64(&c);
@@ -93,7 +89,7 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     lh_get_into(&c, out->id.bytes, sizeof out->id.bytes);
     if (c.failed) return bad("it ends too soon");
     if (is != magic || version != VERSION)
-        return bad("not of version 6: give all ranks of a region the same version of Longhaul");
+        return bad("not of version 7: give all ranks of a region the same version of Longhaul");
     if (kind < WK_REGION_HELLO || kind >= WK_REGION_KINDS) return bad("no such kind");
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");

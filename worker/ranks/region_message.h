@@ -18,13 +18,11 @@ enum wk_region_kind {
     WK_REGION_REFUSED,   // leader -> rank: it can't take part, and why
     WK_REGION_BEAT,      // both ways: still there
     WK_REGION_OVER,      // leader -> ranks: the run is, end
-    WK_REGION_ENCODE,    // leader -> rank: a portion of a push to encode (encode/encoding.h)
-    WK_REGION_ENCODED,   // rank -> leader: its payload
     WK_REGION_KINDS,
 };
 
 enum {
-    WK_REGION_HEAD_BYTES = 248,
+    WK_REGION_HEAD_BYTES = 240,
     WK_REGION_PAYLOAD_BYTES = 64 << 20, // a step's sequences: 4096 of 4096 tokens
 };
 
@@ -44,10 +42,9 @@ struct wk_region_message {
                             // DONE: which step
     uint64_t digest;        // HELLO, EPOCH: of what the sender holds; STEP: of its parameters
     uint64_t members;       // EPOCH: a bit a rank
-    uint64_t asker;         // ENCODED: the process that asked for it
     bool share;             // the leader's state (EPOCH), parameters (STEP) go to all first
     struct wk_nccl_id id;   // EPOCH: where the communicator meets
-    struct lh_span payload; // STEP, ENCODE, ENCODED: opaque; REFUSED, FAILED: text. Borrows
+    struct lh_span payload; // STEP: opaque; REFUSED, FAILED: text. Borrows
 };
 
 // Appends a message's bytes.

@@ -533,17 +533,6 @@ static const struct wk_shard_state_ops ops = {
     .destroy = destroy,
 };
 
-static uint64_t carried(const struct lk_gpu_plan *p)
-{
-    uint64_t sum = 0;
-    if (p->codec.index == LK_INDEX_DENSE) return p->values;
-    for (uint64_t i = 0; p->codec.index == LK_INDEX_TENSOR && i < p->tensors; i++)
-        sum += p->tensor[i].carried;
-    for (uint64_t i = 0; p->codec.index == LK_INDEX_RICE && i < p->chunks; i++)
-        sum += p->carried[i];
-    return sum;
-}
-
 static void *room(const struct device_state *d, size_t bytes, int *err)
 {
     void *got = NULL;
@@ -615,7 +604,7 @@ lh_err wk_device_state_create(const struct wk_device_state_conf *conf, struct wk
         free(d);
         return err;
     }
-    d->info = (struct lk_payload_info){plan.chunks, carried(&plan), 0};
+    d->info = (struct lk_payload_info){plan.chunks, plan.values_carried, 0};
     int failed = plan.chunks ? take_memory(d, &plan) : 0;
     back(d);
     lk_gpu_plan_free(&plan);

@@ -3,23 +3,12 @@ import numpy as np
 
 from .plain import Cursor, need
 
-DENSE, TOPK, THRESHOLD = 0, 1, 2
+DENSE, TOPK = 0, 1
 # Value codes: bits of a code, and how many fp16 stand before the codes of a chunk.
-VALUES = {1: (1, 1), 2: (2, 2), 3: (4, 1), 4: (8, 1), 5: (16, 0), 6: (32, 0)}
-# Rice's parameter is how many of these densities a chunk's own does not exceed.
-RICE = (0.3819587029181406, 0.21384397408538589, 0.11334559950642882, 0.05837672050146765,
-        0.029627247137198134, 0.014925001402024279, 0.007490554907422697, 0.003752317396633889,
-        0.0018779219938243892, 0.0009394022351919364, 0.00046981147900887244,
-        0.00023493333634069832)
-
-
-def rice_parameter(density):
-    """Rice's parameter b for the density of a chunk."""
-    return sum(1 for bound in RICE if density <= bound)
-
+VALUES = {1: (1, 1), 3: (4, 1), 5: (16, 0), 6: (32, 0)}
 
 def carried(density, length):
-    """How many values of a chunk or tensor are carried; Python rounds ties to even too."""
+    """How many values of a chunk are carried; Python rounds ties to even too."""
     return max(1, round(density * length))
 
 
@@ -35,14 +24,11 @@ def values_of(codes, value, before, name):
     """The f32 values of a chunk's codes."""
     need(np.isfinite(before).all() and not np.signbit(before).any(),
          f"{name}: a centroid or scale is {before}")
-    if value in (1, 2):
-        size = before[(codes & np.uint64(1)).astype(int)] if value == 2 else before[0]
-        negative = codes >> np.uint64(1) if value == 2 else codes
-        return np.where(negative.astype(bool), -size, size).astype(np.float32)
-    if value in (3, 4):
-        half = 8 if value == 3 else 128
-        levels = (codes.astype(np.int64) + half) % (2 * half) - half
-        need((levels > -half).all(), f"{name}: level {-half}")
+    if value == 1:
+        return np.where(codes.astype(bool), -before[0], before[0]).astype(np.float32)
+    if value == 3:
+        levels = (codes.astype(np.int64) + 8) % 16 - 8
+        need((levels > -8).all(), f"{name}: level -8")
         return levels.astype(np.float32) * before[0]
     plain = codes.astype(np.uint16).view(np.float16) if value == 5 \
         else codes.astype(np.uint32).view(np.float32)
@@ -68,7 +54,8 @@ class Payload:
         need(version == 1 and flags == 0, f"{self.name}: payload version {version} flags {flags}")
         need((index, value, density) == (frame.index, frame.value, frame.density),
              f"{self.name}: payload and frame name other codecs or densities")
-        need(index in (DENSE, TOPK, THRESHOLD) and value in VALUES, f"{self.name}: unknown codec")
+        need(index in (DENSE, TOPK) and value in VALUES and
+             (index, value) != (DENSE, 5), f"{self.name}: unknown codec")
         need(0 < density <= 1 and (index != DENSE or density == 1), f"{self.name}: density")
         need(rice <= (12 if index == TOPK else 0), f"{self.name}: Rice parameter {rice}")
         need(chunks == len(self.layout.chunks), f"{self.name}: {chunks} chunks")
@@ -81,29 +68,16 @@ class Payload:
         groups = range(0, len(lengths), 16)
         if self.frame.index == DENSE:
             return [0 for _ in groups], lengths
-        if self.frame.index == TOPK:
-            counts = [carried(self.frame.density, length) for length in lengths]
-            return [self.cursor.read("H") for _ in groups], counts
-        streams, counts = [], []
-        for group in groups:
-            streams.append(self.cursor.read("H"))
-            counts += [self.cursor.read("H") for _ in lengths[group:group + 16]]
-        need(all(k <= length for k, length in zip(counts, lengths)), f"{self.name}: a count is "
-             "above its chunk's length")
-        for first, number, length in self.layout.extents:
-            need(sum(counts[first:first + number]) == carried(self.frame.density, length),
-                 f"{self.name}: the counts of a tensor do not add up")
-        return streams, counts
+        return ([self.cursor.read("H") for _ in groups],
+                [carried(self.frame.density, length) for length in lengths])
 
     def chunk(self, number):
         """The low bits of a chunk's gaps (None if dense), its b, and its values."""
-        count, length = self.counts[number], self.layout.chunks[number][1]
+        count = self.counts[number]
         bits, before = VALUES[self.frame.value]
         low = b = 0
         if self.frame.index != DENSE:
-            b = self.rice if self.frame.index == TOPK else rice_parameter(count / length)
-        if count == 0:
-            return np.zeros(0, np.uint64), b, np.zeros(0, np.float32)
+            b = self.rice
         floats = np.frombuffer(self.cursor.take(2 * before), "<f2").astype(np.float32)
         name = f"{self.name}: chunk {number}"
         if self.frame.index != DENSE and self.frame.value == 6:

@@ -104,7 +104,7 @@ static void values(void **state)
     lh_buf_free(&m.payload);
 }
 
-// Puts a code of 4, 8 or 16 bits into the first field, above its gap's 4 bits, or without a gap.
+// Puts a code of 4 or 16 bits into the first field, above its gap's 4 bits, or without a gap.
 static void put_code(uint8_t *field, unsigned bits, unsigned code, bool gap)
 {
     for (unsigned i = 0, at = gap ? 4 : 0; i < bits; i++, at++) {
@@ -124,15 +124,9 @@ static void codes_that_are_none(void **state)
         lh_err wanted;
     } cases[] = {
         {"topk-q4", 28, 4, 8, LH_ERR_MALFORMED},
-        {"topk-q8", 28, 8, 128, LH_ERR_MALFORMED},
         {"topk-fp16", 26, 16, 0x7c00, LH_ERR_NON_FINITE},
         {"topk-fp16", 26, 16, 0xfe01, LH_ERR_NON_FINITE},
-        {"threshold-q4", 32, 4, 8, LH_ERR_MALFORMED},
-        {"threshold-q8", 32, 8, 128, LH_ERR_MALFORMED},
-        {"threshold-fp16", 30, 16, 0xfc00, LH_ERR_NON_FINITE},
         {"dense-q4", 26, 4, 8, LH_ERR_MALFORMED},
-        {"dense-q8", 26, 8, 128, LH_ERR_MALFORMED},
-        {"dense-fp16", 24, 16, 0x7c00, LH_ERR_NON_FINITE},
     };
     for (size_t i = 0; i < LH_COUNT(cases); i++) {
         struct made m;
@@ -147,27 +141,6 @@ static void codes_that_are_none(void **state)
         assert_non_null(strstr(lh_err_text(cases[i].wanted), why));
         lh_buf_free(&m.payload);
     }
-}
-
-static void counts(void **state)
-{
-    (void)state;
-    struct made m;
-    make(&m, "threshold-sign", small); // table: bytes of the stream, then 15 of 300 and 1 of 21
-    expect(&m, 26, 15 ^ 16, LH_ERR_MALFORMED, "count");
-    expect(&m, 26, 15 ^ 14, LH_ERR_MALFORMED, "lacks values");
-    expect(&m, 27, 0x80, LH_ERR_MALFORMED, "count");
-    expect(&m, 28, 1, LH_ERR_MALFORMED, "lacks values");
-    expect(&m, 28, 1 ^ 2, LH_ERR_MALFORMED, "count");
-    lh_buf_free(&m.payload);
-    static const uint64_t two[] = {4096 + 10, 0}; // k = 205 over two chunks: a chunk's own length
-    make(&m, "threshold-sign", two);
-    m.payload.data[26] = 205 - 11; // claims 11 of 10; as many in all
-    m.payload.data[27] = 0;
-    m.payload.data[28] = 11;
-    assert_int_equal(check_bytes(&m, m.payload.data, m.payload.len), LH_ERR_MALFORMED);
-    assert_non_null(strstr(lh_err_text(LH_ERR_MALFORMED), "count"));
-    lh_buf_free(&m.payload);
 }
 
 static void every_cut_and_every_longer_one(void **state)
@@ -295,7 +268,6 @@ int main(void)
         cmocka_unit_test(headers),
         cmocka_unit_test(values),
         cmocka_unit_test(codes_that_are_none),
-        cmocka_unit_test(counts),
         cmocka_unit_test(every_cut_and_every_longer_one),
         cmocka_unit_test(a_stream_longer_than_needed),
         cmocka_unit_test(every_bit_turned),

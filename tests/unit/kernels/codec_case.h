@@ -130,31 +130,23 @@ static inline uint32_t naive_k(const struct lk_codec *codec, uint64_t len)
 
 static inline unsigned naive_code_bits(uint8_t value)
 {
-    return (unsigned[]){0, 1, 2, 4, 8, 16, 32}[value];
+    return value == LK_VALUE_SIGN ? 1 : value == LK_VALUE_Q4 ? 4 : value == LK_VALUE_FP16 ? 16 : 32;
 }
 
 static inline unsigned naive_halves(uint8_t value)
 {
-    return (unsigned[]){0, 1, 2, 1, 1, 0, 0}[value];
+    return value == LK_VALUE_SIGN || value == LK_VALUE_Q4;
 }
 
-static inline float naive_value(uint8_t value, uint32_t code, const float half[2])
+static inline float naive_value(uint8_t value, uint32_t code, float half)
 {
     float size;
     switch (value) {
-    case LK_VALUE_SIGN: return code ? -half[0] : half[0];
-    case LK_VALUE_Q2: size = half[code & 1]; return code >> 1 ? -size : size;
-    case LK_VALUE_Q4: return (float)(code > 7 ? (int)code - 16 : (int)code) * half[0];
-    case LK_VALUE_Q8: return (float)(code > 127 ? (int)code - 256 : (int)code) * half[0];
+    case LK_VALUE_SIGN: return code ? -half : half;
+    case LK_VALUE_Q4: return (float)(code > 7 ? (int)code - 16 : (int)code) * half;
     case LK_VALUE_FP16: size = naive_half(code & 0x7fff); return code >> 15 ? -size : size;
     default: return case_from_bits(code);
     }
-}
-
-static inline unsigned naive_b(double p)
-{
-    double b = p >= 1 ? 0 : 1 + floor(log2(0.4812 / -log1p(-p)));
-    return b < 0 ? 0 : b > 12 ? 12 : (unsigned)b;
 }
 
 // A chunk's place and density, as header and table say.
@@ -171,10 +163,8 @@ static inline size_t naive_chunk(struct naive *n, const struct lk_codec *codec, 
 {
     bool dense = codec->index == LK_INDEX_DENSE, apart = !dense && codec->value == LK_VALUE_FP32;
     unsigned bits = naive_code_bits(codec->value), width = c->b + (apart ? 0 : bits);
-    float half[2] = {0, 0};
-    if (c->k == 0) return record;
-    for (unsigned i = 0; i < naive_halves(codec->value); i++, record += 2)
-        half[i] = naive_half(naive_bits(data, 8 * record, 16));
+    float half = naive_halves(codec->value) ? naive_half(naive_bits(data, 8 * record, 16)) : 0;
+    record += 2 * naive_halves(codec->value);
     size_t values = record + ((size_t)c->k * width + 7) / 8;
     uint64_t index = 0;
     for (uint32_t i = 0; i < c->k; i++, index++) {
@@ -199,7 +189,6 @@ static inline size_t naive_record(const struct lk_codec *codec, const struct nai
 {
     bool apart = codec->index != LK_INDEX_DENSE && codec->value == LK_VALUE_FP32;
     size_t bits = (size_t)c->k * (c->b + (apart ? 0 : naive_code_bits(codec->value)));
-    if (c->k == 0) return 0;
     return 2 * naive_halves(codec->value) + (bits + 7) / 8 + (apart ? 4 * (size_t)c->k : 0);
 }
 
@@ -220,9 +209,9 @@ static inline void naive_read(struct naive *n, const struct lk_codec *codec,
     n->q = calloc(l->values + 1, sizeof *n->q);
     n->carried = calloc(l->values + 1, 1);
     n->bad = false;
-    bool dense = codec->index == LK_INDEX_DENSE, counts = codec->index == LK_INDEX_TENSOR;
+    bool dense = codec->index == LK_INDEX_DENSE;
     size_t groups = (size_t)((l->chunks + 15) / 16), table = 24;
-    size_t at = 24 + (dense ? 0 : 2 * groups) + (counts ? 2 * (size_t)l->chunks : 0);
+    size_t at = 24 + (dense ? 0 : 2 * groups);
     for (size_t g = 0; g < groups; g++) {
         uint64_t from = 16 * g, to = from + 16 < l->chunks ? from + 16 : l->chunks;
         struct naive_chunk chunk[16], *end = chunk;
@@ -230,10 +219,8 @@ static inline void naive_read(struct naive *n, const struct lk_codec *codec,
         table += dense ? 0 : 2;
         for (uint64_t c = from; c < to; c++, end++) {
             naive_cut(l, c, &end->first, &end->len);
-            end->k = counts ? naive_bits(data, 8 * table, 16) : naive_k(codec, end->len);
-            end->b = counts ? naive_b((double)end->k / (double)end->len) : data[3];
-            if (counts && end->k == 0) end->b = 0;
-            table += counts ? 2 : 0;
+            end->k = naive_k(codec, end->len);
+            end->b = data[3];
             records += naive_record(codec, end);
         }
         size_t unary = 8 * (at + records);

@@ -9,7 +9,6 @@
 
 #include "common/base/check.h"
 #include "deploy/up/topology.h"
-#include "worker/ranks/encode/encoders.h"
 #include "worker/ranks/reduce.h"
 
 #define TOP "run: demo\nbudget_tokens: 1000\ncoordinator: {region: eu}\n"
@@ -68,7 +67,7 @@ static void gpus_have_ranks(void **state)
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
                                    "  ap: {ranks: 2, reduce: tcp, wire: bf16, optimizer: sharded}\n"
-                                   "  af: {gpus: 4, ranks: 4, hosts: 2, compress: members}\n"
+                                   "  af: {gpus: 4, ranks: 4, hosts: 2}\n"
                                    "  sa: {ranks: 5, hosts: 2}\n";
     assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
     assert_int_equal(t->region[0].ranks, 8);
@@ -79,8 +78,6 @@ static void gpus_have_ranks(void **state)
     assert_int_equal(t->region[1].wire, WK_SUM_FP32);
     assert_int_equal(t->region[2].optimizer, WK_OPTIMIZER_SHARDED);
     assert_int_equal(t->region[1].optimizer, WK_OPTIMIZER_REPLICATED);
-    assert_int_equal(t->region[3].compress, WK_COMPRESS_MEMBERS);
-    assert_int_equal(t->region[2].compress, WK_COMPRESS_LEADER);
     assert_int_equal(t->region[3].ranks, 4);
     assert_int_equal(t->region[3].reduce, WK_REDUCE_NCCL);
     assert_int_equal(t->region[3].hosts, 2);
@@ -126,11 +123,6 @@ static void refusals(void **state)
          "f:4: eu: optimizer: sharded is for"},
         {TOP "regions: {eu: {reduce: tcp, optimizer: sharded}}\n", "for two ranks and more"},
         {TOP "regions: {eu: {optimizer: sharded, command: train}}\n", "are the built-in trainer's"},
-        {TOP "regions: {eu: {ranks: 2, compress: members}}\n",
-         "f:4: eu: compress: members is for two ranks and more"},
-        {TOP "regions: {eu: {reduce: nccl, compress: members}}\n", "compress: members is for two"},
-        {TOP "regions: {eu: {compress: auto, command: train}}\n", "are the built-in trainer's"},
-        {TOP "regions: {eu: {ranks: 2, compress: all}}\n", "compress: \"all\" is not valid"},
         {TOP "regions: {eu: {ranks: 2, wire: fp16}}\n", "f:4: wire: \"fp16\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
          "f:9: no region ue; did you mean eu?"},

@@ -166,7 +166,7 @@ static void nothing_is_expected_of_what_was_not_measured(void **state)
     assert_null(gap_with("h: 2, workers: 2", "", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {density: 0.1}", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {kappa: 0}", "", 430000, 400));
-    assert_null(gap_with(ALIKE, ", codec: {name: topk-q2}", "", 430000, 400));
+    assert_null(gap_with(ALIKE, ", codec: {name: topk-q4}", "", 430000, 400));
     assert_null(gap_with(ALIKE, ", codec: {density_start: 0.3}", "", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {eta: 1}}\n", 430000, 400));
     assert_null(gap_with(ALIKE, "", "server: {update: {mode: bsp}}\n", 430000, 400));
@@ -205,12 +205,10 @@ static void bits_of_every_codec(void **state)
     (void)state;
     double p = 1.0 / 64, half = 16.0 / 4096, gap = bits_with("topk-fp32") - 32 * p;
     near(bits_with("topk-sign"), gap + p + half, 1e-12);
-    near(bits_with("topk-q2"), gap + 2 * p + 2 * half, 1e-12);
-    near(bits_with("topk-q8"), gap + 8 * p + half, 1e-12);
+    near(bits_with("topk-q4"), gap + 4 * p + half, 1e-12);
     near(bits_with("topk-fp16"), gap + 16 * p, 1e-12);
-    near(bits_with("threshold-q4"), gap + 4 * p + 2 * half, 1e-12);
-    near(bits_with("dense-q2"), 2 + 2 * half, 1e-12);
-    near(bits_with("dense-fp16"), 16, 1e-12);
+    near(bits_with("dense-q4"), 4 + half, 1e-12);
+    near(bits_with("dense-fp32"), 32, 1e-12);
 }
 
 static void print_to(const struct dp_topology *t, const struct dp_plan *plan, char text[8192])
@@ -334,8 +332,6 @@ static void ranks_take_memory(void **state)
                {"{ranks: 3, hosts: 2}", 8, "asia         3 ranks a worker on 2 hosts, tcp\n"},
                {"{ranks: 4, reduce: tcp, optimizer: sharded}", 10,
                 "asia         4 ranks a worker, tcp, optimizer sharded\n"},
-               {"{ranks: 3, reduce: tcp, compress: members}", 8,
-                "asia         3 ranks a worker, tcp, compress members\n"},
                {"{gpus: 8}", 28, "asia         8 ranks a worker, nccl, a GPU each\n"}};
     struct dp_plan alone, plan;
     struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");

@@ -112,11 +112,10 @@ static void there_is_more_than_one_part(void **state)
     static const uint64_t just[] = {PART, 0}, over[] = {PART, 1, 0};
     (void)state;
     assert_int_equal(parts_of(2, "topk-sign", shard), 3);
-    assert_int_equal(parts_of(2, "dense-q8", shard), 3);
+    assert_int_equal(parts_of(2, "dense-q4", shard), 3);
     assert_int_equal(parts_of(2, "topk-sign", over), 2);
     assert_int_equal(parts_of(2, "topk-sign", just), 0);
     assert_int_equal(parts_of(1, "topk-sign", shard), 0);
-    assert_int_equal(parts_of(2, "threshold-sign", shard), 0);
 }
 
 static void a_value_that_is_not_finite_changes_nothing(void **state)

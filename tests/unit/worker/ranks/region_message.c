@@ -28,7 +28,6 @@ static struct wk_region_message sample(void)
                                   .step = 10,
                                   .digest = 11,
                                   .members = UINT64_MAX,
-                                  .asker = 0xf1f2f3f4f5f6f7f8,
                                   .share = true,
                                   .payload = lh_span("abc", 3)};
     memset(m.id.bytes, 0x5a, sizeof m.id.bytes);
@@ -50,7 +49,6 @@ static void there_and_back(void **state)
     assert_true(got.bucket_bytes == 12);
     assert_true(got.sharded && got.cuda && got.cut == 13 && got.held[0] == 14 &&
                 got.held[1] == UINT64_MAX);
-    assert_true(got.asker == m.asker);
     assert_true(got.was == 15 && got.holders == 7);
     assert_true(got.life == m.life && got.epoch == m.epoch && got.step == m.step);
     assert_true(got.digest == m.digest && got.members == m.members && got.share);
