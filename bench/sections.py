@@ -32,7 +32,6 @@ SECTIONS = (
         targets=(
             Target("codec.bits.topk-sign.64of4096", "value", "at most", 0.140, unit="bit"),
             Target("codec.encode.topk-sign.64of4096", "ratio", "at least", 0.20, 0.35),
-            Target("codec.encode.threshold-sign.64of4096", "ratio", "at least", 0.20, 0.35),
             Target("codec.encode.topk-sign.64of4096.torch", "ratio", "at least", 5),
             Target("codec.fold.topk-sign.64of4096", "ratio", "at least", 0.70, 0.9),
         ),

@@ -1,6 +1,6 @@
 // The codecs' inner loops on 64-bit ARM, eight values at a time; every such processor can run it.
 // Same bytes as codec_ops_scalar.c, for the reasons that codec_ops_avx2.c gives. Reading indices
-// and the codes of q2 are the scalar form's: there is no bit deposit here to be quicker with.
+// is the scalar form's: there is no bit deposit here to be quicker with.
 //
 // Shown to the byte under an emulator only (tests/arm); nobody has measured its speed.
 #include "kernels/cpu/codec_ops.h"
