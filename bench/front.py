@@ -33,7 +33,8 @@ def loss(rows, said):
     fewer = of("learning", rows, f"learning.{sync}.up_bytes")["value"] / of(
         "learning", rows, "learning.ours.up_bytes")["value"]
     side = "below" if gap["value"] < 0 else "above"
-    model, rounds = said["learning"]["model"].split(":")[0], said["learning"]["rounds"].split(",")[0]
+    model = said["learning"]["model"].split(":")[0]
+    rounds = said["learning"]["rounds"].split(",")[0]
     return ("Learning",
             f"held-out loss {abs(gap['value']):.2f} % {side} dense, synchronous DiLoCo "
             f"({gap['min']:+.2f} to {gap['max']:+.2f} %, {gap['n']} paired seeds) with {fewer:.0f} "

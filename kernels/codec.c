@@ -19,12 +19,9 @@ static const struct {
     const char *name;
     uint8_t index, value;
 } codecs[] = {
-    {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},
-    {"topk-q4", LK_INDEX_RICE, LK_VALUE_Q4},
-    {"topk-fp16", LK_INDEX_RICE, LK_VALUE_FP16},
-    {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
-    {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN},
-    {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
+    {"topk-sign", LK_INDEX_RICE, LK_VALUE_SIGN},   {"topk-q4", LK_INDEX_RICE, LK_VALUE_Q4},
+    {"topk-fp16", LK_INDEX_RICE, LK_VALUE_FP16},   {"topk-fp32", LK_INDEX_RICE, LK_VALUE_FP32},
+    {"dense-sign", LK_INDEX_DENSE, LK_VALUE_SIGN}, {"dense-q4", LK_INDEX_DENSE, LK_VALUE_Q4},
     {"dense-fp32", LK_INDEX_DENSE, LK_VALUE_FP32},
 };
 

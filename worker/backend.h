@@ -18,7 +18,7 @@ struct wk_backend_conf {
     const char *plugin; // its file; "": where lk_gpu_find() looks
     const struct lh_manifest *manifest;
     struct lk_codec codec;
-    uint32_t threads;             // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
+    uint32_t threads; // Threads of an encoding on the CPU (lk_encode_on()); 0: one.
     struct lh_log *log;
 };
 

@@ -16,15 +16,14 @@
 #define T struct wk_settings
 
 // The words of codec.name, in the order of lk_codec_word().
-#define CODECS                                                                                     \
-    "topk-sign|topk-q4|topk-fp16|topk-fp32|dense-sign|dense-q4|dense-fp32"
+#define CODECS "topk-sign|topk-q4|topk-fp16|topk-fp32|dense-sign|dense-q4|dense-fp32"
 
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
     LH_CONFIG_ROW_ENUM(T, "codec.name", codec.name, "topk-sign", CODECS,
-        "How pushes are compressed: the largest values of each chunk (topk) or all of them (dense), "
-        "each written as a sign, in 4 bits, or in floating point"),
+        "How pushes are compressed: the largest values of each chunk (topk) or all of them "
+        "(dense), each written as a sign, in 4 bits, or in floating point"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
         "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
     LH_CONFIG_ROW_FLOAT(T, "codec.density_start", codec.density_start, "same", 0, 1, NULL, "same=0",

@@ -216,8 +216,8 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
                        "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
     bool sharded = r->optimizer == WK_OPTIMIZER_SHARDED;
-    bool builtin = r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 ||
-                   r->hosts > 1 || sharded;
+    bool builtin =
+        r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 || r->hosts > 1 || sharded;
     if (r->command && builtin)
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: gpus, reduce, wire, optimizer and hosts are the "

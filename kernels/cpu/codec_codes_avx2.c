@@ -70,7 +70,8 @@ void lk_pack_avx2(uint8_t value, float level, const float *x, size_t n, uint8_t 
     case LK_VALUE_FP16: done = pack_fp16(x, n, out); break;
     default: memcpy(out, x, n * sizeof *x); return;
     }
-    lk_codec_ops_scalar.pack(value, level, x + done, n - done, out + done / 8 * lk_code_bits(value));
+    lk_codec_ops_scalar.pack(value, level, x + done, n - done,
+                             out + done / 8 * lk_code_bits(value));
 }
 
 static size_t unpack_sign(const uint8_t *in, size_t n, float magnitude, float *q)
@@ -119,7 +120,8 @@ void lk_unpack_avx2(uint8_t value, float level, const uint8_t *in, size_t n, flo
     case LK_VALUE_FP16: done = unpack_fp16(in, n, q); break;
     default: memcpy(q, in, n * sizeof *q); return;
     }
-    lk_codec_ops_scalar.unpack(value, level, in + done / 8 * lk_code_bits(value), n - done, q + done);
+    lk_codec_ops_scalar.unpack(value, level, in + done / 8 * lk_code_bits(value), n - done,
+                               q + done);
 }
 
 static inline void store_words(uint16_t *out, __m256i v)

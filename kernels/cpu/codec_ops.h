@@ -58,10 +58,8 @@ struct lk_codec_ops {
                     uint16_t *code);
     // The codes of k values, of at most 16 bits, each in a uint16_t of its own; and back.
     // k <= LH_CHUNK.
-    void (*codes)(uint8_t value, float level, const float *x, uint32_t k,
-                  uint16_t *code);
-    void (*values)(uint8_t value, float level, const uint16_t *code, uint32_t k,
-                   float *q);
+    void (*codes)(uint8_t value, float level, const float *x, uint32_t k, uint16_t *code);
+    void (*values)(uint8_t value, float level, const uint16_t *code, uint32_t k, float *q);
     // to -= scale*q: one rounding for the product, one for the difference.
     void (*subtract)(float scale, const float *q, float *to, size_t n);
 };

@@ -195,8 +195,7 @@ static double sum_squares(const float *x, size_t n)
 // Is `value` one of those that `codes_of` and `values_of` know, with this level?
 static bool here(uint8_t value, float level)
 {
-    return value == LK_VALUE_SIGN || value == LK_VALUE_FP16 ||
-           (value == LK_VALUE_Q4 && level != 0);
+    return value == LK_VALUE_SIGN || value == LK_VALUE_FP16 || (value == LK_VALUE_Q4 && level != 0);
 }
 
 static inline int16x4_t levels_of(float32x4_t v, float scale)
@@ -246,16 +245,15 @@ static inline struct eight values_of(uint8_t value, float level, uint16x8_t code
     };
 }
 
-static void codes(uint8_t value, float level, const float *x, uint32_t k,
-                  uint16_t *code)
+static void codes(uint8_t value, float level, const float *x, uint32_t k, uint16_t *code)
 {
     uint32_t i = 0;
-    for (; here(value, level) && i + 8 <= k; i += 8) vst1q_u16(code + i, codes_of(value, level, x + i));
+    for (; here(value, level) && i + 8 <= k; i += 8)
+        vst1q_u16(code + i, codes_of(value, level, x + i));
     lk_codec_ops_scalar.codes(value, level, x + i, k - i, code + i);
 }
 
-static void values(uint8_t value, float level, const uint16_t *code, uint32_t k,
-                   float *q)
+static void values(uint8_t value, float level, const uint16_t *code, uint32_t k, float *q)
 {
     uint32_t i = 0;
     for (; here(value, level) && i + 8 <= k; i += 8)

@@ -107,14 +107,12 @@ static bool indices(const struct lk_rice *rice, struct lh_span fields, size_t sl
     return lk_rice_get(rice, fields, unary, len, k, index, code);
 }
 
-static void codes(uint8_t value, float level, const float *x, uint32_t k,
-                  uint16_t *code)
+static void codes(uint8_t value, float level, const float *x, uint32_t k, uint16_t *code)
 {
     for (uint32_t i = 0; i < k; i++) code[i] = (uint16_t)lk_code(value, level, x[i]);
 }
 
-static void values(uint8_t value, float level, const uint16_t *code, uint32_t k,
-                   float *q)
+static void values(uint8_t value, float level, const uint16_t *code, uint32_t k, float *q)
 {
     for (uint32_t i = 0; i < k; i++) q[i] = lk_value(value, level, code[i]);
 }

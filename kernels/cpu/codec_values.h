@@ -1,5 +1,5 @@
 // The meaning of one carried value's bits (kernels/docs/0001-payload.md, "Values"): codes of 1 to
-// 32 bits. `level` is the chunk's fp16 number: sign's centroid, q4's scale; fp16 and fp32 have none.
+// 32 bits. `level` is the chunk's fp16 number: sign's centroid, q4's scale; else 0.
 #ifndef LK_CPU_CODEC_VALUES_H
 #define LK_CPU_CODEC_VALUES_H
 
@@ -40,8 +40,8 @@ static inline float lk_signed(float magnitude, bool negative)
 
 static inline uint32_t lk_code_bits(uint8_t value)
 {
-    static const uint8_t bits[] = {[LK_VALUE_SIGN] = 1, [LK_VALUE_Q4] = 4, [LK_VALUE_FP16] = 16,
-                                   [LK_VALUE_FP32] = 32};
+    static const uint8_t bits[] = {
+        [LK_VALUE_SIGN] = 1, [LK_VALUE_Q4] = 4, [LK_VALUE_FP16] = 16, [LK_VALUE_FP32] = 32};
     return bits[value];
 }
 

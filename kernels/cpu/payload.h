@@ -10,7 +10,7 @@ enum {
     LK_HEADER_BYTES = 24,
     LK_GROUP_CHUNKS = 16,      // chunks that share one unary stream and one entry of the table
     LK_GROUP_LENGTH_BYTES = 2, // bytes of a group's length, its entry in the table
-    LK_RICE_BITS_MAX = 12, // gaps are below LH_CHUNK = 2^12
+    LK_RICE_BITS_MAX = 12,     // gaps are below LH_CHUNK = 2^12
 };
 
 // How the chunks of one payload are coded.

@@ -8,7 +8,8 @@
 //      too many (mass ties) or k is above 256
 //   3. what is carried, in index order, into shared memory: all above the key, and of the equal
 //      ones those that come first
-//   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream, what is left
+//   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream and what is
+//      left
 // concat.cu puts records and streams together.
 //
 // Invariants: 1. bytes and residual are those of kernels/cpu/codec_encode.c; 2. every barrier is
@@ -210,7 +211,8 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
                                 const int32_t key_of[LK_EACH], int32_t key, uint32_t k)
 {
     const struct lk_gpu_chunk *chunk = &a->s.chunk[c];
-    uint32_t take, words = (k * (a->s.codec.rice_bits + lk_field_code_bits(a->s.codec.value)) + 31) / 32;
+    uint32_t take, width = a->s.codec.rice_bits + lk_field_code_bits(a->s.codec.value);
+    uint32_t words = (k * width + 31) / 32;
     for (uint32_t i = threadIdx.x; i < LK_GPU_CHUNK / 32; i += LK_THREADS) s->unary[i] = 0;
     for (uint32_t i = threadIdx.x; i < words; i += LK_THREADS) s->field[i] = 0;
     lk_gather(s, v, key_of, key, k, &take);

@@ -112,7 +112,8 @@ LK_DEVICE void lk_fold_sparse(const struct lk_fold_args *a, const struct lk_gpu_
         index += ((s->one[i] - previous) << b) + (field & ((1u << b) - 1));
         previous = s->one[i] + 1u;
         uint32_t code = value == LK_FP32 ? lk_load_bits(apart, 32 * (uint64_t)i, 32) : field >> b;
-        if (index < len) lk_apply(a, a->chunk[c].at + index, r->scale, lk_value(value, level, code));
+        float q = lk_value(value, level, code);
+        if (index < len) lk_apply(a, a->chunk[c].at + index, r->scale, q);
         index++;
     }
 }

@@ -44,7 +44,8 @@ struct lk_gpu_plan {
     struct lk_gpu_chunk *chunk;
     uint64_t chunks, values, values_carried;
     struct lk_gpu_codec codec;
-    // A value for each chunk: values carried; where its record begins, in the payload (dense) or among all records without what stands between them (top-k).
+    // A value for each chunk: values carried; where its record begins, in the payload (dense) or
+    // among all records without what stands between them (top-k).
     uint32_t *carried;
     uint64_t *record_at;
     uint32_t carried_max, unary_words; // the most of a chunk; 32-bit words of a chunk's stream

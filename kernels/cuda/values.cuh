@@ -124,7 +124,8 @@ LK_DEVICE uint32_t lk_carried(const struct lk_gpu_codec *c, uint32_t len)
 LK_DEVICE uint32_t lk_record_bytes(const struct lk_gpu_codec *c, uint32_t k)
 {
     bool dense = c->index == LK_DENSE;
-    uint32_t bits = k * (dense ? lk_code_bits(c->value) : c->rice_bits + lk_field_code_bits(c->value));
+    uint32_t field = c->rice_bits + lk_field_code_bits(c->value);
+    uint32_t bits = k * (dense ? lk_code_bits(c->value) : field);
     uint32_t apart = !dense && c->value == LK_FP32 ? 4 * k : 0;
     return 2 * lk_halves(c->value) + (bits + 7) / 8 + apart;
 }

@@ -13,9 +13,9 @@ static const struct {
     const char *name;
     void (*run)(void);
 } suites[] = {
-    {"encode", parity_encode},     {"dense", parity_dense},         {"guard", parity_guard},
-    {"fold", parity_fold},         {"each", parity_each},           {"transfer", parity_transfer},
-    {"layers", parity_layers},     {"optimizer", parity_optimizer},
+    {"encode", parity_encode}, {"dense", parity_dense},         {"guard", parity_guard},
+    {"fold", parity_fold},     {"each", parity_each},           {"transfer", parity_transfer},
+    {"layers", parity_layers}, {"optimizer", parity_optimizer},
 };
 
 int main(int argc, char **argv)

@@ -99,7 +99,7 @@ struct world {
     unsigned groups;
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
-    bool sharded;    // the region's optimizer
+    bool sharded; // the region's optimizer
     // Moments as they should be: after the step that is counted; as the mirror has them; once those
     // that the leader believes in are dealt; as its last cut saved the mirror.
     uint64_t moment[CELLS], mirrored[CELLS], believed[CELLS], saved[CELLS];

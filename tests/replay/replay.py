@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The log of a small demo run, replayed bit for bit: `replay.py PROGRAM`.
 
-demo/ is what two servers and three regions left behind, whose codecs were topk-sign, topk-q4
-and topk-fp16 (make.py makes it): logs, model, initial parameters, job key, and the digests that servers and workers
-ended with. Each form of the codecs' inner loops (scalar, avx2, avx512) folds all of it again and
-has to come to the same digests; so does each compiler, because this runs in every build.
+demo/ is what two servers and three regions left behind (make.py makes it), whose codecs were
+topk-sign, topk-q4 and topk-fp16: logs, model, initial parameters, job key, and the digests that
+servers and workers ended with. Each form of the codecs' inner loops (scalar, avx2, avx512) folds
+all of it again and has to come to the same digests; so does each compiler, because this runs in
+every build.
 """
 import json
 import os

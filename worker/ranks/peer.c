@@ -212,11 +212,11 @@ lh_err wk_peer_status(const struct wk_peer *p, struct lh_buf *out)
     wk_peers_status(p->peers, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, atomic_load(&p->digest));
     json_t *root = json_pack(
-        "{s:s s:i s:s s:s s:I s:I s:I s:I s:s}", "role", "rank", "rank",
-        (int)p->conf.peers.rank, "backend", p->conf.device ? "cuda" : "cpu", "state",
-        is.members ? "training" : "waiting", "step", (json_int_t)atomic_load(&p->parts),
-        "sequences", (json_int_t)atomic_load(&p->sequences), "applied",
-        (json_int_t)atomic_load(&p->applied), "epochs", (json_int_t)is.epochs, "digest", digest);
+        "{s:s s:i s:s s:s s:I s:I s:I s:I s:s}", "role", "rank", "rank", (int)p->conf.peers.rank,
+        "backend", p->conf.device ? "cuda" : "cpu", "state", is.members ? "training" : "waiting",
+        "step", (json_int_t)atomic_load(&p->parts), "sequences",
+        (json_int_t)atomic_load(&p->sequences), "applied", (json_int_t)atomic_load(&p->applied),
+        "epochs", (json_int_t)is.epochs, "digest", digest);
     return lh_json_give(root, out);
 }
 

@@ -321,14 +321,10 @@ static void a_large_payload(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(elementwise),
-        cmocka_unit_test(packing),
-        cmocka_unit_test(sums),
-        cmocka_unit_test(indices),
-        cmocka_unit_test(selection),
-        cmocka_unit_test(finiteness),
-        cmocka_unit_test(payloads),
-        cmocka_unit_test(a_large_payload),
+        cmocka_unit_test(elementwise), cmocka_unit_test(packing),
+        cmocka_unit_test(sums),        cmocka_unit_test(indices),
+        cmocka_unit_test(selection),   cmocka_unit_test(finiteness),
+        cmocka_unit_test(payloads),    cmocka_unit_test(a_large_payload),
     };
     // AVX-512 adds the reading of indices to AVX2's loops.
     const struct CMUnitTest added[] = {cmocka_unit_test(indices), cmocka_unit_test(payloads)};

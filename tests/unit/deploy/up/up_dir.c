@@ -438,8 +438,7 @@ static void gpus_are_reduced_by_nccl(void **state)
 {
     (void)state;
     char other[1024];
-    snprintf(other, sizeof other,
-             "%.*s  us: {gpus: 2, wire: bf16, optimizer: sharded}\n",
+    snprintf(other, sizeof other, "%.*s  us: {gpus: 2, wire: bf16, optimizer: sharded}\n",
              (int)(strstr(text, "  us: {workers: 2}") - text), text);
     struct dp_up *up = open_up(other);
     snprintf(run_dir + strlen(run_dir), 3, "-4");
