@@ -24,6 +24,7 @@ import validate  # noqa: E402
 from sections import SECTIONS  # noqa: E402
 
 PAGE, COMMAND = "README.md", "./bench/page.py"
+ROWS_SHOWN = 40
 SCHEMA = os.path.join(os.path.dirname(HERE), "tests", "contracts", "bench.schema.json")
 
 
@@ -155,8 +156,10 @@ def bars_of(bars, rows, others):
 
 
 def languages(rows):
-    """Held-out loss of each arm by language, and what its busiest region moved."""
-    arms = [name.split(".", 1)[1].removesuffix(".mean") for name in rows if name.endswith(".mean")]
+    """Held-out loss of each arm of the table by language, and what its busiest region moved. Arms
+    with other settings (a name with ":") are in the result alone."""
+    arms = [name.split(".", 1)[1].removesuffix(".mean") for name in rows
+            if name.endswith(".mean") and ":" not in name]
     last = {name.rsplit(".", 1)[1] for name in rows}
     words = sorted(word for word in last if len(word) == 2 and word.isalpha())
     lines = []
@@ -201,11 +204,12 @@ def section_page(section, document, folder, rows, others):
 
 
 def all_rows(section, rows):
-    lines = ["<details><summary>All " f"{len(rows)} rows of {section.name}.json</summary>", ""]
-    lines += table(("row", "figure (least to most)", "n", "beside it"), [
+    """The rows of a short result; of a long one where they are."""
+    if len(rows) > ROWS_SHOWN:
+        return [f"All {len(rows)} rows: [{section.name}.json]({section.name}.json).", ""]
+    return table(("row", "figure (least to most)", "n", "beside it"), [
         (f"`{name}`", figure(row), str(row.get("n", "")), beside(row))
         for name, row in rows.items()])
-    return lines + ["</details>", ""]
 
 
 def make(folder, readme):
@@ -218,8 +222,6 @@ def make(folder, readme):
     files, rows, said = {}, {}, {}
     others = peers.read(folder)
     for section in SECTIONS:
-        if section.awaited and not os.path.exists(path_of(folder, section)):
-            continue
         document = read(folder, section)
         rows[section.name] = rows_of(section, document)
         said[section.name] = document.get("conditions", {})

@@ -51,7 +51,6 @@ class Section:
     flags: str = ""  # of that run, beside its --parts
     counted: str = ""  # is said of the targets that are reached, after their number
     command: str = ""  # makes the result, where run.sh and the name do not say how
-    awaited: bool = False  # not measured yet: it stands on the page as soon as its result is there
 
     @property
     def name(self):

@@ -276,7 +276,8 @@ static void print_commands(const struct dp_topology *t, FILE *out)
     }
 }
 
-// Is it the rule that was measured at LONG_ROUNDS (bench/learning/README.md#a-rule-for-long-runs)?
+// Is it the rule that was measured at LONG_ROUNDS
+// (bench/learning/README.md#what-these-figures-are-not)?
 static bool ruled_as_measured(const struct dp_topology *t, const struct dp_plan *plan)
 {
     return plan->rounds >= LONG_ROUNDS / 2 && within(plan->density, LONG_DENSITY, 0.2) &&

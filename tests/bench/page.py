@@ -11,7 +11,6 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from sections import SECTIONS  # noqa: E402
 
 PROGRAM = os.path.join(ROOT, "bench", "page.py")
 COMMAND = "./bench/page.py"
@@ -118,8 +117,8 @@ class Copies(unittest.TestCase):
         self.assertEqual(self.page("--check").returncode, 0)
 
     def test_a_page_or_picture_that_somebody_edited_is_stale(self):
-        os.remove(self.path("codec-fold.svg"))
-        self.stale("codec-fold.svg")
+        os.remove(self.path("round-10m.svg"))
+        self.stale("round-10m.svg")
         self.page()
         with open(self.path("README.md"), "a", encoding="utf-8") as file:
             file.write("and more\n")
@@ -194,17 +193,15 @@ class Copies(unittest.TestCase):
         os.remove(self.path("peers.json"))
         self.refused("peers.json cannot be read")
 
-    def test_a_target_of_the_lower_end_looks_at_that(self):
-        row = "learning.stale.times_longer.n400.bsp-topk:rtt=20"
-        self.assertIn(f"`{row}` | lower end at least 1 |", self.text())
-        self.row("learning-stale.json", row, lambda r: r.update(min=0.9))
-        self.page()
-        line = next(x for x in self.text().splitlines() if f"`{row}` | lower" in x)
-        self.assertIn("**not reached**", line)
-        self.row("learning-stale.json", row, lambda r: [r.pop("min"), r.pop("max")])
-        self.page()
-        line = next(x for x in self.text().splitlines() if f"`{row}` | lower" in x)
-        self.assertIn("not known", line)
+    def test_a_target_of_the_upper_end_looks_at_that(self):
+        row = "learning.fresh14.curve.n400.ours:eta=1.4"
+        self.assertIn(f"`{row}` | upper end at most 1 % |", self.text())
+        for change, word in ((lambda r: r.update(max=0.9), "| reached |"),
+                             (lambda r: [r.pop("min"), r.pop("max")], "not known")):
+            self.row("learning-fresh14.json", row, change)
+            self.page()
+            line = next(x for x in self.text().splitlines() if f"`{row}` | upper" in x)
+            self.assertIn(word, line)
 
     def test_verdicts_follow_the_figures(self):
         row = "codec.bits.topk-sign.64of4096"
@@ -220,18 +217,14 @@ class Copies(unittest.TestCase):
             line = next(x for x in self.text().splitlines() if x.startswith(f"| `{row}` | ratio"))
             self.assertEqual(line.split(" | ")[-1], f"{word} |")
 
-    def test_a_count_has_no_unit(self):
-        line = next(x for x in self.text().splitlines() if x.startswith("| `kill.violations` | at"))
-        self.assertEqual(line, "| `kill.violations` | at most 0 | 0 |  | reached |")
-
     def test_a_missing_result_is_named_with_its_bench(self):
         os.remove(self.path("round.json"))
         self.refused("round.json is not there", "./bench/run.sh round --json")
 
     def test_a_missing_part_is_named_with_its_flags(self):
-        os.remove(self.path("push-snapshot.json"))
-        self.refused("push-snapshot.json is not there",
-                     "./bench/run.sh push --parts snapshot --snapshot-runs 9 --json")
+        os.remove(self.path("learning-fresh14.json"))
+        self.refused("learning-fresh14.json is not there",
+                     "bench/learning/rule.py --seeds 232-239", "--json")
 
     def test_a_damaged_result_is_named(self):
         with open(self.path("codec.json"), "r+", encoding="utf-8") as file:
@@ -248,8 +241,8 @@ class Copies(unittest.TestCase):
         self.refused("round.json", "value")
 
     def test_a_result_of_another_bench_is_named(self):
-        shutil.copy(self.path("round.json"), self.path("loader.json"))
-        self.refused("loader.json", "of the bench round")
+        shutil.copy(self.path("round.json"), self.path("push.json"))
+        self.refused("push.json", "of the bench round")
 
     def test_a_row_with_a_target_must_be_there(self):
         row = "codec.fold.topk-sign.64of4096"
@@ -257,29 +250,6 @@ class Copies(unittest.TestCase):
         self.refused("codec.json", row, "no ratio")
         self.row("codec.json", row, lambda r: r.update(name="codec.fold.other"))
         self.refused("codec.json", f"no row {row}")
-
-    def test_an_awaited_result_has_its_section_as_soon_as_it_is_there(self):
-        section = next((s for s in SECTIONS if s.awaited and s.targets), None)
-        if section is None:
-            self.skipTest("no result is awaited")
-        name = f"{section.name}.json"
-        if os.path.exists(self.path(name)):
-            os.remove(self.path(name))
-        self.page()
-        self.assertEqual(self.page("--check").returncode, 0)
-        self.assertNotIn(section.title, self.text())
-        bound = {t.row: t.bound for t in section.targets}  # a row may have two
-        rows = [{"name": row, "unit": "1", "value": is_, "ratio": is_, "against": "it",
-                 "against_value": 1, "min": is_, "max": is_} for row, is_ in bound.items()]
-        rows.append({"name": f"{section.bench}.more", "unit": "1", "value": 1})
-        shutil.copy(self.path("round.json"), self.path(name))
-        self.change(name, lambda d: d.update(bench=section.bench, rows=rows))
-        self.stale("README.md")
-        self.page()
-        page_text = self.text().split(f"## {section.title}")[1].split("\n## ")[0]
-        self.assertEqual(page_text.count("| reached |"), len(section.targets))
-        self.change(name, lambda d: d["rows"].pop(0))
-        self.refused(name, f"no row {section.targets[0].row}")
 
     def test_a_result_without_a_section_is_named(self):
         shutil.copy(self.path("round.json"), self.path("new.json"))

@@ -2,8 +2,8 @@
 // (DESIGN.md#section-7; server/docs/0000-protocol.md#rule-14, #rule-16).
 //
 // 1. A large one comes in two ranges, each on a call and a connection of its own: one connection's
-//    TLS is one thread's work at either end (bench/notes/2026-11-23-push.md#a-snapshot). After a
-//    failure, and from a server that knows no ranges, it comes as one.
+//    TLS is one thread's work at either end. After a failure, and from a server that knows no
+//    ranges, it comes as one.
 // 2. Both are of one state, with one epoch, version and chain; else it is asked for again.
 // 3. The second range is not read before the first one has told where the parameters begin.
 // 4. The replica changes when every byte came, and is what the seal names.

@@ -26,9 +26,8 @@ enum {
     // Calls of one peer over all its connections: nobody keeps others out.
     LH_GRPC_CALLS_PER_PEER = 512,
     // Bytes that gRPC holds of what came to a server and is not read yet. Good peers take less than
-    // 60 MiB (bench/notes/2026-11-23-push.md#a-servers-memory). Up to 0.8 of the limit nothing
-    // changes; above it windows shrink, and anybody's calls may be cancelled: an honest peer calls
-    // again.
+    // 60 MiB. Up to 0.8 of the limit nothing changes; above it windows shrink, and anybody's calls
+    // may be cancelled: an honest peer calls again.
     LH_GRPC_MEMORY_BYTES_MAX = 384 << 20,
     LH_GRPC_CALLS_PER_CONNECTION = 256, // one peer: one stream per shard it follows, and some
     // Connections and files that are open when a further connection is turned away, or fewer where

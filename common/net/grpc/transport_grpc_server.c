@@ -76,7 +76,7 @@ static grpc_server *make_server(void)
     grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
     size_t n = lh_grpc_shared_args(args);
     // Every connection holds a read; with 4 MiB a server that eight workers push to held 40 MiB
-    // more (bench/notes/2026-11-23-push.md#a-servers-memory).
+    // more.
     args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
     // Without it two servers share a port silently.
     args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0);
