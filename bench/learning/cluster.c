@@ -524,8 +524,12 @@ static lh_err setup(struct cluster *c)
     LH_TRY(lk_codec_parse(c->arm->codec, &c->codec));
     c->codec.density = learn_density(c->arm, rounds_of(c));
     c->schedule = (struct wk_schedule){
-        c->drawn.count * LEARN_UNIT_TOKENS, learn_warmup(learn_rounds(c->conf)),
-        learn_rate(c->arm, c->conf), learn_floor(c->arm), (double)c->conf->decay};
+        .budget_tokens = c->drawn.count * LEARN_UNIT_TOKENS,
+        .warmup = learn_warmup(learn_rounds(c->conf)),
+        .peak = learn_rate(c->arm, c->conf),
+        .min_ratio = learn_floor(c->arm),
+        .decay = (double)c->conf->decay,
+    };
     c->fall = (struct wk_fall){(double)c->arm->start, (double)c->codec.density,
                                c->arm->fall > 0 ? (double)c->arm->fall : 0.12};
     c->initial = calloc(c->manifest.values, sizeof *c->initial);
