@@ -48,4 +48,13 @@ SECTIONS = (
         "proportion to the first section. Both sides at a peak of 0.0018, which was best of four "
         "with half the tokens; nothing is tuned here. Other units, up to 3.8 MB of text a "
         "language. Four seeds. [rule.py](../learning/rule.py)"),
+    Section(
+        "learning", "Fifteen seeds at 1/64", part="p64",
+        command="bench/learning/rule.py --seeds 201-215 --name learning.p64 "
+        "--results bench/results/learning-p64.jsonl",
+        text="The models and lengths of the first section, 0.43 M parameters and N = 400, all "
+        "lines of one commit and machine. `learning.p64.n400.ours-p64` is density 1/64 beside the "
+        "dense baseline on fifteen seeds that were fixed beforehand; `longhaul up --plan` quotes "
+        "it. [rule.py](../learning/rule.py)",
+        targets=(Target("learning.p64.n400.ours-p64", "max", "at most", 0.5, unit="%"),)),
 )

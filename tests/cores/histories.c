@@ -154,6 +154,10 @@ static void hear(const struct words *w, uint32_t shards)
 {
     struct life *l = life_in_epoch_2(11, shards);
     struct wk_shard *s = shard(l);
+    for (int i = 0; i < 20 && s->stable.epoch != 2; i++) { // A copy of the new epoch is stable.
+        life_cut(l, 1);
+        life_rest(l);
+    }
     l->on_call = speak;
     uint64_t number = l->worker->incarnation.number, returned = l->worker->count.returned;
     uint64_t decided = s->slot.committed->decided;

@@ -121,6 +121,7 @@ static void the_push_after_the_snapshot_is_undecided(void **state)
     (void)state;
     struct life *l = life_begin(64, 1);
     struct wk_shard *s = shard(l);
+    life_rest(l);
     for (int i = 0; i < 50 && s->slot.snapshot.step != s->slot.committed->next - 1; i++) {
         life_cut(l, 1);
         life_rest(l);

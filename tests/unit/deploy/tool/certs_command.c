@@ -157,7 +157,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         int code;
     } wrong[] = {
         {"", "usage: longhaul certs init", DP_USAGE},
-        {"make", "no make (one of: init issue ls key signer)", DP_USAGE},
+        {"make", "no make (one of: init issue request sign ls key signer)", DP_USAGE},
         {"init --dir @ extra", "usage: longhaul certs init", DP_USAGE},
         {"init --dir @ --domain UPPER", "[a-z0-9._-]", DP_USAGE},
         {"init --dir @ --days 0", "from 1 to 36500", DP_USAGE},
