@@ -127,10 +127,10 @@ enum lh_data lh_plan_data(const struct lh_plan *p, uint64_t worker)
     return (enum lh_data)p->data;
 }
 
-uint64_t lh_plan_tokens_max(const struct lh_plan *p, uint64_t steps)
+uint64_t lh_plan_tokens_max(const struct lh_plan *p)
 {
     if (!p->steps_max) return LH_PUSH_TOKENS_MAX;
-    uint64_t n = (steps < p->steps_max ? steps : p->steps_max) + p->steps_max / 4 + 1;
+    uint64_t n = (uint64_t)p->steps_max + p->steps_max / 4 + 1;
     uint64_t each = p->step_tokens_max ? p->step_tokens_max : LH_STEP_TOKENS;
     return n <= LH_PUSH_TOKENS_MAX / each ? n * each : LH_PUSH_TOKENS_MAX;
 }

@@ -71,9 +71,9 @@ static inline uint32_t lh_plan_outer_every(const struct lh_plan *p)
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out);
 LH_MUST lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *out);
 enum lh_data lh_plan_data(const struct lh_plan *p, uint64_t worker);
-// Tokens that one push of so many steps may stand for. One more round is let pass for what came
-// back with refused pushes.
-uint64_t lh_plan_tokens_max(const struct lh_plan *p, uint64_t steps);
+// Tokens that one push may stand for, however few steps it has: what came back with refused pushes,
+// or could not be said before, is said by a push that may have no step of its own.
+uint64_t lh_plan_tokens_max(const struct lh_plan *p);
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
 // Was this identity (lh_worker_id of its certificate) expelled from the run?
 bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity);

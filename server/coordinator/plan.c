@@ -207,7 +207,9 @@ static bool update_step_tokens(struct ps_coordinator *c)
     return true;
 }
 
-// Four of the longest rounds: a cut that is late may hold so many.
+// Of the longest rounds: a loop that outruns its exchange has that many between two cuts.
+enum { ROUNDS_OF_A_PUSH = 16 };
+
 static bool update_steps(struct ps_coordinator *c)
 {
     uint32_t longest = c->conf.h_base;
@@ -215,8 +217,8 @@ static bool update_steps(struct ps_coordinator *c)
         uint32_t h = ps_co_local_steps(c, &c->worker[i]);
         if (c->worker[i].live && h > longest) longest = h;
     }
-    if (4 * longest <= c->plan.steps_max) return false;
-    c->plan.steps_max = 4 * longest;
+    if (ROUNDS_OF_A_PUSH * longest <= c->plan.steps_max) return false;
+    c->plan.steps_max = ROUNDS_OF_A_PUSH * longest;
     return true;
 }
 

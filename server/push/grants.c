@@ -108,7 +108,7 @@ static lh_err check_claims(const struct ps_grants *g, const struct lh_ledger *l,
 static double allowed(const struct ps_grants *g, const struct lh_ledger *l,
                       const struct lh_frame *f)
 {
-    double floor = (double)lh_plan_tokens_max(&l->plan, l->plan.steps_max);
+    double floor = (double)lh_plan_tokens_max(&l->plan);
     bool told = f->allowance > 0 &&
                 lh_allowance_tag(&g->key, f->job, f->worker, f->allowance) == f->allowance_tag;
     return told && (double)f->allowance > floor ? (double)f->allowance : floor;
@@ -122,10 +122,10 @@ static lh_err check_bounds(const struct ps_grants *g, const struct lh_ledger *l,
     if (f->steps > plan->steps_max)
         return lh_fail(LH_ERR_BOUND, "it says it stands for %u steps, a push stands for %u at most",
                        f->steps, plan->steps_max);
-    uint64_t most = lh_plan_tokens_max(plan, f->steps);
+    uint64_t most = lh_plan_tokens_max(plan);
     if (f->tokens > most)
-        return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens in %u steps, %llu at most",
-                       (unsigned long long)f->tokens, f->steps, (unsigned long long)most);
+        return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, a push stands for %llu at most",
+                       (unsigned long long)f->tokens, (unsigned long long)most);
     if (lh_plan_data(plan, f->worker) != LH_DATA_LEASED || !f->tokens) return LH_OK;
     const struct lh_row *row = lh_ledger_row(l, f->worker);
     double all = (double)(row ? row->tokens : 0) + (double)f->tokens, may = allowed(g, l, f);

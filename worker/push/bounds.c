@@ -22,7 +22,7 @@ static uint64_t said(const struct wk_shard *s)
 static uint64_t allowed(const struct wk_shard *s, const struct lh_plan *plan,
                         const struct lh_frame *f)
 {
-    double most = (double)lh_plan_tokens_max(plan, plan->steps_max), have = (double)said(s);
+    double most = (double)lh_plan_tokens_max(plan), have = (double)said(s);
     if ((double)f->allowance > most) most = (double)f->allowance;
     return most > have ? (uint64_t)(most - have) : 0;
 }
@@ -35,7 +35,7 @@ uint64_t wk_bounds_apply(const struct wk_shard *s, struct lh_frame *f)
     f->allowance_tag = f->allowance > 0 ? s->progress.allowance_tag : 0;
     if (!plan->steps_max) return 0;
     if (f->steps > plan->steps_max) f->steps = plan->steps_max;
-    uint64_t most = lh_plan_tokens_max(plan, f->steps);
+    uint64_t most = lh_plan_tokens_max(plan);
     if (f->tokens > most) f->tokens = most;
     if (lh_plan_data(plan, s->worker->id) != LH_DATA_LEASED) return all - f->tokens;
     if (!(f->allowance > 0)) { // not told yet in this life

@@ -75,7 +75,7 @@ float ps_co_allowance(const struct ps_coordinator *c, const struct ps_co_worker 
 {
     // A store that was restored from an older copy does not know of all leases: the logs do.
     double admitted = (double)ps_co_admitted_tokens(c, w), leased = 2 * (double)w->lease_tokens;
-    double all = fmax(leased, admitted) + (double)lh_plan_tokens_max(&c->plan, c->plan.steps_max);
+    double all = fmax(leased, admitted) + (double)lh_plan_tokens_max(&c->plan);
     float allowance = nextafterf((float)all, INFINITY);
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++) {
         struct lh_grant_key key = ps_co_shard_key(c, i);

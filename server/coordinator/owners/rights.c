@@ -259,9 +259,9 @@ static LH_MUST lh_err speaks_as_owner(struct ps_coordinator *c, uint32_t shard,
     bool takes = owns && ((adopted && (r->may & ADOPTED)) || given_up);
     if (s->server && !takes)
         return lh_fail(LH_ERR_FENCED,
-                       "shard %u is server %s's by now: it was taken over, moved or adopted; start "
-                       "%s with role: standby, or, if that one is gone for good, with an empty "
-                       "directory and rebuild.below_stable: true",
+                       "shard %u was taken over by its standby, or moved to it or another server: "
+                       "%s has it; start %s with role: standby, or, if that one is gone for good, "
+                       "with an empty directory and rebuild.below_stable: true",
                        shard, owner_name(s), name);
     LH_TRY(give(c, shard, id, name, MAY_OWN | MAY_STAND));
     if (takes)
