@@ -1,4 +1,5 @@
-// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
+// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count; but
+// for `left_out`, which is the last one, and is not there where it is empty.
 #include "common/format/plan.h"
 
 #include <math.h>
@@ -40,6 +41,9 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
         lh_put_u64(out, p->exception[i].worker);
         lh_put_u8(out, p->exception[i].data);
     }
+    uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // A run may go on after its end.
+    if (left) lh_put_u32(out, left);
+    for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
 }
 
 static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
@@ -89,6 +93,18 @@ static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
     return ok;
 }
 
+static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
+{
+    if (c->failed || !lh_left(c)) return true;
+    p->left = lh_get_u32(c);
+    if (!p->left || p->left > LH_WORKERS_MAX || p->phase < LH_PHASE_CLOSE) return false;
+    for (uint32_t i = 0; i < p->left; i++) {
+        p->left_out[i] = lh_get_u64(c);
+        if (i && p->left_out[i] <= p->left_out[i - 1]) return false;
+    }
+    return true;
+}
+
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
 {
     struct lh_cursor c = lh_cursor(bytes);
@@ -116,6 +132,8 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
         return lh_fail(LH_ERR_MALFORMED, "a plan with an optimizer that this build can't read");
     if (!parse_bounds(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan with bounds that this build can't read");
+    if (!parse_left_out(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan that leaves out whom it can't");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
 }
@@ -153,6 +171,13 @@ bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity)
             high = mid;
     }
     return low < p->expelled_count && p->expelled[low] == identity;
+}
+
+bool lh_plan_left_out(const struct lh_plan *p, uint64_t worker)
+{
+    for (uint32_t i = 0; i < p->left; i++)
+        if (p->left_out[i] == worker) return true;
+    return false;
 }
 
 const char *lh_phase_name(uint8_t phase)

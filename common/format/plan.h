@@ -45,6 +45,10 @@ struct lh_plan {
     uint64_t expelled[LH_EXPELLED_MAX]; // identities of workers and servers, ascending
     uint32_t lets_back;
     struct lh_let_back let_back[LH_LET_BACK_MAX]; // ascending by worker
+    // Phases CLOSE and END: workers that had not drained when the run closed, ascending. Nothing of
+    // theirs is waited for, and no later push of them enters a log.
+    uint32_t left;
+    uint64_t left_out[LH_WORKERS_MAX];
     // All 0 with LH_OPT_SGD, which keeps no state.
     uint8_t optimizer;        // enum lh_optimizer
     float momentum;           // mu, from 0 to below 1
@@ -77,6 +81,8 @@ uint64_t lh_plan_tokens_max(const struct lh_plan *p);
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
 // Was this identity (lh_worker_id of its certificate) expelled from the run?
 bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity);
+// Did the run close without this worker?
+bool lh_plan_left_out(const struct lh_plan *p, uint64_t worker);
 const char *lh_phase_name(uint8_t phase);
 
 #endif

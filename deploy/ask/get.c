@@ -218,6 +218,24 @@ static json_t *own_array(const json_t *status, const char *key)
     return json_is_array(rows) ? json_incref(rows) : json_array();
 }
 
+// A line for each worker that makes no progress, or without which the run closed.
+static void put_absent(const json_t *status, struct lh_buf *out)
+{
+    const json_t *w;
+    size_t i;
+    json_array_foreach(json_object_get(status, "workers"), i, w)
+    {
+        const char *name = json_string_value(json_object_get(w, "name"));
+        const char *region = json_string_value(json_object_get(w, "region"));
+        const char *why = json_string_value(json_object_get(w, "why"));
+        bool left_out = json_object_get(w, "left_out") != NULL;
+        if (!name || !region || !(why || left_out)) continue;
+        dp_put(out, "%.63s of %.63s is %s%s%.100s\n", name, region,
+               left_out ? "left out: the run ended without it" : "stalled", why ? ": " : "",
+               why ? why : "");
+    }
+}
+
 lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out)
 {
     static const struct {
@@ -242,6 +260,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
         err = dp_table_json(out, rows);
     else
         dp_table_put(out, columns, rows);
+    if (!json && columns == plan) put_absent(status, out);
     json_decref(rows);
     return err ? err : lh_buf_err(out);
 }
@@ -264,24 +283,6 @@ static void put_scale(const json_t *status, struct lh_buf *out)
     }
 }
 
-// A line for each worker that makes no progress, or without which the run closed.
-static void put_absent(const json_t *status, struct lh_buf *out)
-{
-    const json_t *w;
-    size_t i;
-    json_array_foreach(json_object_get(status, "workers"), i, w)
-    {
-        const char *name = json_string_value(json_object_get(w, "name"));
-        const char *region = json_string_value(json_object_get(w, "region"));
-        const char *why = json_string_value(json_object_get(w, "why"));
-        bool left_out = json_object_get(w, "left_out") != NULL;
-        if (!name || !region || !(why || left_out)) continue;
-        dp_put(out, "%.63s of %.63s is %s%s%.100s\n", name, region,
-               left_out ? "left out: the run ended without it" : "stalled", why ? ": " : "",
-               why ? why : "");
-    }
-}
-
 void dp_get_decisions(const json_t *status, struct lh_buf *out)
 {
     const json_t *b = json_object_get(status, "balancer"), *pin;
@@ -295,7 +296,6 @@ void dp_get_decisions(const json_t *status, struct lh_buf *out)
         dp_put(out, "unit %lld is kept for %.63s\n",
                (long long)json_integer_value(json_object_get(pin, "unit")),
                json_string_value(json_object_get(pin, "region")));
-    put_absent(status, out);
     put_scale(status, out);
     dp_put(out, "\n");
     if (json_array_size(json_object_get(b, "links"))) {

@@ -157,7 +157,6 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool live;              // plan.c
     bool asked;             // drain.c: an operator wants this worker drained
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
-    bool left_out;   // watch/ending.c: the run closed without it
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
     double tokens_per_s, tokens_said; // believed (balance/measure.c); as it said
     uint64_t tokens, step_tokens;     // as it said last

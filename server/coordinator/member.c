@@ -288,7 +288,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         bool drain = c->plan.phase == LH_PHASE_RUN && ps_co_draining(c, w);
         out.phase = drain ? LH_PHASE_DRAIN : c->plan.phase;
         out.start = out.phase >= LH_PHASE_RUN;
-        out.left_out = w->left_out;
+        out.left_out = lh_plan_left_out(&c->plan, w->id);
         out.local_steps = ps_co_local_steps(c, w);
         out.n_shards = addresses(c, item, list);
         out.shards = list;

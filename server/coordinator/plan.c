@@ -321,8 +321,8 @@ static void name_end(struct ps_coordinator *c)
 // The phase changes to `phase`, which is not what it is.
 static void enter(struct ps_coordinator *c, uint8_t phase)
 {
-    if (phase == LH_PHASE_CLOSE) ps_co_leave_out(c);
-    if (phase == LH_PHASE_RUN) ps_co_take_in(c);
+    if (phase == LH_PHASE_CLOSE) c->plan.left = ps_co_leave_out(c, c->plan.left_out);
+    if (phase < LH_PHASE_CLOSE) c->plan.left = 0;
     if (phase == LH_PHASE_END) name_end(c);
     if (phase == LH_PHASE_DRAIN && !c->ending && !budget_met(c)) ps_co_say_rest(c);
     for (uint32_t i = 0; phase == LH_PHASE_DRAIN && i < c->workers; i++)

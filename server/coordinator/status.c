@@ -206,7 +206,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                         json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
     ps_co_tell_stall(c, w, row);
-    if (w->left_out)
+    if (lh_plan_left_out(&c->plan, w->id))
         json_object_set_new(row, "left_out",
                             json_pack("{s:I s:I}", "lost_pushes",
                                       (json_int_t)(w->stall.lost_pushes & INT64_MAX), "lost_tokens",

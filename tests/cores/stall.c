@@ -296,7 +296,8 @@ static void the_end_waits_for_a_drain_s_bound(bool stalled)
     b.drained = true;
     assert_int_equal(phase_after(r, FLOOR_S - 2, &a, &b), LH_PHASE_DRAIN);
     assert_int_equal(phase_after(r, 6, &a, &b), LH_PHASE_CLOSE);
-    assert_true(worker_of(r, 0)->left_out && !worker_of(r, 1)->left_out);
+    const struct lh_plan *plan = &r->coordinator->plan;
+    assert_true(plan->left == 1 && lh_plan_left_out(plan, worker_of(r, 0)->id));
     rig_free(r);
 }
 

@@ -539,6 +539,13 @@ int main(int argc, char **argv)
     lh_fence_write(11, (struct lh_incarnation){1ull << 32, 5}, &fence);
     put(&o, "plan", "ended", none(), lh_buf_span(&plan));
     put(&o, "plan", "a-byte-left-over", none(), lh_span(plan.data, plan.len - 1));
+    p.left = 1;
+    p.left_out[0] = 12;
+    struct lh_buf leaves_out = lh_buf(4096);
+    lh_plan_write(&p, &leaves_out);
+    put(&o, "plan", "leaves-out", none(), lh_buf_span(&leaves_out));
+    lh_buf_free(&leaves_out);
+    p.left = 0;
     p.optimizer = LH_OPT_DELAYED_NESTEROV;
     p.momentum = 0.6f;
     p.effective_step_max = 1.5f;

@@ -2,7 +2,7 @@
 """What a coordinator, an owner and a rebuild may believe, in small worlds.
 
 Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 and of #rule-26 to
-#rule-29.
+#rule-30.
 
   late      17: a request that opens an epoch comes when its server goes on from another state
   apart     21: an owner loses its directory, and its standby is in sync for some shards only
@@ -16,11 +16,13 @@ Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 an
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
   granted   19: a worker claims what was not leased to it, while the coordinator is away
+  stalled   30: a worker that has begun a unit hangs, for a while or for good; another one runs the
+            unit a second time, and the run ends
 
 Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
 state.
-`apart`, `together`, `word`, `silence`, `patience` and `granted` have a goal too: no fair run goes
-on for ever without it.
+`apart`, `together`, `word`, `silence`, `patience`, `granted` and `stalled` have a goal too: no fair
+run goes on for ever without it.
 """
 import itertools
 import time
@@ -62,6 +64,12 @@ BUGS = {
     "key_in_memory": ("granted", "a server keeps the key of the grants in memory alone"),
     "unkeyed_counts": ("granted", "a server that has no key yet takes a claim as it comes"),
     "unkeyed_refuses": ("granted", "a server that has no key yet refuses a claim for good"),
+    "no_second": ("stalled", "what a stalled worker has begun runs nowhere else"),
+    "second_credits": ("stalled", "the second claim of a unit credits it, too"),
+    "drain_waits": ("stalled", "DRAIN has no bound: it waits for all that are heard"),
+    "late_push": ("stalled", "a shard that closed takes a push of a worker that was left out"),
+    "end_first": ("stalled", "the run ends before its shard has closed"),
+    "end_waits": ("stalled", "the run ends when all have folded it, those that hang too"),
     "one_patience": ("patience", "the bound is one for the whole transfer, whatever it brings"),
 }
 
@@ -553,9 +561,70 @@ def granted(bugs):
     return start, nxt, bad, lambda s: any(u == 1 for u, _ in s[5]), fair
 
 
+# ---------------------------------------------------------------- 30: stalled workers
+
+def stalled(bugs):
+    """(worker a, worker b, a hangs, the coordinator has a as stalled, claims in the log in their
+    order, the coordinator's phase, the shard's phase, the head that END names or -1, a is left
+    out). A worker has nothing (0), a lease of the unit (1), a push under way (2), or one that is
+    decided (3). What a pushed may come at any time, also when a hangs or is left out."""
+    run, drain, close, end = range(4)
+    start = (1, 0, 0, 0, (), run, run, -1, 0)
+
+    def nxt(s):
+        a, b, hangs, is_stalled, log, phase, shard, head, left = s
+        yield "time passes", s
+        if phase < close:
+            yield "a hangs", (a, b, 1, *s[3:])
+        if hangs:
+            yield "a goes on", (a, b, 0, *s[3:])
+        if a == 1 and not hangs:
+            yield "a trains", (2, *s[1:])
+        if hangs and not is_stalled:
+            yield "a is stalled", (*s[:3], 1, *s[4:])
+        if is_stalled and not hangs:
+            yield "a moves", (*s[:3], 0, *s[4:])
+        if is_stalled and b == 0 and phase == run and not log and "no_second" not in bugs:
+            yield "the unit goes to b, too", (a, 1, *s[2:])
+        if b == 1:
+            yield "b trains", (a, 2, *s[2:])
+        takes = shard < close or "late_push" in bugs
+        if a == 2 and takes:
+            yield "a's push is decided", (3, b, hangs, is_stalled, log + ("a",), *s[5:])
+        if b == 2 and takes:
+            yield "b's push is decided", (a, 3, hangs, is_stalled, log + ("b",), *s[5:])
+        if log and phase == run:
+            yield "drain", (*s[:5], drain, *s[6:])
+        if phase == drain and b in (0, 3):
+            drained = not hangs and a == 3
+            if drained or "drain_waits" not in bugs:
+                yield "close", (*s[:5], close, shard, head, 0 if drained else 1)
+        if phase >= close and shard < close:
+            yield "the shard closes", (*s[:6], close, *s[7:])
+        ready = shard == close or "end_first" in bugs
+        if phase == close and ready and not ("end_waits" in bugs and hangs):
+            yield "end", (*s[:5], end, shard, len(log), left)
+
+    def bad(s):
+        a, b, hangs, is_stalled, log, phase, shard, head, left = s
+        credits = len(log) if "second_credits" in bugs else min(1, len(log))
+        if credits > 1:
+            return "a unit is credited twice"
+        if head >= 0 and len(log) != head:
+            return "a push enters a log after the run's end"
+        if phase == end and (b in (1, 2) or not log):
+            return "the run ends without what somebody who moves had begun"
+        return ""
+
+    # Whatever a does, the run ends; nothing says that a ever goes on.
+    fair = ("a is stalled", "the unit goes to b, too", "b trains", "b's push is decided", "drain",
+            "close", "the shard closes", "end", "a moves", "a trains", "a's push is decided")
+    return start, nxt, bad, lambda s: s[5] == end, fair
+
+
 WORLDS = {"late": late, "apart": apart, "store": store, "old": old, "moved": moved,
           "reserved": reserved, "together": together, "word": word, "silence": silence,
-          "patience": patience, "granted": granted}
+          "patience": patience, "granted": granted, "stalled": stalled}
 
 
 # ---------------------------------------------------------------- search

@@ -99,7 +99,10 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
     enum { OPTIMIZER = 13, BOUNDS = 13, EXCEPTION = 9 };
     uint64_t list = rest + OPTIMIZER + BOUNDS;
     if (version != 3 || bytes.len < list + 4) return false;
-    if (bytes.len != list + 4 + EXCEPTION * number(b + list, 4)) return false;
+    uint64_t end = list + 4 + EXCEPTION * number(b + list, 4);
+    // The workers that the run closed without come last, where there are any.
+    if (bytes.len != end && bytes.len < end + 4) return false;
+    if (bytes.len != end && bytes.len != end + 4 + 8 * number(b + end, 4)) return false;
     out->optimizer = b[rest];
     out->momentum = real(b + rest + 1);
     out->outer_every = (uint32_t)number(b + rest + 5, 4);

@@ -12,6 +12,7 @@
 #include "server/coordinator/watch/ending.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 #include "server/coordinator/balance/lease.h"
 #include "server/coordinator/balance/stock.h"
@@ -28,12 +29,19 @@ bool ps_co_drain_is_over(const struct ps_coordinator *c)
     return c->listener.ns - c->phase_ns >= ps_co_drain_bound(c);
 }
 
-void ps_co_leave_out(struct ps_coordinator *c)
+static int ascending(const void *a, const void *b)
 {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_MAX])
+{
+    uint32_t left = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
-        w->left_out = w->joined && !w->drained && !w->done && !w->left;
-        if (!w->left_out) continue;
+        if (!w->joined || w->drained || w->done || w->left) continue;
+        left_out[left++] = w->id;
         ps_co_say(c, LH_WARN, "run.left_out",
                   "%s of %s has not drained after %.1f s%s: the run ends without it, and what it "
                   "pushes from now on is refused",
@@ -42,17 +50,14 @@ void ps_co_leave_out(struct ps_coordinator *c)
                   : w->stall.why ? " and is stalled"
                                  : " (coordinator.drain_floor_s, drain_rounds)");
     }
-}
-
-void ps_co_take_in(struct ps_coordinator *c)
-{
-    for (uint32_t i = 0; i < c->workers; i++) c->worker[i].left_out = false;
+    qsort(left_out, left, sizeof *left_out, ascending);
+    return left;
 }
 
 bool ps_co_anybody_counts(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && !c->worker[i].left_out) return true;
+        if (c->worker[i].live && !lh_plan_left_out(&c->plan, c->worker[i].id)) return true;
     return false;
 }
 

@@ -6,9 +6,8 @@
 
 // DRAIN has lasted for its bound: the run closes without those that have not drained.
 bool ps_co_drain_is_over(const struct ps_coordinator *c);
-// The run closes now: notes and names those that had not drained. The other call takes it back.
-void ps_co_leave_out(struct ps_coordinator *c);
-void ps_co_take_in(struct ps_coordinator *c);
+// The run closes now: names those that had not drained, and gives their number.
+uint32_t ps_co_leave_out(struct ps_coordinator *c, uint64_t left_out[LH_WORKERS_MAX]);
 // Somebody is there whom the end waits for.
 bool ps_co_anybody_counts(const struct ps_coordinator *c);
 // Looks whether all units that are left are for workers that make no progress, which alone may have

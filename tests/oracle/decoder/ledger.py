@@ -30,7 +30,10 @@ class Plan:
         self.exceptions = [cursor.read("QB") for _ in range(cursor.read("I"))]
         need(self.data <= 2 and all(data <= 2 for _, data in self.exceptions),
              f"{name}: data of a kind that is none")
+        self.left_out = cursor.array(cursor.read("I")) if cursor.more() else ()
         cursor.end()
+        need(not self.left_out or self.phase >= 3, f"{name}: leaves out before it closes")
+        need(list(self.left_out) == sorted(set(self.left_out)), f"{name}: left out do not ascend")
         need(list(self.live) == sorted(set(self.live)), f"{name}: live workers do not ascend")
 
     def interval(self):

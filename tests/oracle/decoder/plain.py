@@ -127,6 +127,10 @@ class Cursor:
         """A tuple of count u64."""
         return struct.unpack(f"<{count}Q", self.take(8 * count))
 
+    def more(self):
+        """Are there bytes left?"""
+        return self.at < len(self.data)
+
     def end(self):
         """Refuses bytes that are left over."""
         need(self.at == len(self.data), f"{self.name}: {len(self.data) - self.at} bytes left over")

@@ -79,6 +79,32 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     lh_buf_free(&again);
 }
 
+static void a_plan_that_closes_names_whom_it_leaves_out(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 6, .phase = LH_PHASE_CLOSE, .left = 2, .left_out = {W1, W3}}, got;
+    struct lh_buf b = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_true(lh_plan_left_out(&got, W1) && lh_plan_left_out(&got, W3));
+    assert_false(lh_plan_left_out(&got, W2));
+    size_t whole = b.len, without = whole - 4 - 2 * 8;
+    for (size_t n = 0; n < whole; n++)
+        assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got),
+                         n == without ? LH_OK : LH_ERR_MALFORMED);
+    b.data[10] = LH_PHASE_DRAIN;
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    b.data[10] = LH_PHASE_END;
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    b.data[without] = 0; // an empty list is not written
+    assert_int_equal(lh_plan_parse(lh_span(b.data, without + 4), &got), LH_ERR_MALFORMED);
+    p.left_out[1] = W1; // the same one twice
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
 static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
 {
     (void)state;
@@ -119,6 +145,11 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_int_equal(plain.len, b.len);
     assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_OK);
     assert_true(got.momentum <= 0 && got.effective_step_max <= 0 && !got.outer_every);
+    for (size_t i = at + 1; i < at + 13; i += 8) { // momentum and bound
+        lh_buf_patch_u32(&plain, i, 0x80000000);   // -0 is a second form of none
+        assert_int_equal(lh_plan_parse(lh_buf_span(&plain), &got), LH_ERR_MALFORMED);
+        lh_buf_patch_u32(&plain, i, 0);
+    }
     lh_buf_free(&b);
     lh_buf_free(&plain);
 }
@@ -181,6 +212,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
+        cmocka_unit_test(a_plan_that_closes_names_whom_it_leaves_out),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
         cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
         cmocka_unit_test(a_push_may_say_what_its_steps_can_hold),
