@@ -275,7 +275,7 @@ def placed(bench, node, region, port):
 def with_servers(bench, world):
     slow = {"coordinator.worker_timeout_s": "60 s"} if bench.size.modelled else {}  # GBs to fill
     coordinator = placed(bench, world.coordinator(len(bench.regions), **{
-        "coordinator.h_base": bench.flags.h, **slow}), "hub", 7700)
+        "coordinator.h_base": bench.flags.h, "coordinator.data": "own", **slow}), "hub", 7700)
     coordinator.start().listening()
     servers = [placed(bench, world.server(i, coordinator), "hub", 7701 + i).start().listening()
                for i in range(2)]

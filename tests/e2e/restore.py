@@ -52,6 +52,7 @@ def look_back(world, server, shard, was):
 def together(world, coordinator, apart, was):
     """Both shards in one server, without a loss."""
     one = world.server(0, coordinator, name="shard-01", shards=[0, 1])
+    adopt(world, coordinator, one, "0,1")
     world.tool("checkpoint", "restore", apart[0].dir, apart[1].dir, *job(world), "--into", one.dir)
     one.start().listening()
     until("it has what they had", lambda: all(
@@ -59,6 +60,11 @@ def together(world, coordinator, apart, was):
     check(not one.says("shard.epoch") and not one.says("shard.rebuilt"),
           f"a history was lost:\n{one.tail()}")
     return one
+
+
+def adopt(world, coordinator, server, shards):
+    """Another server is believed of a shard where an operator says so."""
+    world.tool("adopt", f"europe/{server.name}", "--shards", shards, *world.admin(coordinator))
 
 
 def goes_on(servers, worker, was):
@@ -83,6 +89,7 @@ def other_servers(world):
     world.tool("checkpoint", "verify", "--config", one.write_settings())
     again = [world.server(i, coordinator, name=f"again-{i}") for i in (0, 1)]
     for i, server in enumerate(again):
+        adopt(world, coordinator, server, str(i))
         world.tool("checkpoint", "restore", os.path.join(one.dir, "checkpoints"), *job(world),
                    "--into", server.dir, "--shards", str(i))
         server.start().listening()
