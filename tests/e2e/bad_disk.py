@@ -113,10 +113,10 @@ def commits(path):
     with open(path, "rb") as file:
         data = file.read()
     ends, at = [], 8
-    while at < len(data):
-        size, _, key = struct.unpack_from("<IIH", data, at)
-        at += 8 + size
-        if not key:
+    while data[at:at + 4] == b"LHSC" and at + 28 <= len(data):
+        size, = struct.unpack_from("<Q", data, at + 20)
+        at += 28 + size
+        if at <= len(data):
             ends.append(at)
     return ends
 
