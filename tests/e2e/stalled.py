@@ -12,6 +12,7 @@ others end with the servers' digests, and `longhaul get plan` shows who was left
 import argparse
 import signal
 import sys
+import time
 
 import external
 from loopback import check_credit, check_replicas
@@ -19,6 +20,7 @@ from world import REGIONS, World, check, until
 
 FLOOR = {"coordinator.stall_floor_s": "3 s", "coordinator.drain_floor_s": "4 s",
          "coordinator.h_base": 4}
+UNIT_TOKENS = 1024
 
 
 def start(world, trainers):
@@ -37,10 +39,26 @@ def row_of(coordinator, worker):
     return next(w for w in coordinator.status()["workers"] if w["name"] == worker.name)
 
 
+def stop(worker, trainer):
+    """Stops the loop within a unit: one that has begun nothing holds nothing up."""
+    def tokens():
+        return worker.status()["trainer"]["life_tokens"]
+
+    while True:
+        trainer.process.send_signal(signal.SIGSTOP)
+        then = time.time() + 1
+        until("it says where its loop stands", lambda: worker.status().get("time_s", 0) > then)
+        trained = tokens()
+        if trained % UNIT_TOKENS:
+            return
+        trainer.process.send_signal(signal.SIGCONT)
+        until("the loop goes on", lambda: tokens() > trained)
+
+
 def play(world, case, trainers):
     coordinator, servers, workers = start(world, trainers)
     stopped, others = workers[0], workers[1:]
-    trainers[0].process.send_signal(signal.SIGSTOP)
+    stop(stopped, trainers[0])
     if case == "drain":
         print(world.tool("drain", "run", "--end", *world.admin(coordinator)).strip())
     else:
