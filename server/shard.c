@@ -30,6 +30,7 @@ void ps_shard_destroy(struct ps_shard *s)
 {
     if (!s) return;
     lh_blob_release(s->newest.frame);
+    ps_pace_free(s);
     lk_replica_free(&s->replica);
     free(s->index);
     free(s->plan);

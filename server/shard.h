@@ -11,6 +11,7 @@
 #include "server/point.h"
 #include "server/push/grants.h"
 #include "server/push/insync.h"
+#include "server/push/pace.h"
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
 #include "server/peers.h"
@@ -94,6 +95,7 @@ struct ps_shard {
     struct ps_insync insync;
     struct ps_chains chains;
     struct ps_grants grants; // push/grants.c
+    struct ps_pace pace;     // push/pace.c
     struct ps_peers peers;   // servers that may stand by for it
     struct ps_asked asked;   // copies that workers say they hold, of which the coordinator asks
     // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.

@@ -1,9 +1,9 @@
 // Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
-// Order: expelled, session, incarnation, dedupe, move, phase of the run, key of the grants; then,
-// after unsealing: payload, claims and what else it says, set aside, staleness, norm. Only the
-// checks after unsealing consume the step, by a record. No I/O here.
+// Order: expelled, session, incarnation, dedupe, move, phase of the run, key of the grants, pace;
+// then, after unsealing: payload, claims and what else it says, set aside, staleness, norm. Only
+// the checks after unsealing consume the step, by a record. No I/O here.
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -61,6 +61,11 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
         not_final(d, lh_fail(LH_ERR_BUSY,
                              "the coordinator has not told shard %u yet by which key "
                              "grants are checked",
+                             s->id));
+    } else if (ps_pace_is_busy(s, f->worker)) {
+        not_final(d, lh_fail(LH_ERR_BUSY,
+                             "this worker pushes to shard %u far more often than the "
+                             "others do; send it again later",
                              s->id));
     } else {
         d->verdict = PS_DECIDED_NOW;
@@ -180,7 +185,7 @@ void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const
     const struct lh_plan *plan = &s->head->plan;
     const struct lh_row *row = lh_ledger_row(s->head, f->worker);
     uint32_t live = plan->live ? plan->live : 1;
-    d->staleness = lh_ledger_staleness(s->head, f->worker, f->base_others);
+    d->staleness = ps_pace_staleness(s, f);
     lh_err said = unsealed ? unsealed : check_said(s, f);
     if (said) {
         refuse(d, said);

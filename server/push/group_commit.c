@@ -220,6 +220,7 @@ static void finish_group(struct ps_server *s)
         if (!i->appended) continue;
         bool ours = i->kind == PS_ITEM_PUSH && i->record.kind == LH_ADMIT;
         if (ours) note_staleness(i->shard, i->decision.staleness);
+        if (i->kind == PS_ITEM_PUSH) ps_pace_decided(i->shard, i->worker);
         lh_err err = ps_fold_record(i->shard, &i->record, payload_of(i),
                                     ps_wal_committed_place(s->wal, i->place));
         if (err) {
@@ -355,6 +356,8 @@ static lh_err build_group(struct ps_server *s)
     if (moves && !ps_digest_all_ready(s)) return LH_OK; // their end calls again
     uint64_t most = LH_GROUP_BYTES;
     s->disk_full.small_reserve = ps_disk_full_reserve(s);
+    for (uint32_t k = 0; k < s->conf.shard_count; k++)
+        s->shard[k]->pace.now_ns = lh_now(s->conf.env);
     for (uint32_t k = 0; k < s->conf.shard_count && s->phase == PS_SERVING; k++) {
         bool needed = ps_due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));

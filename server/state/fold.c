@@ -31,6 +31,7 @@ lh_err ps_fold_record(struct ps_shard *s, const struct lh_record *r, struct lh_s
         LH_TRY(r->kind == LH_DIGEST_RECORD ? ps_digest_fold(s, r)
                                            : lk_replica_apply(&s->replica, r));
     ps_took(s->server, PS_LOOP_FOLD, fold);
+    ps_pace_folded(s, r);
     if (conf->folded) conf->folded(conf->folded_arg, s->id, r);
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(conf->env) - start;
@@ -54,6 +55,7 @@ lh_err ps_fold_anew(struct ps_shard *s)
     lk_replica_free(&s->replica);
     s->replica = first;
     s->size.known = false;
+    ps_pace_anew(s);
     s->chains.last = 0;
     return LH_OK;
 }
@@ -61,6 +63,7 @@ lh_err ps_fold_anew(struct ps_shard *s)
 lh_err ps_fold_load(struct ps_shard *s, struct lh_span state)
 {
     ps_snapshot_part(s, false);
+    ps_pace_anew(s);
     s->chains.last = 0;
     s->size.known = false;
     return lk_replica_load(&s->replica, state);

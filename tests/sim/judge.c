@@ -47,15 +47,24 @@ static void note_admit(struct found *f, const struct sim_frame *frame)
         h->cut[k].seen = true;
 }
 
+static double whole_scale(const struct sim_plan *plan, uint64_t stale)
+{
+    double w = plan->mode == LH_MODE_BSP ? 1 : pow(1 + (double)stale, -(double)plan->damping);
+    return (double)plan->eta / (plan->live ? plan->live : 1) * w;
+}
+
 // The scale is eta / live * w of the plan in force, or less where the norm gate clipped.
 static void note_scale(struct found *f, const struct sim_record *r, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
     const struct sim_plan *plan = &f->fold.plan;
-    uint64_t stale = sim_fold_staleness(&f->fold, frame);
-    double w = plan->mode == LH_MODE_BSP ? 1 : pow(1 + (double)stale, -(double)plan->damping);
-    double whole = (double)plan->eta / (plan->live ? plan->live : 1) * w, is = (double)r->scale;
-    bool clipped = is < whole * (1 - 1e-6);
+    uint64_t least, most = sim_fold_staleness(&f->fold, frame, &least);
+    double whole = whole_scale(plan, least), is = (double)r->scale;
+    bool clipped = true; // a server that has begun since then counts all, or some of them
+    for (uint64_t stale = least; stale <= most && clipped; stale++) {
+        double of = whole_scale(plan, stale);
+        clipped = is < of * (1 - 1e-6) || is > of * (1 + 1e-6);
+    }
     if (is <= 0 || is > whole * (1 + 1e-6) || (clipped && s->norm_gate == 0))
         sim_fail(s, "shard %u version %" PRIu64 ": scale %g, it should be %g", frame->shard,
                  r->version, is, whole);

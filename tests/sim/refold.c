@@ -67,6 +67,8 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
                               .incarnation = number(b + 48, 8),
                               .random = number(b + 56, 8),
                               .step = number(b + 64, 8),
+                              .base_version = number(b + 72, 8),
+                              .base_epoch = number(b + 80, 8),
                               .base_others = number(b + 88, 8),
                               .tokens = number(b + 96, 8),
                               .job = lh_span(b + 24, 16),
@@ -185,12 +187,47 @@ const struct sim_row *sim_fold_row(const struct sim_fold *f, uint64_t worker)
     return NULL;
 }
 
-uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push)
+// Admitted pushes of a worker since the push's base.
+static uint64_t since_base(const struct sim_fold *f, uint64_t worker, const struct sim_frame *push)
+{
+    const struct sim_row *row = sim_fold_row(f, worker);
+    uint64_t n = 0;
+    for (uint32_t i = 0; row && i < SIM_FOLD_SEEN; i++) n += row->seen[i] > push->base_version;
+    return n;
+}
+
+// Twice the lower median of the live workers' pushes; the pusher has one more, this one.
+static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *push)
+{
+    uint64_t count[SIM_FOLD_ROWS + 1] = {since_base(f, push->worker, push) + 1};
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < f->plan.live; i++)
+        if (f->plan.worker[i] != push->worker) count[n++] = since_base(f, f->plan.worker[i], push);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t below = 0, same = 0;
+        for (uint32_t k = 0; k < n; k++) {
+            below += count[k] < count[i];
+            same += count[k] == count[i];
+        }
+        if (below <= (n - 1) / 2 && (n - 1) / 2 < below + same)
+            return count[i] > 1 ? 2 * count[i] : 2;
+    }
+    return 2;
+}
+
+uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push, uint64_t *least)
 {
     const struct sim_row *row = sim_fold_row(f, push->worker);
-    uint64_t others = f->admitted - (row ? row->admitted : 0);
-    uint64_t expected = push->base_others + (f->plan.live > 1 ? f->plan.live - 1 : 0);
-    return others > expected ? others - expected : 0;
+    uint64_t others = f->admitted - (row ? row->admitted : 0), sum = 0;
+    uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0, most = most_counted(f, push);
+    uint64_t all = others > push->base_others + turn ? others - push->base_others - turn : 0;
+    for (uint32_t i = 0; i < f->rows; i++) {
+        uint64_t n = since_base(f, f->row[i].worker, push);
+        if (f->row[i].worker != push->worker) sum += n < most ? n : most;
+    }
+    *least = push->base_epoch == f->epoch ? (sum > turn ? sum - turn : 0) : all;
+    if (*least > all) *least = all;
+    return all;
 }
 
 static uint64_t slowest_other(const struct sim_fold *f, uint64_t worker)
@@ -227,6 +264,7 @@ static const char *take_push(struct sim_fold *f, const struct sim_record *r)
     *(r->kind == ADMIT ? &row->admitted : &row->refused) += 1;
     *(r->kind == ADMIT ? &f->admitted : &f->refused) += 1;
     if (r->kind == REFUSE) return NULL;
+    row->seen[(row->admitted - 1) % SIM_FOLD_SEEN] = r->version;
     row->tokens += p.tokens;
     f->tokens += p.tokens;
     for (uint32_t i = 0; i < p.claims; i++) {

@@ -10,7 +10,7 @@
 
 #include "common/base/buf.h"
 
-enum { SIM_FOLD_ROWS = 16, SIM_FOLD_UNITS = 256 };
+enum { SIM_FOLD_ROWS = 16, SIM_FOLD_UNITS = 256, SIM_FOLD_SEEN = 32 };
 
 struct sim_record { // one record; spans borrow
     uint64_t version, epoch;
@@ -25,7 +25,7 @@ struct sim_frame { // a push's header; spans borrow
     uint8_t index, value, cipher;
     float density;
     uint32_t key, shard, claims, plain_bytes;
-    uint64_t worker, incarnation, random, step, base_others, tokens;
+    uint64_t worker, incarnation, random, step, base_version, base_epoch, base_others, tokens;
     struct lh_span job, nonce, claim, head, sealed; // claim: 8 bytes each; head: claims included
 };
 
@@ -52,6 +52,7 @@ struct sim_row { // what dedupe knows of a worker
     uint32_t last_reason;
     uint8_t last_digest[16];
     uint64_t admitted, refused, tokens, round;
+    uint64_t seen[SIM_FOLD_SEEN]; // versions of its newest admitted pushes, a ring
 };
 
 struct sim_fold {
@@ -77,8 +78,10 @@ void sim_fold_end(struct sim_fold *f);
 // Folds the next record. `q`: what an ADMIT carries, dense; else NULL. NULL, or what is wrong.
 const char *sim_fold_next(struct sim_fold *f, const struct sim_record *r, const float *q);
 const struct sim_row *sim_fold_row(const struct sim_fold *f, uint64_t worker); // NULL: none
-// Staleness of a push that comes next (server/docs/0000-protocol.md#rule-25).
-uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push);
+// Staleness of a push that comes next (server/docs/0000-protocol.md#rule-25). *least: where no
+// other worker's pushes count more than the rule says; else all of them do.
+uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push,
+                            uint64_t *least);
 struct lh_hash sim_chain(const struct lh_hash *before, const struct sim_record *r);
 
 #endif
