@@ -40,8 +40,7 @@ def main():
     setting = re.compile(r"^ +LH_CONFIG_ROW_\w+\(\w+, \"", re.M)
     rows.append(("settings, with those of topologies", sum(len(setting.findall(t))
                                                            for t in text.values())))
-    codecs = next((t for p, t in text.items() if p.name == "codec.c" and p.parent.name == "kernels"),
-                  "")
+    codecs = next((t for p, t in text.items() if p.parts[-2:] == ("kernels", "codec.c")), "")
     rows.append(("codecs", len(re.findall(r'\{"[\w-]+", LK_INDEX', codecs))))
     rows.append(("files that see protobuf's types", sum("pb-c.h" in t for t in text.values())))
     rows.append(("result files", len([p for p in every if "bench/results/" in str(p)])))

@@ -207,7 +207,7 @@ static bool update_step_tokens(struct ps_coordinator *c)
     return true;
 }
 
-// Of the longest rounds: a loop that outruns its exchange has that many between two cuts.
+// A loop that outruns its exchange may have that many of the longest rounds between two cuts.
 enum { ROUNDS_OF_A_PUSH = 16 };
 
 static bool update_steps(struct ps_coordinator *c)

@@ -124,7 +124,8 @@ static lh_err check_bounds(const struct ps_grants *g, const struct lh_ledger *l,
                        f->steps, plan->steps_max);
     uint64_t most = lh_plan_tokens_max(plan);
     if (f->tokens > most)
-        return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, a push stands for %llu at most",
+        return lh_fail(LH_ERR_BOUND,
+                       "it says it stands for %llu tokens, a push stands for %llu at most",
                        (unsigned long long)f->tokens, (unsigned long long)most);
     if (lh_plan_data(plan, f->worker) != LH_DATA_LEASED || !f->tokens) return LH_OK;
     const struct lh_row *row = lh_ledger_row(l, f->worker);

@@ -322,8 +322,8 @@ static void a_life_that_outlived_its_worker_is_counted_whole(void **state_)
     assert_int_equal(steps_told(), play->b->trained);
     assert_int_equal(play->l->worker->count.tokens, play->b->tokens);
     double since = play->l->worker->tokens_per_s;
-    // With the life before counted it would be many times as much; a loop that got its units late is
-    // slower than one that has them.
+    // With the life before counted it would be many times as much; a loop that got its units late
+    // is slower than one that has them.
     if (!(since > 0 && since < 2 * speed)) fail_msg("%g tokens/s, then %g", speed, since);
     life_rest(play->l);
     assert_int_equal(wk_all_tokens(play->l->worker), built_in + play->b->tokens);

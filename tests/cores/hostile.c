@@ -357,38 +357,8 @@ static void nobody_has_all_snapshots(void **state)
     assert_int_equal(r->server->snapshots, 0);
 }
 
-// All of a small state is sent and its call ended, but he takes none of it.
-static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
-{
-    struct rig *r = *state;
-    struct deaf flood[3 * LH_SNAPSHOT_RANGES + 1];
-    size_t let_in = 0;
-    Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
-    uint8_t challenge[LH_STATE_RANDOM_BYTES] = {0}, bytes[256];
-    assert_int_equal(rig_start_server(r, true), LH_OK);
-    m.challenge = (ProtobufCBinaryData){sizeof challenge, challenge};
-    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
-    assert_true(longhaul__v1__snapshot_request__get_packed_size(&m) <= sizeof bytes);
-    struct lh_span part = lh_span(bytes, longhaul__v1__snapshot_request__pack(&m, bytes));
-    const struct lh_msg msg = {.part = &part, .parts = 1, .len = part.len};
-    for (size_t i = 0; i < LH_COUNT(flood); i++) {
-        struct deaf *d = &flood[i];
-        *d = (struct deaf){.call.transport_ops = &deaf_ops, .status = LH_ERR_BUSY};
-        if (ps_server_on_call(r->server, &d->call, LH_RPC_SNAPSHOT, &r->w[0].self, &d->ops,
-                              &d->self))
-            continue;
-        let_in++;
-        d->ops->on_message(d->self, &d->call, &msg);
-        assert_int_equal(d->status, LH_OK);
-    }
-    assert_int_equal(let_in, LH_COUNT(flood) - 1);
-    rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
-    for (size_t i = 0; i < let_in; i++) assert_true(flood[i].cancelled);
-    for (size_t i = 0; i < let_in; i++) close_deaf(&flood[i]);
-    assert_int_equal(r->server->snapshots, 0);
-}
-
-static void ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
+// Asks for a snapshot and takes none of it.
+static lh_err ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
 {
     Longhaul__V1__SnapshotRequest m = LONGHAUL__V1__SNAPSHOT_REQUEST__INIT;
     uint8_t challenge[LH_STATE_RANDOM_BYTES] = {0}, bytes[256];
@@ -397,10 +367,28 @@ static void ask_snapshot(struct rig *r, uint32_t w, struct deaf *d)
     struct lh_span part = lh_span(bytes, longhaul__v1__snapshot_request__pack(&m, bytes));
     const struct lh_msg msg = {.part = &part, .parts = 1, .len = part.len};
     *d = (struct deaf){.call.transport_ops = &deaf_ops};
-    lh_err err =
-        ps_server_on_call(r->server, &d->call, LH_RPC_SNAPSHOT, &r->w[w].self, &d->ops, &d->self);
-    assert_int_equal(err, LH_OK);
+    LH_TRY(
+        ps_server_on_call(r->server, &d->call, LH_RPC_SNAPSHOT, &r->w[w].self, &d->ops, &d->self));
     d->ops->on_message(d->self, &d->call, &msg);
+    return LH_OK;
+}
+
+// All of a small state is sent and its call ended.
+static void snapshots_that_nobody_reads_keep_nobody_out(void **state)
+{
+    struct rig *r = *state;
+    struct deaf flood[3 * LH_SNAPSHOT_RANGES + 1];
+    size_t let_in = 0;
+    assert_int_equal(rig_start_server(r, true), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(flood); i++) {
+        if (ask_snapshot(r, 0, &flood[i])) continue;
+        assert_int_equal(flood[let_in++].status, LH_OK);
+    }
+    assert_int_equal(let_in, LH_COUNT(flood) - 1);
+    rig_run(r, 2 * LH_JOIN_SILENT_MS * LH_MS);
+    for (size_t i = 0; i < let_in; i++) assert_true(flood[i].cancelled);
+    for (size_t i = 0; i < let_in; i++) close_deaf(&flood[i]);
+    assert_int_equal(r->server->snapshots, 0);
 }
 
 // A state from which the log does not go on; those who read it go on reading.
@@ -417,26 +405,25 @@ static void slow_readers_of_snapshots_keep_nobody_out(void **state)
     struct deaf slow[PS_SNAPSHOTS], hers;
     assert_int_equal(rig_start_server(r, true), LH_OK);
     for (int i = 0; i < PS_SNAPSHOTS; i++) {
-        ask_snapshot(r, 0, &slow[i]);
+        assert_int_equal(ask_snapshot(r, 0, &slow[i]), LH_OK);
         assert_int_equal(slow[i].status, LH_OK);
         make_stale(r);
     }
-    ask_snapshot(r, 1, &hers);
+    assert_int_equal(ask_snapshot(r, 1, &hers), LH_OK);
     assert_int_equal(hers.status, LH_ERR_BUSY);
     close_deaf(&hers);
     assert_false(slow[0].cancelled || slow[1].cancelled); // they have their turn
     rig_run(r, LH_JOIN_TURN_MS * LH_MS);
-    ask_snapshot(r, 1, &hers);
+    assert_int_equal(ask_snapshot(r, 1, &hers), LH_OK);
     assert_int_equal(hers.status, LH_ERR_BUSY);
     close_deaf(&hers);
     assert_true(slow[0].cancelled || slow[1].cancelled);
     for (int i = 0; i < PS_SNAPSHOTS; i++)
         if (slow[i].cancelled) close_deaf(&slow[i]);
-    ask_snapshot(r, 1, &hers);
+    assert_int_equal(ask_snapshot(r, 1, &hers), LH_OK);
     assert_int_equal(hers.status, LH_OK);
     close_deaf(&hers);
     for (int i = 0; i < PS_SNAPSHOTS; i++) close_deaf(&slow[i]);
-    assert_int_equal(r->server->snapshots, 0);
 }
 
 // A reader that takes a message now and then is no faster for it: its snapshot has a time as a
@@ -446,7 +433,7 @@ static void a_snapshot_has_a_time_as_a_whole(void **state)
     struct rig *r = *state;
     struct deaf slow;
     assert_int_equal(rig_start_server(r, true), LH_OK);
-    ask_snapshot(r, 0, &slow);
+    assert_int_equal(ask_snapshot(r, 0, &slow), LH_OK);
     for (int i = 0; i < 8 && !slow.cancelled; i++) {
         rig_run(r, LH_JOIN_SILENT_MS / 4 * LH_MS);
         if (!slow.cancelled) slow.ops->on_sent(slow.self, &slow.call);

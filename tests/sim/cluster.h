@@ -302,6 +302,7 @@ struct sim {
     struct {
         uint64_t most;  // the largest that any setting had
         uint64_t seen;  // the coordinator's, at the last look
+        bool stalled;   // a worker was: its units went to others, and its claims may come still
         uint64_t ended; // the one that the run ended by; 0: it has not
     } budget;           // tokens; a setting of 0 is all of them
     bool caches;        // workers keep what travelled over their lives
