@@ -43,8 +43,8 @@ void lh_bug_plant(const char *name); // NULL: none
     X("store.write", coordinator, "a commit is due, not written")                                  \
     X("store.sync", coordinator, "written, not synced")                                            \
     X("store.committed", coordinator, "synced, not answered")                                      \
-    X("file.rename", coordinator, "a whole file is synced under its passing name")                 \
-    X("file.renamed", coordinator, "renamed, the directory not synced")
+    X("file.rename", server, "a whole file is synced under its passing name")                      \
+    X("file.renamed", server, "renamed, the directory not synced")
 #ifdef LH_PLANTED_BUGS
 void lh_failpoint(const char *name);
 #define LH_FAILPOINT(name) lh_failpoint(name)

@@ -80,6 +80,13 @@ static lh_err take_returned(struct ps_co_asking *a)
     return LH_OK;
 }
 
+// The store keeps no lease of a credited unit. Before each shard reported what it credited, a
+// coordinator that has just started can't tell how much of the budget is left.
+static bool knows_budget(const struct ps_co_asking *a)
+{
+    return !a->c->conf.budget_tokens || ps_co_all_known(a->c);
+}
+
 // A worker may hold units that are not leased to it: it lost them while it could not be heard.
 static lh_err reconcile(struct ps_co_asking *a)
 {
@@ -89,7 +96,7 @@ static lh_err reconcile(struct ps_co_asking *a)
         uint64_t u = a->m->holding[i];
         if (u >= c->units || c->lease[u] == a->w + 1 || ps_co_second(c, u) == a->w + 1) continue;
         bool gone = c->lease[u] != CO_FREE || ps_co_credited(c, u);
-        if (!gone && !ps_co_may_lease_anew(c, u)) continue; // not known yet
+        if (!gone && (!ps_co_may_lease_anew(c, u) || !knows_budget(a))) continue; // not known yet
         if (!gone && !free_held++) sum = c->stock.committed_tokens;
         gone |= !a->open || sum >= a->budget || free_held > LH_LEASES_MAX ||
                 !ps_co_may_train(c, u, a->w) || ps_co_wanted_elsewhere(c, u, a->w);
@@ -174,7 +181,7 @@ static lh_err grant(struct ps_co_asking *a)
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
     if (a->c->worker[a->w].stall.why) LH_TRY(ps_co_lease_end_waiting(a->c, a->w));
-    if (!a->open || !a->m->want) return LH_OK;
+    if (!a->open || !a->m->want || !knows_budget(a)) return LH_OK;
     a->sum = committed(a);
     if (ps_co_assigns(a)) {
         LH_TRY(ps_co_assign(a));
