@@ -187,22 +187,24 @@ const struct sim_row *sim_fold_row(const struct sim_fold *f, uint64_t worker)
     return NULL;
 }
 
-// Admitted pushes of a worker since the push's base.
-static uint64_t since_base(const struct sim_fold *f, uint64_t worker, const struct sim_frame *push)
+// Admitted pushes of a worker whose versions are above `after`, up to `last`.
+static uint64_t pushes_of(const struct sim_row *row, uint64_t after, uint64_t last)
 {
-    const struct sim_row *row = sim_fold_row(f, worker);
     uint64_t n = 0;
-    for (uint32_t i = 0; row && i < SIM_FOLD_SEEN; i++) n += row->seen[i] > push->base_version;
+    for (uint32_t i = 0; row && i < SIM_FOLD_SEEN; i++)
+        n += row->seen[i] > after && row->seen[i] <= last;
     return n;
 }
 
 // Twice the lower median of the live workers' pushes; the pusher has one more, this one.
-static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *push)
+static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *push, uint64_t last)
 {
-    uint64_t count[SIM_FOLD_ROWS + 1] = {since_base(f, push->worker, push) + 1};
+    uint64_t base = push->base_version, count[SIM_FOLD_ROWS + 1];
     uint32_t n = 1;
+    count[0] = pushes_of(sim_fold_row(f, push->worker), base, last) + 1;
     for (uint32_t i = 0; i < f->plan.live; i++)
-        if (f->plan.worker[i] != push->worker) count[n++] = since_base(f, f->plan.worker[i], push);
+        if (f->plan.worker[i] != push->worker)
+            count[n++] = pushes_of(sim_fold_row(f, f->plan.worker[i]), base, last);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t below = 0, same = 0;
         for (uint32_t k = 0; k < n; k++) {
@@ -215,18 +217,33 @@ static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *p
     return 2;
 }
 
+// Where the push's group begins behind `last`: of what that group admitted before, all counts.
+static uint64_t counted(const struct sim_fold *f, const struct sim_frame *push, uint64_t last)
+{
+    uint64_t sum = 0, most = most_counted(f, push, last);
+    for (uint32_t i = 0; i < f->rows; i++) {
+        const struct sim_row *row = &f->row[i];
+        uint64_t n = pushes_of(row, push->base_version, last);
+        if (row->worker == push->worker) continue;
+        sum += (n < most ? n : most) + pushes_of(row, last, UINT64_MAX);
+    }
+    return sum;
+}
+
 uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *push, uint64_t *least)
 {
+    enum { GROUP = 64 }; // pushes that a server decides together, at most
     const struct sim_row *row = sim_fold_row(f, push->worker);
-    uint64_t others = f->admitted - (row ? row->admitted : 0), sum = 0;
-    uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0, most = most_counted(f, push);
+    uint64_t others = f->admitted - (row ? row->admitted : 0);
+    uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0;
     uint64_t all = others > push->base_others + turn ? others - push->base_others - turn : 0;
-    for (uint32_t i = 0; i < f->rows; i++) {
-        uint64_t n = since_base(f, f->row[i].worker, push);
-        if (f->row[i].worker != push->worker) sum += n < most ? n : most;
+    *least = all;
+    if (push->base_epoch != f->epoch) return all;
+    for (uint64_t k = 0; k < GROUP && push->base_version + k <= f->version; k++) {
+        uint64_t sum = counted(f, push, f->version - k);
+        uint64_t stale = sum > turn ? sum - turn : 0;
+        if (stale < *least) *least = stale;
     }
-    *least = push->base_epoch == f->epoch ? (sum > turn ? sum - turn : 0) : all;
-    if (*least > all) *least = all;
     return all;
 }
 
