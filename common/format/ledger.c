@@ -193,7 +193,8 @@ static lh_err apply_push(struct lh_ledger *l, const struct lh_record *r)
     l->admitted++;
     l->tokens += f.tokens;
     struct lh_norm norm = lh_record_norm(r);
-    lh_norms_note(l, &row->norms, &norm, lh_norms_steps(l, f.worker, f.steps));
+    uint32_t steps = f.steps ? lh_norms_steps(l, f.worker, f.steps) : 0;
+    lh_norms_note(l, &row->norms, &norm, steps);
     for (uint32_t i = 0; i < f.claims; i++) LH_TRY(credit(l, f.claim[i]));
     return LH_OK;
 }

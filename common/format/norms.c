@@ -111,7 +111,7 @@ static void move_reference(struct lh_ledger *l)
     const struct lh_row *row[LH_WORKERS_MAX];
     struct medians all = medians_of(row, voices(l, row));
     double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;
-    if (!l->norm_reference) {
+    if (l->norm_reference <= 0) {
         bool heard = all.workers >= 2 || l->plan.live < 2;
         if (heard && all.workers) l->norm_reference = all.low;
     } else if (l->norm_reference < all.low) {
@@ -126,10 +126,12 @@ static void move_reference(struct lh_ledger *l)
 void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm *norm,
                    uint32_t steps)
 {
-    memmove(n->last + 1, n->last, (LH_NORMS - 1) * sizeof *n->last);
-    n->last[0] = norm->at_equal_h;
-    if (n->count < LH_NORMS) n->count++;
-    n->steps = steps;
+    if (steps && norm->at_equal_h > 0) {
+        memmove(n->last + 1, n->last, (LH_NORMS - 1) * sizeof *n->last);
+        n->last[0] = norm->at_equal_h;
+        if (n->count < LH_NORMS) n->count++;
+        n->steps = steps;
+    }
     n->clipped = norm->clipped;
     n->outliers = norm->outlier ? n->outliers + 1 : 0;
     move_reference(l);

@@ -42,7 +42,8 @@ uint32_t lh_norms_voices(const struct lh_ledger *l); // workers whose norms the 
 double lh_norms_median(const struct lh_norms *n);    // 0: it has none
 // A worker whose pushes are refused until an operator lets it back.
 bool lh_norms_set_aside(const struct lh_norms *n);
-// Notes an admitted push in its worker's row, and moves the reference.
+// Notes an admitted push in its worker's row, and moves the reference. steps 0, or a norm of 0: the
+// push says nothing of how large pushes are.
 void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm *norm,
                    uint32_t steps);
 

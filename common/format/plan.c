@@ -69,7 +69,7 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
     p->momentum = lh_get_f32(c);
     p->outer_every = lh_get_u32(c);
     p->effective_step_max = lh_get_f32(c);
-    bool none = !p->momentum && !p->outer_every && !p->effective_step_max;
+    bool none = p->momentum <= 0 && !p->outer_every && p->effective_step_max <= 0;
     if (signbit(p->momentum) || signbit(p->effective_step_max)) return false; // one form, no -0
     if (p->optimizer == LH_OPT_SGD) return none;
     return p->optimizer <= LH_OPT_BUFFERED && p->momentum >= 0 && p->momentum < 1 &&

@@ -172,7 +172,8 @@ class Ledger:
         self.admitted += 1
         row.tokens += frame.tokens
         self.tokens += frame.tokens
-        self.note(row.norms, record.reason, self.steps(frame.worker, frame.steps))
+        steps = self.steps(frame.worker, frame.steps) if frame.steps else 0
+        self.note(row.norms, record.reason, steps)
         for unit in frame.claims:
             self.claim(unit)
 
@@ -194,10 +195,11 @@ class Ledger:
     def note(self, norms, bits, steps):
         """Takes a norm, and moves the reference."""
         norm, = struct.unpack("<f", struct.pack("<I", bits & 0x7ffffffe))
-        norms.last = (norm, *norms.last[:6])
+        if steps and norm > 0:
+            norms.last = (norm, *norms.last[:6])
+            norms.count = min(7, norms.count + 1)
+            norms.steps = steps
         norms.clipped = bits & 1
-        norms.count = min(7, norms.count + 1)
-        norms.steps = steps
         norms.outliers = norms.outliers + 1 if bits >> 31 else 0
         live, everybody = self.counted(None)
         counted = live if len(live) > 1 else everybody

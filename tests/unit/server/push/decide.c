@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -572,6 +573,69 @@ static void an_expelled_worker_is_turned_away(void **state)
     assert_now(s, &f);
 }
 
+// Where most have nothing to train, those that do are not far from the others.
+static void who_trains_nothing_says_nothing_of_norms(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
+    for (int i = 0; i < 30; i++) {
+        push_norm(s, ME, 0, 1e-3);
+        push_norm(s, OTHER, 1, 0);
+        struct ps_decision d = push_norm(s, ME + 2, 1, 1);
+        assert_true(whole(&d));
+    }
+}
+
+static void a_worker_without_a_row_is_compared_too(void **state)
+{
+    struct ps_shard *s = *state;
+    push_norm(s, OTHER, 1, 1);
+    struct lh_frame f = push_of(ME + 7, 1);
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, 1e4);
+    assert_true(d.noted.outlier);
+    struct ps_gate huge = {10, 0, 1e40, 0};
+    given.norm_reference = 1e39;
+    d = value_of(s, huge, &f, LH_OK, 1e39);
+    assert_true(d.noted.at_equal_h >= FLT_MAX);
+}
+
+// ---------------------------------------------------------------- what it says, and how often
+
+static void a_push_says_no_more_than_it_may(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 4; i++) {
+        struct lh_frame f = push_of(ME, 1);
+        f.base_epoch = given.epoch + (i == 0);
+        f.base_version = given.version + (i == 1);
+        if (i == 2) f.tokens = (uint64_t)LH_PUSH_TOKENS_MAX + 1;
+        struct ps_decision d = value_of(s, GATE, &f, LH_OK, 1);
+        if (i < 3)
+            assert_refused(&d, LH_ERR_BOUND);
+        else
+            assert_int_equal(d.kind, LH_ADMIT);
+    }
+}
+
+static void a_claim_waits_for_the_key_and_a_flood_for_its_turn(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    f.allowance = 1;
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    f = push_of(ME, 1);
+    s->pace.now_ns = 7;
+    ps_pace_decided(s, ME);
+    for (int i = 1; i < PS_PACE_BURST; i++) {
+        assert_now(s, &f);
+        ps_pace_decided(s, ME);
+    }
+    assert_not_final(s, &f, LH_ERR_BUSY);
+    ps_pace_free(s);
+}
+
 // A worker whose push was too large sends it again with what it made meanwhile: it must get in.
 static void no_norm_is_refused(void **state)
 {
@@ -613,6 +677,10 @@ int main(void)
         TEST(who_grows_with_the_others_is_not_set_aside),
         TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
         TEST(an_expelled_worker_is_turned_away),
+        TEST(who_trains_nothing_says_nothing_of_norms),
+        TEST(a_worker_without_a_row_is_compared_too),
+        TEST(a_push_says_no_more_than_it_may),
+        TEST(a_claim_waits_for_the_key_and_a_flood_for_its_turn),
         TEST(no_norm_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
