@@ -81,7 +81,7 @@ static void put_head(const json_t *run, struct lh_buf *out)
         dp_put(out, "   data epoch %.0f of %.0f", number(run, "data_epoch") + 1,
                number(run, "data_epochs"));
     dp_put(out, "   workers %.0f: %.0f live", number(run, "workers"), number(run, "live"));
-    if (number(run, "stalled")) dp_put(out, ", %.0f stalled", number(run, "stalled"));
+    if (number(run, "stalled") > 0) dp_put(out, ", %.0f stalled", number(run, "stalled"));
     dp_put(out, "   plan %.0f\n\n", number(run, "plan"));
 }
 

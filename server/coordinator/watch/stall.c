@@ -130,7 +130,7 @@ static bool serves_others(const struct ps_coordinator *c, const struct ps_co_wor
     if (!s->reported || s->move.target || now - s->heard_ns > 2 * ps_co_reported_within(c))
         return false;
     bool grew = s->grew_ns && s->grew_ns > now - w->stall.waits_ns;
-    if (grew || w->stall.waits_ns > EXCHANGES * (double)bound) return true;
+    if (grew || (double)w->stall.waits_ns > EXCHANGES * (double)bound) return true;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *o = &c->worker[i];
         bool waits = o->live && o->stall.shard == w->stall.shard && o->stall.waits_ns > bound / 2;
