@@ -192,8 +192,8 @@ static void odd_identities_are_refused(void **state)
     struct world *w = *state;
     static const char *const odd[] = {
         "DNS:longhaul.internal",
-        "URI:spiffe://test.local/longhaul/r1/worker/eu/a,"
-        "URI:spiffe://test.local/longhaul/r1/admin/eu/a",
+        ("URI:spiffe://test.local/longhaul/r1/worker/eu/a,"
+         "URI:spiffe://test.local/longhaul/r1/admin/eu/a"),
         "URI:spiffe://test.local/longhaul/r1/boss/eu/a",
         "URI:https://test.local/longhaul/r1/worker/eu/a",
         "URI:spiffe://else.where/longhaul/r1/worker/eu/a",
