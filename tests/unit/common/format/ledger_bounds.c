@@ -1,10 +1,11 @@
 // common/format/ledger.c: bodies of the wrong length, more workers than fit, workers that the log
-// has not heard of. What a correct log says is ledger.c's.
+// has not heard of, norms that are none. What a correct log says is ledger.c's.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,6 +216,79 @@ static void counts_above_the_limits_are_refused(void **state)
     lh_buf_free(&b);
 }
 
+static struct lh_buf field_f32(float value)
+{
+    struct lh_buf b = lh_buf(4);
+    lh_put_f32(&b, value);
+    return b;
+}
+
+static struct lh_buf field_f64(double value)
+{
+    struct lh_buf b = lh_buf(8);
+    lh_put_f64(&b, value);
+    return b;
+}
+
+static struct lh_buf field_u32(uint32_t value)
+{
+    struct lh_buf b = lh_buf(4);
+    lh_put_u32(&b, value);
+    return b;
+}
+
+static struct lh_buf field_u8(uint8_t value)
+{
+    struct lh_buf b = lh_buf(1);
+    lh_put_u8(&b, value);
+    return b;
+}
+
+// Reads a ledger back whose bytes from `at` on are those of the field, which it frees.
+static lh_err read_with(const struct lh_ledger *l, size_t at, struct lh_buf field)
+{
+    struct lh_ledger back = {.shards = 1};
+    struct lh_buf b = lh_buf(1 << 20);
+    lh_ledger_write(l, &b);
+    assert_int_equal(lh_buf_err(&b), LH_OK);
+    assert_in_range(at + field.len, field.len, b.len);
+    memcpy(b.data + at, field.data, field.len);
+    struct lh_cursor c = lh_cursor(lh_buf_span(&b));
+    lh_err err = lh_ledger_read(&back, &c);
+    lh_ledger_free(&back);
+    lh_buf_free(&b);
+    lh_buf_free(&field);
+    return err;
+}
+
+static void norms_that_no_fold_makes_are_refused(void **state)
+{
+    struct lh_ledger *l = *state;
+    enum {
+        REFERENCE = 82, // behind version, shard, shards, epoch, version, chain, counters
+        ROW = 110,      // behind the reference, the move and the count of rows
+        NORMS = ROW + 8 + 2 * 16 + 2 * 8 + LH_DIGEST_BYTES + 4 + 4 * 8,
+        COUNT = NORMS + 4 * LH_NORMS,
+        STEPS = COUNT + 4,
+        CLIPPED = STEPS + 4,
+    };
+    static const float no_norm[] = {NAN, INFINITY, -INFINITY, -1};
+    assert_int_equal(fence(l, 3), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(no_norm); i++) {
+        assert_int_equal(read_with(l, REFERENCE, field_f64(no_norm[i])), LH_ERR_MALFORMED);
+        for (size_t n = 0; n < LH_NORMS; n++)
+            assert_int_equal(read_with(l, NORMS + 4 * n, field_f32(no_norm[i])), LH_ERR_MALFORMED);
+    }
+    assert_int_equal(read_with(l, REFERENCE, field_f64(0.5)), LH_OK);
+    assert_int_equal(read_with(l, NORMS, field_f32(0.5f)), LH_OK);
+    assert_int_equal(read_with(l, COUNT, field_u32(LH_NORMS)), LH_OK);
+    assert_int_equal(read_with(l, COUNT, field_u32(LH_NORMS + 1)), LH_ERR_MALFORMED);
+    assert_int_equal(read_with(l, STEPS, field_u32(LH_NORM_STEPS_MAX)), LH_OK);
+    assert_int_equal(read_with(l, STEPS, field_u32(LH_NORM_STEPS_MAX + 1)), LH_ERR_MALFORMED);
+    assert_int_equal(read_with(l, CLIPPED, field_u8(1)), LH_OK);
+    assert_int_equal(read_with(l, CLIPPED, field_u8(2)), LH_ERR_MALFORMED);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
@@ -227,6 +301,7 @@ int main(void)
         TEST(a_live_worker_without_a_row_has_done_no_round),
         TEST(a_ledger_cut_short_is_none),
         TEST(counts_above_the_limits_are_refused),
+        TEST(norms_that_no_fold_makes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
