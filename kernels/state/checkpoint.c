@@ -186,7 +186,7 @@ static lh_err write_header(struct writing *w)
     lh_put_u32(&b, c->conf.key_id);
     lh_put_u32(&b, r->ledger.shard);
     lh_put_u32(&b, r->ledger.shards);
-    lh_put_u32(&b, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
+    lh_put_u32(&b, lk_ckpt_ranges(w->bytes));
     lh_put(&b, r->job, LH_JOB_BYTES);
     lh_put(&b, r->manifest.b, LH_HASH_BYTES);
     lh_put_u64(&b, c->epoch);
@@ -225,7 +225,7 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
     uint64_t to = 0;
     LH_TRY(lh_buf_reserve(&w->manifest, w->manifest.max));
     lh_put_u32(&w->manifest, LK_CKPT_MANIFEST_MAGIC);
-    lh_put_u32(&w->manifest, lk_ckpt_ranges(LK_CKPT_VERSION, w->bytes));
+    lh_put_u32(&w->manifest, lk_ckpt_ranges(w->bytes));
     lh_put(b, w->header, LK_CKPT_HEADER_BYTES);
     for (uint64_t at = 0; at < w->bytes; at += LK_CKPT_RANGE_BYTES) {
         uint64_t left = w->bytes - at;
@@ -287,7 +287,7 @@ lh_err lk_checkpoint_write(struct lk_checkpoint *c)
     lh_err err = lk_checkpoint_path(c->conf.dir, &name, path);
     if (!err) err = gather(&w);
     if (!err) err = write_header(&w);
-    w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(LK_CKPT_VERSION, w.bytes)));
+    w.manifest = lh_buf(lk_ckpt_manifest_bytes(lk_ckpt_ranges(w.bytes)));
     if (!err) err = lh_file_replace_by(c->conf.env, path, write_file, &w);
     lh_buf_free(&w.ledger);
     lh_buf_free(&w.outer);

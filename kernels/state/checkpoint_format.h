@@ -9,8 +9,7 @@ static const uint32_t LK_CKPT_MAGIC = 0x4b43484c;          // "LHCK"
 static const uint32_t LK_CKPT_MANIFEST_MAGIC = 0x4d43484c; // "LHCM"
 static const char LK_CKPT_LABEL[] = "longhaul checkpoint 2";
 enum {
-    LK_CKPT_RANGE_BYTES = 4 << 20,    // a range; it is in memory twice while it is written
-    LK_CKPT_RANGE_BYTES_1 = 16 << 20, // a range of version 1
+    LK_CKPT_RANGE_BYTES = 4 << 20, // a range; it is in memory twice while it is written
     LK_CKPT_RANGE_HEAD_BYTES = 8 + 4 + 8 + LH_SEAL_NONCE_BYTES,
     LK_CKPT_HEADER_BYTES = 164,
     LK_CKPT_VERSION = 2,
@@ -19,15 +18,9 @@ enum {
     LK_CKPT_MANIFEST_REST = 8 + LH_SIGN_PUBLIC_BYTES + LH_SIGN_BYTES + 4,
 };
 
-static inline uint64_t lk_ckpt_range_bytes(uint16_t format)
+static inline uint32_t lk_ckpt_ranges(uint64_t bytes)
 {
-    return format == 1 ? LK_CKPT_RANGE_BYTES_1 : LK_CKPT_RANGE_BYTES;
-}
-
-static inline uint32_t lk_ckpt_ranges(uint16_t format, uint64_t bytes)
-{
-    uint64_t range = lk_ckpt_range_bytes(format);
-    return (uint32_t)((bytes + range - 1) / range);
+    return (uint32_t)((bytes + LK_CKPT_RANGE_BYTES - 1) / LK_CKPT_RANGE_BYTES);
 }
 
 static inline size_t lk_ckpt_manifest_bytes(uint32_t ranges)

@@ -116,15 +116,14 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
     LH_ASSERT(!c->failed); // all of it was read
     if (magic != LK_CKPT_MAGIC || crc != lh_crc32c(0, start, LK_CKPT_HEADER_BYTES - 4))
         return lh_fail(LH_ERR_CORRUPT, "%s: not a whole checkpoint", path);
-    uint8_t known = h->format == 1 ? 0 : LK_CKPT_SIGNED | LK_CKPT_WEIGHTS;
-    if (h->format < 1 || h->format > LK_CKPT_VERSION || flags & ~known)
+    if (h->format != LK_CKPT_VERSION || flags & ~(LK_CKPT_SIGNED | LK_CKPT_WEIGHTS))
         return lh_fail(LH_ERR_VERSION,
                        "%s: checkpoint of version %u with flags %u, this build "
-                       "reads up to %u",
+                       "reads version %u",
                        path, h->format, flags, LK_CKPT_VERSION);
     h->is_signed = flags & LK_CKPT_SIGNED;
     h->weights = flags & LK_CKPT_WEIGHTS;
-    if (!h->bytes || h->ranges != lk_ckpt_ranges(h->format, h->bytes))
+    if (!h->bytes || h->ranges != lk_ckpt_ranges(h->bytes))
         return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of another shape", path);
     return LH_OK;
 }
@@ -154,7 +153,7 @@ struct reading {
     struct lk_checkpoint_info info;
     uint8_t header[LK_CKPT_HEADER_BYTES];
     struct lh_buf b;      // one range
-    struct lh_buf hashes; // hashes of all ranges; empty: version 1 has none
+    struct lh_buf hashes; // hashes of all ranges
 };
 
 static lh_err read_at(struct reading *r, uint64_t at, size_t n, struct lh_buf *out)
@@ -226,7 +225,7 @@ static lh_err open_file(struct reading *r, const struct lk_checkpoint_conf *conf
     struct lh_public key = {{0}};
     uint8_t signature[LH_SIGN_BYTES];
     *r = (struct reading){.conf = conf, .path = path};
-    r->b = lh_buf(LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES_1 + LH_SEAL_TAG_BYTES);
+    r->b = lh_buf(LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG_BYTES);
     LH_TRY(files->open(conf->env, path, LH_OPEN_READ, &r->file));
     LH_TRY(files->size(r->file, &r->size));
     LH_TRY(read_next(r, LK_CKPT_HEADER_BYTES));
@@ -234,7 +233,7 @@ static lh_err open_file(struct reading *r, const struct lk_checkpoint_conf *conf
     struct lh_cursor c = lh_cursor(lh_span(r->header, LK_CKPT_HEADER_BYTES));
     LH_TRY(read_header(&c, path, &r->info));
     r->hashes = lh_buf(lk_ckpt_manifest_bytes(r->info.ranges));
-    if (r->info.format > 1) LH_TRY(read_manifest(r, &key, signature));
+    LH_TRY(read_manifest(r, &key, signature));
     r->info.signer = key;
     return check_signature(r, &key, signature);
 }
@@ -261,13 +260,12 @@ static lh_err read_range(struct reading *r, uint32_t i, uint64_t at, struct rang
 {
     const struct lk_checkpoint_info *h = &r->info;
     uint64_t left = h->bytes - at;
-    size_t most = lk_ckpt_range_bytes(h->format);
     out->of = r;
     out->i = i;
-    out->n = (uint32_t)(left < most ? left : most);
+    out->n = (uint32_t)(left < LK_CKPT_RANGE_BYTES ? left : LK_CKPT_RANGE_BYTES);
     out->at = at;
     out->start = r->at;
-    out->b.max = LK_CKPT_RANGE_HEAD_BYTES + most + LH_SEAL_TAG_BYTES;
+    out->b.max = LK_CKPT_RANGE_HEAD_BYTES + LK_CKPT_RANGE_BYTES + LH_SEAL_TAG_BYTES;
     r->at += LK_CKPT_RANGE_HEAD_BYTES + out->n + LH_SEAL_TAG_BYTES;
     return read_at(r, out->start, (size_t)(r->at - out->start), &out->b);
 }
@@ -292,8 +290,7 @@ static lh_err check_hash(const struct range *g)
     const struct reading *r = g->of;
     struct lh_span whole = lh_buf_span(&g->b);
     struct lh_hash hash = lh_hash_of((struct lh_span){0}, &whole, 1);
-    bool listed = !r->hashes.len ||
-                  !memcmp(r->hashes.data + (size_t)g->i * LH_HASH_BYTES, hash.b, LH_HASH_BYTES);
+    bool listed = !memcmp(r->hashes.data + (size_t)g->i * LH_HASH_BYTES, hash.b, LH_HASH_BYTES);
     return listed ? LH_OK : damaged(g);
 }
 
@@ -334,7 +331,7 @@ static void choose_places(struct places *p, const struct lk_checkpoint_info *h,
     // an optimizer holds twice as much; fewer bytes than theta wrap around
     bool last = !h->weights && h->bytes - theta - 1 < theta;
     p->before = last ? h->bytes - theta : h->bytes;
-    p->head = lh_buf(lk_replica_bytes_max(r->layout) + lk_ckpt_range_bytes(h->format));
+    p->head = lh_buf(lk_replica_bytes_max(r->layout) + LK_CKPT_RANGE_BYTES);
     p->theta = (uint8_t *)r->theta;
 }
 
@@ -344,7 +341,7 @@ static lh_err read_ranges(struct reading *r, uint32_t from, uint32_t count, stru
                           struct places *to)
 {
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t at = (uint64_t)(from + i) * lk_ckpt_range_bytes(r->info.format);
+        uint64_t at = (uint64_t)(from + i) * LK_CKPT_RANGE_BYTES;
         struct range *g = &range[i];
         LH_TRY(read_range(r, from + i, at, g));
         g->out = at < to->before ? lh_buf_grow(&to->head, g->n) : to->theta + (at - to->before);
@@ -368,8 +365,6 @@ static lh_err read_state(struct reading *r, struct places *to)
         err = read_ranges(r, i, h->ranges - i < AT_ONCE ? h->ranges - i : AT_ONCE, range, to);
     for (size_t i = 0; i < AT_ONCE; i++) lh_buf_free(&range[i].b);
     if (err) return err;
-    if (h->format == 1 && r->at != r->size)
-        return lh_fail(LH_ERR_CORRUPT, "%s: checkpoint of the wrong length", r->path);
     memcpy(to->theta, to->head.data + to->before, to->head.len - to->before);
     return LH_OK;
 }
@@ -428,11 +423,6 @@ lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *pa
     struct range range = {0};
     uint64_t at = 0;
     lh_err err = open_file(&r, conf, path);
-    if (!err && r.info.format == 1)
-        err = lh_fail(LH_ERR_UNSUPPORTED,
-                      "%s: of version 1, which has no hashes: its keys are "
-                      "needed to check it",
-                      path);
     for (uint32_t i = 0; !err && i < r.info.ranges; i++) {
         err = read_range(&r, i, at, &range);
         if (!err) err = check_head(&range);

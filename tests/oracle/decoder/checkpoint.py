@@ -23,8 +23,7 @@ class Checkpoint:
         cursor = Cursor(data, self.name)
         self.read_header(cursor, path, job)
         self.state, hashes = self.read_ranges(cursor, job, data[:164])
-        if self.format == 2:
-            self.read_manifest(cursor, data[:164], hashes)
+        self.read_manifest(cursor, data[:164], hashes)
         cursor.end()
         said = struct.pack("<Q", self.epoch) + self.chain + self.digest
         self.said, self.state = flip("said", path, said), flip("state", path, self.state)
@@ -36,9 +35,8 @@ class Checkpoint:
         self.shard, shards, self.ranges, owner, manifest = cursor.read("III16s32s")
         self.epoch, self.version, self.chain, self.digest, self.size = cursor.read("QQ32s32sQ")
         need(cursor.read("I") == crc32c(cursor.data[:160]), f"{name}: checksum of the header")
-        need(magic == b"LHCK" and self.format in (1, 2), f"{name}: not a checkpoint")
+        need(magic == b"LHCK" and self.format == 2, f"{name}: not a checkpoint")
         need(flags < 4 and bool(flags & 2) == self.weights, f"{name}: flags {flags}")
-        need(self.format == 2 or flags == 0, f"{name}: format 1 with flags {flags}")
         self.signed = bool(flags & 1)
         need((owner, manifest, shards) == (job.id, job.manifest, job.shards),
              f"{name}: of another job or model")
@@ -48,7 +46,7 @@ class Checkpoint:
     def read_ranges(self, cursor, job, header):
         """Unseals the ranges; gives the state and the joined H of each range as it stands."""
         key = job.subkey(SEAL_CHECKPOINT, self.cipher, self.key_id, 0, self.version, 0, self.shard)
-        step, parts, hashes = RANGE if self.format == 2 else 4 * RANGE, [], []
+        step, parts, hashes = RANGE, [], []
         need(self.ranges == -(-self.size // step), f"{self.name}: {self.ranges} ranges")
         for number in range(self.ranges):
             begin = cursor.at
@@ -62,7 +60,7 @@ class Checkpoint:
         return b"".join(parts), b"".join(hashes)
 
     def read_manifest(self, cursor, header, hashes):
-        """Checks the end of a file of format 2: hashes, signature, checksum."""
+        """Checks the end of a file: hashes, signature, checksum."""
         begin = cursor.at
         magic, ranges = cursor.read("4sI")
         listed = cursor.take(32 * self.ranges)
