@@ -606,10 +606,11 @@ static void a_worker_without_a_row_is_compared_too(void **state)
 static void a_push_says_no_more_than_it_may(void **state)
 {
     struct ps_shard *s = *state;
-    for (int i = 0; i < 4; i++) {
+    given.epoch = 3;
+    for (int i = 0; i < 5; i++) {
         struct lh_frame f = push_of(ME, 1);
-        f.base_epoch = given.epoch + (i == 0);
-        f.base_version = given.version + (i == 1);
+        f.base_epoch = i == 0 ? 4 : i == 4 ? 2 : 3; // 2: no version of it is compared
+        f.base_version = given.version + (i == 1 || i == 4);
         if (i == 2) f.tokens = (uint64_t)LH_PUSH_TOKENS_MAX + 1;
         struct ps_decision d = value_of(s, GATE, &f, LH_OK, 1);
         if (i < 3)
