@@ -217,7 +217,7 @@ static uint64_t most_counted(const struct sim_fold *f, const struct sim_frame *p
     return 2;
 }
 
-// Where the push's group begins behind `last`: of what that group admitted before, all counts.
+// All counts that the push's own group, which begins behind `last`, admitted before.
 static uint64_t counted(const struct sim_fold *f, const struct sim_frame *push, uint64_t last)
 {
     uint64_t sum = 0, most = most_counted(f, push, last);

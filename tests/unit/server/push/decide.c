@@ -573,7 +573,7 @@ static void an_expelled_worker_is_turned_away(void **state)
     assert_now(s, &f);
 }
 
-// Where most have nothing to train, those that do are not far from the others.
+// Empty pushes of those that have nothing to train make no outlier of one that trains.
 static void who_trains_nothing_says_nothing_of_norms(void **state)
 {
     struct ps_shard *s = *state;
