@@ -148,7 +148,7 @@ static void an_abort_that_hangs_keeps_its_memory(void **state)
     static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
     struct stuck s = {.base = {.ops = &ops, .leave_ms = 20}, .told = -1};
     struct arrays a = {0};
-    struct wk_peers *p;
+    static struct wk_peers *p; // it is never freed: a leak checker finds it here
     struct wk_peers_conf conf = {.address = "", .ranks = 2, .sharded = true, .comm = &s.base};
     (void)state;
     assert_int_equal(lh_env_real_create(&conf.env), LH_OK);

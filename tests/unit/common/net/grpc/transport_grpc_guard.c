@@ -380,6 +380,7 @@ static void an_expired_peers_connection_ends(void **state)
 
 // ---------------------------------------------------------------- the key
 
+#ifndef __SANITIZE_ADDRESS__ // it maps memory that nobody may read
 static bool holds(const uint8_t *at, size_t n, const uint8_t *what, size_t m)
 {
     return memmem(at, n, what, m) != NULL;
@@ -420,6 +421,7 @@ static void a_keys_text_lies_nowhere(void **state)
     assert_int_equal(copies(body, 40, body), 0);
     lh_buf_free(&pem);
 }
+#endif
 
 int main(void)
 {
@@ -434,7 +436,9 @@ int main(void)
         IN_PAIR(data_without_bytes),
         IN_PAIR(calls_that_its_role_may_not_make),
         IN_PAIR(an_expired_peers_connection_ends),
+#ifndef __SANITIZE_ADDRESS__
         IN_PAIR(a_keys_text_lies_nowhere),
+#endif
     };
     signal(SIGPIPE, SIG_IGN); // a server that ends a connection ends no test
     return cmocka_run_group_tests(tests, NULL, NULL);
