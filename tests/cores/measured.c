@@ -105,7 +105,7 @@ static void the_rows_of_many_workers_are_told_in_turns(void **state)
     rig_run(r, 3 * LH_SECOND);
     rig_hello(r, 1, 1, 0, 1);
     struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
-    struct lh_row *row = realloc(l->row, LH_WORKERS_MAX * sizeof *row), its = l->row[0];
+    struct lh_row its = l->row[0], *row = realloc(l->row, LH_WORKERS_MAX * sizeof *row);
     assert_non_null(row);
     its.worker = lh_worker_id(&r->w[1].self);
     its.admitted = 7;
