@@ -139,7 +139,7 @@ double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const
 
 // A clipped push that is far from what others push now, whose own pushes go in as they are. Where
 // all are clipped, the reference is what lags behind, and nobody is an outlier. One other voice may
-// lie: then a worker's own pushes speak for it too.
+// lie: then a worker's own pushes and the shard's size speak for it too.
 static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
                        const struct lh_frame *f, double norm)
 {
@@ -149,7 +149,7 @@ static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
     double at_h = norm / root_of_steps(s, f);
     if (!others.workers || at_h <= FAR * others.high) return false;
     double own = row ? lh_norms_median(&row->norms) : 0;
-    return others.workers > 1 || norm > FAR * gate->size || at_h > FAR * own;
+    return others.workers > 1 || (norm > FAR * gate->size && at_h > FAR * own);
 }
 
 // Clipped, not refused: a refused push returns to its residual and comes back no smaller. The
