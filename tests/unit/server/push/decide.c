@@ -595,6 +595,12 @@ static void a_worker_without_a_row_is_compared_too(void **state)
     struct lh_frame f = push_of(ME + 7, 1);
     struct ps_decision d = value_of(s, GATE, &f, LH_OK, 1e4);
     assert_true(d.noted.outlier);
+    d = value_of(s, GATE, &f, LH_OK, 500); // large, and within what the shard's own size explains
+    assert_true(d.noted.clipped && !d.noted.outlier);
+    push_norm(s, ME, 1, 1e4);
+    f = push_of(ME, 2);
+    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push
+    assert_true(d.noted.clipped && !d.noted.outlier);
     struct ps_gate huge = {10, 0, 1e40, 0};
     given.norm_reference = 1e39;
     d = value_of(s, huge, &f, LH_OK, 1e39);
