@@ -22,7 +22,7 @@ struct change { // one write, or (bytes NULL) one resize to `at`
 
 struct image {
     uint8_t *data;
-    size_t len;
+    size_t len, cap;
 };
 
 struct lh_fake_inode {
@@ -45,11 +45,12 @@ struct lh_file {
 
 static void image_resize(struct image *m, size_t len)
 {
-    if (len > m->len) {
-        m->data = realloc(m->data, len);
+    if (len > m->cap) { // doubled: a file is appended to more often than it is read
+        m->cap = len > 2 * m->cap ? len : 2 * m->cap;
+        m->data = realloc(m->data, m->cap);
         LH_ASSERT(m->data);
-        memset(m->data + m->len, 0, len - m->len);
     }
+    if (len > m->len) memset(m->data + m->len, 0, len - m->len);
     m->len = len;
 }
 
@@ -77,8 +78,10 @@ static void image_apply(struct image *m, const struct change *c, size_t n)
 
 static void add_change(struct lh_fake_inode *i, uint64_t at, const uint8_t *bytes, size_t n)
 {
-    i->change = realloc(i->change, (i->changes + 1) * sizeof *i->change);
-    LH_ASSERT(i->change);
+    if ((i->changes & (i->changes - 1)) == 0) { // a power of two, or none: full
+        i->change = realloc(i->change, (i->changes ? 2 * i->changes : 1) * sizeof *i->change);
+        LH_ASSERT(i->change);
+    }
     struct change *c = &i->change[i->changes++];
     *c = (struct change){at, n, NULL};
     if (bytes) {

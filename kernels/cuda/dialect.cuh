@@ -19,6 +19,8 @@
 enum { LK_THREADS = 256, LK_WARPS = LK_THREADS / 32 };
 #define LK_ALL 0xffffffffu // every lane of a warp
 #define LK_KERNEL __global__ void __launch_bounds__(256)
+// A kernel of which at least `n` blocks fit a multiprocessor: it bounds the registers.
+#define LK_KERNEL_FIT(n) __global__ void __launch_bounds__(256, n)
 #define LK_DEVICE static __device__ __forceinline__
 
 #endif

@@ -252,7 +252,7 @@ LK_DEVICE void lk_encode_none(const struct lk_encode_args *a, uint64_t c)
     a->s.unary_bits[c] = 0;
 }
 
-template <int K> LK_KERNEL lk_encode_topk(struct lk_encode_args a)
+template <int K> LK_KERNEL_FIT(3) lk_encode_topk(struct lk_encode_args a)
 {
     LK_SHARED(struct lk_encode_shared<K>, s);
     uint64_t c = blockIdx.x;

@@ -31,7 +31,7 @@ flags=(-std=gnu17 -O2 -g -Wall -Wextra -Wconversion -Wshadow -Werror -D_GNU_SOUR
     -ffp-contract=off -fno-math-errno -fno-strict-overflow -fopenmp-simd -fno-trapping-math
     -ffunction-sections -fdata-sections -I. -isystem "$out/include")
 sources=(kernels/codec.c kernels/cpu/{payload,rice,cpu_features}.c kernels/cpu/codec_*.c
-    common/base/{buf,check,err,nearest,pool}.c)
+    common/base/{buf,check,err,nearest,pool,text}.c)
 objects=() running=()
 for source in "${sources[@]}"; do
     object=$out/$(basename "$source" .c).o
