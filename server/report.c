@@ -14,6 +14,7 @@
 #include "common/net/head.h"
 #include "common/net/rpc.h"
 #include "longhaul/v1/member.pb-c.h"
+#include "server/bugs.h"
 #include "server/core.h"
 #include "server/push/insync.h"
 #include "server/report.h"
@@ -217,6 +218,7 @@ static bool gives_way(const struct ps_server *s)
     bool hangs = lh_slow_age_s(&s->slow, lh_now(s->conf.env)) >= (double)LH_DISK_SLOW / LH_SECOND;
     for (uint32_t i = 0; i < s->conf.shard_count && hangs; i++)
         hangs = s->shard[i]->insync.state == PS_IN_SYNC;
+    if (LH_BUG("hung_talks")) return false;
     return hangs && s->conf.replicated && s->phase == PS_SERVING;
 }
 

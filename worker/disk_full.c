@@ -1,9 +1,11 @@
 // Disk full: a worker's full disk (deploy/docs/full-disk.md#a-worker): what is told of it, and when
-// it is tried again.
+// it is tried again; and what is told of one that hangs.
 //
 // A commit that finds no room leaves everything as it was (commit.h), so all there is to do is to
 // try again: training goes on, pushes wait.
 #include "worker/disk_full.h"
+
+#include <stdio.h>
 
 static const struct {
     const char *full, *room;
@@ -25,6 +27,31 @@ void wk_disk_full_over(struct wk_worker *w, enum wk_disk_full of)
     if (!w->full_said[of]) return;
     w->full_said[of] = false;
     lh_logf(w->conf.log, LH_INFO, EVENT[of].room, "%s has room again", w->conf.dir);
+}
+
+void wk_disk_slow_look(struct wk_shard *s, int64_t now)
+{
+    char what[64];
+    snprintf(what, sizeof what, "a push of shard %u", s->id);
+    lh_slow_look(&s->disk.slow, now, s->worker->conf.log, what,
+                 "training goes on and the shard pushes nothing");
+}
+
+void wk_disk_slow_end(struct wk_shard *s)
+{
+    char what[64];
+    snprintf(what, sizeof what, "a push of shard %u", s->id);
+    lh_slow_end(&s->disk.slow, lh_now(s->worker->conf.env), s->worker->conf.log, what);
+}
+
+double wk_disk_slow_age_s(const struct wk_worker *w)
+{
+    double oldest = 0;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        double age = lh_slow_age_s(&w->shard[i].disk.slow, lh_now(w->conf.env));
+        if (age > oldest) oldest = age;
+    }
+    return oldest;
 }
 
 static void try_again(void *arg)

@@ -4,6 +4,7 @@
 #ifndef WK_SHARD_H
 #define WK_SHARD_H
 
+#include "common/env/slow.h"
 #include "common/format/point.h"
 #include "worker/push/commit.h"
 #include "worker/push/connection.h"
@@ -21,6 +22,7 @@ struct wk_cut;
 struct wk_disk {
     uint64_t timer; // the next try; nothing is cut before it; 0: none is due
     uint32_t tries;
+    struct lh_slow slow; // the commit of a cut that is under way
 };
 
 struct wk_shard {

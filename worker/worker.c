@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/format/json.h"
+#include "worker/disk_full.h"
 #include "worker/member.h"
 #include "worker/push/beside.h"
 #include "worker/push/cut.h"
@@ -223,6 +224,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     bool full = false;
     for (int i = 0; i < WK_DISK_FULL_COUNT; i++) full |= w->full_said[i];
     json_object_set_new(root, "disk_full", json_boolean(full));
+    json_object_set_new(root, "commit_age_s", json_real(wk_disk_slow_age_s(w)));
     if (w->out.noise > 0) // while it holds the learning rate back
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));

@@ -268,6 +268,8 @@ static void fake_work(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn d
 {
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     int64_t now = e->world->now, *begins = &e->begins[lane];
+    bool files = lane == LH_LANE_DISK || lane == LH_LANE_COPY || lane == LH_LANE_STATUS;
+    if (files && *begins < e->hangs_until) *begins = e->hangs_until;
     if (lane == LH_LANE_COMPUTE || !e->alive || (!e->slow && *begins <= now)) {
         do_job(e, lane, job, done, arg);
         return;
@@ -360,6 +362,11 @@ bool lh_fake_alive(const struct lh_env *env)
     return ((const struct lh_fake_env *)env)->alive;
 }
 
+static void sort_again(struct lh_fake_world *w)
+{
+    for (size_t i = w->events / 2 + 1; i-- > 0;) sift_down(w, i);
+}
+
 // Makes due what piled up while the node stood still: its peers hear that it is gone.
 static void let_go(struct lh_fake_env *e)
 {
@@ -368,7 +375,7 @@ static void let_go(struct lh_fake_env *e)
         struct event *v = &w->heap[i];
         if (v->node == e && v->due < v->at) v->at = v->due > w->now ? v->due : w->now;
     }
-    for (size_t i = w->events / 2 + 1; i-- > 0;) sift_down(w, i);
+    sort_again(w);
 }
 
 void lh_fake_kill(struct lh_env *env, bool power)
@@ -383,6 +390,32 @@ void lh_fake_kill(struct lh_env *env, bool power)
     if (!power) return;
     lh_fake_files_power_cut(e);
     fake_random(env, e->boot, sizeof e->boot);
+}
+
+// Makes due what waits for the disk, in the order in which it was handed over.
+static void answer_again(struct lh_fake_env *e)
+{
+    struct lh_fake_world *w = e->world;
+    for (size_t i = 0; i < w->events; i++) {
+        struct event *v = &w->heap[i];
+        if (v->node == e && v->fn == do_late && v->at > w->now) v->at = v->due = w->now;
+    }
+    for (int i = 0; i < LH_LANE_COUNT; i++)
+        if (e->begins[i] > w->now) e->begins[i] = w->now;
+    sort_again(w);
+}
+
+void lh_fake_hang(struct lh_env *env, int64_t ns)
+{
+    struct lh_fake_env *e = (struct lh_fake_env *)env;
+    if (!ns && lh_fake_hangs(env)) answer_again(e);
+    e->hangs_until = e->world->now + ns;
+}
+
+bool lh_fake_hangs(const struct lh_env *env)
+{
+    const struct lh_fake_env *e = (const struct lh_fake_env *)env;
+    return e->hangs_until > e->world->now;
 }
 
 void lh_fake_crash_at(struct lh_env *env, int64_t file_operations, bool power)

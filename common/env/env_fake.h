@@ -33,6 +33,11 @@ bool lh_fake_failed(const struct lh_env *env);
 // done when it is handed over and its end alone comes later, so that a power cut hardly ever finds
 // one unfinished.)
 void lh_fake_slow(struct lh_env *env, int64_t ns);
+// A disk that hangs: from now and for so long nothing begins that is handed to the lanes that
+// write, copy and remove files, also in the node's next lives; 0: it answers again, and what waits
+// comes at once. What the loop does with files by itself goes on, see lh_fake_stall_at().
+void lh_fake_hang(struct lh_env *env, int64_t ns);
+bool lh_fake_hangs(const struct lh_env *env);
 // From now the node stands still for so long, as under SIGSTOP: its timers fire, messages reach it
 // and jobs end, but it handles nothing of that before, and then all of it at once, in the order in
 // which it came due. A stall that is longer wins. Death ends it.

@@ -39,6 +39,7 @@ struct lh_fake_env {
     bool looking;                  // operations are the driver's
     int64_t slow;                  // lanes begin up to so late
     int64_t begins[LH_LANE_COUNT]; // when the last job that was late begins
+    int64_t hangs_until;           // the disk does nothing before
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;

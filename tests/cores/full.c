@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/cores/life.h"
+#include "worker/disk_full.h"
 #include "worker/push/outcome.h"
 
 enum { OPERATIONS = 24, CRASHES = 16 }; // more than any commit has on the disk, than a first cut
@@ -243,6 +244,30 @@ static void a_server_that_refuses_is_asked_again_until_there_is_room(void **stat
     with_shards(refused_by_its_server);
 }
 
+// ---------------------------------------------------------------- a disk that hangs
+
+static void one_that_hangs_is_told_and_training_goes_on(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(5, 1);
+    uint64_t steps = l->worker->count.steps;
+    life_rest(l);
+    lh_fake_hang(l->rig->w[1].env, 60 * LH_SECOND);
+    for (int i = 0; i < 6000 && life_said(l, "disk.slow") < 3; i++) life_run(l, 10 * LH_MS);
+    assert_int_equal(life_said(l, "disk.slow"), 3); // It was said at 2, 4 and 8 s.
+    assert_int_equal(life_said(l, "disk.again"), 0);
+    assert_true(wk_disk_slow_age_s(l->worker) >= 8);
+    assert_true(l->worker->count.steps > steps + 50);
+    for (int i = 0; i < 9000 && !life_said(l, "disk.again"); i++) life_run(l, 10 * LH_MS);
+    assert_int_equal(life_said(l, "disk.again"), 1);
+    life_cut(l, 3);
+    life_rest(l);
+    assert_true(wk_disk_slow_age_s(l->worker) == 0);
+    life_mass(l);
+    assert_int_equal(l->worker->count.returned + l->worker->count.lost, 0);
+    life_end(l);
+}
+
 // ---------------------------------------------------------------- a cut
 
 static void nothing_for_a_while(uint32_t shards)
@@ -474,6 +499,7 @@ int main(void)
         cmocka_unit_test(a_refused_push_comes_back_once_however_often_there_is_no_room),
         cmocka_unit_test(killed_in_between_it_is_returned_or_not),
         cmocka_unit_test(a_server_that_refuses_is_asked_again_until_there_is_room),
+        cmocka_unit_test(one_that_hangs_is_told_and_training_goes_on),
         cmocka_unit_test(training_goes_on_and_the_push_is_made_when_there_is_room),
         cmocka_unit_test(a_cut_that_found_no_room_leaves_nothing_behind),
         cmocka_unit_test(an_incarnation_that_was_not_stored_is_not_in_force),

@@ -183,6 +183,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(epochs)                                                                                    \
     OWN(hang)                                                                                      \
     OWN(one_way)                                                                                   \
+    OWN(disk_hang)                                                                                 \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \

@@ -67,7 +67,8 @@ struct sim_judging {
     uint64_t id[SIM_WORKERS];
     struct sim_stored stored; // what is durable of the coordinator's store
     int64_t trouble[SIM_NODES_MAX];
-    int64_t echo[SIM_NODES_MAX]; // when the last late copy of its reports arrives (owners.c)
+    int64_t echo[SIM_NODES_MAX];        // when the last late copy of its reports arrives (owners.c)
+    int64_t hangs_since[SIM_NODES_MAX]; // a group waits for a disk that hangs; 0: none (owners.c)
     int64_t looked_ns, paused_ns, rest_ns; // the coordinator's pauses (owners.c)
     struct sim_bound bound[SIM_WORKERS];
     uint64_t bound_life;              // deaths of the coordinator that printed them

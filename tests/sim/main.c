@@ -257,6 +257,7 @@ static const struct {
     {"one_is_enough", "rot,kill", "checkpoint", ANY},
     {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL, ANY},
     {"credit_any", "kill,worker_kill,partition,network", NULL, ANY},
+    {"hung_talks", "standby,disk_hang", NULL, ANY},
     {"take_any", "standby,kill,partition,network", NULL, ANY},
     {"degrade_local", "standby,kill,partition", NULL, ANY},
     {"promote_unsynced", "standby,power,slow", NULL, ANY},

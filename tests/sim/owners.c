@@ -5,7 +5,8 @@
 // standby is in sync, and that and the coordinator reach each other, it serves soon. A pause of the
 // coordinator, and as long after it, do not count (server/docs/0000-protocol.md#rule-28): what was
 // counted before stays. Nor does the time in which the network still brings reports of the server
-// that is silent. 3. No server serves less of an epoch than was acknowledged in it.
+// that is silent. An owner whose disk hangs while a group waits for it serves nobody. 3. No server
+// serves less of an epoch than was acknowledged in it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -18,6 +19,9 @@
 static const int64_t TAKE_OVER = 1500 * LH_MS, SOON = 4000 * LH_MS;
 // Far away: 20 s of silence at most (cluster.c), and the four round trips take 3 s each.
 static const int64_t SOON_FAR = 36 * LH_SECOND;
+// An owner is silent once a group has waited for its disk for so long (common/env/slow.h), and what
+// it said before may be under way.
+static const int64_t HANGS = 2500 * LH_MS;
 enum { ROOM_MIN = 1 << 16 }; // a disk with less than that may stand in the way
 
 struct sim_node *sim_node_named(struct sim *s, const char *name)
@@ -63,6 +67,7 @@ static bool in_trouble(const struct sim_node *n)
     uint64_t room = 0;
     bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
     bool still = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
+    if (lh_fake_hangs(n->env)) return true;
     return !runs || full || still || n->cut_off || s->unheard == n;
 }
 
@@ -111,6 +116,23 @@ static void look_at_head(struct sim *s, uint32_t shard, const struct sim_node *n
                  shard, n->name, has->version, has->epoch, l->acknowledged);
 }
 
+// Its disk hangs, and a group waits for it: pushes can't go on here.
+static bool waits_for_disk(const struct sim_node *n)
+{
+    int64_t since = n->sim->judging->hangs_since[n - n->sim->node];
+    return since && lh_fake_now(n->sim->world) - since >= HANGS;
+}
+
+static void look_at_disk(const struct sim_node *n)
+{
+    int64_t *since = &n->sim->judging->hangs_since[n - n->sim->node];
+    bool waits = lh_fake_hangs(n->env) && n->server && n->server->committing;
+    if (!waits)
+        *since = 0;
+    else if (!*since)
+        *since = lh_fake_now(n->sim->world);
+}
+
 static void look_at_server(struct sim *s, uint32_t shard)
 {
     struct sim_log *l = sim_log_of(s, shard);
@@ -120,6 +142,7 @@ static void look_at_server(struct sim *s, uint32_t shard)
         if (!sim_serves(n, shard)) continue;
         sim_spend_losses(l, n);
         look_at_head(s, shard, n);
+        if (waits_for_disk(n)) continue;
         if (!owner || sim_shard_at(n, shard)->replica.ledger.epoch >
                           sim_shard_at(owner, shard)->replica.ledger.epoch)
             owner = n;
@@ -216,6 +239,7 @@ void sim_look_often(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         if (s->node[i].kind != SIM_WORKER && in_trouble(&s->node[i])) sim_saw_trouble(&s->node[i]);
+        look_at_disk(&s->node[i]);
         sim_note_copies(&s->node[i]);
     }
     sim_look_at_bounds(s);

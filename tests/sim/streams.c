@@ -111,6 +111,19 @@ static void strike_disks(struct sim *s)
     (lost ? sim_lose_disk : sim_damage_disk)(n);
 }
 
+// The disk of an owner, a standby, the coordinator or a worker does nothing for a while. Where an
+// owner's standby is in sync, that one goes on (owners.c).
+static void strike_disk_hang(struct sim *s)
+{
+    struct sim_node *n = some_node(s, SIM_FAULT_disk_hang);
+    bool brief = sim_draw(s, SIM_FAULT_disk_hang, 3) > 0;
+    int64_t ns = some_ms(s, SIM_FAULT_disk_hang, 500, brief ? 8000 : 60000);
+    if (lh_fake_hangs(n->env)) return;
+    lh_fake_hang(n->env, ns);
+    sim_trace(s, "%s: its disk hangs for %.3f s", n->name, (double)ns / 1e9);
+    sim_happened(s, disk_hang);
+}
+
 // A worker's trainer hangs for a while, or for good.
 static void strike_hang(struct sim *s)
 {
@@ -166,6 +179,7 @@ static const struct {
     {SIM_FAULT_budget, 3000, sim_strike_budget},
     {SIM_FAULT_hang, 6000, strike_hang},
     {SIM_FAULT_one_way, 20000, strike_one_way},
+    {SIM_FAULT_disk_hang, 10000, strike_disk_hang},
 };
 
 static void turn(void *arg);
@@ -208,6 +222,7 @@ void sim_streams_end(struct sim *s)
 {
     for (uint32_t i = 0; i < s->nodes; i++) {
         lh_fake_short_at(s->node[i].env, -1);
+        lh_fake_hang(s->node[i].env, 0);
         if (!lh_fake_failed(s->node[i].env)) lh_fake_fail_sync_at(s->node[i].env, -1);
     }
     sim_zombie_end(s);

@@ -469,6 +469,7 @@ static void cut_done(void *arg)
     struct wk_shard *s = c->shard;
     struct wk_worker *w = s->worker;
     s->cut = NULL;
+    wk_disk_slow_end(s);
     lh_err err = take_over(s, c);
     if (err && c->text[0]) err = lh_fail(err, "%s", c->text);
     if (!err && s->ended) err = wk_settle_end(s);
@@ -493,10 +494,12 @@ static void encoded(void *arg)
         wk_cut_free(c);
         return;
     }
-    if (c->result)
+    if (c->result) {
         cut_done(c);
-    else
-        w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, commit_job, cut_done, c);
+        return;
+    }
+    lh_slow_begin(&c->shard->disk.slow, lh_now(w->conf.env));
+    w->conf.env->ops->work(w->conf.env, LH_LANE_DISK, commit_job, cut_done, c);
 }
 
 static void take_progress(const struct wk_shard *s, struct wk_cut *c)

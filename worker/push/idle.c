@@ -18,6 +18,7 @@
 #include "worker/push/idle.h"
 
 #include "longhaul/v1/member.pb-c.h"
+#include "worker/disk_full.h"
 #include "worker/push/cut.h"
 #include "worker/push/view.h"
 #include "worker/units/units.h"
@@ -142,7 +143,10 @@ static void look(void *arg)
     w->idle.timer = lh_after(w->conf.env, LOOK_NS, look, w);
     int64_t now = lh_listener_look(&w->idle.clock, lh_now(w->conf.env));
     look_at_trainer(w, now);
-    for (uint32_t i = 0; i < w->shards; i++) look_at_shard(&w->shard[i], now);
+    for (uint32_t i = 0; i < w->shards; i++) {
+        look_at_shard(&w->shard[i], now);
+        wk_disk_slow_look(&w->shard[i], lh_now(w->conf.env));
+    }
 }
 
 // ---------------------------------------------------------------- start, end, what is told
