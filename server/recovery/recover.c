@@ -286,17 +286,33 @@ static lh_err open_log(struct ps_server *s, bool *torn)
     return ps_wal_open(&wal, replay, s, torn, &s->wal);
 }
 
+static lh_err load_shard(struct ps_server *s, struct ps_shard *shard)
+{
+    LH_TRY(load(s, shard));
+    LH_TRY(ps_epoch_load(shard));
+    return ps_grants_load(shard);
+}
+
+// A damaged file of one shard leaves no other one without its state: that may be what it is rebuilt
+// from.
+static lh_err load_shards(struct ps_server *s)
+{
+    char text[512] = "";
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
+        lh_err err = load_shard(s, s->shard[i]);
+        if (err && err != LH_ERR_CORRUPT) return err;
+        if (err && !text[0]) snprintf(text, sizeof text, "%s", lh_err_text(err));
+    }
+    return text[0] ? lh_fail(LH_ERR_CORRUPT, "%s", text) : LH_OK;
+}
+
 static lh_err read_disk(struct ps_server *s, bool *torn)
 {
     LH_TRY(lh_path(s->wal_dir, sizeof s->wal_dir, s->conf.dir, "log"));
     LH_TRY(s->conf.env->ops->files->make_dir(s->conf.env, s->checkpoint_dir));
     LH_TRY(load_process(s));
     LH_TRY(load_rewound(s));
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        LH_TRY(load(s, s->shard[i]));
-        LH_TRY(ps_epoch_load(s->shard[i]));
-        LH_TRY(ps_grants_load(s->shard[i]));
-    }
+    LH_TRY(load_shards(s));
     LH_TRY(open_log(s, torn));
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(reaches(s->shard[i]));
     return LH_OK;

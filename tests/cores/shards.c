@@ -43,6 +43,29 @@ static void restart(struct rig *r, bool alone)
     assert_int_equal(rig_start_server(r, alone), LH_OK);
 }
 
+// ---------------------------------------------------------------- a damaged file
+
+// What a shard holds may be what it is rebuilt from, also where another shard's file is damaged.
+static void a_damaged_file_of_one_leaves_the_other_its_state(void **state)
+{
+    struct rig *r = *state;
+    char path[160];
+    for (uint64_t i = 0; i < r->manifest.values; i++) r->initial[i] = 32;
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    rig_kill_server(r, false);
+    lh_fake_boot(r->s.env);
+    snprintf(path, sizeof path, "%s/epoch-%04x", r->s.dir, r->shard);
+    assert_int_equal(lh_fake_flip(r->s.env, path, 12, 1), LH_OK);
+    lh_fake_kill(r->s.env, false);
+    r->rebuild_damaged = true;
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    assert_true(r->server->log.damaged);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_true(r->server->shard[k]->replica.theta[0] == 32);
+}
+
 // ---------------------------------------------------------------- a full disk
 
 static void a_full_disk_takes_back_both_shards(void **state)
@@ -377,6 +400,7 @@ int main(void)
 {
 #define TWO(test) cmocka_unit_test_setup_teardown(test, two_shards, rig_tear_down)
     const struct CMUnitTest tests[] = {
+        TWO(a_damaged_file_of_one_leaves_the_other_its_state),
         cmocka_unit_test(a_log_is_set_aside_one_segment_after_the_other),
         TWO(a_full_disk_takes_back_both_shards),
         cmocka_unit_test(a_group_that_was_taken_back_leaves_nothing_behind),
