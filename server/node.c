@@ -16,6 +16,7 @@
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/schedule.h"
 #include "server/core.h"
+#include "server/privacy.h"
 #include "server/server.h"
 #include "server/settings.h"
 
@@ -303,7 +304,8 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                  .optimizer = (uint8_t)s->optimizer,
                  .momentum = (float)ps_momentum(s),
                  .outer_every = (uint32_t)s->outer_every,
-                 .effective_step_max = s->optimizer ? (float)s->effective_step_max : 0},
+                 .effective_step_max = s->optimizer ? (float)s->effective_step_max : 0,
+                 .privacy = ps_privacy_terms(s)},
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };

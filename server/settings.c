@@ -10,6 +10,7 @@
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/owners/rights.h"
 #include "server/coordinator/schedule.h"
+#include "server/privacy.h"
 
 #define T struct ps_settings
 #define GIB 1073741824.0
@@ -202,6 +203,25 @@ static const struct lh_config_row rows[] = {
         "link needs longer than that to exchange a round, as measured"),
     LH_CONFIG_ROW_BOOL(T, "coordinator.staged", coordinator.staged, "false",
         "Half of h_base for about the first 1,000 steps of the run, twice h_base after 10,000"),
+
+    LH_CONFIG_ROW_ENUM(T, "privacy.level", privacy.level, "none", "none|record|region|reported",
+        "Where clip and noise of private regions are enforced: for each record by the built-in "
+        "trainer, for each push by the worker, or by the loop, as it reports"),
+    LH_CONFIG_ROW_FLOAT(T, "privacy.sigma", privacy.sigma, "0", 0, 1e6, NULL, NULL,
+        "Noise multiplier: the noise's standard deviation over privacy.clip"),
+    LH_CONFIG_ROW_FLOAT(T, "privacy.rate", privacy.rate, "1", 1e-9, 1, NULL, NULL,
+        "Probability with which a step draws a record; 1 at region level"),
+    LH_CONFIG_ROW_FLOAT(T, "privacy.clip", privacy.clip, "0", 0, 1e6, NULL, NULL,
+        "Bound of the norm of a record's gradient, or of a push of the whole model"),
+    LH_CONFIG_ROW_FLOAT(T, "privacy.epsilon", privacy.epsilon, "0", 0, 1000, NULL, NULL,
+        "Epsilon that all steps of a region may cost"),
+    LH_CONFIG_ROW_FLOAT(T, "privacy.delta", privacy.delta, "0", 0, 0.1, NULL, NULL,
+        "Delta of that epsilon, less than 1 over the number of records"),
+    LH_CONFIG_ROW_INT(T, "privacy.steps", privacy.steps, "0", 0, LH_CHARGED_MAX, "steps", NULL,
+        "Steps that a private region may charge in the run: local steps, at region level pushes "
+        "of each shard. At that many it leaves, and the others go on"),
+    LH_CONFIG_ROW_INT(T, "privacy.record_tokens", privacy.record_tokens, "1024", 1, 1e9, "tokens",
+        NULL, "Tokens of a document that are one record; the rest of it is dropped"),
 };
 // clang-format on
 
@@ -373,6 +393,7 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     LH_TRY(check_links(s));
     LH_TRY(ps_rights_check(s->coordinator.servers));
     LH_TRY(check_regions_data(s->coordinator.regions_data));
+    LH_TRY(ps_privacy_check(s));
     return check_plan_h(s->coordinator.plan_h);
 }
 

@@ -66,6 +66,12 @@ struct ps_settings {
         int cadence; // enum ps_cadence_rule
         int64_t h_base;
     } coordinator;
+
+    struct {       // role coordinator
+        int level; // enum lh_privacy_level
+        double sigma, rate, clip, epsilon, delta;
+        int64_t steps, record_tokens;
+    } privacy;
 };
 
 extern const struct lh_config_table ps_settings_table;

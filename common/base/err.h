@@ -46,7 +46,8 @@
     X(LH_ERR_SET_ASIDE, REJECT, "its pushes are set aside")                                        \
     X(LH_ERR_EXPELLED, REJECT, "it was expelled from this run")                                    \
     X(LH_ERR_GRANT, REJECT, "a claim that was not granted")                                        \
-    X(LH_ERR_BOUND, REJECT, "it says more than it may")
+    X(LH_ERR_BOUND, REJECT, "it says more than it may")                                            \
+    X(LH_ERR_BUDGET, REJECT, "a privacy budget forbids it")
 
 #define LH_ERR_ENUM(code, class, text) code,
 typedef enum lh_err { LH_ERRORS(LH_ERR_ENUM) LH_ERR_COUNT } lh_err;

@@ -7,13 +7,15 @@
 #include "common/base/check.h"
 
 enum {
-    LH_WIRE_VERSION_MIN = 1, // wire versions that this build speaks
-    LH_WIRE_VERSION_MAX = 1,
+    LH_WIRE_VERSION_MIN = 2, // wire versions that this build speaks
+    LH_WIRE_VERSION_MAX = 2,
 
     LH_WORKERS_MAX = 1024, // rows of a shard's ledger; two-level relays serve more regions
     LH_SHARDS_MAX = 4096,  // 70 B parameters at 16 M a shard
     LH_UNITS_MAX =
-        1 << 22,         // units of a run, of all its data epochs: 512 KiB of credit bits a shard
+        1 << 22, // units of a run, of all its data epochs: 512 KiB of credit bits a shard
+    // Steps that a region may charge to its privacy budget: accountants take any number below it.
+    LH_CHARGED_MAX = 1 << 30,
     LH_CLAIMS_MAX = 64,  // units claimed by one push; a round finishes a handful
     LH_WINDOW_MAX = 128, // units a batch is mixed from: their trained parts are not credited yet
     LH_READ_AHEAD_MAX = 128, // units read ahead of the window: their tokens are in memory

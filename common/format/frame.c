@@ -37,6 +37,7 @@ void lh_frame_write_head(const struct lh_frame *f, struct lh_buf *out)
     lh_put(out, f->manifest.b, LH_HASH_BYTES);
     lh_put(out, f->nonce, LH_SEAL_NONCE_BYTES);
     lh_put_u64(out, f->allowance_tag);
+    lh_put_u64(out, f->charged);
     LH_ASSERT(out->err || out->len - start == LH_FRAME_HEADER_BYTES);
     for (uint32_t i = 0; i < f->claims; i++) lh_claim_write(f->claim[i], &f->grant[i], out);
 }
@@ -70,6 +71,7 @@ static lh_err read_head(struct lh_cursor *c, struct lh_frame *f)
     lh_get_into(c, f->manifest.b, LH_HASH_BYTES);
     lh_get_into(c, f->nonce, LH_SEAL_NONCE_BYTES);
     f->allowance_tag = lh_get_u64(c);
+    f->charged = lh_get_u64(c);
     if (c->failed) return lh_fail(LH_ERR_MALFORMED, "frame shorter than its header");
     if (magic != MAGIC) return lh_fail(LH_ERR_MALFORMED, "not a frame (magic %08x)", magic);
     if (wire < LH_WIRE_VERSION_MIN || wire > LH_WIRE_VERSION_MAX)

@@ -1,6 +1,6 @@
 // The sealed frame: one push of one worker to one shard.
 //
-//   header (192 bytes) | claims (24 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
+//   header (200 bytes) | claims (24 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
 //
 // Header and claims are the associated data of the seal: a frame in which a bit of them was
 // changed can't be unsealed. What may change when a frame is sent again (session, attempt) travels
@@ -9,7 +9,7 @@
 //   at size field                                     at size field
 //    0   4  magic "LHF1"                               72   8  base version
 //    4   2  wire version                               80   8  base epoch
-//    6   2  header bytes (192)                         88   8  base: others' admitted pushes in it
+//    6   2  header bytes (200)                         88   8  base: others' admitted pushes in it
 //    8   1  index code (kernels/codec.h)               96   8  tokens trained since the last cut
 //    9   1  value code                                104   4  local steps since the last cut
 //   10   1  cipher (common/security/seal.h)           108   4  claims
@@ -21,10 +21,12 @@
 //   40   8  worker                                    184   8  tag of the allowance
 //   48   8  incarnation: granted << 32 | local
 //   56   8  incarnation, random part
-//   64   8  step
+//   64   8  step                                    192   8  charged
 //
 // A claim is a unit and its grant (common/format/grant.h). The allowance is how many tokens all
-// pushes of this worker to the shard may stand for, as the coordinator says.
+// pushes of this worker to the shard may stand for, as the coordinator says. `charged` is the total
+// of steps that the worker's region has charged to its privacy budget, this push's included
+// (server/docs/0000-protocol.md#rule-34); 0 where the region is not private.
 #ifndef LH_COMMON_FRAME_H
 #define LH_COMMON_FRAME_H
 
@@ -35,7 +37,7 @@
 #include "common/security/identity.h"
 #include "common/security/seal.h"
 
-enum { LH_FRAME_HEADER_BYTES = 192, LH_JOB_BYTES = 16, LH_DIGEST_BYTES = 16 };
+enum { LH_FRAME_HEADER_BYTES = 200, LH_JOB_BYTES = 16, LH_DIGEST_BYTES = 16 };
 
 struct lh_digest {
     uint8_t b[LH_DIGEST_BYTES];
@@ -66,6 +68,7 @@ struct lh_frame {
     uint8_t nonce[LH_SEAL_NONCE_BYTES];
     float allowance;
     uint64_t allowance_tag;
+    uint64_t charged;              // total of charged steps; 0: the region is not private
     uint64_t claim[LH_CLAIMS_MAX]; // units
     struct lh_grant grant[LH_CLAIMS_MAX];
 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 // Version of the ledger's encoding.
-enum { LEDGER_VERSION = 3 };
+enum { LEDGER_VERSION = 4 };
 
 lh_err lh_ledger_create(struct lh_ledger *l, const uint8_t job[LH_JOB_BYTES],
                         const struct lh_hash *manifest, uint32_t shard, uint32_t shards)
@@ -190,6 +190,7 @@ static lh_err apply_push(struct lh_ledger *l, const struct lh_record *r)
     }
     row->admitted++;
     row->tokens += f.tokens;
+    row->charged = f.charged;
     l->admitted++;
     l->tokens += f.tokens;
     struct lh_norm norm = lh_record_norm(r);
@@ -244,6 +245,8 @@ static lh_err apply_plan(struct lh_ledger *l, const struct lh_record *r)
     LH_TRY(lh_plan_parse(r->body, &plan));
     if (plan.number <= l->plan.number)
         return impossible(l, r, "a plan older than the one in force");
+    if (l->plan.privacy.level && !lh_privacy_equal(&plan.privacy, &l->plan.privacy))
+        return impossible(l, r, "a plan with other terms of privacy than the run's");
     l->plan = plan;
     for (uint32_t i = 0; i < plan.lets_back; i++) let_back(l, &plan.let_back[i]);
     return LH_OK;
@@ -372,6 +375,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
         lh_put_u64(out, r->refused);
         lh_put_u64(out, r->tokens);
         lh_put_u64(out, r->round);
+        lh_put_u64(out, r->charged);
         write_norms(&r->norms, out);
     }
     lh_put_u32(out, (uint32_t)l->credit_bytes);
@@ -423,6 +427,7 @@ static lh_err read_rows(struct lh_ledger *l, struct lh_cursor *c)
         r->refused = lh_get_u64(c);
         r->tokens = lh_get_u64(c);
         r->round = lh_get_u64(c);
+        r->charged = lh_get_u64(c);
         if (!read_norms(&r->norms, c)) c->failed = true;
         if (l->rows && r->worker <= l->row[l->rows - 1].worker) c->failed = true;
     }

@@ -30,6 +30,7 @@ struct lh_row {
     // BSP: pushes decided, but never behind the slowest other live worker, so that one that was
     // away takes its place in the current round with its first push.
     uint64_t round;
+    uint64_t charged; // total of charged steps, as the last admitted push says it
     struct lh_norms norms;
 };
 

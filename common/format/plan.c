@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PLAN_VERSION = 3 };
+enum { PLAN_VERSION = 4 };
 
 void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
 {
@@ -41,6 +41,7 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
         lh_put_u64(out, p->exception[i].worker);
         lh_put_u8(out, p->exception[i].data);
     }
+    lh_privacy_write(&p->privacy, out);
     uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // A run may go on after its end.
     if (left) lh_put_u32(out, left);
     for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
@@ -90,7 +91,7 @@ static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
         ok = p->exception[i].data <= LH_DATA_PRIVATE &&
              (!i || p->exception[i - 1].worker < p->exception[i].worker);
     }
-    return ok;
+    return ok && lh_privacy_read(c, &p->privacy);
 }
 
 static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)

@@ -7,6 +7,7 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "common/format/privacy.h"
 
 enum lh_phase {
     LH_PHASE_WAIT = 0, // workers are joining
@@ -63,6 +64,8 @@ struct lh_plan {
         uint64_t worker;
         uint8_t data;
     } exception[LH_WORKERS_MAX];
+    // Terms of the private workers. Fixed: no later plan has others.
+    struct lh_privacy privacy;
 };
 
 // Admitted pushes between two outer steps, at least 1.

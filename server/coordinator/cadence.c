@@ -147,8 +147,11 @@ static uint32_t steps_of(const struct figures *f)
 
 // ---------------------------------------------------------------- what is told
 
+// A private region's H is the plan's: its speed would say something of its data.
 static uint32_t fixed_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
+    if (ps_co_data(c, w) == LH_DATA_PRIVATE && c->plan.privacy.level)
+        return c->plan.privacy.local_steps;
     return c->conf.fixed_h ? c->conf.fixed_h(c->conf.fixed_h_arg, w->region) : 0;
 }
 

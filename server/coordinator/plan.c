@@ -32,6 +32,23 @@ static lh_err store_plan(struct ps_coordinator *c)
     return err;
 }
 
+// The terms of privacy are fixed for the run: epsilon is of all its pushes. What was pushed before
+// there were terms is in no budget.
+static LH_MUST lh_err check_privacy(const struct ps_coordinator *c, const struct lh_plan *stored)
+{
+    const struct lh_privacy *now = &c->conf.plan.privacy;
+    if (lh_privacy_equal(&stored->privacy, now)) return LH_OK;
+    if (!stored->privacy.level)
+        return lh_fail(LH_ERR_CONFIG,
+                       "privacy.level: %s, and this run began without privacy: what "
+                       "it pushed is in no budget; begin another run, with another "
+                       "name and new directories",
+                       lh_privacy_level_name(now->level));
+    return lh_fail(LH_ERR_CONFIG, "privacy.*, coordinator.h_base: the terms of privacy are fixed "
+                                  "for a run, and these are not those it began with; set the old "
+                                  "ones, or begin another run");
+}
+
 lh_err ps_co_load_plan(struct ps_coordinator *c)
 {
     struct lh_span bytes;
@@ -42,6 +59,13 @@ lh_err ps_co_load_plan(struct ps_coordinator *c)
     struct lh_plan *stored = malloc(sizeof *stored);
     if (!stored) return LH_ERR_NO_MEMORY;
     lh_err err = lh_plan_parse(bytes, stored);
+    if (!err) {
+        lh_err terms = check_privacy(c, stored);
+        if (terms) {
+            free(stored);
+            return terms;
+        }
+    }
     if (!err) { // constants are this start's settings, the rest is history
         c->plan = *stored;
         c->plan.eta = c->conf.plan.eta;

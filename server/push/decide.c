@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "server/push/charge.h"
 #include "server/push/decide.h"
 
 static void not_final(struct ps_decision *d, lh_err error)
@@ -92,7 +93,8 @@ static lh_err check_said(const struct ps_shard *s, const struct lh_frame *f)
         return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, %llu at most",
                        (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX);
     LH_TRY(check_base(s->head, f));
-    return ps_grants_check(&s->grants, s->head, f);
+    LH_TRY(ps_grants_check(&s->grants, s->head, f));
+    return ps_charge_check(s->head, f);
 }
 
 // w of DESIGN.md#section-6: staleness damping, and weighting by tokens where the plan says so.
@@ -130,6 +132,7 @@ static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
 // shard by 1/32 of itself all the same.
 double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f)
 {
+    if (ps_charge_bounds_norm(s->head, f)) return ps_charge_norm_max(s->head, f);
     if (gate->norm_gate <= 0) return (double)INFINITY;
     if (s->head->norm_reference <= 0) return gate->size;
     double bound = gate->norm_gate * s->head->norm_reference * root_of_steps(s, f);
@@ -160,13 +163,14 @@ static void gate_norm(const struct ps_shard *s, const struct ps_gate *gate,
 {
     enum { NOTED = 4 };
     double bound = ps_norm_bound(s, gate, f), noted = d->norm;
+    bool noise = ps_charge_bounds_norm(s->head, f); // its size is the noise's, and no voice
     d->noted.clipped = d->norm > bound;
     if (d->noted.clipped) {
-        d->noted.outlier = is_outlier(s, gate, f, d->norm);
+        d->noted.outlier = !noise && is_outlier(s, gate, f, d->norm);
         d->scale = (float)((double)d->scale * (bound / d->norm));
         if (noted > NOTED * bound) noted = NOTED * bound;
     }
-    noted /= root_of_steps(s, f);
+    noted = noise ? 0 : noted / root_of_steps(s, f);
     d->noted.at_equal_h = noted < (double)FLT_MAX ? (float)noted : FLT_MAX;
 }
 

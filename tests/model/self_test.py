@@ -8,6 +8,7 @@ import re
 import sys
 import unittest
 
+import charge
 import coordinator
 import ownership
 import protocol
@@ -109,6 +110,15 @@ class Coordinator(unittest.TestCase):
     def test_a_copy_that_nobody_can_see_is_not_covered(self):
         """README says so; a rule that covered it would change both."""
         self.assertTrue(coordinator.explore("old", unseen=True).get("bad"))
+
+
+class Charge(unittest.TestCase):
+    def test_the_rules_hold(self):
+        self.assertEqual(charge.explore().get("ok"), "complete")
+
+    def test_planted_bugs_are_caught(self):
+        for bug in charge.BUGS:
+            self.assertTrue(charge.explore((bug,)).get("bad"), bug)
 
 
 if __name__ == "__main__":

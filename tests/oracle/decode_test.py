@@ -186,7 +186,7 @@ class Rules(unittest.TestCase):
     def push(self, number, step, worker=7):
         """A push of a worker is admitted."""
         frame = SimpleNamespace(worker=worker, number=number, noise=number + 100, step=step,
-                                tokens=1, steps=1, claims=(), name="a push",
+                                tokens=1, steps=1, claims=(), charged=0, name="a push",
                                 digest=lambda: bytes(16))
         self.ledger.push(frame, SimpleNamespace(kind=ADMIT, version=1, reason=0))
 

@@ -22,7 +22,7 @@ SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "he
          "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}
 CODECS = (("topk-sign", 0.1), ("topk-q4", 0.1), ("topk-fp16", 0.1))
 MARK, FENCE, ADMIT, PLAN = 0xffffffff, 3, 1, 4
-ENTRY, RECORD, HEAD, MAGIC = 40, 64, 192, 0x5257484c
+ENTRY, RECORD, HEAD, MAGIC = 40, 64, 200, 0x5257484c
 
 
 def run(build):

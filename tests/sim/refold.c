@@ -13,7 +13,7 @@
 #include "common/base/check.h"
 
 enum { ADMIT = 1, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE };
-enum { RECORD_HEADER = 64, FRAME_HEADER = 192, CLAIM = 24, TAG = 16 };
+enum { RECORD_HEADER = 64, FRAME_HEADER = 200, CLAIM = 24, TAG = 16 };
 enum { SGD, NESTEROV, BUFFERED };
 enum { PHASE_CLOSE = 3 };
 
@@ -98,10 +98,12 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
     uint64_t backs_at = expelled_at + 4 + 8 * number(b + expelled_at, 4);
     if (bytes.len < backs_at + 4) return false;
     uint64_t rest = backs_at + 4 + 12 * number(b + backs_at, 4);
-    enum { OPTIMIZER = 13, BOUNDS = 13, EXCEPTION = 9 };
+    enum { OPTIMIZER = 13, BOUNDS = 13, EXCEPTION = 9, TERMS = 65 };
     uint64_t list = rest + OPTIMIZER + BOUNDS;
-    if (version != 3 || bytes.len < list + 4) return false;
+    if (version != 4 || bytes.len < list + 4) return false;
     uint64_t end = list + 4 + EXCEPTION * number(b + list, 4);
+    if (bytes.len <= end) return false;
+    end += b[end] ? TERMS : 1; // the level of privacy: 0 has no terms
     // The workers that the run closed without come last, where there are any.
     if (bytes.len != end && bytes.len < end + 4) return false;
     if (bytes.len != end && bytes.len != end + 4 + 8 * number(b + end, 4)) return false;

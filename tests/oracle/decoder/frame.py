@@ -16,6 +16,7 @@ class Frame:
         self.base, self.base_epoch, self.others, self.tokens = cursor.read("QQQQ")
         self.steps, claims, self.values, self.plain = cursor.read("IIQI")
         self.allowance, self.manifest, self.nonce, self.allowance_tag = cursor.read("f32s24sQ")
+        self.charged = cursor.read("Q")
         self.claims, self.grants = [], []
         for _ in range(claims):
             unit, number, tag = cursor.read("II16s")
@@ -25,7 +26,7 @@ class Frame:
         self.sealed = cursor.take(self.plain) if whole else None
         self.tag = cursor.take(16)
         cursor.end()
-        need(magic == b"LHF1" and wire == 1 and size == 192, f"{name}: not a frame of version 1")
+        need(magic == b"LHF1" and wire == 2 and size == 200, f"{name}: not a frame of version 2")
         need(not zero, f"{name}: a byte of the frame that should be 0")
         need(0 <= self.allowance <= 3.5e38, f"{name}: an allowance of {self.allowance}")
         self.stub = self.head + self.tag

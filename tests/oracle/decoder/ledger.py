@@ -12,11 +12,11 @@ class Plan:
     """The body of a PLAN; without a body the plan of zeros."""
 
     def __init__(self, body=None, name="plan"):
-        self.body = body or struct.pack("<HQBBBffIIIIIBfIfIQBI", 3, *[0] * 19)
+        self.body = body or struct.pack("<HQBBBffIIIIIBfIfIQBIB", 4, *[0] * 20)
         cursor = Cursor(self.body, name)
         version, self.number, self.phase, mode, weighting = cursor.read("HQBBB")
         self.eta, damping, staleness = cursor.read("ffI")
-        need(version == 3 and self.phase <= 4 and mode <= 1 and weighting <= 1,
+        need(version == 4 and self.phase <= 4 and mode <= 1 and weighting <= 1,
              f"{name}: version {version} phase {self.phase} mode {mode} weighting {weighting}")
         self.live = cursor.array(cursor.read("I"))
         self.ends = cursor.array(cursor.read("I"))
@@ -30,6 +30,10 @@ class Plan:
         self.exceptions = [cursor.read("QB") for _ in range(cursor.read("I"))]
         need(self.data <= 2 and all(data <= 2 for _, data in self.exceptions),
              f"{name}: data of a kind that is none")
+        self.privacy = cursor.read("B")
+        if self.privacy:
+            self.privacy = (self.privacy, *cursor.read("dddddQQII"))
+            need(self.privacy[0] <= 3, f"{name}: privacy of level {self.privacy[0]}")
         self.left_out = cursor.array(cursor.read("I")) if cursor.more() else ()
         cursor.end()
         need(not self.left_out or self.phase >= 3, f"{name}: leaves out before it closes")
@@ -84,12 +88,13 @@ class Row:
     refused: int = 0
     tokens: int = 0
     round: int = 0
+    charged: int = 0
     norms: Norms = field(default_factory=Norms)
 
     def pack(self):
         """The row's bytes behind the worker."""
         *own, norms = self.__dict__.values()
-        return struct.pack("<QQQQQQ16sIQQQQ", *own) + norms.pack()
+        return struct.pack("<QQQQQQ16sIQQQQQ", *own) + norms.pack()
 
 
 class Ledger:
@@ -108,7 +113,7 @@ class Ledger:
         """Takes what pack() gave, in place of the beginning of the log."""
         name = cursor.name
         version, shard, shards, self.epoch, self.version = cursor.read("HIIQQ")
-        need(version == 3, f"{name}: ledger of version {version}")
+        need(version == 4, f"{name}: ledger of version {version}")
         need((shard, shards) == (self.shard, self.shards), f"{name}: ledger of shard {shard} of "
              f"{shards}")
         self.chain, self.admitted, self.refused, self.tokens = cursor.read("32sQQQ")
@@ -116,7 +121,7 @@ class Ledger:
         move = cursor.read("QQ")
         self.move = move if move[0] else None
         for _ in range(cursor.read("I")):
-            worker, *row = cursor.read("QQQQQQQ16sIQQQQ")
+            worker, *row = cursor.read("QQQQQQQ16sIQQQQQ")
             norms = cursor.read("7fIIBII")
             need(worker > max(self.rows, default=-1), f"{name}: rows do not ascend")
             self.rows[worker] = Row(*row, Norms(norms[:7], *norms[7:]))
@@ -171,6 +176,7 @@ class Ledger:
         row.admitted += 1
         self.admitted += 1
         row.tokens += frame.tokens
+        row.charged = frame.charged
         self.tokens += frame.tokens
         steps = self.steps(frame.worker, frame.steps) if frame.steps else 0
         self.note(row.norms, record.reason, steps)
@@ -230,7 +236,7 @@ class Ledger:
 
     def pack(self):
         """The ledger's bytes."""
-        parts = [struct.pack("<HIIQQ", 3, self.shard, self.shards, self.epoch,
+        parts = [struct.pack("<HIIQQ", 4, self.shard, self.shards, self.epoch,
                              self.version), self.chain,
                  struct.pack("<QQQd", self.admitted, self.refused, self.tokens, self.reference),
                  struct.pack("<QQ", *(self.move or (0, 0)))]

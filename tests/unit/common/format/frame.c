@@ -15,7 +15,7 @@ enum { CASE_HEAD = LH_FRAME_HEADER_BYTES + 48, CASE_BYTES = CASE_HEAD + 12 + LH_
 
 // Written out from the table in frame.h by hand, not by the code under test.
 static const char GOLDEN[] = "4c484631"         // magic
-                             "0100c000"         // wire version, header bytes
+                             "0200c800"         // wire version, header bytes
                              "01020100"         // index code, value code, cipher, flags
                              "0000803e"         // density 0.25
                              "0700000003000000" // key, shard
@@ -34,6 +34,7 @@ static const char GOLDEN[] = "4c484631"         // magic
                              "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f"
                              "808182838485868788898a8b8c8d8e8f9091929394959697"
                              "efcdab8967452301" // tag of the allowance
+                             "4d00000000000000" // charged
                              "0600000001000000" // claims: unit, number of the grant
                              "a0000000000000000000000000000000"
                              "0900000002000000"
@@ -123,9 +124,9 @@ static void what_no_worker_writes_is_refused(void **state)
         lh_err err;
     } bad[] = {
         {"magic", 0, 0x3246484c, LH_ERR_MALFORMED},
-        {"older wire version", 4, 0x00c00000, LH_ERR_VERSION},
-        {"newer wire version", 4, 0x00c00002, LH_ERR_VERSION},
-        {"header size", 4, 0x00c80001, LH_ERR_MALFORMED},
+        {"older wire version", 4, 0x00c80001, LH_ERR_VERSION},
+        {"newer wire version", 4, 0x00c80003, LH_ERR_VERSION},
+        {"header size", 4, 0x00c00002, LH_ERR_MALFORMED},
         {"flags", 8, 0x01010201, LH_ERR_MALFORMED},
         {"density 0", 12, 0, LH_ERR_MALFORMED},
         {"density -0.25", 12, 0xbe800000, LH_ERR_MALFORMED},
@@ -139,8 +140,8 @@ static void what_no_worker_writes_is_refused(void **state)
         {"huge plain bytes", 120, UINT32_MAX, LH_ERR_MALFORMED},
         {"a negative allowance", 124, 0xbf800000, LH_ERR_MALFORMED},
         {"an allowance without end", 124, 0x7f800000, LH_ERR_MALFORMED},
-        {"unit beyond the last", 192, LH_UNITS_MAX, LH_ERR_MALFORMED},
-        {"huge unit", 216, UINT32_MAX, LH_ERR_MALFORMED},
+        {"unit beyond the last", 200, LH_UNITS_MAX, LH_ERR_MALFORMED},
+        {"huge unit", 224, UINT32_MAX, LH_ERR_MALFORMED},
     };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         struct lh_frame f = case_frame();

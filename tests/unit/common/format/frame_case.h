@@ -26,6 +26,7 @@ static inline struct lh_frame case_frame(void)
                          .plain_bytes = 12,
                          .allowance = 1000,
                          .allowance_tag = 0x0123456789abcdefu,
+                         .charged = 77,
                          .claim = {6, 9},
                          .grant = {{1, {0xa0}}, {2, {0xb0}}}};
     for (int i = 0; i < LH_JOB_BYTES; i++) f.job[i] = (uint8_t)i;

@@ -322,7 +322,7 @@ static void a_ledger_that_was_moved_reads_back(void **state)
         lh_ledger_free(&got);
     }
     memcpy(again.data, b.data, b.len);
-    again.data[0] = 4; // a later encoding
+    again.data[0] = 5; // a later encoding
     assert_int_equal(read_back(lh_buf_span(&again), &got), LH_ERR_MALFORMED);
     lh_ledger_free(&got);
     lh_buf_free(&b);

@@ -267,7 +267,7 @@ static void norms_that_no_fold_makes_are_refused(void **state)
     enum {
         REFERENCE = 82, // behind version, shard, shards, epoch, version, chain, counters
         ROW = 110,      // behind the reference, the move and the count of rows
-        NORMS = ROW + 8 + 2 * 16 + 2 * 8 + LH_DIGEST_BYTES + 4 + 4 * 8,
+        NORMS = ROW + 8 + 2 * 16 + 2 * 8 + LH_DIGEST_BYTES + 4 + 5 * 8,
         COUNT = NORMS + 4 * LH_NORMS,
         STEPS = COUNT + 4,
         CLIPPED = STEPS + 4,

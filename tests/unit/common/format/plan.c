@@ -53,7 +53,7 @@ static void a_plan_reads_back_and_nothing_else(void **state)
     static const struct {
         size_t at;
         uint8_t value;
-    } bad[] = {{0, 0},  {0, 2},  {0, 4},  {10, LH_PHASE_END + 1},
+    } bad[] = {{0, 0},  {0, 3},  {0, 5},  {10, LH_PHASE_END + 1},
                {11, 2}, {12, 2}, {25, 3}, {26, 255}};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         uint8_t old = b.data[bad[i].at];
@@ -61,9 +61,10 @@ static void a_plan_reads_back_and_nothing_else(void **state)
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
         b.data[bad[i].at] = old;
     }
-    b.data[b.len - 1] = LH_DATA_PRIVATE + 1; // the last exception's
+    size_t last = b.len - 2; // the last exception's; the terms' level follows
+    b.data[last] = LH_DATA_PRIVATE + 1;
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
-    b.data[b.len - 1] = LH_DATA_PRIVATE;
+    b.data[last] = LH_DATA_PRIVATE;
     lh_put_u8(&b, 0);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     p.expelled[0] = W3; // the same one twice
@@ -127,7 +128,7 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     assert_int_equal(lh_plan_outer_every(&p), 1); // as many as live workers
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
-    size_t at = b.len - 13 - 17; // the optimizer, its three constants, and the bounds behind them
+    size_t at = b.len - 13 - 18; // the optimizer, its three constants, and the bounds behind them
     static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_BUFFERED + 1};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         b.data[at] = bad[i];

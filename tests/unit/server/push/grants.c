@@ -49,6 +49,7 @@ static struct lh_frame push_of(uint64_t worker, uint64_t step)
     f.claims = 0;
     f.steps = 1;
     f.allowance = 0;
+    f.charged = 0;
     return f;
 }
 

@@ -1,0 +1,123 @@
+// Terms of privacy from the settings. See privacy.h.
+#include "server/privacy.h"
+
+#include <string.h>
+
+#include "common/format/plan.h"
+
+// A stable point follows a few rounds behind a worker: that many releases may be charged beyond it.
+enum { ROUNDS_AHEAD = 64 };
+
+// Is a region private? The default of all regions counts, too.
+static bool any_private(const struct ps_settings *s)
+{
+    return s->coordinator.data == LH_DATA_PRIVATE ||
+           strstr(s->coordinator.regions_data, "=private") != NULL;
+}
+
+struct lh_privacy ps_privacy_terms(const struct ps_settings *s)
+{
+    struct lh_privacy none = {0};
+    if (!any_private(s)) return none;
+    bool region = s->privacy.level == LH_PRIVACY_REGION;
+    uint64_t h = (uint64_t)s->coordinator.h_base;
+    return (struct lh_privacy){.level = (uint8_t)s->privacy.level,
+                               .sigma = s->privacy.sigma,
+                               .rate = s->privacy.rate,
+                               .clip = s->privacy.clip,
+                               .epsilon = s->privacy.epsilon,
+                               .delta = s->privacy.delta,
+                               .steps = (uint64_t)s->privacy.steps,
+                               .ahead = region ? ROUNDS_AHEAD : ROUNDS_AHEAD * h,
+                               .local_steps = (uint32_t)h,
+                               .record_tokens = (uint32_t)s->privacy.record_tokens};
+}
+
+// ---------------------------------------------------------------- what is refused
+
+static LH_MUST lh_err missing(const char *key, const char *advice)
+{
+    return lh_fail(LH_ERR_CONFIG, "privacy.%s is missing: a private region needs it; %s", key,
+                   advice);
+}
+
+static LH_MUST lh_err check_given(const struct ps_settings *s)
+{
+    if (!(s->privacy.sigma > 0))
+        return missing("sigma", "`longhaul privacy plan` finds the one for an epsilon");
+    if (!(s->privacy.clip > 0)) return missing("clip", "it bounds what one record can change");
+    if (!(s->privacy.epsilon > 0)) return missing("epsilon", "it is what the run may cost");
+    if (!(s->privacy.delta > 0)) return missing("delta", "take less than 1 over the records");
+    if (!s->privacy.steps) return missing("steps", "it is how many the budget is for");
+    return LH_OK;
+}
+
+static LH_MUST lh_err check_level(const struct ps_settings *s)
+{
+    switch (s->privacy.level) {
+    case LH_PRIVACY_NONE:
+        return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data or "
+                                      "coordinator.regions_data names a private region: set it to "
+                                      "region, or the region to own");
+    case LH_PRIVACY_REGION:
+    case LH_PRIVACY_RECORD:
+    case LH_PRIVACY_REPORTED:
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "privacy.level: %s is not built yet: nothing would enforce it; set none, and own data",
+            lh_privacy_level_name((uint8_t)s->privacy.level));
+    default: return LH_OK;
+    }
+}
+
+static LH_MUST lh_err check_sampling(const struct ps_settings *s)
+{
+    if (s->privacy.level == LH_PRIVACY_REGION && s->privacy.rate < 1)
+        return lh_fail(LH_ERR_CONFIG,
+                       "privacy.rate: %g claims that a step draws records in secret, and at region "
+                       "level each push holds the whole region: set 1",
+                       s->privacy.rate);
+    if (s->privacy.delta < 1e-9)
+        return lh_fail(LH_ERR_CONFIG,
+                       "privacy.delta: %g is below what the noise's sampler is exact to; set 1e-9 "
+                       "or more",
+                       s->privacy.delta);
+    return LH_OK;
+}
+
+// A cadence that follows from a region's own speed or link says something of its data.
+static LH_MUST lh_err check_cadence(const struct ps_settings *s)
+{
+    if (s->coordinator.cadence == PS_CADENCE_LINK)
+        return lh_fail(LH_ERR_CONFIG,
+                       "coordinator.cadence: link makes rounds as long as a region's measured link "
+                       "and steps say, and a private region says neither: set speed");
+    if (s->coordinator.dylu)
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "coordinator.dylu scales local steps by measured speed, and a private "
+            "region says none: set it to false, and coordinator.plan_h for slow regions");
+    if (!s->coordinator.step_tokens)
+        return lh_fail(LH_ERR_CONFIG,
+                       "coordinator.step_tokens is missing: a private region's pushes say that "
+                       "many tokens a step, whatever it trained");
+    if (s->weighting == LH_WEIGHT_TOKENS)
+        return lh_fail(LH_ERR_CONFIG, "update.weighting: tokens weighs pushes by what was trained, "
+                                      "which a private region does not say: set equal");
+    return LH_OK;
+}
+
+lh_err ps_privacy_check(const struct ps_settings *s)
+{
+    if (!any_private(s)) {
+        if (!s->privacy.level) return LH_OK;
+        return lh_fail(LH_ERR_CONFIG,
+                       "privacy.level: %s, and no region is private: name one in "
+                       "coordinator.regions_data, or set privacy.level to none",
+                       lh_privacy_level_name((uint8_t)s->privacy.level));
+    }
+    LH_TRY(check_level(s));
+    LH_TRY(check_given(s));
+    LH_TRY(check_sampling(s));
+    return check_cadence(s);
+}
