@@ -43,6 +43,7 @@ FOLDERS = {
     "common/base": (),
     "common/env": ("common/base",),
     "common/security": ("common/base",),
+    "common/privacy": ("common/base",),
     "common/format": _BYTES[:3],
     "common/net": _BYTES,
     "common/net/grpc": (*_BYTES, "common/net"),
@@ -59,6 +60,7 @@ FOLDERS = {
     "kernels/cublaslt": ("kernels/cuda",),
     "kernels/layers": ("kernels", "common/base"),
     "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
+    "kernels/privacy": ("kernels", "common/base", "common/env"),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}
 # What a library shows to programs of other people carries the product's name.

@@ -1,0 +1,219 @@
+// A run's noise and its price. See account.h.
+//
+// Invariants: 1. no accountant is given more than delta less what others take of it; 2. calibration
+// returns a sigma that was evaluated itself and met its target.
+#include "common/privacy/account.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+#include "common/base/check.h"
+#include "common/privacy/gaussian.h"
+#include "common/privacy/pld.h"
+#include "common/privacy/rdp.h"
+
+static const double SIGMA_MIN = 0.1, SIGMA_MAX = 1e6, DELTA_MAX = 0.1;
+static const uint64_t STEPS_MAX = 1000000000;
+
+const char *lh_accountant_name(enum lh_accountant a)
+{
+    static const char *const name[] = {"rdp", "pld", "analytic"};
+    return name[a];
+}
+
+lh_err lh_privacy_check(const struct lh_privacy_terms *t)
+{
+    if (!(t->sigma >= SIGMA_MIN && t->sigma <= SIGMA_MAX))
+        return lh_fail(LH_ERR_CONFIG, "sigma is %g; want %g to %g", t->sigma, SIGMA_MIN, SIGMA_MAX);
+    if (!(t->q > 0 && t->q <= 1))
+        return lh_fail(LH_ERR_CONFIG,
+                       "the sampling rate q is %g; want above 0 and at most 1 (1: no sampling)",
+                       t->q);
+    if (t->steps < 1 || t->steps > STEPS_MAX)
+        return lh_fail(LH_ERR_CONFIG, "%llu steps; want 1 to %llu", (unsigned long long)t->steps,
+                       (unsigned long long)STEPS_MAX);
+    if (!(t->delta >= LH_PRIVACY_DELTA_MIN && t->delta <= DELTA_MAX))
+        return lh_fail(LH_ERR_CONFIG,
+                       "delta is %g; want %g to %g, and below one over the number of records",
+                       t->delta, LH_PRIVACY_DELTA_MIN, DELTA_MAX);
+    return LH_OK;
+}
+
+// The same without checks: what accountants get of a claim's delta may be below the least claim.
+static lh_err epsilon_by(enum lh_accountant a, const struct lh_privacy_terms *t, double *epsilon)
+{
+    double steps = (double)t->steps;
+    switch (a) {
+    case LH_ACCOUNTANT_RDP:
+        *epsilon = lh_rdp_best(t->sigma, t->q, steps, t->delta, NULL);
+        return LH_OK;
+    case LH_ACCOUNTANT_PLD: return lh_pld_epsilon(t->sigma, t->q, t->steps, t->delta, epsilon);
+    case LH_ACCOUNTANT_ANALYTIC: break;
+    }
+    if (t->q < 1)
+        return lh_fail(LH_ERR_INVALID,
+                       "the analytic accountant knows no sampling (q is %g); take pld or rdp",
+                       t->q);
+    *epsilon = lh_gaussian_epsilon(sqrt(steps) / t->sigma, t->delta);
+    return LH_OK;
+}
+
+lh_err lh_privacy_epsilon(enum lh_accountant a, const struct lh_privacy_terms *t, double *epsilon)
+{
+    LH_TRY(lh_privacy_check(t));
+    return epsilon_by(a, t, epsilon);
+}
+
+enum lh_accountant lh_privacy_accountant(double q)
+{
+    return q < 1 ? LH_ACCOUNTANT_PLD : LH_ACCOUNTANT_ANALYTIC;
+}
+
+// The same terms with what accountants get of delta.
+static struct lh_privacy_terms accounted(const struct lh_privacy_terms *t)
+{
+    struct lh_privacy_terms out = *t;
+    out.delta = t->delta * (1 - 2 * LH_PRIVACY_SLACK);
+    return out;
+}
+
+lh_err lh_privacy_claim(const struct lh_privacy_terms *t, double *epsilon)
+{
+    *epsilon = 0;
+    if (!t->steps) return LH_OK;
+    LH_TRY(lh_privacy_check(t));
+    struct lh_privacy_terms a = accounted(t);
+    return epsilon_by(lh_privacy_accountant(t->q), &a, epsilon);
+}
+
+lh_err lh_privacy_cost(const struct lh_privacy_terms *t, struct lh_privacy_cost *out)
+{
+    LH_TRY(lh_privacy_check(t));
+    struct lh_privacy_terms a = accounted(t);
+    *out = (struct lh_privacy_cost){.delta_accounted = a.delta};
+    out->epsilon[LH_ACCOUNTANT_RDP] =
+        lh_rdp_best(a.sigma, a.q, (double)a.steps, a.delta, &out->order);
+    LH_TRY(epsilon_by(LH_ACCOUNTANT_PLD, &a, &out->epsilon[LH_ACCOUNTANT_PLD]));
+    out->epsilon[LH_ACCOUNTANT_ANALYTIC] = NAN;
+    if (a.q >= 1)
+        LH_TRY(epsilon_by(LH_ACCOUNTANT_ANALYTIC, &a, &out->epsilon[LH_ACCOUNTANT_ANALYTIC]));
+    out->claimed = out->epsilon[lh_privacy_accountant(a.q)];
+    return LH_OK;
+}
+
+// ---------------------------------------------------------------- the reverse
+
+// A range of the value that is searched, in which the claim falls from above the target (`bad`) to
+// below it (`good`). Sigma's `good` is its larger end, the steps' the smaller one.
+struct bracket {
+    struct lh_privacy_terms terms; // the claim's
+    double bad, bad_epsilon, good, good_epsilon, target;
+    bool steps;
+};
+
+static lh_err measure(struct bracket *b, double x, double *epsilon)
+{
+    if (b->steps)
+        b->terms.steps = (uint64_t)x;
+    else
+        b->terms.sigma = x;
+    return lh_privacy_claim(&b->terms, epsilon);
+}
+
+static lh_err narrow(struct bracket *b, double x)
+{
+    double epsilon;
+    LH_TRY(measure(b, x, &epsilon));
+    if (epsilon <= b->target) {
+        b->good = x;
+        b->good_epsilon = epsilon;
+    } else {
+        b->bad = x;
+        b->bad_epsilon = epsilon;
+    }
+    return LH_OK;
+}
+
+// Between logarithms, a little to the good side; every third time the middle, which always helps.
+static double between(const struct bracket *b, int i)
+{
+    double from = log(b->bad), to = log(b->good), share = 0.5;
+    if (i % 3 != 2 && b->good_epsilon > 0) {
+        double all = log(b->bad_epsilon / b->good_epsilon);
+        share = log(b->bad_epsilon / b->target) / all + 1e-5 / fabs(to - from);
+    }
+    return exp(from + fmin(fmax(share, 0.02), 0.98) * (to - from));
+}
+
+static lh_err close_in(struct bracket *b, double closeness)
+{
+    for (int i = 0; fabs(log(b->good / b->bad)) > closeness; i++) {
+        double x = between(b, i);
+        if (b->steps) x = floor(x);
+        if (x == b->good || x == b->bad) break;
+        LH_TRY(narrow(b, x));
+    }
+    return LH_OK;
+}
+
+// The value at which RDP meets the target: the claim meets it there too, or nearly.
+static double guess(struct lh_privacy_terms t, double target, bool steps)
+{
+    double low = steps ? 1 : SIGMA_MIN, high = steps ? (double)STEPS_MAX : SIGMA_MAX;
+    t = accounted(&t);
+    for (int i = 0; i < 40 && high > low * 1.001; i++) {
+        double x = sqrt(low * high), count = steps ? x : (double)t.steps;
+        bool meets = lh_rdp_best(steps ? t.sigma : x, t.q, count, t.delta, NULL) <= target;
+        if (meets == steps)
+            low = x;
+        else
+            high = x;
+    }
+    return steps ? floor(low) : high;
+}
+
+// Moves from x, by factors, until one end meets the target and the other one does not.
+static lh_err bracket(struct bracket *b, double x, double least, double most)
+{
+    double better = b->steps ? 1 / 1.15 : 1.15;
+    LH_TRY(narrow(b, x));
+    for (bool good = b->good > 0; !b->good || !b->bad;) {
+        double next = fmin(fmax(x * (good ? 1 / better : better), least), most);
+        if (b->steps) next = good ? fmax(ceil(next), x + 1) : floor(next);
+        if (next == x || next > most) return LH_OK;
+        x = next;
+        LH_TRY(narrow(b, x));
+    }
+    return LH_OK;
+}
+
+lh_err lh_privacy_calibrate(const struct lh_privacy_terms *t, double epsilon, double *sigma)
+{
+    struct bracket b = {.terms = *t, .target = epsilon};
+    b.terms.sigma = 1;
+    LH_TRY(lh_privacy_check(&b.terms));
+    if (!(epsilon > 0))
+        return lh_fail(LH_ERR_CONFIG, "epsilon is %g; want a number above 0", epsilon);
+    LH_TRY(bracket(&b, guess(b.terms, epsilon, false), SIGMA_MIN, SIGMA_MAX));
+    if (!b.good)
+        return lh_fail(LH_ERR_CONFIG,
+                       "no sigma up to %g gives epsilon %g at delta %g in %llu steps with q %g; "
+                       "take fewer steps or a larger epsilon",
+                       SIGMA_MAX, epsilon, t->delta, (unsigned long long)t->steps, t->q);
+    if (b.bad) LH_TRY(close_in(&b, 2e-4));
+    *sigma = b.good;
+    return LH_OK;
+}
+
+lh_err lh_privacy_steps(const struct lh_privacy_terms *t, double epsilon, uint64_t *steps)
+{
+    struct bracket b = {.terms = *t, .target = epsilon, .steps = true};
+    b.terms.steps = 1;
+    LH_TRY(lh_privacy_check(&b.terms));
+    *steps = 0;
+    LH_TRY(bracket(&b, fmax(1, guess(b.terms, epsilon, true)), 1, (double)STEPS_MAX));
+    if (!b.good) return LH_OK;
+    if (b.bad) LH_TRY(close_in(&b, 1e-3));
+    *steps = (uint64_t)b.good;
+    return LH_OK;
+}

@@ -1,0 +1,24 @@
+// Rényi differential privacy of the Poisson-sampled Gaussian mechanism.
+#ifndef LH_COMMON_PRIVACY_RDP_H
+#define LH_COMMON_PRIVACY_RDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// Orders 1.1 to 10.9 in steps of 0.1, 11 to 63, and 128, 256, 512, 1024: those of dp-accounting.
+enum { LH_RDP_ORDERS = 99 + 53 + 4 };
+double lh_rdp_order(size_t i); // i < LH_RDP_ORDERS
+
+// Divergence of one step at an order above 1: an upper bound, INFINITY where none was found.
+// 0 <= q <= 1, sigma > 0.
+double lh_rdp_step(double sigma, double q, double order);
+
+// Two conversions of a divergence at an order into epsilon at delta. Both hold; the second is never
+// above the first.
+double lh_rdp_epsilon_plain(double divergence, double order, double delta); // arXiv 1702.07476
+double lh_rdp_epsilon(double divergence, double order, double delta);       // arXiv 2004.00010
+
+// The smallest epsilon over all orders, and the order that gave it (`order` may be NULL).
+double lh_rdp_best(double sigma, double q, double steps, double delta, double *order);
+
+#endif

@@ -1,0 +1,61 @@
+// Noise drawn ahead. See pool.h.
+//
+// Invariants: 1. noise that was taken is never taken again: the pool is wiped and filled under
+// another key first; 2. the key is wiped when the pool is full, the noise when it was used.
+#include "kernels/privacy/pool.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+#include "common/base/buf.h"
+#include "common/base/check.h"
+
+lh_err lk_pool_create(double deviation, uint64_t values, struct lk_pool **out)
+{
+    int64_t width;
+    LH_TRY(lk_noise_width(deviation, &width));
+    struct lk_pool *p = calloc(1, sizeof *p);
+    int64_t *noise = p ? lh_zeros((size_t)values, sizeof *noise) : NULL;
+    if (!noise) {
+        free(p);
+        return lh_fail(LH_ERR_NO_MEMORY, "no memory for the noise of %llu values",
+                       (unsigned long long)values);
+    }
+    p->width = width;
+    p->values = values;
+    p->noise = noise;
+    lk_noise_prepare(&p->table);
+    *out = p;
+    return LH_OK;
+}
+
+void lk_pool_destroy(struct lk_pool *p)
+{
+    if (!p) return;
+    lk_pool_wipe(p);
+    free(p->noise);
+    free(p);
+}
+
+void lk_pool_fill(struct lk_pool *p, struct lh_env *env)
+{
+    LH_ASSERT(p->state == LK_POOL_EMPTY);
+    lk_stream_begin(&p->stream, env);
+    lk_noise_draw(&p->table, &p->stream, p->width, p->noise, (size_t)p->values);
+    lk_stream_end(&p->stream);
+    p->state = LK_POOL_FULL;
+}
+
+const int64_t *lk_pool_take(struct lk_pool *p)
+{
+    LH_ASSERT(p->state == LK_POOL_FULL);
+    p->state = LK_POOL_TAKEN;
+    return p->noise;
+}
+
+void lk_pool_wipe(struct lk_pool *p)
+{
+    sodium_memzero(p->noise, (size_t)p->values * sizeof *p->noise);
+    lk_stream_end(&p->stream);
+    p->state = LK_POOL_EMPTY;
+}

@@ -1,0 +1,350 @@
+// The accountants against values of other people's, each other, and what must hold of any of them.
+//
+// Reference values: dp-accounting 0.6.0 (RDP with its default orders; PLD at 1e-4) and Opacus.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/privacy/account.h"
+#include "common/privacy/fft.h"
+#include "common/privacy/gaussian.h"
+#include "common/privacy/normal.h"
+#include "common/privacy/pld.h"
+#include "common/privacy/rdp.h"
+
+static bool near(double a, double b, double relative)
+{
+    return fabs(a - b) <= relative * fabs(b);
+}
+
+static double by(enum lh_accountant a, double sigma, double q, uint64_t steps, double delta)
+{
+    double epsilon = -1;
+    struct lh_privacy_terms t = {sigma, q, steps, delta};
+    assert_int_equal(lh_privacy_epsilon(a, &t, &epsilon), LH_OK);
+    return epsilon;
+}
+
+static void reference_values(void **state)
+{
+    (void)state;
+    static const struct {
+        double sigma, q;
+        uint64_t steps;
+        double delta, rdp, pld;
+    } row[] = {
+        {1.5, 0.04, 2250, 1e-5, 7.329335, 6.768787},
+        {1.0, 0.01, 1000, 1e-5, 2.101367, 1.828244},
+        {1.1, 256.0 / 60000, 14062, 1e-5, 2.596556, 2.381686},
+        {1.3, 250.0 / 60000, 3600, 1e-5, 0.942200, 0.853030},
+        {0.8, 0.001, 20000, 1e-6, 1.897196, 1.286152},
+        {1.5, 0.05, 1000, 1e-6, 6.667814, 6.199695},
+        {2.0, 0.05, 1000, 1e-6, 4.475501, 4.162611},
+        {3.0, 0.2, 100, 1e-6, 3.639665, 3.371055},
+        {0.8, 0.2, 100, 1e-6, 26.477500, 24.322620},
+        {4.0, 1, 200, 1e-6, 23.703891, 22.424516},
+        {10, 1, 500, 1e-6, 13.376379, 12.595247},
+        {1, 1, 1, 1e-5, 4.728507, 4.377178},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        double sigma = row[i].sigma, q = row[i].q, delta = row[i].delta;
+        double rdp = by(LH_ACCOUNTANT_RDP, sigma, q, row[i].steps, delta);
+        double pld = by(LH_ACCOUNTANT_PLD, sigma, q, row[i].steps, delta);
+        assert_true(near(rdp, row[i].rdp, 5e-5));
+        assert_true(near(pld, row[i].pld, 5e-5));
+        if (q < 1) continue;
+        double exact = by(LH_ACCOUNTANT_ANALYTIC, sigma, q, row[i].steps, delta);
+        assert_true(near(exact, row[i].pld, 1e-6));
+        assert_true(pld >= exact * (1 - 1e-9) && pld < exact * 1.001);
+    }
+}
+
+// Opacus' accountants_test: divergences of 50 steps, q = 0.01, sigma = 2.5.
+static void divergences(void **state)
+{
+    (void)state;
+    static const double order[] = {1.5, 2.5, 5, 50, 100};
+    static const double want[] = {6.70579741e-4, 1.08548710e-3, 2.18075656e-3, 2.38460375e-2,
+                                  167.416308};
+    for (size_t i = 0; i < LH_COUNT(order); i++)
+        assert_true(near(50 * lh_rdp_step(2.5, 0.01, order[i]), want[i], 1e-6));
+    assert_true(near(lh_rdp_step(2, 1, 3), 3.0 / 8, 1e-15));
+    assert_true(lh_rdp_step(2, 0, 3) == 0);
+    for (size_t i = 1; i < LH_RDP_ORDERS; i++) assert_true(lh_rdp_order(i) > lh_rdp_order(i - 1));
+    for (size_t i = 0; i < LH_RDP_ORDERS; i++) { // the better conversion is never the worse one
+        double a = lh_rdp_order(i), r = lh_rdp_step(1, 0.1, a);
+        assert_true(lh_rdp_epsilon(r, a, 1e-6) <= lh_rdp_epsilon_plain(r, a, 1e-6));
+    }
+}
+
+static void exact_curve(void **state)
+{
+    (void)state;
+    static const double row[][3] = {// epsilon, delta, sigma of one step
+                                    {0.5, 1e-5, 7.031827}, {1, 1e-5, 3.730632}, {1, 1e-6, 4.224679},
+                                    {2, 1e-6, 2.230476},   {4, 1e-6, 1.193519}, {8, 1e-5, 0.600229},
+                                    {8, 1e-6, 0.652935}};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        double sigma = lh_gaussian_sigma(row[i][0], row[i][1], 1);
+        assert_true(near(sigma, row[i][2], 1e-6));
+        assert_true(lh_gaussian_delta(1 / sigma, row[i][0]) <= row[i][1]);
+        assert_true(near(lh_gaussian_epsilon(1 / sigma, row[i][1]), row[i][0], 1e-9));
+    }
+    static const double sigmas[][4] = {// epsilon 8, 4, 1 at 1e-6
+                                       {50, 4.617, 8.439, 29.873},
+                                       {200, 9.234, 16.879, 59.746},
+                                       {1000, 20.648, 37.742, 133.60}};
+    static const double epsilon[] = {8, 4, 1};
+    for (size_t i = 0; i < LH_COUNT(sigmas); i++)
+        for (size_t j = 0; j < 3; j++)
+            assert_true(
+                near(lh_gaussian_sigma(epsilon[j], 1e-6, sigmas[i][0]), sigmas[i][j + 1], 6e-5));
+    assert_true(lh_gaussian_epsilon(1e-9, 1e-6) == 0);
+}
+
+static uint64_t dice = 7;
+static double uniform(double low, double high)
+{
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return low + (high - low) * ((double)(dice >> 11) / 9007199254740992.0);
+}
+
+// One step's epsilon in closed form: the privacy loss is monotone, so the curve needs no grid.
+static double one_step(double sigma, double q, double delta)
+{
+    double low = 0, high = 200;
+    for (int i = 0; i < 200; i++) {
+        double e = (low + high) / 2, t = log1p(expm1(e) / q), x = sigma * sigma * t + 0.5;
+        double all = lh_normal_above(x / sigma), one = lh_normal_above((x - 1) / sigma);
+        double removed = q * one + (1 - q - exp(e)) * all, added = 0;
+        double other = 1 + expm1(-e) / q; // e^t where the loss of ADD is e
+        if (other > 0) {
+            double y = sigma * sigma * log(other) + 0.5;
+            double below = lh_normal_above(-y / sigma),
+                   below_one = lh_normal_above((1 - y) / sigma);
+            added = below - exp(e) * (q * below_one + (1 - q) * below);
+        }
+        if (fmax(removed, added) <= delta)
+            high = e;
+        else
+            low = e;
+    }
+    return high;
+}
+
+// PLD is above the truth and close to it; RDP is above PLD.
+static void bounds_hold(void **state)
+{
+    (void)state;
+    int rounds = getenv("LH_TEST_QUICK") ? 5 : 15;
+    for (int i = 0; i < rounds; i++) {
+        double sigma = exp(uniform(log(0.35), log(20))), q = exp(uniform(log(1e-4), 0));
+        double delta = exp(uniform(log(1e-9), log(1e-4)));
+        double pld = by(LH_ACCOUNTANT_PLD, sigma, q, 1, delta), truth = one_step(sigma, q, delta);
+        assert_true(pld >= truth * (1 - 1e-9) - 1e-12);
+        assert_true(pld <= truth * 1.001 + 2e-5);
+        uint64_t steps = (uint64_t)exp(uniform(0, log(20000)));
+        pld = by(LH_ACCOUNTANT_PLD, sigma, q, steps, delta);
+        assert_true(pld <= by(LH_ACCOUNTANT_RDP, sigma, q, steps, delta) * (1 + 1e-9) + 1e-6);
+        if (q > 0.999) continue;
+        assert_true(pld <= by(LH_ACCOUNTANT_ANALYTIC, sigma, 1, steps, delta) * 1.001 + 1e-4);
+    }
+}
+
+static void monotone(void **state)
+{
+    (void)state;
+    double before[3] = {INFINITY, INFINITY, INFINITY};
+    for (double sigma = 0.5; sigma < 40; sigma *= 1.7) { // falls with sigma
+        for (int a = 0; a < 2; a++) {
+            double e = by((enum lh_accountant)a, sigma, 0.02, 500, 1e-6);
+            assert_true(e < before[a]);
+            before[a] = e;
+        }
+        double e = by(LH_ACCOUNTANT_ANALYTIC, sigma, 1, 500, 1e-6);
+        assert_true(e < before[2]);
+        before[2] = e;
+    }
+    for (int a = 0; a < 2; a++) {
+        double last = 0;
+        for (double q = 1e-4; q < 1; q *= 4) { // rises with q
+            double e = by((enum lh_accountant)a, 1, q, 300, 1e-6);
+            assert_true(e > last);
+            last = e;
+        }
+        last = 0;
+        for (uint64_t steps = 1; steps < 30000; steps *= 5) { // rises with steps
+            double e = by((enum lh_accountant)a, 1.2, 0.01, steps, 1e-6);
+            assert_true(e > last);
+            last = e;
+        }
+        last = INFINITY;
+        for (double delta = 1e-9; delta < 0.01; delta *= 30) { // falls with delta
+            double e = by((enum lh_accountant)a, 1.2, 0.01, 800, delta);
+            assert_true(e < last);
+            last = e;
+        }
+    }
+}
+
+// More than a double holds, less than a grid resolves.
+static void extreme_terms(void **state)
+{
+    (void)state;
+    double huge = by(LH_ACCOUNTANT_PLD, 0.3, 1, 20000, 1e-6);
+    double exact = by(LH_ACCOUNTANT_ANALYTIC, 0.3, 1, 20000, 1e-6);
+    assert_true(huge >= exact && huge < 1.005 * exact && huge > 1e5);
+    double small = by(LH_ACCOUNTANT_PLD, 50, 1e-6, 100, 1e-5);
+    assert_true(small >= 0 && small < 1e-6);
+    small = by(LH_ACCOUNTANT_PLD, 0.5, 1e-5, 20000, 1e-9);
+    assert_true(small > 0 && small < by(LH_ACCOUNTANT_RDP, 0.5, 1e-5, 20000, 1e-9));
+    assert_true(isfinite(by(LH_ACCOUNTANT_RDP, 0.1, 1e-6, 1000000, 1e-9)));
+}
+
+static void claims(void **state)
+{
+    (void)state;
+    struct lh_privacy_terms t = {1.5, 0.04, 2250, 1e-5};
+    struct lh_privacy_cost cost;
+    double claim, at_delta;
+    assert_int_equal(lh_privacy_cost(&t, &cost), LH_OK);
+    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_true(claim == cost.claimed && claim == cost.epsilon[LH_ACCOUNTANT_PLD]);
+    assert_true(isnan(cost.epsilon[LH_ACCOUNTANT_ANALYTIC]));
+    // Accountants may not spend what the sampler and truncated draws may take.
+    at_delta = by(LH_ACCOUNTANT_PLD, 1.5, 0.04, 2250, 1e-5);
+    assert_true(claim > at_delta && claim < at_delta * 1.001);
+    assert_true(cost.delta_accounted + 2 * LH_PRIVACY_SLACK * t.delta <= t.delta * (1 + 1e-15));
+    t.steps = 0;
+    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_true(claim == 0);
+    t = (struct lh_privacy_terms){4, 1, 200, LH_PRIVACY_DELTA_MIN};
+    assert_int_equal(lh_privacy_cost(&t, &cost), LH_OK);
+    assert_true(cost.claimed == cost.epsilon[LH_ACCOUNTANT_ANALYTIC]);
+}
+
+// A calibration that lands above its target was somebody's mistake (opacus, issue 346).
+static void calibration_never_exceeds(void **state)
+{
+    (void)state;
+    int rounds = getenv("LH_TEST_QUICK") ? 2 : 5;
+    for (int i = 0; i < rounds; i++) {
+        struct lh_privacy_terms t = {.q = i % 3 ? exp(uniform(log(1e-3), log(0.3))) : 1,
+                                     .steps = (uint64_t)uniform(1, 3000),
+                                     .delta = exp(uniform(log(1e-8), log(1e-5)))};
+        double target = exp(uniform(log(0.5), log(12))), sigma, claim;
+        assert_int_equal(lh_privacy_calibrate(&t, target, &sigma), LH_OK);
+        t.sigma = sigma;
+        assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+        assert_true(claim <= target);
+        t.sigma = sigma * (1 - 5e-4);
+        if (t.sigma < 0.1) continue;
+        assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+        assert_true(claim > target);
+    }
+}
+
+static void steps_fit_the_budget(void **state)
+{
+    (void)state;
+    struct lh_privacy_terms t = {.sigma = 1, .q = 0.01, .delta = 1e-5};
+    uint64_t steps;
+    double claim;
+    assert_int_equal(lh_privacy_steps(&t, 4, &steps), LH_OK);
+    t.steps = steps;
+    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_true(claim <= 4);
+    t.steps += steps / 500;
+    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_true(claim > 4);
+    t = (struct lh_privacy_terms){.sigma = 0.3, .q = 1, .delta = 1e-6};
+    assert_int_equal(lh_privacy_steps(&t, 1, &steps), LH_OK);
+    assert_int_equal(steps, 0);
+    t.sigma = 1e6;
+    assert_int_equal(lh_privacy_steps(&t, 1000, &steps), LH_OK);
+    assert_int_equal(steps, 1000000000);
+}
+
+static void bad_terms_are_refused(void **state)
+{
+    (void)state;
+    static const struct lh_privacy_terms bad[] = {
+        {0, 0.1, 1, 1e-5},   {NAN, 0.1, 1, 1e-5},        {1e9, 0.1, 1, 1e-5}, {1, 0, 1, 1e-5},
+        {1, 1.1, 1, 1e-5},   {1, NAN, 1, 1e-5},          {1, 0.1, 0, 1e-5},   {1, 0.1, 1, 0},
+        {1, 0.1, 1, 0.9e-9}, {1, 0.1, 2000000000, 1e-5}, {1, 0.1, 1, 0.5},    {1, 0.1, 1, NAN},
+    };
+    struct lh_privacy_cost cost;
+    double x;
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        assert_int_equal(lh_privacy_cost(&bad[i], &cost), LH_ERR_CONFIG);
+        assert_int_equal(lh_privacy_epsilon(LH_ACCOUNTANT_RDP, &bad[i], &x), LH_ERR_CONFIG);
+    }
+    struct lh_privacy_terms t = {1, 0.5, 1, 1e-5};
+    assert_int_equal(lh_privacy_epsilon(LH_ACCOUNTANT_ANALYTIC, &t, &x), LH_ERR_INVALID);
+    assert_int_equal(lh_privacy_calibrate(&t, 0, &x), LH_ERR_CONFIG);
+    assert_int_equal(lh_privacy_calibrate(&t, NAN, &x), LH_ERR_CONFIG);
+    t = (struct lh_privacy_terms){1, 1, 1000000000, 1e-9};
+    assert_int_equal(lh_privacy_calibrate(&t, 1e-6, &x), LH_ERR_CONFIG);
+}
+
+static void transform_is_exact(void **state)
+{
+    (void)state;
+    enum { N = 64 };
+    struct lh_fft f;
+    double x[2 * N], want[2 * N] = {0}, back[2 * N];
+    assert_int_equal(lh_fft_create(N, &f), LH_OK);
+    for (int i = 0; i < 2 * N; i++) x[i] = back[i] = uniform(-1, 1);
+    for (int k = 0; k < N; k++)
+        for (int j = 0; j < N; j++) {
+            double a = -2 * M_PI * j * k / N;
+            want[2 * k] += x[2 * j] * cos(a) - x[2 * j + 1] * sin(a);
+            want[2 * k + 1] += x[2 * j] * sin(a) + x[2 * j + 1] * cos(a);
+        }
+    lh_fft_forward(&f, x);
+    for (int i = 0; i < 2 * N; i++) assert_true(fabs(x[i] - want[i]) < 1e-12);
+    lh_fft_backward(&f, x);
+    for (int i = 0; i < 2 * N; i++) assert_true(fabs(x[i] / N - back[i]) < 1e-14);
+    lh_fft_destroy(&f);
+}
+
+static void tails_keep_their_accuracy(void **state)
+{
+    (void)state;
+    // log P(Z <= x), to 15 digits, with mpmath.
+    static const double row[][2] = {{-1, -1.84102164500926351},   {-10, -53.2312851505124706},
+                                    {-30, -454.321243956343197},  {-40, -804.608442013753788},
+                                    {-100, -5005.52420869420509}, {1, -0.17275377902344989}};
+    for (size_t i = 0; i < LH_COUNT(row); i++)
+        assert_true(near(lh_normal_log_below(row[i][0]), row[i][1], 1e-13));
+    // Both forms of erfc meet.
+    assert_true(near(lh_log_erfc(25 - 1e-12), lh_log_erfc(25), 1e-12));
+    assert_true(near(lh_normal_between(9, 10), 1.12851220742359904e-19, 1e-12));
+    assert_true(near(lh_normal_between(-10, -9), lh_normal_between(9, 10), 1e-14));
+    assert_true(lh_normal_between(-INFINITY, INFINITY) == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_values),
+        cmocka_unit_test(divergences),
+        cmocka_unit_test(exact_curve),
+        cmocka_unit_test(bounds_hold),
+        cmocka_unit_test(monotone),
+        cmocka_unit_test(extreme_terms),
+        cmocka_unit_test(claims),
+        cmocka_unit_test(calibration_never_exceeds),
+        cmocka_unit_test(steps_fit_the_budget),
+        cmocka_unit_test(bad_terms_are_refused),
+        cmocka_unit_test(transform_is_exact),
+        cmocka_unit_test(tails_keep_their_accuracy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

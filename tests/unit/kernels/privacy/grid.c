@@ -1,0 +1,181 @@
+// ctest: privacy_grid
+// Clipping: what one record can change in a sum, in two worlds with the same draws.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/privacy/grid.h"
+
+static uint64_t dice = 11;
+static uint64_t roll(void)
+{
+    dice ^= dice << 13;
+    dice ^= dice >> 7;
+    return dice ^= dice << 17;
+}
+
+static float small(void)
+{
+    return (float)((double)(roll() >> 11) / 4503599627370496.0 - 1);
+}
+
+// A vector that was made to break a clip: kind by kind.
+static void make(float *x, uint64_t d, unsigned kind, double clip)
+{
+    static const float odd[] = {0.0f,   -0.0f, 1e-45f, -1e-38f,  3.4e38f,   -3.4e38f,
+                                1e-20f, 1e20f, NAN,    INFINITY, -INFINITY, 1000};
+    for (uint64_t i = 0; i < d; i++) {
+        float just = (float)(clip / sqrt((double)d));
+        switch (kind % 8) {
+        case 0: x[i] = small(); break;
+        case 1: x[i] = small() * 1e30f; break;
+        case 2: x[i] = odd[roll() % LH_COUNT(odd)]; break;
+        case 3: x[i] = i == roll() % d ? 3e38f : small(); break;
+        case 4: x[i] = just; break; // norm C, but for rounding
+        case 5: x[i] = nextafterf(just, INFINITY); break;
+        case 6: x[i] = i == 0 ? (float)clip : 1e-30f; break;
+        default: x[i] = odd[roll() % 8] * small();
+        }
+    }
+}
+
+static unsigned __int128 norm(const int64_t *a, const int64_t *b, uint64_t d)
+{
+    unsigned __int128 sum = 0;
+    for (uint64_t i = 0; i < d; i++) {
+        __int128 v = a[i] - (b ? b[i] : 0);
+        sum += (unsigned __int128)(v * v);
+    }
+    return sum;
+}
+
+// 10,000 pairs of neighbours: the same records but one, which is empty in the second world.
+static void neighbours_differ_by_at_most_c(void **state)
+{
+    (void)state;
+    enum { D_MAX = 300, RECORDS = 5 };
+    float x[D_MAX];
+    int64_t with[D_MAX], without[D_MAX];
+    for (unsigned set = 0; set < 10000; set++) {
+        uint64_t d = 1 + roll() % D_MAX;
+        double clip = ldexp(1 + (double)(roll() % 1000) / 1000, (int)(roll() % 40) - 20);
+        struct lk_grid g;
+        assert_int_equal(lk_grid_of(clip, d, &g), LH_OK);
+        assert_true(g.step <= clip / (1024 * sqrt((double)d)));
+        assert_true((double)g.units * g.step <= clip);
+        memset(with, 0, sizeof with);
+        memset(without, 0, sizeof without);
+        unsigned emptied = (unsigned)(roll() % RECORDS);
+        for (unsigned r = 0; r < RECORDS; r++) {
+            make(x, d, (unsigned)roll(), clip);
+            lk_grid_add(&g, x, with);
+            if (r == emptied) memset(x, 0, sizeof x);
+            lk_grid_add(&g, x, without);
+        }
+        unsigned __int128 most = (unsigned __int128)g.units * g.units;
+        assert_true(norm(with, without, d) <= most);
+    }
+}
+
+static void small_vectors_stay_and_large_ones_shrink(void **state)
+{
+    (void)state;
+    struct lk_grid g;
+    assert_int_equal(lk_grid_of(1, 3, &g), LH_OK);
+    int64_t sum[3] = {0};
+    lk_grid_add(&g, (const float[]){0.5f, -0.25f, 0}, sum);
+    assert_true((double)sum[0] * g.step == 0.5 && (double)sum[1] * g.step == -0.25 && !sum[2]);
+    int64_t big[3] = {0};
+    lk_grid_add(&g, (const float[]){3e30f, -4e30f, 0}, big);
+    assert_true(fabs((double)big[0] * g.step - 0.6) < 2 * g.step);
+    assert_true(fabs((double)big[1] * g.step + 0.8) < 2 * g.step);
+    double length = sqrt((double)norm(big, NULL, 3)) * g.step;
+    assert_true(length <= 1 && length > 1 - 1e-4);
+    // Rounded towards zero: what is below a step is nothing.
+    int64_t tiny[3] = {0};
+    float less = (float)(g.step * 0.999);
+    lk_grid_add(&g, (const float[]){less, -less, less}, tiny);
+    assert_true(!tiny[0] && !tiny[1] && !tiny[2]);
+}
+
+// Somebody's clip passed [NaN, 1000, 5], and died on a zero update (flower, pull request 7631).
+static void what_is_not_finite_counts_as_zero(void **state)
+{
+    (void)state;
+    static const float bad[][3] = {{NAN, 1000, 5}, {INFINITY, 0, 0}, {0, -INFINITY, 1},
+                                   {0, 0, NAN},    {0, 0, 0},        {-0.0f, 0, 0}};
+    struct lk_grid g;
+    assert_int_equal(lk_grid_of(1, 3, &g), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        int64_t sum[3] = {5, -6, 7};
+        lk_grid_add(&g, bad[i], sum);
+        assert_true(sum[0] == 5 && sum[1] == -6 && sum[2] == 7);
+    }
+}
+
+// A sum in fp32 depends on its order, one in integers does not.
+static void sums_are_exact(void **state)
+{
+    (void)state;
+    enum { D = 64, RECORDS = 1024 };
+    static float x[RECORDS][D];
+    int64_t up[D] = {0}, down[D] = {0};
+    struct lk_grid g;
+    assert_int_equal(lk_grid_of(0.7, D, &g), LH_OK);
+    for (int r = 0; r < RECORDS; r++) make(x[r], D, (unsigned)r, 0.7);
+    for (int r = 0; r < RECORDS; r++) lk_grid_add(&g, x[r], up);
+    for (int r = RECORDS; r-- > 0;) lk_grid_add(&g, x[r], down);
+    assert_memory_equal(up, down, sizeof up);
+}
+
+static void values_lie_on_the_grid(void **state)
+{
+    (void)state;
+    struct lk_grid g;
+    assert_int_equal(lk_grid_of(3.3, 1000, &g), LH_OK);
+    int64_t sum[1000] = {0}, noise[1000];
+    float out[1000];
+    for (int i = 0; i < 1000; i++) noise[i] = (int64_t)roll() >> (14 + i % 50);
+    lk_grid_values(&g, sum, noise, 1, out);
+    for (int i = 0; i < 1000; i++) {
+        double steps = (double)out[i] / g.step;
+        assert_true(steps == rint(steps));
+        assert_true(fabs(steps - (double)noise[i]) <= fabs((double)noise[i]) * 6e-8);
+    }
+    noise[0] = 12, sum[0] = -4;
+    lk_grid_values(&g, sum, noise, 4, out);
+    assert_true((double)out[0] == 2 * g.step);
+    assert_true(lk_grid_deviation(&g, 2) * g.step >= 2 * g.clip);
+}
+
+static void bad_clips_are_refused(void **state)
+{
+    (void)state;
+    static const double clip[] = {0, -1, NAN, INFINITY, 1e-13, 1e13};
+    struct lk_grid g;
+    for (size_t i = 0; i < LH_COUNT(clip); i++)
+        assert_int_equal(lk_grid_of(clip[i], 10, &g), LH_ERR_CONFIG);
+    assert_int_equal(lk_grid_of(1, 0, &g), LH_ERR_CONFIG);
+    assert_int_equal(lk_grid_of(1, UINT64_MAX, &g), LH_ERR_CONFIG);
+    assert_int_equal(lk_grid_of(1e12, 1 << LK_GRID_VALUES_LOG2_MAX, &g), LH_OK);
+    assert_true(g.units < UINT64_C(1) << 31);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(neighbours_differ_by_at_most_c),
+        cmocka_unit_test(small_vectors_stay_and_large_ones_shrink),
+        cmocka_unit_test(what_is_not_finite_counts_as_zero),
+        cmocka_unit_test(sums_are_exact),
+        cmocka_unit_test(values_lie_on_the_grid),
+        cmocka_unit_test(bad_clips_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
