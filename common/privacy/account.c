@@ -8,12 +8,18 @@
 #include <stdbool.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/privacy/gaussian.h"
 #include "common/privacy/pld.h"
 #include "common/privacy/rdp.h"
 
 static const double SIGMA_MIN = 0.1, SIGMA_MAX = 1e6, DELTA_MAX = 0.1;
-static const uint64_t STEPS_MAX = 1000000000;
+static const uint64_t STEPS_MAX = LH_CHARGED_MAX;
+
+double lh_account_sigma(double noise, enum lh_account_unit unit)
+{
+    return unit == LH_ACCOUNT_REPLACED ? noise / 2 : noise;
+}
 
 const char *lh_accountant_name(enum lh_accountant a)
 {
@@ -21,7 +27,7 @@ const char *lh_accountant_name(enum lh_accountant a)
     return name[a];
 }
 
-lh_err lh_privacy_check(const struct lh_privacy_terms *t)
+lh_err lh_account_check(const struct lh_account_terms *t)
 {
     if (!(t->sigma >= SIGMA_MIN && t->sigma <= SIGMA_MAX))
         return lh_fail(LH_ERR_CONFIG, "sigma is %g; want %g to %g", t->sigma, SIGMA_MIN, SIGMA_MAX);
@@ -32,15 +38,15 @@ lh_err lh_privacy_check(const struct lh_privacy_terms *t)
     if (t->steps < 1 || t->steps > STEPS_MAX)
         return lh_fail(LH_ERR_CONFIG, "%llu steps; want 1 to %llu", (unsigned long long)t->steps,
                        (unsigned long long)STEPS_MAX);
-    if (!(t->delta >= LH_PRIVACY_DELTA_MIN && t->delta <= DELTA_MAX))
+    if (!(t->delta >= LH_ACCOUNT_DELTA_MIN && t->delta <= DELTA_MAX))
         return lh_fail(LH_ERR_CONFIG,
                        "delta is %g; want %g to %g, and below one over the number of records",
-                       t->delta, LH_PRIVACY_DELTA_MIN, DELTA_MAX);
+                       t->delta, LH_ACCOUNT_DELTA_MIN, DELTA_MAX);
     return LH_OK;
 }
 
 // The same without checks: what accountants get of a claim's delta may be below the least claim.
-static lh_err epsilon_by(enum lh_accountant a, const struct lh_privacy_terms *t, double *epsilon)
+static lh_err epsilon_by(enum lh_accountant a, const struct lh_account_terms *t, double *epsilon)
 {
     double steps = (double)t->steps;
     switch (a) {
@@ -58,46 +64,46 @@ static lh_err epsilon_by(enum lh_accountant a, const struct lh_privacy_terms *t,
     return LH_OK;
 }
 
-lh_err lh_privacy_epsilon(enum lh_accountant a, const struct lh_privacy_terms *t, double *epsilon)
+lh_err lh_account_epsilon(enum lh_accountant a, const struct lh_account_terms *t, double *epsilon)
 {
-    LH_TRY(lh_privacy_check(t));
+    LH_TRY(lh_account_check(t));
     return epsilon_by(a, t, epsilon);
 }
 
-enum lh_accountant lh_privacy_accountant(double q)
+enum lh_accountant lh_account_by(double q)
 {
     return q < 1 ? LH_ACCOUNTANT_PLD : LH_ACCOUNTANT_ANALYTIC;
 }
 
 // The same terms with what accountants get of delta.
-static struct lh_privacy_terms accounted(const struct lh_privacy_terms *t)
+static struct lh_account_terms accounted(const struct lh_account_terms *t)
 {
-    struct lh_privacy_terms out = *t;
-    out.delta = t->delta * (1 - 2 * LH_PRIVACY_SLACK);
+    struct lh_account_terms out = *t;
+    out.delta = t->delta * (1 - 2 * LH_ACCOUNT_SLACK);
     return out;
 }
 
-lh_err lh_privacy_claim(const struct lh_privacy_terms *t, double *epsilon)
+lh_err lh_account_claim(const struct lh_account_terms *t, double *epsilon)
 {
     *epsilon = 0;
     if (!t->steps) return LH_OK;
-    LH_TRY(lh_privacy_check(t));
-    struct lh_privacy_terms a = accounted(t);
-    return epsilon_by(lh_privacy_accountant(t->q), &a, epsilon);
+    LH_TRY(lh_account_check(t));
+    struct lh_account_terms a = accounted(t);
+    return epsilon_by(lh_account_by(t->q), &a, epsilon);
 }
 
-lh_err lh_privacy_cost(const struct lh_privacy_terms *t, struct lh_privacy_cost *out)
+lh_err lh_account_prices(const struct lh_account_terms *t, struct lh_account_price *out)
 {
-    LH_TRY(lh_privacy_check(t));
-    struct lh_privacy_terms a = accounted(t);
-    *out = (struct lh_privacy_cost){.delta_accounted = a.delta};
+    LH_TRY(lh_account_check(t));
+    struct lh_account_terms a = accounted(t);
+    *out = (struct lh_account_price){.delta_accounted = a.delta};
     out->epsilon[LH_ACCOUNTANT_RDP] =
         lh_rdp_best(a.sigma, a.q, (double)a.steps, a.delta, &out->order);
     LH_TRY(epsilon_by(LH_ACCOUNTANT_PLD, &a, &out->epsilon[LH_ACCOUNTANT_PLD]));
     out->epsilon[LH_ACCOUNTANT_ANALYTIC] = NAN;
     if (a.q >= 1)
         LH_TRY(epsilon_by(LH_ACCOUNTANT_ANALYTIC, &a, &out->epsilon[LH_ACCOUNTANT_ANALYTIC]));
-    out->claimed = out->epsilon[lh_privacy_accountant(a.q)];
+    out->claimed = out->epsilon[lh_account_by(a.q)];
     return LH_OK;
 }
 
@@ -106,7 +112,7 @@ lh_err lh_privacy_cost(const struct lh_privacy_terms *t, struct lh_privacy_cost 
 // A range of the value that is searched, in which the claim falls from above the target (`bad`) to
 // below it (`good`). Sigma's `good` is its larger end, the steps' the smaller one.
 struct bracket {
-    struct lh_privacy_terms terms; // the claim's
+    struct lh_account_terms terms; // the claim's
     double bad, bad_epsilon, good, good_epsilon, target;
     bool steps;
 };
@@ -117,7 +123,7 @@ static lh_err measure(struct bracket *b, double x, double *epsilon)
         b->terms.steps = (uint64_t)x;
     else
         b->terms.sigma = x;
-    return lh_privacy_claim(&b->terms, epsilon);
+    return lh_account_claim(&b->terms, epsilon);
 }
 
 static lh_err narrow(struct bracket *b, double x)
@@ -157,7 +163,7 @@ static lh_err close_in(struct bracket *b, double closeness)
 }
 
 // The value at which RDP meets the target: the claim meets it there too, or nearly.
-static double guess(struct lh_privacy_terms t, double target, bool steps)
+static double guess(struct lh_account_terms t, double target, bool steps)
 {
     double low = steps ? 1 : SIGMA_MIN, high = steps ? (double)STEPS_MAX : SIGMA_MAX;
     t = accounted(&t);
@@ -187,11 +193,11 @@ static lh_err bracket(struct bracket *b, double x, double least, double most)
     return LH_OK;
 }
 
-lh_err lh_privacy_calibrate(const struct lh_privacy_terms *t, double epsilon, double *sigma)
+lh_err lh_account_calibrate(const struct lh_account_terms *t, double epsilon, double *sigma)
 {
     struct bracket b = {.terms = *t, .target = epsilon};
     b.terms.sigma = 1;
-    LH_TRY(lh_privacy_check(&b.terms));
+    LH_TRY(lh_account_check(&b.terms));
     if (!(epsilon > 0))
         return lh_fail(LH_ERR_CONFIG, "epsilon is %g; want a number above 0", epsilon);
     LH_TRY(bracket(&b, guess(b.terms, epsilon, false), SIGMA_MIN, SIGMA_MAX));
@@ -205,11 +211,11 @@ lh_err lh_privacy_calibrate(const struct lh_privacy_terms *t, double epsilon, do
     return LH_OK;
 }
 
-lh_err lh_privacy_steps(const struct lh_privacy_terms *t, double epsilon, uint64_t *steps)
+lh_err lh_account_steps(const struct lh_account_terms *t, double epsilon, uint64_t *steps)
 {
     struct bracket b = {.terms = *t, .target = epsilon, .steps = true};
     b.terms.steps = 1;
-    LH_TRY(lh_privacy_check(&b.terms));
+    LH_TRY(lh_account_check(&b.terms));
     *steps = 0;
     LH_TRY(bracket(&b, fmax(1, guess(b.terms, epsilon, true)), 1, (double)STEPS_MAX));
     if (!b.good) return LH_OK;

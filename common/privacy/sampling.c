@@ -25,7 +25,7 @@ double lh_sampling_above(uint64_t records, double q, uint64_t cap)
     return fmin(1, exp(log_first + rounding) / (1 - ratio));
 }
 
-double lh_privacy_slack(double epsilon, double steps, double distance)
+double lh_sampling_slack(double epsilon, double steps, double distance)
 {
     if (distance <= 0) return 0;
     return fmin(1, (1 + exp(epsilon)) * steps * distance);
@@ -38,7 +38,7 @@ uint64_t lh_sampling_cap(uint64_t records, double q, double epsilon, uint64_t st
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         double above = lh_sampling_above(records, q, middle);
-        if (lh_privacy_slack(epsilon, (double)steps, above) <= slack)
+        if (lh_sampling_slack(epsilon, (double)steps, above) <= slack)
             high = middle;
         else
             low = middle + 1;

@@ -10,7 +10,7 @@ double lh_sampling_above(uint64_t records, double q, uint64_t cap);
 // A run of `steps` steps of which each differs from the accounted one by at most `distance` in
 // total variation is (epsilon, delta + this) private: (1 + e^epsilon) * steps * distance. At
 // most 1.
-double lh_privacy_slack(double epsilon, double steps, double distance);
+double lh_sampling_slack(double epsilon, double steps, double distance);
 
 // The smallest cap whose truncated draws add at most `slack` to delta in the whole run.
 uint64_t lh_sampling_cap(uint64_t records, double q, double epsilon, uint64_t steps, double slack);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/privacy/account.h"
 #include "common/privacy/fft.h"
 #include "common/privacy/gaussian.h"
@@ -26,8 +27,8 @@ static bool near(double a, double b, double relative)
 static double by(enum lh_accountant a, double sigma, double q, uint64_t steps, double delta)
 {
     double epsilon = -1;
-    struct lh_privacy_terms t = {sigma, q, steps, delta};
-    assert_int_equal(lh_privacy_epsilon(a, &t, &epsilon), LH_OK);
+    struct lh_account_terms t = {sigma, q, steps, delta};
+    assert_int_equal(lh_account_epsilon(a, &t, &epsilon), LH_OK);
     return epsilon;
 }
 
@@ -210,22 +211,22 @@ static void extreme_terms(void **state)
 static void claims(void **state)
 {
     (void)state;
-    struct lh_privacy_terms t = {1.5, 0.04, 2250, 1e-5};
-    struct lh_privacy_cost cost;
+    struct lh_account_terms t = {1.5, 0.04, 2250, 1e-5};
+    struct lh_account_price cost;
     double claim, at_delta;
-    assert_int_equal(lh_privacy_cost(&t, &cost), LH_OK);
-    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_int_equal(lh_account_prices(&t, &cost), LH_OK);
+    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
     assert_true(claim == cost.claimed && claim == cost.epsilon[LH_ACCOUNTANT_PLD]);
     assert_true(isnan(cost.epsilon[LH_ACCOUNTANT_ANALYTIC]));
     // Accountants may not spend what the sampler and truncated draws may take.
     at_delta = by(LH_ACCOUNTANT_PLD, 1.5, 0.04, 2250, 1e-5);
     assert_true(claim > at_delta && claim < at_delta * 1.001);
-    assert_true(cost.delta_accounted + 2 * LH_PRIVACY_SLACK * t.delta <= t.delta * (1 + 1e-15));
+    assert_true(cost.delta_accounted + 2 * LH_ACCOUNT_SLACK * t.delta <= t.delta * (1 + 1e-15));
     t.steps = 0;
-    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
     assert_true(claim == 0);
-    t = (struct lh_privacy_terms){4, 1, 200, LH_PRIVACY_DELTA_MIN};
-    assert_int_equal(lh_privacy_cost(&t, &cost), LH_OK);
+    t = (struct lh_account_terms){4, 1, 200, LH_ACCOUNT_DELTA_MIN};
+    assert_int_equal(lh_account_prices(&t, &cost), LH_OK);
     assert_true(cost.claimed == cost.epsilon[LH_ACCOUNTANT_ANALYTIC]);
 }
 
@@ -235,17 +236,17 @@ static void calibration_never_exceeds(void **state)
     (void)state;
     int rounds = getenv("LH_TEST_QUICK") ? 2 : 5;
     for (int i = 0; i < rounds; i++) {
-        struct lh_privacy_terms t = {.q = i % 3 ? exp(uniform(log(1e-3), log(0.3))) : 1,
+        struct lh_account_terms t = {.q = i % 3 ? exp(uniform(log(1e-3), log(0.3))) : 1,
                                      .steps = (uint64_t)uniform(1, 3000),
                                      .delta = exp(uniform(log(1e-8), log(1e-5)))};
         double target = exp(uniform(log(0.5), log(12))), sigma, claim;
-        assert_int_equal(lh_privacy_calibrate(&t, target, &sigma), LH_OK);
+        assert_int_equal(lh_account_calibrate(&t, target, &sigma), LH_OK);
         t.sigma = sigma;
-        assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+        assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
         assert_true(claim <= target);
         t.sigma = sigma * (1 - 5e-4);
         if (t.sigma < 0.1) continue;
-        assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+        assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
         assert_true(claim > target);
     }
 }
@@ -253,44 +254,60 @@ static void calibration_never_exceeds(void **state)
 static void steps_fit_the_budget(void **state)
 {
     (void)state;
-    struct lh_privacy_terms t = {.sigma = 1, .q = 0.01, .delta = 1e-5};
+    struct lh_account_terms t = {.sigma = 1, .q = 0.01, .delta = 1e-5};
     uint64_t steps;
     double claim;
-    assert_int_equal(lh_privacy_steps(&t, 4, &steps), LH_OK);
+    assert_int_equal(lh_account_steps(&t, 4, &steps), LH_OK);
     t.steps = steps;
-    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
     assert_true(claim <= 4);
     t.steps += steps / 500;
-    assert_int_equal(lh_privacy_claim(&t, &claim), LH_OK);
+    assert_int_equal(lh_account_claim(&t, &claim), LH_OK);
     assert_true(claim > 4);
-    t = (struct lh_privacy_terms){.sigma = 0.3, .q = 1, .delta = 1e-6};
-    assert_int_equal(lh_privacy_steps(&t, 1, &steps), LH_OK);
+    t = (struct lh_account_terms){.sigma = 0.3, .q = 1, .delta = 1e-6};
+    assert_int_equal(lh_account_steps(&t, 1, &steps), LH_OK);
     assert_int_equal(steps, 0);
     t.sigma = 1e6;
-    assert_int_equal(lh_privacy_steps(&t, 1000, &steps), LH_OK);
-    assert_int_equal(steps, 1000000000);
+    assert_int_equal(lh_account_steps(&t, 1000, &steps), LH_OK);
+    assert_int_equal(steps, LH_CHARGED_MAX);
+}
+
+// A region's delta replaced by another one is twice as far as a record emptied: by hand, one
+// release of N(v, s) against N(-v, s), |v| = C, is a Gaussian of sensitivity 2C.
+static void replacing_costs_twice_the_clip(void **state)
+{
+    (void)state;
+    const double c = 0.5, noise = 3, s = noise * c, epsilon = 1;
+    double x = epsilon * s * s / (2 * c); // log(P/Q) = 2 c x / s^2 is above epsilon from here on
+    double delta = lh_normal_above((x - c) / s) - exp(epsilon) * lh_normal_above((x + c) / s);
+    double sigma = lh_account_sigma(noise, LH_ACCOUNT_REPLACED);
+    assert_true(near(lh_gaussian_delta(1 / sigma, epsilon), delta, 1e-12));
+    assert_true(lh_account_sigma(noise, LH_ACCOUNT_EMPTIED) == noise);
+    // A round of S shards: S releases of sigma sqrt(S) each.
+    double round = by(LH_ACCOUNTANT_ANALYTIC, sigma, 1, 1, 1e-6);
+    assert_true(near(by(LH_ACCOUNTANT_ANALYTIC, sigma * sqrt(16), 1, 16, 1e-6), round, 1e-12));
 }
 
 static void bad_terms_are_refused(void **state)
 {
     (void)state;
-    static const struct lh_privacy_terms bad[] = {
+    static const struct lh_account_terms bad[] = {
         {0, 0.1, 1, 1e-5},   {NAN, 0.1, 1, 1e-5},        {1e9, 0.1, 1, 1e-5}, {1, 0, 1, 1e-5},
         {1, 1.1, 1, 1e-5},   {1, NAN, 1, 1e-5},          {1, 0.1, 0, 1e-5},   {1, 0.1, 1, 0},
         {1, 0.1, 1, 0.9e-9}, {1, 0.1, 2000000000, 1e-5}, {1, 0.1, 1, 0.5},    {1, 0.1, 1, NAN},
     };
-    struct lh_privacy_cost cost;
+    struct lh_account_price cost;
     double x;
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
-        assert_int_equal(lh_privacy_cost(&bad[i], &cost), LH_ERR_CONFIG);
-        assert_int_equal(lh_privacy_epsilon(LH_ACCOUNTANT_RDP, &bad[i], &x), LH_ERR_CONFIG);
+        assert_int_equal(lh_account_prices(&bad[i], &cost), LH_ERR_CONFIG);
+        assert_int_equal(lh_account_epsilon(LH_ACCOUNTANT_RDP, &bad[i], &x), LH_ERR_CONFIG);
     }
-    struct lh_privacy_terms t = {1, 0.5, 1, 1e-5};
-    assert_int_equal(lh_privacy_epsilon(LH_ACCOUNTANT_ANALYTIC, &t, &x), LH_ERR_INVALID);
-    assert_int_equal(lh_privacy_calibrate(&t, 0, &x), LH_ERR_CONFIG);
-    assert_int_equal(lh_privacy_calibrate(&t, NAN, &x), LH_ERR_CONFIG);
-    t = (struct lh_privacy_terms){1, 1, 1000000000, 1e-9};
-    assert_int_equal(lh_privacy_calibrate(&t, 1e-6, &x), LH_ERR_CONFIG);
+    struct lh_account_terms t = {1, 0.5, 1, 1e-5};
+    assert_int_equal(lh_account_epsilon(LH_ACCOUNTANT_ANALYTIC, &t, &x), LH_ERR_INVALID);
+    assert_int_equal(lh_account_calibrate(&t, 0, &x), LH_ERR_CONFIG);
+    assert_int_equal(lh_account_calibrate(&t, NAN, &x), LH_ERR_CONFIG);
+    t = (struct lh_account_terms){1, 1, 1000000000, 1e-9};
+    assert_int_equal(lh_account_calibrate(&t, 1e-6, &x), LH_ERR_CONFIG);
 }
 
 static void transform_is_exact(void **state)
@@ -342,6 +359,7 @@ int main(void)
         cmocka_unit_test(claims),
         cmocka_unit_test(calibration_never_exceeds),
         cmocka_unit_test(steps_fit_the_budget),
+        cmocka_unit_test(replacing_costs_twice_the_clip),
         cmocka_unit_test(bad_terms_are_refused),
         cmocka_unit_test(transform_is_exact),
         cmocka_unit_test(tails_keep_their_accuracy),
