@@ -52,6 +52,7 @@ lh_err lk_codec_parse(const char *name, struct lk_codec *out)
 
 const char *lk_codec_name(const struct lk_codec *codec)
 {
+    if (codec->index == LK_INDEX_FRAGMENT && codec->value == LK_VALUE_FP32) return "fragment-fp32";
     for (size_t i = 0; i < LH_COUNT(codecs); i++)
         if (codec->index == codecs[i].index && codec->value == codecs[i].value)
             return codecs[i].name;
@@ -142,6 +143,8 @@ lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_layout *lay
     struct lk_sizes sizes;
     LH_TRY(lk_coding_of(codec, &coding));
     if (!isfinite(beta)) return lh_fail(LH_ERR_INVALID, "feedback factor beta is not finite");
+    if (codec->index == LK_INDEX_FRAGMENT)
+        return lh_fail(LH_ERR_UNSUPPORTED, "a fragment is written by lk_fragment_encode() alone");
     lk_measure(&coding, layout, &sizes);
     if (sizes.chunks > UINT32_MAX)
         return lh_fail(LH_ERR_TOO_LARGE, "shard %u has more than 2^32-1 chunks; use more shards",

@@ -6,6 +6,8 @@
 // A codec's name is how values are chosen, then how each is written: topk-sign, dense-q4, ...
 //   topk   the largest of each chunk, indices as Rice-coded gaps
 //   dense  all of them
+//   fragment  a part of each chunk that follows from a number in the header: what differentially
+//          private regions send, which may not choose by value
 //   sign   a sign bit, one fp16 centroid a chunk
 //   q4     levels -7..7 of one fp16 scale a chunk
 //   fp16   the value, rounded to half
@@ -20,7 +22,11 @@
 #include "common/base/err.h"
 #include "common/format/manifest.h"
 
-enum lk_index { LK_INDEX_DENSE = 0, LK_INDEX_RICE = 1 };
+enum lk_index {
+    LK_INDEX_DENSE = 0,
+    LK_INDEX_RICE = 1,
+    LK_INDEX_FRAGMENT = 2, // fp32 alone; written by kernels/fragment.h, and never chosen by name
+};
 enum lk_value {
     LK_VALUE_SIGN = 1,
     LK_VALUE_Q4 = 3,

@@ -203,6 +203,34 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
+// Subtracts from, or clears, n values from `at` on, as far as they are below the limit.
+static void use_run(const struct decoder *s, const float *q, uint64_t at, uint32_t n)
+{
+    uint64_t left = s->below > at ? s->below - at : 0;
+    if (left < n) n = (uint32_t)left;
+    if (s->use == LK_USE_SUBTRACT)
+        s->ops->subtract(s->scale, q, s->to + at, n);
+    else
+        memset(s->to + at, 0, n * sizeof *s->to);
+}
+
+static lh_err read_fragment(struct decoder *s, const struct lk_chunk *c)
+{
+    struct lh_span codes;
+    float q[LH_CHUNK];
+    LH_TRY(get_codes(s, c->k, &codes));
+    s->ops->unpack(s->coding.value, 0, codes.data, c->k, q);
+    if (s->ops->key_max(q, c->k) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
+    if (s->use == LK_USE_CHECK) {
+        s->sum_squares += s->ops->sum_squares(q, c->k);
+        return LH_OK;
+    }
+    struct lk_fragment f = lk_fragment_of(s->coding.turn, c);
+    use_run(s, q, c->at, f.wrapped);
+    use_run(s, q + f.wrapped, c->at + f.first, c->k - f.wrapped);
+    return LH_OK;
+}
+
 // The unary stream lies behind the group's records: its span is taken first, from a copy of the
 // cursor that has jumped over them.
 static lh_err find_unary(struct decoder *s, struct lk_group *g, struct lh_cursor *table,
@@ -242,12 +270,14 @@ static lh_err read_sparse_groups(struct decoder *s, const struct lk_sizes *sizes
     return LH_OK;
 }
 
-static lh_err read_dense_groups(struct decoder *s)
+static lh_err read_plain_groups(struct decoder *s)
 {
+    bool dense = s->coding.index == LK_INDEX_DENSE;
     struct lk_walk walk = lk_walk(&s->coding, s->layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g))
-        for (uint32_t i = 0; i < g.chunks; i++, s->chunk++) LH_TRY(read_dense(s, &g.chunk[i]));
+        for (uint32_t i = 0; i < g.chunks; i++, s->chunk++)
+            LH_TRY(dense ? read_dense(s, &g.chunk[i]) : read_fragment(s, &g.chunk[i]));
     return LH_OK;
 }
 
@@ -266,10 +296,10 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
                        payload.len, sizes.bytes_max);
     s.in = lh_cursor(payload);
     LH_TRY(lk_header_read(&s.in, &sizes, &s.coding));
-    if (s.coding.index == LK_INDEX_DENSE)
-        LH_TRY(read_dense_groups(&s));
-    else
+    if (s.coding.index == LK_INDEX_RICE)
         LH_TRY(read_sparse_groups(&s, &sizes));
+    else
+        LH_TRY(read_plain_groups(&s));
     if (lh_left(&s.in))
         return lh_fail(LH_ERR_MALFORMED, "payload has %zu bytes left over", lh_left(&s.in));
     if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, s.sum_squares};

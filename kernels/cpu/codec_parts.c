@@ -123,7 +123,8 @@ lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
     struct lk_coding coding;
     struct lk_sizes sizes;
     struct lk_parts parts;
-    if (threads < 2 || !isfinite(beta) || lk_coding_of(codec, &coding))
+    if (threads < 2 || !isfinite(beta) || codec->index == LK_INDEX_FRAGMENT ||
+        lk_coding_of(codec, &coding))
         return lk_encode(codec, layout, beta, d, e, out, info);
     lk_measure(&coding, layout, &sizes);
     lk_parts_create(threads, &coding, &sizes, layout, &parts);

@@ -2,7 +2,8 @@
 //
 // Header, 24 bytes, little endian:
 //    0 u8  version = 1      1 u8 index code     2 u8 value code     3 u8 Rice parameter b
-//    4 u32 flags = 0        8 f32 density      12 u32 chunks       16 u64 values carried
+//    4 u32 flags = 0, or the turn of a fragment        8 f32 density      12 u32 chunks       16
+//    u64 values carried
 // Invariants: 1. sizes follow from codec, layout and b alone, except the unary streams' lengths;
 // 2. nothing here reads beyond the header.
 #include "kernels/cpu/payload.h"
@@ -68,6 +69,13 @@ uint32_t lk_value_halves(uint8_t value)
     return value == LK_VALUE_SIGN || value == LK_VALUE_Q4;
 }
 
+struct lk_fragment lk_fragment_of(uint32_t turn, const struct lk_chunk *chunk)
+{
+    uint64_t first = (uint64_t)turn * chunk->k % chunk->len, end = first + chunk->k;
+    uint64_t wrapped = end > chunk->len ? end - chunk->len : 0;
+    return (struct lk_fragment){(uint32_t)first, (uint32_t)wrapped};
+}
+
 static size_t record_bytes(const struct lk_coding *coding, const struct lk_chunk *chunk)
 {
     size_t k = chunk->k, bits = k * (coding->rice_bits + lk_value_bits(coding->value));
@@ -109,7 +117,7 @@ void lk_group_measure(const struct lk_coding *coding, struct lk_group *g)
         g->record_bytes += record_bytes(coding, c);
         unary_bits += c->k + ((c->len - c->k) >> coding->rice_bits);
     }
-    g->unary_max = coding->index == LK_INDEX_DENSE ? 0 : (unary_bits + 7) / 8;
+    g->unary_max = coding->index == LK_INDEX_RICE ? (unary_bits + 7) / 8 : 0;
 }
 
 bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
@@ -118,7 +126,7 @@ bool lk_walk_next(struct lk_walk *w, struct lk_group *g)
     for (g->chunks = 0; g->chunks < LK_GROUP_CHUNKS && next_chunk(w, c); g->chunks++, c++)
         LH_ASSERT(c->at + c->len <= w->layout->values);
     lk_group_measure(w->coding, g);
-    g->table_bytes = w->coding->index == LK_INDEX_DENSE ? 0 : LK_GROUP_LENGTH_BYTES;
+    g->table_bytes = w->coding->index == LK_INDEX_RICE ? LK_GROUP_LENGTH_BYTES : 0;
     return g->chunks > 0;
 }
 
@@ -147,7 +155,7 @@ void lk_header_write(uint8_t *out, const struct lk_coding *coding, const struct 
     out[1] = coding->index;
     out[2] = coding->value;
     out[3] = coding->rice_bits;
-    put_le(out + 4, 0, 4);
+    put_le(out + 4, coding->turn, 4);
     put_le(out + 8, lk_float_bits(coding->density), 4);
     put_le(out + 12, sizes->chunks, 4);
     put_le(out + 16, sizes->values, 8);
@@ -163,7 +171,8 @@ lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct
     if (version != LK_PAYLOAD_VERSION)
         return lh_fail(LH_ERR_MALFORMED, "payload version %u, this build reads %u", version,
                        LK_PAYLOAD_VERSION);
-    if (flags) return lh_fail(LH_ERR_MALFORMED, "payload has unknown flags 0x%x", flags);
+    if (flags && index != LK_INDEX_FRAGMENT)
+        return lh_fail(LH_ERR_MALFORMED, "payload has unknown flags 0x%x", flags);
     if (index != coding->index || value != coding->value ||
         density != lk_float_bits(coding->density))
         return lh_fail(LH_ERR_MALFORMED,
@@ -179,5 +188,6 @@ lh_err lk_header_read(struct lh_cursor *in, const struct lk_sizes *sizes, struct
                        chunks, (unsigned long long)values, (unsigned long long)sizes->chunks,
                        (unsigned long long)sizes->values);
     coding->rice_bits = rice_bits;
+    coding->turn = flags;
     return LH_OK;
 }

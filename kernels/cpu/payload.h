@@ -18,6 +18,7 @@ struct lk_coding {
     uint8_t index, value;
     uint8_t rice_bits; // Rice parameter b of indices; 0 for dense
     float density;     // 1 for dense
+    uint32_t turn;     // which part of each chunk a fragment carries; else 0
 };
 
 struct lk_chunk {
@@ -30,8 +31,8 @@ struct lk_group {
     uint32_t chunks;
     uint64_t values;     // carried
     size_t record_bytes; // bytes of its chunk records together
-    size_t unary_max;    // bytes that its unary stream can have; 0 for dense
-    size_t table_bytes;  // bytes of its entry in the table; 0 for dense
+    size_t unary_max;    // bytes that its unary stream can have; top-k only
+    size_t table_bytes;  // bytes of its entry in the table; top-k only
 };
 
 // The chunks of a layout in order, a group at a time.
@@ -56,6 +57,11 @@ uint64_t lk_carried(const struct lk_coding *coding, uint64_t len);
 uint32_t lk_value_bits(uint8_t value);
 // fp16 numbers that a record begins with: a centroid or a scale, or none.
 uint32_t lk_value_halves(uint8_t value);
+// A fragment carries values [0, wrapped) and [first, first + k - wrapped) of a chunk.
+struct lk_fragment {
+    uint32_t first, wrapped;
+};
+struct lk_fragment lk_fragment_of(uint32_t turn, const struct lk_chunk *chunk);
 
 struct lk_walk lk_walk(const struct lk_coding *coding, const struct lh_shard_layout *layout);
 // The next group; false: no chunk is left.

@@ -58,6 +58,10 @@ lh_err lk_gpu_plan_create(const struct lk_codec *codec, const struct lh_shard_la
     struct lk_sizes sizes;
     *out = (struct lk_gpu_plan){.chunks = 0};
     LH_TRY(lk_coding_of(codec, &coding));
+    if (coding.index == LK_INDEX_FRAGMENT)
+        return lh_fail(LH_ERR_UNSUPPORTED,
+                       "fragments are not encoded on a GPU; keep the state of a "
+                       "private region on the host");
     lk_measure(&coding, layout, &sizes);
     lh_err err = allocate(out, sizes.chunks);
     if (err) {

@@ -1,7 +1,7 @@
 // Payloads of every codec: lk_payload_check, and what is accepted is folded, added and cleared.
 //
-// Byte 0 chooses the codec (mod 7, lk_codec_word), byte 1 density (mod 4) and shard (then mod 4);
-// the rest is the payload.
+// Byte 0 chooses the codec (mod 8: lk_codec_word, then a fragment), byte 1 density (mod 4) and
+// shard (then mod 4); the rest is the payload.
 #include "common/base/check.h"
 #include "kernels/codec.h"
 #include "tests/fuzz/fuzz.h"
@@ -54,7 +54,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2) return 0;
     struct lk_codec codec = {.density = densities[data[1] % LH_COUNT(densities)]};
-    LH_ASSERT(lk_codec_parse(lk_codec_word(data[0] % CODECS), &codec) == LH_OK);
+    unsigned word = data[0] % (CODECS + 1);
+    if (word == CODECS) {
+        codec.index = LK_INDEX_FRAGMENT;
+        codec.value = LK_VALUE_FP32;
+    } else {
+        LH_ASSERT(lk_codec_parse(lk_codec_word(word), &codec) == LH_OK);
+    }
     LH_ASSERT(!lk_codec_word(CODECS));
     struct shard s;
     cut(&s, lens[data[1] / LH_COUNT(densities) % LH_COUNT(lens)]);

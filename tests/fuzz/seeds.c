@@ -14,6 +14,7 @@
 #include "common/net/rpc.h"
 #include "common/net/state_seal.h"
 #include "kernels/codec.h"
+#include "kernels/fragment.h"
 #include "kernels/state/checkpoint.h"
 #include "longhaul/v1/shard.pb-c.h"
 #include "common/format/units_index.h"
@@ -386,6 +387,22 @@ static void put_payload(const struct out *o, size_t word)
     lh_buf_free(&b);
 }
 
+// The same shard's fragment; its turn goes round the end of both chunks.
+static void put_fragment(const struct out *o)
+{
+    struct lh_extent extent[] = {{.len = 300}, {.tensor = 1, .offset = 300, .len = 21}};
+    struct lh_shard_layout l = {.values = 321, .chunks = 2, .extent = extent, .extents = 2};
+    struct lk_codec codec = {LK_INDEX_FRAGMENT, LK_VALUE_FP32, 0.4f};
+    struct lh_buf b = lh_buf(4096);
+    const uint8_t head[] = {7, 2};
+    float values[128];
+    for (int i = 0; i < 128; i++) values[i] = (float)(i * 7919 % 2003 - 1001) / 256;
+    lh_err err = lk_fragment_encode(&codec, &l, 2, values, &b, NULL);
+    LH_ASSERT(err == LH_OK);
+    put(o, "payload", "fragment-shard0-density2", lh_span(head, 2), lh_buf_span(&b));
+    lh_buf_free(&b);
+}
+
 static void put_row(struct ps_store *s, const char *key, const struct lh_buf *value)
 {
     lh_err err = ps_store_put(s, key, lh_buf_span(value));
@@ -576,6 +593,7 @@ int main(int argc, char **argv)
     put_sealed(&o, "another-challenge", LH_CIPHER_XCHACHA20, 0x34, 0);
     put_sealed(&o, "cut-short", LH_CIPHER_XCHACHA20, 0x33, 1);
     for (size_t i = 0; lk_codec_word(i); i++) put_payload(&o, i);
+    put_fragment(&o);
     lh_buf_free(&frame);
     lh_buf_free(&plan);
     lh_buf_free(&fence);

@@ -19,7 +19,7 @@ import numpy as np
 from decoder.job import Layout
 from decoder.ledger import Ledger
 from decoder.log import ADMIT, FENCE, REFUSE, read_record
-from decoder.payload import Payload
+from decoder.payload import Payload, fragment
 from decoder.plain import Differs, keep
 from decoder.tamper import tamper
 from decoder.verify import Run
@@ -33,7 +33,7 @@ TRIALS = 5
 LOG_KINDS = ("log", "record", "sealed", "plain", "parameter", "ledger")
 FILE_KINDS = LOG_KINDS + ("checkpoint", "state", "said")
 SIGNED_KINDS = FILE_KINDS + ("hashes", "signer", "signature", "signed")
-INDEX = {"dense": 0, "topk": 1}
+INDEX = {"dense": 0, "topk": 1, "fragment": 2}
 VALUE = {"sign": 1, "q4": 3, "fp16": 5, "fp32": 6}
 
 
@@ -256,11 +256,12 @@ def shown(column):
     return bytes.fromhex("".join(re.findall(r"`([0-9a-f .]+)`", column)).replace(".", ""))
 
 
-def decode(codec, rice, density, body, layout, count):
+def decode(codec, rice, density, body, layout, count, turn=0):
     """Indices and values of a payload's body, behind the header that belongs to it."""
     index, value = codec.split("-")
     index, value, density = INDEX[index], VALUE[value], float(np.float32(density))
-    plain = struct.pack("<BBBBIfIQ", 1, index, value, rice, 0, density, len(layout.chunks), count)
+    plain = struct.pack("<BBBBIfIQ", 1, index, value, rice, turn, density, len(layout.chunks),
+                        count)
     frame = SimpleNamespace(index=index, value=value, density=density, values=count, name=codec)
     return Payload(plain + body, frame, layout).decode()
 
@@ -295,6 +296,16 @@ class Examples(unittest.TestCase):
                     continue
                 want = TWO_CARRIED, reading
                 self.check(want, codec, 1, .3, topk + body, TWO_LAYOUT, 4)
+
+    def test_fragments_of_two_tensors(self):
+        rows = re.findall(r"^\| fragment-fp32, turn (\d+) \| (.*?) \|", PAGE, re.M)
+        self.assertEqual([turn for turn, _ in rows], ["1", "5"])
+        for (turn, column), want in zip(rows, ([3, 4, 5, 10], [6, 7, 8, 11])):
+            indices, values = decode("fragment-fp32", 0, .3, shown(column), TWO_LAYOUT, 4,
+                                     int(turn))
+            self.assertEqual((list(indices), list(values)), (want, list(TWO[want])))
+        # Round the end of a chunk: 4 of 9 from 8 on.
+        self.assertEqual(list(fragment(2, 4, 9)), [0, 1, 2, 8])
 
     def test_what_a_reader_refuses(self):
         decode("topk-sign", 1, .3, bytes.fromhex("0100 554107 004702 33"), TWO_LAYOUT, 4)

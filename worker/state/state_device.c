@@ -414,16 +414,17 @@ static int fold_payload(struct device_state *d, const struct wk_shard_state_fold
     return err;
 }
 
-// A record that can't be folded here (another optimizer, no memory) makes the next renewal fill it
-// in.
+// A record that can't be folded here (another optimizer, a fragment, no memory) makes the next
+// renewal fill it in.
 static void fold(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                  const struct wk_shard_state_folded *f)
 {
     struct device_state *d = device_of(st);
     bool sgd = of->replica->outer.kind == LH_OPT_SGD, before = d->sgd;
     bool follows = d->theta_there && lh_hash_equal(&d->chain, &f->before) && sgd && before;
+    bool fragment = f->admitted && f->codec.index == LK_INDEX_FRAGMENT;
     d->theta_there = false;
-    if (!d->shard || !follows) return;
+    if (!d->shard || !follows || fragment) return;
     if (f->admitted && fold_payload(d, f)) return;
     if (f->admitted) atomic_fetch_add(&d->conf.counts->folded, 1);
     d->chain = of->replica->ledger.chain;

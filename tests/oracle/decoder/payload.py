@@ -3,13 +3,19 @@ import numpy as np
 
 from .plain import Cursor, need
 
-DENSE, TOPK = 0, 1
+DENSE, TOPK, FRAGMENT = 0, 1, 2
 # Value codes: bits of a code, and how many fp16 stand before the codes of a chunk.
 VALUES = {1: (1, 1), 3: (4, 1), 5: (16, 0), 6: (32, 0)}
 
 def carried(density, length):
     """How many values of a chunk are carried; Python rounds ties to even too."""
     return max(1, round(density * length))
+
+
+def fragment(turn, count, length):
+    """The indices of a chunk that a fragment carries, ascending."""
+    first = turn * count % length
+    return np.sort((first + np.arange(count)) % length)
 
 
 def unpack(data, count, width, name):
@@ -42,25 +48,26 @@ class Payload:
     def __init__(self, plain, frame, layout):
         self.frame, self.layout, self.name = frame, layout, frame.name
         self.cursor = Cursor(plain, f"{frame.name}: payload")
-        self.rice = self.read_header()
+        self.rice, self.turn = self.read_header()
         self.streams, self.counts = self.read_table()
         need(sum(self.counts) == frame.values, f"{self.name}: {sum(self.counts)} values in the "
              f"counts, {frame.values} in the header")
 
     def read_header(self):
-        """Compares the header with the frame and gives Rice's parameter of top-k."""
+        """Compares the header with the frame; Rice's parameter of top-k, the turn of a fragment."""
         version, index, value, rice, flags, density, chunks, values = self.cursor.read("BBBBIfIQ")
         frame = self.frame
-        need(version == 1 and flags == 0, f"{self.name}: payload version {version} flags {flags}")
+        need(version == 1 and (flags == 0 or index == FRAGMENT),
+             f"{self.name}: payload version {version} flags {flags}")
         need((index, value, density) == (frame.index, frame.value, frame.density),
              f"{self.name}: payload and frame name other codecs or densities")
-        need(index in (DENSE, TOPK) and value in VALUES and
-             (index, value) != (DENSE, 5), f"{self.name}: unknown codec")
+        need(index in (DENSE, TOPK, FRAGMENT) and value in VALUES and (index, value) != (DENSE, 5)
+             and (index != FRAGMENT or value == 6), f"{self.name}: unknown codec")
         need(0 < density <= 1 and (index != DENSE or density == 1), f"{self.name}: density")
         need(rice <= (12 if index == TOPK else 0), f"{self.name}: Rice parameter {rice}")
         need(chunks == len(self.layout.chunks), f"{self.name}: {chunks} chunks")
         need(values == frame.values, f"{self.name}: {values} values")
-        return rice
+        return rice, flags
 
     def read_table(self):
         """The bytes of each group's unary stream, and the values that each chunk carries."""
@@ -68,7 +75,8 @@ class Payload:
         groups = range(0, len(lengths), 16)
         if self.frame.index == DENSE:
             return [0 for _ in groups], lengths
-        return ([self.cursor.read("H") for _ in groups],
+        top = self.frame.index == TOPK
+        return ([self.cursor.read("H") if top else 0 for _ in groups],
                 [carried(self.frame.density, length) for length in lengths])
 
     def chunk(self, number):
@@ -80,7 +88,7 @@ class Payload:
             b = self.rice
         floats = np.frombuffer(self.cursor.take(2 * before), "<f2").astype(np.float32)
         name = f"{self.name}: chunk {number}"
-        if self.frame.index != DENSE and self.frame.value == 6:
+        if self.frame.index == TOPK and self.frame.value == 6:
             low = unpack(self.cursor.take(-(-count * b // 8)), count, b, name)
             codes = unpack(self.cursor.take(4 * count), count, 32, name)
         else:
@@ -106,6 +114,10 @@ class Payload:
             values += [part[2] for part in parts]
             if self.frame.index == DENSE:
                 indices += [chunks[n][0] + np.arange(chunks[n][1]) for n in numbers]
+                continue
+            if self.frame.index == FRAGMENT:
+                indices += [chunks[n][0] + fragment(self.turn, self.counts[n], chunks[n][1])
+                            for n in numbers]
                 continue
             highs = self.unary(size, sum(self.counts[n] for n in numbers))
             for number, (low, b, _) in zip(numbers, parts):
