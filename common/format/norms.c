@@ -106,13 +106,24 @@ uint32_t lh_norms_steps(const struct lh_ledger *l, uint64_t worker, uint32_t ste
     return steps ? steps : 1;
 }
 
+// Live workers that push and say nothing of norms.
+static uint32_t silent(const struct lh_ledger *l)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->rows; i++) {
+        const struct lh_row *row = &l->row[i];
+        n += lh_plan_has(&l->plan, row->worker) && !row->norms.count && row->admitted >= LH_NORMS;
+    }
+    return n;
+}
+
 static void move_reference(struct lh_ledger *l)
 {
     const struct lh_row *row[LH_WORKERS_MAX];
     struct medians all = medians_of(row, voices(l, row));
     double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;
     if (l->norm_reference <= 0) {
-        bool heard = all.workers >= 2 || l->plan.live < 2;
+        bool heard = all.workers + silent(l) >= 2 || l->plan.live < 2;
         if (heard && all.workers) l->norm_reference = all.low;
     } else if (l->norm_reference < all.low) {
         double grown = l->norm_reference * by;

@@ -129,30 +129,31 @@ static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
 // Before there is a reference a push may be as large as the shard's parameters are: local steps
 // move parameters by a part of themselves. The reference is then the bound. Where fewer than three
 // workers have pushed, it may be one's whose pushes are next to nothing: one push may then move the
-// shard by 1/32 of itself all the same.
+// shard by 1/32 of itself all the same. Where one voice alone is heard of several live workers, it
+// moves the reference alone: the shard's size stays the bound of that.
 double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f)
 {
     if (ps_charge_bounds_norm(s->head, f)) return ps_charge_norm_max(s->head, f);
     if (gate->norm_gate <= 0) return (double)INFINITY;
     if (s->head->norm_reference <= 0) return gate->size;
     double bound = gate->norm_gate * s->head->norm_reference * root_of_steps(s, f);
-    double least = lh_norms_voices(s->head) < 3 ? gate->size / 32 : 0;
+    uint32_t voices = lh_norms_voices(s->head);
+    if (voices < 2 && s->head->plan.live > 1 && bound > gate->size) return gate->size;
+    double least = voices < 3 ? gate->size / 32 : 0;
     return bound > least ? bound : least;
 }
 
 // A clipped push that is far from what others push now, whose own pushes go in as they are. Where
 // all are clipped, the reference is what lags behind, and nobody is an outlier. One other voice may
-// lie: then a worker's own pushes and the shard's size speak for it too.
+// lie: then the push must be far from the shard's own size, too. The worker's earlier pushes are no
+// witness for it: one that was too large from the beginning would stay.
 static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
                        const struct lh_frame *f, double norm)
 {
     enum { FAR = 10 };
     struct lh_norms_others others = lh_norms_others(s->head, f->worker);
-    const struct lh_row *row = lh_ledger_row(s->head, f->worker);
-    double at_h = norm / root_of_steps(s, f);
-    if (!others.workers || at_h <= FAR * others.high) return false;
-    double own = row ? lh_norms_median(&row->norms) : 0;
-    return others.workers > 1 || (norm > FAR * gate->size && at_h > FAR * own);
+    if (!others.workers || norm / root_of_steps(s, f) <= FAR * others.high) return false;
+    return others.workers > 1 || norm > FAR * gate->size;
 }
 
 // Clipped, not refused: a refused push returns to its residual and comes back no smaller. The

@@ -52,6 +52,15 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
             i->shard->id, (unsigned long long)i->worker, n);
 }
 
+// No outliers: one other voice is no proof, or the worker is only somewhat above the others.
+static void warn_of_clipped(struct ps_server *s, const struct ps_item *i)
+{
+    lh_log_peer(s->conf.log, LH_WARN, "push.clipped",
+                "shard %u, worker %016llx: %u pushes in a row were above update.norm_gate; each is "
+                "scaled down to it. An operator may leave the worker out: longhaul expel",
+                i->shard->id, (unsigned long long)i->worker, LH_OUTLIERS_MAX);
+}
+
 static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
@@ -79,7 +88,11 @@ static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
     if (d->kind == LH_ADMIT) {
         i->record.reason = lh_record_norm_bits(&d->noted);
         shard->size.reach += ps_moved(&head->plan, (double)d->scale, d->norm);
-        if (d->noted.outlier) warn_of_outlier(s, i);
+        uint32_t clipped = ps_pace_clipped(shard, i->worker, d->noted.clipped);
+        if (d->noted.outlier)
+            warn_of_outlier(s, i);
+        else if (clipped == LH_OUTLIERS_MAX)
+            warn_of_clipped(s, i);
         return append(i, LH_ADMIT, lh_blob_span(i->frame));
     }
     i->record.reason = (uint32_t)d->error;

@@ -106,6 +106,14 @@ void ps_pace_decided(struct ps_shard *s, uint64_t worker)
     r->median_ns = lower_median(sorted, n);
 }
 
+uint32_t ps_pace_clipped(struct ps_shard *s, uint64_t worker, bool clipped)
+{
+    struct ps_pace_row *r = find_or_make(&s->pace, worker);
+    if (!r) return 0; // no memory: nobody is told
+    r->clipped = clipped ? r->clipped + 1 : 0;
+    return r->clipped;
+}
+
 // ---------------------------------------------------------------- staleness
 
 void ps_pace_anew(struct ps_shard *s)

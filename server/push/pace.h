@@ -25,6 +25,7 @@ struct ps_pace_row { // a worker; one without pushes has none
     // ---- versions of its newest admitted pushes, a ring
     uint64_t version[PS_PACE_COUNTED];
     uint64_t admitted;
+    uint32_t clipped; // how many of its newest admitted pushes in a row the norm gate clipped
 };
 
 struct ps_pace {
@@ -37,6 +38,8 @@ struct ps_pace {
 
 // Notes a push that was decided anew, after its record is durable.
 void ps_pace_decided(struct ps_shard *s, uint64_t worker);
+// Notes an admitted push. Gives how many of the worker's in a row were clipped, this one included.
+uint32_t ps_pace_clipped(struct ps_shard *s, uint64_t worker, bool clipped);
 // Notes a record that was folded.
 void ps_pace_folded(struct ps_shard *s, const struct lh_record *r);
 // The shard's history goes on from another state.

@@ -214,7 +214,9 @@ class Ledger:
         low, high = low_and_high([n.median() for n in counted])
         factor = 1 + 0.5 / max(1, len(self.plan.live))
         if not self.reference:
-            if len(counted) > 1 or len(self.plan.live) < 2:
+            silent = [w for w in self.plan.live if w in self.rows
+                      and not self.rows[w].norms.count and self.rows[w].admitted >= 7]
+            if len(counted) + len(silent) > 1 or len(self.plan.live) < 2:
                 self.reference = low
         elif self.reference < low:
             self.reference = min(self.reference * factor, low)

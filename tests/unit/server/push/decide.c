@@ -589,6 +589,61 @@ static void who_trains_nothing_says_nothing_of_norms(void **state)
     }
 }
 
+// One that was always far too large is set aside by one other voice; one whose data make larger
+// pushes is not, whatever its H.
+static void one_of_two_that_was_always_too_large_is_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    struct ps_decision d = {0};
+    for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
+        d = push_norm(s, OTHER, 1, 2e3);
+        struct ps_decision honest = push_norm(s, ME, 1, 1);
+        assert_true(whole(&honest));
+    }
+    assert_refused(&d, LH_ERR_SET_ASIDE);
+}
+
+static void one_of_two_with_other_data_is_not_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
+        struct ps_decision d = push_norm(s, OTHER, i % 2 ? 1 : 64, 40);
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_false(d.noted.outlier);
+        d = push_norm(s, ME, 1, 1);
+        assert_true(whole(&d));
+    }
+}
+
+// One that says that its pushes stand for no step is no voice. It does not keep the first bound, which
+// is the shard's size.
+static void no_steps_do_not_keep_the_first_bound(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 60; i++) {
+        struct ps_decision d = push_norm(s, OTHER, 0, 90);
+        double moved = (double)d.scale * 90;
+        assert_true(moved <= (i < LH_NORMS ? 0.5 * 90 : 0.5 * 10) * (1 + 1e-6));
+        d = push_norm(s, ME, 1, 1);
+        assert_true(whole(&d));
+    }
+    assert_true(given.norm_reference == 1);
+}
+
+// The one voice beside it moves the reference alone, and then the shard's size bounds it still.
+static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
+{
+    struct ps_shard *s = *state;
+    double x = 1;
+    for (int i = 0; i < LH_NORMS; i++) push_norm(s, OTHER, 0, 0);
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, x);
+        assert_true((double)d.scale * x <= 0.5 * 100 * (1 + 1e-6));
+        if (whole(&d)) x *= 1.5;
+    }
+    assert_true(given.norm_reference > 10);
+}
+
 static void a_worker_without_a_row_is_compared_too(void **state)
 {
     struct ps_shard *s = *state;
@@ -600,8 +655,8 @@ static void a_worker_without_a_row_is_compared_too(void **state)
     assert_true(d.noted.clipped && !d.noted.outlier);
     push_norm(s, ME, 1, 1e4);
     f = push_of(ME, 2);
-    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push
-    assert_true(d.noted.clipped && !d.noted.outlier);
+    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push, which says nothing for it
+    assert_true(d.noted.outlier);
     struct ps_gate huge = {10, 0, 1e40, 0};
     given.norm_reference = 1e39;
     d = value_of(s, huge, &f, LH_OK, 1e39);
@@ -686,6 +741,10 @@ int main(void)
         TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
         TEST(an_expelled_worker_is_turned_away),
         TEST(who_trains_nothing_says_nothing_of_norms),
+        TEST(one_of_two_that_was_always_too_large_is_set_aside),
+        TEST(one_of_two_with_other_data_is_not_set_aside),
+        TEST(no_steps_do_not_keep_the_first_bound),
+        TEST(one_voice_beside_silence_is_bounded_by_the_shards_size),
         TEST(a_worker_without_a_row_is_compared_too),
         TEST(a_push_says_no_more_than_it_may),
         TEST(a_claim_waits_for_the_key_and_a_flood_for_its_turn),
