@@ -286,22 +286,25 @@ static lh_err open_log(struct ps_server *s, bool *torn)
     return ps_wal_open(&wal, replay, s, torn, &s->wal);
 }
 
-static lh_err load_shard(struct ps_server *s, struct ps_shard *shard)
+// Keeps the first word of damage for the end.
+static lh_err or_damage(lh_err err, char text[256])
 {
-    LH_TRY(load(s, shard));
-    LH_TRY(ps_epoch_load(shard));
-    return ps_grants_load(shard);
+    if (err != LH_ERR_CORRUPT) return err;
+    if (!text[0]) snprintf(text, 256, "%s", lh_err_text(err));
+    return LH_OK;
 }
 
-// A damaged file of one shard leaves no other one without its state: that may be what it is rebuilt
-// from.
+// Damage of one shard leaves no other one unread. A shard whose checkpoints are all damaged has the
+// initial parameters: a rebuild that finds nobody with a later state goes on from these.
 static lh_err load_shards(struct ps_server *s)
 {
-    char text[512] = "";
+    char text[256] = "";
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
-        lh_err err = load_shard(s, s->shard[i]);
-        if (err && err != LH_ERR_CORRUPT) return err;
-        if (err && !text[0]) snprintf(text, sizeof text, "%s", lh_err_text(err));
+        lh_err err = load(s, s->shard[i]);
+        LH_TRY(or_damage(err, text));
+        if (err) LH_TRY(ps_fold_anew(s->shard[i]));
+        LH_TRY(or_damage(ps_epoch_load(s->shard[i]), text));
+        LH_TRY(ps_grants_load(s->shard[i]));
     }
     return text[0] ? lh_fail(LH_ERR_CORRUPT, "%s", text) : LH_OK;
 }
