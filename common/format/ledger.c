@@ -107,7 +107,8 @@ uint64_t lh_ledger_staleness(const struct lh_ledger *l, uint64_t worker, uint64_
 {
     uint64_t others = lh_ledger_others(l, worker);
     uint64_t turn = l->plan.live > 1 ? l->plan.live - 1 : 0;
-    return others > base_others + turn ? others - base_others - turn : 0;
+    uint64_t since = others > base_others ? others - base_others : 0;
+    return since > turn ? since - turn : 0;
 }
 
 // ---------------------------------------------------------------- credit

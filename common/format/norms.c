@@ -88,7 +88,7 @@ struct lh_norms_others lh_norms_others(const struct lh_ledger *l, uint64_t worke
     const struct lh_row *row[LH_WORKERS_MAX];
     uint32_t all = counted(l, worker, false, row), n = 0;
     for (uint32_t i = 0; i < all; i++)
-        if (!row[i]->norms.clipped) row[n++] = row[i];
+        if (!row[i]->norms.clipped && row[i]->norms.count == LH_NORMS) row[n++] = row[i];
     return (struct lh_norms_others){n, medians_of(row, n).high};
 }
 

@@ -29,7 +29,8 @@ struct lh_norms {         // Norms of one worker.
     uint32_t let_back;    // how often operators let it back
 };
 
-// Norms of the other workers whose last push was not clipped.
+// Norms of the other workers that have LH_NORMS of them, and whose last push was not clipped. A
+// worker's first pushes are small: with error feedback most of what it trains is still to be sent.
 struct lh_norms_others {
     uint32_t workers;
     double high; // upper median of their medians; 0 where there are none

@@ -445,6 +445,7 @@ static void staleness_is_others_since_the_base_less_a_turn(void **state)
     assert_int_equal(lh_ledger_staleness(l, W2, 7), 0);
     assert_int_equal(lh_ledger_staleness(l, W2, 10), 0);
     assert_int_equal(lh_ledger_staleness(l, W2, 11), 0); // a base ahead of us
+    assert_int_equal(lh_ledger_staleness(l, W2, UINT64_MAX), 0);
     assert_int_equal(lh_ledger_staleness(l, W1, 0), 0);
 }
 
