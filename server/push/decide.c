@@ -134,7 +134,7 @@ static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
 double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f)
 {
     if (ps_charge_bounds_norm(s->head, f)) return ps_charge_norm_max(s->head, f);
-    if (gate->norm_gate <= 0) return (double)INFINITY;
+    if (gate->norm_gate <= 0 || LH_BUG("norm_any")) return (double)INFINITY;
     if (s->head->norm_reference <= 0) return gate->size;
     double bound = gate->norm_gate * s->head->norm_reference * root_of_steps(s, f);
     uint32_t voices = lh_norms_voices(s->head);

@@ -110,11 +110,13 @@ static void create(struct sim *s, const struct sim_conf *conf)
         if (!sim_absent(&s->node[i])) sim_node_start(&s->node[i]);
     if (conf->faults.move || conf->faults.standby) sim_operator_start(s);
     sim_balance_start(s);
+    sim_liars_start(s);
 }
 
 static void teardown(struct sim *s)
 {
     sim_zombie_end(s);
+    sim_liars_end(s);
     for (uint32_t i = 0; i < s->nodes; i++) {
         if (lh_fake_alive(s->node[i].env)) lh_fake_kill(s->node[i].env, false);
         sim_node_bury(&s->node[i], false);
@@ -249,6 +251,9 @@ static void add_to(struct sim_tally *all, const struct sim_tally *one)
     all->crossed += one->crossed;
     all->full_links += one->full_links;
     all->short_runs += one->short_runs;
+    all->lied += one->lied;
+    all->lies_admitted += one->lies_admitted;
+    all->lies_credited += one->lies_credited;
     if (one->silence_ns > all->silence_ns) all->silence_ns = one->silence_ns;
 }
 

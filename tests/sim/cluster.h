@@ -24,6 +24,7 @@ enum {
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
     SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
 };
+enum { SIM_LIARS = 3 }; // partners that lie (liars.c)
 enum { SIM_UNITS = 48, SIM_UNIT_TOKENS = 64, SIM_UNIT_BYTES = 2 * SIM_UNIT_TOKENS };
 enum { SIM_CUTS_MAX = 4096 };
 enum { SIM_SEQUENCE = 4 }; // tokens of one, as the trainer has them; a unit's fit a mask of 16 bits
@@ -38,6 +39,7 @@ static const float SIM_BASE = 98304, SIM_QUANTUM = 1.0f / 128;
 
 struct sim;
 struct sim_judging; // judge.h
+struct sim_liar;    // liars.c
 
 enum sim_kind { SIM_COORDINATOR, SIM_SERVER, SIM_WORKER, SIM_STANDBY };
 
@@ -184,6 +186,9 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(hang)                                                                                      \
     OWN(one_way)                                                                                   \
     OWN(disk_hang)                                                                                 \
+    OWN(liar)                                                                                      \
+    OWN(impostor)                                                                                  \
+    OWN(flood)                                                                                     \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -257,6 +262,9 @@ struct sim_tally { // what runs met, summed up by the caller
     // Bytes of units over links with a cap, and how many of these had no room for another one.
     uint64_t crossed, full_links;
     uint64_t short_runs; // runs that a budget ended before all was trained
+    // Runs in which a partner lied, pushes of liars that were admitted, units that they claimed and
+    // had leases of.
+    uint64_t lied, lies_admitted, lies_credited;
 };
 
 // Turn of a fault with a stream of its own.
@@ -331,6 +339,8 @@ struct sim {
     struct sim_history history[SIM_WORKERS][SIM_SHARDS_MAX];
     struct sim_training training[SIM_WORKERS];
     struct sim_judging *judging;
+    struct sim_liar *liar[SIM_LIARS]; // NULL: this kind is not there
+    char servers[1024];               // whom the coordinator's settings name, where one lies
     struct lh_blob *kept[SIM_SHARDS_MAX][SIM_VERSIONS_MAX]; // every durable record, by version
     uint64_t durable[SIM_SHARDS_MAX]; // highest version that a worker made a durable copy of
     struct lh_point stable[SIM_SHARDS_MAX][SIM_POINTS_MAX]; // registered, as they were seen
@@ -434,6 +444,12 @@ void sim_choose_budget(struct sim *s);
 void sim_strike_budget(struct sim *s);
 void sim_look_at_budget(struct sim *s); // Called often.
 void sim_judge_budget(struct sim *s);   // Called in the end.
+
+// Partners that lie (liars.c): when all nodes have started; before the fabric goes; whom the
+// coordinator's settings name as servers, NULL: nobody.
+void sim_liars_start(struct sim *s);
+void sim_liars_end(struct sim *s);
+const char *sim_liars_servers(struct sim *s);
 
 // Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's
 // tokens arrived at a worker; a worker is about to lose its memory.

@@ -16,6 +16,7 @@
 #include "server/coordinator/stable.h"
 #include "server/core.h"
 #include "tests/sim/judge.h"
+#include "tests/sim/liars.h"
 
 #include "worker/replica/durable_copy.h"
 
@@ -23,12 +24,35 @@ struct found { // the judge's fold of a shard's whole log
     struct sim *sim;
     struct sim_fold fold;
     float *theta, *q;
+    double largest, size; // the largest norm of an honest push so far, and of the parameters
+    uint32_t steps;       // most local steps of an honest push so far
 };
+
+// A liar may claim what the coordinator leased to it, trained or not. It may claim nothing else.
+static void note_lie(struct found *f, const struct sim_frame *frame)
+{
+    struct sim *s = f->sim;
+    struct lh_cursor c = lh_cursor(frame->claim);
+    s->met.lies_admitted++;
+    for (uint32_t i = 0; i < frame->claims; i++) {
+        struct lh_grant grant;
+        uint64_t unit = lh_claim_read(&c, &grant);
+        if (!sim_liar_has(s, frame->worker, unit))
+            sim_fail(s, "shard %u: unit %" PRIu64 " was claimed by a worker that never had it",
+                     frame->shard, unit);
+        else if (!f->fold.credited[unit])
+            s->judging->lied[unit] = true;
+    }
+}
 
 static void note_admit(struct found *f, const struct sim_frame *frame)
 {
     struct sim *s = f->sim;
     uint32_t w = sim_author(s, frame->worker), k = 0;
+    if (sim_is_liar(s, frame->worker)) {
+        note_lie(f, frame);
+        return;
+    }
     if (w == SIM_WORKERS) {
         sim_fail(s, "a push of nobody in the log");
         return;
@@ -72,19 +96,64 @@ static void note_scale(struct found *f, const struct sim_record *r, const struct
     s->met.admitted++;
 }
 
+static double norm_of(const float *v, uint64_t values)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < values; i++) sum += (double)v[i] * (double)v[i];
+    return sqrt(sum);
+}
+
+// A liar's push moves the shard no farther than honest ones say that pushes move it, at its steps,
+// or than the shard is large while nobody said anything.
+static void judge_size(struct found *f, const struct sim_record *r, const struct sim_frame *frame)
+{
+    enum { STEPS = 8 }; // times those of others that a pusher may name
+    struct sim *s = f->sim;
+    uint64_t values = f->fold.values;
+    double norm = norm_of(f->q, values), size = norm_of(f->fold.theta, values);
+    if (size > f->size) f->size = size;
+    if (!sim_is_liar(s, frame->worker)) {
+        if (norm > f->largest) f->largest = norm;
+        if (frame->steps > f->steps) f->steps = frame->steps;
+        return;
+    }
+    double gate = s->norm_gate * f->largest * sqrt(STEPS * (double)(f->steps ? f->steps : 1));
+    double bound = f->size > gate ? f->size : gate;
+    if (s->norm_gate > 0 && (double)r->scale * norm > whole_scale(&f->fold.plan, 0) * bound * 1.01)
+        sim_fail(s, "shard %u version %" PRIu64 ": a liar moved it by %g, by %g at most it may",
+                 frame->shard, r->version, (double)r->scale * norm, bound);
+}
+
+// Nothing is wrong but that partners lie: honest pushes get in.
+static bool only_lies(const struct sim_conf *conf)
+{
+    struct sim_faults f = conf->faults, none;
+    memset(&none, 0, sizeof none);
+    bool some = f.liar || f.impostor || f.flood;
+    f.liar = f.impostor = f.flood = f.shards = f.ahead = f.epochs = false;
+    return some && !memcmp(&f, &none, sizeof f);
+}
+
 static const char *read_record(struct found *f, const struct sim_record *r)
 {
     struct sim *s = f->sim;
     struct sim_frame frame;
     if (r->kind == LH_REFUSE && r->reason == LH_ERR_UNSEAL)
         return "damage on the way consumed a step (server/docs/0000-protocol.md#rule-4)";
-    if (r->kind == LH_REFUSE && (r->reason == LH_ERR_GRANT || r->reason == LH_ERR_BOUND))
+    bool is_push = (r->kind == LH_ADMIT || r->kind == LH_REFUSE) && sim_read_frame(r->body, &frame);
+    bool honest = is_push && !sim_is_liar(s, frame.worker);
+    if (honest && r->kind == LH_REFUSE && (r->reason == LH_ERR_GRANT || r->reason == LH_ERR_BOUND))
         return "an honest push was refused for what it says (server/docs/0004-authority.md)";
+    if (honest && r->kind == LH_REFUSE && r->reason == LH_ERR_SET_ASIDE)
+        return "an honest worker was set aside (server/docs/0000-protocol.md#rule-31)";
+    if (honest && r->kind == LH_REFUSE && only_lies(&s->conf))
+        return "an honest push was refused, and nothing is wrong but that partners lie";
     if (r->kind == LH_ADMIT) {
-        if (!sim_read_frame(r->body, &frame) || !sim_payload(s, f->fold.shard, r->body, f->q))
+        if (!is_push || !sim_payload(s, f->fold.shard, r->body, f->q))
             return "a payload that does not open";
         note_admit(f, &frame);
         note_scale(f, r, &frame);
+        judge_size(f, r, &frame);
     }
     s->met.refused += r->kind == LH_REFUSE;
     s->met.moved += r->kind == LH_EPOCH && f->fold.move_epoch == r->epoch;
@@ -188,7 +257,7 @@ static void judge_sequences(struct sim *s, uint32_t shard)
         uint16_t all = 0;
         if (s->conf.faults.budget && !sim_log_of(s, (uint32_t)(u % s->shards))->credited[u])
             continue;
-        if (may_be_left(s, u)) continue;
+        if (may_be_left(s, u) || s->judging->lied[u]) continue;
         for (uint32_t w = 0; w < SIM_WORKERS; w++) all |= s->history[w][shard].cut_of[u];
         if (all != UINT16_MAX)
             sim_fail(s, "shard %u: unit %" PRIu64 " is credited, and no push holds all of it: %04x",
@@ -469,6 +538,7 @@ void sim_judge(struct sim *s)
 {
     judge_replicas(s);
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_shard(s, k);
+    for (uint32_t u = 0; u < SIM_UNITS; u++) s->met.lies_credited += s->judging->lied[u];
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_sequences(s, k);
     for (uint32_t k = 0; k < s->shards && !s->bad[0]; k++) judge_stable(s, k);
     judge_credit(s);

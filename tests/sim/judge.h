@@ -72,6 +72,7 @@ struct sim_judging {
     int64_t looked_ns, paused_ns, rest_ns; // the coordinator's pauses (owners.c)
     struct sim_bound bound[SIM_WORKERS];
     uint64_t bound_life;              // deaths of the coordinator that printed them
+    bool lied[SIM_UNITS];             // credited by a liar's claim, which had a grant
     uint64_t identity[SIM_NODES_MAX]; // identities of servers' directories, as they last ran
 };
 

@@ -118,7 +118,9 @@ static lh_err start_coordinator(struct sim_node *n)
     struct ps_co_conf conf = setup_coordinator(&all, SIM_WORKERS);
     conf.worker_timeout_ns = 8 * LH_SECOND;
     conf.tick_ns = 200 * LH_MS;
-    if (s->conf.faults.hang || s->conf.faults.one_way) {
+    const struct sim_faults *f = &s->conf.faults;
+    conf.servers = sim_liars_servers(s);
+    if (f->hang || f->one_way || f->liar || f->flood) {
         conf.stall_floor_ns = 4 * LH_SECOND;
         conf.drain_floor_ns = 6 * LH_SECOND;
         conf.stall_rounds = conf.drain_rounds = 4;

@@ -1,6 +1,6 @@
 // sim: runs seeds of the simulated cluster.
 //
-//   sim [--from N] [--seeds N] [--faults all|base|none|LIST] [--bsp] [--stagger] [--trace]
+//   sim [--from N] [--seeds N] [--faults all|base|honest|none|LIST] [--bsp] [--stagger] [--trace]
 //   sim --exact ...          in fixed point: mass is conserved in bits
 //   sim --device ...         half of the workers keep their state on a made-up device
 //   sim --crash-steps N ...  N runs of one seed: the first worker crashes at the 1st, 2nd, ... file
@@ -35,6 +35,11 @@ static const struct {
 #undef FAULT
 };
 
+static bool is_lie(size_t fault)
+{
+    return fault == SIM_FAULT_liar || fault == SIM_FAULT_impostor || fault == SIM_FAULT_flood;
+}
+
 static bool set_faults(struct sim_faults *f, const char *list)
 {
     memset(f, 0, sizeof *f);
@@ -47,6 +52,7 @@ static bool set_faults(struct sim_faults *f, const char *list)
             bool meant = strcmp(word, fault_names[i].name) == 0;
             meant |= fault_names[i].all && strcmp(word, "all") == 0;
             meant |= fault_names[i].base && strcmp(word, "base") == 0;
+            meant |= fault_names[i].all && strcmp(word, "honest") == 0 && !is_lie(i);
             if (!meant) continue;
             *(bool *)((char *)f + fault_names[i].at) = true;
             found = true;
@@ -120,6 +126,11 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
         printf("%llu disks lost, %llu damaged; %llu shards came back from a follower's state\n",
                (unsigned long long)met.disks, (unsigned long long)met.damaged,
                (unsigned long long)met.rebuilt);
+    if (met.lied)
+        printf("partners lied in %llu runs: %llu of their pushes were admitted, and %llu units "
+               "credited that they had leases of\n",
+               (unsigned long long)met.lied, (unsigned long long)met.lies_admitted,
+               (unsigned long long)met.lies_credited);
     if (conf.faults.standby)
         printf("%llu shards ended with a server that had taken them over\n",
                (unsigned long long)met.taken_over);
@@ -185,7 +196,9 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (unused) printf("sim: no shard was taken over in all these seeds\n");
     bool stayed = seeds >= 100 && conf.faults.move && !met.moved;
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
-    bool none = blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
+    bool believed = seeds >= 100 && conf.faults.liar && !met.lies_admitted;
+    if (believed) printf("sim: no push of a liar was admitted in all these seeds\n");
+    bool none = believed || blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
                 untravelled || uncrossed || endless || away;
     return failed || none ? 1 : 0;
 }
@@ -280,6 +293,10 @@ static const struct {
     {"here_early", "travel", NULL, ANY},
     {"given_up_claimed", "travel,kill,worker_kill", NULL, ANY},
     {"cap_forgets_coming", "travel,links", NULL, ANY},
+    {"claim_any", "liar", NULL, ANY},
+    {"norm_any", "liar", NULL, ANY},
+    {"pace_any", "flood", NULL, ANY},
+    {"speaks_any", "impostor", NULL, ANY},
     {"cap_forgets_crossed", "travel,links,coordinator,worker_kill", NULL, ANY},
 };
 

@@ -85,8 +85,9 @@ bool sim_watched_fate(void *arg, const char *from, const char *to, enum lh_rpc r
     struct sim *s = arg;
     bool goes = sim_fate(arg, from, to, rpc, fate);
     bool whole = goes && !fate->lose_request && !fate->lose_reply && !fate->cut_after;
-    const struct sim_node *n = sim_node_named(s, from);
-    if (!whole && !strcmp(to, s->node[0].name)) sim_saw_trouble(sim_node_named(s, from));
+    struct sim_node *n = sim_node_named(s, from);
+    if (!n) return goes; // a liar's call
+    if (!whole && !strcmp(to, s->node[0].name)) sim_saw_trouble(n);
     if (goes && rpc == LH_RPC_REPORT && fate->again_ns)
         note_echo(s, n, fate->delay_ns + fate->again_ns);
     return goes;

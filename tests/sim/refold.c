@@ -61,7 +61,8 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
                               .density = real(b + 12),
                               .key = (uint32_t)number(b + 16, 4),
                               .shard = (uint32_t)number(b + 20, 4),
-                              .claims = (uint32_t)claims,
+                              .steps = (uint32_t)number(b + 104, 4),
+                           .claims = (uint32_t)claims,
                               .plain_bytes = (uint32_t)number(b + 120, 4),
                               .worker = number(b + 40, 8),
                               .incarnation = number(b + 48, 8),
@@ -238,7 +239,8 @@ uint64_t sim_fold_staleness(const struct sim_fold *f, const struct sim_frame *pu
     const struct sim_row *row = sim_fold_row(f, push->worker);
     uint64_t others = f->admitted - (row ? row->admitted : 0);
     uint64_t turn = f->plan.live > 1 ? f->plan.live - 1 : 0;
-    uint64_t all = others > push->base_others + turn ? others - push->base_others - turn : 0;
+    uint64_t had = push->base_others < others ? push->base_others : others; // more counts as that
+    uint64_t all = others - had > turn ? others - had - turn : 0;
     *least = all;
     if (push->base_epoch != f->epoch) return all;
     for (uint64_t k = 0; k < GROUP && push->base_version + k <= f->version; k++) {

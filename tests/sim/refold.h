@@ -24,7 +24,7 @@ struct sim_record { // one record; spans borrow
 struct sim_frame { // a push's header; spans borrow
     uint8_t index, value, cipher;
     float density;
-    uint32_t key, shard, claims, plain_bytes;
+    uint32_t key, shard, steps, claims, plain_bytes;
     uint64_t worker, incarnation, random, step, base_version, base_epoch, base_others, tokens;
     struct lh_span job, nonce, claim, head, sealed; // claim: 8 bytes each; head: claims included
 };

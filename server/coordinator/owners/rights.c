@@ -253,6 +253,7 @@ static LH_MUST lh_err speaks_as_owner(struct ps_coordinator *c, uint32_t shard,
     name_of(peer, name);
     struct ps_co_right *r = right_of(s, id);
     bool known = some_may(s, MAY_OWN), owns = r && (may(r) & MAY_OWN);
+    if (LH_BUG("speaks_any")) return LH_OK;
     if (known && !owns) return refused(s, shard, name, "owner");
     bool target = s->move.target && lh_same_directory(s->move.target, identity);
     if (s->server == id || (owns && target)) return LH_OK;
