@@ -279,7 +279,7 @@ void sim_liars_end(struct sim *s)
     }
 }
 
-// Where a server lies, the operator names those of each shard, as the page tells
+// The operator names the servers of each shard where a server may lie, as the page tells
 // (server/docs/0004-authority.md#identity-before-role).
 const char *sim_liars_servers(struct sim *s)
 {

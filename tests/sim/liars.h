@@ -12,7 +12,7 @@ bool sim_is_liar(const struct sim *s,
 bool sim_liar_has(const struct sim *s, uint64_t worker, uint64_t unit);
 
 // ---- between the liars' files
-struct sim_liar_shard { // of a server, as it last said
+struct sim_liar_shard { // A shard as its server described it last.
     uint64_t process, epoch, version, step;
     bool greeted;
     struct lh_blob *frame; // the newest push, to be sent again

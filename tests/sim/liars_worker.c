@@ -118,7 +118,7 @@ static void hello(struct sim_liar *l, uint32_t shard)
                  &longhaul__v1__hello_reply__descriptor);
 }
 
-// What a push lies about: one thing, or any.
+// A push lies about one thing, or about any.
 enum lie {
     LIES_BASE,
     LIES_TOKENS,

@@ -198,8 +198,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
     bool believed = seeds >= 100 && conf.faults.liar && !met.lies_admitted;
     if (believed) printf("sim: no push of a liar was admitted in all these seeds\n");
-    bool none = believed || blind || idle || unused || stayed || kept || once || vacant || roomy || still ||
-                untravelled || uncrossed || endless || away;
+    bool none = believed || blind || idle || unused || stayed || kept || once || vacant || roomy ||
+                still || untravelled || uncrossed || endless || away;
     return failed || none ? 1 : 0;
 }
 

@@ -62,7 +62,7 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
                               .key = (uint32_t)number(b + 16, 4),
                               .shard = (uint32_t)number(b + 20, 4),
                               .steps = (uint32_t)number(b + 104, 4),
-                           .claims = (uint32_t)claims,
+                              .claims = (uint32_t)claims,
                               .plain_bytes = (uint32_t)number(b + 120, 4),
                               .worker = number(b + 40, 8),
                               .incarnation = number(b + 48, 8),

@@ -1,0 +1,367 @@
+// Decide: the norm gate (server/docs/0000-protocol.md#rule-31). Nobody moves the bound alone, who
+// is far above the others is set aside, and nobody is set aside for its data, its H or another
+// one's word.
+#include <float.h>
+
+#include "common/base/check.h"
+#include "tests/unit/server/push/decide_case.h"
+
+// The server's way with a push of this norm: decided, and applied where it was admitted.
+static struct ps_decision push_norm(struct ps_shard *s, uint64_t worker, uint32_t steps,
+                                    double norm)
+{
+    const struct lh_row *row = lh_ledger_row(s->head, worker);
+    struct lh_frame f = push_of(worker, row ? lh_row_step(row) + 1 : 1);
+    f.base_others = lh_ledger_others(s->head, worker);
+    f.steps = steps;
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, norm);
+    struct lh_buf b = case_bytes(&f), stub = lh_buf(1 << 10);
+    lh_frame_write_stub(lh_buf_span(&b), &f, &stub);
+    bool admitted = d.kind == LH_ADMIT;
+    apply(s,
+          (struct lh_record){.kind = d.kind,
+                             .scale = d.scale,
+                             .reason = admitted ? lh_record_norm_bits(&d.noted) : (uint32_t)d.error,
+                             .body = lh_buf_span(admitted ? &b : &stub)});
+    lh_buf_free(&b);
+    lh_buf_free(&stub);
+    return d;
+}
+
+static bool whole(const struct ps_decision *d)
+{
+    return d->kind == LH_ADMIT && !d->noted.clipped;
+}
+
+static void live(struct ps_shard *s, uint32_t workers)
+{
+    given.plan.live = workers;
+    for (uint32_t i = 0; i < workers; i++) {
+        given.plan.worker[i] = ME + i;
+        if (!lh_ledger_row(s->head, ME + i)) fence(s, ME + i, FIRST);
+    }
+}
+
+static void the_first_push_is_bounded_by_the_shards_own_size(void **state)
+{
+    struct ps_shard *s = *state;
+    struct ps_decision d = push_norm(s, ME, 1, 1e30);
+    assert_true(d.kind == LH_ADMIT && d.noted.clipped);
+    assert_true((double)d.scale * 1e30 <= 0.5 * 100 * (1 + 1e-6));
+    assert_true((double)d.noted.at_equal_h <= 4 * 100); // what it says of itself is bounded too
+    d = push_norm(s, OTHER, 1, 100);
+    assert_true(whole(&d));
+}
+
+// One push of 3e38: its scale would be no fp32 of full precision.
+static void what_can_not_be_folded_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, 3e42);
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e31); // the gate is off, the fold stays finite
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30);
+    assert_int_equal(d.kind, LH_ADMIT);
+    given.plan.momentum = 0.9f;
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e30); // what lasts is multiplied
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+    struct ps_gate far = {0, 0, 100, 1e37};
+    d = value_of(s, far, &f, LH_OK, 1e29);
+    assert_refused(&d, LH_ERR_TOO_LARGE);
+}
+
+static void a_norm_above_the_gate_is_scaled_down_to_it(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 20);
+        push_norm(s, OTHER, 1, 22);
+    }
+    assert_true(given.norm_reference >= 20 && given.norm_reference <= 22);
+    struct lh_frame f = push_of(ME, 9);
+    f.base_others = 8;
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, 190);
+    assert_true(whole(&d) && d.norm == 190);
+    assert_scale(&d, 0.5);
+    d = value_of(s, GATE, &f, LH_OK, 800);
+    assert_true(d.noted.clipped &&
+                fabs((double)d.scale * 800 - 0.5 * 10 * given.norm_reference) < 1e-3);
+    d = value_of(s, OPEN_GATE, &f, LH_OK, 1e6);
+    assert_scale(&d, 0.5); // off
+    f.base_others = 4;     // on top of the damping
+    d = value_of(s, GATE, &f, LH_OK, 800);
+    assert_true(fabs((double)d.scale * 800 - 0.5 * pow(1 + 3, -0.5) * 10 * given.norm_reference) <
+                1e-3);
+}
+
+// Eight times the steps move eight times as far, or less. Who names more counts as eight times the
+// others.
+static void norms_are_compared_at_equal_steps(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 20);
+        push_norm(s, OTHER, 4, 40);
+    }
+    assert_true(given.norm_reference == 20);
+    struct lh_frame f = push_of(ME, 9);
+    f.base_others = 8;
+    f.steps = UINT32_MAX;
+    double bound = ps_norm_bound(s, &GATE, &f);
+    assert_true(fabs(bound - 200 * sqrt(8 * 4)) < 1e-9);
+}
+
+// One of three alone moves nothing: neither up nor down, and the others stay as they are.
+static void one_of_three_does_not_move_the_reference(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 20);
+    double x = 20;
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME + 2, 1, x);
+        if (whole(&d)) x *= 1.5;
+        d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d));
+        assert_true(given.norm_reference <= 20);
+    }
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME + 1, 1, 1e-9);
+        d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d) || given.norm_reference > 0);
+    }
+}
+
+// Whichever of two lies: the other's pushes go in as they are, and the liar's stay bounded.
+static void one_of_two_does_not_move_the_reference(void **state)
+{
+    struct ps_shard *s = *state;
+    double x = 1e30;
+    push_norm(s, OTHER, 1, x); // the liar comes first
+    for (int i = 0; i < 100; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, 20);
+        assert_true(whole(&d));
+        d = push_norm(s, OTHER, 1, x);
+        assert_true(d.kind == LH_REFUSE || (double)d.scale * x <= 0.5 * 200 * (1 + 1e-6));
+    }
+    assert_true(given.norm_reference == 20);
+}
+
+static void next_to_nothing_does_not_shut_the_other_out(void **state)
+{
+    struct ps_shard *s = *state;
+    push_norm(s, OTHER, 1, 1e-12);
+    for (int i = 0; i < 100; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, 3); // 3 % of the shard
+        assert_true(whole(&d));
+        d = push_norm(s, ME, 1, 30); // clipped, and never set aside
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_false(d.noted.outlier);
+        push_norm(s, OTHER, 1, 1e-12);
+    }
+}
+
+static void the_reference_grows_by_a_bounded_factor(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 8; i++) {
+        push_norm(s, ME, 1, 1);
+        push_norm(s, OTHER, 1, 1);
+    }
+    for (int i = 0; i < 4; i++) { // all at once, as in a warm-up: their medians are there
+        double before = given.norm_reference;
+        push_norm(s, ME, 1, 9);
+        push_norm(s, OTHER, 1, 9);
+        assert_true(given.norm_reference <= before * 1.25 * 1.25 * (1 + 1e-12));
+    }
+    for (int i = 0; i < 20; i++) {
+        push_norm(s, ME, 1, 9);
+        push_norm(s, OTHER, 1, 9);
+    }
+    assert_true(given.norm_reference == 9);
+}
+
+// All grow together and are clipped for a while: nobody is an outlier.
+static void who_grows_with_the_others_is_not_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    double x = 1;
+    for (int i = 0; i < 60; i++, x *= 1.6)
+        for (uint64_t w = ME; w < ME + 3; w++) {
+            struct ps_decision d = push_norm(s, w, 1, x);
+            assert_int_equal(d.kind, LH_ADMIT);
+            assert_false(d.noted.outlier);
+        }
+}
+
+static void after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
+    struct ps_decision d = {0};
+    for (int i = 0; i < LH_OUTLIERS_MAX - 1; i++) push_norm(s, ME, 1, 1e6);
+    d = push_norm(s, ME, 1, 1); // one that is in order: the count begins anew
+    assert_true(whole(&d));
+    for (int i = 0; i < LH_OUTLIERS_MAX; i++) {
+        d = push_norm(s, ME, 1, 1e6);
+        assert_true(d.kind == LH_ADMIT && d.noted.outlier);
+    }
+    d = push_norm(s, ME, 1, 1);
+    assert_refused(&d, LH_ERR_SET_ASIDE);
+    d = push_norm(s, OTHER, 1, 1);
+    assert_true(whole(&d));
+    struct lh_plan *plan = malloc(sizeof *plan);
+    *plan = given.plan;
+    plan->number++;
+    plan->lets_back = 1;
+    plan->let_back[0] = (struct lh_let_back){ME, 1};
+    for (int i = 0; i < 2; i++, plan->number++) { // the same word twice lets it back once
+        struct lh_buf b = lh_buf(LH_SMALL_BYTES);
+        lh_plan_write(plan, &b);
+        apply(s, (struct lh_record){.kind = LH_PLAN, .body = lh_buf_span(&b)});
+        lh_buf_free(&b);
+        d = push_norm(s, ME, 1, 1);
+        assert_true(i == 0 ? whole(&d) : d.error == LH_ERR_SET_ASIDE);
+        for (int k = 0; k < LH_OUTLIERS_MAX; k++) push_norm(s, ME, 1, 1e6);
+    }
+    free(plan);
+}
+
+// Empty pushes of those that have nothing to train make no outlier of one that trains.
+static void who_trains_nothing_says_nothing_of_norms(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    for (int i = 0; i < 8; i++)
+        for (uint64_t w = ME; w < ME + 3; w++) push_norm(s, w, 1, 1);
+    for (int i = 0; i < 30; i++) {
+        push_norm(s, ME, 0, 1e-3);
+        push_norm(s, OTHER, 1, 0);
+        struct ps_decision d = push_norm(s, ME + 2, 1, 1);
+        assert_true(whole(&d));
+    }
+}
+
+// One that was always far too large is set aside by one other voice; one whose data make larger
+// pushes is not, whatever its H.
+static void one_of_two_that_was_always_too_large_is_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    struct ps_decision d = {0};
+    for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
+        d = push_norm(s, OTHER, 1, 2e3);
+        struct ps_decision honest = push_norm(s, ME, 1, 1);
+        assert_true(whole(&honest));
+    }
+    assert_refused(&d, LH_ERR_SET_ASIDE);
+}
+
+static void one_of_two_with_other_data_is_not_set_aside(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 3 * LH_OUTLIERS_MAX; i++) {
+        struct ps_decision d = push_norm(s, OTHER, i % 2 ? 1 : 64, 40);
+        assert_int_equal(d.kind, LH_ADMIT);
+        assert_false(d.noted.outlier);
+        d = push_norm(s, ME, 1, 1);
+        assert_true(whole(&d));
+    }
+}
+
+// One that says that its pushes stand for no step is no voice. It does not keep the first bound,
+// which is the shard's size.
+static void no_steps_do_not_keep_the_first_bound(void **state)
+{
+    struct ps_shard *s = *state;
+    for (int i = 0; i < 60; i++) {
+        struct ps_decision d = push_norm(s, OTHER, 0, 90);
+        double moved = (double)d.scale * 90;
+        assert_true(moved <= (i < LH_NORMS ? 0.5 * 90 : 0.5 * 10) * (1 + 1e-6));
+        d = push_norm(s, ME, 1, 1);
+        assert_true(whole(&d));
+    }
+    assert_true(given.norm_reference == 1);
+}
+
+// The one voice beside it moves the reference alone, and then the shard's size bounds it still.
+static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
+{
+    struct ps_shard *s = *state;
+    double x = 1;
+    for (int i = 0; i < LH_NORMS; i++) push_norm(s, OTHER, 0, 0);
+    for (int i = 0; i < 200; i++) {
+        struct ps_decision d = push_norm(s, ME, 1, x);
+        assert_true((double)d.scale * x <= 0.5 * 100 * (1 + 1e-6));
+        if (whole(&d)) x *= 1.5;
+    }
+    assert_true(given.norm_reference > 10);
+}
+
+static void a_worker_without_a_row_is_compared_too(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME + 7, 1);
+    struct ps_decision d;
+    for (int i = 0; i < LH_NORMS; i++) { // the first pushes of a worker are small
+        push_norm(s, OTHER, 1, 1);
+        d = value_of(s, GATE, &f, LH_OK, 1e4);
+        assert_int_equal(d.noted.outlier, i == LH_NORMS - 1);
+    }
+    d = value_of(s, GATE, &f, LH_OK, 500); // large, and within what the shard's own size explains
+    assert_true(d.noted.clipped && !d.noted.outlier);
+    push_norm(s, ME, 1, 1e4);
+    f = push_of(ME, 2);
+    d = value_of(s, GATE, &f, LH_OK, 2e3); // as its own last push, which says nothing for it
+    assert_true(d.noted.outlier);
+    struct ps_gate huge = {10, 0, 1e40, 0};
+    given.norm_reference = 1e39;
+    d = value_of(s, huge, &f, LH_OK, 1e39);
+    assert_true(d.noted.at_equal_h >= FLT_MAX);
+}
+
+// A worker whose push was too large sends it again with what it made meanwhile: it must get in.
+static void no_norm_is_refused(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    for (int i = 0; i < 2; i++) {
+        for (double n = 1; n < 1e12; n *= 3) {
+            struct ps_decision d = value_of(s, GATE, &f, LH_OK, n);
+            assert_int_equal(d.kind, LH_ADMIT);
+            assert_true((double)d.scale * n <= 0.5 * 100 * (1 + 1e-6));
+        }
+        push_norm(s, OTHER, 1, 1);
+        f.base_others = 1;
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_shard, free_shard)
+    const struct CMUnitTest tests[] = {
+        TEST(the_first_push_is_bounded_by_the_shards_own_size),
+        TEST(what_can_not_be_folded_is_refused),
+        TEST(a_norm_above_the_gate_is_scaled_down_to_it),
+        TEST(norms_are_compared_at_equal_steps),
+        TEST(one_of_three_does_not_move_the_reference),
+        TEST(one_of_two_does_not_move_the_reference),
+        TEST(next_to_nothing_does_not_shut_the_other_out),
+        TEST(the_reference_grows_by_a_bounded_factor),
+        TEST(who_grows_with_the_others_is_not_set_aside),
+        TEST(after_ten_outliers_a_worker_is_set_aside_until_it_is_let_back),
+        TEST(who_trains_nothing_says_nothing_of_norms),
+        TEST(one_of_two_that_was_always_too_large_is_set_aside),
+        TEST(one_of_two_with_other_data_is_not_set_aside),
+        TEST(no_steps_do_not_keep_the_first_bound),
+        TEST(one_voice_beside_silence_is_bounded_by_the_shards_size),
+        TEST(a_worker_without_a_row_is_compared_too),
+        TEST(no_norm_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
