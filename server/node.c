@@ -268,6 +268,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .tick_ns = 250 * LH_MS,
         .stall_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
         .stall_rounds = s->coordinator.stall_rounds,
+        .retire_ns = s->coordinator.retire_after_s * LH_SECOND,
         .drain_floor_ns = s->coordinator.drain_floor_s * LH_SECOND,
         .drain_rounds = s->coordinator.drain_rounds,
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,

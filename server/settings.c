@@ -123,6 +123,10 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, "coordinator.drain_rounds", coordinator.drain_rounds, "4", 1, 1000,
         "rounds", NULL, "The same, in rounds of the slowest worker that makes progress: the longer "
         "of the two counts"),
+    LH_CONFIG_ROW_DURATION(T, "coordinator.retire_after_s", coordinator.retire_after_s, "604800",
+        0, 31536000, "s", "A run has 1,024 names of workers. Once seven eighths are taken, names "
+        "that nobody used for so long are retired: their directories do not count any more. 0: "
+        "only by longhaul retire"),
     LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
         86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
         "is in sync; 0: never. A long path adds eight of its retransmission timeouts"),

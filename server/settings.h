@@ -46,7 +46,7 @@ struct ps_settings {
 
     struct { // role coordinator
         int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
-        int64_t stall_floor_s, drain_floor_s;
+        int64_t stall_floor_s, drain_floor_s, retire_after_s;
         double stall_rounds, drain_rounds;
         int64_t ride_out_s;
         int balance; // enum ps_balance_rule

@@ -121,6 +121,8 @@ lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_inca
 {
     uint32_t k = 0;
     while (k < s->session_count && s->session[k].worker != worker) k++;
+    for (uint32_t n = 0; k == LH_WORKERS_MAX && n < s->session_count; n++)
+        if (!lh_ledger_row(&s->replica.ledger, s->session[n].worker)) k = n; // It was retired.
     if (k == LH_WORKERS_MAX)
         return lh_fail(LH_ERR_BUSY, "shard %u has %d workers already", s->id, LH_WORKERS_MAX);
     if (k == s->session_count) s->session_count++;
@@ -134,8 +136,11 @@ bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker)
     int64_t now = lh_now(s->server->conf.env), full = now - LH_FENCES_MAX * each;
     uint32_t k = 0;
     while (k < s->raised_count && s->raised[k].worker != worker) k++;
+    for (uint32_t i = 0; k == LH_WORKERS_MAX && i < s->raised_count; i++)
+        if (!lh_ledger_row(&s->replica.ledger, s->raised[i].worker)) k = i;
     if (k == LH_WORKERS_MAX) return true; // its row would be refused anyway
-    if (k == s->raised_count) s->raised[s->raised_count++] = (struct ps_raised){worker, full};
+    if (k == s->raised_count) s->raised_count++;
+    if (s->raised[k].worker != worker) s->raised[k] = (struct ps_raised){worker, full};
     int64_t *since = &s->raised[k].since_ns;
     if (*since < full) *since = full;
     if (*since + each > now) return false;

@@ -87,6 +87,7 @@ enum {
     LH_NORM_STEPS = 8,
     LH_NORM_STEPS_MAX = 1 << 16,
     LH_EXPELLED_MAX = 256, // identities that are expelled from a run at a time
+    LH_RETIRED_MAX = 256,  // names that are retired at a time, until every shard's log has them
     LH_LET_BACK_MAX = 256, // workers that operators let back, a run
 };
 

@@ -79,6 +79,16 @@ uint64_t lh_row_step(const struct lh_row *row)
     return row && lh_incarnation_equal(row->last, row->incarnation) ? row->last_step : 0;
 }
 
+// Makes a row at this place, where there is memory for it.
+static struct lh_row *row_insert(struct lh_ledger *l, uint32_t at, uint64_t worker)
+{
+    struct lh_row *row = l->row + at;
+    memmove(row + 1, row, (l->rows - at) * sizeof *row);
+    *row = (struct lh_row){.worker = worker};
+    l->rows++;
+    return row;
+}
+
 static lh_err row_make(struct lh_ledger *l, uint64_t worker, struct lh_row **out)
 {
     uint32_t at = row_place(l, worker);
@@ -89,9 +99,7 @@ static lh_err row_make(struct lh_ledger *l, uint64_t worker, struct lh_row **out
         struct lh_row *row = realloc(l->row, (l->rows + 1) * sizeof *row);
         if (!row) return LH_ERR_NO_MEMORY;
         l->row = row;
-        memmove(row + at + 1, row + at, (l->rows - at) * sizeof *row);
-        row[at] = (struct lh_row){.worker = worker};
-        l->rows++;
+        (void)row_insert(l, at, worker);
     }
     *out = &l->row[at];
     return LH_OK;
@@ -226,6 +234,8 @@ static lh_err apply_fence(struct lh_ledger *l, const struct lh_record *r)
     const struct lh_row *have = lh_ledger_row(l, worker);
     if (have && have->incarnation.number >= i.number)
         return impossible(l, r, "a fence that does not raise the incarnation");
+    if (!have && lh_plan_retires(&l->plan, i.number))
+        return impossible(l, r, "a fence of a number that retired names had");
     struct lh_row *row = NULL;
     LH_TRY(row_make(l, worker, &row));
     row->incarnation = i;
@@ -240,6 +250,34 @@ static void let_back(struct lh_ledger *l, const struct lh_let_back *b)
     l->row[have - l->row].norms = (struct lh_norms){.let_back = b->count};
 }
 
+// A name is nobody's any more. A row that is above the numbers of retired names stays.
+static void retire(struct lh_ledger *l, const struct lh_plan *plan, uint64_t worker)
+{
+    const struct lh_row *have = lh_ledger_row(l, worker);
+    if (!have || !lh_plan_retires(plan, have->incarnation.number)) return;
+    size_t at = (size_t)(have - l->row);
+    memmove(l->row + at, l->row + at + 1, (l->rows - at - 1) * sizeof *l->row);
+    l->rows--;
+}
+
+// Rows of retired names go. A live worker that has none here keeps its right to one: nothing of it
+// was ever decided under a number above those that were retired before.
+static lh_err apply_retired(struct lh_ledger *l, const struct lh_plan *plan)
+{
+    uint32_t before = l->plan.retired_up_to, most = l->rows + plan->live;
+    struct lh_row *row = realloc(l->row, (most + 1) * sizeof *row);
+    if (!row) return LH_ERR_NO_MEMORY;
+    l->row = row;
+    for (uint32_t i = 0; i < plan->retired_count; i++) retire(l, plan, plan->retired[i]);
+    for (uint32_t i = 0; i < plan->live && l->rows < LH_WORKERS_MAX; i++) {
+        if (lh_ledger_row(l, plan->worker[i]) || lh_plan_is_retired(plan, plan->worker[i]))
+            continue;
+        row = row_insert(l, row_place(l, plan->worker[i]), plan->worker[i]);
+        row->incarnation.number = (uint64_t)before << 32 | UINT32_MAX;
+    }
+    return LH_OK;
+}
+
 static lh_err apply_plan(struct lh_ledger *l, const struct lh_record *r)
 {
     struct lh_plan plan;
@@ -248,6 +286,9 @@ static lh_err apply_plan(struct lh_ledger *l, const struct lh_record *r)
         return impossible(l, r, "a plan older than the one in force");
     if (l->plan.privacy.level && !lh_privacy_equal(&plan.privacy, &l->plan.privacy))
         return impossible(l, r, "a plan with other terms of privacy than the run's");
+    if (plan.retired_up_to < l->plan.retired_up_to)
+        return impossible(l, r, "a plan that forgets the numbers of retired names");
+    if (plan.retired_count) LH_TRY(apply_retired(l, &plan));
     l->plan = plan;
     for (uint32_t i = 0; i < plan.lets_back; i++) let_back(l, &plan.let_back[i]);
     return LH_OK;

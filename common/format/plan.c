@@ -1,5 +1,6 @@
 // The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count; but
-// for `left_out`, which is the last one, and is not there where it is empty.
+// for `left_out`, which comes behind them, and after it the highest number and the list of retired
+// names. What is empty at the end is not there.
 #include "common/format/plan.h"
 
 #include <math.h>
@@ -43,8 +44,12 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     }
     lh_privacy_write(&p->privacy, out);
     uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // A run may go on after its end.
-    if (left) lh_put_u32(out, left);
+    if (left || p->retired_up_to) lh_put_u32(out, left);
     for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
+    if (!p->retired_up_to) return;
+    lh_put_u32(out, p->retired_up_to);
+    lh_put_u32(out, p->retired_count);
+    for (uint32_t i = 0; i < p->retired_count; i++) lh_put_u64(out, p->retired[i]);
 }
 
 static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
@@ -98,10 +103,23 @@ static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
 {
     if (c->failed || !lh_left(c)) return true;
     p->left = lh_get_u32(c);
-    if (!p->left || p->left > LH_WORKERS_MAX || p->phase < LH_PHASE_CLOSE) return false;
+    if (p->left > LH_WORKERS_MAX || (p->left && p->phase < LH_PHASE_CLOSE)) return false;
     for (uint32_t i = 0; i < p->left; i++) {
         p->left_out[i] = lh_get_u64(c);
         if (i && p->left_out[i] <= p->left_out[i - 1]) return false;
+    }
+    return p->left || lh_left(c); // Every plan has one form.
+}
+
+static bool parse_retired(struct lh_cursor *c, struct lh_plan *p)
+{
+    if (c->failed || !lh_left(c)) return true;
+    p->retired_up_to = lh_get_u32(c);
+    p->retired_count = lh_get_u32(c);
+    if (!p->retired_up_to || p->retired_count > LH_RETIRED_MAX) return false;
+    for (uint32_t i = 0; i < p->retired_count; i++) {
+        p->retired[i] = lh_get_u64(c);
+        if (i && p->retired[i] <= p->retired[i - 1]) return false;
     }
     return true;
 }
@@ -135,6 +153,8 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
         return lh_fail(LH_ERR_MALFORMED, "a plan with bounds that this build can't read");
     if (!parse_left_out(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan that leaves out whom it can't");
+    if (!parse_retired(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan that retires whom it can't");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
 }
@@ -172,6 +192,18 @@ bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity)
             high = mid;
     }
     return low < p->expelled_count && p->expelled[low] == identity;
+}
+
+bool lh_plan_is_retired(const struct lh_plan *p, uint64_t worker)
+{
+    for (uint32_t i = 0; i < p->retired_count; i++)
+        if (p->retired[i] == worker) return true;
+    return false;
+}
+
+bool lh_plan_retires(const struct lh_plan *p, uint64_t incarnation)
+{
+    return p->retired_up_to && incarnation >> 32 <= p->retired_up_to;
 }
 
 bool lh_plan_left_out(const struct lh_plan *p, uint64_t worker)

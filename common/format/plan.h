@@ -50,6 +50,11 @@ struct lh_plan {
     // theirs is waited for, and no later push of them enters a log.
     uint32_t left;
     uint64_t left_out[LH_WORKERS_MAX];
+    // Names that are being retired, ascending, and the highest number that was ever granted to a
+    // retired one; 0: none was (server/docs/0000-protocol.md#rule-35).
+    uint32_t retired_up_to;
+    uint32_t retired_count;
+    uint64_t retired[LH_RETIRED_MAX];
     // All 0 with LH_OPT_SGD, which keeps no state.
     uint8_t optimizer;        // enum lh_optimizer
     float momentum;           // mu, from 0 to below 1
@@ -84,6 +89,10 @@ uint64_t lh_plan_tokens_max(const struct lh_plan *p);
 bool lh_plan_has(const struct lh_plan *p, uint64_t worker);
 // Was this identity (lh_worker_id of its certificate) expelled from the run?
 bool lh_plan_expelled(const struct lh_plan *p, uint64_t identity);
+// Does this plan retire the name?
+bool lh_plan_is_retired(const struct lh_plan *p, uint64_t worker);
+// Is this incarnation, of a worker that has no row, one that a retired name may have had?
+bool lh_plan_retires(const struct lh_plan *p, uint64_t incarnation);
 // Did the run close without this worker?
 bool lh_plan_left_out(const struct lh_plan *p, uint64_t worker);
 const char *lh_phase_name(uint8_t phase);

@@ -1,4 +1,5 @@
-// longhaul expel, longhaul admit: a worker or a server is expelled from a run, or let back.
+// longhaul expel, admit, retire: a worker or a server is expelled from a run, or let back; the name
+// of a worker that is gone for good is made free.
 #include <stdio.h>
 #include <string.h>
 
@@ -8,9 +9,12 @@
 #include "deploy/tool/commands.h"
 #include "longhaul/v1/member.pb-c.h"
 
+enum wish { EXPEL, ADMIT, RETIRE };
+
 struct request {
     struct dp_admin admin;
-    bool admit, server, any; // any: a worker, or else a server
+    enum wish wish;
+    bool server, any; // any: a worker, or else a server
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
     // what the coordinator answered
     uint64_t identity;
@@ -33,7 +37,8 @@ static LH_MUST lh_err send(struct request *q)
     m.name = q->name;
     m.region = q->region;
     m.server = q->server;
-    m.admit = q->admit;
+    m.admit = q->wish == ADMIT;
+    m.retire = q->wish == RETIRE;
     return dp_admin_ask(&q->admin, LH_RPC_EXPEL, &m.base, &longhaul__v1__expel_reply__descriptor,
                         take_answer, q);
 }
@@ -47,6 +52,14 @@ static LH_MUST lh_err ask(struct request *q)
     return send(q);
 }
 
+static const struct {
+    const char *changed, *same;
+} OUTCOME[] = {
+    [EXPEL] = {"is expelled", "was expelled before"},
+    [ADMIT] = {"is let back", "was neither expelled nor set aside"},
+    [RETIRE] = {"is retired: its name is free when every shard knows", "is being retired"},
+};
+
 static LH_MUST lh_err expel(struct request *q)
 {
     lh_err err = ask(q);
@@ -54,9 +67,7 @@ static LH_MUST lh_err expel(struct request *q)
     if (err) return err;
     printf("%s %s of %s (%016llx) %s\n", q->server ? "server" : "worker", q->name, q->region,
            (unsigned long long)q->identity,
-           q->changed ? q->admit ? "is let back" : "is expelled"
-           : q->admit ? "was neither expelled nor set aside"
-                      : "was expelled before");
+           q->changed ? OUTCOME[q->wish].changed : OUTCOME[q->wish].same);
     return LH_OK;
 }
 
@@ -79,53 +90,78 @@ static LH_MUST lh_err parse_who(const struct dp_texts *rest, struct request *q)
     return LH_OK;
 }
 
-static LH_MUST lh_err run(int argc, char **argv, bool admit)
+#define LINE(verb)                                                                                 \
+    "longhaul " verb " [worker|server] [REGION/]NAME --dir RUNDIR | --coordinator HOST:PORT "      \
+    "[flags]"
+
+static const struct {
+    const char *line, *help;
+} TEXT[] = {
+    [EXPEL] = {LINE("expel"),
+               "Expels a worker or a server from a running run. Coordinator and servers refuse it "
+               "from\n"
+               "then on, its calls end and its units go to others. Every shard's log has it as a\n"
+               "record; it holds over restarts, until `longhaul admit`. What its pushes made of "
+               "the\n"
+               "model stays: `longhaul refold` takes it out. Its certificate still opens "
+               "connections:\n"
+               "see tls.revoked.\n"
+               "\n"
+               "Exit codes: 0 it is expelled; 2 wrong line; 3 nobody of that name (name its "
+               "region\n"
+               "then); 4 no coordinator answers; 7 this certificate may not."},
+    [ADMIT] = {LINE("admit"),
+               "Lets back whoever was expelled from a running run, and a worker whose pushes are "
+               "set\n"
+               "aside because ten in a row were far larger than other workers'. A worker that "
+               "ended\n"
+               "when it was expelled has to be started again.\n"
+               "\n"
+               "Exit codes: 0 it is let back; 2 wrong line; 3 nobody of that name; 4 no "
+               "coordinator\n"
+               "answers; 7 this certificate may not."},
+    [RETIRE] = {LINE("retire"),
+                "Makes the name of a worker that is gone for good free for others: a run has "
+                "1,024\n"
+                "names at a time. Its directory does not count from then on: what it had not "
+                "pushed is\n"
+                "lost, and whoever comes under that name later starts on an empty one. A worker "
+                "that is\n"
+                "there is not retired: end it first. Its pushes stay in the model.\n"
+                "\n"
+                "Exit codes: 0 it is retired; 2 wrong line, or it is there; 3 nobody of that "
+                "name; 4 no\n"
+                "coordinator answers; 7 this certificate may not."},
+};
+
+static LH_MUST lh_err run(int argc, char **argv, enum wish wish)
 {
-    struct request q = {.admit = admit};
+    struct request q = {.wish = wish};
     struct dp_texts rest;
     const struct dp_flag flags[] = {DP_ADMIN_FLAGS(q.admin)};
-    const struct dp_usage usage = {
-        admit ? "longhaul admit [worker|server] [REGION/]NAME --dir RUNDIR | --coordinator "
-                "HOST:PORT [flags]"
-              : "longhaul expel [worker|server] [REGION/]NAME --dir RUNDIR | --coordinator "
-                "HOST:PORT [flags]",
-        admit
-            ? "Lets back whoever was expelled from a running run, and a worker whose pushes are "
-              "set\n"
-              "aside because ten in a row were far larger than other workers'. A worker that "
-              "ended\n"
-              "when it was expelled has to be started again.\n"
-              "\n"
-              "Exit codes: 0 it is let back; 2 wrong line; 3 nobody of that name; 4 no "
-              "coordinator\n"
-              "answers; 7 this certificate may not."
-            : "Expels a worker or a server from a running run. Coordinator and servers refuse it "
-              "from\n"
-              "then on, its calls end and its units go to others. Every shard's log has it as a\n"
-              "record; it holds over restarts, until `longhaul admit`. What its pushes made of "
-              "the\n"
-              "model stays: `longhaul refold` takes it out. Its certificate still opens "
-              "connections:\n"
-              "see tls.revoked.\n"
-              "\n"
-              "Exit codes: 0 it is expelled; 2 wrong line; 3 nobody of that name (name its region\n"
-              "then); 4 no coordinator answers; 7 this certificate may not.",
-        flags, LH_COUNT(flags)};
+    const struct dp_usage usage = {TEXT[wish].line, TEXT[wish].help, flags, LH_COUNT(flags)};
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     LH_TRY(parse_who(&rest, &q));
+    if (wish == RETIRE) q.any = false;
     return expel(&q);
 }
 
 int dp_cmd_expel(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, false);
+    lh_err err = run(argc, argv, EXPEL);
     return err ? (int)dp_complain("expel", err) : (int)DP_OK;
 }
 
 int dp_cmd_admit(int argc, char **argv)
 {
-    lh_err err = run(argc, argv, true);
+    lh_err err = run(argc, argv, ADMIT);
     return err ? (int)dp_complain("admit", err) : (int)DP_OK;
+}
+
+int dp_cmd_retire(int argc, char **argv)
+{
+    lh_err err = run(argc, argv, RETIRE);
+    return err ? (int)dp_complain("retire", err) : (int)DP_OK;
 }

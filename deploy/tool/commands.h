@@ -27,6 +27,7 @@ int dp_cmd_log(int argc, char **argv);
 int dp_cmd_man(int argc, char **argv);
 int dp_cmd_model(int argc, char **argv);
 int dp_cmd_refold(int argc, char **argv);
+int dp_cmd_retire(int argc, char **argv);
 int dp_cmd_rewind(int argc, char **argv);
 int dp_cmd_run(int argc, char **argv);
 int dp_cmd_top(int argc, char **argv);

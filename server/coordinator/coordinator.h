@@ -58,6 +58,7 @@ struct ps_co_conf {
         stall_floor_ns;  // a worker that makes no progress for longer is stalled; 0: none ever is
     double stall_rounds; // the same, in rounds of its own; the longer of the two counts
                          // (watch/stall.c)
+    int64_t retire_ns;   // a name that nobody used for so long may be retired; 0: none by itself
     int64_t drain_floor_ns; // a worker that has not drained after so long is left out; 0: none is
     double drain_rounds;    // the same, in rounds of the slowest worker
     int64_t take_over_ns;   // a server silent this long is replaced by its standby; 0: never

@@ -64,6 +64,13 @@ bool ps_co_any_own(const struct ps_coordinator *c)
     return c->conf.data != LH_DATA_LEASED;
 }
 
+bool ps_co_is_retiring(const struct ps_coordinator *c, uint64_t worker)
+{
+    for (uint32_t i = 0; i < c->retiring_count; i++)
+        if (c->retiring[i] == worker) return true;
+    return false;
+}
+
 uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region)
 {
     uint32_t i = 0;
@@ -145,9 +152,10 @@ uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_c
 
 uint64_t ps_co_own_tokens(const struct ps_coordinator *c)
 {
-    uint64_t sum = 0;
+    uint64_t sum = c->retired_tokens;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (ps_co_data(c, &c->worker[i]) != LH_DATA_LEASED)
+        if (ps_co_data(c, &c->worker[i]) != LH_DATA_LEASED &&
+            !ps_co_is_retiring(c, c->worker[i].id))
             sum += ps_co_admitted_tokens(c, &c->worker[i]);
     return sum;
 }

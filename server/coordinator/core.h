@@ -332,6 +332,12 @@ struct ps_coordinator {
     uint32_t expelled_count;
     struct lh_let_back let_back[LH_LET_BACK_MAX];
     uint32_t lets_back;
+    // watch/retired.c: names that are being retired, ascending; the highest number that a retired
+    // name ever had; tokens of retired workers with data of their own; and the plan that every
+    // shard has to know before these names are free.
+    uint64_t retiring[LH_RETIRED_MAX];
+    uint32_t retiring_count, retired_up_to;
+    uint64_t retired_tokens, retired_plan;
     struct lh_service service;
     struct ps_co_commit *commit;
     struct ps_co_status status;
@@ -359,6 +365,8 @@ void ps_co_kept_waiting(struct ps_coordinator *c, uint64_t peer);
 // ---- look-ups
 // The worker's index in c->worker; c->workers: unknown.
 uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id);
+// The name is being retired: whoever comes under it waits.
+bool ps_co_is_retiring(const struct ps_coordinator *c, uint64_t worker);
 // The region's index in c->drained_region; c->drained_regions: it is not drained.
 uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region);
 // The worker's mode, as the settings say.

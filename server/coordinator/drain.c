@@ -1,5 +1,5 @@
 // Drain: an operator asks that the run, a region or a worker drains, or that the run ends here; or
-// that somebody is expelled or let back (watch/expelled.c).
+// that somebody is expelled or let back (watch/expelled.c), or a name retired (watch/retired.c).
 //
 // A worker that drains gets no new units and finishes what is in flight. Then it stands still, and
 // goes on following the log. A wish is durable before it is answered and holds over restarts of
@@ -23,6 +23,7 @@
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/watch/retired.h"
 
 // The only worker of that name, in `region` if one is given.
 static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,
@@ -207,14 +208,31 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_tick(c);
 }
 
+static LH_MUST lh_err retire(struct ps_coordinator *c, struct lh_request *rq,
+                             const ProtobufCMessage *message, struct ps_co_expelled *e,
+                             bool *changed)
+{
+    *changed = false;
+    LH_TRY(ps_co_who(c, lh_request_peer(rq), message, e));
+    if (e->server) return lh_fail(LH_ERR_INVALID, "names of servers are not retired");
+    return ps_co_retire(c, e->id, changed);
+}
+
 void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
-    bool undo = ((const Longhaul__V1__ExpelRequest *)message)->admit, changed;
+    const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)message;
+    bool undo = m->admit, changed;
+    const char *what = m->retire ? "retired" : undo ? "let back" : "expelled";
     struct ps_co_expelled e;
-    lh_err err = ps_co_expel(c, lh_request_peer(rq), message, &e, &changed);
-    ps_audit_admin(c->conf.audit, undo ? "audit.admit" : "audit.expel", lh_request_peer(rq),
-                   "%s %.64s/%.64s: %s", e.server ? "server" : "worker", e.region, e.name,
+    lh_err err = m->retire ? retire(c, rq, message, &e, &changed)
+                           : ps_co_expel(c, lh_request_peer(rq), message, &e, &changed);
+    ps_audit_admin(c->conf.audit,
+                   m->retire ? "audit.retire"
+                   : undo    ? "audit.admit"
+                             : "audit.expel",
+                   lh_request_peer(rq), "%s %.64s/%.64s: %s", e.server ? "server" : "worker",
+                   e.region, e.name,
                    err       ? lh_err_text(err)
                    : changed ? "taken"
                              : "it was so before");
@@ -222,10 +240,12 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *m
         ps_co_refuse(c, rq, err);
         return;
     }
-    ps_co_say(c, LH_WARN, undo ? "run.admit" : "run.expel",
+    ps_co_say(c, LH_WARN,
+              m->retire ? "run.retire"
+              : undo    ? "run.admit"
+                        : "run.expel",
               "%s %s of %s (%016" PRIx64 "): %s by %s%s", e.server ? "server" : "worker", e.name,
-              e.region, e.id, undo ? "let back" : "expelled", lh_request_peer(rq)->name,
-              changed ? "" : "; it was so before");
+              e.region, e.id, what, lh_request_peer(rq)->name, changed ? "" : "; it was so before");
     Longhaul__V1__ExpelReply out = LONGHAUL__V1__EXPEL_REPLY__INIT;
     out.identity = e.id;
     out.region = e.region;

@@ -126,25 +126,39 @@ static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinReque
     return !m->over || m->over - 1 == w->granted;
 }
 
+// `has`: the number that a directory of an unknown worker has; 0: it has none.
+static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id, uint32_t has)
+{
+    if (ps_co_is_retiring(c, id))
+        return lh_fail(LH_ERR_BUSY, "this name is being retired; join again in a moment");
+    if (!has || has > c->retired_up_to) return LH_OK;
+    return lh_fail(LH_ERR_FENCED,
+                   "this name was retired (longhaul retire), and nothing of this directory counts "
+                   "any more: start the worker on an empty one");
+}
+
 // *taken: nothing was granted.
 static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
                    const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out, bool *taken)
 {
     LH_TRY(check_join(c, m));
     uint64_t id = lh_worker_id(peer);
-    uint32_t i = ps_co_worker_index(c, id);
-    if (i == LH_WORKERS_MAX)
-        return lh_fail(LH_ERR_TOO_LARGE, "the run has %d workers already", LH_WORKERS_MAX);
-    struct ps_co_worker *w = &c->worker[i];
+    uint32_t i = ps_co_worker_index(c, id), has = (uint32_t)(m->incarnation >> 32);
     bool unknown = i == c->workers;
+    if (i == LH_WORKERS_MAX)
+        return lh_fail(LH_ERR_TOO_LARGE,
+                       "the run has %d workers' names already: retire those that are gone for "
+                       "good (longhaul retire REGION/NAME)",
+                       LH_WORKERS_MAX);
+    LH_TRY(check_retired(c, id, unknown ? has : 0));
+    struct ps_co_worker *w = &c->worker[i];
     if (unknown) {
-        *w = (struct ps_co_worker){.id = id};
+        *w = (struct ps_co_worker){.id = id, .granted = c->retired_up_to};
         memcpy(w->region, peer->region, sizeof w->region);
         memcpy(w->name, peer->name, sizeof w->name);
         c->workers++;
     }
     *out = w;
-    uint32_t has = (uint32_t)(m->incarnation >> 32);
     bool fresh = m->fresh || has == 0, again = fresh && attempted(w, m->attempt);
     *taken = fresh && !again && !replaces(w, m);
     if (*taken) return unknown ? store_worker(c, w) : LH_OK; // operators may name it
@@ -346,6 +360,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     }
     uint32_t i = ps_co_worker_index(c, id);
     uint32_t granted = i < c->workers ? c->worker[i].granted : 0; // 0: it has not joined
+    if (ps_co_is_retiring(c, id)) granted = 0;
     if (!granted || (uint32_t)(m->incarnation >> 32) != granted) {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
         out.unknown = true;

@@ -19,6 +19,7 @@
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/plan.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/watch/retired.h"
 #include "server/coordinator/watch/stall.h"
 #include "server/coordinator/watch/states.h"
 
@@ -367,7 +368,9 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     ps_co_look_at_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;
     if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
+    LH_TRY(ps_co_look_at_retired(c));
     changed |= ps_co_plan_expelled(c);
+    if (before <= LH_PHASE_RUN) changed |= ps_co_plan_retired(c);
     if (phase == before && !changed) return LH_OK;
     if (phase != before) enter(c, phase);
     c->plan.number++;

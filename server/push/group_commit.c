@@ -122,10 +122,19 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
         turn_away(i, lh_fail(LH_ERR_BUSY, "shard %u goes to another server now", i->shard->id));
         return LH_OK;
     }
-    if (!row && i->shard->head->rows == LH_WORKERS_MAX) { // rows never expire
+    if (!row && lh_plan_retires(&i->shard->head->plan, i->incarnation.number)) {
+        turn_away(i, lh_fail(LH_ERR_FENCED,
+                             "shard %u does not know this worker, and numbers up to %u were those "
+                             "of names that were retired: start it on an empty directory",
+                             i->shard->id, i->shard->head->plan.retired_up_to));
+        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
+                    (unsigned long long)i->worker, i->text);
+        return LH_OK;
+    }
+    if (!row && i->shard->head->rows == LH_WORKERS_MAX) {
         turn_away(i, lh_fail(LH_ERR_TOO_LARGE,
-                             "shard %u has had %d workers, and takes no other: start this one "
-                             "under the name and region of one that is gone",
+                             "shard %u has rows of %d workers, and takes no other: retire names "
+                             "that are gone for good (longhaul retire REGION/NAME)",
                              i->shard->id, LH_WORKERS_MAX));
         lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %016llx: %s",
                     (unsigned long long)i->worker, i->text);

@@ -45,7 +45,7 @@ static void restart(struct rig *r, bool alone)
 
 // ---------------------------------------------------------------- a damaged file
 
-// What a shard holds may be what it is rebuilt from, also where another shard's file is damaged.
+// A shard may be rebuilt from what it holds, also where another shard's file is damaged.
 static void a_damaged_file_of_one_leaves_the_other_its_state(void **state)
 {
     struct rig *r = *state;

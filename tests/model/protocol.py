@@ -67,6 +67,8 @@ BUGS = {
     "damaged_goes_on": "a damaged undecided push is left out, and the incarnation goes on",
     "damaged_unread": "a residual snapshot counts though a frame sent after it is damaged",
     "old_hello_forgotten": "what epoch was heard is forgotten when the worker restarts",
+    # names
+    "retire_forgets": "a retired name's row goes, and nothing says which numbers it had",
 }
 # the smallest fault budget under which each bug must show (also the budget of its control run)
 FOCUS = {
@@ -107,6 +109,7 @@ FOCUS = {
     "damaged_goes_on": dict(wkill=1, obad=1),
     "damaged_unread": dict(wkill=3, obad=1, esnap=2, wpower=1),
     "old_hello_forgotten": dict(disk=1, old=1, wkill=1),
+    "retire_forgets": dict(retire=1),
 }
 
 
@@ -137,6 +140,7 @@ class Model:
             sfull=1,
             old=1,
             obad=1,
+            retire=1,
         )
         if faults is not None:
             m.F = {k: faults.get(k, 0) for k in m.F}
@@ -213,7 +217,8 @@ class Model:
         if not s["bad"]:
             s["bad"] = why
 
-    # record: (kind, w, inc, step, bid, parts, claims, verdict)   kind 'P' push, 'F' fence
+    # record: (kind, w, inc, step, bid, parts, claims, verdict)   kind 'P' push, 'F' fence, 'R' the
+    # name is retired: no incarnation up to inc begins a row
     def row(m, sv, w, upto):
         """the whole dedupe state of one worker: (lowest incarnation admitted, last decided push)"""
         inc, rec = 1, None
@@ -224,6 +229,8 @@ class Model:
                 continue
             if r[0] == "F":
                 inc = max(inc, r[2])
+            elif r[0] == "R":  # between two numbers: the next fence makes the row
+                inc, rec = (1 if "retire_forgets" in m.B else r[2] + 0.5), None
             elif r[0] == "P":
                 rec = (i, r)
         last = rec[1][3] if rec and rec[1][2] == inc else 0
@@ -277,6 +284,8 @@ class Model:
                 A.append(("wpower", r))
             if f["wlost"]:
                 A.append(("wlost", r))
+            if f["retire"] and all(v["up"] and v["disk"] for v in s["sv"]):
+                A.append(("retire", r))
             if w["unit"] >= 0 and not m.sticky:
                 A.append(("train", r))
             if f["esnap"]:
@@ -689,6 +698,12 @@ class Model:
             if "same_inc_power" not in B:
                 m.bump(s, a[1])
             m.retenure(s, a[1])
+        elif k == "retire":  # its host is gone for good; later somebody joins under that name
+            f["retire"] -= 1
+            f["wlost"] += 1
+            for j in range(m.NS):
+                m.append(s, j, ("R", a[1], s["wk"][a[1]]["inc"], 0, -1, (), (), 1))
+            m.step(s, ("wlost", a[1]))
         elif k == "wlost":
             f["wlost"] -= 1
             w = s["wk"][a[1]]
@@ -1098,6 +1113,7 @@ W = dict(
     wkill=0.5,
     wpower=0.4,
     wlost=0.25,
+    retire=0.25,
     wstart=5,
     train=6,
     esnap=1,

@@ -225,9 +225,10 @@ static bool look(const struct ps_coordinator *c, const char *region, struct ps_c
 }
 
 // The identity is that of a certificate of this run: the caller's names run and domain.
-static LH_MUST lh_err find(const struct ps_coordinator *c, const struct lh_peer *asker,
-                           const Longhaul__V1__ExpelRequest *m, struct ps_co_expelled *out)
+lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
+                 const ProtobufCMessage *request, struct ps_co_expelled *out)
 {
+    const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)request;
     const char *kind = m->server ? "server" : "worker";
     *out = (struct ps_co_expelled){.server = m->server};
     struct lh_peer peer = *asker, parsed;
@@ -257,6 +258,6 @@ lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
 {
     const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)message;
     *changed = false;
-    LH_TRY(find(c, asker, m, who));
+    LH_TRY(ps_co_who(c, asker, message, who));
     return m->admit ? admit(c, who, changed) : expel(c, who, changed);
 }

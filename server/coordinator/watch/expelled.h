@@ -20,6 +20,9 @@ uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker);
 bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Writes what operators decided into the plan. True: the plan said something else.
 bool ps_co_plan_expelled(struct ps_coordinator *c);
+// Finds whom such a request names, under the asker's run and domain.
+LH_MUST lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
+                         const ProtobufCMessage *request, struct ps_co_expelled *out);
 // An operator's word, under the asker's run and domain. *changed false: it was so before.
 LH_MUST lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
                            const ProtobufCMessage *request, struct ps_co_expelled *who,

@@ -35,7 +35,13 @@ class Plan:
             self.privacy = (self.privacy, *cursor.read("dddddQQII"))
             need(self.privacy[0] <= 3, f"{name}: privacy of level {self.privacy[0]}")
         self.left_out = cursor.array(cursor.read("I")) if cursor.more() else ()
+        self.retired_up_to, self.retired = 0, ()
+        if cursor.more():
+            self.retired_up_to = cursor.read("I")
+            self.retired = cursor.array(cursor.read("I"))
+            need(self.retired_up_to > 0, f"{name}: retires names without a number")
         cursor.end()
+        need(list(self.retired) == sorted(set(self.retired)), f"{name}: retired do not ascend")
         need(not self.left_out or self.phase >= 3, f"{name}: leaves out before it closes")
         need(list(self.left_out) == sorted(set(self.left_out)), f"{name}: left out do not ascend")
         need(list(self.live) == sorted(set(self.live)), f"{name}: live workers do not ascend")
@@ -147,6 +153,8 @@ class Ledger:
         cursor = Cursor(record.body, record.where)
         worker, number, noise = cursor.read("QQQ")
         cursor.end()
+        need(worker in self.rows or not self.plan.retired_up_to or
+             number >> 32 > self.plan.retired_up_to, f"{record.where}: a retired number")
         row = self.rows.setdefault(worker, Row())
         need(number > row.number, f"{record.where}: incarnation {number} after {row.number}")
         row.number, row.noise = number, noise
@@ -225,6 +233,14 @@ class Ledger:
 
     def take_plan(self, plan):
         """A plan comes into force."""
+        before = self.plan.retired_up_to
+        need(plan.retired_up_to >= before, f"plan {plan.number} forgets retired numbers")
+        for worker in plan.retired:
+            if worker in self.rows and self.rows[worker].number >> 32 <= plan.retired_up_to:
+                del self.rows[worker]
+        for worker in plan.live if plan.retired else ():
+            if worker not in self.rows and worker not in plan.retired and len(self.rows) < 1024:
+                self.rows[worker] = Row(number=before << 32 | 0xffffffff)
         self.plan = plan
         for worker, count in plan.let_back:
             if worker in self.rows and self.rows[worker].norms.let_back < count:

@@ -289,11 +289,72 @@ static void norms_that_no_fold_makes_are_refused(void **state)
     assert_int_equal(read_with(l, CLIPPED, field_u8(2)), LH_ERR_MALFORMED);
 }
 
+// ---------------------------------------------------------------- retired names
+
+static lh_err fence_of(struct lh_ledger *l, uint64_t worker, uint32_t granted, uint64_t random)
+{
+    struct lh_buf body = lh_buf(64);
+    lh_fence_write(worker, (struct lh_incarnation){(uint64_t)granted << 32, random}, &body);
+    struct lh_record r = {.kind = LH_FENCE, .body = lh_buf_span(&body)};
+    lh_ledger_next(l, &r);
+    lh_err err = lh_ledger_apply(l, &r);
+    lh_buf_free(&body);
+    return err;
+}
+
+static lh_err take_plan(struct lh_ledger *l, const struct lh_plan *p)
+{
+    struct lh_buf body = lh_buf(1 << 16);
+    lh_plan_write(p, &body);
+    struct lh_record r = {.kind = LH_PLAN, .body = lh_buf_span(&body)};
+    lh_ledger_next(l, &r);
+    lh_err err = lh_ledger_apply(l, &r);
+    lh_buf_free(&body);
+    return err;
+}
+
+static void retired_names_make_place_and_come_back_under_no_old_number(void **state)
+{
+    static struct lh_plan p;
+    struct lh_ledger *l = *state;
+    for (uint64_t w = 1; w <= LH_WORKERS_MAX; w++)
+        assert_int_equal(fence_of(l, 2 * w, w == 3 ? 7 : 1, w), LH_OK);
+    assert_int_equal(fence_of(l, 1, 1, 1), LH_ERR_TOO_LARGE);
+    p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .live = 3};
+    p.worker[0] = 4;
+    p.worker[1] = 5; // It joined, and greeted nobody yet.
+    p.worker[2] = 8;
+    p.retired_up_to = 2;
+    p.retired_count = 3;
+    p.retired[0] = 2;
+    p.retired[1] = 4;
+    p.retired[2] = 6; // Its row is of a number above: it is another life's.
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    assert_int_equal(l->rows, LH_WORKERS_MAX - 1);
+    assert_null(lh_ledger_row(l, 2));
+    assert_null(lh_ledger_row(l, 4)); // A plan calls it live until somebody else comes.
+    assert_non_null(lh_ledger_row(l, 6));
+    assert_int_equal(fence_of(l, 2, 1, 9), LH_ERR_CORRUPT);
+    assert_int_equal(fence_of(l, 2, 2, 9), LH_ERR_CORRUPT);
+    assert_int_equal(fence_of(l, 2, 3, 9), LH_OK);
+    assert_int_equal(fence_of(l, 5, 1, 9), LH_OK);
+    assert_int_equal(fence_of(l, 8, 2, 9), LH_OK);
+    p.number = 2;
+    p.retired_up_to = 1; // It never falls.
+    assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
+    p.retired_up_to = 3;
+    p.retired_count = 1;
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    assert_null(lh_ledger_row(l, 2));
+    assert_int_equal(fence_of(l, 2, 3, 10), LH_ERR_CORRUPT);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_ledger, free_ledger)
     const struct CMUnitTest tests[] = {
         TEST(bodies_have_their_length),
+        TEST(retired_names_make_place_and_come_back_under_no_old_number),
         TEST(rows_are_read_in_their_order_and_each_once),
         TEST(the_last_unit_is_credited_and_reads_back),
         TEST(a_ledger_that_does_not_fit_says_so),

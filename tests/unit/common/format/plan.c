@@ -209,9 +209,39 @@ static void every_phase_has_its_name(void **state)
     assert_string_equal(lh_phase_name(LH_PHASE_END + 1), "?");
 }
 
+static void retired_names_are_the_last_part_of_a_plan(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 6, .phase = LH_PHASE_RUN, .eta = 1}, got;
+    struct lh_buf b = lh_buf(1 << 10);
+    p.retired_up_to = 3;
+    p.retired_count = 2;
+    p.retired[0] = W1;
+    p.retired[1] = W3;
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_true(got.retired_up_to == 3 && got.retired_count == 2 && got.retired[1] == W3);
+    assert_true(lh_plan_retires(&got, UINT64_C(3) << 32 | 9));
+    assert_false(lh_plan_retires(&got, UINT64_C(4) << 32));
+    for (size_t n = 1; n <= 24;
+         n++) // All of it, or none of it and of what stands for nobody left out.
+        assert_int_equal(lh_plan_parse(lh_span(b.data, b.len - n), &got), LH_ERR_MALFORMED);
+    p.retired[1] = W1;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.retired_up_to = 0;
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+    assert_false(got.retired_count || lh_plan_retires(&got, 0));
+    lh_buf_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(retired_names_are_the_last_part_of_a_plan),
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
         cmocka_unit_test(a_plan_that_closes_names_whom_it_leaves_out),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),

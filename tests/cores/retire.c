@@ -1,0 +1,153 @@
+// Names of workers that are gone for good make place for others
+// (server/docs/0000-protocol.md#rule-35): nothing of a retired name is heard any more, over
+// restarts too, and whoever comes under it later is somebody else.
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/plan.h"
+#include "server/coordinator/watch/retired.h"
+#include "tests/cores/rig.h"
+
+static uint64_t id_of(const struct rig *r, uint32_t w)
+{
+    return lh_worker_id(&r->w[w].self);
+}
+
+static lh_err retire(struct rig *r, uint32_t w)
+{
+    bool changed;
+    lh_err err = ps_co_retire(r->coordinator, id_of(r, w), &changed);
+    ps_co_tick(r->coordinator);
+    rig_settle(r);
+    return err;
+}
+
+static const struct lh_ledger *ledger(const struct rig *r)
+{
+    return &r->server->shard[0]->replica.ledger;
+}
+
+static lh_err join(struct rig *r, uint32_t w, uint64_t incarnation, uint64_t attempt)
+{
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
+    ProtobufCMessage *answer;
+    rig_join_request(r, attempt, &wire, &m);
+    m.incarnation = incarnation;
+    m.fresh = !incarnation;
+    lh_err err = rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base, &longhaul__v1__join_reply__descriptor,
+                         &answer);
+    rig_free_message(answer);
+    return err;
+}
+
+// Both workers have greeted the shard, and are gone.
+static struct rig *both_gone(void)
+{
+    struct rig *r = rig_new(3);
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) {
+        assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
+        rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
+    }
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(retire(r, 1), LH_ERR_INVALID); // It is there.
+    r->coordinator->conf.worker_timeout_ns = LH_SECOND;
+    for (int i = 0; i < 600 && r->coordinator->worker[1].live; i++) rig_run(r, 100 * LH_MS);
+    assert_false(r->coordinator->worker[1].live);
+    return r;
+}
+
+static void nothing_of_a_retired_name_is_heard_again(void **state)
+{
+    (void)state;
+    struct rig *r = both_gone();
+    assert_non_null(lh_ledger_row(ledger(r), id_of(r, 0)));
+    assert_int_equal(retire(r, 0), LH_OK);
+    assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_BUSY); // Not yet free.
+    for (int i = 0; i < 100 && r->coordinator->workers > 1; i++) rig_run(r, 100 * LH_MS);
+    assert_int_equal(r->coordinator->workers, 1);
+    assert_int_equal(r->coordinator->worker[0].id, id_of(r, 1));
+    assert_null(lh_ledger_row(ledger(r), id_of(r, 0)));
+    for (int restart = 0; restart < 2; restart++) {
+        rig_run(r, 2 * LH_SECOND);
+        assert_int_equal(r->coordinator->plan.retired_count, 0);
+        assert_int_equal(r->coordinator->plan.retired_up_to, 1);
+        assert_int_equal(join(r, 0, UINT64_C(1) << 32, 0), LH_ERR_FENCED); // Its old directory.
+        assert_int_equal(rig_fence(r, 0, UINT64_C(1) << 32), LH_ERR_FENCED);
+        assert_null(lh_ledger_row(ledger(r), id_of(r, 0)));
+        assert_int_equal(r->coordinator->workers, 1);
+        rig_kill_coordinator(r);
+        rig_kill_server(r, false);
+        rig_start_coordinator(r);
+        assert_int_equal(rig_start_server(r, false), LH_OK);
+    }
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(rig_join(r, 0, 12, 0).granted, 2); // Somebody else, under that name.
+    assert_int_equal(rig_fence(r, 0, UINT64_C(2) << 32), LH_OK);
+    assert_int_equal(rig_fence(r, 1, UINT64_C(1) << 32), LH_OK); // Nobody retired this one.
+    assert_int_equal(r->fatal_count, 0);
+    rig_free(r);
+}
+
+static void a_restart_goes_on_with_what_was_begun(void **state)
+{
+    (void)state;
+    struct rig *r = both_gone();
+    rig_kill_server(r, false); // No shard can know.
+    rig_run(r, LH_SECOND);
+    assert_int_equal(retire(r, 0), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(r->coordinator->workers, 2);
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    assert_true(ps_co_is_retiring(r->coordinator, id_of(r, 0)));
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(r->coordinator->workers, 2);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    for (int i = 0; i < 100 && r->coordinator->workers > 1; i++) rig_run(r, 100 * LH_MS);
+    assert_int_equal(r->coordinator->workers, 1);
+    assert_null(lh_ledger_row(ledger(r), id_of(r, 0)));
+    rig_free(r);
+}
+
+// As if so many had joined long ago.
+static void take_all_names(struct rig *r)
+{
+    struct ps_coordinator *c = r->coordinator;
+    for (uint64_t id = 1; c->workers < LH_WORKERS_MAX; id++)
+        c->worker[c->workers++] =
+            (struct ps_co_worker){.id = id, .granted = 1, .region = "far", .name = "gone"};
+}
+
+static void when_all_names_are_taken_old_ones_go(void **state)
+{
+    (void)state;
+    struct rig *r = both_gone();
+    assert_int_equal(retire(r, 1), LH_OK);
+    for (int i = 0; i < 100 && r->coordinator->workers > 1; i++) rig_run(r, 100 * LH_MS);
+    r->coordinator->conf.retire_ns = 0;
+    take_all_names(r);
+    assert_int_equal(join(r, 1, 0, 12), LH_ERR_TOO_LARGE);
+    assert_non_null(strstr(lh_err_text(LH_ERR_TOO_LARGE), "longhaul retire REGION/NAME"));
+    r->coordinator->conf.retire_ns = LH_SECOND;
+    for (int i = 0; i < 100 && r->coordinator->workers == LH_WORKERS_MAX; i++)
+        rig_run(r, 100 * LH_MS);
+    assert_true(r->coordinator->workers < LH_WORKERS_MAX);
+    assert_int_equal(join(r, 1, 0, 12), LH_OK);
+    rig_run(r, 20 * LH_SECOND); // Enough names are free: the others stay.
+    assert_true(r->coordinator->workers > LH_WORKERS_MAX / 2);
+    assert_int_equal(r->fatal_count, 0);
+    rig_free(r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_of_a_retired_name_is_heard_again),
+        cmocka_unit_test(a_restart_goes_on_with_what_was_begun),
+        cmocka_unit_test(when_all_names_are_taken_old_ones_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
