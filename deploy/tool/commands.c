@@ -42,6 +42,7 @@ const struct dp_command dp_commands[] = {
     {"man", dp_cmd_man, "Manual pages, generated from the commands' own tables", NULL, false},
     {"completion", dp_cmd_completion, "Completion for bash and zsh, generated likewise", "bash zsh",
      false},
+    {"privacy", dp_cmd_privacy, "What differential privacy costs a run", "plan", true},
     {"refold", dp_cmd_refold, "Let a run go on without what one of its workers pushed", NULL,
      false},
     {"retire", dp_cmd_retire, "Make the name of a worker that is gone for good free", NULL, false},

@@ -18,7 +18,7 @@ struct lk_coding {
     uint8_t index, value;
     uint8_t rice_bits; // Rice parameter b of indices; 0 for dense
     float density;     // 1 for dense
-    uint32_t turn;     // which part of each chunk a fragment carries; else 0
+    uint32_t turn;     // the part of each chunk that a fragment carries; else 0
 };
 
 struct lk_chunk {

@@ -1,0 +1,118 @@
+// longhaul privacy: what differential privacy costs a run, before it starts.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "deploy/privacy/claim.h"
+#include "deploy/privacy/statement.h"
+#include "deploy/tool/commands.h"
+#include "deploy/tool/table.h"
+
+enum { OUTPUT_BYTES_MAX = 1 << 16 };
+
+struct request {
+    const char *level, *epsilon, *sigma, *delta, *rate, *steps, *clip, *values, *shards, *records;
+    const char *tokens, *format;
+};
+
+static LH_MUST lh_err level_of(const char *text, uint8_t *out)
+{
+    for (uint8_t l = LH_PRIVACY_RECORD; l <= LH_PRIVACY_REPORTED; l++)
+        if (strcmp(text, lh_privacy_level_name(l)) == 0) {
+            *out = l;
+            return LH_OK;
+        }
+    return lh_fail(LH_ERR_INVALID, "--level %s: want record, region or reported", text);
+}
+
+static LH_MUST lh_err read_request(const struct request *q, struct dp_claim *c, double *epsilon)
+{
+    uint64_t shards = 1, records = 0, tokens = 1024;
+    *c = (struct dp_claim){.terms = {.rate = 1, .clip = 1, .delta = NAN, .sigma = NAN}};
+    *epsilon = NAN;
+    if (!q->delta || !q->steps || !q->epsilon == !q->sigma)
+        return lh_fail(LH_ERR_INVALID,
+                       "want --delta, --steps, and either --epsilon, from which the "
+                       "noise follows, or --sigma");
+    LH_TRY(level_of(q->level, &c->terms.level));
+    LH_TRY(dp_real("--epsilon", q->epsilon, 1e-6, 1000, epsilon));
+    LH_TRY(dp_real("--sigma", q->sigma, 0.1, 1e6, &c->terms.sigma));
+    LH_TRY(dp_real("--delta", q->delta, LH_ACCOUNT_DELTA_MIN, 0.1, &c->terms.delta));
+    LH_TRY(dp_real("--rate", q->rate, 1e-9, 1, &c->terms.rate));
+    LH_TRY(dp_real("--clip", q->clip, 1e-12, 1e12, &c->terms.clip));
+    LH_TRY(dp_number("--steps", q->steps, 1, LH_CHARGED_MAX, &c->terms.steps));
+    LH_TRY(dp_number("--values", q->values, 1, UINT64_C(1) << 40, &c->values));
+    LH_TRY(dp_number("--shards", q->shards, 1, LH_SHARDS_MAX, &shards));
+    LH_TRY(dp_number("--records", q->records, 1, UINT32_MAX - 1, &records));
+    LH_TRY(dp_number("--record-tokens", q->tokens, 1, 1000000000, &tokens));
+    c->shards = (uint32_t)shards;
+    c->records = (uint32_t)records;
+    c->terms.record_tokens = (uint32_t)tokens;
+    return LH_OK;
+}
+
+static LH_MUST lh_err show(const struct dp_claim *c, bool json)
+{
+    struct lh_buf text = lh_buf(OUTPUT_BYTES_MAX);
+    lh_err err = LH_OK;
+    if (json) {
+        json_t *o = dp_statement_json(c);
+        err = o ? dp_table_json(&text, o) : lh_fail(LH_ERR_NO_MEMORY, "no memory for the receipt");
+        json_decref(o);
+    } else {
+        dp_statement_put(&text, c);
+    }
+    if (!err) err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    return err;
+}
+
+static LH_MUST lh_err run_plan(int argc, char **argv)
+{
+    struct request q = {.level = "record", .format = "table"};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--level", DP_TEXT, &q.level, "record|region|reported",
+         "what is protected: one document (the default), or all data of a region"},
+        {"--epsilon", DP_TEXT, &q.epsilon, "E", "what the run may cost; the noise follows from it"},
+        {"--sigma", DP_TEXT, &q.sigma, "S", "noise over C, in place of --epsilon"},
+        {"--delta", DP_TEXT, &q.delta, "D", "1e-9 or more; below one over the number of records"},
+        {"--steps", DP_TEXT, &q.steps, "N", "steps of a region; at region level, pushes a shard"},
+        {"--rate", DP_TEXT, &q.rate, "Q", "probability that a step draws a record; default 1"},
+        {"--clip", DP_TEXT, &q.clip, "C", "clipping norm; default 1"},
+        {"--values", DP_TEXT, &q.values, "N", "values that a step or a push carries in all"},
+        {"--shards", DP_TEXT, &q.shards, "N", "shards of the model; default 1"},
+        {"--records", DP_TEXT, &q.records, "N", "records of the region"},
+        {"--record-tokens", DP_TEXT, &q.tokens, "N", "tokens of a record at most; default 1024"},
+        {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul privacy plan --delta D --steps N (--epsilon E | --sigma S) [flags]",
+        "The noise for a wanted epsilon, or the epsilon of a noise, by each accountant; what the\n"
+        "sampler and truncated draws add to delta; how large the noise is. Calibration never ends\n"
+        "above the target.",
+        flags, LH_COUNT(flags)};
+    struct dp_claim c;
+    double epsilon;
+    bool help, json;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(q.format, &json));
+    LH_TRY(read_request(&q, &c, &epsilon));
+    if (q.epsilon) LH_TRY(dp_claim_calibrate(&c, epsilon));
+    LH_TRY(dp_claim_compute(&c));
+    return show(&c, json);
+}
+
+int dp_cmd_privacy(int argc, char **argv)
+{
+    static const struct dp_verb verbs[] = {{"plan", run_plan}};
+    const struct dp_usage usage = {
+        "longhaul privacy plan [flags]",
+        "What differential privacy costs a run. `plan` computes it before anything starts.", NULL,
+        0};
+    return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
+}
