@@ -30,7 +30,7 @@ server:
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 8}}
+  data: {{window: 1}}
   replica.every_versions: 100000
   snapshot.every_rounds: 100000
   log: {{level: debug, format: json}}

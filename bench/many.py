@@ -47,7 +47,7 @@ class Fleet:
     def __init__(self, world, workers):
         self.world = world
         self.coordinator = world.coordinator(workers, **{
-            "coordinator.h_base": H, "coordinator.dylu": False,
+            "coordinator.h_base": H, "coordinator.cadence": "fixed",
             "coordinator.worker_timeout_s": "60 s"}).start().listening()
         self.server = world.server(0, self.coordinator, **{
             "checkpoint.every_versions": 100000}).start().listening()

@@ -88,7 +88,7 @@ def main():
     folder, looking = tempfile.mkdtemp(prefix="longhaul-pause-"), Looking()
     out = report.Report("pause", flags.json)
     text = live.lone("pause", flags.shape, flags.every * (flags.checkpoints + 2),
-                     {"checkpoint.every_versions": flags.every, "checkpoint.replay_ms": 0})
+                     {"checkpoint.every_versions": flags.every})
     try:
         live.prepare(tool, folder, ("here/en",))
         run = live.Run(tool, folder, "run", text, ["here-0"], "--no-wan", during=looking)

@@ -84,15 +84,14 @@ regions: {{here: {{h: 1, speed: {near}, workers: {workers}}}{far}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
 server:
   update.mode: {mode}
-  checkpoint.every_versions: 100000
-  checkpoint.replay_ms: 0
+  checkpoint.every_versions: off
   seal.cipher: {cipher}
   seal.snapshots: {sealed}
   log: {{level: debug, format: json}}
 worker:
   codec: {{name: {codec}}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 2}}
+  data: {{window: 1}}
   seal.cipher: {cipher}
   seal.snapshots: {sealed}
   replica.every_versions: 100000

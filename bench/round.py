@@ -42,11 +42,11 @@ servers:
   - {{name: s2, region: america, shards: [2]}}
 regions: {{asia: {{h: 1}}, europe: {{h: 1}}, america: {{h: 1}}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
-server: {{update.mode: {mode}, checkpoint.every_versions: 100000, checkpoint.replay_ms: 0}}
+server: {{update.mode: {mode}, checkpoint.every_versions: off}}
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1, prefetch: 2}}{seldom}
+  data: {{window: 1}}{seldom}
   log: {{level: debug, format: json}}
 """
 SELDOM = "\n  replica.every_versions: 100000\n  snapshot.every_rounds: 100000"  # not while we time

@@ -59,9 +59,9 @@ class Fleet:
         self.world, self.net = world, net
         self.coordinator = self.node("coordinator", "hub", "coordinator", PORT, **{
             "role": "coordinator", "coordinator.workers": len(REGIONS),
-            "coordinator.units": world.path("data", "units.json"), "coordinator.balance": rule,
-            "coordinator.budget_tokens": sum(u["tokens"] for u in world.units),
-            "coordinator.h_base": H, "coordinator.dylu": True}).start().listening()
+            "data.units": world.path("data", "units.json"), "coordinator.balance": rule,
+            "run.budget_tokens": sum(u["tokens"] for u in world.units),
+            "coordinator.h_base": H}).start().listening()
         self.server = self.node("server", "hub", "shard-0", PORT + 1, **{
             "role": "shard", "shards": [0], "coordinator": self.coordinator.address,
             "model.weights": world.path("weights.bin")}).start().listening()

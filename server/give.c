@@ -233,7 +233,7 @@ static lh_err check(struct ps_giving_unit *g, const Longhaul__V1__UnitRequest *m
         return lh_fail(LH_ERR_DENIED, "a unit is asked for by another run's worker");
     if (!lh_span_equal(lh_span(m->units.data, m->units.len), lh_span(units->hash.b, LH_HASH_BYTES)))
         return lh_fail(LH_ERR_MANIFEST, "the worker has another manifest of the data than this "
-                                        "server's units.file: give both the same");
+                                        "server's data.units: give both the same");
     if (m->unit >= units->count)
         return lh_fail(LH_ERR_NOT_FOUND, "unit %" PRIu64 "; the manifest has %" PRIu64, m->unit,
                        units->count);
@@ -326,7 +326,7 @@ lh_err ps_give_accept(struct ps_server *server, struct lh_call *call, const stru
 {
     struct ps_give *give = &server->give;
     if (!ps_gives(server))
-        return lh_fail(LH_ERR_UNSUPPORTED, "this server gives no units (units.dir)");
+        return lh_fail(LH_ERR_UNSUPPORTED, "this server gives no units (data.dir)");
     if (give->calls >= PS_GIVES_MAX || calls_of(server, peer) >= PS_GIVES_OF_A_PEER)
         return lh_fail(LH_ERR_BUSY, "%u units are under way; try again", give->calls);
     struct ps_giving_unit *g = calloc(1, sizeof *g);

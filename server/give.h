@@ -24,8 +24,8 @@ struct ps_give { // a server's part of it
     } count;
 };
 
-// Does this server give units? Where settings name the data's manifest and its folder (units.file,
-// units.dir).
+// Does this server give units? Where settings name the data's manifest and its folder (data.units,
+// data.dir).
 bool ps_gives(const struct ps_server *s);
 LH_MUST lh_err ps_give_accept(struct ps_server *server, struct lh_call *call,
                               const struct lh_peer *peer, const struct lh_call_ops **ops,

@@ -25,7 +25,7 @@ struct ps_node {
     const struct ps_settings *settings;
     struct ps_server *server;           // NULL: not this role
     struct ps_coordinator *coordinator; // NULL: not this role
-    struct lh_units units, given_units; // the coordinator's; of units.dir
+    struct lh_units units, given_units; // the coordinator's; of data.dir
     struct ps_schedule schedule;
     struct ps_terms terms;
     struct ps_command scale_command, hook_command;
@@ -116,17 +116,17 @@ static LH_MUST lh_err read_units(const char *key, const char *path, struct lh_un
     return err ? lh_fail(err, "%s: %s: %s", key, path, lh_err_text(err)) : LH_OK;
 }
 
-// The manifest of the units that this server gives; none where units.dir is empty.
+// The manifest of the units that this server gives; none where data.dir is empty.
 static LH_MUST lh_err load_given(struct ps_node *n)
 {
     const struct ps_settings *s = n->settings;
     char path[LH_PATH_BYTES];
-    if (!s->units_dir[0]) return LH_OK;
-    if (s->units_file[0])
-        LH_TRY(lh_path(path, sizeof path, "", "%s", s->units_file));
+    if (!s->node.data_dir[0]) return LH_OK;
+    if (s->node.units[0])
+        LH_TRY(lh_path(path, sizeof path, "", "%s", s->node.units));
     else
-        LH_TRY(lh_path(path, sizeof path, s->units_dir, "units.json"));
-    LH_TRY(read_units("units.file", path, &n->given_units));
+        LH_TRY(lh_path(path, sizeof path, s->node.data_dir, "units.json"));
+    LH_TRY(read_units("data.units", path, &n->given_units));
     uint64_t own = 0;
     for (uint64_t u = 0; u < n->given_units.count; u++)
         own += strcmp(n->given_units.unit[u].home, n->program->peer.region) == 0;
@@ -154,9 +154,9 @@ static bool region_data(void *arg, const char *region, enum lh_data *out)
 
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
-    LH_TRY(read_units("coordinator.units", n->settings->coordinator.units, &n->units));
-    lh_err err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->coordinator.epochs);
-    return err ? lh_fail(err, "%s: %s", n->settings->coordinator.units, lh_err_text(err)) : LH_OK;
+    LH_TRY(read_units("data.units", n->settings->node.units, &n->units));
+    lh_err err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->node.epochs);
+    return err ? lh_fail(err, "%s: %s", n->settings->node.units, lh_err_text(err)) : LH_OK;
 }
 
 static struct ps_co_balance_conf balance_of(int rule)
@@ -170,9 +170,8 @@ static struct ps_co_balance_conf balance_of(int rule)
     return of[rule];
 }
 
-// Says in `end` how the command ended. `timeout`: the setting that bounds its time.
-static void tell_end(const struct ps_command_end *is, const char *timeout,
-                     struct ps_co_call_end *end)
+// Says in `end` how the command ended, which had `bound_ms`.
+static void tell_end(const struct ps_command_end *is, int bound_ms, struct ps_co_call_end *end)
 {
     static const char *const fate[] = {
         [PS_COMMAND_EXITED] = "ended with",
@@ -182,7 +181,8 @@ static void tell_end(const struct ps_command_end *is, const char *timeout,
         [PS_COMMAND_NO_START] = "does not start: errno",
     };
     char bound[48] = "";
-    if (is->fate == PS_COMMAND_TOO_LATE) snprintf(bound, sizeof bound, " (%s): signal", timeout);
+    if (is->fate == PS_COMMAND_TOO_LATE)
+        snprintf(bound, sizeof bound, " (over %d s): signal", bound_ms / 1000);
     end->ok = is->fate == PS_COMMAND_EXITED && is->number == 0;
     snprintf(end->says, sizeof end->says, "the command %s%s %d after %.1f s%s%s", fate[is->fate],
              bound, is->number, (double)is->took_ns / LH_SECOND, is->says[0] ? ", saying: " : "",
@@ -202,8 +202,8 @@ static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
     char *const extra[] = {run, region, wanted, present, NULL};
     struct ps_command_end is;
     ps_command_run(&n->scale_command, n->program->env, extra, lh_span(NULL, 0),
-                   n->settings->coordinator.scale_timeout_s * LH_SECOND, stop, &is);
-    tell_end(&is, "coordinator.scale_timeout_s", end);
+                   LH_SUPPLIER_MS * LH_MS, stop, &is);
+    tell_end(&is, LH_SUPPLIER_MS, end);
     return 0;
 }
 
@@ -226,9 +226,8 @@ static int64_t call_hook(void *arg, const struct ps_co_notice *notice, const ato
     }
     char *const extra[] = {run, member, region, state, signature, NULL};
     struct ps_command_end is;
-    ps_command_run(&n->hook_command, n->program->env, extra, body,
-                   n->settings->coordinator.hook_timeout_s * LH_SECOND, stop, &is);
-    tell_end(&is, "coordinator.hook_timeout_s", end);
+    ps_command_run(&n->hook_command, n->program->env, extra, body, LH_HOOK_MS * LH_MS, stop, &is);
+    tell_end(&is, LH_HOOK_MS, end);
     return 0;
 }
 
@@ -264,7 +263,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .servers = s->coordinator.servers,
         .workers = (uint32_t)s->coordinator.workers,
         .worker_timeout_ns = s->coordinator.worker_timeout_s * LH_SECOND,
-        .worker_timeout_max_ns = s->coordinator.worker_timeout_max_s * LH_SECOND,
+        .worker_timeout_max_ns = LH_SILENT_MAX_MS * LH_MS,
         .tick_ns = 250 * LH_MS,
         .stall_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
         .stall_rounds = s->coordinator.stall_rounds,
@@ -272,27 +271,27 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .drain_floor_ns = s->coordinator.drain_floor_s * LH_SECOND,
         .drain_rounds = s->coordinator.drain_rounds,
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,
-        .take_over_max_ns = s->coordinator.take_over_max_ms * LH_MS,
+        .take_over_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .balance = balance_of(s->coordinator.balance),
         .links = {.terms = &n->terms,
                   .price_s_by_gb = s->coordinator.price_s_by_gb,
                   .affinity = s->coordinator.affinity,
                   .shared_floor = s->coordinator.shared_floor},
-        .budget_tokens = (uint64_t)s->coordinator.budget_tokens,
-        .epochs = (uint32_t)s->coordinator.epochs,
-        .seed = (uint64_t)s->coordinator.seed,
+        .budget_tokens = (uint64_t)s->node.budget_tokens,
+        .epochs = (uint32_t)s->node.epochs,
+        .seed = (uint64_t)s->node.seed,
         .scale = {.schedule = &n->schedule,
                   .call = n->scale_command.words ? call_supplier : NULL,
                   .arg = n,
-                  .every_ns = s->coordinator.scale_every_s * LH_SECOND},
+                  .every_ns = LH_SUPPLIER_EVERY_MS * LH_MS},
         .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = s->node.run},
         .data = (enum lh_data)s->coordinator.data,
         .region_data = region_data,
         .region_data_arg = (void *)(uintptr_t)s, // only read
         .step_tokens = (uint64_t)s->coordinator.step_tokens,
         .h_base = (uint32_t)s->coordinator.h_base,
-        .dylu = s->coordinator.dylu,
+        .dylu = s->coordinator.cadence != PS_CADENCE_FIXED,
         .by_link = s->coordinator.cadence == PS_CADENCE_LINK,
         .staged = s->coordinator.staged,
         .fixed_h = fixed_h,
@@ -373,10 +372,10 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .initial_arg = n,
         .segment_bytes = (uint64_t)s->wal_segment_bytes,
         .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
-        .replay_ns = s->checkpoint_replay_ms * LH_MS,
+        .replay_ns = s->checkpoint_every_versions ? LH_REPLAY_MS * LH_MS : 0,
         .checkpoint_keep = (unsigned)s->checkpoint_keep,
         .weights_every = (uint64_t)s->checkpoint_weights_every_versions,
-        .weights_keep = (unsigned)s->checkpoint_weights_keep,
+        .weights_keep = (unsigned)s->checkpoint_keep,
         .signer = n->signer,
         .trusted = n->trusted.count ? &n->trusted : NULL,
         .digest_every = (uint64_t)s->digest_every_versions,
@@ -384,17 +383,17 @@ static LH_MUST lh_err start_server(struct ps_node *n)
             (s->acknowledge == PS_ACK_REPLICATED || s->role == PS_ROLE_STANDBY ? 200 : 500) * LH_MS,
         .replicated = s->acknowledge == PS_ACK_REPLICATED,
         .wait_ns = s->standby_wait_ms * LH_MS,
-        .wait_max_ns = s->standby_wait_max_ms * LH_MS,
+        .wait_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
         .standby = s->role == PS_ROLE_STANDBY,
         .mark_ns = 100 * LH_MS,
-        .deadline_ns = s->node.call_deadline_s * LH_SECOND,
-        .deadline_max_ns = s->node.call_deadline_max_s * LH_SECOND,
+        .deadline_ns = LH_CALL_MS * LH_MS,
+        .deadline_max_ns = LH_CALL_MAX_MS * LH_MS,
         .norm_gate = s->norm_gate,
         .rebuild_damaged = s->rebuild_damaged == PS_DAMAGED_FOLLOWERS,
         .below_stable = s->rebuild_below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
-        .units_dir = s->units_dir,
-        .grace_ns = s->rebuild_grace_s * LH_SECOND,
+        .units_dir = s->node.data_dir,
+        .grace_ns = LH_REBUILD_GRACE_MS * LH_MS,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };

@@ -88,15 +88,12 @@ static LH_MUST lh_err check_sampling(const struct ps_settings *s)
 // A cadence that follows from a region's own speed or link says something of its data.
 static LH_MUST lh_err check_cadence(const struct ps_settings *s)
 {
-    if (s->coordinator.cadence == PS_CADENCE_LINK)
+    if (s->coordinator.cadence != PS_CADENCE_FIXED)
         return lh_fail(LH_ERR_CONFIG,
-                       "coordinator.cadence: link makes rounds as long as a region's measured link "
-                       "and steps say, and a private region says neither: set speed");
-    if (s->coordinator.dylu)
-        return lh_fail(
-            LH_ERR_CONFIG,
-            "coordinator.dylu scales local steps by measured speed, and a private "
-            "region says none: set it to false, and coordinator.plan_h for slow regions");
+                       "coordinator.cadence: %s makes rounds as long as measurements of a region "
+                       "ask for, and a private region tells none: set fixed, and "
+                       "coordinator.plan_h for slow regions",
+                       s->coordinator.cadence == PS_CADENCE_LINK ? "link" : "speed");
     if (!s->coordinator.step_tokens)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.step_tokens is missing: a private region's pushes say that "

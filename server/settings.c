@@ -18,213 +18,194 @@
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
-    LH_CONFIG_ROW_ENUM(T, "role", role, "shard", "shard|coordinator|both|standby",
+    LH_CONFIG_ROW_ENUM(T, user, "role", role, "shard", "shard|coordinator|both|standby",
         "What this process is: owner of shards, coordinator of the run, both, or a standby that "
         "follows the owner of its shards and takes them over when that falls silent"),
-    LH_CONFIG_ROW_STRING(T, "listen", listen, NULL,
+    LH_CONFIG_ROW_STRING(T, user, "listen", listen, NULL,
         "Address to listen on, host:port; port 0 takes a free one"),
-    LH_CONFIG_ROW_STRING(T, "advertise", advertise, "",
+    LH_CONFIG_ROW_STRING(T, rare, "advertise", advertise, "",
         "Address that others dial, host:port; empty: the bound address"),
-    LH_CONFIG_ROW_INTS(T, "shards", shards, "", 0, 4095, NULL, "Shards this server owns"),
-    LH_CONFIG_ROW_STRING(T, "model.weights", weights, "",
+    LH_CONFIG_ROW_INTS(T, user, "shards", shards, "", 0, 4095, NULL, "Shards this server owns"),
+    LH_CONFIG_ROW_STRING(T, user, "model.weights", weights, "",
         "Initial parameters of the whole model, fp32 in the manifest's order; read at first start"),
 
-    LH_CONFIG_ROW_FLOAT(T, "update.eta", eta, "auto", 0, 10, NULL, "auto=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "update.eta", eta, "auto", 0, 10, NULL, "auto=0",
         "Outer learning rate; auto: 1; `longhaul up` writes up to 2 for densities under 10 %, "
         "up to 3 under 3 %"),
-    LH_CONFIG_ROW_FLOAT(T, "update.damping", damping, "0.5", 0, 4, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "update.damping", damping, "0.5", 0, 4, NULL, NULL,
         "Exponent a of the weight (1 + staleness)^-a of an arrival"),
-    LH_CONFIG_ROW_INT(T, "update.staleness_max_per_worker", staleness_max_per_worker, "4", 1, 1000,
+    LH_CONFIG_ROW_INT(T, rare, "update.staleness_max_per_worker", staleness_max_per_worker, "4", 1,
+        1000,
         "pushes", NULL, "A push staler than this times the live workers is refused"),
-    LH_CONFIG_ROW_ENUM(T, "update.mode", mode, "async", "async|bsp",
+    LH_CONFIG_ROW_ENUM(T, user, "update.mode", mode, "async", "async|bsp",
         "Apply pushes as they arrive, or wait for one of every worker"),
-    LH_CONFIG_ROW_ENUM(T, "update.weighting", weighting, "equal", "equal|tokens",
+    LH_CONFIG_ROW_ENUM(T, rare, "update.weighting", weighting, "equal", "equal|tokens",
         "Regions count equally, or by the tokens they trained"),
-    LH_CONFIG_ROW_FLOAT(T, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
         "A push whose norm is over this times what workers push, by their medians at equal H, is "
         "clipped to that"),
-    LH_CONFIG_ROW_ENUM(T, "update.optimizer", optimizer, "sgd", "sgd|delayed-nesterov|buffered",
+    LH_CONFIG_ROW_ENUM(T, user, "update.optimizer", optimizer, "sgd",
+        "sgd|delayed-nesterov|buffered",
         "Outer optimizer: plain steps as pushes arrive; these and momentum after every few pushes, "
         "for dense pushes at large H; or nothing until every few pushes. The last two keep 8 bytes "
         "a parameter on servers and workers"),
-    LH_CONFIG_ROW_FLOAT(T, "update.momentum", momentum, "auto", 0, 0.99, NULL, "auto=-1",
+    LH_CONFIG_ROW_FLOAT(T, rare, "update.momentum", momentum, "auto", 0, 0.99, NULL, "auto=-1",
         "Momentum of the outer optimizer; auto: 0.6 with delayed-nesterov, else 0"),
-    LH_CONFIG_ROW_INT(T, "update.outer_every", outer_every, "live", 0, 1e6, "pushes", "live=0",
+    LH_CONFIG_ROW_INT(T, rare, "update.outer_every", outer_every, "live", 0, 1e6, "pushes",
+        "live=0",
         "Admitted pushes of a shard between two outer steps; live: one of each live worker"),
-    LH_CONFIG_ROW_FLOAT(T, "update.effective_step_max", effective_step_max, "1.5", 0, 100, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "update.effective_step_max", effective_step_max, "1.5", 0, 100,
+        NULL,
         "off=0", "Momentum is lowered where eta / (1 - momentum * rho) would pass this, rho being "
         "the cosine of successive outer updates"),
 
-    LH_CONFIG_ROW_SIZE(T, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0, 4 * GIB,
+    LH_CONFIG_ROW_SIZE(T, rare, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0,
+        4 * GIB,
         "Size of a segment file of the log, allocated ahead"),
-    LH_CONFIG_ROW_INT(T, "checkpoint.every_versions", checkpoint_every_versions, "500", 1, 1e9,
-        "versions", NULL, "Distance of a shard's checkpoints"),
-    LH_CONFIG_ROW_DURATION(T, "checkpoint.replay_ms", checkpoint_replay_ms, "2000", 0, 86400000,
-        "ms", "A checkpoint is also due when folding the log above the newest one again would take "
-        "this long, so that a start does not; 0: never for that"),
-    LH_CONFIG_ROW_INT(T, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
-        "Checkpoints that are kept; the log is trimmed below the oldest"),
-    LH_CONFIG_ROW_INT(T, "checkpoint.weights_every_versions", checkpoint_weights_every_versions,
+    LH_CONFIG_ROW_INT(T, user, "checkpoint.every_versions", checkpoint_every_versions, "500", 0,
+        1e9,
+        "versions", "off=0", "Most versions between two checkpoints of a shard; they come earlier "
+        "where folding the log above one again would take 2 s. off: there are none"),
+    LH_CONFIG_ROW_INT(T, rare, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
+        "Checkpoints that are kept, of each kind; the log is trimmed below the oldest whole one"),
+    LH_CONFIG_ROW_INT(T, rare, "checkpoint.weights_every_versions",
+        checkpoint_weights_every_versions,
         "100", 0, 1e9, "versions", "off=0",
         "Distance of a shard's checkpoints of weights only, for readers"),
-    LH_CONFIG_ROW_INT(T, "checkpoint.weights_keep", checkpoint_weights_keep, "2", 2, 100, NULL,
-        NULL, "Checkpoints of weights only that are kept"),
-    LH_CONFIG_ROW_SECRET(T, "checkpoint.sign_key", checkpoint_sign_key,
+    LH_CONFIG_ROW_SECRET(T, rare, "checkpoint.sign_key", checkpoint_sign_key,
         "LONGHAUL_CHECKPOINT_SIGN_KEY",
         "File of this server's signing key (longhaul certs signer); empty: nothing is signed"),
-    LH_CONFIG_ROW_STRING(T, "checkpoint.signers", checkpoint_signers, "",
+    LH_CONFIG_ROW_STRING(T, rare, "checkpoint.signers", checkpoint_signers, "",
         "File of public keys: this server starts only from checkpoints that one of them signed; "
         "empty: from any that the job keys open"),
-    LH_CONFIG_ROW_INT(T, "digest.every_versions", digest_every_versions, "50", 1, 1e9, "versions",
+    LH_CONFIG_ROW_INT(T, rare, "digest.every_versions", digest_every_versions, "50", 1, 1e9,
+        "versions",
         NULL, "Distance of the records that carry the replica's hash"),
 
-    LH_CONFIG_ROW_STRING(T, "units.dir", units_dir, "",
-        "Folder of this region's token files: workers that do not have them get units from this "
-        "server, as far as the manifest lets them leave; empty: it gives none"),
-    LH_CONFIG_ROW_STRING(T, "units.file", units_file, "",
-        "Manifest of the data's units (JSON file); empty: units.json of units.dir"),
 
-    LH_CONFIG_ROW_ENUM(T, "acknowledge", acknowledge, "durable", "durable|replicated",
+    LH_CONFIG_ROW_ENUM(T, user, "acknowledge", acknowledge, "durable", "durable|replicated",
         "A push is acknowledged when it is durable here, or when a standby holds it durably too, "
         "while one is in sync"),
-    LH_CONFIG_ROW_DURATION(T, "standby.wait_ms", standby_wait_ms, "1000", 10, 3600000, "ms",
+    LH_CONFIG_ROW_DURATION(T, rare, "standby.wait_ms", standby_wait_ms, "1000", 10, 3600000, "ms",
         "A standby that confirms nothing for this long is no longer waited for, once the "
         "coordinator has noted that it may not take over; a long path adds eight of its "
         "retransmission timeouts"),
-    LH_CONFIG_ROW_DURATION(T, "standby.wait_max_ms", standby_wait_max_ms, "30000", 10, 3600000,
-        "ms", "Most that this becomes on a long path; below standby.wait_ms it counts as that"),
 
-    LH_CONFIG_ROW_ENUM(T, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
+    LH_CONFIG_ROW_ENUM(T, user, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
         "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
         "rebuild the shards from their followers. An empty directory is always rebuilt"),
-    LH_CONFIG_ROW_DURATION(T, "rebuild.grace_s", rebuild_grace_s, "30", 1, 86400, "s",
-        "How long a rebuild waits for workers that are there to say what they hold"),
-    LH_CONFIG_ROW_BOOL(T, "rebuild.below_stable", rebuild_below_stable, "false",
+    LH_CONFIG_ROW_BOOL(T, rare, "rebuild.below_stable", rebuild_below_stable, "false",
         "Give up what only lost copies held: a shard may begin anew below its stable point"),
 
-    LH_CONFIG_ROW_INT(T, "coordinator.workers", coordinator.workers, "1", 1, 1024, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, user, "coordinator.workers", coordinator.workers, "1", 1, 1024, NULL, NULL,
         "Workers that the run starts with; it waits for them"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_s", coordinator.worker_timeout_s, "15", 1,
+    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.worker_timeout_s", coordinator.worker_timeout_s,
+        "15", 1,
         86400, "s", "A worker that was silent this long is no longer counted as live, and its "
         "units go to others; a long path adds eight of its retransmission timeouts"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.worker_timeout_max_s", coordinator.worker_timeout_max_s,
-        "120", 1, 86400, "s", "Most that this becomes on a long path, whatever round trip a worker "
-        "reports; below worker_timeout_s it counts as that"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.stall_floor_s", coordinator.stall_floor_s, "30", 1,
+    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.stall_floor_s", coordinator.stall_floor_s, "30", 1,
         86400, "s", "A worker whose trainer makes no step for so long, or of which a shard admits "
         "no push for so long, is stalled: others train its units. Ten times that before its first "
         "step or decided push"),
-    LH_CONFIG_ROW_FLOAT(T, "coordinator.stall_rounds", coordinator.stall_rounds, "4", 1, 1000,
+    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.stall_rounds", coordinator.stall_rounds, "4", 1, 1000,
         "rounds", NULL, "The same, in rounds of that worker (its step time x its local steps): the "
         "longer of the two counts"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.drain_floor_s", coordinator.drain_floor_s, "30", 1,
+    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.drain_floor_s", coordinator.drain_floor_s, "30", 1,
         86400, "s", "The run's end waits this long for workers that have not drained, then it is "
         "without them"),
-    LH_CONFIG_ROW_FLOAT(T, "coordinator.drain_rounds", coordinator.drain_rounds, "4", 1, 1000,
+    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.drain_rounds", coordinator.drain_rounds, "4", 1, 1000,
         "rounds", NULL, "The same, in rounds of the slowest worker that makes progress: the longer "
         "of the two counts"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.retire_after_s", coordinator.retire_after_s, "604800",
-        0, 31536000, "s", "A run has 1,024 names of workers. Once seven eighths are taken, names "
-        "that nobody used for so long are retired: their directories do not count any more. 0: "
-        "only by longhaul retire"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
+    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.retire_after_s", coordinator.retire_after_s,
+        "604800", 0, 31536000, "s", "A run has 1,024 names of workers. Once seven eighths are "
+        "taken, names that nobody used for so long are retired: their directories do not count any "
+        "more. 0: only by longhaul retire"),
+    LH_CONFIG_ROW_DURATION(T, user, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
         86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
         "is in sync; 0: never. A long path adds eight of its retransmission timeouts"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.take_over_max_ms", coordinator.take_over_max_ms,
-        "30000", 1, 86400000, "ms", "Most that this becomes on a long path, whatever round trip a "
-        "server reports; below take_over_ms it counts as that"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.ride_out_s", coordinator.ride_out_s, "300", 0, 86400,
+    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.ride_out_s", coordinator.ride_out_s, "300", 0,
+        86400,
         "s", "Workers hold leases for this long at their measured speed, at most half of what is "
         "left for them, and train on while the coordinator is away; 0: only what they read ahead"),
-    LH_CONFIG_ROW_ENUM(T, "coordinator.balance", coordinator.balance, "finish",
+    LH_CONFIG_ROW_ENUM(T, user, "coordinator.balance", coordinator.balance, "finish",
         "finish|weighted|static|level", "Who gets which units: by estimated finish, over measured "
         "speeds and links; own ones first, then by 0.6 utilisation + 0.4 network; shares by speed "
         "at the start; whoever asks, and who runs dry gets of the busiest"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.links", coordinator.links, "",
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.links", coordinator.links, "",
         "Bytes of units that may travel from a home region to another in the whole run, and the "
         "price of 10^9 of them, as in asia>africa=50GiB@0.09,*>africa=200GiB,europe>asia=@0.02; "
         "the first entry that names a link counts. Not with balance: level"),
-    LH_CONFIG_ROW_FLOAT(T, "coordinator.price_s_by_gb", coordinator.price_s_by_gb, "600", 0, 1e9,
+    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.price_s_by_gb", coordinator.price_s_by_gb, "600", 0,
+        1e9,
         "s", NULL, "Seconds earlier that a unit has to end elsewhere for each unit of price a "
         "gigabyte of it would cost"),
-    LH_CONFIG_ROW_FLOAT(T, "coordinator.affinity", coordinator.affinity, "0", 0, 1000, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.affinity", coordinator.affinity, "0", 0, 1000, NULL,
+        NULL,
         "Share of a unit's training time by which it has to end earlier in a region whose own "
         "units have other languages; 0: languages count for nothing"),
-    LH_CONFIG_ROW_FLOAT(T, "coordinator.shared_floor", coordinator.shared_floor, "0", 0, 1, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.shared_floor", coordinator.shared_floor, "0", 0, 1,
+        NULL,
         NULL, "Share of each region's tokens that are to be of other regions' units, as far as "
         "there are any for it, with balance: finish; 0: no floor"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.scale", coordinator.scale, "",
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.scale", coordinator.scale, "",
         "Workers that are wanted from which time of the day on (UTC), as in "
         "22:00=64,06:00=8,asia@22:00=32; without a region: in all. Empty: none are asked for"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.scale_command", coordinator.scale_command, "",
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.scale_command", coordinator.scale_command, "",
         "Command that is run where other than the wanted number of workers is here: words, "
         "separated by blanks, no shell. LONGHAUL_REGION, LONGHAUL_WANTED and LONGHAUL_PRESENT tell "
         "it the figures; empty: nobody is told"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.scale_timeout_s", coordinator.scale_timeout_s, "30", 1,
-        3600, "s", "A command that runs longer than this is ended, and counts as failed"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.scale_every_s", coordinator.scale_every_s, "300", 10,
-        86400, "s", "Time between two calls for the same number of workers; after a failure the "
-        "next one comes sooner, after 10 s and then twice as long each time"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.hook_command", coordinator.hook_command, "",
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.hook_command", coordinator.hook_command, "",
         "Command that is run where a worker joins, is suspect, lost, drained, done or live again: "
         "words, separated by blanks, no shell. It reads the change as JSON; empty: nobody is told"),
-    LH_CONFIG_ROW_DURATION(T, "coordinator.hook_timeout_s", coordinator.hook_timeout_s, "10", 1,
-        3600, "s", "A hook_command that runs longer than this is ended, and counts as failed"),
-    LH_CONFIG_ROW_SECRET(T, "coordinator.hook_secret", coordinator.hook_secret,
+    LH_CONFIG_ROW_SECRET(T, rare, "coordinator.hook_secret", coordinator.hook_secret,
         "LONGHAUL_HOOK_SECRET", "File of the secret that signs what hook_command reads "
         "(HMAC-SHA256, in LONGHAUL_SIGNATURE); empty: it is not signed"),
-    LH_CONFIG_ROW_INT(T, "coordinator.budget_tokens", coordinator.budget_tokens, "0", 0, 1e15,
-        "tokens", NULL, "Credited tokens at which the run ends; where loops have data of their "
-        "own, tokens of admitted pushes. A coordinator needs it"),
-    LH_CONFIG_ROW_INT(T, "coordinator.epochs", coordinator.epochs, "1", 1, LH_UNITS_MAX, NULL,
-        NULL, "Times that each unit of data is trained; from the second one on in another order "
-        "each time. The run still ends at budget_tokens, or when all epochs are trained"),
-    LH_CONFIG_ROW_INT(T, "coordinator.seed", coordinator.seed, "1", 0, 4294967295.0, NULL, NULL,
-        "Seed of the order of units in the later epochs"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.units", coordinator.units, "",
-        "Manifest of the data's units (JSON file)"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.servers", coordinator.servers, "",
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.servers", coordinator.servers, "",
         "Servers of the shards by their certificates, REGION/NAME, the owner first and its "
         "standbys after plus signs, as in 0-3=asia/ps-0+europe/ps-1,4=africa/ps-2. A shard that is "
         "not named belongs to the first server, and the first standby, that reports it. "
         "`longhaul adopt` adds others"),
-    LH_CONFIG_ROW_ENUM(T, "coordinator.data", coordinator.data, "leased", "leased|own|private",
+    LH_CONFIG_ROW_ENUM(T, user, "coordinator.data", coordinator.data, "leased",
+        "leased|own|private",
         "Whose data the workers train: units that the coordinator leases, data of their own, or "
         "data of their own under differential privacy"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.regions_data", coordinator.regions_data, "",
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.regions_data", coordinator.regions_data, "",
         "Regions whose workers train other data than that, as in asia=own,europe=leased"),
-    LH_CONFIG_ROW_INT(T, "coordinator.step_tokens", coordinator.step_tokens, "0", 0, 1e12, "tokens",
+    LH_CONFIG_ROW_INT(T, rare, "coordinator.step_tokens", coordinator.step_tokens, "0", 0, 1e12,
+        "tokens",
         NULL, "Most tokens that one step of a worker trains: a push that says more is refused. 0: "
         "twice the most that a worker says, as long as that is no more than 16 times the median"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.plan_h", coordinator.plan_h, "",
-        "Local steps per round of named regions, as in asia=8,europe=4; others by dylu"),
-    LH_CONFIG_ROW_BOOL(T, "coordinator.dylu", coordinator.dylu, "true",
-        "Scale the local steps of slower regions by measured speed (DyLU); false: all h_base"),
-    LH_CONFIG_ROW_INT(T, "coordinator.h_base", coordinator.h_base, "8", 1, 300, "steps", NULL,
+    LH_CONFIG_ROW_STRING(T, rare, "coordinator.plan_h", coordinator.plan_h, "",
+        "Local steps per round of named regions, as in asia=8,europe=4; others by cadence"),
+    LH_CONFIG_ROW_INT(T, user, "coordinator.h_base", coordinator.h_base, "8", 1, 300, "steps", NULL,
         "Local steps per round of the fastest region"),
-    LH_CONFIG_ROW_ENUM(T, "coordinator.cadence", coordinator.cadence, "speed", "speed|link",
-        "Local steps per round follow from h_base and speed alone, or are more where a region's "
-        "link needs longer than that to exchange a round, as measured"),
-    LH_CONFIG_ROW_BOOL(T, "coordinator.staged", coordinator.staged, "false",
+    LH_CONFIG_ROW_ENUM(T, user, "coordinator.cadence", coordinator.cadence, "speed",
+        "speed|link|fixed", "Local steps per round: h_base, fewer for slower regions as measured "
+        "(DyLU); link: more where a region's link needs longer than that to exchange a round; "
+        "fixed: h_base everywhere"),
+    LH_CONFIG_ROW_BOOL(T, rare, "coordinator.staged", coordinator.staged, "false",
         "Half of h_base for about the first 1,000 steps of the run, twice h_base after 10,000"),
 
-    LH_CONFIG_ROW_ENUM(T, "privacy.level", privacy.level, "none", "none|record|region|reported",
+    LH_CONFIG_ROW_ENUM(T, rare, "privacy.level", privacy.level, "none",
+        "none|record|region|reported",
         "Where clip and noise of private regions are enforced: for each record by the built-in "
         "trainer, for each push by the worker, or by the loop, as it reports"),
-    LH_CONFIG_ROW_FLOAT(T, "privacy.sigma", privacy.sigma, "0", 0, 1e6, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.sigma", privacy.sigma, "0", 0, 1e6, NULL, NULL,
         "Noise multiplier: the noise's standard deviation over privacy.clip"),
-    LH_CONFIG_ROW_FLOAT(T, "privacy.rate", privacy.rate, "1", 1e-9, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.rate", privacy.rate, "1", 1e-9, 1, NULL, NULL,
         "Probability with which a step draws a record; 1 at region level"),
-    LH_CONFIG_ROW_FLOAT(T, "privacy.clip", privacy.clip, "0", 0, 1e6, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.clip", privacy.clip, "0", 0, 1e6, NULL, NULL,
         "Bound of the norm of a record's gradient, or of a push of the whole model"),
-    LH_CONFIG_ROW_FLOAT(T, "privacy.epsilon", privacy.epsilon, "0", 0, 1000, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "0", 0, 1000, NULL, NULL,
         "Epsilon that all steps of a region may cost"),
-    LH_CONFIG_ROW_FLOAT(T, "privacy.delta", privacy.delta, "0", 0, 0.1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "0", 0, 0.1, NULL, NULL,
         "Delta of that epsilon, less than 1 over the number of records"),
-    LH_CONFIG_ROW_INT(T, "privacy.steps", privacy.steps, "0", 0, LH_CHARGED_MAX, "steps", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "privacy.steps", privacy.steps, "0", 0, LH_CHARGED_MAX, "steps",
+        NULL,
         "Steps that a private region may charge in the run: local steps, at region level pushes "
         "of each shard. At that many it leaves, and the others go on"),
-    LH_CONFIG_ROW_INT(T, "privacy.record_tokens", privacy.record_tokens, "1024", 1, 1e9, "tokens",
+    LH_CONFIG_ROW_INT(T, rare, "privacy.record_tokens", privacy.record_tokens, "1024", 1, 1e9,
+        "tokens",
         NULL, "Tokens of a document that are one record; the rest of it is dropped"),
 };
 // clang-format on
@@ -388,9 +369,9 @@ static LH_MUST lh_err check_links(const struct ps_settings *s)
 
 static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
 {
-    LH_TRY(lh_setting_needed("coordinator.units", s->coordinator.units, "a coordinator"));
-    if (!s->coordinator.budget_tokens)
-        return lh_fail(LH_ERR_CONFIG, "coordinator.budget_tokens is missing: a coordinator needs "
+    LH_TRY(lh_setting_needed("data.units", s->node.units, "a coordinator"));
+    if (!s->node.budget_tokens)
+        return lh_fail(LH_ERR_CONFIG, "run.budget_tokens is missing: a coordinator needs "
                                       "it to know when the run ends");
     LH_TRY(check_scale(s));
     LH_TRY(check_hook(s));
@@ -409,9 +390,10 @@ static lh_err check(const void *settings)
     LH_TRY(check_optimizer(s));
     if (s->advertise[0]) LH_TRY(lh_address_check("advertise", s->advertise, false));
     if (ps_is_coordinator(s)) LH_TRY(check_coordinator(s));
-    if (s->units_file[0]) LH_TRY(lh_setting_needed("units.dir", s->units_dir, "units.file"));
-    if (!ps_is_shard(s) && s->units_dir[0])
-        return lh_fail(LH_ERR_CONFIG, "units.dir: a server of role coordinator gives no units; set "
+    if (s->node.units[0] && !ps_is_coordinator(s))
+        LH_TRY(lh_setting_needed("data.dir", s->node.data_dir, "data.units of a server of shards"));
+    if (!ps_is_shard(s) && s->node.data_dir[0])
+        return lh_fail(LH_ERR_CONFIG, "data.dir: a server of role coordinator gives no units; set "
                                       "it at one of role shard, standby or both");
     if (!ps_is_shard(s)) return LH_OK;
 

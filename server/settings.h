@@ -7,7 +7,7 @@
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
 enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_STATIC, PS_RULE_LEVEL };
-enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK };
+enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK, PS_CADENCE_FIXED };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
 struct ps_settings {
@@ -30,22 +30,19 @@ struct ps_settings {
     double effective_step_max;
 
     int64_t wal_segment_bytes;
-    int64_t checkpoint_every_versions, checkpoint_replay_ms, checkpoint_keep;
+    int64_t checkpoint_every_versions, checkpoint_keep;
     int64_t digest_every_versions;
-    int64_t checkpoint_weights_every_versions, checkpoint_weights_keep;
+    int64_t checkpoint_weights_every_versions;
     const char *checkpoint_sign_key, *checkpoint_signers;
 
     int rebuild_damaged; // enum ps_damaged
-    int64_t rebuild_grace_s;
     bool rebuild_below_stable;
 
-    const char *units_file, *units_dir; // units that it gives
-
     int acknowledge; // enum ps_acknowledge
-    int64_t standby_wait_ms, standby_wait_max_ms;
+    int64_t standby_wait_ms;
 
     struct { // role coordinator
-        int64_t workers, worker_timeout_s, worker_timeout_max_s, take_over_ms, take_over_max_ms;
+        int64_t workers, worker_timeout_s, take_over_ms;
         int64_t stall_floor_s, drain_floor_s, retire_after_s;
         double stall_rounds, drain_rounds;
         int64_t ride_out_s;
@@ -53,16 +50,12 @@ struct ps_settings {
         const char *links;
         double price_s_by_gb, affinity, shared_floor;
         const char *scale, *scale_command;
-        int64_t scale_timeout_s, scale_every_s;
         const char *hook_command, *hook_secret;
-        int64_t hook_timeout_s;
-        int64_t budget_tokens, epochs, seed;
-        const char *units;
         const char *servers;
         const char *plan_h, *regions_data;
         int data; // enum lh_data
         int64_t step_tokens;
-        bool dylu, staged;
+        bool staged;
         int cadence; // enum ps_cadence_rule
         int64_t h_base;
     } coordinator;

@@ -96,8 +96,8 @@ static LH_MUST lh_err take_epochs(struct wk_worker *w, uint32_t said)
     if (epochs == w->epochs) return LH_OK;
     if (w->conf.epochs && w->conf.epochs != epochs)
         return lh_fail(LH_ERR_CONFIG,
-                       "the run has %u data epochs (coordinator.epochs), this worker expects %u "
-                       "(data.epochs): give both the same number, or the worker 0",
+                       "the run has %u data epochs (run.epochs of the coordinator), this worker "
+                       "expects %u (run.epochs): give both the same number, or the worker 0",
                        epochs, w->conf.epochs);
     LH_TRY(lh_units_check_epochs(w->conf.units, epochs));
     w->epochs = epochs;

@@ -18,7 +18,15 @@
 #include "worker/training.h"
 #include "worker/worker.h"
 
-enum { TELL_S = 10 };
+enum {
+    TELL_S = 10,
+    // Bounds of the random waits before a push is sent again. All 1,024 workers that a run may
+    // have, refused by a full disk, send 400 small calls a second at the upper one. While nobody
+    // answers at all it is RECONNECT_MS, so that a server that is back is found soon.
+    RETRY_MS = 200,
+    RETRY_MAX_MS = 5000,
+    RECONNECT_MS = 1000,
+};
 
 struct wk_node {
     struct lh_program *program;
@@ -124,11 +132,11 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .ranges_bytes = LH_SNAPSHOT_RANGES_BYTES,
         .durable_every = (uint64_t)s->replica_every_versions,
         .lease_ns = LH_SECOND,
-        .retry_base_ns = s->retry_base_ms * LH_MS,
-        .retry_max_ns = s->retry_max_ms * LH_MS,
-        .reconnect_max_ns = s->reconnect_max_ms * LH_MS,
-        .deadline_ns = s->node.call_deadline_s * LH_SECOND,
-        .deadline_max_ns = s->node.call_deadline_max_s * LH_SECOND,
+        .retry_base_ns = RETRY_MS * LH_MS,
+        .retry_max_ns = RETRY_MAX_MS * LH_MS,
+        .reconnect_max_ns = RECONNECT_MS * LH_MS,
+        .deadline_ns = LH_CALL_MS * LH_MS,
+        .deadline_max_ns = LH_CALL_MAX_MS * LH_MS,
         .tell = tell,
         .tell_arg = n,
         .fatal = lh_program_fatal,

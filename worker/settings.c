@@ -21,197 +21,174 @@
 // clang-format off
 static const struct lh_config_row rows[] = {
     LH_NODE_ROWS(T, node),
-    LH_CONFIG_ROW_ENUM(T, "codec.name", codec.name, "topk-sign", CODECS,
+    LH_CONFIG_ROW_ENUM(T, user, "codec.name", codec.name, "topk-sign", CODECS,
         "How pushes are compressed: the largest values of each chunk (topk) or all of them "
         "(dense), each written as a sign, in 4 bits, or in floating point"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
+    LH_CONFIG_ROW_FLOAT(T, user, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
         "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.density_start", codec.density_start, "same", 0, 1, NULL, "same=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_start", codec.density_start, "same", 0, 1, NULL,
+        "same=0",
         "Density at the run's start, from which it falls in a line to codec.density; same: that "
         "from the beginning"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.density_fall", codec.density_fall, "0.12", 0, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_fall", codec.density_fall, "0.12", 0, 1, NULL, NULL,
         "Part of the run's token budget, at its start, over which it falls"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
         "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
+    LH_CONFIG_ROW_FLOAT(T, rare, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
         "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
-    LH_CONFIG_ROW_INT(T, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
+    LH_CONFIG_ROW_INT(T, rare, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
         "Threads that encode a push on the CPU, to the same bytes; auto: one for each of "
         "ranks.count, at most one a processor"),
 
-    LH_CONFIG_ROW_ENUM(T, "backend", backend, "cpu", "auto|cpu|cuda",
+    LH_CONFIG_ROW_ENUM(T, rare, "backend", backend, "cpu", "auto|cpu|cuda",
         "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
         "the GPU where it can be used, else the CPU; log and status.json say why. cpu until a GPU "
         "was seen to run the plugin (kernels/cuda)"),
-    LH_CONFIG_ROW_STRING(T, "gpu.plugin", gpu.plugin, "",
+    LH_CONFIG_ROW_STRING(T, rare, "gpu.plugin", gpu.plugin, "",
         "File of the CUDA plugin; empty: $LONGHAUL_CUDA_PLUGIN, beside the program, or where the "
         "system looks (`longhaul gpu` says what is found)"),
 
-    LH_CONFIG_ROW_STRING(T, "gpu.products", gpu.products, "",
+    LH_CONFIG_ROW_STRING(T, rare, "gpu.products", gpu.products, "",
         "File of the plugin of matrix products; empty: $LONGHAUL_GEMM_PLUGIN, beside the program, "
         "or where the system looks"),
 
-    LH_CONFIG_ROW_INT(T, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
+    LH_CONFIG_ROW_INT(T, rare, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
         "GPUs there are"),
-    LH_CONFIG_ROW_ENUM(T, "gpu.state", gpu.state, "host", "host|auto|device|spread|pinned",
+    LH_CONFIG_ROW_ENUM(T, rare, "gpu.state", gpu.state, "host", "host|auto|device|spread|pinned",
         "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
         "that trains, where its memory suffices; else spread, a shard's on one GPU, over those "
         "that the ranks of this host train on; else in the host's pinned memory, which the GPU "
         "works on; else on the host, which does the work; log and status.json say why. device, "
         "spread, pinned: there, or the worker does not start. host until a GPU was seen to run "
         "it"),
-    LH_CONFIG_ROW_STRING(T, "gpu.spread", gpu.spread, "",
+    LH_CONFIG_ROW_STRING(T, rare, "gpu.spread", gpu.spread, "",
         "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: its ranks', where all "
         "are on this host and gpu.device is auto"),
-    LH_CONFIG_ROW_STRING(T, "nccl.library", nccl.library, "",
+    LH_CONFIG_ROW_STRING(T, rare, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
-    LH_CONFIG_ROW_STRING(T, "nccl.interface", nccl.interface, "lo",
+    LH_CONFIG_ROW_STRING(T, rare, "nccl.interface", nccl.interface, "lo",
         "Network interface of NCCL's own connections, which are neither encrypted nor "
         "authenticated; $NCCL_SOCKET_IFNAME goes first"),
 
-    LH_CONFIG_ROW_ENUM(T, "trainer.kind", trainer.kind, "builtin", "builtin|synthetic|external",
+    LH_CONFIG_ROW_ENUM(T, user, "trainer.kind", trainer.kind, "builtin",
+        "builtin|synthetic|external",
         "builtin: a transformer; synthetic: random steps of the same size, for benches and drills; "
         "external: a process of your own, linked with liblonghaul.so"),
-    LH_CONFIG_ROW_ENUM(T, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
+    LH_CONFIG_ROW_ENUM(T, user, "trainer.backend", trainer.backend, "cpu", "auto|cpu|cuda",
         "Where the built-in trainer trains: the CPU, or a GPU by the CUDA plugin and the plugin of "
         "matrix products, to within rounding. auto, cuda: the GPU where it can be used, else the "
         "CPU; log and status.json say why. With ranks: tcp or nccl, replicated, and all of a "
         "worker's train on GPUs or none does. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
+    LH_CONFIG_ROW_ENUM(T, rare, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
         "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
         "product, and sums, parameters and optimizer stay fp32"),
-    LH_CONFIG_ROW_STRING(T, "trainer.socket", trainer.socket, "",
+    LH_CONFIG_ROW_STRING(T, rare, "trainer.socket", trainer.socket, "",
         "Unix socket that an external trainer connects with (LONGHAUL_SOCKET names it there); "
         "empty: trainer.sock in dir"),
-    LH_CONFIG_ROW_INT(T, "trainer.ranks", trainer.ranks, "1", 1, 64, "processes", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "trainer.ranks", trainer.ranks, "1", 1, 64, "processes", NULL,
         "Processes of an external trainer on this host (torchrun's --nproc-per-node)"),
-    LH_CONFIG_ROW_INT(T, "trainer.run_on", trainer.run_on, "1000", 0, 1e12, "steps", NULL,
-        "Steps that an external trainer goes on while this worker is away"),
-    LH_CONFIG_ROW_INT(T, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
+    LH_CONFIG_ROW_INT(T, user, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
         "Sequences of one forward and backward pass"),
-    LH_CONFIG_ROW_INT(T, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes",
+        NULL,
         "Passes whose gradients make one step"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.learning_rate", trainer.learning_rate, "0.001", 1e-9, 10, NULL,
+    LH_CONFIG_ROW_FLOAT(T, user, "trainer.learning_rate", trainer.learning_rate, "0.001", 1e-9, 10,
+        NULL,
         NULL, "Peak learning rate of AdamW"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.min_ratio", trainer.min_ratio, "0.1", 0, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.min_ratio", trainer.min_ratio, "0.1", 0, 1, NULL, NULL,
         "Learning rate at the end of the run over the peak (cosine between)"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.warmup", trainer.warmup, "0.05", 0, 0.9, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.warmup", trainer.warmup, "0.05", 0, 0.9, NULL, NULL,
         "Part of the run's token budget in which the learning rate rises"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.decay", trainer.decay, "auto", 0, 1, NULL, "auto=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.decay", trainer.decay, "auto", 0, 1, NULL, "auto=0",
         "Part of the run's token budget, at its end, in which the learning rate falls; it stays at "
         "its peak before. auto: it falls all the time after the warm-up"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.weight_decay", trainer.weight_decay, "0.1", 0, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.weight_decay", trainer.weight_decay, "0.1", 0, 1, NULL,
+        NULL,
         "AdamW's decoupled weight decay; matrices only"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.beta1", trainer.beta1, "0.9", 0, 0.9999, NULL, NULL,
-        "AdamW's decay of the first moment"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.beta2", trainer.beta2, "0.95", 0, 0.99999, NULL, NULL,
-        "AdamW's decay of the second moment"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.epsilon", trainer.epsilon, "1e-8", 1e-16, 1, NULL, NULL,
-        "AdamW's addition to the denominator"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.clip", trainer.clip, "1", 0, 1e6, NULL, "off=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.clip", trainer.clip, "1", 0, 1e6, NULL, "off=0",
         "Largest norm of a step's gradient"),
-    LH_CONFIG_ROW_INT(T, "trainer.seed", trainer.seed, "1", 0, 4294967295.0, NULL, NULL,
-        "Seed of whatever the trainer draws"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
         "tokens/s", "off=0", "Throttle: train no faster than this"),
-    LH_CONFIG_ROW_INT(T, "trainer.budget_tokens", trainer.budget_tokens, "all", 0, 1e15, "tokens",
-        "all=0", "Credited tokens at which the learning rate's schedule ends; all: each unit of "
-        "each epoch"),
-    LH_CONFIG_ROW_INT(T, "trainer.rewarm_tokens", trainer.rewarm_tokens, "off", 0, 1e15, "tokens",
+    LH_CONFIG_ROW_INT(T, rare, "trainer.rewarm_tokens", trainer.rewarm_tokens, "off", 0, 1e15,
+        "tokens",
         "off=0", "Credited tokens at which the budget was changed: from there the learning rate "
         "ramps, over `warmup` of what was left, from rewarm_budget's to that of budget_tokens"),
-    LH_CONFIG_ROW_INT(T, "trainer.rewarm_budget", trainer.rewarm_budget, "off", 0, 1e15, "tokens",
+    LH_CONFIG_ROW_INT(T, rare, "trainer.rewarm_budget", trainer.rewarm_budget, "off", 0, 1e15,
+        "tokens",
         "off=0", "The budget before it was changed at rewarm_tokens; off: there was no change"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9,
+        NULL,
         "off=0",
         "Hold the learning rate back until the gradient's variance over its squared norm is below"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.noise_hold", trainer.noise_hold, "0.1", 0, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_hold", trainer.noise_hold, "0.1", 0, 1, NULL, NULL,
         "Part of the scheduled learning rate while it is held back"),
-    LH_CONFIG_ROW_FLOAT(T, "trainer.noise_cap", trainer.noise_cap, "0.1", 0, 1, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_cap", trainer.noise_cap, "0.1", 0, 1, NULL, NULL,
         "Part of the run's token budget after which it is held back no longer"),
-    LH_CONFIG_ROW_INT(T, "trainer.norms_every_rounds", trainer.norms_rounds, "off", 0, 1e9,
+    LH_CONFIG_ROW_INT(T, rare, "trainer.norms_every_rounds", trainer.norms_rounds, "off", 0, 1e9,
         "rounds", "off=0", "Log norms of weights, gradient, update and residual of every tensor"),
 
-    LH_CONFIG_ROW_STRING(T, "data.units", data.units, NULL,
-        "Manifest of the data's units (JSON file); the coordinator's, byte for byte"),
-    LH_CONFIG_ROW_INT(T, "data.epochs", data.epochs, "0", 0, LH_UNITS_MAX, NULL, NULL,
-        "Data epochs that the run is to have (coordinator.epochs), else this worker ends with an "
-        "error; 0: as many as it has"),
-    LH_CONFIG_ROW_STRING(T, "data.dir", data.dir, "",
-        "Folder of the token files that the manifest names; an external trainer reads its own"),
-    LH_CONFIG_ROW_INT(T, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units", "auto=0",
+    LH_CONFIG_ROW_INT(T, rare, "data.window", data.window, "auto", 1, LH_WINDOW_MAX, "units",
+        "auto=0",
         "Units that a batch is mixed from; auto: the 20th part of the run's, from 8 to 64"),
-    LH_CONFIG_ROW_INT(T, "data.prefetch", data.prefetch, "auto", 1, LH_READ_AHEAD_MAX, "units",
-        "auto=0", "Units read ahead of the window; auto: 8, more when fetching takes longer. More "
-        "are leased ahead: coordinator.ride_out_s of the coordinator"),
-    LH_CONFIG_ROW_INT(T, "data.fetches", data.fetches, "4", 1, 32, NULL, NULL,
-        "Units fetched at once, at most"),
-    LH_CONFIG_ROW_SIZE(T, "data.cache_bytes", data.cache_bytes, "0", 0, 1e15,
-        "Room for a local copy of fetched units, where data.dir is far; 0: none"),
-    LH_CONFIG_ROW_STRING(T, "data.cache", data.cache, "",
-        "Folder of that copy, one for each worker; empty: cache in dir"),
-    LH_CONFIG_ROW_SIZE(T, "data.travel_bytes", data.travel_bytes, "64 MiB", 0, 1e12,
+    LH_CONFIG_ROW_SIZE(T, rare, "data.cache_bytes", data.cache_bytes, "0", 0, 1e15,
+        "Room for local copies of fetched units (cache in dir), where data.dir is far; 0: none"),
+    LH_CONFIG_ROW_SIZE(T, rare, "data.travel_bytes", data.travel_bytes, "64 MiB", 0, 1e12,
         "Memory for units of other regions whose files are not in data.dir: they come from a "
-        "server of their region (its units.dir); 0: such a unit is an error"),
-    LH_CONFIG_ROW_FLOAT(T, "data.warmup", data.warmup, "0.1", 0, 1, NULL, NULL,
-        "Part of the region's units that the start fetches into it, while nothing else waits"),
+        "server of their region (its data.dir); 0: such a unit is an error"),
 
-    LH_CONFIG_ROW_INT(T, "eval.every_tokens", eval.every_tokens, "off", 0, 1e15, "tokens", "off=0",
+    LH_CONFIG_ROW_INT(T, rare, "eval.every_tokens", eval.every_tokens, "off", 0, 1e15, "tokens",
+        "off=0",
         "Evaluate on the data's held-out texts whenever this worker trained so many more tokens"),
-    LH_CONFIG_ROW_INT(T, "eval.tokens", eval.tokens, "4096", 0, 1e12, "tokens", "all=0",
+    LH_CONFIG_ROW_INT(T, rare, "eval.tokens", eval.tokens, "4096", 0, 1e12, "tokens", "all=0",
         "Of each held-out text, from its start"),
-    LH_CONFIG_ROW_FLOAT(T, "eval.share", eval.share, "0.02", 0.0001, 1, NULL, NULL,
-        "Part of the time that evaluations may take; what is due waits for it"),
 
-    LH_CONFIG_ROW_INT(T, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
+    LH_CONFIG_ROW_INT(T, user, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
         "Processes that share the work of every step, the worker included; on one host, or with "
         "ranks.listen on several"),
-    LH_CONFIG_ROW_INT(T, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, rare, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
         "Which of them this process is: 0 is the worker, the others only compute for it"),
-    LH_CONFIG_ROW_ENUM(T, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
+    LH_CONFIG_ROW_ENUM(T, rare, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
         "How their gradients come together. shm: the worker alone holds parameters, the others see "
         "them in shared memory. tcp: each holds parameters and optimizer, and gradients are "
         "summed over TCP, to the same bits as shm. nccl: the same by NCCL, each rank on a GPU of "
         "its own. trainer.backend says whether GPUs train as well. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
+    LH_CONFIG_ROW_ENUM(T, rare, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
         "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
         "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
-    LH_CONFIG_ROW_SIZE(T, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
+    LH_CONFIG_ROW_SIZE(T, rare, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
         "Gradients are summed in buckets of this size, the last layers' first, while the backward "
         "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
-    LH_CONFIG_ROW_ENUM(T, "ranks.optimizer", ranks.optimizer, "replicated", "replicated|sharded",
+    LH_CONFIG_ROW_ENUM(T, rare, "ranks.optimizer", ranks.optimizer, "replicated",
+        "replicated|sharded",
         "Who has the optimizer's moments; tcp and nccl, and the same for all of a worker. "
         "replicated: every rank all of them. sharded: each rank its part, which it updates for "
         "all (ZeRO-1); rank 0 has a copy of all besides, at most 32 steps old, for those "
         "that are lost"),
-    LH_CONFIG_ROW_STRING(T, "ranks.name", ranks.name, "",
+    LH_CONFIG_ROW_STRING(T, rare, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),
-    LH_CONFIG_ROW_STRING(T, "ranks.listen", ranks.listen, "",
+    LH_CONFIG_ROW_STRING(T, rare, "ranks.listen", ranks.listen, "",
         "Rank 0 with ranks on other hosts: its address for them, host:port, under mutual TLS with "
         "the certificates of tls.*; not with ranks.reduce shm. Empty: all ranks are on this host"),
-    LH_CONFIG_ROW_STRING(T, "ranks.leader", ranks.leader, "",
+    LH_CONFIG_ROW_STRING(T, rare, "ranks.leader", ranks.leader, "",
         "Any other rank: where rank 0 listens (its ranks.listen), host:port; a name is looked up "
         "at the start"),
-    LH_CONFIG_ROW_STRING(T, "ranks.address", ranks.address, "",
+    LH_CONFIG_ROW_STRING(T, rare, "ranks.address", ranks.address, "",
         "With either, and ranks.reduce tcp: this host's address in numbers, at which the other "
         "ranks reach it to sum gradients, at any port, under mutual TLS"),
-    LH_CONFIG_ROW_DURATION(T, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000, "ms",
+    LH_CONFIG_ROW_DURATION(T, rare, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000,
+        "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
 
-    LH_CONFIG_ROW_ENUM(T, "push.stagger", stagger, "auto", "auto|on|off",
+    LH_CONFIG_ROW_ENUM(T, rare, "push.stagger", stagger, "auto", "auto|on|off",
         "Cut the shards at different steps of a round, so that not all pushes leave at once; auto: "
         "yes, but with update.mode bsp, where on waits once a shard in place of once a round"),
-    LH_CONFIG_ROW_DURATION(T, "push.retry_base_ms", retry_base_ms, "200", 1, 600000, "ms",
-        "First upper bound of the random wait before a push is sent again; doubles"),
-    LH_CONFIG_ROW_DURATION(T, "push.retry_max_ms", retry_max_ms, "30000", 1, 3600000, "ms",
-        "Largest upper bound of that wait"),
-    LH_CONFIG_ROW_DURATION(T, "push.reconnect_max_ms", reconnect_max_ms, "1000", 1, 3600000, "ms",
-        "The same while nobody answers at all: a server or coordinator that is back is found soon"),
-    LH_CONFIG_ROW_INT(T, "snapshot.every_rounds", snapshot_every_rounds, "8", 1, 100000, "rounds",
+    LH_CONFIG_ROW_INT(T, rare, "snapshot.every_rounds", snapshot_every_rounds, "8", 1, 100000,
+        "rounds",
         NULL, "Distance of the residual's snapshots, which limit what a lost slot costs"),
-    LH_CONFIG_ROW_INT(T, "replica.every_versions", replica_every_versions, "50", 1, 1e9, "versions",
+    LH_CONFIG_ROW_INT(T, rare, "replica.every_versions", replica_every_versions, "50", 1, 1e9,
+        "versions",
         NULL, "Distance of the replica's durable copies, below which outboxes and logs are cut"),
 };
 // clang-format on
@@ -302,7 +279,7 @@ static lh_err check_trainer(const struct wk_settings *s)
         return lh_fail(LH_ERR_CONFIG, "trainer.backend is cuda, but only trainer.kind builtin "
                                       "trains here: leave it, or take auto");
     if (s->trainer.backend == WK_BACKEND_CUDA) LH_TRY(wk_settings_gpu_ranks(s));
-    if (builtin) LH_TRY(lh_setting_needed("data.dir", s->data.dir, "trainer.kind builtin"));
+    if (builtin) LH_TRY(lh_setting_needed("data.dir", s->node.data_dir, "trainer.kind builtin"));
     if (s->trainer.noise_threshold > 0 && s->trainer.batch * s->trainer.accumulate < 2)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
@@ -449,6 +426,7 @@ static lh_err check(const void *settings)
     LH_TRY(lh_node_check(&s->node));
     LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a worker"));
     LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a worker"));
+    LH_TRY(lh_setting_needed("data.units", s->node.units, "a worker"));
     if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));
@@ -461,10 +439,6 @@ static lh_err check(const void *settings)
     LH_TRY(check_optimizer(s));
     LH_TRY(check_trainer(s));
     LH_TRY(check_state(s));
-    if (s->retry_base_ms > s->retry_max_ms)
-        return lh_fail(LH_ERR_CONFIG,
-                       "push.retry_base_ms (%lld) must not exceed push.retry_max_ms (%lld)",
-                       (long long)s->retry_base_ms, (long long)s->retry_max_ms);
     return LH_OK;
 }
 

@@ -50,25 +50,20 @@ struct wk_settings {
         int backend;   // enum wk_backend_kind
         int precision; // enum wk_precision
         int64_t batch, accumulate;
-        double learning_rate, min_ratio, warmup, weight_decay, beta1, beta2, epsilon, clip;
-        double decay; // 0: auto
-        int64_t seed;
+        double learning_rate, min_ratio, warmup, weight_decay, clip;
+        double decay;                                  // 0: auto
         double tokens_per_s;                           // 0: as fast as it can
-        int64_t budget_tokens;                         // 0: all units once
         int64_t rewarm_tokens, rewarm_budget;          // 0: the budget was never changed
         double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
         int64_t norms_rounds;                          // 0: never
         const char *socket;                            // "": DIR/trainer.sock
-        int64_t ranks, run_on;
+        int64_t ranks;
     } trainer;
 
     struct {
-        const char *units, *dir, *cache; // cache "": DIR/cache
-        int64_t epochs;                  // 0: the run's
-        int64_t window, prefetch;        // 0: by the run's units; by what fetching takes
-        int64_t travel_bytes;            // 0: nothing travels
-        int64_t fetches, cache_bytes;    // cache_bytes 0: none
-        double warmup;
+        int64_t window;       // 0: by the run's units
+        int64_t travel_bytes; // 0: nothing travels
+        int64_t cache_bytes;  // 0: no cache
     } data;
 
     struct {
@@ -85,11 +80,9 @@ struct wk_settings {
     struct {
         int64_t every_tokens; // 0: never
         int64_t tokens;       // 0: all
-        double share;
     } eval;
 
     int stagger; // enum wk_stagger
-    int64_t retry_base_ms, retry_max_ms, reconnect_max_ms;
     int64_t snapshot_every_rounds, replica_every_versions;
 };
 

@@ -12,7 +12,16 @@
 #include "worker/train/trainer_builtin.h"
 #include "worker/train/trainer_synthetic.h"
 
-enum { LEASES_AHEAD = 4 };
+enum {
+    LEASES_AHEAD = 4, // a loop beside the worker reads its units itself
+    FETCHES = 4,      // units fetched at once: more than a far disk or store serves in parallel
+    // Steps that a trainer goes on while this worker is away: a restart takes seconds.
+    RUN_ON = 1000,
+};
+static const double WARM = 0.1;        // part of the region's units fetched at the start
+static const double EVAL_SHARE = 0.02; // part of the time that evaluations may take
+// AdamW as language models are trained with it. The rate, the decay and the clip are settings.
+static const double BETA1 = 0.9, BETA2 = 0.95, EPSILON = 1e-8;
 
 // ---------------------------------------------------------------- data and schedule
 
@@ -29,10 +38,10 @@ static float density(void *arg, uint64_t tokens)
 
 static LH_MUST lh_err load_units(struct wk_training *t)
 {
-    lh_err err = lh_units_open(t->settings->data.units, &t->units);
-    if (!err && t->settings->data.epochs)
-        err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->data.epochs);
-    return err ? lh_fail(err, "data.units: %s: %s", t->settings->data.units, lh_err_text(err))
+    lh_err err = lh_units_open(t->settings->node.units, &t->units);
+    if (!err && t->settings->node.epochs)
+        err = lh_units_check_epochs(&t->units, (uint64_t)t->settings->node.epochs);
+    return err ? lh_fail(err, "data.units: %s: %s", t->settings->node.units, lh_err_text(err))
                : LH_OK;
 }
 
@@ -40,7 +49,7 @@ static LH_MUST lh_err load_units(struct wk_training *t)
 static void set_budget(void *arg, uint32_t epochs)
 {
     struct wk_training *t = arg;
-    uint64_t all = 0, budget = (uint64_t)t->settings->trainer.budget_tokens;
+    uint64_t all = 0, budget = (uint64_t)t->settings->node.budget_tokens;
     for (uint64_t u = 0; u < t->units.count; u++) all += t->units.unit[u].tokens;
     t->schedule.budget_tokens = budget ? budget : epochs * all;
 }
@@ -56,21 +65,20 @@ static void make_schedule(struct wk_training *t)
         .old_budget_tokens = (uint64_t)t->settings->trainer.rewarm_budget,
         .changed_tokens = (uint64_t)t->settings->trainer.rewarm_tokens,
     };
-    set_budget(t, t->settings->data.epochs ? (uint32_t)t->settings->data.epochs : 1);
+    set_budget(t, t->settings->node.epochs ? (uint32_t)t->settings->node.epochs : 1);
 }
 
 static uint32_t window_of(const struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     return s->data.window ? (uint32_t)s->data.window
-                          : wk_mix_window(&t->units, (uint64_t)s->trainer.budget_tokens);
+                          : wk_mix_window(&t->units, (uint64_t)s->node.budget_tokens);
 }
 
 // Units read ahead of the window, now.
 static uint32_t ahead_of(const struct wk_training *t)
 {
     struct wk_loader_status status;
-    if (t->settings->data.prefetch) return (uint32_t)t->settings->data.prefetch;
     if (!t->loader) return WK_AHEAD_MIN;
     wk_loader_status(t->loader, &status);
     return status.ahead;
@@ -80,18 +88,15 @@ static LH_MUST lh_err open_loader(struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     char cache[LH_PATH_BYTES];
-    uint32_t ahead = s->data.prefetch ? (uint32_t)s->data.prefetch : WK_AHEAD_MAX;
     LH_TRY(lh_path(cache, sizeof cache, s->node.dir, "cache"));
     const struct wk_loader_conf conf = {
         .units = &t->units,
-        .dir = s->data.dir,
-        .depth = t->window + ahead + 1,
-        .fetches = (uint32_t)s->data.fetches,
-        .cache = !s->data.cache_bytes ? NULL
-                 : s->data.cache[0]   ? s->data.cache
-                                      : cache,
+        .dir = s->node.data_dir,
+        .depth = t->window + WK_AHEAD_MAX + 1,
+        .fetches = FETCHES,
+        .cache = s->data.cache_bytes ? cache : NULL,
         .cache_bytes = (uint64_t)s->data.cache_bytes,
-        .warm = s->data.warmup,
+        .warm = WARM,
         .region = s->node.region,
     };
     return wk_loader_open(&conf, &t->loader);
@@ -121,7 +126,7 @@ static LH_MUST lh_err open_synthetic(struct wk_training *t, const struct wk_shap
         .values = t->program->manifest.values,
         .sequence = shape->context,
         .sequences = (uint32_t)(s->trainer.batch * s->trainer.accumulate),
-        .seed = (uint64_t)s->trainer.seed,
+        .seed = (uint64_t)s->node.seed,
         .tokens_per_s = s->trainer.tokens_per_s,
     };
     return wk_synthetic_create(&conf, &t->trainer);
@@ -165,10 +170,10 @@ static LH_MUST lh_err open_evaluation(struct wk_training *t)
     if (!s->eval.every_tokens) return LH_OK;
     const struct wk_evaluation_conf conf = {.env = t->program->env,
                                             .units = &t->units,
-                                            .dir = s->data.dir,
+                                            .dir = s->node.data_dir,
                                             .every_tokens = (uint64_t)s->eval.every_tokens,
                                             .tokens = (uint64_t)s->eval.tokens,
-                                            .share = s->eval.share};
+                                            .share = EVAL_SHARE};
     return wk_evaluation_open(&conf, &t->evaluation);
 }
 
@@ -199,8 +204,8 @@ static LH_MUST lh_err open_beside(struct wk_training *t)
     const struct wk_settings *s = t->settings;
     t->beside = (struct wk_beside_conf){
         .ranks = (uint32_t)s->trainer.ranks,
-        .ahead = s->data.prefetch ? (uint32_t)s->data.prefetch : LEASES_AHEAD,
-        .run_on = (uint64_t)s->trainer.run_on,
+        .ahead = LEASES_AHEAD,
+        .run_on = RUN_ON,
         .open = listen_beside,
         .close = wk_external_stop,
         .hush = wk_external_hush,
@@ -259,7 +264,7 @@ static LH_MUST lh_err open_trainer(struct wk_training *t)
     LH_TRY(read_shape(t, &shape));
     if (t->units.vocabulary > shape.vocab)
         return lh_fail(LH_ERR_CONFIG, "%s has token ids up to %u, the model a vocabulary of %u",
-                       s->data.units, t->units.vocabulary, shape.vocab);
+                       s->node.units, t->units.vocabulary, shape.vocab);
     if (s->trainer.kind == WK_TRAINER_SYNTHETIC) return open_synthetic(t, &shape);
     LH_TRY(open_loader(t));
     LH_TRY(open_reduce(t, &shape));
@@ -270,9 +275,9 @@ static LH_MUST lh_err open_trainer(struct wk_training *t)
                                             .sequence = shape.context,
                                             .batch = (uint32_t)s->trainer.batch,
                                             .accumulate = (uint32_t)s->trainer.accumulate,
-                                            .beta1 = s->trainer.beta1,
-                                            .beta2 = s->trainer.beta2,
-                                            .eps = s->trainer.epsilon,
+                                            .beta1 = BETA1,
+                                            .beta2 = BETA2,
+                                            .eps = EPSILON,
                                             .weight_decay = s->trainer.weight_decay,
                                             .clip = s->trainer.clip,
                                             .tokens_per_s = s->trainer.tokens_per_s,
@@ -315,7 +320,7 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
 {
     const struct wk_settings *s = t->settings;
     conf->units = &t->units;
-    conf->epochs = (uint32_t)s->data.epochs;
+    conf->epochs = (uint32_t)s->node.epochs;
     conf->told_epochs = set_budget;
     conf->told_epochs_arg = t;
     conf->trainer = t->trainer;

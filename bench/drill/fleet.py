@@ -53,8 +53,8 @@ class Fleet(Cluster):
     def start(self):
         self.coordinator = self._node("coordinator", self.hub, "coordinator", PORT, **{
             "role": "coordinator", "coordinator.workers": len(self.region),
-            "coordinator.units": self.world.path("data", "units.json"),
-            "coordinator.budget_tokens": sum(u["tokens"] for u in self.world.units)})
+            "data.units": self.world.path("data", "units.json"),
+            "run.budget_tokens": sum(u["tokens"] for u in self.world.units)})
         self.servers = [self._node("server", self.region[i], f"shard-{i}", PORT + 1, **{
             "role": "shard", "shards": [i], "coordinator": self.coordinator.address,
             "model.weights": self.world.path("weights.bin"), "update.eta": 2})

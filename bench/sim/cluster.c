@@ -179,7 +179,7 @@ static lh_err start_server(struct node *n)
     return ps_server_start(&conf, &n->server);
 }
 
-// As worker/node.c has it, with data.prefetch at its least.
+// As worker/node.c has it, with as few units read ahead as it has.
 static void set_window(const struct cluster *c, struct wk_conf *conf)
 {
     uint64_t share = c->due / 20;

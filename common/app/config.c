@@ -319,24 +319,36 @@ void lh_config_write(const struct lh_config *c, struct lh_buf *out)
     }
 }
 
-lh_err lh_config_explain(const struct lh_config *c, const char *key, struct lh_buf *out)
+lh_err lh_config_explain(const struct lh_config *c, const char *key, bool all, struct lh_buf *out)
 {
     bool any = false;
+    unsigned left_out = 0;
     for (unsigned i = 0; i < c->table->rows; i++) {
         const struct lh_config_row *row = &c->table->row[i];
         if (key && strcmp(row->key, key) && !in_section(row->key, key)) continue;
+        if (!key && !all && row->rare) {
+            left_out++;
+            continue;
+        }
         if (any) put(out, "\n");
         any = true;
         explain_row(c, row, out);
     }
-    if (!any) return unknown_key(c->table, LH_ERR_NOT_FOUND, "explain", key);
+    if (!any && key) return unknown_key(c->table, LH_ERR_NOT_FOUND, "explain", key);
+    if (left_out)
+        put(out,
+            "\n%u settings that few runs need are not shown (`longhaul config explain --kind %s "
+            "--all`)\n",
+            left_out, c->table->part_of ? c->table->part_of : c->table->kind);
     return lh_buf_err(out);
 }
 
-void lh_config_help(const struct lh_config_table *table, struct lh_buf *out)
+void lh_config_help(const struct lh_config_table *table, const struct lh_config_table *beside,
+                    struct lh_buf *out)
 {
     for (unsigned i = 0; i < table->rows; i++) {
         const struct lh_config_row *row = &table->row[i];
+        if (row->rare || (beside && row_of(beside, row->key))) continue;
         const char *unit = row->unit && row->type != LH_CONFIG_SIZE ? row->unit : "";
         put(out, "  %-32s %s", row->key, row->help);
         if (!row->def)

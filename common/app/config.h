@@ -48,53 +48,61 @@ struct lh_config_row {
     const char *words; // enum: "text|json". Numbers: words for values, "auto=0|off=-1"; may be NULL
     const char *help;  // one sentence, no full stop
     const char *env;   // variable that overrides it; NULL for all but paths of secrets
+    bool rare;         // a plain `explain` leaves it out: few runs ever set it
 };
 
 // The offset of T's field; does not compile unless the field has the type C.
 #define LH_CONFIG_FIELD(T, field, C)                                                               \
     (offsetof(T, field) + (size_t) _Generic(((T *)0)->field, C : 0))
 
-#define LH_CONFIG_ROW_STRING(T, key, field, def, help)                                             \
+// A row of a table. `who` is `user` for what people set, or `rare`.
+#define LH_CONFIG_ROW_STRING(T, who, key, field, def, help)                                        \
     {                                                                                              \
-        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), def, 0, 0, 0, 0, help, 0   \
+        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), def, 0, 0, 0, 0, help, 0,  \
+            LH_CONFIG_IS_##who                                                                     \
     }
-#define LH_CONFIG_ROW_SECRET(T, key, field, env, help)                                             \
+#define LH_CONFIG_ROW_SECRET(T, who, key, field, env, help)                                        \
     {                                                                                              \
-        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), "", 0, 0, 0, 0, help, env  \
+        key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), "", 0, 0, 0, 0, help, env, \
+            LH_CONFIG_IS_##who                                                                     \
     }
-#define LH_CONFIG_ROW_BOOL(T, key, field, def, help)                                               \
+#define LH_CONFIG_ROW_BOOL(T, who, key, field, def, help)                                          \
     {                                                                                              \
-        key, LH_CONFIG_BOOL, LH_CONFIG_FIELD(T, field, bool), def, 0, 0, 0, 0, help, 0             \
+        key, LH_CONFIG_BOOL, LH_CONFIG_FIELD(T, field, bool), def, 0, 0, 0, 0, help, 0,            \
+            LH_CONFIG_IS_##who                                                                     \
     }
-#define LH_CONFIG_ROW_INT(T, key, field, def, min, max, unit, words, help)                         \
+#define LH_CONFIG_ROW_INT(T, who, key, field, def, min, max, unit, words, help)                    \
     {                                                                                              \
         key, LH_CONFIG_INT, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, words, help,  \
-            0                                                                                      \
+            0, LH_CONFIG_IS_##who                                                                  \
     }
-#define LH_CONFIG_ROW_FLOAT(T, key, field, def, min, max, unit, words, help)                       \
+#define LH_CONFIG_ROW_FLOAT(T, who, key, field, def, min, max, unit, words, help)                  \
     {                                                                                              \
         key, LH_CONFIG_FLOAT, LH_CONFIG_FIELD(T, field, double), def, min, max, unit, words, help, \
-            0                                                                                      \
+            0, LH_CONFIG_IS_##who                                                                  \
     }
-#define LH_CONFIG_ROW_SIZE(T, key, field, def, min, max, help)                                     \
+#define LH_CONFIG_ROW_SIZE(T, who, key, field, def, min, max, help)                                \
     {                                                                                              \
         key, LH_CONFIG_SIZE, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, "bytes", 0, help,  \
-            0                                                                                      \
+            0, LH_CONFIG_IS_##who                                                                  \
     }
-#define LH_CONFIG_ROW_DURATION(T, key, field, def, min, max, unit, help)                           \
+#define LH_CONFIG_ROW_DURATION(T, who, key, field, def, min, max, unit, help)                      \
     {                                                                                              \
         key, LH_CONFIG_DURATION, LH_CONFIG_FIELD(T, field, int64_t), def, min, max, unit, 0, help, \
-            0                                                                                      \
+            0, LH_CONFIG_IS_##who                                                                  \
     }
-#define LH_CONFIG_ROW_ENUM(T, key, field, def, words, help)                                        \
+#define LH_CONFIG_ROW_ENUM(T, who, key, field, def, words, help)                                   \
     {                                                                                              \
-        key, LH_CONFIG_ENUM, LH_CONFIG_FIELD(T, field, int), def, 0, 0, 0, words, help, 0          \
+        key, LH_CONFIG_ENUM, LH_CONFIG_FIELD(T, field, int), def, 0, 0, 0, words, help, 0,         \
+            LH_CONFIG_IS_##who                                                                     \
     }
-#define LH_CONFIG_ROW_INTS(T, key, field, def, min, max, unit, help)                               \
+#define LH_CONFIG_ROW_INTS(T, who, key, field, def, min, max, unit, help)                          \
     {                                                                                              \
         key, LH_CONFIG_INTS, LH_CONFIG_FIELD(T, field, struct lh_ints), def, min, max, unit, 0,    \
-            help, 0                                                                                \
+            help, 0, LH_CONFIG_IS_##who                                                            \
     }
+#define LH_CONFIG_IS_user false
+#define LH_CONFIG_IS_rare true
 
 struct lh_config_table {
     const char *kind;          // "server": stands in help and errors
@@ -127,11 +135,15 @@ const void *lh_config_settings(const struct lh_config *c); // lives as long as `
 const char *lh_config_value(const struct lh_config *c, const char *key, char *source, size_t size);
 // Appends a file that gives these settings again: "key: "value"" for whatever is not a default.
 void lh_config_write(const struct lh_config *c, struct lh_buf *out);
-// Every row, or those of one key or section, with current value and source. LH_ERR_NOT_FOUND names
-// the nearest key.
-LH_MUST lh_err lh_config_explain(const struct lh_config *c, const char *key, struct lh_buf *out);
-// One line per key, for --help.
-void lh_config_help(const struct lh_config_table *table, struct lh_buf *out);
+// The rows of one key or section, with current value and source; `key` NULL: all rows, or without
+// `all` those that are not rare, and how many others there are. LH_ERR_NOT_FOUND names the nearest
+// key.
+LH_MUST lh_err lh_config_explain(const struct lh_config *c, const char *key, bool all,
+                                 struct lh_buf *out);
+// One line per key that is not rare, for --help; keys that `beside` has too are left out (NULL:
+// none).
+void lh_config_help(const struct lh_config_table *table, const struct lh_config_table *beside,
+                    struct lh_buf *out);
 // The command line of a program of one table: --config FILE, --set a.b=c (may repeat), --explain
 // [KEY], --help, --version. Reads the file, the assignments and the environment, and finishes. With
 // LH_OK and something in `shown`: print that and exit with 0. LH_ERR_INVALID: a wrong command line.

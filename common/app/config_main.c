@@ -48,12 +48,14 @@ static LH_MUST lh_err read_line(int argc, char **argv, struct line *line)
 static void show_help(const char *program, const struct lh_config_table *table, struct lh_buf *out)
 {
     char head[512];
-    snprintf(head, sizeof head,
-             "usage: %s --config FILE [--set KEY=VALUE]... | --explain [KEY] | --version\n\n"
-             "Settings of a %s, in FILE (YAML, nested or dotted) or by --set:\n",
-             program, table->kind);
+    snprintf(
+        head, sizeof head,
+        "usage: %s --config FILE [--set KEY=VALUE]... | --explain [KEY] | --version\n\n"
+        "Settings of a %s, in FILE (YAML, nested or dotted) or by --set. These are the ones that\n"
+        "most runs need; `longhaul config explain --kind %s --all` has all of them:\n",
+        program, table->kind, table->kind);
     put(out, head);
-    lh_config_help(table, out);
+    lh_config_help(table, NULL, out);
 }
 
 lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table, struct lh_env *env,
@@ -78,7 +80,7 @@ lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table, 
         i += !strcmp(argv[i], "--set") || !strcmp(argv[i], "--config"); // past the value
     }
     LH_TRY(lh_config_environment(c, get));
-    if (line.wants_explain) return lh_config_explain(c, line.explain, shown);
+    if (line.wants_explain) return lh_config_explain(c, line.explain, false, shown);
     if (!line.config)
         return lh_fail(LH_ERR_INVALID, "--config FILE is missing (%s --help)", program);
     return lh_config_finish(c);

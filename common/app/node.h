@@ -11,6 +11,9 @@ struct lh_node {
     const char *run, *domain;  // SPIFFE path: <domain>/longhaul/<run>/...
     const char *region, *name; // this node
     const char *coordinator;   // host:port; "" where this node is it
+    int64_t budget_tokens;     // 0: all, of a worker
+    int64_t epochs, seed;      // epochs 0: one, or of a worker as many as the run has
+    const char *units, *data_dir;
     const char *tls_ca, *tls_cert, *tls_key, *tls_revoked;
     const char *seal_keys; // file of job keys
     int64_t seal_key_id;
@@ -19,8 +22,6 @@ struct lh_node {
     const char *manifest;
     const char *dir;
     bool core_dumps;
-    int64_t call_deadline_s, call_deadline_max_s;
-    int64_t connect_attempt_s, connect_attempt_max_s;
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
@@ -28,54 +29,62 @@ struct lh_node {
 
 // clang-format off
 #define LH_NODE_ROWS(T, node)                                                                      \
-    LH_CONFIG_ROW_STRING(T, "run.name", node.run, NULL,                                            \
+    LH_CONFIG_ROW_STRING(T, user, "run.name", node.run, NULL,                                      \
         "Name of the run; part of every certificate's identity"),                                  \
-    LH_CONFIG_ROW_STRING(T, "run.domain", node.domain, LH_DOMAIN_DEFAULT,                          \
+    LH_CONFIG_ROW_STRING(T, rare, "run.domain", node.domain, LH_DOMAIN_DEFAULT,                    \
         "Trust domain of the run's certificates"),                                                 \
-    LH_CONFIG_ROW_STRING(T, "node.region", node.region, NULL, "Region this node stands in"),       \
-    LH_CONFIG_ROW_STRING(T, "node.name", node.name, NULL, "Name of this node, unique in the run"), \
-    LH_CONFIG_ROW_STRING(T, "coordinator", node.coordinator, "",                                   \
+    LH_CONFIG_ROW_INT(T, user, "run.budget_tokens", node.budget_tokens, "all", 0, 1e15, "tokens",  \
+        "all=0", "Credited tokens at which the run ends, and the learning rate's schedule with "   \
+        "it; where loops have data of their own, tokens of admitted pushes. A coordinator needs a "\
+        "number; all, of a worker: each unit of each epoch"),                                      \
+    LH_CONFIG_ROW_INT(T, rare, "run.epochs", node.epochs, "0", 0, LH_UNITS_MAX, NULL, NULL,        \
+        "Times that each unit of data is trained, from the second one on in another order each "   \
+        "time. 0: once; of a worker: as often as the coordinator says. A worker with another "     \
+        "number than the coordinator's ends with an error"),                                       \
+    LH_CONFIG_ROW_INT(T, rare, "run.seed", node.seed, "1", 0, 4294967295.0, NULL, NULL,            \
+        "Seed of the order of units in the later epochs, and of what a trainer draws"),            \
+    LH_CONFIG_ROW_STRING(T, user, "data.units", node.units, "",                                    \
+        "Manifest of the data's units (JSON file), the same bytes everywhere. A coordinator and a "\
+        "worker need it; empty, at a server with data.dir: units.json there"),                     \
+    LH_CONFIG_ROW_STRING(T, user, "data.dir", node.data_dir, "",                                   \
+        "Folder of the token files that the manifest names. A worker trains on them (an external " \
+        "trainer reads its own); a server gives those of its region to workers that have not got " \
+        "them, as far as the manifest lets them leave"),                                           \
+    LH_CONFIG_ROW_STRING(T, user, "node.region", node.region, NULL, "Region this node stands in"), \
+    LH_CONFIG_ROW_STRING(T, user, "node.name", node.name, NULL,                                    \
+        "Name of this node, unique in the run"),                                                   \
+    LH_CONFIG_ROW_STRING(T, user, "coordinator", node.coordinator, "",                             \
         "Address of the coordinator, host:port"),                                                  \
-    LH_CONFIG_ROW_STRING(T, "tls.ca", node.tls_ca, NULL,                                           \
+    LH_CONFIG_ROW_STRING(T, user, "tls.ca", node.tls_ca, NULL,                                     \
         "Certificate authority of the run (PEM file)"),                                            \
-    LH_CONFIG_ROW_STRING(T, "tls.cert", node.tls_cert, NULL, "This node's certificate (PEM file)"),\
-    LH_CONFIG_ROW_SECRET(T, "tls.key", node.tls_key, "LONGHAUL_TLS_KEY",                           \
+    LH_CONFIG_ROW_STRING(T, user, "tls.cert", node.tls_cert, NULL,                                 \
+        "This node's certificate (PEM file)"),                                                     \
+    LH_CONFIG_ROW_SECRET(T, user, "tls.key", node.tls_key, "LONGHAUL_TLS_KEY",                     \
         "Private key of this node's certificate (PEM file)"),                                      \
-    LH_CONFIG_ROW_STRING(T, "tls.revoked", node.tls_revoked, "",                                   \
+    LH_CONFIG_ROW_STRING(T, rare, "tls.revoked", node.tls_revoked, "",                             \
         "File of revoked certificates' serials, one a line; it is read again every 10 s"),         \
-    LH_CONFIG_ROW_SECRET(T, "seal.keys", node.seal_keys, "LONGHAUL_SEAL_KEYS",                     \
+    LH_CONFIG_ROW_SECRET(T, user, "seal.keys", node.seal_keys, "LONGHAUL_SEAL_KEYS",               \
         "File of the run's job keys, which seal every push"),                                      \
-    LH_CONFIG_ROW_INT(T, "seal.key_id", node.seal_key_id, "1", 1, 65535, NULL, NULL,               \
+    LH_CONFIG_ROW_INT(T, rare, "seal.key_id", node.seal_key_id, "1", 1, 65535, NULL, NULL,         \
         "Job key that new pushes are sealed with"),                                                \
-    LH_CONFIG_ROW_ENUM(T, "seal.cipher", node.seal_cipher, "xchacha20", "xchacha20|aes256gcm",     \
+    LH_CONFIG_ROW_ENUM(T, rare, "seal.cipher", node.seal_cipher, "xchacha20",                      \
+        "xchacha20|aes256gcm",                                                                     \
         "Cipher of new pushes; AES needs a processor that has it"),                                \
-    LH_CONFIG_ROW_BOOL(T, "seal.snapshots", node.seal_snapshots, "true",                           \
+    LH_CONFIG_ROW_BOOL(T, rare, "seal.snapshots", node.seal_snapshots, "true",                     \
         "A shard's state crosses sealed with the job key; false: by mutual TLS alone, for peers "  \
         "before this setting or without keys"),                                                    \
-    LH_CONFIG_ROW_STRING(T, "model.manifest", node.manifest, NULL,                                 \
+    LH_CONFIG_ROW_STRING(T, user, "model.manifest", node.manifest, NULL,                           \
         "Manifest of the model's tensors and shards (JSON file); the same everywhere"),            \
-    LH_CONFIG_ROW_STRING(T, "dir", node.dir, NULL,                                                 \
+    LH_CONFIG_ROW_STRING(T, user, "dir", node.dir, NULL,                                           \
         "State directory of this node; one process at a time"),                                    \
-    LH_CONFIG_ROW_BOOL(T, "core_dumps", node.core_dumps, "false",                                  \
+    LH_CONFIG_ROW_BOOL(T, rare, "core_dumps", node.core_dumps, "false",                            \
         "A crash may leave a core dump, and a debugger of the same user may attach: both show "    \
         "the keys"),                                                                               \
-    LH_CONFIG_ROW_DURATION(T, "call.deadline_s", node.call_deadline_s, "10", 1, 3600, "s",         \
-        "Time that a call with one answer has on a short path; some calls between servers have "   \
-        "half of it, or a fifth. A longer path adds eight of its retransmission timeouts"),        \
-    LH_CONFIG_ROW_DURATION(T, "call.deadline_max_s", node.call_deadline_max_s, "120", 1, 86400,    \
-        "s", "Most that such a call has, however long the path; below call.deadline_s it counts "  \
-        "as that"),                                                                                \
-    LH_CONFIG_ROW_DURATION(T, "connect.attempt_s", node.connect_attempt_s, "15", 1, 600, "s",      \
-        "Time that an attempt to connect has, TLS included, until the path's round trip is "       \
-        "known; then it has eight round trips, and 5 s at least"),                                 \
-    LH_CONFIG_ROW_DURATION(T, "connect.attempt_max_s", node.connect_attempt_max_s, "40", 1, 600,   \
-        "s", "Most that such an attempt has, however long the path; below connect.attempt_s it "   \
-        "counts as that"),                                                                         \
-    LH_CONFIG_ROW_ENUM(T, "log.level", node.log_level, "info", "debug|info|warn|error",            \
+    LH_CONFIG_ROW_ENUM(T, user, "log.level", node.log_level, "info", "debug|info|warn|error",      \
         "Least severe events that are logged"),                                                    \
-    LH_CONFIG_ROW_ENUM(T, "log.format", node.log_format, "text", "text|json",                      \
+    LH_CONFIG_ROW_ENUM(T, rare, "log.format", node.log_format, "text", "text|json",                \
         "Lines for people or for machines"),                                                       \
-    LH_CONFIG_ROW_STRING(T, "log.file", node.log_file, "", "Log file; empty: standard error")
+    LH_CONFIG_ROW_STRING(T, rare, "log.file", node.log_file, "", "Log file; empty: standard error")
 // clang-format on
 
 static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)

@@ -246,7 +246,6 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(load_manifest(p));
     LH_TRY(check_certificate(p));
     LH_TRY(check_tls_key(p));
-    int64_t first_s = p->node->connect_attempt_s, most_s = p->node->connect_attempt_max_s;
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
                                      .ca = p->node->tls_ca,
@@ -255,9 +254,8 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
                                      .revoked = p->node->tls_revoked,
                                      .run = p->node->run,
                                      .domain = p->node->domain,
-                                     .connect_ms = (int)(first_s * 1000),
-                                     .connect_max_ms =
-                                         (int)((most_s < first_s ? first_s : most_s) * 1000)};
+                                     .connect_ms = LH_GRPC_CONNECT_FAR_MS,
+                                     .connect_max_ms = LH_GRPC_CONNECT_MS_MAX};
     return lh_transport_grpc_create(&net, &p->transport);
 }
 

@@ -91,6 +91,20 @@ enum {
     LH_LET_BACK_MAX = 256, // workers that operators let back, a run
 };
 
+// Bounds of waits. A longer path adds eight of its retransmission timeouts (common/net/trip.h), up
+// to the _MAX_ of each: what a peer reports of its path stretches no wait without end.
+enum {
+    LH_CALL_MS = 10000,            // a call with one answer: a disk that stalls for seconds answers
+    LH_CALL_MAX_MS = 120000,       // TCP itself gives a silent path up after about two minutes
+    LH_SILENT_MAX_MS = 120000,     // a worker's silence: as long as a call may take
+    LH_TAKE_OVER_MAX_MS = 30000,   // an owner's or a standby's silence: writers wait meanwhile
+    LH_REBUILD_GRACE_MS = 30000,   // followers say what they hold: three calls
+    LH_REPLAY_MS = 2000,           // a start folds the log's tail in about this time
+    LH_SUPPLIER_MS = 30000,        // coordinator.scale_command: it asks another system for machines
+    LH_SUPPLIER_EVERY_MS = 300000, // the same wish again: machines take minutes to come
+    LH_HOOK_MS = 10000,            // coordinator.hook_command: it hands a change on
+};
+
 // The norm gate's reference grows by so much of itself at most while each live worker pushes once.
 // A warm-up and a residual that fills double a norm in a few rounds, not in one.
 #define LH_NORM_GROWTH 0.5

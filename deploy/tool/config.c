@@ -7,7 +7,7 @@
 #include "common/base/nearest.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
-#include "deploy/up/topology.h"
+#include "deploy/up/topology_rows.h"
 #include "server/settings.h"
 #include "worker/settings.h"
 
@@ -75,38 +75,68 @@ static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,
     return err;
 }
 
-static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, const char *file,
-                              const struct dp_texts *set)
+static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, bool all,
+                              const char *file, const struct dp_texts *set)
 {
     if (!kind->table) {
         if (file || set->count)
             return lh_fail(LH_ERR_INVALID, "--file and --set do not go with a topology");
-        return dp_topology_explain(key, stdout);
+        return dp_topology_explain(key, all, stdout);
     }
     struct lh_config *c;
     struct lh_buf text = lh_buf(1 << 20);
     LH_TRY(lh_config_create(kind->table, &c));
     lh_err err = dp_config_apply(c, file, set);
-    if (!err) err = lh_config_explain(c, key, &text);
+    if (!err) err = lh_config_explain(c, key, all, &text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     lh_buf_free(&text);
     lh_config_destroy(c);
     return err;
 }
 
+// The settings that most runs need, a line each.
+static LH_MUST lh_err overview(void)
+{
+    const struct {
+        const char *title;
+        const struct lh_config_table *table, *beside;
+    } part[] = {{"a topology (--kind topology)", &dp_run_table, NULL},
+                {"each of its regions", &dp_region_table, NULL},
+                {"each of its servers", &dp_server_table, NULL},
+                {"a server (--kind server)", &ps_settings_table, NULL},
+                {"a worker (--kind worker), beside those that a server has too", &wk_settings_table,
+                 &ps_settings_table}};
+    struct lh_buf text = lh_buf(1 << 20);
+    for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) {
+        lh_put(&text, "\n", i > 0);
+        lh_put(&text, part[i].title, strlen(part[i].title));
+        lh_put(&text, ":\n", 2);
+        lh_config_help(part[i].table, part[i].beside, &text);
+    }
+    lh_err err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    if (!err) printf("\n--kind KIND tells more of each, --all of the others too.\n");
+    lh_buf_free(&text);
+    return err;
+}
+
 static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *kind_name = NULL, *file = NULL;
+    bool all = false;
     struct dp_texts set = {.count = 0}, rest;
     const struct dp_flag flags[] = {
         {"--kind", DP_TEXT, &kind_name, "server|worker|topology", "what the file is for"},
+        {"--all", DP_SWITCH, &all, NULL, "explain: the settings that few runs need, too"},
         {"--file", DP_TEXT, &file, "FILE", "explain: show this file's values and their lines"},
         {"--set", DP_EACH, &set, "KEY=VALUE", "as the programs take it; may repeat"},
     };
     const struct dp_usage usage = {
-        "longhaul config check FILE --kind KIND | explain [KEY|SECTION] --kind KIND",
+        "longhaul config check FILE --kind KIND | explain [KEY|SECTION] [--kind KIND] [--all]",
         "check tells whether a file would be accepted, without starting anything.\n"
-        "explain prints type, range, default, help and current value of settings.",
+        "explain prints type, range, default, help and current value of settings; without a kind "
+        "the\n"
+        "settings that most runs need, a line each.",
         flags, sizeof flags / sizeof flags[0]};
     bool help;
     const struct dp_kind *kind = NULL;
@@ -115,6 +145,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     const char *verb = rest.count ? rest.at[0] : "";
     bool check = !strcmp(verb, "check"), explains = !strcmp(verb, "explain");
     if (!check && !explains) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    if (explains && !kind_name && rest.count == 1 && !all) return overview();
     LH_TRY(kind_of(kind_name, &kind));
     if (check && rest.count == 2) {
         LH_TRY(check_file(kind, rest.at[1], &set));
@@ -122,7 +153,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         return LH_OK;
     }
     if (explains && rest.count <= 2)
-        return explain(kind, rest.count == 2 ? rest.at[1] : NULL, file, &set);
+        return explain(kind, rest.count == 2 ? rest.at[1] : NULL, all, file, &set);
     return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
 }
 

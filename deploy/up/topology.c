@@ -17,12 +17,12 @@
 #include "server/coordinator/schedule.h"
 #include "worker/ranks/reduce.h"
 
-enum { CONFIGS_MAX = 3 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX + PS_SCHEDULE_MAX };
+enum { CONFIGS_MAX = 4 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
 
 // Things that a topology owns: its tree, divided into the maps that tables read, and their configs.
 struct dp_topology_parts {
     char name[DP_PATH_BYTES];
-    struct lh_yaml *top, *servers, *regions, *links, *scale, *server, *worker;
+    struct lh_yaml *top, *servers, *regions, *link, *links, *server, *worker;
     struct lh_config *config[CONFIGS_MAX];
     unsigned configs;
     struct dp_words *command[1 + DP_REGIONS_MAX];
@@ -337,6 +337,9 @@ static LH_MUST lh_err read_link(struct dp_topology *t, const struct lh_yaml *at)
     unsigned a, b;
     LH_TRY(read_table(t->parts, &dp_link_table, at, true, &read));
     struct dp_link link = *(const struct dp_link *)read;
+    if (!link.from[0] || !link.to[0])
+        return lh_fail(LH_ERR_CONFIG, "%s:%u: %s is missing: a link has two ends", t->parts->name,
+                       at->line, link.from[0] ? "to" : "from");
     LH_TRY(find_region(t, at->line, link.from, &a));
     LH_TRY(find_region(t, at->line, link.to, &b));
     if (a == b)
@@ -353,6 +356,15 @@ static LH_MUST lh_err read_link(struct dp_topology *t, const struct lh_yaml *at)
 
 static LH_MUST lh_err read_links(struct dp_topology *t)
 {
+    const void *read;
+    const struct lh_yaml *rest = t->parts->link;
+    LH_TRY(read_table(t->parts, &dp_link_table, rest, true, &read));
+    const struct dp_link *other = read;
+    if (other->from[0] || other->to[0])
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s:%u: link: it is of all pairs that links does not name: leave from and "
+                       "to out, or write the pair into links",
+                       t->parts->name, rest->line);
     if (t->parts->links) {
         LH_TRY(need(t, t->parts->links, "links", LH_YAML_LIST, DP_LINKS_MAX));
         for (const struct lh_yaml *at = t->parts->links->child; at; at = at->next)
@@ -362,36 +374,7 @@ static LH_MUST lh_err read_links(struct dp_topology *t)
         for (unsigned b = a + 1; b < t->regions; b++)
             if (!link_of(t, a, b))
                 t->link[t->links++] =
-                    (struct dp_link){t->region[a].name, t->region[b].name, a, b, t->run->link};
-    return LH_OK;
-}
-
-// The list in the words of coordinator.scale, which has the rules.
-static LH_MUST lh_err read_scale(struct dp_topology *t)
-{
-    const struct dp_topology_parts *p = t->parts;
-    struct ps_schedule parsed;
-    size_t used = 0;
-    if (!p->scale) return LH_OK;
-    LH_TRY(need(t, p->scale, "scale", LH_YAML_LIST, PS_SCHEDULE_MAX));
-    for (const struct lh_yaml *at = p->scale->child; at; at = at->next) {
-        const void *read;
-        unsigned region;
-        LH_TRY(read_table(t->parts, &dp_scale_table, at, true, &read));
-        const struct dp_scale_entry *e = read;
-        if (e->at[strspn(e->at, "0123456789:")])
-            return lh_fail(LH_ERR_CONFIG, "%s:%u: at: \"%s\" is not valid, expected HH:MM", p->name,
-                           at->line, e->at);
-        if (e->region[0]) LH_TRY(find_region(t, at->line, e->region, &region));
-        int n = snprintf(t->scale + used, sizeof t->scale - used, "%s%s%s%s=%lld", used ? "," : "",
-                         e->region, e->region[0] ? "@" : "", e->at, (long long)e->workers);
-        used += (size_t)n;
-        if (n < 0 || used >= sizeof t->scale)
-            return lh_fail(LH_ERR_CONFIG, "%s:%u: scale: more entries than %zu characters hold",
-                           p->name, at->line, sizeof t->scale - 1);
-        lh_err err = ps_schedule_parse(t->scale, &parsed);
-        if (err) return lh_fail(err, "%s:%u: %s", p->name, at->line, lh_err_text(err));
-    }
+                    (struct dp_link){t->region[a].name, t->region[b].name, a, b, other->shape};
     return LH_OK;
 }
 
@@ -422,7 +405,7 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     p->servers = take(p->top, "servers");
     p->regions = take(p->top, "regions");
     p->links = take(p->top, "links");
-    p->scale = take(p->top, "scale");
+    p->link = take(p->top, "link");
     p->server = take(p->top, "server");
     p->worker = take(p->top, "worker");
     LH_TRY(read_top(t));
@@ -436,7 +419,6 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     LH_TRY(check_commands(t));
     LH_TRY(read_servers(t));
     LH_TRY(read_links(t));
-    LH_TRY(read_scale(t));
     return find_region(t, p->top->line, t->run->coordinator_region, &t->coordinator);
 }
 
@@ -481,8 +463,8 @@ void dp_topology_free(struct dp_topology *t)
     struct dp_topology_parts *p = t->parts;
     for (unsigned i = 0; i < p->configs; i++) lh_config_destroy(p->config[i]);
     for (unsigned i = 0; i < p->commands; i++) free(p->command[i]);
-    struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions, p->links,
-                                     p->scale, p->server,  p->worker};
+    struct lh_yaml *const trees[] = {p->top,   p->servers, p->regions, p->link,
+                                     p->links, p->server,  p->worker};
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) lh_yaml_free(trees[i]);
     free(p);
     free(t);

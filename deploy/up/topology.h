@@ -19,9 +19,6 @@
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
-//   scale:                         # workers that are wanted, as coordinator.scale has it
-//     - {at: "22:00", workers: 64} # UTC; of all regions
-//     - {at: "06:00", workers: 8, region: asia}
 //   server: {...}                  # settings of every server.yaml
 //   worker: {...}                  # settings of every worker.yaml
 #ifndef DP_TOPOLOGY_H
@@ -57,10 +54,8 @@ struct dp_run_settings { // the rows outside the lists
     struct {
         const char *import; // "": a new model, of the shape that follows
         int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
-        double rope_theta, rms_eps;
-        bool qkv_bias, tied;
+        bool tied;
     } model;
-    struct dp_link_shape link;
 };
 
 struct dp_region {
@@ -123,7 +118,6 @@ struct dp_topology {
     unsigned servers;
     struct dp_link link[DP_LINKS_MAX]; // every pair of regions, once
     unsigned links;
-    char scale[LH_CONFIG_TEXT_MAX];        // as coordinator.scale; "": the topology has none
     unsigned workers, shards;              // sums over all regions
     unsigned helpers;                      // ranks that are not workers, over all regions
     unsigned trainers;                     // workers that have a command beside them
@@ -144,6 +138,6 @@ LH_MUST lh_err dp_topology_server(const struct dp_topology *t, struct lh_config 
 LH_MUST lh_err dp_topology_worker(const struct dp_topology *t, struct lh_config **out);
 
 // `longhaul config explain --kind topology [KEY]`: top rows, then those of servers, regions, links.
-LH_MUST lh_err dp_topology_explain(const char *key, FILE *out);
+LH_MUST lh_err dp_topology_explain(const char *key, bool all, FILE *out);
 
 #endif

@@ -9,106 +9,91 @@
 // clang-format off
 #define T struct dp_run_settings
 static const struct lh_config_row run_rows[] = {
-    LH_CONFIG_ROW_STRING(T, "run", run, NULL, "Name of the run; part of every certificate"),
-    LH_CONFIG_ROW_STRING(T, "domain", domain, LH_DOMAIN_DEFAULT, "Trust domain of certificates"),
-    LH_CONFIG_ROW_INT(T, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
+    LH_CONFIG_ROW_STRING(T, user, "run", run, NULL, "Name of the run; part of every certificate"),
+    LH_CONFIG_ROW_STRING(T, rare, "domain", domain, LH_DOMAIN_DEFAULT,
+        "Trust domain of certificates"),
+    LH_CONFIG_ROW_INT(T, rare, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
         "Seed of the initial parameters, and of the order of units in later epochs"),
-    LH_CONFIG_ROW_INT(T, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
+    LH_CONFIG_ROW_INT(T, user, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
         "Credited tokens at which the run ends"),
-    LH_CONFIG_ROW_INT(T, "epochs", epochs, "1", 1, LH_UNITS_MAX, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, rare, "epochs", epochs, "1", 1, LH_UNITS_MAX, NULL, NULL,
         "Times that each unit of the data is trained; the run ends with the last one, or at its "
         "budget_tokens"),
-    LH_CONFIG_ROW_FLOAT(T, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
+    LH_CONFIG_ROW_FLOAT(T, rare, "tokens_per_s", tokens_per_s, "off", 0, 1e12, "tokens/s", "off=0",
         "Throttle of all regions together, shared by their speeds"),
-    LH_CONFIG_ROW_STRING(T, "coordinator.region", coordinator_region, NULL,
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.region", coordinator_region, NULL,
         "Region that the coordinator stands in"),
-    LH_CONFIG_ROW_STRING(T, "command", command, "",
+    LH_CONFIG_ROW_STRING(T, user, "command", command, "",
         "Trainer beside each worker: words as of a shell, or a list; {worker}, {region}, {dir}, "
         "{data} are replaced"),
-    LH_CONFIG_ROW_BOOL(T, "data.own", own_data, "false",
+    LH_CONFIG_ROW_BOOL(T, rare, "data.own", own_data, "false",
         "The commands bring their own data: tokens are counted, no unit of --data is leased"),
-    LH_CONFIG_ROW_STRING(T, "model.import", model.import, "",
+    LH_CONFIG_ROW_STRING(T, user, "model.import", model.import, "",
         "Folder that `longhaul model import` made, or of a run that has ended, whose final "
         "parameters it takes; of all other model rows context alone counts"),
-    LH_CONFIG_ROW_INT(T, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "model.vocabulary", model.vocabulary, "256", 2, 1e6, "ids", NULL,
         "Token ids; 256: bytes"),
-    LH_CONFIG_ROW_INT(T, "model.dim", model.dim, "96", 2, 65536, NULL, NULL, "Width of the model"),
-    LH_CONFIG_ROW_INT(T, "model.layers", model.layers, "4", 1, 512, NULL, NULL, "Layers"),
-    LH_CONFIG_ROW_INT(T, "model.heads", model.heads, "4", 1, 512, NULL, NULL, "Attention heads"),
-    LH_CONFIG_ROW_INT(T, "model.kv_heads", model.kv_heads, "4", 1, 512, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, rare, "model.dim", model.dim, "96", 2, 65536, NULL, NULL,
+        "Width of the model"),
+    LH_CONFIG_ROW_INT(T, rare, "model.layers", model.layers, "4", 1, 512, NULL, NULL, "Layers"),
+    LH_CONFIG_ROW_INT(T, rare, "model.heads", model.heads, "4", 1, 512, NULL, NULL,
+        "Attention heads"),
+    LH_CONFIG_ROW_INT(T, rare, "model.kv_heads", model.kv_heads, "4", 1, 512, NULL, NULL,
         "Heads of keys and values; fewer than heads: grouped"),
-    LH_CONFIG_ROW_INT(T, "model.ffn", model.ffn, "256", 1, 1e6, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, rare, "model.ffn", model.ffn, "256", 1, 1e6, NULL, NULL,
         "Width of the feed-forward part"),
-    LH_CONFIG_ROW_INT(T, "model.context", model.context, "128", 1, 1e6, "tokens", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "model.context", model.context, "128", 1, 1e6, "tokens", NULL,
         "Length of a sequence"),
-    LH_CONFIG_ROW_FLOAT(T, "model.rope_theta", model.rope_theta, "10000", 1, 1e9, NULL, NULL,
-        "Base of the rotary positions"),
-    LH_CONFIG_ROW_FLOAT(T, "model.rms_eps", model.rms_eps, "1e-6", 1e-12, 1, NULL, NULL,
-        "Epsilon of the norms"),
-    LH_CONFIG_ROW_BOOL(T, "model.qkv_bias", model.qkv_bias, "false",
-        "Biases of queries, keys and values"),
-    LH_CONFIG_ROW_BOOL(T, "model.tied", model.tied, "true", "Head and embedding are one matrix"),
-    LH_CONFIG_ROW_FLOAT(T, "link.rtt_ms", link.rtt_ms, "150", 0, 10000, "ms", NULL,
-        "Round-trip time between regions that `links` does not name"),
-    LH_CONFIG_ROW_FLOAT(T, "link.mbit", link.mbit, "100", 0, 1e6, "Mbit/s", "unlimited=0",
-        "Their rate"),
-    LH_CONFIG_ROW_FLOAT(T, "link.loss_percent", link.loss_percent, "0", 0, 50, "%", NULL,
-        "Their loss of packets"),
+    LH_CONFIG_ROW_BOOL(T, rare, "model.tied", model.tied, "true",
+        "Head and embedding are one matrix"),
 };
 #undef T
 #define T struct dp_region
 static const struct lh_config_row region_rows[] = {
-    LH_CONFIG_ROW_FLOAT(T, "speed", speed, "1", 1e-6, 1e6, NULL, NULL,
+    LH_CONFIG_ROW_FLOAT(T, user, "speed", speed, "1", 1e-6, 1e6, NULL, NULL,
         "Speed relative to the other regions"),
-    LH_CONFIG_ROW_INT(T, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, user, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
         "Workers in this region"),
-    LH_CONFIG_ROW_INT(T, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
+    LH_CONFIG_ROW_INT(T, user, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
         "Processes that share each worker's steps, the worker included; of a command: its own"),
-    LH_CONFIG_ROW_INT(T, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, user, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
         "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. "
         "They train too with worker.trainer.backend cuda or auto. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
+    LH_CONFIG_ROW_ENUM(T, rare, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
         "ranks.reduce of these ranks; auto: nccl with gpus, tcp with hosts, else shm"),
-    LH_CONFIG_ROW_INT(T, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,
+    LH_CONFIG_ROW_INT(T, rare, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,
         "Hosts over which each worker's ranks are spread, next to each other in order. Here each "
         "is an address of this machine, and ranks meet as on hosts of their own, under mutual TLS"),
-    LH_CONFIG_ROW_ENUM(T, "wire", wire, "fp32", "fp32|bf16",
+    LH_CONFIG_ROW_ENUM(T, rare, "wire", wire, "fp32", "fp32|bf16",
         "ranks.wire of these ranks: what a gradient's value is between them"),
-    LH_CONFIG_ROW_ENUM(T, "optimizer", optimizer, "replicated", "replicated|sharded",
+    LH_CONFIG_ROW_ENUM(T, rare, "optimizer", optimizer, "replicated", "replicated|sharded",
         "ranks.optimizer of these ranks: each has all of its moments, or its own part of them"),
-    LH_CONFIG_ROW_INT(T, "h", h, "auto", 1, 300, "steps", "auto=0",
+    LH_CONFIG_ROW_INT(T, rare, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
-    LH_CONFIG_ROW_STRING(T, "data", data, "",
+    LH_CONFIG_ROW_STRING(T, rare, "data", data, "",
         "Folder of this region's own token files, where it lacks those of other regions: their "
         "units travel to it; empty: it has all files of --data"),
-    LH_CONFIG_ROW_STRING(T, "command", command_text, "",
+    LH_CONFIG_ROW_STRING(T, user, "command", command_text, "",
         "Trainer beside each worker here, in the place of the top's; \"\": the built-in one"),
 };
 #undef T
 #define T struct dp_server
 static const struct lh_config_row server_rows[] = {
-    LH_CONFIG_ROW_STRING(T, "name", name, NULL, "Name of the server"),
-    LH_CONFIG_ROW_STRING(T, "region", region_name, NULL, "Region it stands in"),
-    LH_CONFIG_ROW_INTS(T, "shards", shards, "", 0, 4095, NULL, "Shards it owns"),
+    LH_CONFIG_ROW_STRING(T, user, "name", name, NULL, "Name of the server"),
+    LH_CONFIG_ROW_STRING(T, user, "region", region_name, NULL, "Region it stands in"),
+    LH_CONFIG_ROW_INTS(T, user, "shards", shards, "", 0, 4095, NULL, "Shards it owns"),
 };
 #undef T
 #define T struct dp_link
 static const struct lh_config_row link_rows[] = {
-    LH_CONFIG_ROW_STRING(T, "from", from, NULL, "One end, a region"),
-    LH_CONFIG_ROW_STRING(T, "to", to, NULL, "The other end"),
-    LH_CONFIG_ROW_FLOAT(T, "rtt_ms", shape.rtt_ms, "150", 0, 10000, "ms", NULL, "Round-trip time"),
-    LH_CONFIG_ROW_FLOAT(T, "mbit", shape.mbit, "100", 0, 1e6, "Mbit/s", "unlimited=0", "Rate"),
-    LH_CONFIG_ROW_FLOAT(T, "loss_percent", shape.loss_percent, "0", 0, 50, "%", NULL,
+    LH_CONFIG_ROW_STRING(T, rare, "from", from, "", "One end, a region; not in `link`"),
+    LH_CONFIG_ROW_STRING(T, rare, "to", to, "", "The other end; not in `link`"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "rtt_ms", shape.rtt_ms, "150", 0, 10000, "ms", NULL,
+        "Round-trip time"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "mbit", shape.mbit, "100", 0, 1e6, "Mbit/s", "unlimited=0",
+        "Rate"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "loss_percent", shape.loss_percent, "0", 0, 50, "%", NULL,
         "Loss of packets"),
-};
-#undef T
-#define T struct dp_scale_entry
-static const struct lh_config_row scale_rows[] = {
-    LH_CONFIG_ROW_STRING(T, "at", at, NULL,
-        "Time of the day from which on it holds, HH:MM (UTC), until the region's next one"),
-    LH_CONFIG_ROW_INT(T, "workers", workers, NULL, 0, LH_WORKERS_MAX, NULL, NULL,
-        "Workers that are wanted"),
-    LH_CONFIG_ROW_STRING(T, "region", region, "", "Of this region; empty: of all together"),
 };
 #undef T
 // clang-format on
@@ -118,7 +103,7 @@ static const struct lh_config_row scale_rows[] = {
         .kind = kind_, .part_of = "topology", .row = rows_,                                        \
         .rows = sizeof(rows_) / sizeof((rows_)[0]), .settings_bytes = sizeof(type)                 \
     }
-static const char *const sections[] = {"servers", "regions", "links", "scale",
+static const char *const sections[] = {"servers", "regions", "link", "links",
                                        "server",  "worker",  NULL};
 const struct lh_config_table dp_run_table = {.kind = "topology",
                                              .beside = sections,
@@ -128,17 +113,16 @@ const struct lh_config_table dp_run_table = {.kind = "topology",
 const struct lh_config_table dp_region_table = TABLE("region", region_rows, struct dp_region);
 const struct lh_config_table dp_server_table = TABLE("server", server_rows, struct dp_server);
 const struct lh_config_table dp_link_table = TABLE("link", link_rows, struct dp_link);
-const struct lh_config_table dp_scale_table = TABLE("scale", scale_rows, struct dp_scale_entry);
 
 // ---------------------------------------------------------------- explain
 
 static LH_MUST lh_err explain(const struct lh_config_table *table, const char *title,
-                              const char *key, FILE *out)
+                              const char *key, bool all, FILE *out)
 {
     struct lh_config *c;
     struct lh_buf text = lh_buf(1 << 20);
     LH_TRY(lh_config_create(table, &c));
-    lh_err err = lh_config_explain(c, key, &text);
+    lh_err err = lh_config_explain(c, key, all, &text);
     if (!err) {
         if (title) fprintf(out, "\n== %s\n\n", title);
         fwrite(text.data, 1, text.len, out);
@@ -148,14 +132,13 @@ static LH_MUST lh_err explain(const struct lh_config_table *table, const char *t
     return err;
 }
 
-lh_err dp_topology_explain(const char *key, FILE *out)
+lh_err dp_topology_explain(const char *key, bool all, FILE *out)
 {
-    if (key) return explain(&dp_run_table, NULL, key, out);
-    LH_TRY(explain(&dp_run_table, NULL, NULL, out));
-    LH_TRY(explain(&dp_region_table, "regions.NAME", NULL, out));
-    LH_TRY(explain(&dp_server_table, "servers: a list of maps", NULL, out));
-    LH_TRY(explain(&dp_link_table, "links: a list of maps", NULL, out));
-    LH_TRY(explain(&dp_scale_table, "scale: a list of maps", NULL, out));
+    if (key) return explain(&dp_run_table, NULL, key, all, out);
+    LH_TRY(explain(&dp_run_table, NULL, NULL, all, out));
+    LH_TRY(explain(&dp_region_table, "regions.NAME", NULL, all, out));
+    LH_TRY(explain(&dp_server_table, "servers: a list of maps", NULL, all, out));
+    LH_TRY(explain(&dp_link_table, "links: a list of maps; link: a map", NULL, all, out));
     fprintf(out,
             "\nserver: and worker: take the settings of those files (--kind server, worker).\n");
     return LH_OK;

@@ -4,15 +4,9 @@
 
 #include "deploy/up/topology.h"
 
-struct dp_scale_entry {
-    const char *at, *region;
-    int64_t workers;
-};
-
 extern const struct lh_config_table dp_run_table;    // struct dp_run_settings: the top
 extern const struct lh_config_table dp_region_table; // struct dp_region
 extern const struct lh_config_table dp_server_table; // struct dp_server
 extern const struct lh_config_table dp_link_table;   // struct dp_link
-extern const struct lh_config_table dp_scale_table;  // struct dp_scale_entry
 
 #endif

@@ -91,7 +91,7 @@ static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
 static void tell_givers(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name;
-    bool away = false, gives = up->t->server_base->units_dir[0] != 0, units = false;
+    bool away = false, gives = up->t->server_base->node.data_dir[0] != 0, units = false;
     for (unsigned r = 0; r < up->t->regions; r++) away |= r != region && up->t->region[r].data[0];
     for (unsigned i = 0; i < up->t->servers; i++) gives |= up->t->server[i].region == region;
     for (uint64_t u = 0; u < up->units.count; u++)

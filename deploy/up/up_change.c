@@ -280,9 +280,6 @@ lh_err dp_changes_find(const struct dp_topology *was, const struct dp_topology *
     compare_regions(out, was, is);
     compare_servers(out, was, is);
     compare_links(out, was, is);
-    if (strcmp(was->scale, is->scale) != 0)
-        taken(out, "", "scale", was->scale[0] ? was->scale : "none",
-              is->scale[0] ? is->scale : "none");
     lh_err err = compare_base(out, was, is, false);
     if (!err) err = compare_base(out, was, is, true);
     if (!err) err = lh_buf_err(&out->taken);

@@ -333,13 +333,13 @@ void dp_check_worker(struct dp_check *c, const char *file, const struct wk_setti
     check_memory(c, 8 * values, s->trainer.kind == WK_TRAINER_EXTERNAL);
     lh_err err = wk_codec_plan(s, &plan);
     if (err) say(c, FAIL, "%s", lh_err_text(err));
-    err = dp_file_read(s->data.units, &json);
+    err = dp_file_read(s->node.units, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
     if (err)
         say(c, FAIL, "data.units: %s", lh_err_text(err));
     else
-        check_budget(c, s->data.units, &units, s->data.epochs ? (uint64_t)s->data.epochs : 1,
-                     (uint64_t)s->trainer.budget_tokens);
+        check_budget(c, s->node.units, &units, s->node.epochs ? (uint64_t)s->node.epochs : 1,
+                     (uint64_t)s->node.budget_tokens);
     lh_units_free(&units);
     lh_buf_free(&json);
 }

@@ -98,9 +98,8 @@ lh_err dp_dir_model(struct dp_up *up)
         .kv_heads = (uint32_t)r->model.kv_heads,
         .ffn = (uint32_t)r->model.ffn,
         .context = (uint32_t)r->model.context,
-        .rope_theta = r->model.rope_theta,
-        .rms_eps = r->model.rms_eps,
-        .qkv_bias = r->model.qkv_bias,
+        .rope_theta = 10000,
+        .rms_eps = 1e-6,
         .tied = r->model.tied,
     };
     up->shaped = true;
@@ -518,6 +517,14 @@ static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
     return used && used < sizeof text ? own(c, "coordinator.servers", "%s", text) : LH_OK;
 }
 
+// The rows of the topology's top that the coordinator and the workers both have.
+static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
+{
+    LH_TRY(own(c, "run.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(own(c, "run.epochs", "%lld", (long long)up->t->run->epochs));
+    return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
+}
+
 static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
 {
     char plan[LH_CONFIG_TEXT_MAX] = "";
@@ -528,13 +535,10 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
                                      up->t->region[i].name, (long long)up->t->region[i].h);
     LH_TRY(own(c, "role", "coordinator"));
     LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
-    LH_TRY(own(c, "coordinator.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
-    LH_TRY(own(c, "coordinator.units", "%s/units.json", up->data));
-    LH_TRY(own(c, "coordinator.epochs", "%lld", (long long)up->t->run->epochs));
-    LH_TRY(own(c, "coordinator.seed", "%lld", (long long)up->t->run->seed));
+    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
     if (up->t->run->own_data) LH_TRY(own(c, "coordinator.data", "own"));
-    if (up->t->scale[0]) LH_TRY(own(c, "coordinator.scale", "%s", up->t->scale));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }
 
@@ -543,10 +547,10 @@ static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_nod
                                      struct lh_config *c)
 {
     char data[DP_PATH_BYTES];
-    if (!dp_topology_travels(up->t) || up->t->server_base->units_dir[0]) return LH_OK;
+    if (!dp_topology_travels(up->t) || up->t->server_base->node.data_dir[0]) return LH_OK;
     LH_TRY(dp_dir_data(up, node->region, data));
-    LH_TRY(own(c, "units.dir", "%s", data));
-    return own(c, "units.file", "%s/units.json", up->data);
+    LH_TRY(own(c, "data.dir", "%s", data));
+    return own(c, "data.units", "%s/units.json", up->data);
 }
 
 static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
@@ -617,8 +621,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     LH_TRY(dp_dir_data(up, node->region, data));
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(own(c, "data.dir", "%s", data));
-    LH_TRY(own(c, "data.epochs", "%lld", (long long)up->t->run->epochs));
-    LH_TRY(own(c, "trainer.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(run_settings(up, c));
     LH_TRY(rewarm_settings(up, c));
     char set[64];
     if (base->codec.density == 0 && !wk_codec_is_dense(base)) {

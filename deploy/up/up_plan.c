@@ -24,7 +24,7 @@ static int64_t region_h(const struct dp_topology *t, const struct dp_region *r, 
 {
     if (r->h) return r->h;
     double base = (double)t->server_base->coordinator.h_base;
-    if (!t->server_base->coordinator.dylu) return (int64_t)base;
+    if (t->server_base->coordinator.cadence == PS_CADENCE_FIXED) return (int64_t)base;
     return (int64_t)clamp(round(base * r->speed / fastest), 1, 300);
 }
 

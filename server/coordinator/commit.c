@@ -355,7 +355,7 @@ bool ps_co_row_number(const char *name, int base, uint64_t *out)
 const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit)
 {
     if (ps_co_row_number(name, 10, unit) && *unit < c->units) return NULL;
-    return "is of a unit that the run does not have: coordinator.epochs and data.units can't "
+    return "is of a unit that the run does not have: run.epochs and data.units can't "
            "become smaller";
 }
 

@@ -86,9 +86,9 @@ static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__J
     uint32_t expects = m->epochs ? m->epochs : 1;
     if (m->any_epochs || expects == c->epochs) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "the run has %u data epochs (coordinator.epochs), the worker expects %u%s",
-                   c->epochs, expects,
-                   m->epochs ? " (data.epochs): give both the same number, or the worker 0"
+                   "the run has %u data epochs (run.epochs), the worker expects %u%s", c->epochs,
+                   expects,
+                   m->epochs ? " (run.epochs): give both the same number, or the worker 0"
                              : ", as one of an older version does: update it");
 }
 

@@ -265,7 +265,7 @@ static void a_worker_that_expects_other_epochs_ends(void **state)
     rig_run(r, 5 * LH_SECOND);
     assert_int_equal(ended, LH_ERR_CONFIG);
     assert_non_null(strstr(ended_text, "the run has 3 data epochs"));
-    assert_non_null(strstr(ended_text, "the worker expects 2 (data.epochs)"));
+    assert_non_null(strstr(ended_text, "the worker expects 2 (run.epochs)"));
     rig_life_end(r, &l, false);
 }
 
@@ -288,7 +288,7 @@ static void a_worker_hears_of_a_change_with_its_leases(void **state)
             until_over(r, &l);
         } else {
             assert_int_equal(ended, LH_ERR_CONFIG);
-            assert_non_null(strstr(ended_text, "this worker expects 1 (data.epochs)"));
+            assert_non_null(strstr(ended_text, "this worker expects 1 (run.epochs)"));
         }
         rig_life_end(r, &l, false);
         if (!expects) { // a new run

@@ -64,7 +64,7 @@ static void refused(struct rig *r, const char *key, const char *why)
 }
 
 static const char NEVER_JOINED[] = "is of a worker that never joined",
-                  NO_UNIT[] = "is of a unit that the run does not have: coordinator.epochs";
+                  NO_UNIT[] = "is of a unit that the run does not have: run.epochs";
 
 // ---------------------------------------------------------------- rows that are cut short
 

@@ -18,7 +18,6 @@ SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 8, "layers": 1, "he
          "kv_heads": 1, "ffn": 16, "context": 64, "tied": True}
 UNIT_TOKENS = 256
 SHARDS = SERVERS = 2
-QUICK = {"push.retry_base_ms": "20 ms", "push.retry_max_ms": "200 ms"}
 LOUD = {"log.level": "debug", "log.format": "json"}
 
 
@@ -42,7 +41,7 @@ class Cluster:
             **{"coordinator.h_base": 2, "coordinator.worker_timeout_s": "20 s",
                **self.COORDINATOR}).start().listening()
         self.make_servers(checkpoint_every)
-        settings = QUICK | LOUD | {
+        settings = LOUD | {
             "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
             "snapshot.every_rounds": 4, "replica.every_versions": 30} | self.WORKER
         self.workers = [world.worker(region, self.coordinator, **settings) for region in REGIONS]

@@ -85,7 +85,7 @@ def join_late(world, coordinator, region):
 
 def run(world):
     coordinator = world.coordinator(**{
-        "coordinator.balance": "finish", "coordinator.dylu": True}).start().listening()
+        "coordinator.balance": "finish", "coordinator.cadence": "speed"}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     workers = [world.worker(region, coordinator, **{
         "trainer.tokens_per_s": SLOW if region == "asia" else FAST}).start() for region in REGIONS]

@@ -45,7 +45,7 @@ def decided(coordinator, home, worker):
 def start(world, workers, **more):
     settings = {"coordinator.balance": "finish", "log.level": "debug"}
     coordinator = world.coordinator(workers, **settings, **more).start().listening()
-    gives = {"units.dir": world.path("data"), "log.level": "debug"}
+    gives = {"data.dir": world.path("data"), "log.level": "debug"}
     servers = [world.server(0, coordinator, region="europe", **gives).start().listening(),
                world.server(1, coordinator, region="asia", **gives).start().listening()]
     return coordinator, servers

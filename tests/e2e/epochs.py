@@ -43,20 +43,20 @@ def check_leases(world, coordinator):
 
 def refused(world, coordinator):
     """A worker that is set to another number of epochs ends, and tells why on both sides."""
-    worker = world.worker("asia", coordinator, **{"data.epochs": EPOCHS - 1}).start()
+    worker = world.worker("asia", coordinator, **{"run.epochs": EPOCHS - 1}).start()
     check(worker.end(60) != 0, "a worker of two epochs is in a run of three")
     check(worker.says("the run has 3 data epochs"), "the worker does not say why it ended")
-    check(coordinator.says("the worker expects 2 (data.epochs)"), "nor does the coordinator")
+    check(coordinator.says("the worker expects 2 (run.epochs)"), "nor does the coordinator")
 
 
 def run(world):
     tokens = EPOCHS * sum(u["tokens"] for u in world.units)
-    coordinator = world.coordinator(**{"coordinator.epochs": EPOCHS, "coordinator.seed": 5,
-                                       "coordinator.budget_tokens": tokens}).start().listening()
+    coordinator = world.coordinator(**{"run.epochs": EPOCHS, "run.seed": 5,
+                                       "run.budget_tokens": tokens}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     refused(world, coordinator)
     workers = [world.worker(region, coordinator, **{
-        "trainer.tokens_per_s": 4000, "data.epochs": EPOCHS if region == "asia" else 0}).start()
+        "trainer.tokens_per_s": 4000, "run.epochs": EPOCHS if region == "asia" else 0}).start()
                for region in REGIONS]
     until("all workers train", trained_on(workers, {}, 8))
     in_epoch(world, coordinator, 1, 0.1)

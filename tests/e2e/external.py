@@ -174,7 +174,7 @@ def harm(draw, trainers, server):
 def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
-    endless = {"coordinator.budget_tokens": 10**12, "coordinator.data": "own"} if given.own else {}
+    endless = {"run.budget_tokens": 10**12, "coordinator.data": "own"} if given.own else {}
     denser = {} if given.own else {"codec.density_start": START, "codec.density_fall": 0.5}
     coordinator = world.coordinator(**{"coordinator.h_base": 4, **endless}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(SHARDS)]

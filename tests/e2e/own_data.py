@@ -22,7 +22,7 @@ def begin(world, trainers, own):
     write_model(world)
     regions = REGIONS[:2]
     coordinator = world.coordinator(len(regions), **{
-        "coordinator.h_base": 4, "coordinator.budget_tokens": MANY,
+        "coordinator.h_base": 4, "run.budget_tokens": MANY,
         "coordinator.data": "own" if own else "leased"}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{"trainer.kind": "external"}).start()
@@ -54,7 +54,7 @@ def own_budget(world, trainers):
     tokens = coordinator.status()["credited_tokens"]
     coordinator.kill()
     budget = tokens + MORE
-    coordinator.settings["coordinator.budget_tokens"] = budget
+    coordinator.settings["run.budget_tokens"] = budget
     coordinator.start().listening()
     until("the run ends", lambda: coordinator.status().get("phase", "running") != "running", 120)
     coordinator.kill()

@@ -47,8 +47,7 @@ def run(world):
         f.write(SCRIPT.format(calls=calls, works=works, pid=pid))
     coordinator = world.coordinator(**{
         "coordinator.scale": "00:00=2", "coordinator.scale_command": f"sh {script}",
-        "coordinator.worker_timeout_s": "3 s", "coordinator.scale_every_s": "10 s",
-        "coordinator.scale_timeout_s": "1 h"}).start().listening()
+        "coordinator.worker_timeout_s": "3 s"}).start().listening()
     until("the command is called", lambda: lines(calls))
     check(lines(calls)[0] == "e2e//2/0", f"it was told {lines(calls)[0]}")
     until("its failure is told", lambda: coordinator.says(

@@ -66,7 +66,7 @@ def run(world):
     staying = stay(world)
     check(len(staying) > 10, "too few units stay")
     coordinator = world.coordinator(2).start().listening()
-    gives = {"units.dir": world.path("data"), "log.level": "debug"}
+    gives = {"data.dir": world.path("data"), "log.level": "debug"}
     servers = [world.server(0, coordinator, region="europe", **gives).start().listening(),
                world.server(1, coordinator, region="asia", **gives).start().listening()]
     os.makedirs(world.path("empty"))

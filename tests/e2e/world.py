@@ -259,10 +259,10 @@ class World:
     def coordinator(self, workers=3, **more):
         settings = self.common("coordinator", "europe", "coordinator")
         settings.update({"role": "coordinator", "coordinator.workers": workers,
-                         "coordinator.units": self.path("data", "units.json"),
-                         "coordinator.budget_tokens": sum(u["tokens"] for u in self.units),
+                         "data.units": self.path("data", "units.json"),
+                         "run.budget_tokens": sum(u["tokens"] for u in self.units),
                          "coordinator.worker_timeout_s": "5 s", "coordinator.h_base": 2,
-                         "coordinator.dylu": False})
+                         "coordinator.cadence": "fixed"})
         settings.update(more)
         return Node(self, "coordinator", "europe", "coordinator", settings)
 
@@ -290,7 +290,6 @@ class World:
                          "data.units": self.path("data", "units.json"),
                          "data.dir": self.path("data"), "codec.density": DENSITY,
                          "trainer.batch": 4, "trainer.learning_rate": 0.003,
-                         "push.retry_base_ms": "100 ms", "push.retry_max_ms": "1 s",
                          "replica.every_versions": 25})
         settings.update(more)
         return Node(self, "worker", region, name, settings)

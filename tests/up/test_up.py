@@ -123,7 +123,7 @@ class Up(Launcher):
             self.write("c.yaml", "run: {name: r}\nnode: {region: eu, name: c}\nrole: coordinator\n"
                        f"listen: {at}\nadvertise: {at}\ntls: {{ca: no.pem, cert: no.pem, "
                        "key: no.key}\nmodel: {manifest: no.json}\ndir: state\n"
-                       "coordinator: {workers: 1, units: units.json, budget_tokens: 9}\n")
+                       "coordinator.workers: 1\ndata.units: units.json\nrun.budget_tokens: 9\n")
             code, said = self.tool_says("doctor", self.path("c.yaml"), "--kind", "server")
         self.assertEqual(code, 1, said)
         self.assertIn(f"FAIL   listen: {at}: Address already in use", said)
@@ -197,7 +197,7 @@ class Up(Launcher):
         up = self.start(NODE_SPEED="400")
         self.wait_until_trained(0)
         for node, key, folder in (("us-0", "data.dir", "ours"), ("eu-0", "data.dir", "data"),
-                                  ("s0", "units.dir", "data")):
+                                  ("s0", "data.dir", "data")):
             with open(self.path("run", node + ".yaml"), encoding="utf-8") as file:
                 self.assertIn(f'{key}: "{self.path(folder)}"', file.read())
         up.send_signal(signal.SIGINT)

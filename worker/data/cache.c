@@ -346,13 +346,14 @@ static bool begin(struct wk_cache *c)
 
 lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out)
 {
-    if (mkdir(dir, 0777) && errno != EEXIST) return lh_fail_errno(errno, "data.cache %s", dir);
+    if (mkdir(dir, 0777) && errno != EEXIST)
+        return lh_fail_errno(errno, "data.cache_bytes: %s", dir);
     DIR *folder = opendir(dir);
-    if (!folder) return lh_fail_errno(errno, "data.cache %s", dir);
+    if (!folder) return lh_fail_errno(errno, "data.cache_bytes: %s", dir);
     struct wk_cache *c = calloc(1, sizeof *c);
     if (!c) {
         closedir(folder);
-        return lh_fail(LH_ERR_NO_MEMORY, "data.cache %s", dir);
+        return lh_fail(LH_ERR_NO_MEMORY, "data.cache_bytes: %s", dir);
     }
     pthread_mutex_init(&c->lock, NULL);
     c->dir = strdup(dir);
@@ -360,7 +361,7 @@ lh_err wk_cache_open(const char *dir, uint64_t bytes_max, struct wk_cache **out)
     c->folder = folder;
     if (!c->dir || !begin(c)) {
         wk_cache_close(c);
-        return lh_fail(LH_ERR_NO_MEMORY, "data.cache %s", dir);
+        return lh_fail(LH_ERR_NO_MEMORY, "data.cache_bytes: %s", dir);
     }
     *out = c;
     return LH_OK;

@@ -84,7 +84,7 @@ static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
     if (h->without < ANSWERS_WITHOUT) return;
     wk_travel_close_home(
         w, h,
-        "no server of that region gives units: set units.dir of one that runs there, "
+        "no server of that region gives units: set data.dir of one that runs there, "
         "or give this worker the files (data.dir)");
 }
 

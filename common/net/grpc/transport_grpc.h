@@ -45,10 +45,9 @@ enum {
     // follows the round trip, and where it was not enough, the next attempt gets twice as long.
     LH_GRPC_CONNECT_MS = 5000,
     LH_GRPC_CONNECT_MS_MAX = 40000, // 4 round trips of 3 s, where packets are lost
-    // Servers and workers give an attempt this time instead (connect.attempt_s), as long as the
-    // round trip is not known: 4 of 3 s, and more. Nobody who is there waits longer for it: a
-    // server that is not there is
-    // noticed by its SYNs, and one that refuses says so.
+    // Servers and workers give an attempt this time instead, as long as the round trip is not
+    // known: 4 of 3 s, and more. Nobody who is there waits longer for it: a server that is not
+    // there is noticed by its SYNs, and one that refuses says so.
     LH_GRPC_CONNECT_FAR_MS = 15000,
     LH_GRPC_BACKOFF_MS = 1000,    // most between two attempts: a restarted server is found soon
     LH_GRPC_KEEPALIVE_MS = 20000, // a silent wire is probed after this ...

@@ -91,7 +91,7 @@ lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units)
             any = !strcmp(units->unit[u].home, from);
         if (!any)
             return lh_fail(LH_ERR_CONFIG,
-                           "coordinator.links: %s>%s: no unit of coordinator.units has its home in "
+                           "coordinator.links: %s>%s: no unit of data.units has its home in "
                            "%s; is the name right?",
                            from, t->term[i].to, from);
     }

@@ -1,7 +1,7 @@
 // The hook: see hook.h.
 //
 // 1. A call blocks a lane of its own, never the loop, and one is under way at a time. It ends after
-//    coordinator.hook_timeout_s.
+//    LH_HOOK_MS.
 // 2. Changes are told in their order. One whose call fails is told anew after a pause that doubles,
 //    PS_CO_HOOK_TRIES times in all, then given up, and the next one is told.
 // 3. What waits is lost when the coordinator ends.

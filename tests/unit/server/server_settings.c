@@ -17,10 +17,10 @@ static const char shard[] = "role: shard\ncoordinator: c.example:7000\nshards: [
                             "seal.keys: k\nmodel.weights: w\n";
 static const char standby[] = "role: standby\ncoordinator: c.example:7000\nshards: [0]\n"
                               "seal.keys: k\nmodel.weights: w\n";
-static const char coordinator[] = "role: coordinator\ncoordinator.units: u.json\n"
-                                  "coordinator.budget_tokens: 3_000_000\n";
-static const char level[] = "role: coordinator\ncoordinator.units: u.json\n"
-                            "coordinator: {budget_tokens: 3_000_000, balance: level}\n";
+static const char coordinator[] = "role: coordinator\ndata.units: u.json\n"
+                                  "run.budget_tokens: 3_000_000\n";
+static const char level[] = "role: coordinator\ndata.units: u.json\n"
+                            "run.budget_tokens: 3_000_000\ncoordinator: {balance: level}\n";
 
 // Finishes a file of two parts and assignments, NULL at the end.
 static lh_err finish(const char *part, const char *const *set, struct lh_config **out)
@@ -50,15 +50,14 @@ static void good_files(void **state)
     assert_string_equal(s->node.coordinator, "c.example:7000");
     assert_int_equal(s->wal_segment_bytes, 64 << 20);
     assert_int_equal(s->checkpoint_every_versions, 500);
-    assert_int_equal(s->checkpoint_replay_ms, 2000);
     assert_true(s->eta == 0 && s->damping == 0.5 && s->norm_gate == 10);
     lh_config_destroy(c);
     assert_int_equal(finish(coordinator, none, &c), LH_OK);
     s = lh_config_settings(c);
     assert_true(!ps_is_shard(s) && ps_is_coordinator(s));
-    assert_int_equal(s->coordinator.budget_tokens, 3000000);
+    assert_int_equal(s->node.budget_tokens, 3000000);
     lh_config_destroy(c);
-    const char *const both[] = {"role=both", "coordinator.units=u", "coordinator.budget_tokens=1",
+    const char *const both[] = {"role=both", "data.units=u", "run.budget_tokens=1",
                                 "coordinator=", NULL};
     assert_int_equal(finish(shard, both, NULL), LH_OK);
 }
@@ -108,8 +107,8 @@ static void refused_together(void **state)
         {shard, "run.name=Has Space", "run.name: \"Has Space\" is not valid"},
         {shard, "node.name=a/b", "node.name"},
         {shard, "node.region=", "node.region is missing"},
-        {coordinator, "coordinator.units=", "coordinator.units is missing: a coordinator needs it"},
-        {coordinator, "coordinator.budget_tokens=0", "coordinator.budget_tokens is missing"},
+        {coordinator, "data.units=", "data.units is missing: a coordinator needs it"},
+        {coordinator, "run.budget_tokens=0", "run.budget_tokens is missing"},
         {coordinator, "coordinator.plan_h=asia", "coordinator.plan_h: \"asia\" is not valid"},
         {coordinator, "coordinator.plan_h=asia=8,eu=0", "coordinator.plan_h"},
         {coordinator, "coordinator.plan_h=asia=8,=4", "coordinator.plan_h"},
@@ -160,8 +159,9 @@ static void a_section_may_bear_a_settings_name(void **state)
     (void)state;
     const char *const none[] = {NULL};
     struct lh_config *c;
-    static const char sections[] = "role: both\nshards: [0]\nseal.keys: k\nmodel.weights: w\n"
-                                   "coordinator: {workers: 7, units: u, budget_tokens: 1}\n";
+    static const char sections[] =
+        "role: both\nshards: [0]\nseal.keys: k\nmodel.weights: w\n"
+        "coordinator: {workers: 7}\ndata.units: u\nrun.budget_tokens: 1\n";
     assert_int_equal(finish(sections, none, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
     assert_int_equal(s->coordinator.workers, 7);

@@ -36,9 +36,6 @@ static void a_good_file(void **state)
     assert_string_equal(wk_codec_name(s), "topk-sign");
     assert_int_equal(s->trainer.batch, 4);
     assert_true(s->trainer.tokens_per_s == 0);
-    assert_int_equal(s->retry_max_ms, 30000);
-    assert_int_equal(s->reconnect_max_ms, 1000);
-    assert_true(s->data.warmup == 0.1 && s->data.prefetch == 0 && s->eval.share == 0.02);
     assert_true(s->trainer.noise_threshold == 0 && s->trainer.noise_cap == 0.1);
     lh_config_destroy(c);
 }
@@ -75,7 +72,6 @@ static void refused_together(void **state)
         const char *set, *says;
     } row[] = {
         {"codec.name=dense-q4", "codec.density is 0.075, but dense-q4 carries every value"},
-        {"push.retry_base_ms=31 s", "push.retry_base_ms (31000) must not exceed"},
         {"coordinator=", "coordinator is missing: a worker needs it"},
         {"seal.keys=", "seal.keys is missing: a worker needs it"},
         {"data.units=", "data.units is missing"},

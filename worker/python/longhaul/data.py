@@ -96,7 +96,7 @@ class LeasedDataLoader:
     fewer sequences are left than there are ranks, some ranks get one that another has too; its
     tokens count once.
 
-    A run of several data epochs (coordinator.epochs) leases each unit once an epoch, in another
+    A run of several data epochs (run.epochs) leases each unit once an epoch, in another
     order from the second one on. `epoch` is the latest, from 0, that a batch held units of; at its
     beginning some of the earlier one's are still to come, as other regions have theirs.
 

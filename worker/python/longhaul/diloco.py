@@ -182,7 +182,7 @@ class AsyncDiLoCo:
         by it. None: the same, and a warning says so where there is one. :class:`longhaul.schedule`
         takes its place. The worker's status says which it is.
     :param timeout_s: how long to wait for the worker at the start, and after it went away for
-        longer than ``trainer.run_on`` steps. Several ranks wait for each other ten seconds longer
+        longer than 1,000 steps. Several ranks wait for each other ten seconds longer
         at most; the error of one is a :class:`RankError` of the others.
     :param reset_optimizer: True: what `keep` kept is left aside this time, and the optimizer begins
         with the state that it is given with. The next cut is kept as always.

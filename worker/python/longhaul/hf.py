@@ -35,7 +35,7 @@ class LonghaulCallback(TrainerCallback):
     :param tokens_per_step: of one optimizer step of this process: per_device_train_batch_size x
         gradient_accumulation_steps x tokens of a sample. None: as the Trainer counts them, with
         ``TrainingArguments(include_num_input_tokens_seen="non_padding")``.
-    :param total_tokens: the run's budget (coordinator.budget_tokens): rates follow the run's clock
+    :param total_tokens: the run's budget (run.budget_tokens): rates follow the run's clock
         (:class:`longhaul.schedule`) in place of the Trainer's scheduler. None: the Trainer's.
     :param options: of :class:`AsyncDiLoCo`; `keep`, say.
     """

@@ -39,7 +39,7 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
                             "the optimizer whose rates follow the run's clock")
         arguments.must_have(call, "client", client, ("credited", "schedule"),
                             "the Client that AsyncDiLoCo has")
-        arguments.must_be_number(call, "total_tokens, the run's coordinator.budget_tokens,",
+        arguments.must_be_number(call, "total_tokens, the run's run.budget_tokens,",
                                  total_tokens, 1)
         if not callable(shape):
             raise TypeError(f"{call}: shape is a {type(shape).__name__}: pass a function of "

@@ -20,17 +20,18 @@ struct things {
 };
 #define T struct things
 static const struct lh_config_row rows[] = {
-    LH_CONFIG_ROW_STRING(T, "run.name", name, NULL, "Name"),
-    LH_CONFIG_ROW_SECRET(T, "seal.keys", secret, "THINGS_KEYS", "Keys"),
-    LH_CONFIG_ROW_BOOL(T, "on", on, "true", "Switch"),
-    LH_CONFIG_ROW_INT(T, "codec.count", count, "3", 1, 1e9, "pieces", NULL, "Count"),
-    LH_CONFIG_ROW_SIZE(T, "wal.bytes", bytes, "64 MiB", 4096, 1073741824.0, "Bytes"),
-    LH_CONFIG_ROW_DURATION(T, "wal.wait_ms", wait_ms, "2", 0, 60000, "ms", "Wait"),
-    LH_CONFIG_ROW_DURATION(T, "timeout_s", wait_s, "15", 1, 86400, "s", "Timeout"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.rate", rate, "0.5", 0, 1, NULL, NULL, "Rate"),
-    LH_CONFIG_ROW_FLOAT(T, "codec.kappa", kappa, "auto", 0, 1, NULL, "auto=-1|half=0.5", "Kappa"),
-    LH_CONFIG_ROW_ENUM(T, "log.format", format, "text", "text|json|none", "Format"),
-    LH_CONFIG_ROW_INTS(T, "shards", shards, "", 0, 100, NULL, "Shards"),
+    LH_CONFIG_ROW_STRING(T, user, "run.name", name, NULL, "Name"),
+    LH_CONFIG_ROW_SECRET(T, user, "seal.keys", secret, "THINGS_KEYS", "Keys"),
+    LH_CONFIG_ROW_BOOL(T, user, "on", on, "true", "Switch"),
+    LH_CONFIG_ROW_INT(T, user, "codec.count", count, "3", 1, 1e9, "pieces", NULL, "Count"),
+    LH_CONFIG_ROW_SIZE(T, user, "wal.bytes", bytes, "64 MiB", 4096, 1073741824.0, "Bytes"),
+    LH_CONFIG_ROW_DURATION(T, rare, "wal.wait_ms", wait_ms, "2", 0, 60000, "ms", "Wait"),
+    LH_CONFIG_ROW_DURATION(T, user, "timeout_s", wait_s, "15", 1, 86400, "s", "Timeout"),
+    LH_CONFIG_ROW_FLOAT(T, user, "codec.rate", rate, "0.5", 0, 1, NULL, NULL, "Rate"),
+    LH_CONFIG_ROW_FLOAT(T, user, "codec.kappa", kappa, "auto", 0, 1, NULL, "auto=-1|half=0.5",
+                        "Kappa"),
+    LH_CONFIG_ROW_ENUM(T, user, "log.format", format, "text", "text|json|none", "Format"),
+    LH_CONFIG_ROW_INTS(T, rare, "shards", shards, "", 0, 100, NULL, "Shards"),
 };
 
 static lh_err check(const void *settings)
@@ -269,25 +270,37 @@ static void explain_one_section_and_all(void **state)
     struct lh_config *c = create();
     struct lh_buf out = lh_buf(1 << 16);
     assert_int_equal(lh_config_text(c, "a.yaml", lh_span_str("codec.rate: 0.1\n")), LH_OK);
-    assert_int_equal(lh_config_explain(c, "codec.rate", &out), LH_OK);
+    assert_int_equal(lh_config_explain(c, "codec.rate", false, &out), LH_OK);
     lh_put_u8(&out, 0);
     assert_string_equal((char *)out.data,
                         "codec.rate\n    Rate.\n    type     number: a number from 0 to 1\n"
                         "    default  0.5\n    value    0.1   (a.yaml:1)\n");
     lh_buf_clear(&out);
-    assert_int_equal(lh_config_explain(c, "codec", &out), LH_OK);
+    assert_int_equal(lh_config_explain(c, "codec", false, &out), LH_OK);
     lh_put_u8(&out, 0);
     assert_non_null(strstr((char *)out.data, "codec.count\n"));
     assert_non_null(strstr((char *)out.data, "codec.kappa\n"));
     assert_null(strstr((char *)out.data, "wal.bytes"));
     lh_buf_clear(&out);
-    assert_int_equal(lh_config_explain(c, NULL, &out), LH_OK);
+    assert_int_equal(lh_config_explain(c, NULL, true, &out), LH_OK);
     lh_put_u8(&out, 0);
     for (size_t i = 0; i < LH_COUNT(rows); i++)
         assert_non_null(strstr((char *)out.data, rows[i].key));
     assert_non_null(strstr((char *)out.data, "$THINGS_KEYS"));
     assert_non_null(strstr((char *)out.data, "(must be given)"));
-    says(lh_config_explain(c, "codec.rte", &out), LH_ERR_NOT_FOUND, "did you mean codec.rate?");
+    assert_null(strstr((char *)out.data, "not shown"));
+    lh_buf_clear(&out);
+    assert_int_equal(lh_config_explain(c, NULL, false, &out), LH_OK); // those that are not rare
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((char *)out.data, "wal.bytes\n"));
+    assert_null(strstr((char *)out.data, "wal.wait_ms"));
+    assert_non_null(strstr((char *)out.data, "\n2 settings that few runs need are not shown ("));
+    lh_buf_clear(&out);
+    assert_int_equal(lh_config_explain(c, "wal", false, &out), LH_OK); // asked for by name
+    lh_put_u8(&out, 0);
+    assert_non_null(strstr((char *)out.data, "wal.wait_ms"));
+    says(lh_config_explain(c, "codec.rte", false, &out), LH_ERR_NOT_FOUND,
+         "did you mean codec.rate?");
     lh_buf_free(&out);
     lh_config_destroy(c);
 }
@@ -324,15 +337,15 @@ static void help_has_a_line_a_key(void **state)
 {
     (void)state;
     struct lh_buf out = lh_buf(1 << 16);
-    lh_config_help(&table, &out);
+    lh_config_help(&table, NULL, &out);
     unsigned lines = 0;
     for (size_t i = 0; i < out.len; i++) lines += out.data[i] == '\n';
-    assert_int_equal(lines, LH_COUNT(rows));
+    assert_int_equal(lines, LH_COUNT(rows) - 2); // without the rare ones
     lh_put_u8(&out, 0);
     assert_non_null(strstr((char *)out.data, "Name (required)\n"));
     assert_non_null(strstr((char *)out.data, "Count [3 pieces]\n"));
     assert_non_null(strstr((char *)out.data, "Bytes [64 MiB]\n"));
-    assert_non_null(strstr((char *)out.data, "Shards\n"));
+    assert_null(strstr((char *)out.data, "Shards"));
     lh_buf_free(&out);
 }
 

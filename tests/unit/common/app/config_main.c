@@ -18,9 +18,9 @@ struct things {
 };
 #define T struct things
 static const struct lh_config_row rows[] = {
-    LH_CONFIG_ROW_STRING(T, "name", name, NULL, "Name"),
-    LH_CONFIG_ROW_SECRET(T, "keys", keys, "THINGS_KEYS", "Keys"),
-    LH_CONFIG_ROW_INT(T, "count", count, "3", 1, 10, NULL, NULL, "Count"),
+    LH_CONFIG_ROW_STRING(T, user, "name", name, NULL, "Name"),
+    LH_CONFIG_ROW_SECRET(T, user, "keys", keys, "THINGS_KEYS", "Keys"),
+    LH_CONFIG_ROW_INT(T, user, "count", count, "3", 1, 10, NULL, NULL, "Count"),
 };
 static const struct lh_config_table table = {
     .kind = "thing", .row = rows, .rows = LH_COUNT(rows), .settings_bytes = sizeof(T)};

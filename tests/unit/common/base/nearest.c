@@ -47,7 +47,7 @@ static void long_words_are_cut_not_overrun(void **state)
 static const char *best(const char *word)
 {
     static const char *const keys[] = {"codec.density", "codec.beta", "wal.group_ms",
-                                       "dir",           "listen",     "trainer.beta1"};
+                                       "dir",           "listen",     "trainer.clip"};
     struct lh_nearest n = lh_nearest(word);
     for (size_t i = 0; i < LH_COUNT(keys); i++) lh_nearest_try(&n, keys[i]);
     return n.best ? n.best : "";

@@ -130,6 +130,12 @@ static void config_check(void **state)
     unlink(path);
     runs("config check /nowhere/x --kind server", DP_MISSING, "/nowhere/x: no such file");
     runs("config explain wal --kind server", DP_OK, "wal.segment_bytes\n");
+    runs("config explain --kind server --all", DP_OK, "wal.segment_bytes\n");
+    runs("config explain --kind server", DP_OK, "are not shown (`longhaul config explain --kind");
+    runs("config explain", DP_OK, "a worker (--kind worker), beside those that a server has too:");
+    unsigned shown = 0;
+    for (const char *at = printed; (at = strstr(at, "\n  ")) != NULL; at++) shown++;
+    assert_true(shown > 30 && shown <= 50); // a reader goes through them in one sitting
     runs("config explain wla.segment_bytes --kind server", DP_MISSING,
          "did you mean wal.segment_bytes?");
 }

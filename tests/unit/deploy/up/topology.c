@@ -154,23 +154,10 @@ static void refusals(void **state)
         {TOP SERVERS "regions:\n  us:\n    command: [[a]]\n", "f:9: command: expected a list of"},
         {TOP SERVERS "regions:\n  us:\n    comand: a\n", "did you mean command?"},
         {TOP SERVERS REGIONS "command: a\ntokens_per_s: 9\n", "f:12: tokens_per_s holds the"},
-        {TOP SERVERS REGIONS "scale: {at: \"22:00\"}\n", "f:11: scale: expected a list of maps"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"22:00\"}\n", "f:12: workers is missing"},
-        {TOP SERVERS REGIONS "scale:\n  - {workers: 4}\n", "f:12: at is missing"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"24:00\", workers: 4}\n",
-         "f:12: coordinator.scale: \"24:00=4\" is not valid, expected HH:MM=workers"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"2:00\", workers: 9999}\n",
-         "f:12: workers: \"9999\""},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"22:00\", workers: 4}\n"
-                             "  - {at: \"22:00\", workers: 5}\n",
-         "f:13: coordinator.scale: \"22:00=5\" gives a time a second time"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"22:00\", workers: 4, region: uu}\n",
-         "f:12: no region uu"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"uu@22:00\", workers: 4}\n",
-         "f:12: at: \"uu@22:00\" is not valid, expected HH:MM"},
-        {TOP SERVERS REGIONS "scale:\n  - {at: \"22:00=9,06:00\", workers: 4}\n",
-         "f:12: at: \"22:00=9,06:00\" is not valid"},
-        {TOP SERVERS REGIONS "sclae: []\n", "did you mean scale?"},
+        {TOP SERVERS REGIONS "links:\n  - {from: eu, rtt_ms: 1}\n", "f:12: to is missing"},
+        {TOP SERVERS REGIONS "link: {from: eu, to: us}\n", "f:11: link: it is of all pairs"},
+        {TOP SERVERS REGIONS "link: {rtt_m: 9}\n", "did you mean rtt_ms?"},
+        {TOP SERVERS REGIONS "lnk: {}\n", "did you mean link?"},
         {TOP SERVERS "regions:\n  eu: {data: /d, command: a}\n",
          "f:8: eu: data: units travel to the built-in trainer alone"},
         {TOP SERVERS "regions:\n  eu: {data: /d}\nworker: {trainer: {kind: external}}\n",
@@ -210,36 +197,20 @@ static void commands(void **state)
     dp_topology_free(t);
 }
 
-// A list of times in the words of coordinator.scale.
-static void a_schedule_of_workers(void **state)
-{
-    (void)state;
-    struct dp_topology *t;
-    const char *text = TOP SERVERS REGIONS "scale:\n  - {at: \"22:00\", workers: 64}\n"
-                                           "  - {at: 06:00, workers: 8, region: ap}\n";
-    lh_err err = dp_topology_parse("t", lh_span_str(text), &t);
-    if (err) fail_msg("%s", lh_err_text(err));
-    assert_string_equal(t->scale, "22:00=64,ap@06:00=8");
-    dp_topology_free(t);
-    assert_int_equal(dp_topology_parse("t", lh_span_str(TOP SERVERS REGIONS), &t), LH_OK);
-    assert_string_equal(t->scale, "");
-    dp_topology_free(t);
-}
-
 static void explain_tells_of_every_table(void **state)
 {
     (void)state;
     FILE *file = tmpfile();
     char text[1 << 16];
     assert_non_null(file);
-    assert_int_equal(dp_topology_explain(NULL, file), LH_OK);
+    assert_int_equal(dp_topology_explain(NULL, true, file), LH_OK);
     rewind(file);
     text[fread(text, 1, sizeof text - 1, file)] = 0;
     assert_non_null(strstr(text, "budget_tokens\n"));
     assert_non_null(strstr(text, "regions.NAME"));
     assert_non_null(strstr(text, "loss_percent\n"));
-    assert_non_null(strstr(text, "scale: a list of maps"));
-    assert_int_equal(dp_topology_explain("model.dmi", file), LH_ERR_NOT_FOUND);
+    assert_non_null(strstr(text, "links: a list of maps"));
+    assert_int_equal(dp_topology_explain("model.dmi", false, file), LH_ERR_NOT_FOUND);
     assert_non_null(strstr(lh_err_text(LH_ERR_NOT_FOUND), "did you mean model.dim?"));
     fclose(file);
 }
@@ -247,13 +218,9 @@ static void explain_tells_of_every_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),
-        cmocka_unit_test(defaults_and_default_links),
-        cmocka_unit_test(gpus_have_ranks),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(commands),
-        cmocka_unit_test(a_schedule_of_workers),
-        cmocka_unit_test(explain_tells_of_every_table),
+        cmocka_unit_test(the_example),     cmocka_unit_test(defaults_and_default_links),
+        cmocka_unit_test(gpus_have_ranks), cmocka_unit_test(refusals),
+        cmocka_unit_test(commands),        cmocka_unit_test(explain_tells_of_every_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

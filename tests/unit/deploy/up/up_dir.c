@@ -30,7 +30,7 @@ static const char text[] =
     "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "
     "[1]}\n"
     "regions:\n  eu: {speed: 3, h: 6}\n  us: {workers: 2}\n"
-    "scale: [{at: \"22:00\", workers: 9}, {at: \"06:00\", workers: 1, region: us}]\n";
+    "server:\n  coordinator.scale: \"22:00=9,us@06:00=1\"\n";
 
 static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
 {
@@ -107,9 +107,9 @@ static void what_is_made(void **state)
     const struct ps_settings *s = lh_config_settings(c);
     assert_true(ps_is_coordinator(s) && !ps_is_shard(s));
     assert_int_equal(s->coordinator.workers, 3);
-    assert_int_equal(s->coordinator.budget_tokens, 100000);
-    assert_int_equal(s->coordinator.epochs, 3);
-    assert_int_equal(s->coordinator.seed, 7);
+    assert_int_equal(s->node.budget_tokens, 100000);
+    assert_int_equal(s->node.epochs, 3);
+    assert_int_equal(s->node.seed, 7);
     assert_int_equal(ps_settings_h(s, "eu"), 6);
     assert_int_equal(ps_settings_h(s, "us"), 0);
     assert_string_equal(s->coordinator.scale, "22:00=9,us@06:00=1");
@@ -129,8 +129,8 @@ static void what_is_made(void **state)
     c = settings_of(&up->node[5]);
     const struct wk_settings *w = lh_config_settings(c);
     assert_true(w->codec.density > 0.16 && w->trainer.tokens_per_s == 200);
-    assert_string_equal(w->data.units, "/data/tokens/units.json");
-    assert_int_equal(w->data.epochs, 3);
+    assert_string_equal(w->node.units, "/data/tokens/units.json");
+    assert_int_equal(w->node.epochs, 3);
     lh_config_destroy(c);
     close_up(up);
 }
@@ -260,8 +260,8 @@ static void what_may_change_in_a_run_is_taken(void **state)
     static const struct {
         const char *from, *to;
     } of[] = {
-        {NULL, "server: {coordinator: {h_base: 3}}\n"},
-        {NULL, "server: {update: {eta: 0.5}}\n"},
+        {"server:\n", "server:\n  coordinator.h_base: 3\n"},
+        {"server:\n", "server:\n  update.eta: 0.5\n"},
         {NULL, "worker: {codec: {density: 0.2}, trainer: {learning_rate: 0.01}}\n"},
         {NULL, "link: {rtt_ms: 12}\n"},
         {"budget_tokens: 100000", "budget_tokens: 200_000"},
@@ -269,7 +269,7 @@ static void what_may_change_in_a_run_is_taken(void **state)
         {"epochs: 3", "epochs: 4"},
         {"speed: 3, h: 6", "h: 7"},
         {"us: {workers: 2}", "us: {workers: 3}\n  af: {}"},
-        {"workers: 9", "workers: 8"},
+        {"22:00=9", "22:00=8"},
     };
     snprintf(run_dir + strlen(run_dir), 3, "-7");
     for (size_t i = 0; i < LH_COUNT(of); i++) {
@@ -294,8 +294,8 @@ static void what_may_not_change_is_named_with_why(void **state)
     } of[] = {
         {"seed: 7", "seed: 8", "seed: 7 -> 8: the run's parameters are made"},
         {NULL, "domain: other.example\n", "domain"},
-        {NULL, "server: {update: {mode: bsp}}\n", "server: update.mode: async -> bsp"},
-        {NULL, "server: {update: {weighting: tokens}}\n", "update.weighting"},
+        {"server:\n", "server:\n  update.mode: bsp\n", "server: update.mode: async -> bsp"},
+        {"server:\n", "server:\n  update.weighting: tokens\n", "update.weighting"},
         {"run: tiny", "run: another", "run: tiny -> another"},
         {"epochs: 3", "epochs: 2", "epochs: 3 -> 2"},
         {"dim: 8", "dim: 16", "model.dim: 8 -> 16"},
@@ -342,7 +342,7 @@ static void what_up_sets_itself_is_refused(void **state)
 {
     (void)state;
     char other[1024];
-    snprintf(other, sizeof other, "%sserver:\n  listen: 1.2.3.4:5\n", text);
+    snprintf(other, sizeof other, "%s  listen: 1.2.3.4:5\n", text);
     struct dp_up *up = open_up(other);
     snprintf(run_dir + strlen(run_dir), 3, "-2");
     assert_int_equal(dp_dir_open(up), LH_OK);
