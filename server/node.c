@@ -394,6 +394,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .units = n->given_units.count ? &n->given_units : NULL,
         .units_dir = s->node.data_dir,
         .grace_ns = LH_REBUILD_GRACE_MS * LH_MS,
+        .voices = (uint32_t)s->rebuild_voices,
         .fatal = lh_program_fatal,
         .fatal_arg = p,
     };

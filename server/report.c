@@ -183,7 +183,6 @@ static void send(struct ps_server *s)
     m.standby = s->standby.identity;
     m.standing = s->phase == PS_STANDBY;
     m.lost = s->standby.lost;
-    m.vouches = true;
     m.gives = ps_gives(s);
     if (trip.mean_us) m.trip = &trip;
     m.n_shards = n;
@@ -193,8 +192,8 @@ static void send(struct ps_server *s)
     if (!err)
         err = lh_unary_start(s->coordinator, LH_RPC_REPORT, deadline, &m.base,
                              &longhaul__v1__report_reply__descriptor, on_answer, next, &next->call);
-    if (err) next->call = NULL;                                  // the next tick tries again
-    for (uint32_t i = 0; i < n; i++) ps_vouch_free(s->shard[i]); // it is answered once
+    if (err) next->call = NULL;                                    // the next tick tries again
+    for (uint32_t i = 0; i < n; i++) ps_vouch_forget(s->shard[i]); // it is answered once
     for (uint32_t i = 0; i < n && packed; i++) free(packed[i]);
     free(packed);
     free(rows);

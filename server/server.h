@@ -66,6 +66,7 @@ struct ps_conf {
     bool below_stable;
     // Followers that are there are waited for so long, to say what they hold.
     int64_t grace_ns;
+    uint32_t voices; // regions that must confirm a state (recovery/choose.c); 0: one
     // Acknowledges what a standby holds too, while one is in sync.
     bool replicated;
     // A standby that confirms nothing for so long is no longer waited for.

@@ -1,24 +1,85 @@
-// Vouch: which copies that workers say they hold are of a shard's log
-// (server/docs/0000-protocol.md#rule-13).
+// Vouch: which copies that workers say they hold are of a shard's log, and how a worker proves that
+// it has one (server/docs/0000-protocol.md#rule-13).
 //
 // The coordinator knows the log's chain at its head alone. It asks with the answer to a report, and
 // is answered with the next one, from what is durable then. What is not answered is asked again.
+//
+// An answer brings a challenge about the state at that point, and what a holder of the state
+// answers. The server has that state when it has folded the record, and later not any more. So it
+// makes the answer then, for every version, under a challenge that follows from a secret of this
+// process: nobody can know it before a copy is claimed. That reads a few KiB a record. Of versions
+// that are older than the last MARKS, or than this process and not its present one, it can't tell.
+#include "server/vouch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
+#include "kernels/state/possession.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/core.h"
 #include "server/report.h"
-#include "server/vouch.h"
 
-void ps_vouch_free(struct ps_shard *s)
+enum { MARKS = 4096 };
+
+struct ps_mark {
+    struct lh_point at;
+    struct lh_hash challenge, answer;
+};
+
+void ps_vouch_forget(struct ps_shard *s)
 {
     free(s->asked.point);
     free(s->asked.item);
     free(s->asked.list);
-    memset(&s->asked, 0, sizeof s->asked);
+    free(s->asked.vouched);
+    free(s->asked.vouched_list);
+    free(s->asked.mark);
+    s->asked = (struct ps_asked){.marks = s->asked.marks, .secret = s->asked.secret};
 }
+
+void ps_vouch_free(struct ps_shard *s)
+{
+    ps_vouch_forget(s);
+    free(s->asked.marks);
+    s->asked.marks = NULL;
+}
+
+// ---------------------------------------------------------------- marks
+
+static bool same(const struct lh_point *a, const struct lh_point *b)
+{
+    return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
+}
+
+static struct ps_mark mark_of(const struct ps_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    const struct lh_hash *secret = &s->asked.secret;
+    struct ps_mark m = {.at = {l->epoch, l->version, l->chain}};
+    struct lh_span part = lh_span(l->chain.b, LH_HASH_BYTES);
+    m.challenge = lh_hash_of(lh_span(secret->b, LH_HASH_BYTES), &part, 1);
+    m.answer = lk_possession(&s->replica, &m.challenge);
+    return m;
+}
+
+// Without memory for marks the present version alone can be asked about.
+static bool has_marks(struct ps_shard *s)
+{
+    struct lh_env *env = s->server->conf.env;
+    static const struct lh_hash none;
+    struct ps_asked *a = &s->asked;
+    if (lh_hash_equal(&a->secret, &none)) lh_random(env, a->secret.b, sizeof a->secret.b);
+    if (!a->marks) a->marks = calloc(MARKS, sizeof *a->marks);
+    return a->marks != NULL;
+}
+
+void ps_vouch_folded(struct ps_shard *s)
+{
+    if (has_marks(s)) s->asked.marks[s->replica.ledger.version % MARKS] = mark_of(s);
+}
+
+// ---------------------------------------------------------------- what is asked
 
 // Without memory it is not answered.
 static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
@@ -30,27 +91,41 @@ static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
         a->point = grown;
         a->cap = cap;
     }
-    struct lh_point *to = &a->point[a->count++];
-    *to = lh_point_of(p);
+    a->point[a->count++] = lh_point_of(p);
 }
 
 void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 {
-    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_vouch_free(s->shard[i]);
+    for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_vouch_forget(s->shard[i]);
     for (size_t i = 0; i < m->n_copies; i++) {
         struct ps_shard *shard = ps_server_shard(s, m->copies[i]->shard);
         if (shard && m->copies[i]->chain.len == LH_HASH_BYTES) note(&shard->asked, m->copies[i]);
     }
 }
 
-// A record that was trimmed away here is one that no log can be compared with any more, at a start
-// neither, so the worker is believed: one whose copies are all older would make no other.
-static bool look_up(const struct ps_shard *s, const struct lh_point *p, bool *held)
+// ---------------------------------------------------------------- what is answered
+
+// *held: the log has the point, and `out` says how a holder proves it. False: it can't tell now.
+static bool look_up(struct ps_shard *s, const struct lh_point *p, bool *held, struct ps_mark *out)
 {
+    const struct lh_ledger *l = &s->replica.ledger;
+    struct lh_point now = {l->epoch, l->version, l->chain};
     enum ps_stand stand;
-    if (ps_shard_stand(s, p, &stand)) return false;
-    *held = stand == PS_POINT_OURS || stand == PS_POINT_CUT;
-    return *held || stand == PS_POINT_OTHER;
+    bool marks = has_marks(s);
+    *out = marks ? s->asked.marks[p->version % MARKS] : (struct ps_mark){0};
+    if (same(&now, p)) *out = mark_of(s);
+    *held = same(&out->at, p);
+    return *held || (!ps_shard_stand(s, p, &stand) && stand == PS_POINT_OTHER);
+}
+
+static void put_vouched(struct ps_asked *a, size_t i, const struct ps_mark *mark)
+{
+    Longhaul__V1__Vouched *v = &a->vouched[i];
+    longhaul__v1__vouched__init(v);
+    a->mark[i] = *mark;
+    v->of = &a->item[i];
+    v->challenge = (ProtobufCBinaryData){LH_HASH_BYTES, a->mark[i].challenge.b};
+    v->answer = (ProtobufCBinaryData){LH_HASH_BYTES, a->mark[i].answer.b};
 }
 
 void ps_vouch_answer(struct ps_shard *s, Longhaul__V1__ShardReport *out)
@@ -58,18 +133,24 @@ void ps_vouch_answer(struct ps_shard *s, Longhaul__V1__ShardReport *out)
     struct ps_asked *a = &s->asked;
     if (!a->count) return;
     a->item = calloc(a->count, sizeof *a->item);
-    a->list = calloc(2 * a->count, sizeof *a->list);
-    if (!a->item || !a->list) return;
-    out->held = a->list;
-    out->foreign = a->list + a->count;
+    a->list = calloc(a->count, sizeof *a->list);
+    a->vouched = calloc(a->count, sizeof *a->vouched);
+    a->vouched_list = calloc(a->count, sizeof *a->vouched_list);
+    a->mark = calloc(a->count, sizeof *a->mark);
+    if (!a->item || !a->list || !a->vouched || !a->vouched_list || !a->mark) return;
+    out->foreign = a->list;
+    out->held = a->vouched_list;
     for (size_t i = 0; i < a->count; i++) {
         const struct lh_point *p = &a->point[i];
+        struct ps_mark mark;
         bool held;
-        if (!look_up(s, p, &held)) continue;
+        if (!look_up(s, p, &held, &mark)) continue;
         a->item[i] = lh_head_point(s->id, p->epoch, p->version, &p->chain);
-        if (held)
-            out->held[out->n_held++] = &a->item[i];
-        else
+        if (!held) {
             out->foreign[out->n_foreign++] = &a->item[i];
+            continue;
+        }
+        put_vouched(a, i, &mark);
+        out->held[out->n_held++] = &a->vouched[i];
     }
 }

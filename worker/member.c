@@ -15,6 +15,7 @@
 #include "worker/push/idle.h"
 #include "worker/push/outcome.h"
 #include "worker/push/path.h"
+#include "worker/replica/prove.h"
 #include "worker/units/grants.h"
 #include "worker/units/travel.h"
 #include "worker/units/units.h"
@@ -243,6 +244,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (m->local_steps) w->local_steps = m->local_steps;
     w->window = m->window;
     take_stable(w, m->n_stable, m->stable); // a first greeting knows it
+    wk_prove(w, m->n_challenges, m->challenges);
     if (!w->stopped) wk_left_out_told(w, m->left_out);
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
@@ -344,8 +346,11 @@ static lh_err send_lease(struct wk_worker *w)
     Longhaul__V1__Trip trip = lh_head_trip(lh_link_trip(w->coordinator));
     Longhaul__V1__Point *item = calloc(2u * w->shards, sizeof *item);
     Longhaul__V1__Point **list = calloc(2u * w->shards, sizeof *list);
+    Longhaul__V1__Possession *proof = calloc(w->shards, sizeof *proof);
+    Longhaul__V1__Possession **proofs = calloc(w->shards, sizeof *proofs);
     uint64_t *claims = list_claimed(w, &m.n_claimed), *units = list_units(w, &m);
-    lh_err err = item && list && claims && units ? LH_OK : LH_ERR_NO_MEMORY;
+    bool memory = item && list && proof && proofs && claims && units;
+    lh_err err = memory ? LH_OK : LH_ERR_NO_MEMORY;
     m.worker = w->id;
     m.incarnation = w->incarnation.number;
     m.want = w->asked = wk_units_wanted(w);
@@ -368,6 +373,8 @@ static lh_err send_lease(struct wk_worker *w)
     if (!err) {
         m.n_durable = list_points(w, false, item, list);
         m.durable = list;
+        m.n_possessions = wk_prove_tell(w, proof, proofs);
+        m.possessions = proofs;
         if (m.done) m.n_final = list_points(w, true, item + w->shards, list + w->shards);
         m.final = list + w->shards;
         err = lh_unary_start(w->coordinator, LH_RPC_LEASE, wk_deadline(w, w->coordinator), &m.base,
@@ -375,6 +382,8 @@ static lh_err send_lease(struct wk_worker *w)
     }
     free(item);
     free(list);
+    free(proof);
+    free(proofs);
     free(claims);
     free(units);
     return err;

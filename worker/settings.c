@@ -189,7 +189,9 @@ static const struct lh_config_row rows[] = {
         NULL, "Distance of the residual's snapshots, which limit what a lost slot costs"),
     LH_CONFIG_ROW_INT(T, rare, "replica.every_versions", replica_every_versions, "50", 1, 1e9,
         "versions",
-        NULL, "Distance of the replica's durable copies, below which outboxes and logs are cut"),
+        NULL, "Distance of the replica's durable copies, below which outboxes and logs are cut. "
+        "Copies are of multiples of it. Two regions' copies of one version make a point stable: "
+        "give it the same value everywhere"),
 };
 // clang-format on
 

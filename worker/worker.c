@@ -16,6 +16,7 @@
 #include "worker/push/idle.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
+#include "worker/replica/prove.h"
 #include "worker/replica/offer.h"
 #include "worker/start.h"
 #include "worker/train/stats.h"
@@ -92,6 +93,7 @@ fail:
 static void free_shard(struct wk_shard *s)
 {
     wk_durable_copy_free(s->copies.writing);
+    wk_prove_free(s->copies.proving);
     wk_cut_free(s->cut);
     lh_record_stream_reset(&s->stream.records);
     lk_incoming_free(&s->arrival.incoming);

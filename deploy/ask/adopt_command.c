@@ -1,4 +1,5 @@
-// longhaul adopt: another server may own shards and stand by for them.
+// longhaul adopt: another server may own shards and stand by for them; or shards come back from a
+// state that an operator chose.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 
 struct request {
     struct dp_admin admin;
-    const char *server, *list;
+    const char *server, *list, *state; // the server, or the state
+    uint8_t digest[LH_HASH_BYTES];
+    size_t digest_bytes;
     uint32_t shard[LH_SHARDS_MAX];
     size_t shards;
     uint32_t adopted;
@@ -44,6 +47,39 @@ static LH_MUST lh_err parse_shards(struct request *q)
     return LH_OK;
 }
 
+static int digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+// The first bytes of a state's digest, in hexadecimal digits.
+static LH_MUST lh_err parse_state(struct request *q)
+{
+    size_t n = strlen(q->state);
+    bool ok = n >= 16 && n <= 2 * LH_HASH_BYTES && n % 2 == 0;
+    for (size_t i = 0; i < n && ok; i++) ok = digit(q->state[i]) >= 0;
+    if (!ok)
+        return lh_fail(LH_ERR_INVALID,
+                       "--state: \"%.100s\" is not valid, expected the 16 digits (0-9, a-f) that "
+                       "the event rebuild.claim and the status of the shard's server have",
+                       q->state);
+    for (q->digest_bytes = 0; q->digest_bytes < n / 2; q->digest_bytes++) {
+        const char *at = q->state + 2 * q->digest_bytes;
+        q->digest[q->digest_bytes] = (uint8_t)(digit(at[0]) << 4 | digit(at[1]));
+    }
+    return LH_OK;
+}
+
+static void tell(const struct request *q)
+{
+    const char *s = q->adopted == 1 ? "" : "s";
+    if (q->state)
+        printf("%u shard%s: the state %s is the one to come back from\n", q->adopted, s, q->state);
+    else
+        printf("%s may own %u shard%s; it takes %s when it starts as their server\n", q->server,
+               q->adopted, s, q->adopted == 1 ? "it" : "them");
+}
+
 static lh_err take_answer(void *arg, const ProtobufCMessage *m)
 {
     struct request *q = arg;
@@ -54,16 +90,15 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *m)
 static LH_MUST lh_err adopt(struct request *q)
 {
     Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
-    m.server = (char *)(uintptr_t)q->server; // not changed
+    if (!q->state) m.server = (char *)(uintptr_t)q->server; // not changed
+    m.state = (ProtobufCBinaryData){q->digest_bytes, q->digest};
     m.n_shards = q->shards;
     m.shards = q->shard;
     lh_err err = dp_admin_open(&q->admin);
     if (!err)
         err = dp_admin_ask(&q->admin, LH_RPC_ADOPT, &m.base, &longhaul__v1__adopt_reply__descriptor,
                            take_answer, q);
-    if (!err)
-        printf("%s may own %u shard%s; it takes %s when it starts as their server\n", q->server,
-               q->adopted, q->adopted == 1 ? "" : "s", q->adopted == 1 ? "it" : "them");
+    if (!err) tell(q);
     dp_admin_close(&q->admin);
     return err;
 }
@@ -73,15 +108,22 @@ static LH_MUST lh_err run(int argc, char **argv, struct request *q)
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--shards", DP_TEXT, &q->list, "LIST", "the shards, as in 0-3,5"},
+        {"--state", DP_TEXT, &q->state, "STATE", "the state that the shards come back from"},
         DP_ADMIN_FLAGS(q->admin),
     };
     const struct dp_usage usage = {
-        "longhaul adopt REGION/NAME --shards LIST --dir RUNDIR | --coordinator HOST:PORT [flags]",
+        "longhaul adopt REGION/NAME --shards LIST --dir RUNDIR | --coordinator HOST:PORT [flags]\n"
+        "       longhaul adopt --state STATE --shards LIST ...",
         "Lets the server of this region and name (of its certificate) own these shards, and stand\n"
         "by for them. A server that may not is refused, whatever it says. It takes a shard from\n"
         "its server when it starts as one of role shard: its history is then what that server\n"
         "has, or what followers hold. One of role standby only stands by. The word holds over\n"
         "restarts of the coordinator.\n"
+        "\n"
+        "With --state: a server that lost its disk waits for an operator where too few regions\n"
+        "hold one and the same state (rebuild.voices). Its status (claims) and the event\n"
+        "rebuild.claim say what each worker holds. The shards come back from the state of that\n"
+        "name, whoever confirms it; a shard for which none is waited for is not changed.\n"
         "\n"
         "Exit codes: 0 done; 2 wrong line, or no such shard; 4 no coordinator answers; 7 this\n"
         "certificate may not.",
@@ -89,10 +131,12 @@ static LH_MUST lh_err run(int argc, char **argv, struct request *q)
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    if (rest.count != 1 || !q->list)
-        return lh_fail(LH_ERR_INVALID, "adopt which server for which shards? longhaul adopt "
-                                       "REGION/NAME --shards LIST");
-    q->server = rest.at[0];
+    if (rest.count != !q->state || !q->list)
+        return lh_fail(LH_ERR_INVALID, "adopt which server, or which state, for which shards? "
+                                       "longhaul adopt REGION/NAME --shards LIST, or longhaul "
+                                       "adopt --state STATE --shards LIST");
+    if (q->state) LH_TRY(parse_state(q));
+    if (!q->state) q->server = rest.at[0];
     LH_TRY(parse_shards(q));
     return adopt(q);
 }

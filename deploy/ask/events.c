@@ -65,6 +65,8 @@ static const struct {
     {"run.admit", "expel"},
     {"expelled.refused", "expel"},
     {"worker.set_aside", "expel"},
+    {"rebuild.*", "history"},
+    {"stable.*", "history"},
     {"shard.moved", "move"},
     {"move.*", "move"},
     {"balance.*", "balance"},

@@ -125,7 +125,7 @@ enum { PIECES = 5, SYNC_RANGES = 16 };
 
 // The state's bytes in pieces, as lk_replica_save() would give them in one.
 struct writing {
-    const struct lk_checkpoint *c;
+    struct lk_checkpoint *c;
     struct lh_buf ledger, outer, manifest;
     struct lh_span piece[PIECES];
     uint64_t bytes;
@@ -170,14 +170,13 @@ static void put_state(const struct writing *w, uint64_t at, size_t n, struct lh_
 
 static lh_err write_header(struct writing *w)
 {
-    const struct lk_checkpoint *c = w->c;
+    struct lk_checkpoint *c = w->c;
     const struct lk_replica *r = &c->copy;
     struct lh_buf b = lh_buf_over(w->header, sizeof w->header);
-    struct lh_hash digest;
     if (c->weights)
-        digest = weights_digest(r->theta, r->layout->values);
+        c->digest = weights_digest(r->theta, r->layout->values);
     else
-        LH_TRY(lk_replica_digest_try(r, &digest));
+        LH_TRY(lk_replica_digest_try(r, &c->digest));
     lh_put_u32(&b, LK_CKPT_MAGIC);
     lh_put_u16(&b, LK_CKPT_VERSION);
     lh_put_u8(&b, c->conf.cipher);
@@ -192,7 +191,7 @@ static lh_err write_header(struct writing *w)
     lh_put_u64(&b, c->epoch);
     lh_put_u64(&b, c->version);
     lh_put(&b, c->chain.b, LH_HASH_BYTES);
-    lh_put(&b, digest.b, LH_HASH_BYTES);
+    lh_put(&b, c->digest.b, LH_HASH_BYTES);
     lh_put_u64(&b, w->bytes);
     lh_put_u32(&b, lh_crc32c(0, b.data, b.len));
     LH_ASSERT(!b.err && b.len == LK_CKPT_HEADER_BYTES);

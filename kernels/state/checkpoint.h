@@ -68,6 +68,7 @@ struct lk_checkpoint {
     bool whole;
     uint64_t epoch, version; // both valid once it is whole
     struct lh_hash chain;
+    struct lh_hash digest; // valid after lk_checkpoint_write()
 };
 
 // Copies all at once. LH_ERR_NO_MEMORY.
@@ -135,8 +136,8 @@ LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
 // Lists a shard's files whose header can be read and has this replica's run and shape, ascending by
 // version; their states are not read.
-typedef void (*lk_checkpoint_fn)(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                                 const struct lh_hash *chain);
+typedef void (*lk_checkpoint_fn)(void *arg, const char *path,
+                                 const struct lk_checkpoint_info *info);
 LH_MUST lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   lk_checkpoint_fn each, void *arg);
 // Removes a shard's files of versions above: they belong to a history that was given up.

@@ -489,7 +489,7 @@ lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk
         err = lk_checkpoint_path(conf->dir, &name, path);
         if (!err) err = lk_checkpoint_peek(conf->env, path, &h);
         if (!err) err = check_header(&h, r, path);
-        if (!err) each(arg, path, h.epoch, h.version, &h.chain);
+        if (!err) each(arg, path, &h);
     }
     free(version);
     return err == LH_ERR_KILLED ? err : LH_OK; // one that can't be read is passed over

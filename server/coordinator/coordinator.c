@@ -38,6 +38,7 @@
 #include "server/coordinator/scale.h"
 #include "server/coordinator/servers.h"
 #include "server/coordinator/silence.h"
+#include "server/coordinator/owners/choice.h"
 #include "server/coordinator/stable.h"
 #include "server/coordinator/status.h"
 #include "server/coordinator/watch/hook.h"
@@ -49,17 +50,29 @@ static const int64_t LISTEN_MIN = 10 * LH_MS;
 // These read their rows at a start, and again after a commit that failed, in this order: rows of
 // leases and of members go by the members' indices.
 static ps_co_load_fn *const LOADS[] = {
-    ps_co_load_members,  ps_co_load_overrides,
-    ps_co_load_grants,   ps_co_load_leases,
-    ps_co_load_drains,   ps_co_load_expelled,
-    ps_co_load_let_back, ps_co_load_trips,
-    ps_co_load_points,   ps_co_load_epochs,
-    ps_co_load_insync,   ps_co_load_rights,
-    ps_co_load_moves,    ps_co_load_plan,
-    ps_co_load_live,     ps_co_load_retired,
-    ps_co_load_status,   ps_co_load_decided,
-    ps_co_load_crossed,  ps_co_load_machines,
-    ps_co_load_states,   NULL,
+    ps_co_load_members,
+    ps_co_load_overrides,
+    ps_co_load_grants,
+    ps_co_load_leases,
+    ps_co_load_drains,
+    ps_co_load_expelled,
+    ps_co_load_let_back,
+    ps_co_load_trips,
+    ps_co_load_points,
+    ps_co_load_epochs,
+    ps_co_load_choices,
+    ps_co_load_insync,
+    ps_co_load_rights,
+    ps_co_load_moves,
+    ps_co_load_plan,
+    ps_co_load_live,
+    ps_co_load_retired,
+    ps_co_load_status,
+    ps_co_load_decided,
+    ps_co_load_crossed,
+    ps_co_load_machines,
+    ps_co_load_states,
+    NULL,
 };
 
 static void on_timer(void *arg)

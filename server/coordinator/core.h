@@ -91,6 +91,11 @@ struct ps_co_crossing {     // balance/crossed.c: what of a home's units reached
     uint64_t seen, process; // the last one's part, and that one's number
 };
 
+struct ps_co_proved { // stable.c: a copy that a worker has shown to have
+    struct lh_point at;
+    struct lh_hash digest;
+};
+
 struct ps_co_expelled { // expel.c
     uint64_t id;        // lh_worker_id() of its certificate
     bool server;
@@ -233,8 +238,13 @@ struct ps_co_shard {
     uint64_t ticket; // an epoch is opened for the request that names this one (epochs.c)
     // The point that is durable outside of its server (stable.c).
     struct lh_point stable;
-    bool vouches;         // its server says which workers' copies are of its log
+    struct lh_hash stable_digest; // digest of its state, as several regions said; zeros: not known
+    int64_t lone_ns;              // when the first copy of one region came alone; 0: none waits
+    bool single;                  // the stable point is one region's copy
     uint32_t asked_up_to; // the index of the worker whose copy the server is asked about next
+    // The first bytes of the digest of the state that an operator chose (owners/choice.c).
+    struct lh_hash choice;
+    size_t choice_bytes; // 0: none was chosen
     // Its owner and its standby (owners/owner.c explains the row).
     uint64_t owner, standby, changes, least, server, gone;
     struct ps_co_right right[PS_CO_RIGHTS]; // owners/rights.c

@@ -286,10 +286,13 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     Longhaul__V1__Point *point = calloc(shards, sizeof *point),
                         **points = calloc(shards, sizeof *points);
     uint64_t *tags = calloc(shards, sizeof *tags);
+    Longhaul__V1__Challenge *challenge = calloc(shards, sizeof *challenge),
+                            **challenges = calloc(shards, sizeof *challenges);
+    bool memory = item && list && point && points && tags && challenge && challenges;
     struct lh_buf grants = lh_buf((size_t)LH_CLAIM_BYTES * LH_LEASES_MAX);
     uint32_t index = (uint32_t)(w - c->worker);
     lh_err err = ps_co_grants_tell(c, index, m, leased->unit, leased->units, &grants);
-    if (err || !item || !list || !point || !points || !tags) {
+    if (err || !memory) {
         ps_co_refuse(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__LeaseReply out = LONGHAUL__V1__LEASE_REPLY__INIT;
@@ -312,6 +315,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
             if (p->version) points[out.n_stable++] = &point[i];
         }
         out.stable = points;
+        out.n_challenges = ps_co_challenges(c, w, challenge, challenges);
+        out.challenges = challenges;
         out.grants = (ProtobufCBinaryData){grants.len, grants.data};
         out.allowance = ps_co_allowance(c, w, tags);
         out.allowance_tags = tags;
@@ -325,6 +330,8 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
     free(point);
     free(points);
     free(tags);
+    free(challenge);
+    free(challenges);
     lh_buf_free(&grants);
 }
 

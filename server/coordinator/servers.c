@@ -136,7 +136,6 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     s->phase = r->phase;
     s->process = m->process;
     s->reported = true;
-    s->vouches = m->vouches;
     ps_co_take_admitted(c, r);
     snprintf(s->address, sizeof s->address, "%s", m->address);
     return ps_co_take_answers(c, r->head->shard, r);
@@ -421,6 +420,10 @@ static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_
     out.reserved = s->move.epoch;
     if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
     out.process = s->reported ? s->process : 0;
+    out.regions = ps_co_regions(c);
+    out.chosen = (ProtobufCBinaryData){s->choice_bytes, s->choice.b};
+    if (lh_point_named(&s->stable_digest))
+        out.stable_digest = (ProtobufCBinaryData){LH_HASH_BYTES, s->stable_digest.b};
     out.begun = list;
     out.live = live;
     stable = point_of(shard, &s->stable);

@@ -1,15 +1,23 @@
 // Stable: which durable copies on workers' disks move a shard's stable point
 // (server/docs/0000-protocol.md#rule-13).
 //
-// A shard's history is known here at the version that its server reported last, and nowhere below.
-// So a worker's word of a lower version is a claim: the server is asked about it in the answer to a
-// report, and says with the next one whether its log has that version with exactly this chain. A
-// server of before that question is not asked: its workers are believed.
+// A worker's word of a copy is a claim. 1. The shard's server is asked about it in the answer to a
+// report. It says with the next one whether its log has that version with exactly this chain, and
+// if so, a challenge and what a holder of the state answers. 2. The worker is challenged with the
+// answer to a lease request. A right answer proves that it had that state, on its disk, when it was
+// asked. 3. A point of which live workers of two regions have proved copies with one digest becomes
+// the stable point. Where no other region has proved a copy for too long, one region is enough
+// (event stable.single): a region that makes none must not stop the others for ever.
 //
-// Store: stable/<shard 4 hex> = epoch u64, version u64 and chain 32 of the stable point.
+// So no worker alone moves a point that another region counts on, and none without the state.
 //
-// Claims are lost with the process, and said again with every lease. Each worker has its own, so
-// that a false one takes no other's place, and they are asked about in turn.
+// Store: stable/<shard 4 hex> = epoch u64, version u64, chain 32 and digest 32 (zeros: not known)
+// of the stable point.
+//
+// Claims and proofs are lost with the process, and said again with every lease. Each worker has its
+// own, so that a false one takes no other's place, and the server is asked about them in turn.
+#include "server/coordinator/stable.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,29 +26,34 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
-#include "server/coordinator/stable.h"
+#include "server/coordinator/watch/expelled.h"
+#include "server/coordinator/watch/stall.h"
 
 static const char POINTS[] = "stable/";
+enum { ENOUGH = 2, PATIENCE = 10 }; // regions; times a drain's bound, while the run goes on
 
 // ---------------------------------------------------------------- what is stored
 
 lh_err ps_co_store_point(struct ps_coordinator *c, uint32_t shard)
 {
-    const struct lh_point *p = &c->shard[shard].stable;
-    struct lh_buf b = lh_buf(64);
-    lh_put_u64(&b, p->epoch);
-    lh_put_u64(&b, p->version);
-    lh_put(&b, p->chain.b, LH_HASH_BYTES);
+    const struct ps_co_shard *s = &c->shard[shard];
+    struct lh_buf b = lh_buf(96);
+    lh_put_u64(&b, s->stable.epoch);
+    lh_put_u64(&b, s->stable.version);
+    lh_put(&b, s->stable.chain.b, LH_HASH_BYTES);
+    lh_put(&b, s->stable_digest.b, LH_HASH_BYTES);
     return ps_co_put_row(c, POINTS, shard, &b);
 }
 
 static lh_err read_point(struct ps_co_shard *s, struct lh_cursor *at)
 {
     s->stable = (struct lh_point){0};
+    s->stable_digest = (struct lh_hash){{0}};
     if (!at) return LH_OK;
     s->stable.epoch = lh_get_u64(at);
     s->stable.version = lh_get_u64(at);
     lh_get_into(at, s->stable.chain.b, LH_HASH_BYTES);
+    lh_get_into(at, s->stable_digest.b, LH_HASH_BYTES);
     return LH_OK;
 }
 
@@ -56,7 +69,7 @@ static bool same(const struct lh_point *a, const struct lh_point *b)
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
-// Is it below what the server reported, and above what is stable?
+// Is it at or below what the server reported, and above what is stable?
 static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return s->reported && p->version <= s->head.version && p->version > s->stable.version;
@@ -64,68 +77,221 @@ static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 
 static bool present(const struct ps_co_shard *s, const struct lh_point *p)
 {
+    if (LH_BUG("zombie_stable")) return true; // planted: of an abandoned epoch
     return p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
 }
 
-// The history of the version that the server reported last is known.
-static bool is_head(const struct ps_co_shard *s, const struct lh_point *p)
+static bool counts(const struct ps_co_shard *s, const struct lh_point *p)
 {
-    return p->version == s->head.version && lh_point_named(&s->head.chain);
+    return in_reach(s, p) && present(s, p);
 }
 
-// Below the head nothing here contradicts a worker. Only a server of before the question leaves it
-// at that: any other is asked first (take).
-static bool is_of_history(const struct ps_co_shard *s, const struct lh_point *p)
+// ---------------------------------------------------------------- regions
+
+static bool is_first_of_region(const struct ps_coordinator *c, uint32_t worker,
+                               bool (*is)(const struct ps_coordinator *,
+                                          const struct ps_co_worker *))
 {
-    return !is_head(s, p) || lh_hash_equal(&p->chain, &s->head.chain);
+    for (uint32_t i = 0; i < worker; i++)
+        if (is(c, &c->worker[i]) && !strcmp(c->worker[i].region, c->worker[worker].region))
+            return false;
+    return is(c, &c->worker[worker]);
+}
+
+static bool is_known(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return !ps_co_is_expelled(c, w->id);
+}
+
+static bool is_live(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return w->live && is_known(c, w);
+}
+
+static uint32_t regions(const struct ps_coordinator *c,
+                        bool (*is)(const struct ps_coordinator *, const struct ps_co_worker *))
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++) n += is_first_of_region(c, i, is);
+    return n;
+}
+
+uint32_t ps_co_regions(const struct ps_coordinator *c)
+{
+    return regions(c, is_known);
+}
+
+// ---------------------------------------------------------------- proved copies
+
+static const struct ps_co_proved *proof_of(const struct ps_co_worker *w, uint32_t shard,
+                                           const struct ps_co_proved *of)
+{
+    const struct ps_co_claim *claim = w->claim ? &w->claim[shard] : NULL;
+    for (uint32_t i = 0; claim && i < claim->proofs && i < PS_CO_PROVED; i++)
+        if (same(&claim->proved[i].at, &of->at) &&
+            lh_hash_equal(&claim->proved[i].digest, &of->digest))
+            return &claim->proved[i];
+    return NULL;
+}
+
+// Regions of which a live worker has proved this very state.
+static uint32_t regions_with(const struct ps_coordinator *c, uint32_t shard,
+                             const struct ps_co_proved *p)
+{
+    const char *seen[LH_WORKERS_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (!is_live(c, w) || !proof_of(w, shard, p)) continue;
+        uint32_t k = 0;
+        while (k < n && strcmp(seen[k], w->region) != 0) k++;
+        if (k == n) seen[n++] = w->region;
+    }
+    return n;
+}
+
+// The newest copy that so many regions have proved; NULL: none above the stable point.
+static const struct ps_co_proved *newest(const struct ps_coordinator *c, uint32_t shard,
+                                         uint32_t enough)
+{
+    const struct ps_co_proved *best = NULL;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
+        for (uint32_t k = 0; claim && k < claim->proofs && k < PS_CO_PROVED; k++) {
+            const struct ps_co_proved *p = &claim->proved[k];
+            if (!counts(&c->shard[shard], &p->at)) continue;
+            if (best && p->at.version <= best->at.version) continue;
+            if (regions_with(c, shard, p) >= enough) best = p;
+        }
+    }
+    return best;
 }
 
 // A compare-and-swap on (shard, epoch): the caller has compared.
-static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct lh_point *p)
+static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct ps_co_proved *p)
 {
-    c->shard[shard].stable = *p;
+    struct ps_co_shard *s = &c->shard[shard];
+    uint32_t by = regions_with(c, shard, p), known = ps_co_regions(c);
+    bool several = by >= ENOUGH || known == 1, single = by < ENOUGH && known > 1;
+    s->stable = p->at;
+    s->stable_digest = several ? p->digest : (struct lh_hash){{0}};
+    s->lone_ns = 0;
+    if (single && !s->single)
+        ps_co_say(c, LH_WARN, "stable.single",
+                  "shard %u: version %" PRIu64 " is stable by a copy of one region alone, for no "
+                  "other one that lives has proved a copy (replica.every_versions of its workers, "
+                  "and their disks): with that region's disk it would be lost",
+                  shard, p->at.version);
+    s->single = single;
     return ps_co_store_point(c, shard);
 }
 
-static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t shard,
-                   const struct lh_point *p)
+// One region's copy has waited for another one's for as long as anybody waits. Regions that are
+// silent may come back, with outboxes that they cut by what is stable: a worker that outlives them
+// for a moment moves nothing. When the run closes they push nothing more.
+static bool waited(struct ps_coordinator *c, struct ps_co_shard *s)
 {
+    int64_t bound = ps_co_drain_bound(c), now = c->listener.ns;
+    bool closes = c->plan.phase >= LH_PHASE_CLOSE, alone = regions(c, is_live) < ENOUGH;
+    if (alone && (closes || !bound)) return true;
+    if (!s->lone_ns) s->lone_ns = now;
+    return bound && now - s->lone_ns >= bound * (closes ? 1 : PATIENCE);
+}
+
+static lh_err look(struct ps_coordinator *c, uint32_t shard)
+{
+    struct ps_co_shard *s = &c->shard[shard];
+    const struct ps_co_proved *p = newest(c, shard, ps_co_regions(c) < ENOUGH ? 1 : ENOUGH);
+    if (p) return make_stable(c, shard, p);
+    p = newest(c, shard, 1);
+    if (p && waited(c, s)) return make_stable(c, shard, p);
+    if (!p) s->lone_ns = 0;
+    return LH_OK;
+}
+
+static void refuse(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t shard,
+                   const struct lh_point *p, const char *why)
+{
+    struct ps_co_claim *claim = &w->claim[shard];
+    claim->refused = *p;
+    if (same(&claim->said, p)) claim->said = (struct lh_point){0};
     lh_log_peer(c->conf.log, LH_WARN, "durable.refused",
                 "worker %s of %s: its durable copy of shard %u version %" PRIu64
-                " is of another history than the server's; it is not counted on",
-                w->name, w->region, shard, p->version);
+                " %s; it is not counted on",
+                w->name, w->region, shard, p->version, why);
 }
 
 // ---------------------------------------------------------------- what workers say
 
-static lh_err take(struct ps_coordinator *c, struct ps_co_worker *w, uint32_t shard,
-                   const struct lh_point *p)
+static bool is_proved(const struct ps_co_claim *claim, const struct lh_point *p)
 {
-    struct ps_co_shard *s = &c->shard[shard];
-    w->claim[shard].said = *p;
-    if (!in_reach(s, p)) return LH_OK;
-    bool known = present(s, p) || LH_BUG("zombie_stable"); // planted: of an abandoned epoch
-    bool asks = present(s, p) && s->vouches && !is_head(s, p);
-    if (!known || asks) return LH_OK;
-    if (is_of_history(s, p)) return make_stable(c, shard, p);
-    w->claim[shard].said = (struct lh_point){0};
-    refuse(c, w, shard, p);
-    return LH_OK;
+    for (uint32_t i = 0; i < claim->proofs && i < PS_CO_PROVED; i++)
+        if (same(&claim->proved[i].at, p)) return true;
+    return false;
+}
+
+static lh_err take_possession(struct ps_coordinator *c, struct ps_co_worker *w,
+                              const Longhaul__V1__Possession *m)
+{
+    struct ps_co_claim *claim = &w->claim[m->shard];
+    struct ps_co_proved p = {.at = claim->vouched};
+    bool asked = p.at.version && m->version == p.at.version && m->epoch == p.at.epoch &&
+                 !memcmp(m->challenge.data, claim->challenge.b, LH_HASH_BYTES);
+    if (!asked || is_proved(claim, &p.at)) return LH_OK;
+    if (memcmp(m->answer.data, claim->answer.b, LH_HASH_BYTES) != 0) {
+        refuse(c, w, m->shard, &p.at, "is not what the server had: it does not hold that state");
+        claim->vouched = (struct lh_point){0};
+        return LH_OK;
+    }
+    memcpy(p.digest.b, m->digest.data, LH_HASH_BYTES);
+    claim->proved[claim->proofs++ % PS_CO_PROVED] = p;
+    return look(c, m->shard);
+}
+
+static LH_MUST lh_err make_claims(struct ps_coordinator *c, struct ps_co_worker *w)
+{
+    if (!w->claim) w->claim = calloc(c->conf.manifest->shards, sizeof *w->claim);
+    return w->claim ? LH_OK : lh_fail(LH_ERR_BUSY, "no memory for a worker's copies now");
 }
 
 lh_err ps_co_take_durable(struct ps_coordinator *c, struct ps_co_worker *w,
                           const Longhaul__V1__LeaseRequest *m)
 {
     uint32_t shards = c->conf.manifest->shards;
-    if (!w->claim) w->claim = calloc(shards, sizeof *w->claim);
-    if (!w->claim) return lh_fail(LH_ERR_BUSY, "no memory for a worker's copies now");
+    LH_TRY(make_claims(c, w));
     for (uint32_t i = 0; i < shards; i++) w->claim[i].said = (struct lh_point){0};
     for (size_t i = 0; i < m->n_durable; i++) {
         struct lh_point p = lh_point_of(m->durable[i]);
-        if (m->durable[i]->shard < shards && m->durable[i]->chain.len == LH_HASH_BYTES)
-            LH_TRY(take(c, w, m->durable[i]->shard, &p));
+        if (m->durable[i]->shard >= shards || m->durable[i]->chain.len != LH_HASH_BYTES) continue;
+        struct ps_co_claim *claim = &w->claim[m->durable[i]->shard];
+        if (!same(&claim->refused, &p)) claim->said = p;
+    }
+    for (size_t i = 0; i < m->n_possessions; i++) {
+        const Longhaul__V1__Possession *p = m->possessions[i];
+        bool whole = p->challenge.len == LH_HASH_BYTES && p->answer.len == LH_HASH_BYTES &&
+                     p->digest.len == LH_HASH_BYTES;
+        if (p->shard < shards && whole) LH_TRY(take_possession(c, w, p));
     }
     return LH_OK;
+}
+
+size_t ps_co_challenges(const struct ps_coordinator *c, const struct ps_co_worker *w,
+                        Longhaul__V1__Challenge *item, Longhaul__V1__Challenge **list)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; w->claim && i < c->conf.manifest->shards; i++) {
+        struct ps_co_claim *claim = &w->claim[i];
+        const struct lh_point *p = &claim->vouched;
+        if (!p->version || !counts(&c->shard[i], p) || is_proved(claim, p)) continue;
+        longhaul__v1__challenge__init(&item[n]);
+        item[n].shard = i;
+        item[n].epoch = p->epoch;
+        item[n].version = p->version;
+        item[n].challenge = (ProtobufCBinaryData){LH_HASH_BYTES, claim->challenge.b};
+        list[n] = &item[n];
+        n++;
+    }
+    return n;
 }
 
 void ps_co_forget_copies(struct ps_co_worker *w)
@@ -136,25 +302,17 @@ void ps_co_forget_copies(struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- what the server says of it
 
-static bool listed(const struct lh_point *p, size_t n, Longhaul__V1__Point **list)
-{
-    for (size_t i = 0; i < n; i++) {
-        struct lh_point of = lh_point_of(list[i]);
-        if (same(p, &of)) return true;
-    }
-    return false;
-}
-
 size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
                         Longhaul__V1__Point *out)
 {
     struct ps_co_shard *s = &c->shard[shard];
     size_t n = 0;
     uint32_t seen = 0;
-    for (; s->vouches && seen < c->workers && n < max; seen++) {
+    for (; seen < c->workers && n < max; seen++) {
         struct ps_co_worker *w = &c->worker[(s->asked_up_to + seen) % c->workers];
         struct ps_co_claim *claim = w->claim ? &w->claim[shard] : NULL;
-        if (!claim || !in_reach(s, &claim->said) || !present(s, &claim->said)) continue;
+        if (!claim || !counts(s, &claim->said)) continue;
+        if (same(&claim->said, &claim->vouched) || is_proved(claim, &claim->said)) continue;
         struct lh_point *p = &claim->asked;
         *p = claim->said;
         Longhaul__V1__Point point = lh_head_point(shard, p->epoch, p->version, &p->chain);
@@ -168,23 +326,42 @@ size_t ps_co_ask_copies(struct ps_coordinator *c, uint32_t shard, size_t max,
     return n;
 }
 
+static bool is_foreign(const struct lh_point *p, const Longhaul__V1__ShardReport *r)
+{
+    for (size_t i = 0; i < r->n_foreign; i++) {
+        struct lh_point of = lh_point_of(r->foreign[i]);
+        if (same(p, &of)) return true;
+    }
+    return false;
+}
+
+static void take_vouched(struct ps_co_claim *claim, const struct lh_point *p,
+                         const Longhaul__V1__ShardReport *r)
+{
+    for (size_t i = 0; i < r->n_held; i++) {
+        const Longhaul__V1__Vouched *v = r->held[i];
+        struct lh_point of = lh_point_of(v->of);
+        if (!same(p, &of) || v->challenge.len != LH_HASH_BYTES || v->answer.len != LH_HASH_BYTES)
+            continue;
+        claim->vouched = of;
+        memcpy(claim->challenge.b, v->challenge.data, LH_HASH_BYTES);
+        memcpy(claim->answer.b, v->answer.data, LH_HASH_BYTES);
+        return;
+    }
+}
+
 lh_err ps_co_take_answers(struct ps_coordinator *c, uint32_t shard,
                           const Longhaul__V1__ShardReport *r)
 {
-    struct ps_co_shard *s = &c->shard[shard];
-    struct lh_point best = {0};
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_claim *claim = c->worker[i].claim ? &c->worker[i].claim[shard] : NULL;
         if (!claim || !claim->asked.version) continue;
         const struct lh_point p = claim->asked;
         claim->asked = (struct lh_point){0};
-        if (listed(&p, r->n_foreign, r->foreign)) {
-            if (same(&p, &claim->said)) claim->said = (struct lh_point){0};
-            refuse(c, &c->worker[i], shard, &p);
-        } else if (p.version > best.version && in_reach(s, &p) && present(s, &p) &&
-                   listed(&p, r->n_held, r->held)) {
-            best = p;
-        }
+        if (is_foreign(&p, r))
+            refuse(c, &c->worker[i], shard, &p, "is of another history than the server's");
+        else
+            take_vouched(claim, &p, r);
     }
-    return best.version ? make_stable(c, shard, &best) : LH_OK;
+    return look(c, shard);
 }

@@ -15,10 +15,8 @@
 // epoch registered by compare-and-swap, and only then is it installed: checkpoint, new log, EPOCH
 // record (recover.c).
 //
-// Which state counts: one at the stable point, or above it if no epoch that is later than its own
-// began below it. The one with the highest version is the best; the own one is preferred. Nobody
-// with a state at or above the stable point: the shard waits for one, or for an operator who sets
-// rebuild.below_stable.
+// Which state counts, choose.c says. Nobody with a state at or above the stable point: the shard
+// waits for one, or for an operator who sets rebuild.below_stable.
 //
 // While a standby is in sync what was acknowledged is known to be in its state alone: it takes the
 // shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
@@ -45,12 +43,6 @@
 #include "server/recovery/recover.h"
 #include "server/state/fold.h"
 
-struct lh_point ps_rebuild_own(const struct ps_rebuild *b)
-{
-    const struct lh_ledger *l = &b->shard->replica.ledger;
-    return (struct lh_point){l->epoch, l->version, l->chain};
-}
-
 // An operator chose what this directory holds, above what is stable or not.
 static bool operators_word(const struct ps_rebuild *b)
 {
@@ -62,90 +54,7 @@ static bool run_ended(const struct ps_shard *s)
     return s->replica.ledger.plan.phase == LH_PHASE_END;
 }
 
-// ---------------------------------------------------------------- which state counts
-
-// Versions, and epochs, that a log can have reached above the last ones that are known: a server
-// that decided a thousand pushes a second did so for a quarter of an hour unheard.
-static const uint64_t REACH = 1 << 20;
-
-static uint64_t most(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
-// No log can be there: a number that is made up, which would be the highest of all.
-static bool out_of_reach(const struct ps_rebuild *b, const struct lh_point *p)
-{
-    const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
-    uint64_t version = most(b->stable.version, last ? last->version : 0);
-    uint64_t epoch = most(b->epoch, most(b->reserved, b->head.epoch));
-    if (b->head_known) version = most(version, b->head.version);
-    if (version > UINT64_MAX / 2 || epoch > UINT64_MAX / 2) return true;
-    return p->version > version + REACH || p->epoch > epoch + REACH;
-}
-
-// The coordinator was told of another history at exactly this version.
-static bool contradicts_head(const struct ps_rebuild *b, const struct lh_point *p)
-{
-    return b->head_known && p->epoch == b->head.epoch && p->version == b->head.version &&
-           lh_point_named(&b->head.chain) && !lh_hash_equal(&p->chain, &b->head.chain);
-}
-
-bool ps_rebuild_impossible(const struct ps_rebuild *b, const struct lh_point *p)
-{
-    return b->asked && (out_of_reach(b, p) || contradicts_head(b, p));
-}
-
-// Is it of the shard's history, as far as that is known above the stable point?
-static bool counts(const struct ps_rebuild *b, const struct lh_point *p)
-{
-    if (ps_rebuild_impossible(b, p)) return false;
-    if (p->version == b->stable.version && b->stable.version)
-        return lh_hash_equal(&p->chain, &b->stable.chain);
-    if (LH_BUG("rebuild_any_branch")) return true; // planted: the longest one
-    if (p->version > b->stable.version && p->epoch < b->stable.epoch)
-        return false; // an epoch began below the stable point
-    for (size_t i = 0; i < b->begun_count; i++)
-        if (b->begun[i].epoch > p->epoch && b->begun[i].version < p->version) return false;
-    return true;
-}
-
-static bool enough(const struct ps_rebuild *b, const struct lh_point *p)
-{
-    return b->shard->server->conf.below_stable || p->version >= b->stable.version ||
-           LH_BUG("take_no_stable"); // planted: whoever answers is good enough
-}
-
-static bool better(const struct ps_rebuild *b, const struct lh_point *p,
-                   const struct lh_point *best)
-{
-    return p->version > best->version && counts(b, p) && enough(b, p);
-}
-
-// The best state there is; *worker 0: our own. False: none that is enough. A worker that let its
-// turn pass is asked again when all others have had as many (server/docs/0000-protocol.md#rule-29).
-static bool choose(const struct ps_rebuild *b, struct lh_point *best, uint64_t *worker)
-{
-    static const struct lh_point nothing;
-    struct lh_point own = ps_rebuild_own(b);
-    // Turns of the best one so far; anything is better than nothing.
-    uint32_t turns = own.version ? 0 : UINT32_MAX;
-    bool found = !b->unreliable && counts(b, &own) && enough(b, &own);
-    *worker = 0;
-    *best = found ? own : (struct lh_point){0};
-    for (uint32_t i = 0; i < b->offer_count; i++) {
-        const struct ps_offer *o = &b->offer[i];
-        for (uint32_t k = 0; k < o->have_count && !o->lied; k++) {
-            bool sooner = found && o->turns < turns, later = found && o->turns > turns;
-            if (later || !better(b, &o->have[k], sooner ? &nothing : best)) continue;
-            *best = o->have[k];
-            *worker = o->worker;
-            turns = o->turns;
-            found = true;
-        }
-    }
-    return found;
-}
+// ---------------------------------------------------------------- who was heard
 
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker)
 {
@@ -180,6 +89,20 @@ static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul
     return true;
 }
 
+// Takes the words that the coordinator passes on: the digest of the stable point, which workers of
+// several regions proved, and the state that an operator chose.
+static void take_words(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
+{
+    b->stable_digest = (struct lh_hash){{0}};
+    if (m->stable_digest.len == LH_HASH_BYTES)
+        memcpy(b->stable_digest.b, m->stable_digest.data, LH_HASH_BYTES);
+    b->word_bytes = 0;
+    if (m->chosen.len >= PS_WORD_BYTES_MIN && m->chosen.len <= LH_HASH_BYTES) {
+        b->word_bytes = m->chosen.len;
+        memcpy(b->word, m->chosen.data, m->chosen.len);
+    }
+}
+
 static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
 {
     uint64_t *live = malloc((m->n_live + 1) * sizeof *live);
@@ -202,6 +125,8 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->stable = lh_point_of(m->stable);
     b->head_known = m->head != NULL;
     if (m->head) b->head = lh_point_of(m->head);
+    b->regions = m->regions;
+    take_words(b, m);
     if (!b->asked) b->since_ns = lh_now(b->shard->server->conf.env);
     b->asked = true;
     return true;
@@ -470,31 +395,36 @@ static lh_err check_unread(const struct ps_rebuild *b, const struct lh_point *be
 // Followers are asked; sets `chosen` or what is wanted of whom.
 static void gather(struct ps_rebuild *b)
 {
-    struct lh_point best;
+    struct ps_state best;
     uint64_t worker;
     if (ps_restore_coming(b)) return;
     ps_restore_drop_silent(b);
     ps_restore_pass_over(b);
     b->wanted_of = 0;
-    if (!all_answered(b) && !waited(b)) {
+    b->undecided = false;
+    bool heard = all_answered(b) || waited(b), found = ps_rebuild_choose(b, &best, &worker);
+    if (!heard) {
         tell_waiting(b, "its history is not whole here: waiting for its followers");
-    } else if (!choose(b, &best, &worker) && !b->stable.version) {
+    } else if (!found && ps_rebuild_undecided(b)) {
+        b->undecided = true;
+        ps_rebuild_tell_undecided(b);
+    } else if (!found && !b->stable.version) {
         lh_err err = check_unread(b, &(struct lh_point){0});
         if (!err) err = begin_anew(b);
         if (err) ps_fatal(b->shard->server, err);
-    } else if (!choose(b, &best, &worker)) {
+    } else if (!found) {
         b->told &= b->stuck;
         b->stuck = true;
         tell_waiting(b, "no follower that answered holds the stable point: waiting for one that "
                         "does (to give up what is missing, set rebuild.below_stable)");
-    } else if (check_unread(b, &best)) {
+    } else if (check_unread(b, &best.at)) {
         ps_fatal(b->shard->server, LH_ERR_IO);
     } else if (worker) {
         b->wanted = best;
         b->wanted_of = worker;
     } else {
         b->chosen = true;
-        if (!b->named) ps_rebuild_name_lost(b, &best, 0);
+        if (!b->named) ps_rebuild_name_lost(b, &best.at, 0);
     }
 }
 
@@ -561,10 +491,10 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
     // The log lost its tail, and nothing that was acknowledged.
-    bool shorter = l->version && counts(b, &own) && own.version >= b->stable.version;
+    bool shorter = l->version && ps_rebuild_counts(b, &own) && own.version >= b->stable.version;
     // anew each time: the stable point may have moved, and what was asked for been refused
     // Else followers have it, and more (see above).
-    bool held = b->from && enough(b, &own);
+    bool held = b->from && ps_rebuild_enough(b, &own);
     bool rewound = s->log.rewound && l->version;
     b->chosen = rewound || held || (!b->from && !s->log.damaged && (begins || shorter));
     if (!opened(b) && waits_for_standby(b)) return;
@@ -617,14 +547,15 @@ static const char *waits_for(const struct ps_rebuild *b)
     if (b->ready) return "";
     if (!b->asked || b->unheard) return "coordinator";
     bool held = b->standby && b->from != b->standby && !operators_word(b);
-    return held ? "standby" : b->chosen ? "" : "followers";
+    return held ? "standby" : b->chosen ? "" : b->undecided ? "operator" : "followers";
 }
 
 json_t *ps_rebuild_status(const struct ps_rebuild *b)
 {
-    return json_pack("{s:s s:I s:I s:i s:i}", "waits_for", waits_for(b), "stable",
+    return json_pack("{s:s s:I s:I s:i s:i s:o*}", "waits_for", waits_for(b), "stable",
                      (json_int_t)b->stable.version, "epoch", (json_int_t)b->epoch, "workers",
-                     (int)b->live_count, "answered", (int)b->offer_count);
+                     (int)b->live_count, "answered", (int)b->offer_count, "claims",
+                     ps_rebuild_claims(b));
 }
 
 void ps_rebuild_free(struct ps_rebuild *b)

@@ -11,8 +11,9 @@
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
 bool ps_rebuild_noted(const struct ps_rebuild *b); // a standby was in sync, as the coordinator said
-// "waits_for": "coordinator", "standby", "followers" or "" (nobody); "stable": version, "workers":
-// how many are there, "answered": how many said what they hold.
+// "waits_for": "coordinator", "standby", "followers", "operator" or "" (nobody); "stable": version,
+// "workers": how many are there, "answered": how many said what they hold; "claims": what each of
+// them holds, and how many regions say the same.
 json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
 void ps_rebuild_close(struct ps_rebuild *b);           // takes no timer any more; NULL is allowed
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed

@@ -1,5 +1,5 @@
-// Rebuilding: what rebuild.c, restore.c and held.c share, a shard whose history is being settled.
-// Nobody else includes it.
+// Rebuilding: what rebuild.c, choose.c, restore.c and held.c share, a shard whose history is being
+// settled. Nobody else includes it.
 #ifndef PS_REBUILDING_H
 #define PS_REBUILDING_H
 
@@ -7,12 +7,18 @@
 
 struct Longhaul__V1__Point;
 
-enum { PS_OFFER_POINTS_MAX = 16 };
+enum { PS_OFFER_POINTS_MAX = 16, PS_WORD_BYTES_MIN = 8 };
+
+struct ps_state { // a state of a shard, as its holder says
+    struct lh_point at;
+    struct lh_hash digest; // lk_replica_digest()
+};
 
 struct ps_offer {
     uint64_t worker;
+    char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
     int64_t heard_ns;
-    struct lh_point have[PS_OFFER_POINTS_MAX];
+    struct ps_state have[PS_OFFER_POINTS_MAX];
     uint32_t have_count;
     bool lied;        // brought a whole state that was not the one it had offered: not asked again
     int64_t asked_ns; // when it was told to bring its state, or the last full part came; 0: not yet
@@ -38,14 +44,21 @@ struct ps_rebuild {
     struct lh_point *begun;
     size_t begun_count;
     struct lh_point stable, head;
-    bool head_known;  // now: a coordinator that was restarted does not know it
-    uint64_t process; // the process that reported the head
+    struct lh_hash stable_digest; // the stable state's, as several regions proved; or zeros
+    uint32_t regions;             // regions of the run's workers
+    uint8_t word[LH_HASH_BYTES];  // first bytes of the digest of the state that an operator chose
+    size_t word_bytes;            // 0: none was chosen
+    bool head_known;              // now: a coordinator that was restarted does not know it
+    uint64_t process;             // the process that reported the head
     uint64_t *live;
     size_t live_count;
     // from followers
     struct ps_offer offer[LH_WORKERS_MAX];
     uint32_t offer_count;
-    struct lh_point wanted; // version and epoch 0: nothing
+    bool undecided;         // no state is confirmed: an operator is waited for
+    uint32_t told_claims;   // number of claims that the log says
+    struct ps_state wanted; // version and epoch 0: nothing
+    struct ps_state taken;  // the last one that a follower brought
     uint64_t wanted_of;
     uint8_t challenge[LH_STATE_RANDOM_BYTES]; // the last answer's that named `wanted`: its bytes
                                               // are bound to it
@@ -63,11 +76,25 @@ struct ps_rebuild {
 };
 
 // ---- rebuild.c
-struct lh_point ps_rebuild_own(const struct ps_rebuild *b); // the state that the replica holds
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker); // NULL: none
+// ---- choose.c
+struct lh_point ps_rebuild_own(const struct ps_rebuild *b); // the state that the replica holds
 // Does what the coordinator says rule the point out? It is above what any log can have reached, or
 // another history than the one that was reported there.
 bool ps_rebuild_impossible(const struct ps_rebuild *b, const struct lh_point *p);
+// Is it of the shard's history, as far as that is known above the stable point?
+bool ps_rebuild_counts(const struct ps_rebuild *b, const struct lh_point *p);
+bool ps_rebuild_enough(const struct ps_rebuild *b, const struct lh_point *p); // stable, or given up
+bool ps_state_same(const struct ps_state *a, const struct ps_state *b);
+// The best state there is; *worker 0: our own. False: none that is enough and confirmed. A worker
+// that let its turn pass is asked again when all others have had as many
+// (server/docs/0000-protocol.md#rule-29).
+bool ps_rebuild_choose(const struct ps_rebuild *b, struct ps_state *best, uint64_t *worker);
+// Workers hold states that would do, if they were confirmed.
+bool ps_rebuild_undecided(const struct ps_rebuild *b);
+void ps_rebuild_tell_undecided(struct ps_rebuild *b);  // says what they claim, when that changes
+json_t *ps_rebuild_claims(const struct ps_rebuild *b); // gives it
+// ---- rebuild.c
 // Goes on with what is known by now.
 void ps_rebuild_decide(struct ps_rebuild *b);
 // Says what is known to have been acknowledged and is not in the state that was chosen. `worker` 0:

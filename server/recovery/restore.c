@@ -102,13 +102,17 @@ void ps_restore_forget(struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- offers
 
-static struct ps_offer *note_worker(struct ps_rebuild *b, uint64_t worker)
+static struct ps_offer *note_worker(struct ps_rebuild *b, const struct lh_peer *peer)
 {
+    uint64_t worker = lh_worker_id(peer);
     for (uint32_t i = 0; i < b->offer_count; i++)
         if (b->offer[i].worker == worker) return &b->offer[i];
     if (b->offer_count == LH_WORKERS_MAX) return NULL;
-    b->offer[b->offer_count] = (struct ps_offer){.worker = worker};
-    return &b->offer[b->offer_count++];
+    struct ps_offer *o = &b->offer[b->offer_count++];
+    *o = (struct ps_offer){.worker = worker};
+    memcpy(o->region, peer->region, sizeof o->region);
+    memcpy(o->name, peer->name, sizeof o->name);
+    return o;
 }
 
 // It is not asked for; whoever watches the log hears whose word it was.
@@ -126,15 +130,17 @@ static void tell_impossible(const struct ps_rebuild *b, const struct lh_peer *pe
 static lh_err take_offer(struct ps_rebuild *b, const struct lh_peer *peer,
                          const Longhaul__V1__OfferRequest *m)
 {
-    struct ps_offer *o = note_worker(b, m->worker);
+    struct ps_offer *o = note_worker(b, peer);
     if (!o) return lh_fail(LH_ERR_BUSY, "%d workers have offered already", LH_WORKERS_MAX);
     o->heard_ns = lh_now(b->shard->server->conf.env);
     o->have_count = 0;
     for (size_t i = 0; i < m->n_have && o->have_count < PS_OFFER_POINTS_MAX; i++) {
         if (m->have[i]->chain.len != LH_HASH_BYTES || !m->have[i]->epoch) continue;
-        o->have[o->have_count++] = lh_point_of(m->have[i]);
-        struct lh_point *p = &o->have[o->have_count - 1];
-        if (ps_rebuild_impossible(b, p)) tell_impossible(b, peer, p);
+        struct ps_state state = {.at = lh_point_of(m->have[i])};
+        if (ps_rebuild_impossible(b, &state.at)) tell_impossible(b, peer, &state.at);
+        if (i >= m->n_digests || m->digests[i].len != LH_HASH_BYTES) continue;
+        memcpy(state.digest.b, m->digests[i].data, LH_HASH_BYTES);
+        o->have[o->have_count++] = state;
     }
     ps_rebuild_decide(b);
     return LH_OK;
@@ -150,7 +156,7 @@ static void reply_offer(struct ps_server *s, struct lh_request *rq, struct ps_re
         lh_random(s->conf.env, b->challenge, sizeof b->challenge);
         struct ps_offer *o = ps_rebuild_offer(b, worker);
         if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env);
-        const struct lh_point *p = &b->wanted;
+        const struct lh_point *p = &b->wanted.at;
         want = lh_head_point(b->shard->id, p->epoch, p->version, &p->chain);
         out.want = &want;
         out.challenge = (ProtobufCBinaryData){sizeof b->challenge, b->challenge};
@@ -193,8 +199,9 @@ static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
                               lh_span(b->challenge, sizeof b->challenge)));
     LH_TRY(lh_state_unseal_begin(&r->seal, m->seal, m->total));
     struct lh_point of = lh_point_of(m->seal->of);
-    return same(&of, &b->wanted) ? LH_OK
-                                 : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
+    return same(&of, &b->wanted.at)
+               ? LH_OK
+               : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
 }
 
 // The first message says which state comes.
@@ -207,7 +214,7 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     if (m->worker != r->worker)
         return lh_fail(LH_ERR_DENIED, "the worker id is not that of the certificate");
     if (!b || b->chosen || b->restore || m->process != s->process || b->wanted_of != r->worker ||
-        !same(&of, &b->wanted))
+        !same(&of, &b->wanted.at))
         return lh_fail(LH_ERR_CONFLICT, "this state is not wanted any more");
     if (!m->total || m->total > lk_replica_bytes_max(shard->replica.layout))
         return lh_fail(LH_ERR_TOO_LARGE, "a fold state of %llu bytes",
@@ -246,9 +253,8 @@ static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
                       : LH_OK;
 }
 
-// The state's ledger says which point it is of. It is read before the state replaces what is held
-// here.
-static lh_err check_state(const struct ps_restore *r)
+// The state's ledger says which point it is of.
+static lh_err check_point(const struct ps_restore *r)
 {
     const struct ps_rebuild *b = r->rebuild;
     const struct lh_ledger *have = &b->shard->replica.ledger;
@@ -257,20 +263,40 @@ static lh_err check_state(const struct ps_restore *r)
     lh_err err = lh_ledger_read(&l, &c);
     struct lh_point is = {l.epoch, l.version, l.chain};
     lh_ledger_free(&l);
-    if (!err && same(&is, &b->wanted)) err = check_parameters(r, &c);
-    if (err || same(&is, &b->wanted)) return err;
+    if (!err && same(&is, &b->wanted.at)) err = check_parameters(r, &c);
+    if (err || same(&is, &b->wanted.at)) return err;
     return lh_fail(LH_ERR_MALFORMED, "shard %u: the state that came is not the offered one",
                    b->shard->id);
 }
 
-// Nothing is believed but what the point says: version, epoch and chain of what was loaded.
+// It is the state whose digest was confirmed. It is read beside what is held here, which it does
+// not replace yet.
+static lh_err check_digest(const struct ps_restore *r)
+{
+    struct ps_rebuild *b = r->rebuild;
+    const struct ps_conf *conf = &r->server->conf;
+    struct lk_replica scratch;
+    struct ps_state is = {.at = b->wanted.at};
+    LH_TRY(lk_replica_create(&scratch, conf->job, conf->manifest, b->shard->id, conf->keys));
+    lh_err err = lk_replica_load(&scratch, lh_buf_span(&r->bytes));
+    if (!err) err = lk_replica_digest_try(&scratch, &is.digest);
+    lk_replica_free(&scratch);
+    if (err || ps_state_same(&is, &b->wanted)) return err;
+    return lh_fail(LH_ERR_MALFORMED,
+                   "shard %u: the state that came has another digest than was offered: its bytes "
+                   "are not those that others hold",
+                   b->shard->id);
+}
+
 static lh_err take_state(struct ps_restore *r)
 {
     struct ps_rebuild *b = r->rebuild;
     struct ps_shard *s = b->shard;
-    LH_TRY(check_state(r));
+    LH_TRY(check_point(r));
+    LH_TRY(check_digest(r));
     LH_TRY(ps_fold_load(s, lh_buf_span(&r->bytes)));
     struct lh_point own = ps_rebuild_own(b);
+    b->taken = b->wanted;
     if (LH_BUG("rebuild_no_dedupe")) s->replica.ledger.rows = 0; // planted: weights only
     ps_rebuild_took(b, b->from);
     ps_rebuild_name_lost(b, &own, r->worker);

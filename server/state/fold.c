@@ -36,6 +36,7 @@ lh_err ps_fold_record(struct ps_shard *s, const struct lh_record *r, struct lh_s
     if (r->kind == LH_DIGEST_RECORD) s->digested = r->version;
     s->replay_ns += lh_now(conf->env) - start;
     ps_chains_add(&s->chains, r->version, &s->replica.ledger.chain);
+    ps_vouch_folded(s);
     return ps_shard_indexed(s, r->version, place);
 }
 

@@ -1,10 +1,11 @@
-// Stable points from workers' words: the server's log vouches for what is below its head, so that a
-// false word makes nothing stable, takes no other's place, and stops no server
-// (server/docs/0000-protocol.md#rule-13, #rule-27).
+// Stable points from workers' words: the server's log vouches for a copy, its holder proves it, and
+// two regions have it. So a false word makes nothing stable, takes no other's place, and stops no
+// server (server/docs/0000-protocol.md#rule-13, #rule-27).
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
+#include "kernels/state/possession.h"
 #include "server/coordinator/stable.h"
 #include "tests/cores/rig.h"
 
@@ -70,24 +71,107 @@ static struct ps_co_worker *worker_of(const struct rig *r, uint32_t w)
     return NULL;
 }
 
-// Worker w says that it holds this of each shard.
-static void say(struct rig *r, uint32_t w, const struct lh_point *p)
+// A worker's words of each shard: which copy it holds, and how it proves that.
+struct word {
+    const struct lh_point *p;
+    Longhaul__V1__Possession *proof; // manifest.shards of them; NULL: none
+};
+
+// *out gets the answer; NULL: nobody wants it.
+static void lease(struct rig *r, uint32_t w, const struct word *word,
+                  Longhaul__V1__LeaseReply **out)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     Longhaul__V1__Point item[RIG_SHARDS], *list[RIG_SHARDS];
+    Longhaul__V1__Possession *proofs[RIG_SHARDS];
     ProtobufCMessage *answer;
     for (uint32_t k = 0; k < r->manifest.shards; k++) {
-        item[k] = lh_head_point(k, p[k].epoch, p[k].version, &p[k].chain);
+        item[k] = lh_head_point(k, word->p[k].epoch, word->p[k].version, &word->p[k].chain);
         list[k] = &item[k];
+        if (word->proof) proofs[k] = &word->proof[k];
     }
     m.worker = lh_worker_id(&r->w[w].self);
     m.incarnation = UINT64_C(1) << 32;
     m.n_durable = r->manifest.shards;
     m.durable = list;
+    m.n_possessions = word->proof ? r->manifest.shards : 0;
+    m.possessions = proofs;
     assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
                              &longhaul__v1__lease_reply__descriptor, &answer),
                      LH_OK);
-    rig_free_message(answer);
+    if (out)
+        *out = (Longhaul__V1__LeaseReply *)answer;
+    else
+        rig_free_message(answer);
+}
+
+// Worker w says that it holds this of each shard, and proves nothing.
+static void say(struct rig *r, uint32_t w, const struct lh_point *p)
+{
+    struct word word = {.p = p};
+    lease(r, w, &word, NULL);
+}
+
+static struct lh_hash digest_of(const struct lh_point *p)
+{
+    struct lh_span part = lh_span(p->chain.b, LH_HASH_BYTES);
+    return lh_hash_of((struct lh_span){0}, &part, 1);
+}
+
+// How a proof goes wrong.
+enum wrong { RIGHT, NO_STATE, OLD_ANSWER, OTHER_DIGEST };
+
+struct proof {
+    struct lh_hash challenge, answer, digest;
+};
+
+// Makes the answer of a holder of this state. No record of these tests changes a parameter.
+static void answer(const struct rig *r, const Longhaul__V1__Challenge *q, const struct lh_point *p,
+                   enum wrong wrong, struct proof *out)
+{
+    struct lk_replica copy = r->server->shard[q->shard]->replica; // borrows
+    copy.ledger.epoch = p->epoch;
+    copy.ledger.version = p->version;
+    copy.ledger.chain = p->chain;
+    memcpy(out->challenge.b, q->challenge.data, LH_HASH_BYTES);
+    struct lh_hash another = out->challenge;
+    another.b[0] ^= wrong == OLD_ANSWER;
+    float kept = copy.theta[0];
+    copy.theta[0] += wrong == NO_STATE ? 1.0f : 0.0f;
+    out->answer = lk_possession(&copy, &another);
+    copy.theta[0] = kept;
+    out->digest = digest_of(p);
+    out->digest.b[0] ^= wrong == OTHER_DIGEST;
+}
+
+// Worker w says that it holds this of each shard, is asked for proofs, and gives them. False: it
+// was not asked about every shard.
+static bool hold(struct rig *r, uint32_t w, const struct lh_point *p, enum wrong wrong)
+{
+    Longhaul__V1__LeaseReply *m;
+    Longhaul__V1__Possession item[RIG_SHARDS];
+    struct proof proof[RIG_SHARDS];
+    struct word word = {.p = p};
+    say(r, w, p);
+    rig_run(r, 2 * LH_SECOND);
+    lease(r, w, &word, &m);
+    bool all = m->n_challenges == r->manifest.shards;
+    for (size_t i = 0; i < m->n_challenges && all; i++) {
+        uint32_t k = m->challenges[i]->shard;
+        assert_int_equal(m->challenges[i]->version, p[k].version);
+        answer(r, m->challenges[i], &p[k], wrong, &proof[k]);
+        longhaul__v1__possession__init(&item[k]);
+        item[k].shard = k;
+        item[k].epoch = p[k].epoch;
+        item[k].version = p[k].version;
+        item[k].challenge = (ProtobufCBinaryData){LH_HASH_BYTES, proof[k].challenge.b};
+        item[k].answer = (ProtobufCBinaryData){LH_HASH_BYTES, proof[k].answer.b};
+        item[k].digest = (ProtobufCBinaryData){LH_HASH_BYTES, proof[k].digest.b};
+    }
+    rig_free_message(&m->base);
+    word.proof = item;
+    if (all) lease(r, w, &word, NULL);
+    return all;
 }
 
 static bool is_stable(const struct rig *r, uint32_t shard, const struct lh_point *p)
@@ -127,31 +211,85 @@ static void a_made_up_history_below_the_head_is_not_stable(void **state)
         rig_run(r, 2 * LH_SECOND); // once the server has said no, it is not asked again
         for (uint32_t k = 0; k < shards; k++)
             assert_int_equal(worker_of(r, 0)->claim[k].said.version, 0);
-        for (int i = 0; i < 10; i++) {
-            say(r, 1, honest);
-            say(r, 0, lie);
-            rig_run(r, 300 * LH_MS);
-        }
+        assert_true(hold(r, 1, honest, RIGHT));
+        assert_true(hold(r, 0, honest, RIGHT));
         for (uint32_t k = 0; k < shards; k++) assert_true(is_stable(r, k, &honest[k]));
         starts_again(r);
         rig_free(r);
     }
 }
 
-// The later one of two workers' copies counts; a copy of the head is known at once.
-static void the_latest_copy_of_the_log_is_stable(void **state)
+// The newest copy that workers of two regions have is the stable point, and no newer one.
+static void the_latest_copy_of_two_regions_is_stable(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point older = of_log(r, 0, 5), later = of_log(r, 0, 2), head = of_log(r, 0, 0);
-    say(r, 0, &later);
-    say(r, 1, &older);
+    struct lh_hash digest = digest_of(&older);
+    assert_true(hold(r, 0, &older, RIGHT));
+    assert_true(hold(r, 0, &later, RIGHT));
+    assert_true(hold(r, 0, &head, RIGHT));
     assert_int_equal(row(r, 0)->stable.version, 0);
-    rig_run(r, 2 * LH_SECOND);
-    assert_true(is_stable(r, 0, &later));
-    say(r, 1, &head);
+    assert_true(hold(r, 1, &older, RIGHT));
+    assert_true(is_stable(r, 0, &older));
+    assert_true(lh_hash_equal(&row(r, 0)->stable_digest, &digest));
+    assert_true(hold(r, 1, &head, RIGHT));
     assert_true(is_stable(r, 0, &head));
+    assert_false(row(r, 0)->single);
     starts_again(r);
+    rig_free(r);
+}
+
+// Whoever knows the point and its digest, which everybody is told, and not the state, proves
+// nothing: neither by bytes that it makes up nor by an answer to another challenge.
+static void a_copy_that_is_not_proved_is_not_stable(void **state)
+{
+    (void)state;
+    const enum wrong wrong[] = {NO_STATE, OLD_ANSWER, OTHER_DIGEST};
+    for (size_t i = 0; i < LH_COUNT(wrong); i++) {
+        struct rig *r = begun(1, 0);
+        struct lh_point p = of_log(r, 0, 2), head = of_log(r, 0, 0);
+        assert_true(hold(r, 1, &p, RIGHT));
+        assert_true(hold(r, 0, &p, wrong[i]));
+        rig_run(r, 2 * LH_SECOND);
+        assert_int_equal(row(r, 0)->stable.version, 0);
+        for (int k = 0; k < 5; k++) say(r, 0, &p);
+        assert_int_equal(row(r, 0)->stable.version, 0);
+        assert_true(hold(r, 0, &head, RIGHT)); // an honest copy of it counts all the same
+        assert_true(hold(r, 1, &head, RIGHT));
+        assert_true(is_stable(r, 0, &head));
+        rig_free(r);
+    }
+}
+
+// One worker alone moves nothing that workers of another region count on, however long it says so.
+static void a_lone_region_is_not_enough_while_another_lives(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    struct lh_point head = of_log(r, 0, 0);
+    for (int i = 0; i < 5; i++) (void)hold(r, 0, &head, RIGHT);
+    assert_int_equal(row(r, 0)->stable.version, 0);
+    worker_of(r, 1)->seen_ns -= 700 * LH_SECOND; // it is lost
+    rig_run(r, 3 * LH_SECOND);
+    assert_true(is_stable(r, 0, &head));
+    assert_true(row(r, 0)->single);
+    assert_false(lh_point_named(&row(r, 0)->stable_digest)); // one region's word alone
+    rig_free(r);
+}
+
+// A region that makes no copies holds the others up for a while, not for ever.
+static void a_region_without_copies_is_not_waited_for_for_ever(void **state)
+{
+    (void)state;
+    struct rig *r = begun(1, 0);
+    struct lh_point head = of_log(r, 0, 0);
+    r->coordinator->conf.drain_floor_ns = LH_SECOND;
+    assert_true(hold(r, 0, &head, RIGHT));
+    assert_int_equal(row(r, 0)->stable.version, 0);
+    for (int i = 0; i < 200 && !row(r, 0)->stable.version; i++) rig_run(r, LH_SECOND);
+    assert_true(is_stable(r, 0, &head));
+    assert_true(row(r, 0)->single);
     rig_free(r);
 }
 
@@ -160,13 +298,13 @@ static void a_worker_that_goes_on_is_not_passed_over(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 0);
-    uint64_t head = ledger(r, 0)->version;
     for (uint64_t back = 12; back > 0; back--) {
         struct lh_point p = of_log(r, 0, back);
         say(r, 1, &p);
         rig_run(r, 170 * LH_MS); // three leases a report, which comes every 500 ms
     }
-    assert_in_range(row(r, 0)->stable.version, head - 9, head - 1);
+    assert_in_range(worker_of(r, 1)->claim[0].vouched.version, ledger(r, 0)->version - 9,
+                    ledger(r, 0)->version - 1);
     rig_free(r);
 }
 
@@ -175,15 +313,17 @@ static void a_copy_that_is_gone_is_not_stable(void **state)
     (void)state;
     struct rig *r = begun(1, 0);
     struct lh_point p = of_log(r, 0, 2);
-    say(r, 1, &p);
+    assert_true(hold(r, 1, &p, RIGHT));
     assert_int_equal(rig_join(r, 1, 22, 2).granted, 2); // without its directory
+    assert_true(hold(r, 0, &p, RIGHT));
     rig_run(r, 3 * LH_SECOND);
     assert_int_equal(row(r, 0)->stable.version, 0);
     rig_free(r);
 }
 
-// The coordinator was away while the server cut its log: the workers' last copies lie below that.
-static void a_copy_below_what_the_log_begins_with_is_believed(void **state)
+// The server's process that knew what a holder of that version answers is gone, and its log begins
+// above it: nobody can tell any more. A copy of what it holds now counts.
+static void a_copy_that_nobody_can_vouch_for_is_not_stable(void **state)
 {
     (void)state;
     struct rig *r = begun(1, 4096);
@@ -194,21 +334,13 @@ static void a_copy_below_what_the_log_begins_with_is_believed(void **state)
     }
     rig_run(r, 2 * LH_SECOND);
     assert_null(ps_shard_place(r->server->shard[0], p.version));
-    say(r, 1, &p);
-    rig_run(r, 2 * LH_SECOND);
-    assert_true(is_stable(r, 0, &p));
     starts_again(r);
-    rig_free(r);
-}
-
-static void a_server_that_does_not_vouch_is_not_asked(void **state)
-{
-    (void)state;
-    struct rig *r = begun(1, 0);
-    struct lh_point p = of_log(r, 0, 2);
-    row(r, 0)->vouches = false; // as an older server's report says
-    say(r, 1, &p);
-    assert_true(is_stable(r, 0, &p));
+    assert_false(hold(r, 1, &p, RIGHT));
+    assert_int_equal(row(r, 0)->stable.version, 0);
+    struct lh_point head = of_log(r, 0, 0);
+    assert_true(hold(r, 1, &head, RIGHT));
+    assert_true(hold(r, 0, &head, RIGHT));
+    assert_true(is_stable(r, 0, &head));
     rig_free(r);
 }
 
@@ -219,7 +351,7 @@ static void a_copy_of_a_shard_that_does_not_exist_is_no_claim(void **state)
     struct rig *r = begun(RIG_SHARDS, 0);
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     struct ps_co_worker *w = worker_of(r, 0);
-    static const struct ps_co_claim untouched = {{.epoch = 77}, {.epoch = 78}};
+    static const struct ps_co_claim untouched = {.said = {.epoch = 77}, .asked = {.epoch = 78}};
     ProtobufCMessage *answer;
     ps_co_forget_copies(w);
     w->claim = calloc(RIG_SHARDS + 1, sizeof *w->claim);
@@ -245,11 +377,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_copy_of_a_shard_that_does_not_exist_is_no_claim),
         cmocka_unit_test(a_made_up_history_below_the_head_is_not_stable),
-        cmocka_unit_test(the_latest_copy_of_the_log_is_stable),
+        cmocka_unit_test(the_latest_copy_of_two_regions_is_stable),
+        cmocka_unit_test(a_copy_that_is_not_proved_is_not_stable),
+        cmocka_unit_test(a_lone_region_is_not_enough_while_another_lives),
+        cmocka_unit_test(a_region_without_copies_is_not_waited_for_for_ever),
         cmocka_unit_test(a_worker_that_goes_on_is_not_passed_over),
         cmocka_unit_test(a_copy_that_is_gone_is_not_stable),
-        cmocka_unit_test(a_copy_below_what_the_log_begins_with_is_believed),
-        cmocka_unit_test(a_server_that_does_not_vouch_is_not_asked),
+        cmocka_unit_test(a_copy_that_nobody_can_vouch_for_is_not_stable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

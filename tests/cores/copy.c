@@ -28,14 +28,11 @@ struct looking {
     bool found;
 };
 
-static void look(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                 const struct lh_hash *chain)
+static void look(void *arg, const char *path, const struct lk_checkpoint_info *info)
 {
     struct looking *l = arg;
     (void)path;
-    (void)epoch;
-    (void)chain;
-    l->found |= version == l->version;
+    l->found |= info->version == l->version;
 }
 
 // A copy that this life tells the coordinator of is there after a power cut.

@@ -218,6 +218,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     const struct lk_replica *replica = &r->server->shard[0]->replica;
     const struct lh_ledger *l = &replica->ledger;
     struct lh_hash chain = l->chain;
+    r->held_digest = lk_replica_digest(replica);
     Longhaul__V1__Point at = lh_head_point(0, l->epoch, l->version, &chain);
     assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
     struct lh_blob *held = lh_blob_copy(lh_buf_span(&bytes));

@@ -14,6 +14,7 @@ void offer_lose_directory(struct rig *r, struct offer_held *h)
     for (uint64_t i = 1; i <= 3; i++) rig_hello(r, 0, i << 32, 0, 1);
     rig_run(r, LH_SECOND);
     h->chain = l->chain;
+    h->digest = r->held_digest = lk_replica_digest(replica);
     h->at = lh_head_point(r->shard, l->epoch, l->version, &h->chain);
     assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
     h->state = lh_blob_copy(lh_buf_span(&bytes));
@@ -25,6 +26,13 @@ void offer_lose_directory(struct rig *r, struct offer_held *h)
 
 bool offer_say(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
 {
+    return offer_say_other(r, w, have, &r->held_digest);
+}
+
+bool offer_say_other(struct rig *r, uint32_t w, Longhaul__V1__Point *have,
+                     const struct lh_hash *digest)
+{
+    ProtobufCBinaryData bytes = {LH_HASH_BYTES, (uint8_t *)(uintptr_t)digest->b}; // only read
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     ProtobufCMessage *answer;
     lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
@@ -32,6 +40,8 @@ bool offer_say(struct rig *r, uint32_t w, Longhaul__V1__Point *have)
     m.worker = lh_worker_id(&r->w[w].self);
     m.n_have = 1;
     m.have = &have;
+    m.n_digests = 1;
+    m.digests = &bytes;
     assert_int_equal(rig_ask(r, r->to_s[w], LH_RPC_OFFER, &m.base,
                              &longhaul__v1__offer_reply__descriptor, &answer),
                      LH_OK);

@@ -165,7 +165,7 @@ static bool offered(const struct rig *r, uint64_t version)
     struct ps_rebuild *b = r->server->shard[0]->rebuild;
     const struct ps_offer *o = b ? ps_rebuild_offer(b, lh_worker_id(&r->w[1].self)) : NULL;
     for (uint32_t i = 0; o && i < o->have_count; i++)
-        if (o->have[i].version == version) return true;
+        if (o->have[i].at.version == version) return true;
     return false;
 }
 

@@ -195,6 +195,7 @@ static struct ps_conf server_conf(struct rig *r, struct rig_node *n, bool alone)
     conf.folded = r->folded;
     conf.folded_arg = r;
     conf.below_stable = r->below_stable;
+    conf.voices = r->voices;
     conf.replicated = r->replicated;
     conf.wait_ns = LH_SECOND;
     conf.unsealed_states = r->unsealed;

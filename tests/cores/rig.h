@@ -48,13 +48,15 @@ struct rig {
     // settings of the servers that are started from here on; replicated: a standby is waited for
     // (1 s), and takes over (after 1.5 s)
     bool below_stable, unsealed, rebuild_damaged, replicated;
-    bool stands_by;         // the server too, whose shards were taken over
-    uint64_t segment_bytes; // 0: a MiB
-    uint32_t shard;         // the shard that greetings are for from here on
-    uint32_t epochs;        // data epochs of the coordinators from here on; 0: one
-    uint64_t order;         // the seed of their order
-    char named[300];        // what `servers` points to, where rig_name_servers() set it
-    const char *servers;    // coordinator.servers of the coordinators from here on; NULL: none
+    uint32_t voices;            // rebuild.voices of a server that starts; 0: one
+    struct lh_hash held_digest; // offer.c: of the state that a server lost
+    bool stands_by;             // the server too, whose shards were taken over
+    uint64_t segment_bytes;     // 0: a MiB
+    uint32_t shard;             // the shard that greetings are for from here on
+    uint32_t epochs;            // data epochs of the coordinators from here on; 0: one
+    uint64_t order;             // the seed of their order
+    char named[300];            // what `servers` points to, where rig_name_servers() set it
+    const char *servers;        // coordinator.servers of the coordinators from here on; NULL: none
 };
 
 // For cmocka: a world of this seed in which no node runs yet but the workers.

@@ -152,6 +152,7 @@ static void ask_from_its_own(struct rig *r, struct offer_held *h)
     const struct lk_replica *replica = &r->server->shard[0]->replica;
     const struct lh_ledger *l = &replica->ledger;
     h->chain = l->chain;
+    h->digest = r->held_digest = lk_replica_digest(replica);
     h->at = lh_head_point(0, l->epoch, l->version, &h->chain);
     assert_int_equal(lk_replica_save(replica, &bytes), LH_OK);
     h->state = lh_blob_copy(lh_buf_span(&bytes));

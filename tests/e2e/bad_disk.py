@@ -83,9 +83,16 @@ def corrupt_middle(world):
     check(held(servers) == worker.last_holdings(), "worker and servers differ in the end")
 
 
+def claims(server):
+    """What workers claim to hold of the first shard, as the server's status shows it."""
+    shards = server.status().get("shards") or [{}]
+    return shards[0].get("rebuilding", {}).get("claims", [])
+
+
 def lost_disk(world):
-    """A server loses all it had and has it again from its follower, and a standby has it from the
-    server. All three states cross sealed: who asks for another is refused (seal.snapshots)."""
+    """A server loses all it had and has it again from its follower, once an operator says so, and a
+    standby has it from the server. All three states cross sealed: who asks for another is refused
+    (seal.snapshots)."""
     coordinator, servers = run(world)
     plain = world.worker("europe", coordinator, **{"seal.snapshots": False}).start()
     until("an unsealed snapshot is refused", lambda: plain.says("follow.refused", "seal.snapshots"))
@@ -96,6 +103,12 @@ def lost_disk(world):
     server.kill()
     shutil.rmtree(server.dir)
     server.start().listening()
+    # The run has workers of two regions, and one is there: its word alone is not believed.
+    until("an operator is asked", lambda: server.says("rebuild.undecided"))
+    until("the status shows the claims", lambda: claims(server))
+    newest = max(claims(server), key=lambda claim: claim["version"])
+    check((newest["region"], newest["worker"]) == ("asia", worker.name), f"{newest}")
+    world.tool("adopt", "--state", newest["state"], "--shards", "0", *world.admin(coordinator))
     until("the follower's state is there", lambda: server.says("shard.rebuilt", "as follower"))
     until("the worker has its answer", lambda: worker.says("restore.brought"))
     # its log begins above that state: nobody comes by records alone

@@ -16,13 +16,15 @@ Numbers are those of server/docs/0000-protocol.md#rule-17, #rule-21, #rule-22 an
   silence   28: the coordinator stands still for a while; nobody else's silence is that
   patience  29: a rebuild wants a state that is offered for ever and never comes
   granted   19: a worker claims what was not leased to it, while the coordinator is away
+  proved    13, 17: a worker lies about a copy and about a state, and disks of the server and of a
+            region are lost
   stalled   30: a worker that has begun a unit hangs, for a while or for good; another one runs the
             unit a second time, and the run ends
 
 Each is searched exhaustively. `late`, `store`, `old`, `moved` and `reserved` are judged in every
 state.
-`apart`, `together`, `word`, `silence`, `patience`, `granted` and `stalled` have a goal too: no fair
-run goes on for ever without it.
+`apart`, `together`, `word`, `silence`, `patience`, `granted`, `proved` and `stalled` have a goal
+too: no fair run goes on for ever without it.
 """
 import itertools
 import time
@@ -64,6 +66,12 @@ BUGS = {
     "key_in_memory": ("granted", "a server keeps the key of the grants in memory alone"),
     "unkeyed_counts": ("granted", "a server that has no key yet takes a claim as it comes"),
     "unkeyed_refuses": ("granted", "a server that has no key yet refuses a claim for good"),
+    "unproved": ("proved", "a copy counts by its holder's word"),
+    "one_region": ("proved", "a copy of one region is enough while another one lives"),
+    "one_voice": ("proved", "a rebuild takes a state that one region alone claims"),
+    "digest_free": ("proved", "a rebuild compares the point of what is brought, and not its bytes"),
+    "higher_waits": ("proved", "a rebuild waits while somebody claims a higher state"),
+    "no_operator": ("proved", "where no state is confirmed a rebuild hears no operator"),
     "no_second": ("stalled", "what a stalled worker has begun runs nowhere else"),
     "second_credits": ("stalled", "the second claim of a unit credits it, too"),
     "drain_waits": ("stalled", "DRAIN has no bound: it waits for all that are heard"),
@@ -561,6 +569,72 @@ def granted(bugs):
     return start, nxt, bad, lambda s: any(u == 1 for u, _ in s[5]), fair
 
 
+# ---------------------------------------------------------------- 13, 17: copies and states
+
+def proved(bugs, most=3):
+    """(versions of the log, copies that asia has, or None: its disk is lost; europe's, the stable
+    version, the version up to which the author has trimmed its outbox, what is served: "log",
+    "lost" or (version, whose bytes)). One worker in each region is honest; europe's is the author
+    of all pushes. A liar there has no state, claims any version, and offers bytes of its own."""
+    start = (0, frozenset(), frozenset(), 0, 0, "log")
+
+    def regions(s, version, claims):
+        found = {"asia"} if version in (s[1] or ()) else set()
+        return found | ({"europe"} if claims or version in s[2] else set())
+
+    def confirmed(s):
+        """The states of the history that count."""
+        held = [n for n in (s[1] or frozenset()) | s[2] if n >= s[3]]
+        return [n for n in held if len(regions(s, n, 0)) == 2 or n == s[3]]
+
+    def rebuild(s):
+        known = (s[1] or frozenset()) | s[2]
+        counts = confirmed(s)
+        if "one_voice" in bugs:
+            yield "the liar's state is taken", (*s[:5], (most + 1, "liar"))
+        if counts and "digest_free" in bugs:
+            yield "the liar brings what is confirmed", (*s[:5], (max(counts), "liar"))
+        if counts and "higher_waits" not in bugs:
+            yield "come back", (*s[:5], (max(counts), "log"))
+        if not counts and "no_operator" not in bugs:
+            # Shown what each claims, the operator asks whose it is; or expels the liar.
+            best = max((n for n in known if n >= s[3]), default=0)
+            if best or not s[3]:
+                yield "an operator chooses", (*s[:5], (best, "log"))
+        yield "time passes", s
+
+    def nxt(s):
+        versions, asia, europe, stable, trimmed, served = s
+        if served == "lost":
+            yield from rebuild(s)
+        if served != "log":
+            return
+        if versions < most:
+            yield "push", (versions + 1, *s[1:])
+        if asia is not None and versions:
+            yield "asia copies", (versions, asia | {versions}, *s[2:])
+        if versions:
+            yield "europe copies", (*s[:2], europe | {versions}, *s[3:])
+        for n in range(stable + 1, versions + 1):
+            by = regions(s, n, "unproved" in bugs)
+            if len(by) == 2 or by and "one_region" in bugs:
+                yield f"{n} is stable", (*s[:3], n, *s[4:])
+        yield "trim", (*s[:4], stable, served)
+        if asia is not None:
+            yield "asia's disk is lost", (versions, None, *s[2:])
+        yield "the server's disk is lost", (*s[:5], "lost")
+
+    def bad(s):
+        if not isinstance(s[5], tuple):
+            return ""
+        if s[5][1] == "liar":
+            return "a state that a liar made up is served"
+        return "a push that was trimmed is in no log" if s[5][0] < s[4] else ""
+
+    fair = ("come back", "an operator chooses", "the server's disk is lost")
+    return start, nxt, bad, lambda s: isinstance(s[5], tuple), fair
+
+
 # ---------------------------------------------------------------- 30: stalled workers
 
 def stalled(bugs):
@@ -624,7 +698,8 @@ def stalled(bugs):
 
 WORLDS = {"late": late, "apart": apart, "store": store, "old": old, "moved": moved,
           "reserved": reserved, "together": together, "word": word, "silence": silence,
-          "patience": patience, "granted": granted, "stalled": stalled}
+          "patience": patience, "granted": granted, "proved": proved,
+          "stalled": stalled}
 
 
 # ---------------------------------------------------------------- search

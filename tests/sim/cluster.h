@@ -351,6 +351,8 @@ struct sim {
     bool faulty;                                              // faults are on
     uint64_t unreached[SIM_SHARDS_MAX]; // epoch of a move whose target an operator found to be gone
     uint64_t awaited[SIM_SHARDS_MAX];   // a standby that an owner waits for and an operator misses
+    bool undecided[SIM_SHARDS_MAX]; // operator.c: no state of the shard was confirmed at the last
+                                    // look
     uint64_t last_standby[SIM_SHARDS_MAX]; // the one that an owner wanted noted before it died
     const struct sim_node *unheard;        // this one and the coordinator don't reach each other
     int64_t faults_until;

@@ -376,13 +376,12 @@ struct held {
     bool found;
 };
 
-static void is_held(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                    const struct lh_hash *chain)
+static void is_held(void *arg, const char *path, const struct lk_checkpoint_info *info)
 {
     struct held *h = arg;
     (void)path;
-    h->found |= epoch == h->point->epoch && version == h->point->version &&
-                lh_hash_equal(chain, &h->point->chain);
+    h->found |= info->epoch == h->point->epoch && info->version == h->point->version &&
+                lh_hash_equal(&info->chain, &h->point->chain);
 }
 
 // Does a worker that runs have a copy of this point?
@@ -413,13 +412,12 @@ struct losing {
     uint32_t shard;
 };
 
-static void is_lost(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                    const struct lh_hash *chain)
+static void is_lost(void *arg, const char *path, const struct lk_checkpoint_info *info)
 {
     const struct losing *l = arg;
     uint32_t at = l->s->lost_count[l->shard]++ % SIM_LOST_MAX; // the oldest are overwritten
     (void)path;
-    l->s->lost[l->shard][at] = (struct lh_point){epoch, version, *chain};
+    l->s->lost[l->shard][at] = (struct lh_point){info->epoch, info->version, info->chain};
 }
 
 void sim_note_lost_copies(struct sim_node *n)

@@ -48,7 +48,6 @@ static void report(struct sim_liar *l)
     row.changes = sim_liar_number(l, 3);
     m.standing = sim_liar_one_in(l, 2);
     m.standby = m.standing || sim_liar_one_in(l, 2) ? directory(l) : 0;
-    m.vouches = true;
     m.number = sim_liar_number(l, 1000);
     m.gives = sim_liar_one_in(l, 2);
     sim_liar_ask(l, sim_liar_link(l, &l->sim->node[0]), LH_RPC_REPORT, shard, &m.base,

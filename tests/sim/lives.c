@@ -159,6 +159,7 @@ lh_err sim_server_start(struct sim_node *n)
     const struct sim_faults *f = &n->sim->conf.faults;
     conf.rebuild_damaged = f->damage || f->rollback || f->full_target || n->rebuilds;
     conf.grace_ns = 6 * LH_SECOND;
+    conf.voices = (uint32_t)(n->sim->conf.seed / 64 % 2) + 1;
     conf.replicated = n->sim->conf.faults.standby;
     conf.wait_ns = LH_SECOND;
     if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;

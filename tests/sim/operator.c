@@ -7,13 +7,18 @@
 // five seconds later; then it starts the former owner again with rebuild.below_stable: true. What
 // the target alone held is lost by name: it is the loss of that target's disk.
 //
+// Where no state of a shard is confirmed by as many regions as the settings want, the server's
+// status says what each worker claims, and that it waits for an operator; that one chooses the
+// highest claim, if it is the same five seconds later. (No worker lies here.)
+//
 // It is the same with an owner that can't go on with its log, says in its status that it waits for
 // its standby, and whose standby's directory is gone.
 #include <string.h>
 
 #include "common/net/head.h"
-#include "server/coordinator/core.h"
-#include "server/recovery/rebuild.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/owners/choice.h"
+#include "server/recovery/rebuilding.h"
 #include "tests/sim/judge.h"
 
 static const int64_t LOOK_EVERY = 5 * LH_SECOND;
@@ -110,6 +115,47 @@ static void look_at_standby(struct sim *s, uint32_t shard, const struct ps_co_sh
     s->awaited[shard] = gone ? row->standby : 0;
 }
 
+static struct ps_rebuild *undecided(struct sim *s, uint32_t shard)
+{
+    for (uint32_t i = 0; i < s->nodes; i++) {
+        struct sim_node *n = &s->node[i];
+        const struct ps_shard *at = sim_has(n, shard) ? sim_shard_at(n, shard) : NULL;
+        if (at && at->rebuild && !n->zombie && at->rebuild->undecided) return at->rebuild;
+    }
+    return NULL;
+}
+
+// The highest state that some worker claims and that is possible.
+static const struct ps_state *highest(const struct ps_rebuild *b)
+{
+    const struct ps_state *best = NULL;
+    for (uint32_t i = 0; i < b->offer_count; i++)
+        for (uint32_t k = 0; k < b->offer[i].have_count; k++) {
+            const struct ps_state *state = &b->offer[i].have[k];
+            bool may = ps_rebuild_counts(b, &state->at) && ps_rebuild_enough(b, &state->at);
+            if (may && (!best || state->at.version > best->at.version)) best = state;
+        }
+    return best;
+}
+
+static void look_at_claims(struct sim *s, uint32_t shard)
+{
+    const struct ps_rebuild *b = undecided(s, shard);
+    const struct ps_state *best = b ? highest(b) : NULL;
+    bool again = best && s->undecided[shard];
+    s->undecided[shard] = best != NULL;
+    if (!again) return;
+    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    uint32_t shards;
+    m.n_shards = 1;
+    m.shards = &shard;
+    m.state = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)(uintptr_t)best->digest.b};
+    sim_trace(s, "operator: shard %u comes back from version %llu", shard,
+              (unsigned long long)best->at.version);
+    lh_err err = ps_co_choose_state(s->node[0].coordinator, &m, &shards);
+    if (err) sim_trace(s, "operator: %s", lh_err_text(err)); // it looks again
+}
+
 void sim_operator_sees(struct sim_node *n)
 {
     bool serves = n->server && n->server->phase == PS_SERVING;
@@ -128,6 +174,7 @@ static void look(void *arg)
         const struct ps_co_shard *row = &c->shard[k];
         look_at_move(s, k, row);
         look_at_standby(s, k, row);
+        look_at_claims(s, k);
     }
     lh_fake_at(s->world, LOOK_EVERY, look, s);
 }

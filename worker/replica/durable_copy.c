@@ -18,8 +18,9 @@ static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 struct wk_durable_copy {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
-    uint64_t stable; // when it was begun
-    unsigned copies; // copies that are left
+    uint64_t stable;  // when it was begun
+    uint64_t replace; // version of the newest copy before it
+    unsigned copies;  // copies that are left
     lh_err result, tidied;
 };
 
@@ -42,15 +43,24 @@ static bool is_of_the_past(const struct wk_shard *s)
     return s->copies.durable.epoch < s->replica.ledger.epoch;
 }
 
-// Every so many versions; more than COPIES_MAX are not made while none of them is registered, but
-// for one in each new epoch. The run ends only when what a shard closed with is stable: of that
-// there is a copy at once.
+// One that is not registered for so long never will be: its server can't vouch for it any more, or
+// no other region has a copy of that version.
+static bool is_too_old(const struct wk_shard *s)
+{
+    uint64_t patience = COPIES_MAX * s->worker->conf.durable_every;
+    return s->replica.ledger.version >= s->copies.durable.version + patience;
+}
+
+// At each multiple of so many versions: all regions have copies of the same versions, of which two
+// make a stable point. More than COPIES_MAX are not made while none of them is registered, but for
+// one in each new epoch, and one that takes the place of another. The run ends only when what a
+// shard closed with is stable: of that there is a copy at once.
 bool wk_durable_copy_due(const struct wk_shard *s)
 {
-    uint64_t every = s->worker->conf.durable_every;
+    uint64_t every = s->worker->conf.durable_every, version = s->replica.ledger.version;
     if (closing(s)) return true;
-    return every && s->replica.ledger.version >= s->copies.durable.version + every &&
-           (s->copies.count < COPIES_MAX || registered(s) || is_of_the_past(s));
+    return every && version % every == 0 && version > s->copies.durable.version &&
+           (s->copies.count < COPIES_MAX || registered(s) || is_of_the_past(s) || is_too_old(s));
 }
 
 struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
@@ -71,7 +81,13 @@ static lh_err tidy_copies(struct wk_durable_copy *k)
     struct lk_checkpoint_conf conf = wk_durable_copy_conf(s->worker);
     LH_TRY(lk_checkpoint_drop_above(&conf, s->id, k->checkpoint.version));
     uint64_t kept = LH_BUG("copy_replaced") ? k->checkpoint.version : k->stable;
-    return lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies);
+    LH_TRY(lk_checkpoint_drop_below(&conf, s->id, kept, &k->copies));
+    if (k->copies <= COPIES_MAX + 1 || k->replace <= k->stable) return LH_OK;
+    struct lk_checkpoint_name name = {s->id, k->replace, false};
+    char path[LH_PATH_BYTES];
+    LH_TRY(lk_checkpoint_path(conf.dir, &name, path));
+    k->copies--;
+    return conf.env->ops->files->remove(conf.env, path);
 }
 
 static int64_t write_job(void *arg)
@@ -145,6 +161,7 @@ lh_err wk_durable_copy_start(struct wk_shard *s)
     if (!k) return LH_ERR_NO_MEMORY;
     k->shard = s;
     k->stable = s->stable.version;
+    k->replace = s->copies.durable.version;
     struct lk_checkpoint_conf conf = wk_durable_copy_conf(w);
     lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
     if (err) {

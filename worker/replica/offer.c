@@ -20,30 +20,46 @@ enum { POINTS_MAX = 16 };
 struct points { // what is held, the state in memory first
     const struct wk_shard *shard;
     Longhaul__V1__Point item[POINTS_MAX], *list[POINTS_MAX];
-    struct lh_hash chain[POINTS_MAX];
+    struct lh_hash chain[POINTS_MAX], digest[POINTS_MAX];
+    ProtobufCBinaryData digests[POINTS_MAX];
     size_t n;
 };
 
-static void add_point(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                      const struct lh_hash *chain)
+static void add_point(struct points *p, uint64_t epoch, uint64_t version,
+                      const struct lh_hash *chain, const struct lh_hash *digest)
 {
-    struct points *p = arg;
-    (void)path;
-    if (p->n == POINTS_MAX || (path && version == p->shard->restore.unreadable)) return;
+    if (p->n == POINTS_MAX) return;
     p->chain[p->n] = *chain;
+    p->digest[p->n] = *digest;
+    p->digests[p->n] = (ProtobufCBinaryData){LH_HASH_BYTES, p->digest[p->n].b};
     p->item[p->n] = lh_head_point(p->shard->id, epoch, version, &p->chain[p->n]);
     p->list[p->n] = &p->item[p->n];
     p->n++;
 }
 
-static lh_err list_points(const struct wk_shard *s, struct points *p)
+static void add_copy(void *arg, const char *path, const struct lk_checkpoint_info *info)
+{
+    struct points *p = arg;
+    (void)path;
+    if (info->version == p->shard->restore.unreadable) return;
+    add_point(p, info->epoch, info->version, &info->chain, &info->digest);
+}
+
+// The digest of the state in memory takes half a second for 1 GB. Nothing is folded while the
+// server rebuilds, so it is made once.
+static lh_err list_points(struct wk_shard *s, struct points *p)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     struct lk_checkpoint_conf conf = wk_durable_copy_conf(s->worker);
+    struct wk_restore *r = &s->restore;
     p->shard = s;
     p->n = 0;
-    if (s->ready) add_point(p, NULL, l->epoch, l->version, &l->chain);
-    return lk_checkpoint_list(&conf, &s->replica, add_point, p);
+    if (s->ready && !lh_hash_equal(&r->digest_of, &l->chain)) {
+        LH_TRY(lk_replica_digest_try(&s->replica, &r->digest));
+        r->digest_of = l->chain;
+    }
+    if (s->ready) add_point(p, l->epoch, l->version, &l->chain, &r->digest);
+    return lk_checkpoint_list(&conf, &s->replica, add_copy, p);
 }
 
 // ---------------------------------------------------------------- the state that is wanted
@@ -53,12 +69,11 @@ struct finding {
     char path[LH_PATH_BYTES];
 };
 
-static void find_copy(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                      const struct lh_hash *chain)
+static void find_copy(void *arg, const char *path, const struct lk_checkpoint_info *info)
 {
     struct finding *f = arg;
-    if (epoch == f->want->point.epoch && version == f->want->point.version &&
-        lh_hash_equal(chain, &f->want->point.chain))
+    if (info->epoch == f->want->point.epoch && info->version == f->want->point.version &&
+        lh_hash_equal(&info->chain, &f->want->point.chain))
         memcpy(f->path, path, strlen(path) + 1);
 }
 
@@ -261,6 +276,8 @@ void wk_offer(struct wk_shard *s)
         m.worker = w->id;
         m.n_have = p.n;
         m.have = p.list;
+        m.n_digests = p.n;
+        m.digests = p.digests;
         err = lh_unary_start(s->session.link, LH_RPC_OFFER, wk_deadline(w, s->session.link),
                              &m.base, &longhaul__v1__offer_reply__descriptor, on_offered, s,
                              &s->restore.offer);

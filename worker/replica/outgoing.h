@@ -12,6 +12,12 @@
 #include "common/net/transport.h"
 
 struct wk_durable_copy;
+struct wk_proving;
+
+struct wk_proof { // what was read of a copy that the coordinator asked about (replica/prove.c)
+    uint64_t epoch, version; // version 0: none
+    struct lh_hash challenge, answer, digest;
+};
 
 // Durable copies of the replica (replica/durable_copy.c).
 struct wk_copies {
@@ -19,6 +25,8 @@ struct wk_copies {
     struct wk_durable_copy *writing; // NULL: none
     uint64_t timer;                  // another try of one that met a full disk; 0: none is due
     unsigned count;                  // copies on the disk
+    struct wk_proving *proving;      // NULL: no copy is being read
+    struct wk_proof proof;           // the last one that was read
 };
 
 // A state that is brought to a server that lost its own (replica/offer.c).
@@ -30,7 +38,8 @@ struct wk_restore {
     int sending;      // parts that the call has not sent yet
     int64_t moved_ns; // when a part last left
     struct lh_point point;
-    uint64_t process; // the server's
+    uint64_t process;                 // the server's
+    struct lh_hash digest, digest_of; // the state in memory: its digest, and its chain
     bool finished, sealed;
     struct lh_state_seal seal;
     uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none

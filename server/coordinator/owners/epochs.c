@@ -26,6 +26,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/commit.h"
+#include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/epochs.h"
 #include "server/coordinator/stable.h"
 
@@ -170,6 +171,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     if (!keeps && s->stable.version) {
         uint64_t given_up = s->stable.version;
         s->stable = (struct lh_point){0};
+        s->stable_digest = (struct lh_hash){{0}};
         LH_TRY(ps_co_store_point(c, shard));
         ps_co_say(c, LH_ERROR, "stable.given_up",
                   "shard %u: an operator lets epoch %" PRIu64 " begin at version %" PRIu64
@@ -182,6 +184,7 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     s->token = token;
     forget_overtaken(s);
     LH_TRY(store_epochs(c, shard));
+    LH_TRY(ps_co_forget_choice(c, shard));
     s->reported = false; // the last report is of an earlier epoch
     *opened = true;
     ps_co_say(c, LH_INFO, "epoch.opened", "shard %u: epoch %" PRIu64 " begins at version %" PRIu64,

@@ -25,6 +25,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/audit.h"
 #include "server/coordinator/commit.h"
+#include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/owner.h"
 #include "server/coordinator/owners/rights.h"
 
@@ -340,6 +341,7 @@ void ps_co_refused_server(struct ps_coordinator *c, const struct lh_peer *peer, 
 
 lh_err ps_co_adopt(struct ps_coordinator *c, const Longhaul__V1__AdoptRequest *m, uint32_t *shards)
 {
+    if (m->state.len && !m->server[0]) return ps_co_choose_state(c, m, shards);
     *shards = 0;
     struct lh_peer peer = {.role = LH_S};
     const char *at = m->server;
@@ -367,14 +369,19 @@ void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *m
     const Longhaul__V1__AdoptRequest *m = (const Longhaul__V1__AdoptRequest *)message;
     Longhaul__V1__AdoptReply out = LONGHAUL__V1__ADOPT_REPLY__INIT;
     lh_err err = ps_co_adopt(c, m, &out.shards);
+    bool state = !m->server[0];
     ps_audit_admin(c->conf.audit, "audit.adopt", lh_request_peer(rq), "%.140s, %u shards: %s",
-                   m->server, out.shards, err ? lh_err_text(err) : "done");
+                   state ? "a state" : m->server, out.shards, err ? lh_err_text(err) : "done");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;
     }
-    ps_co_say(c, LH_WARN, "server.adopted",
-              "%.140s may own %u shards and stand by for them, asked by %s", m->server, out.shards,
-              lh_request_peer(rq)->name);
+    if (state)
+        ps_co_say(c, LH_WARN, "rebuild.chosen", "%u shards come back from the state that %s chose",
+                  out.shards, lh_request_peer(rq)->name);
+    else
+        ps_co_say(c, LH_WARN, "server.adopted",
+                  "%.140s may own %u shards and stand by for them, asked by %s", m->server,
+                  out.shards, lh_request_peer(rq)->name);
     ps_co_answer(c, rq, &out.base);
 }

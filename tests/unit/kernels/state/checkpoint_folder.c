@@ -19,10 +19,9 @@ static void passed_over(void *arg, const char *file, lh_err err)
     ++*(unsigned *)arg;
 }
 
-static void offered(void *arg, const char *path, uint64_t epoch, uint64_t version,
-                    const struct lh_hash *chain)
+static void offered(void *arg, const char *path, const struct lk_checkpoint_info *info)
 {
-    (void)path, (void)epoch, (void)version, (void)chain;
+    (void)path, (void)info;
     ++*(unsigned *)arg;
 }
 

@@ -1,0 +1,16 @@
+// Choice: the state that an operator lets a shard come back from (longhaul adopt --state).
+#ifndef PS_CO_CHOICE_H
+#define PS_CO_CHOICE_H
+
+#include "server/coordinator/core.h"
+
+struct Longhaul__V1__AdoptRequest;
+
+LH_MUST lh_err ps_co_load_choices(struct ps_coordinator *c);
+// Takes the operator's word for the shards of the request.
+LH_MUST lh_err ps_co_choose_state(struct ps_coordinator *c,
+                                  const struct Longhaul__V1__AdoptRequest *m, uint32_t *shards);
+// The shard has begun an epoch: the word was taken.
+LH_MUST lh_err ps_co_forget_choice(struct ps_coordinator *c, uint32_t shard);
+
+#endif

@@ -1,0 +1,237 @@
+// States are rebuilt by agreement: what workers of two regions hold, what two regions proved while
+// the server lived, or what an operator chooses (server/docs/0000-protocol.md#rule-17).
+#include <stdio.h>
+#include <string.h>
+
+#include "common/net/head.h"
+#include "longhaul/v1/member.pb-c.h"
+#include "server/coordinator/owners/rights.h"
+#include "server/recovery/rebuilding.h"
+#include "tests/cores/offer.h"
+
+enum { LIAR, HONEST }; // workers, of two regions
+
+static struct ps_rebuild *rebuild(const struct rig *r)
+{
+    return r->server->shard[0]->rebuild;
+}
+
+struct lost {
+    struct offer_held held;
+    struct lh_hash none;
+    Longhaul__V1__Point made_up; // a little above what was reported last
+};
+
+static void begin(struct rig *r, struct lost *l)
+{
+    *l = (struct lost){.none = {{1}}};
+    r->unsealed = true;
+    r->voices = 2;
+    offer_lose_directory(r, &l->held);
+    l->made_up = l->held.at;
+    l->made_up.version += 5;
+    l->made_up.chain.data = l->none.b;
+}
+
+// Both say what they hold for a while; whether one of them is to bring it, and which.
+static bool say(struct rig *r, Longhaul__V1__Point *liar, const struct lh_hash *liars,
+                Longhaul__V1__Point *honest, uint32_t *who)
+{
+    for (int i = 0; i < 40; i++) {
+        rig_run(r, 100 * LH_MS);
+        *who = LIAR;
+        if (liar && offer_say_other(r, LIAR, liar, liars)) return true;
+        *who = HONEST;
+        if (honest && offer_say(r, HONEST, honest)) return true;
+    }
+    return false;
+}
+
+static void serves(struct rig *r, struct lost *l, uint32_t who)
+{
+    assert_int_equal(offer_bring(r, who, &l->held.at, l->held.state), LH_OK);
+    for (int i = 0; i < 100 && r->server->phase != PS_SERVING; i++) rig_run(r, 100 * LH_MS);
+    assert_true(r->server->phase == PS_SERVING);
+    assert_true(r->server->shard[0]->replica.ledger.version > l->held.at.version);
+    assert_int_equal(r->fatal_count, 0);
+    lh_blob_release(l->held.state);
+}
+
+static const char *waits_for(const struct rig *r)
+{
+    static char text[32];
+    json_t *status = ps_rebuild_status(rebuild(r));
+    snprintf(text, sizeof text, "%s", json_string_value(json_object_get(status, "waits_for")));
+    json_decref(status);
+    return text;
+}
+
+static lh_err adopt(struct rig *r, const struct lh_hash *digest, size_t bytes)
+{
+    Longhaul__V1__AdoptRequest m = LONGHAUL__V1__ADOPT_REQUEST__INIT;
+    uint32_t shard = 0, shards;
+    m.n_shards = 1;
+    m.shards = &shard;
+    m.state = (ProtobufCBinaryData){bytes, (uint8_t *)(uintptr_t)digest->b}; // only read
+    return ps_co_adopt(r->coordinator, &m, &shards);
+}
+
+static void two_regions_that_hold_the_same_are_enough(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    assert_true(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
+    serves(r, &l, who);
+}
+
+// The liar's state is possible, finite and newer. Nobody confirms it.
+static void one_that_makes_a_state_up_is_not_believed(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    assert_false(say(r, &l.made_up, &l.none, &l.held.at, &who));
+    assert_string_equal(waits_for(r), "operator");
+    json_t *claims = ps_rebuild_claims(rebuild(r));
+    assert_int_equal(json_array_size(claims), 2); // the operator sees both
+    json_decref(claims);
+    assert_int_equal(adopt(r, &l.held.digest, 7), LH_ERR_INVALID);
+    assert_int_equal(adopt(r, &l.held.digest, 8), LH_OK);
+    assert_true(say(r, &l.made_up, &l.none, &l.held.at, &who));
+    assert_int_equal(who, HONEST);
+    serves(r, &l, who);
+    assert_int_equal(r->coordinator->shard[0].choice_bytes, 0); // the word was for once
+}
+
+// A true version, chain and epoch, with bytes of its own: whose are they?
+static void the_same_point_with_other_bytes_is_another_state(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    assert_false(say(r, &l.held.at, &l.none, &l.held.at, &who));
+    assert_string_equal(waits_for(r), "operator");
+    assert_int_equal(adopt(r, &l.held.digest, LH_HASH_BYTES), LH_OK);
+    rig_settle(r);
+    rig_kill_coordinator(r); // the word outlives it
+    rig_start_coordinator(r);
+    assert_true(say(r, &l.held.at, &l.none, &l.held.at, &who));
+    assert_int_equal(who, HONEST);
+    serves(r, &l, who);
+}
+
+// It says the true digest and brings other bytes: it is not asked again.
+static void what_is_brought_must_have_the_digest(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    assert_true(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
+    uint64_t values = r->server->shard[0]->replica.layout->values;
+    uint8_t *middle = (uint8_t *)l.held.state->data + 100;
+    while (memcmp(middle, &values, sizeof values) != 0) middle++;
+    middle[sizeof values] ^= 1; // the last bit of the first parameter
+    assert_int_equal(offer_bring(r, who, &l.held.at, l.held.state), LH_ERR_MALFORMED);
+    assert_false(rebuild(r)->fetched);
+    middle[sizeof values] ^= 1;
+    uint32_t liar = who;
+    // With the liar's word gone one region is left: the operator decides.
+    assert_false(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
+    assert_int_equal(adopt(r, &l.held.digest, LH_HASH_BYTES), LH_OK);
+    assert_true(say(r, &l.held.at, &l.held.digest, &l.held.at, &who));
+    assert_int_not_equal(who, liar);
+    serves(r, &l, who);
+}
+
+// Nobody waits for whoever claims more than the others.
+static void a_higher_claim_holds_nobody_up(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    begin(r, &l);
+    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
+    Longhaul__V1__Point *have[] = {&l.made_up, &l.held.at};
+    ProtobufCBinaryData digests[] = {{LH_HASH_BYTES, l.none.b}, {LH_HASH_BYTES, l.held.digest.b}};
+    lh_head_run(r->server->conf.job, &r->manifest.hash, &m.job, &m.manifest);
+    m.worker = lh_worker_id(&r->w[LIAR].self);
+    m.n_have = m.n_digests = 2;
+    m.have = have;
+    m.digests = digests;
+    bool wanted = false, theirs = false;
+    for (int i = 0; i < 40 && !wanted; i++) {
+        ProtobufCMessage *answer;
+        rig_run(r, 100 * LH_MS);
+        wanted = offer_say(r, HONEST, &l.held.at);
+        if (wanted) break;
+        assert_int_equal(rig_ask(r, r->to_s[LIAR], LH_RPC_OFFER, &m.base,
+                                 &longhaul__v1__offer_reply__descriptor, &answer),
+                         LH_OK);
+        const Longhaul__V1__Point *want = ((Longhaul__V1__OfferReply *)answer)->want;
+        theirs = wanted = want != NULL;
+        if (want) assert_int_equal(want->version, l.held.at.version);
+        rig_free_message(answer);
+    }
+    assert_true(wanted);
+    serves(r, &l, theirs ? LIAR : HONEST);
+}
+
+static void one_voice_alone_is_not_enough(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    assert_false(say(r, NULL, NULL, &l.held.at, &who));
+    assert_string_equal(waits_for(r), "operator");
+    lh_blob_release(l.held.state);
+}
+
+// But for the stable point, whose digest two regions proved.
+static void the_stable_point_is_confirmed_already(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    struct ps_co_shard *s = &r->coordinator->shard[0];
+    s->stable = (struct lh_point){l.held.at.epoch, l.held.at.version, l.held.chain};
+    s->stable_digest = l.held.digest;
+    // Asked again, the coordinator says so.
+    assert_true(say(r, &l.made_up, &l.none, &l.held.at, &who));
+    assert_int_equal(who, HONEST);
+    serves(r, &l, who);
+}
+
+// A point without a digest is no state, and neither is one of a version that no log can have.
+static void what_is_no_state_is_no_voice(void **state)
+{
+    struct rig *r = *state;
+    struct lost l;
+    uint32_t who;
+    begin(r, &l);
+    Longhaul__V1__Point far = l.held.at;
+    far.version = UINT64_MAX;
+    assert_false(say(r, &far, &l.held.digest, NULL, &who));
+    assert_true(r->server->phase == PS_SERVING); // nobody holds anything: it begins anew
+    lh_blob_release(l.held.state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RIG_TEST(two_regions_that_hold_the_same_are_enough),
+        RIG_TEST(one_that_makes_a_state_up_is_not_believed),
+        RIG_TEST(the_same_point_with_other_bytes_is_another_state),
+        RIG_TEST(what_is_brought_must_have_the_digest),
+        RIG_TEST(a_higher_claim_holds_nobody_up),
+        RIG_TEST(one_voice_alone_is_not_enough),
+        RIG_TEST(the_stable_point_is_confirmed_already),
+        RIG_TEST(what_is_no_state_is_no_voice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
