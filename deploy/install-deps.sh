@@ -17,6 +17,7 @@ build=(
     libssl-dev libsodium-dev              # identity, seal
     liblz4-dev libopenblas-dev            # dense frames, matrix products
     libjansson-dev libyaml-dev            # JSON, YAML
+    libmicrohttpd-dev                     # metrics, probes and the page
 )
 demo=(iproute2 python3 ca-certificates) # long links; text of the corpora; fetching them
 tests=(

@@ -29,10 +29,18 @@ void ps_fatal(struct ps_server *s, lh_err err)
     if (s->conf.fatal) s->conf.fatal(s->conf.fatal_arg, err, lh_err_text(err));
 }
 
+void ps_lasted(struct ps_server *s, enum ps_span what, int64_t start_ns)
+{
+    double took_s = (double)(lh_now(s->conf.env) - start_ns) / LH_SECOND;
+    lh_histogram_add(&s->span[what], &lh_scale_seconds, took_s);
+}
+
 void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns)
 {
     int64_t ns = lh_now(s->conf.env) - start_ns;
     if (ns > s->longest_ns[what]) s->longest_ns[what] = ns;
+    if (what == PS_LOOP_DECIDE) ps_lasted(s, PS_SPAN_DECIDE, start_ns);
+    if (what == PS_LOOP_FOLD) ps_lasted(s, PS_SPAN_FOLD, start_ns);
 }
 
 lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,

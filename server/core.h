@@ -6,6 +6,7 @@
 #ifndef PS_CORE_H
 #define PS_CORE_H
 
+#include "common/format/histogram.h"
 #include "common/env/slow.h"
 #include "common/net/transport.h"
 #include "kernels/state/checkpoint.h"
@@ -32,6 +33,9 @@ enum ps_loop {
     PS_LOOP_DIGEST,   // a digest that was not made beside the loop
     PS_LOOP_COUNT
 };
+
+// Durations that a histogram is kept of.
+enum ps_span { PS_SPAN_DECIDE, PS_SPAN_FOLD, PS_SPAN_SYNC, PS_SPAN_CHECKPOINT, PS_SPAN_COUNT };
 
 // Events: what a file tells those above it (server/README.md has who raises and who hears each).
 enum ps_event {
@@ -100,7 +104,8 @@ struct ps_server {
     uint64_t shared_bytes;       // bytes of frames that followers are sent from memory
     struct ps_trim trim;
     struct ps_give give;
-    int64_t longest_ns[PS_LOOP_COUNT]; // the longest that each kept the loop, since the start
+    struct lh_histogram span[PS_SPAN_COUNT]; // seconds
+    int64_t longest_ns[PS_LOOP_COUNT];       // the longest that each kept the loop, since the start
     struct ps_disk_full disk_full;
     struct {
         uint64_t admitted, refused, repeated, not_final, bytes_in, bytes_out, groups, full;
@@ -116,6 +121,8 @@ void ps_fatal(struct ps_server *s, lh_err err);
 void ps_become(struct ps_server *s, enum ps_phase phase);
 // The loop was kept by this from start_ns until now.
 void ps_took(struct ps_server *s, enum ps_loop what, int64_t start_ns);
+// This began at start_ns and is over.
+void ps_lasted(struct ps_server *s, enum ps_span what, int64_t start_ns);
 // Does a request of `who` name this server's run? LH_ERR_DENIED or LH_ERR_MANIFEST: it does not.
 LH_MUST lh_err ps_check_run(const struct ps_server *s, const ProtobufCBinaryData *job,
                             const ProtobufCBinaryData *manifest, const char *who);

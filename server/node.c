@@ -15,6 +15,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/schedule.h"
+#include "server/coordinator/watch/page.h"
 #include "server/core.h"
 #include "server/privacy.h"
 #include "server/server.h"
@@ -525,12 +526,18 @@ static void stop(void *self)
     lh_units_close(&n->given_units);
 }
 
+static const char *page(const void *settings)
+{
+    return role(settings) == LH_C ? ps_co_page : NULL;
+}
+
 const struct lh_app ps_node_app = {
     .table = &ps_settings_table,
     .role = role,
     .lock = true,
     .start = start,
     .status = status,
+    .page = page,
     .over = over,
     .close = close_cores,
     .stop = stop,

@@ -43,6 +43,15 @@ static json_t *optimizer_status(const struct lk_outer *o)
     return out;
 }
 
+// Bins of one version each, as a histogram's: the sum takes the last bin's values at its lower end.
+static json_t *staleness_status(const struct ps_shard *s)
+{
+    struct lh_histogram h = {0};
+    for (size_t i = 0; i < LH_COUNT(s->staleness_seen); i++)
+        lh_histogram_add_many(&h, &lh_scale_versions, (double)i, s->staleness_seen[i]);
+    return lh_histogram_status(&h, &lh_scale_versions);
+}
+
 static json_t *shard_status(struct ps_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -60,6 +69,7 @@ static json_t *shard_status(struct ps_shard *s)
         "staleness", "p50", (json_int_t)quantile(s, 0.5), "p99", (json_int_t)quantile(s, 0.99),
         "max", (json_int_t)quantile(s, 1), "bound",
         (json_int_t)((uint64_t)l->plan.staleness_per_live * live));
+    if (out) json_object_set_new(out, "staleness_versions", staleness_status(s));
     if (out && s->server->conf.replicated) json_object_set_new(out, "in_sync", ps_insync_status(s));
     if (out && s->server->phase == PS_STANDBY)
         json_object_set_new(out, "standby", ps_owner_stream_status(s));
@@ -68,6 +78,16 @@ static json_t *shard_status(struct ps_shard *s)
         json_object_set_new(out, "rebuilt",
                             json_pack("{s:I s:I}", "from", (json_int_t)s->lost.from - 1, "lost_to",
                                       (json_int_t)s->lost.to));
+    return out;
+}
+
+static json_t *span_status(const struct ps_server *s)
+{
+    static const char *const name[] = {"decide", "fold", "sync", "checkpoint"};
+    _Static_assert(LH_COUNT(name) == PS_SPAN_COUNT, "each has its name");
+    json_t *out = json_object();
+    for (int i = 0; i < PS_SPAN_COUNT; i++)
+        json_object_set_new(out, name[i], lh_histogram_status(&s->span[i], &lh_scale_seconds));
     return out;
 }
 
@@ -107,6 +127,9 @@ lh_err ps_server_status(struct ps_server *s, struct lh_buf *out)
     json_object_set_new(root, "disk_full", json_boolean(s->disk_full.now));
     json_object_set_new(root, "commit_age_s",
                         json_real(lh_slow_age_s(&s->slow, lh_now(s->conf.env))));
+    json_object_set_new(root, "ready",
+                        json_boolean(s->phase == PS_SERVING || s->phase == PS_STANDBY));
+    json_object_set_new(root, "seconds", span_status(s));
     json_t *gives = ps_give_status(s);
     if (root && gives) json_object_set_new(root, "gives", gives);
     return lh_json_give(root, out);

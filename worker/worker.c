@@ -14,6 +14,7 @@
 #include "worker/push/beside.h"
 #include "worker/push/cut.h"
 #include "worker/push/idle.h"
+#include "worker/push/path.h"
 #include "worker/push/view.h"
 #include "worker/replica/durable_copy.h"
 #include "worker/replica/prove.h"
@@ -219,8 +220,16 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
         (json_int_t)w->count.lost, "stall_s", (double)stall / 1e9, "between_s",
         (double)w->count.between_ns / 1e9, "snapshots", (json_int_t)w->count.snapshots,
         "incarnation", (json_int_t)w->incarnation.number, "shards", shards);
-    if (w->count.loss > 0) // a loop of somebody else's tells none
-        json_object_set_new(root, "loss", json_real(w->count.loss));
+    double loss = wk_path_loss(w);
+    if (loss > 0) json_object_set_new(root, "loss", json_real(loss));
+    if (w->count.steps) {
+        double idle_s = (double)wk_idle_ns(w) / LH_SECOND;
+        json_object_set_new(root, "last_step_s",
+                            json_real((double)w->conf.env->ops->wall_s(w->conf.env) - idle_s));
+    }
+    enum wk_state state = wk_worker_state(w);
+    json_object_set_new(root, "ready", json_boolean(state != WK_JOINING));
+    json_object_set_new(root, "push_seconds", lh_histogram_status(&w->pushed_s, &lh_scale_seconds));
     json_object_set_new(root, "plain_up_bytes", json_integer((json_int_t)w->count.plain_up));
     json_object_set_new(root, "leases", wk_units_status(w));
     bool full = false;

@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "common/env/log.h"
+#include "common/format/histogram.h"
 #include "common/format/units.h"
 #include "kernels/view.h"
 #include "longhaul/v1/member.pb-c.h"
@@ -282,6 +283,7 @@ struct wk_worker {
         int64_t between_ns; // time between a step's end and what follows: views, deltas, hand-over
         double loss;        // smoothed
     } count;                // this life's
+    struct lh_histogram pushed_s; // seconds from a push's sending to its answer
 };
 
 // Resumes from its directory, or begins in it. Copies `conf`, borrows what it points to until

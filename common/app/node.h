@@ -25,6 +25,7 @@ struct lh_node {
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
+    const char *http_listen; // "": it serves no HTTP
 };
 
 // clang-format off
@@ -84,7 +85,12 @@ struct lh_node {
         "Least severe events that are logged"),                                                    \
     LH_CONFIG_ROW_ENUM(T, rare, "log.format", node.log_format, "text", "text|json",                \
         "Lines for people or for machines"),                                                       \
-    LH_CONFIG_ROW_STRING(T, rare, "log.file", node.log_file, "", "Log file; empty: standard error")
+    LH_CONFIG_ROW_STRING(T, rare, "log.file", node.log_file, "",                                   \
+        "Log file; empty: standard error"),                                                        \
+    LH_CONFIG_ROW_STRING(T, rare, "http.listen", node.http_listen, "",                             \
+        "Address for /metrics, /healthz, /readyz, /status.json and the coordinator's page, "       \
+        "host:port, read-only and without a login; port 0: any; fd:N: a socket that listens; "     \
+        "empty: none")
 // clang-format on
 
 static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)

@@ -14,9 +14,11 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "common/app/http.h"
 #include "common/app/status.h"
 #include "common/base/exit.h"
 #include "common/net/grpc/transport_grpc.h"
@@ -24,6 +26,7 @@
 #include "common/security/keyfile.h"
 
 enum { HEAPS_MAX = 2 }; // each thread of gRPC's would have its own, as large as its largest moment
+enum { HISTORY_S = 5 }; // between the first points of the page's curves
 enum { STATUS_NS = 1000000000, OVER_NS = STATUS_NS / 10, MANIFEST_BYTES = 32 << 20 };
 
 static void complain(const struct lh_program *p, lh_err err)
@@ -174,10 +177,11 @@ static void who_am_i(struct lh_program *p)
 }
 
 // Peers go by the certificate: settings that say something else would be refused later, elsewhere.
-static LH_MUST lh_err check_certificate(const struct lh_program *p)
+static LH_MUST lh_err check_certificate(struct lh_program *p)
 {
     struct lh_certs_info info;
     LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
+    p->certificate_ends = info.not_after;
     if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
     char theirs[LH_URI_BYTES], ours[LH_URI_BYTES];
     lh_peer_uri(&info.peer, theirs);
@@ -234,6 +238,28 @@ static void hide_memory(const struct lh_program *p)
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
+// The file that the log goes to: the setting's, or what standard error was sent to; "": none.
+static const char *log_path(const struct lh_program *p, char out[LH_PATH_BYTES])
+{
+    struct stat is;
+    ssize_t n = readlink("/proc/self/fd/2", out, LH_PATH_BYTES - 1);
+    if (p->node->log_file[0]) return p->node->log_file;
+    out[n > 0 ? n : 0] = 0;
+    return out[0] == '/' && !stat(out, &is) && S_ISREG(is.st_mode) ? out : "";
+}
+
+static LH_MUST lh_err open_http(struct lh_program *p)
+{
+    char log[LH_PATH_BYTES];
+    if (!p->node->http_listen[0]) return LH_OK;
+    const char *page = p->app->page ? p->app->page(p->settings) : NULL;
+    const struct lh_http_conf conf = {p->node->http_listen, p->env, log_path(p, log), page,
+                                      page ? HISTORY_S : 0};
+    LH_TRY(lh_http_start(&conf, &p->http));
+    lh_logf(p->log, LH_INFO, "http.listening", "http://%s/", lh_http_address(p->http));
+    return LH_OK;
+}
+
 static LH_MUST lh_err open_parts(struct lh_program *p)
 {
     hide_memory(p);
@@ -246,6 +272,8 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(load_manifest(p));
     LH_TRY(check_certificate(p));
     LH_TRY(check_tls_key(p));
+    LH_TRY(open_http(p));
+    int64_t first_s = p->node->connect_attempt_s, most_s = p->node->connect_attempt_max_s;
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
                                      .ca = p->node->tls_ca,
@@ -261,6 +289,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
 
 static void close_parts(struct lh_program *p)
 {
+    lh_http_stop(p->http);
     lh_manifest_free(&p->manifest);
     lh_keyring_destroy(p->keys);
     if (p->lock) p->env->ops->files->close(p->lock);

@@ -5,10 +5,11 @@
 // status.json is renewed about once a second; then, after lh_program_end() or a signal, an orderly
 // end. SIGTERM and SIGINT end it with 0, errors with their exit code (exit.h).
 //
-// DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s",
-// "wire_up_bytes", "wire_down_bytes" (of this process's sockets), "peak_bytes" (of memory), "cpu_s"
-// and "loop_longest_ms" (the longest that one function kept the loop since the status before). It
-// is replaced whole, and not synced: it tells the living.
+// DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s", "version",
+// "disk_free_bytes", "certificate_expires_s", "http" (address of its HTTP server, where it has
+// one), "wire_up_bytes", "wire_down_bytes" (of this process's sockets), "peak_bytes" (of memory),
+// "cpu_s" and "loop_longest_ms" (the longest that one function kept the loop since the status
+// before). It is replaced whole, and not synced: it tells the living.
 #ifndef LH_COMMON_PROGRAM_H
 #define LH_COMMON_PROGRAM_H
 
@@ -18,13 +19,16 @@
 #include "common/format/manifest.h"
 #include "common/net/transport.h"
 
+struct lh_http;
 struct lh_program;
 
 struct lh_app {
     const struct lh_config_table *table; // its settings begin with a struct lh_node
     enum lh_role (*role)(const void *settings);
     unsigned (*part)(const void *settings); // number among processes of one name; NULL: one
-    bool lock;                              // takes DIR/lock; false: the core does it itself
+    // HTML that its HTTP server shows; NULL: none. It may be NULL itself.
+    const char *(*page)(const void *settings);
+    bool lock; // takes DIR/lock; false: the core does it itself
     // All on the loop's thread. `self` is what lh_program_main was given.
     lh_err (*start)(void *self, struct lh_program *p);
     lh_err (*status)(void *self, struct lh_buf *out); // appends one JSON object
@@ -50,6 +54,8 @@ struct lh_program {
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
     struct lh_transport *transport;
+    struct lh_http *http;                         // NULL: http.listen is empty
+    int64_t certificate_ends, certificate_looked; // seconds since 1970; when that was read
     struct lh_file *lock;
     int64_t started_ns;
     uint64_t timer, over_timer;

@@ -3,6 +3,8 @@
 // A temporary file that is renamed, so a reader sees a whole one; not synced, for it is about now.
 #include "common/app/status.h"
 
+#include "common/app/http.h"
+
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +13,9 @@
 #include <unistd.h>
 
 #include "common/net/grpc/transport_grpc.h"
+#include "common/security/certs.h"
 
-enum { STATUS_BYTES = 1 << 24 };
+enum { STATUS_BYTES = 1 << 24, LOOK_S = 60 };
 
 // Peak of resident memory; 0 where /proc does not tell.
 static uint64_t peak_bytes(struct lh_program *p)
@@ -38,18 +41,34 @@ static double cpu_s(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
+// The two limits of a long life: the disk and the certificate.
+static void tell_limits(struct lh_program *p, json_t *out)
+{
+    uint64_t bytes;
+    struct lh_certs_info info;
+    int64_t now = p->env->ops->wall_s(p->env);
+    if (!p->env->ops->files->room(p->env, p->node->dir, &bytes))
+        json_object_set_new(out, "disk_free_bytes", json_integer((json_int_t)bytes));
+    if (now - p->certificate_looked >= LOOK_S && !lh_certs_inspect(p->node->tls_cert, &info))
+        p->certificate_ends = info.not_after; // it may have been renewed
+    if (now - p->certificate_looked >= LOOK_S) p->certificate_looked = now;
+    json_object_set_new(out, "certificate_expires_s", json_integer(p->certificate_ends - now));
+    if (p->http) json_object_set_new(out, "http", json_string(lh_http_address(p->http)));
+}
+
 static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
 {
     struct lh_wire_bytes wire = {0};
     lh_transport_grpc_wire_bytes(p->transport, &wire);
     json_t *root = json_loadb((const char *)json->data, json->len, 0, NULL);
     json_t *mine =
-        json_pack("{s:i s:I s:f s:I s:I s:I s:f s:f}", "pid", (int)getpid(), "time_s",
+        json_pack("{s:i s:I s:f s:I s:I s:I s:f s:f s:s}", "pid", (int)getpid(), "time_s",
                   (json_int_t)p->env->ops->wall_s(p->env), "up_s",
                   (double)(lh_now(p->env) - p->started_ns) / (double)LH_SECOND, "wire_up_bytes",
                   (json_int_t)wire.sent, "wire_down_bytes", (json_int_t)wire.received, "peak_bytes",
                   (json_int_t)peak_bytes(p), "cpu_s", cpu_s(), "loop_longest_ms",
-                  (double)lh_env_real_longest_ns(p->env) / 1e6);
+                  (double)lh_env_real_longest_ns(p->env) / 1e6, "version", LH_VERSION);
+    tell_limits(p, mine);
     bool merged = root && mine && json_object_update(root, mine) == 0;
     char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
@@ -95,6 +114,7 @@ static LH_MUST lh_err make_status(struct lh_program *p, struct lh_buf *out)
 static int64_t status_job(void *arg)
 {
     struct lh_program *p = arg;
+    if (p->http) lh_http_publish(p->http, lh_buf_span(&p->status));
     p->status_result = replace_status(p, lh_buf_span(&p->status));
     if (p->status_result)
         snprintf(p->status_text, sizeof p->status_text, "%s", lh_err_text(p->status_result));

@@ -143,6 +143,7 @@ static LH_MUST lh_err prepare(struct dp_up *up)
     if (up->t->run->own_data) LH_TRY(dp_dir_own_data(up));
     LH_TRY(dp_dir_prepare(up));
     LH_TRY(dp_net_up(up));
+    if (!up->t->server_base->node.http_listen[0]) LH_TRY(dp_net_page(up));
     LH_TRY(dp_dir_settings(up));
     return dp_watch_resume(up);
 }
@@ -157,6 +158,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
     memcpy(proc->argv, argv, sizeof argv);
     proc->enter = dp_net_enter;
     proc->enter_arg = &node->entry;
+    if (node->kind == DP_COORDINATOR) proc->fd = up->page;
     LH_TRY(dp_path(proc->log, "%s/%s.log", up->dir, node->name));
     return dp_proc_start(proc);
 }
@@ -170,6 +172,7 @@ static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
             dp_view_say(v, up, "%s at %s in %s", up->node[i].name, up->node[i].address,
                         up->t->region[up->node[i].region].name);
     }
+    if (up->page) dp_view_say(v, up, "the run's page: http://%s/", up->page_at);
     return LH_OK;
 }
 

@@ -98,8 +98,10 @@ struct dp_up {
     struct wk_shape shape;
     const char *unjudged; // why no language's loss is told; NULL: the losses are
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
-    int lock;       // the folder's lock; 0: none
-    bool later_leg; // it began with what an earlier leg had trained (up_leg.h)
+    int lock;         // the folder's lock; 0: none
+    int page;         // socket at which the coordinator shows its page, on this machine; 0: none
+    char page_at[64]; // its address
+    bool later_leg;   // it began with what an earlier leg had trained (up_leg.h)
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up
@@ -133,6 +135,7 @@ static inline double dp_up_seconds(const struct dp_up *up)
 // Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address,
 // and each rank whose worker has several hosts.
 LH_MUST lh_err dp_net_up(struct dp_up *up);
+LH_MUST lh_err dp_net_page(struct dp_up *up); // opens up->page
 void dp_net_down(struct dp_up *up);
 // The emulator's file for a topology's regions and links (deploy/wan/README.md); an error stays in
 // `out`.

@@ -538,6 +538,7 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
+    if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
     if (up->t->run->own_data) LH_TRY(own(c, "coordinator.data", "own"));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }

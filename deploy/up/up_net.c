@@ -17,6 +17,7 @@
 #include "deploy/up/up.h"
 #include "worker/ranks/reduce.h"
 
+enum { PAGE_BACKLOG = 32 };
 enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
 
 // ---------------------------------------------------------------- loopback
@@ -170,6 +171,25 @@ lh_err dp_net_up(struct dp_up *up)
     dp_links_forget(up->dir);
     LH_TRY(place_hosts(up));
     return up->flags.no_wan ? loopback(up) : emulated(up);
+}
+
+// A socket stays in the namespace in which it was made: a coordinator in an emulated region shows
+// its page on this machine all the same, and at the same address after a restart.
+lh_err dp_net_page(struct dp_up *up)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, len) || listen(fd, PAGE_BACKLOG) ||
+        getsockname(fd, (struct sockaddr *)&at, &len)) {
+        int saved = errno;
+        if (fd >= 0) close(fd);
+        return lh_fail_errno(saved, "no socket on 127.0.0.1 for the run's page");
+    }
+    up->page = fd;
+    snprintf(up->page_at, sizeof up->page_at, "127.0.0.1:%u", ntohs(at.sin_port));
+    return LH_OK;
 }
 
 void dp_net_down(struct dp_up *up)

@@ -57,6 +57,7 @@ static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
     for (int signal = 1; signal < NSIG; signal++)
         if (signal != SIGKILL && signal != SIGSTOP) sigaction(signal, &(struct sigaction){0}, NULL);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    if (proc->fd) fcntl(proc->fd, F_SETFD, 0);
     if (proc->env) putenv((char *)(uintptr_t)proc->env); // lives until the exec
     // A program that drops privileges or changes them loses the death signal: ours do neither.
     execv(proc->argv[0], (char *const *)(uintptr_t)proc->argv);

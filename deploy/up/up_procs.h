@@ -32,6 +32,7 @@ struct dp_proc {
     // Called in the child before exec, to enter a network namespace; 0 is success. May be NULL.
     int (*enter)(const void *arg);
     const void *enter_arg;
+    int fd;          // kept open in it, of the same number; 0: none
     const char *env; // "NAME=VALUE" that is added to its environment; NULL: nothing is; borrowed
     bool tended;     // it ends what it started by itself (tend.h), so the last resort is no SIGKILL
 

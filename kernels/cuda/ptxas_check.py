@@ -58,7 +58,8 @@ def main() -> int:
     if flags.write:
         rows = [f"{name:24} {row[0]:5} {row[1]:7} {row[2]:5}"
                 for name, row in sorted(is_now.items())]
-        head = (f"# nvcc {flags.nvcc}\n# Most registers a thread, bytes of shared memory a block and bytes spilled of\n"
+        head = (f"# nvcc {flags.nvcc}\n"
+                "# Most registers a thread, bytes of shared memory a block and bytes spilled of\n"
                 "# each kernel, on every architecture; above them ptxas_check.py fails.\n")
         flags.limits.write_text(head + "\n".join(rows) + "\n", encoding="utf-8")
         return 0

@@ -62,6 +62,7 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
     double tokens_spread;
     struct lh_estimate batch_s;
     uint64_t begun_tokens;   // tokens of begun units that are not trained; 0: not known
+    double loss;             // training loss, nats a token; 0: not told
     double utilisation;      // share of the time in which a step ran; 0: not known
     struct ps_co_path *path; // LH_PATHS_MAX of them; NULL: none was ever told
     uint32_t paths;

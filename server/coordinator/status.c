@@ -221,12 +221,13 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
 static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
 {
     const struct ps_co_shard *s = &c->shard[i];
-    return json_pack("{s:i s:s s:I s:I s:I s:I s:s s:b s:b s:b}", "shard", (int)i, "address",
-                     s->address, "epoch", (json_int_t)s->head.epoch, "version",
-                     (json_int_t)s->head.version, "stable", (json_int_t)s->stable.version, "plan",
-                     (json_int_t)s->plan, "phase", lh_phase_name((uint8_t)s->phase),
-                     "standby_in_sync", s->standby != 0, "moving", s->move.target != 0,
-                     "taken_over", s->owner != 0);
+    uint64_t head = s->head.version, stable = s->stable.version;
+    return json_pack("{s:i s:s s:I s:I s:I s:I s:I s:s s:b s:b s:b}", "shard", (int)i, "address",
+                     s->address, "epoch", (json_int_t)s->head.epoch, "version", (json_int_t)head,
+                     "stable", (json_int_t)stable, "stable_lag",
+                     (json_int_t)(head > stable ? head - stable : 0), "plan", (json_int_t)s->plan,
+                     "phase", lh_phase_name((uint8_t)s->phase), "standby_in_sync", s->standby != 0,
+                     "moving", s->move.target != 0, "taken_over", s->owner != 0);
 }
 
 // {"rule", "frozen", "pinned": [{"unit", "region"}], "twice": units that run twice now,
@@ -275,6 +276,7 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
         (json_int_t)c->stock.leased_units, "begun", (json_int_t)begun, "recalled",
         (json_int_t)recalled, "plan", (json_int_t)c->plan.number, "workers", workers, "shards",
         shards, "servers", servers_status(c), "forecast", ps_co_forecast(c));
+    json_object_set_new(root, "ready", json_true()); // it answers only once its store is read
     json_object_set_new(root, "disk_full", json_boolean(ps_co_full(c)));
     json_object_set_new(root, "refused_servers", json_integer((json_int_t)c->refused_servers));
     json_object_set_new(root, "commit_age_s", json_real(ps_co_commit_age_s(c)));

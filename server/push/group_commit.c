@@ -311,6 +311,7 @@ static void commit_done(void *arg)
     struct ps_server *s = arg;
     s->committing = false;
     if (s->phase == PS_STOPPED) return;
+    ps_lasted(s, PS_SPAN_SYNC, s->slow.since_ns);
     lh_slow_end(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log");
     lh_blob_release(s->ahead);
     s->ahead = NULL;

@@ -39,6 +39,7 @@ struct ps_checkpointer {
     bool given_up;     // it is freed when nothing of it is on a lane
     uint64_t timer;    // timer of the next slice; 0: none
     int64_t replay_ns; // the shard's replay_ns when this began
+    int64_t begun_ns;  // when this began
     int64_t whole_ns;  // the same when the state was whole: the part that it covers
     lh_err result;
 };
@@ -174,6 +175,7 @@ static void write_done(void *arg)
     lh_err err = k->result;
     if (!k->checkpoint.weights) shard->meanwhile_ns = shard->replay_ns - k->replay_ns;
     if (!err && s->phase != PS_STOPPED) err = written(s, k);
+    if (!err) ps_lasted(s, PS_SPAN_CHECKPOINT, k->begun_ns);
     if (err == LH_ERR_DISK_FULL && s->phase != PS_STOPPED)
         err = unwritten(shard, k->checkpoint.weights);
     if (err && s->phase != PS_STOPPED) ps_fatal(s, err);
@@ -387,6 +389,7 @@ void ps_checkpointer_start(struct ps_shard *shard)
     if (!k) return;
     k->shard = shard;
     k->replay_ns = shard->replay_ns;
+    k->begun_ns = lh_now(s->conf.env);
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(s);
     if (lk_checkpoint_begin(&conf, &shard->replica, &k->checkpoint)) {
         free(k);

@@ -23,6 +23,7 @@ void wk_path_pushed(struct wk_shard *s)
     const struct wk_sender *p = &s->session.sender;
     int64_t took = lh_now(s->worker->conf.env) - p->sent_ns;
     if (!p->sent_ns || !p->entry || took <= 0) return;
+    lh_histogram_add(&s->worker->pushed_s, &lh_scale_seconds, (double)took / LH_SECOND);
     lh_estimate_take(&s->path.push_s, (double)took / LH_SECOND);
     take_rate(s, &s->path.up, p->entry->bytes, took);
 }
@@ -95,12 +96,21 @@ static double utilisation(struct wk_worker *w)
     return w->utilised.mean;
 }
 
+double wk_path_loss(const struct wk_worker *w)
+{
+    if (!w->conf.beside) return w->count.loss;
+    for (unsigned i = 0; i < w->beside.metrics; i++)
+        if (!strcmp(w->beside.metric[i].name, "loss")) return w->beside.metric[i].value;
+    return 0;
+}
+
 void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
 {
     struct lh_estimate speed = {wk_idle_speed(w), w->tokens_spread};
     if (told(&speed, &w->told_speed)) m->speed = &w->told_speed;
     if (told(&w->batch_s, &w->told_batch)) m->batch_s = &w->told_batch;
     if (!w->conf.beside) m->utilisation = utilisation(w);
+    m->loss = wk_path_loss(w);
     m->n_paths = tell_paths(w);
     m->paths = w->told_paths;
 }

@@ -23,4 +23,8 @@ void wk_path_trained(struct wk_worker *w, double tokens_per_s, double weight);
 // worker's and is good until the next call.
 void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m);
 
+// Training loss, nats a token: of the built-in trainer, or what the loop beside the worker reported
+// as "loss"; 0: not known.
+double wk_path_loss(const struct wk_worker *w);
+
 #endif

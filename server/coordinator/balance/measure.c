@@ -56,6 +56,7 @@ void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
     w->measured.begun_tokens = m->begun_tokens;
     w->measured.batch_s = estimate_of(m->batch_s);
     w->measured.utilisation = fmin(ps_co_said_number(m->utilisation), 1);
+    w->measured.loss = ps_co_said_number(m->loss);
     take_paths(c, w, m);
 }
 
@@ -173,6 +174,7 @@ void ps_co_tell_measured(const struct ps_co_worker *w, json_t *row)
     tell(row, "tokens_spread", w->measured.tokens_spread);
     tell(row, "batch_ms", w->measured.batch_s.mean * 1e3);
     tell(row, "batch_spread_ms", w->measured.batch_s.spread * 1e3);
+    tell(row, "loss", w->measured.loss);
     tell(row, "utilisation", w->measured.utilisation);
 }
 

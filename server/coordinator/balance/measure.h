@@ -25,7 +25,8 @@ double ps_co_believed_speed(const struct ps_coordinator *c, const struct ps_co_w
 // Seconds from the last step on a unit until its credit is decided, as this worker's pushes show;
 // its round trip where they show nothing, 0 where nothing is known.
 double ps_co_exchange_s(const struct ps_co_worker *w);
-// Adds to a worker's row of the status: tokens_spread, batch_ms, batch_spread_ms, utilisation. What
+// Adds to a worker's row of the status: tokens_spread, batch_ms, batch_spread_ms, loss,
+// utilisation. What
 // is not known stays away.
 void ps_co_tell_measured(const struct ps_co_worker *w, json_t *row);
 // Gives a row for each path that a worker told of: {"worker", "region", "server", "server_region",
