@@ -153,10 +153,15 @@ static bool region_data(void *arg, const char *region, enum lh_data *out)
     return true;
 }
 
+static uint32_t epochs_of(const struct ps_settings *s)
+{
+    return s->node.epochs ? (uint32_t)s->node.epochs : 1;
+}
+
 static LH_MUST lh_err load_units(struct ps_node *n)
 {
     LH_TRY(read_units("data.units", n->settings->node.units, &n->units));
-    lh_err err = lh_units_check_epochs(&n->units, (uint64_t)n->settings->node.epochs);
+    lh_err err = lh_units_check_epochs(&n->units, epochs_of(n->settings));
     return err ? lh_fail(err, "%s: %s", n->settings->node.units, lh_err_text(err)) : LH_OK;
 }
 
@@ -280,7 +285,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .affinity = s->coordinator.affinity,
                   .shared_floor = s->coordinator.shared_floor},
         .budget_tokens = (uint64_t)s->node.budget_tokens,
-        .epochs = (uint32_t)s->node.epochs,
+        .epochs = epochs_of(s),
         .seed = (uint64_t)s->node.seed,
         .scale = {.schedule = &n->schedule,
                   .call = n->scale_command.words ? call_supplier : NULL,

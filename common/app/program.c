@@ -273,7 +273,6 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(check_certificate(p));
     LH_TRY(check_tls_key(p));
     LH_TRY(open_http(p));
-    int64_t first_s = p->node->connect_attempt_s, most_s = p->node->connect_attempt_max_s;
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
                                      .ca = p->node->tls_ca,
