@@ -11,6 +11,7 @@ import unittest
 import charge
 import coordinator
 import ownership
+import partners
 import protocol
 
 SEEDS, STEPS = 2500, 130
@@ -119,6 +120,18 @@ class Charge(unittest.TestCase):
     def test_planted_bugs_are_caught(self):
         for bug in charge.BUGS:
             self.assertTrue(charge.explore((bug,)).get("bad"), bug)
+
+
+class Partners(unittest.TestCase):
+    """Lies of partners: rules 25, 31, 32 and 33."""
+
+    def test_the_rules_hold(self):
+        for world in partners.WORLDS:
+            self.assertEqual(partners.explore(world).get("ok"), "complete", world)
+
+    def test_planted_bugs_are_caught(self):
+        for bug, (world, _) in partners.BUGS.items():
+            self.assertTrue(partners.explore(world, [bug]).get("bad"), bug)
 
 
 if __name__ == "__main__":

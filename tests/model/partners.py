@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""What a partner can do that lies, in small worlds.
+
+Numbers are those of server/docs/0000-protocol.md#rule-25 and of #rule-31 to #rule-33.
+
+  pace      25: a worker pushes without end beside one whose rounds take a while
+  norms     31: one of two workers lies about how large pushes are, or pushes what it likes
+  begun     31: three honest workers, whose first pushes are small, begin at different times
+  expelled  32: an operator expels a worker and lets it back; coordinator and server restart; another
+            server lies
+  rewound   33: an operator takes a worker's pushes out of a stopped server's log, which crashes
+
+Each is searched exhaustively, and judged in every state. `norms`, `expelled` and `rewound` have a
+goal too: no fair run goes on for ever without it.
+"""
+import time
+from collections import deque
+
+import coordinator
+
+BUGS = {
+    "no_bucket": ("pace", "every push of a flood is decided"),
+    "count_all": ("pace", "staleness counts all pushes of a flood"),
+    "ratchet": ("norms", "the reference rises to the upper median: to one worker's alone"),
+    "own_word": ("norms", "a worker's own earlier pushes speak for it"),
+    "silence_keeps": ("norms", "the first bound stays until two workers have said a norm"),
+    "alone_unbounded": ("norms", "the one voice that is heard moves its own bound without an end"),
+    "one_voice_enough": ("norms", "one other voice sets a worker aside, whatever the shard's size"),
+    "no_floor": ("norms", "a worker whose pushes are next to nothing clips the other one"),
+    "young_voices": ("begun", "a worker's first pushes set others aside"),
+    "expel_memory": ("expelled", "the coordinator keeps who is expelled in memory alone"),
+    "expel_consumes": ("expelled", "a push of an expelled worker consumes its step"),
+    "word_ends": ("expelled", "a worker ends on any server's word that it is expelled"),
+    "word_forgotten": ("rewound", "the operator's word is removed before the epoch is durable"),
+    "held_wins": ("rewound", "a rewound server goes on from what followers hold above it"),
+    "taken_dropped": ("rewound", "workers drop pushes that the new history does not have"),
+}
+
+
+# ---------------------------------------------------------------- 25: pace
+
+def pace(bugs, holds=16, fills=8, most=40):
+    """(pushes that the flood's bucket holds, records of the flood since the honest base, whether an
+    honest push is under way, whether one was refused as stale). In a round of the honest worker the
+    bucket fills by `fills`; two workers are live, and 8 pushes of others are no staleness."""
+    start = (holds, 0, 0, 0)
+
+    def nxt(s):
+        bucket, since, flies, stale = s
+        if (bucket or "no_bucket" in bugs) and since < most:
+            yield "the flood pushes", (max(0, bucket - 1), since + 1, flies, stale)
+        if not flies:
+            yield "the honest worker cuts", (bucket, since, 1, stale)
+        else:
+            counted = since if "count_all" in bugs else min(since, 2)
+            refused = int(max(0, counted - 1) > 8)
+            yield "its push is decided", (min(holds, bucket + fills), 0, 0, refused)
+
+    def bad(s):
+        if s[3]:
+            return "an honest push is refused as stale"
+        return "a flood fills the log" if s[1] > holds + fills else ""
+
+    return start, nxt, bad, None, ()
+
+
+# ---------------------------------------------------------------- 31: norms
+
+# Sizes are powers of the root of 10: the gate is 10 times, an outlier is 10 times above the others,
+# a record notes 3 times the bound, 1/32 of the shard goes in as it is. The reference grows by one of
+# them a push, which is more than in the code.
+GATE, FAR, NOTED, FLOOR = 2, 2, 1, 3
+NORMS, OUTLIERS = 3, 3  # of the code's 7 and 10
+HUGE, TINY = 14, -6
+
+
+def median(values, upper=False):
+    values = sorted(values)
+    return values[len(values) // 2 if upper else (len(values) - 1) // 2]
+
+
+def voices(rows):
+    """The median of each worker that has norms and is not set aside."""
+    return [median(last) for last, _, outliers, _ in rows if last and outliers < OUTLIERS]
+
+
+def moved_reference(bugs, reference, rows, growth=1):
+    said = voices(rows)
+    silent = sum(not last and admitted >= NORMS for last, _, _, admitted in rows)
+    if not said:
+        return reference
+    low, high = median(said), median(said, upper=True)
+    if "ratchet" in bugs:
+        low = high
+    if reference is None:
+        heard = len(said) if "silence_keeps" in bugs else len(said) + silent
+        return low if heard >= 2 else None
+    if reference < low:
+        return min(reference + growth, low)
+    return max(reference - growth, high) if reference > high else reference
+
+
+def bound_of(bugs, reference, rows, size):
+    if reference is None:
+        return size
+    bound, said = reference + GATE, len(voices(rows))
+    if said < 3 and "no_floor" not in bugs:
+        bound = max(bound, size - FLOOR)
+    return min(bound, size) if said < 2 and "alone_unbounded" not in bugs else bound
+
+
+def decided(bugs, who, norm, reference, rows, size):
+    """(the norm as it moves the shard, the worker's new row), for a push of this norm; None: it
+    says nothing, for it stands for no step, and is as large as it can be."""
+    last, _, outliers, admitted = rows[who]
+    came = HUGE if norm is None else norm
+    bound = bound_of(bugs, reference, rows, size)
+    clipped = came > bound
+    need = 1 if "young_voices" in bugs else NORMS
+    others = [median(r[0]) for k, r in enumerate(rows)
+              if k != who and len(r[0]) >= need and not r[1] and r[2] < OUTLIERS]
+    far = clipped and bool(others) and came > FAR + median(others, upper=True)
+    if far and len(others) == 1 and "one_voice_enough" not in bugs:
+        own = "own_word" in bugs and last and came <= FAR + median(last)
+        far = came > FAR + size and not own
+    noted = min(came, bound + NOTED)
+    said = last if norm is None else ((noted,) + last)[:NORMS]
+    return min(came, bound), (said, clipped, outliers + 1 if far else 0, min(admitted + 1, NORMS))
+
+
+def norms(bugs):
+    """(the shard's size and what the rogue does, or None; whether the honest one trains; the
+    reference; the rows of both: last norms, clipped, outliers in a row, admitted; whether a push of
+    the rogue moved the shard too far). The honest one's pushes have norm 0, or say nothing.
+
+    A rogue pushes one thing without end, or does what it likes."""
+    likes = (None, TINY, 0, 3, HUGE)
+    steady = ((HUGE,), (4,), (None,), (TINY,), likes)
+    start = (None, 1, None, (((), False, 0, 0),) * 2, 0)
+
+    def nxt(s):
+        world, trains, reference, rows, far = s
+        if world is None:
+            for size in (1, 4):
+                for does in steady:
+                    for trains in (0, 1):
+                        yield "begin", ((size, does), trains, *s[2:])
+            return
+        size, does = world
+        pushes = [("honest", 0, 0)] + [("rogue", 1, norm) for norm in does]
+        for name, who, norm in pushes:
+            if rows[who][2] >= OUTLIERS:
+                continue
+            if who == 0 and not trains:  # the rest of its residual: nothing
+                now, by = ((*rows[0][:3], min(rows[0][3] + 1, NORMS)), rows[1]), 0
+            else:
+                by, row = decided(bugs, who, norm, reference, rows, size)
+                now = tuple(row if k == who else rows[k] for k in (0, 1))
+            known = trains and rows[0][3] >= NORMS and rows[1][3] >= NORMS
+            most = max(GATE, size - FLOOR if known else size)
+            yield f"{name} pushes {norm}", \
+                (world, trains, moved_reference(bugs, reference, now), now,
+                 far or int(who == 1 and by > most))
+
+    def bad(s):
+        world, trains, reference, rows, far = s
+        if far:
+            return "a rogue moves the shard farther than the bound"
+        if rows[0][2] >= OUTLIERS:
+            return "an honest worker is set aside"
+        if world and trains and rows[0][1] and world[0] >= FLOOR:
+            return "an honest push is clipped for what another one says"
+        if reference is not None and trains and reference > 0:
+            return "a rogue moves the reference alone"
+        return ""
+
+    # One that pushes what is too large for the shard, too, is set aside.
+    def goal(s):
+        world, trains, _, rows, _ = s
+        if not world or not trains or len(world[1]) > 1 or world[1][0] is None:
+            return bool(world)
+        return world[1][0] <= FAR + world[0] or rows[1][2] >= OUTLIERS
+
+    return start, nxt, bad, goal, ("begin", f"rogue pushes {HUGE}", "rogue pushes 4",
+                                   "honest pushes 0")
+
+
+def begun(bugs):
+    """(the reference, the rows of three honest workers). Of each the first push is small, for
+    most of what it trains stays in its residual; the later ones are 30 times larger."""
+    start = (None, (((), False, 0, 0),) * 3)
+
+    def nxt(s):
+        reference, rows = s
+        for who in range(3):
+            if rows[who][2] >= OUTLIERS:
+                continue
+            norm = 3 if rows[who][3] else 0
+            _, row = decided(bugs, who, norm, reference, rows, 9)
+            now = tuple(row if k == who else rows[k] for k in range(3))
+            yield f"{who} pushes {norm}", (moved_reference(bugs, reference, now), now)
+
+    def bad(s):
+        return "an honest worker is set aside" if any(r[2] >= OUTLIERS for r in s[1]) else ""
+
+    return start, nxt, bad, None, ()
+
+
+# ---------------------------------------------------------------- 32: expelled
+
+def expelled(bugs):
+    """(the operator's last word, the coordinator's memory, its store, the plan in the shard's log,
+    the worker's pushes that were admitted, steps that the log consumed, whether the worker lives,
+    restarts left). A word is admitted (0) or expelled (1). The worker pushes two steps at most."""
+    start = (0, 0, 0, 0, 0, 0, 1, 2)
+
+    def nxt(s):
+        word, memory, store, plan, admitted, steps, lives, left = s
+        if word < 2:  # expel, then admit
+            now = (word + 1) % 2
+            kept = 0 if "expel_memory" in bugs else now
+            yield ("expel" if now else "admit"), (word + 1, now, kept, plan, admitted, steps, lives,
+                                                  left)
+        if left:
+            yield "the coordinator restarts", (word, store, store, plan, admitted, steps, lives,
+                                               left - 1)
+        if plan != memory:
+            yield "the plan is a record", (word, memory, store, memory, admitted, steps, lives,
+                                           left)
+        if lives and steps < 2:
+            if not plan:
+                yield "it pushes", (word, memory, store, plan, admitted + 1, steps + 1, lives,
+                                    left)
+            elif "expel_consumes" in bugs:
+                yield "it pushes in vain", (word, memory, store, plan, admitted, steps + 1, lives,
+                                            left)
+        if lives and "word_ends" in bugs:
+            yield "a server lies", (*s[:6], 0, left)
+
+    def bad(s):
+        if not s[6]:
+            return "a server's word ends a worker that nobody expelled"
+        if s[0] == 1 and not s[1]:
+            return "the coordinator forgot what an operator asked"
+        if s[4] != s[5]:
+            return "a step is consumed and its push is nowhere"
+        return ""
+
+    # A word that was said is in the log in the end; after the last one the worker's pushes are.
+    def goal(s):
+        return s[0] == 1 and s[3] == 1 or s[0] == 2 and s[4] == 2
+
+    fair = ("the plan is a record", "it pushes")
+    return start, nxt, bad, goal, fair
+
+
+# ---------------------------------------------------------------- 33: rewound
+
+def rewound(bugs):
+    """(what the server's log holds: pushes of the rogue and of an honest worker; the operator's
+    word on its disk; the epoch that the log is in; what the follower holds and of which epoch; what
+    the honest worker's outbox holds; the server's phase; crashes left). The operator takes the
+    log back to before the rogue's push, behind which the honest one came."""
+    stopped, starts, serves = range(3)
+    poisoned, clean, whole = "rogue honest", "", "honest"
+    start = (poisoned, 0, 1, poisoned, 1, 1, stopped, 2)
+
+    def nxt(s):
+        log, word, epoch, held, held_epoch, outbox, phase, left = s
+        if phase == stopped and epoch == 1 and not word:
+            yield "the operator rewinds", (clean, 1, epoch, held, held_epoch, outbox, stopped, left)
+        if phase == stopped and (word or epoch == 2):
+            yield "start", (*s[:6], starts, left)
+        if phase == starts and word and "word_forgotten" in bugs:
+            yield "the word is removed first", (log, 0, *s[2:])
+        if phase == starts:
+            # A start without the word finds its log below what is known, and is an older copy.
+            rebuilt = not word and epoch == 1 or "held_wins" in bugs
+            now = held if rebuilt and held_epoch == epoch else log
+            yield "its epoch is durable", (now, word, 2, held, held_epoch, outbox, starts, left)
+        if phase == starts and epoch == 2:
+            yield "it serves", (log, 0, epoch, held, held_epoch, outbox, serves, left)
+        if phase in (starts, serves) and left:
+            yield "it crashes", (*s[:6], stopped, left - 1)
+        if phase == serves and held_epoch < epoch:
+            lost = "taken_dropped" in bugs
+            yield "the follower takes its state", \
+                (log, word, epoch, log, epoch, 0 if lost else outbox, phase, left)
+        if phase == serves and held_epoch == epoch and outbox and log == clean:
+            yield "the honest push comes again", (whole, word, epoch, held, held_epoch, 0, *s[6:])
+        if phase == serves and held_epoch == epoch and held != log:
+            yield "the follower folds", (log, word, epoch, log, *s[4:])
+
+    def bad(s):
+        log, word, epoch, held, held_epoch, outbox, phase, left = s
+        if phase == serves and "rogue" in log:
+            return "what an operator took out is served again"
+        if phase == serves and held_epoch == epoch and "honest" not in log and not outbox:
+            return "an honest push is in no log and with nobody"
+        return ""
+
+    fair = ("the operator rewinds", "start", "its epoch is durable", "it serves",
+            "the follower takes its state", "the honest push comes again", "the follower folds")
+    return start, nxt, bad, lambda s: s[0] == s[3] == whole, fair
+
+
+WORLDS = {"pace": pace, "norms": norms, "begun": begun, "expelled": expelled, "rewound": rewound}
+
+
+def explore(world, bugs=()):
+    start, nxt, bad, goal, fair = WORLDS[world](frozenset(bugs))
+    began = time.monotonic()
+    edges, came, queue = {}, {start: None}, deque([start])
+    while queue:
+        s = queue.popleft()
+        if bad(s):
+            return {"bad": bad(s), "states": len(came), "trace": coordinator.trace(came, s)}
+        edges[s] = list(nxt(s))
+        for label, t in edges[s]:
+            if t not in came:
+                came[t] = (s, label)
+                queue.append(t)
+    stuck = coordinator.for_ever(edges, goal, fair) if goal else None
+    if stuck:
+        return {"bad": "it never ends", "states": len(edges),
+                "trace": coordinator.trace(came, stuck)}
+    return {"ok": "complete", "states": len(edges), "secs": round(time.monotonic() - began, 1)}
+
+
+if __name__ == "__main__":
+    for name in WORLDS:
+        print(name, explore(name), flush=True)
+        for key, (where, _) in BUGS.items():
+            if where == name:
+                print(" ", key, "->", explore(name, [key]), flush=True)
