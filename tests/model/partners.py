@@ -6,8 +6,8 @@ Numbers are those of server/docs/0000-protocol.md#rule-25 and of #rule-31 to #ru
   pace      25: a worker pushes without end beside one whose rounds take a while
   norms     31: one of two workers lies about how large pushes are, or pushes what it likes
   begun     31: three honest workers, whose first pushes are small, begin at different times
-  expelled  32: an operator expels a worker and lets it back; coordinator and server restart; another
-            server lies
+  expelled  32: an operator expels a worker and lets it back; coordinator and server restart;
+            another server lies
   rewound   33: an operator takes a worker's pushes out of a stopped server's log, which crashes
 
 Each is searched exhaustively, and judged in every state. `norms`, `expelled` and `rewound` have a
@@ -66,9 +66,9 @@ def pace(bugs, holds=16, fills=8, most=40):
 
 # ---------------------------------------------------------------- 31: norms
 
-# Sizes are powers of the root of 10: the gate is 10 times, an outlier is 10 times above the others,
-# a record notes 3 times the bound, 1/32 of the shard goes in as it is. The reference grows by one of
-# them a push, which is more than in the code.
+# Sizes are powers of the root of 10: the gate is 10 times, an outlier is 10 times above the
+# others, a record notes 3 times the bound, 1/32 of the shard goes in as it is. The reference grows
+# by one of them a push, which is more than in the code.
 GATE, FAR, NOTED, FLOOR = 2, 2, 1, 3
 NORMS, OUTLIERS = 3, 3  # of the code's 7 and 10
 HUGE, TINY = 14, -6
@@ -287,7 +287,7 @@ def rewound(bugs):
             yield "the follower takes its state", \
                 (log, word, epoch, log, epoch, 0 if lost else outbox, phase, left)
         if phase == serves and held_epoch == epoch and outbox and log == clean:
-            yield "the honest push comes again", (whole, word, epoch, held, held_epoch, 0, *s[6:])
+            yield "the honest push is sent anew", (whole, word, epoch, held, held_epoch, 0, *s[6:])
         if phase == serves and held_epoch == epoch and held != log:
             yield "the follower folds", (log, word, epoch, log, *s[4:])
 
@@ -300,7 +300,7 @@ def rewound(bugs):
         return ""
 
     fair = ("the operator rewinds", "start", "its epoch is durable", "it serves",
-            "the follower takes its state", "the honest push comes again", "the follower folds")
+            "the follower takes its state", "the honest push is sent anew", "the follower folds")
     return start, nxt, bad, lambda s: s[0] == s[3] == whole, fair
 
 

@@ -123,7 +123,7 @@ class Charge(unittest.TestCase):
 
 
 class Partners(unittest.TestCase):
-    """Lies of partners: rules 25, 31, 32 and 33."""
+    """Lies of partners: server/docs/0000-protocol.md#rule-25, #rule-31 to #rule-33."""
 
     def test_the_rules_hold(self):
         for world in partners.WORLDS:
