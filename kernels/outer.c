@@ -12,14 +12,12 @@ static const double RHO_KEPT = 0.9; // the moving mean keeps so much of itself a
 
 struct kind {
     const char *name;
-    bool u, m;      // the arrays it keeps
-    bool immediate; // a push moves theta when it arrives, not at the outer step
+    bool u, m; // the arrays it keeps
 };
 
 static const struct kind kinds[] = {
-    [LH_OPT_SGD] = {"sgd", false, false, true},
-    [LH_OPT_DELAYED_NESTEROV] = {"delayed-nesterov", true, true, true},
-    [LH_OPT_BUFFERED] = {"buffered", true, true, false},
+    [LH_OPT_SGD] = {"sgd", false, false},
+    [LH_OPT_DELAYED_NESTEROV] = {"delayed-nesterov", true, true},
 };
 
 const char *lk_outer_name(uint8_t kind)
@@ -101,7 +99,6 @@ struct step {
     float *u, *m, *theta;
     uint64_t values;
     float mu;
-    bool immediate;
 };
 
 // Each value goes its own way, so that parts and threads change no bit.
@@ -112,11 +109,10 @@ static void step_part(void *arg, size_t part)
     if (n > STEP_VALUES) n = STEP_VALUES;
     float *restrict us = s->u + from, *restrict ms = s->m + from, *restrict to = s->theta + from;
     const float mu = s->mu;
-    const bool immediate = s->immediate;
     for (uint64_t i = 0; i < n; i++) {
-        float u = us[i], m = mu * ms[i] + u, ahead = mu * m;
+        float m = mu * ms[i] + us[i];
         ms[i] = m;
-        to[i] -= immediate ? ahead : u + ahead;
+        to[i] -= mu * m;
         us[i] = 0;
     }
 }
@@ -125,28 +121,25 @@ static void step_part(void *arg, size_t part)
 // take 74 ms of one core, 37 ms by two threads (and guarded() 20 ms, by one: its sums are in index
 // order). It is not sliced between other events: nobody may read or decide from a record that is
 // folded in part.
-static void step_values(const struct lk_outer *o, uint8_t kind, float mu, uint64_t n, float *theta)
+static void step_values(const struct lk_outer *o, float mu, uint64_t n, float *theta)
 {
-    struct step s = {o->u, o->m, theta, n, mu, kinds[kind].immediate};
+    struct step s = {o->u, o->m, theta, n, mu};
     lh_parallel((size_t)((n + STEP_VALUES - 1) / STEP_VALUES), step_part, &s);
 }
 
 static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *theta)
 {
     float mu = guarded(o, plan);
-    step_values(o, o->kind, mu, o->values, theta);
+    step_values(o, mu, o->values, theta);
     o->momentum = mu;
     o->pending = 0;
     o->steps++;
 }
 
-// Applies what is held, without momentum: nothing that was admitted is lost.
-static void flush_values(const struct lk_outer *o, uint8_t kind, uint64_t n, float *theta)
+// A flush gives up the momentum of what was pushed since the last step: theta has moved by it.
+static void flush_values(const struct lk_outer *o, uint8_t kind, uint64_t n)
 {
-    for (uint64_t i = 0; kinds[kind].u && i < n; i++) {
-        if (!kinds[kind].immediate) theta[i] -= o->u[i];
-        o->u[i] = 0;
-    }
+    if (kinds[kind].u) memset(o->u, 0, n * sizeof *o->u);
 }
 
 static bool flushes(uint8_t kind, const struct lh_plan *plan)
@@ -154,10 +147,10 @@ static bool flushes(uint8_t kind, const struct lh_plan *plan)
     return plan->optimizer != kind || plan->phase >= LH_PHASE_CLOSE;
 }
 
-void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta)
+void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan)
 {
     if (flushes(o->kind, plan)) {
-        flush_values(o, o->kind, o->values, theta);
+        flush_values(o, o->kind, o->values);
         o->pending = 0;
     }
     if (plan->optimizer == o->kind) return;
@@ -182,9 +175,8 @@ static lh_err fold_values(const struct lk_outer *o, uint8_t kind, const struct l
                           const struct lh_shard_layout *layout, struct lh_span payload, float scale,
                           uint64_t below, float *theta)
 {
-    const struct kind *k = &kinds[kind];
-    if (k->immediate) LH_TRY(lk_fold_below(codec, layout, payload, scale, theta, below));
-    if (!k->u) return LH_OK;
+    LH_TRY(lk_fold_below(codec, layout, payload, scale, theta, below));
+    if (!kinds[kind].u) return LH_OK;
     return lk_fold_below(codec, layout, payload, -scale, o->u, below); // u += scale * q
 }
 
@@ -223,10 +215,10 @@ void lk_outer_repeat(const struct lk_outer_late *late, const struct lk_codec *co
     if (!late->plan) {
         lh_err err = fold_values(arrays, late->kind, codec, layout, payload, scale, below, theta);
         LH_ASSERT(err == LH_OK); // it was folded already
-        if (late->stepped) step_values(arrays, late->kind, late->momentum, below, theta);
+        if (late->stepped) step_values(arrays, late->momentum, below, theta);
         return;
     }
-    if (late->flushed) flush_values(arrays, late->kind, below, theta);
+    if (late->flushed) flush_values(arrays, late->kind, below);
     if (late->next == late->kind) return;
     if (kinds[late->next].u) memset(arrays->u, 0, below * sizeof *arrays->u);
     if (kinds[late->next].m) memset(arrays->m, 0, below * sizeof *arrays->m);

@@ -11,8 +11,6 @@
 // - delayed-nesterov (Async Local-SGD, arXiv 2401.09135): theta -= g at once; u += g; after every
 //   N-th push m = mu*m + u, theta -= mu*m, u = 0. In BSP with N = live it is DiLoCo's synchronous
 //   Nesterov; with N = 1 naive Nesterov under asynchrony, which diverges. 8 bytes a parameter.
-// - buffered (FedBuff): u += g; after every K-th push m = mu*m + u, theta -= u + mu*m, u = 0. What
-//   is held when the run closes is applied then. 8 bytes a parameter.
 //
 // The guard: momentum multiplies a step whose direction lasts, by 1 / (1 - mu*rho), rho being the
 // cosine of successive merged updates. When eta / (1 - mu*rho) would pass the plan's bound, mu is
@@ -35,16 +33,16 @@ struct lk_outer {
     float *u, *m;    // `values` of them, NULL where the kind has none
 };
 
-// "sgd", "delayed-nesterov", "buffered"; "unknown" for what is no kind.
+// "sgd", "delayed-nesterov"; "unknown" for what is no kind.
 const char *lk_outer_name(uint8_t kind);
 // Bytes of state a parameter, beyond theta.
 unsigned lk_outer_bytes_per_value(uint8_t kind);
 
 // Reserves memory for the plan's kind, before anything changes. LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_outer_reserve(struct lk_outer *o, const struct lh_plan *plan, uint64_t values);
-// A plan came into force: a change of kind applies what the old one holds and begins anew; so does
-// the phase CLOSE, after which no push comes. Needs lk_outer_reserve().
-void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan, float *theta);
+// A plan came into force: a change of kind begins anew, and so does the phase CLOSE, after which no
+// push comes. Needs lk_outer_reserve().
+void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan);
 // One admitted push. The payload must have passed lk_payload_check().
 LH_MUST lh_err lk_outer_fold(struct lk_outer *o, const struct lh_plan *plan,
                              const struct lk_codec *codec, const struct lh_shard_layout *layout,
@@ -57,7 +55,7 @@ struct lk_outer_late {
     uint8_t kind, next; // the kinds before the record and after it: a plan may change it
     bool plan;          // the record is a plan; false: an admitted push
     bool stepped;       // the push was followed by an outer step
-    bool flushed;       // the plan applied what was held
+    bool flushed;       // the plan began `u` anew
     float momentum;     // momentum of the step
 };
 // The effect of the record that made `after` of `before`, whose arrays are not looked at; `plan` is

@@ -170,7 +170,6 @@ static struct ps_co_balance_conf balance_of(int rule)
     static const struct ps_co_balance_conf of[] = {
         [PS_RULE_FINISH] = {true, PS_BALANCE_FINISH},
         [PS_RULE_WEIGHTED] = {true, PS_BALANCE_WEIGHTED},
-        [PS_RULE_STATIC] = {true, PS_BALANCE_STATIC},
         [PS_RULE_LEVEL] = {false, PS_BALANCE_FINISH},
     };
     return of[rule];
@@ -280,10 +279,7 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .take_over_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
         .balance = balance_of(s->coordinator.balance),
-        .links = {.terms = &n->terms,
-                  .price_s_by_gb = s->coordinator.price_s_by_gb,
-                  .affinity = s->coordinator.affinity,
-                  .shared_floor = s->coordinator.shared_floor},
+        .links = {.terms = &n->terms, .affinity = s->coordinator.affinity},
         .budget_tokens = (uint64_t)s->node.budget_tokens,
         .epochs = epochs_of(s),
         .seed = (uint64_t)s->node.seed,

@@ -44,11 +44,10 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, rare, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",
         "A push whose norm is over this times what workers push, by their medians at equal H, is "
         "clipped to that"),
-    LH_CONFIG_ROW_ENUM(T, user, "update.optimizer", optimizer, "sgd",
-        "sgd|delayed-nesterov|buffered",
-        "Outer optimizer: plain steps as pushes arrive; these and momentum after every few pushes, "
-        "for dense pushes at large H; or nothing until every few pushes. The last two keep 8 bytes "
-        "a parameter on servers and workers"),
+    LH_CONFIG_ROW_ENUM(T, user, "update.optimizer", optimizer, "sgd", "sgd|delayed-nesterov",
+        "Outer optimizer: plain steps as pushes arrive; or these and momentum after every few "
+        "pushes, for dense pushes at large H, which keeps 8 bytes a parameter on servers and "
+        "workers"),
     LH_CONFIG_ROW_FLOAT(T, rare, "update.momentum", momentum, "auto", 0, 0.99, NULL, "auto=-1",
         "Momentum of the outer optimizer; auto: 0.6 with delayed-nesterov, else 0"),
     LH_CONFIG_ROW_INT(T, rare, "update.outer_every", outer_every, "live", 0, 1e6, "pushes",
@@ -132,25 +131,17 @@ static const struct lh_config_row rows[] = {
         "s", "Workers hold leases for this long at their measured speed, at most half of what is "
         "left for them, and train on while the coordinator is away; 0: only what they read ahead"),
     LH_CONFIG_ROW_ENUM(T, user, "coordinator.balance", coordinator.balance, "finish",
-        "finish|weighted|static|level", "Who gets which units: by estimated finish, over measured "
-        "speeds and links; own ones first, then by 0.6 utilisation + 0.4 network; shares by speed "
-        "at the start; whoever asks, and who runs dry gets of the busiest"),
+        "finish|weighted|level", "Who gets which units: by estimated finish, over measured speeds "
+        "and links; own ones first, then by 0.6 utilisation + 0.4 network; whoever asks, and who "
+        "runs dry gets of the busiest"),
     LH_CONFIG_ROW_STRING(T, rare, "coordinator.links", coordinator.links, "",
-        "Bytes of units that may travel from a home region to another in the whole run, and the "
-        "price of 10^9 of them, as in asia>africa=50GiB@0.09,*>africa=200GiB,europe>asia=@0.02; "
-        "the first entry that names a link counts. Not with balance: level"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.price_s_by_gb", coordinator.price_s_by_gb, "600", 0,
-        1e9,
-        "s", NULL, "Seconds earlier that a unit has to end elsewhere for each unit of price a "
-        "gigabyte of it would cost"),
+        "Bytes of units that may travel from a home region to another in the whole run, as in "
+        "asia>africa=50GiB,*>africa=200GiB; the first entry that names a link counts. Not with "
+        "balance: level"),
     LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.affinity", coordinator.affinity, "0", 0, 1000, NULL,
         NULL,
         "Share of a unit's training time by which it has to end earlier in a region whose own "
         "units have other languages; 0: languages count for nothing"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.shared_floor", coordinator.shared_floor, "0", 0, 1,
-        NULL,
-        NULL, "Share of each region's tokens that are to be of other regions' units, as far as "
-        "there are any for it, with balance: finish; 0: no floor"),
     LH_CONFIG_ROW_STRING(T, rare, "coordinator.scale", coordinator.scale, "",
         "Workers that are wanted from which time of the day on (UTC), as in "
         "22:00=64,06:00=8,asia@22:00=32; without a region: in all. Empty: none are asked for"),
@@ -317,8 +308,7 @@ static LH_MUST lh_err check_optimizer(const struct ps_settings *s)
     double bound = s->effective_step_max;
     if (s->optimizer == LH_OPT_SGD && (s->momentum > 0 || s->outer_every > 0))
         return lh_fail(LH_ERR_CONFIG,
-                       "update.%s needs update.optimizer: delayed-nesterov or buffered; sgd has "
-                       "none",
+                       "update.%s needs update.optimizer: delayed-nesterov; sgd has none",
                        s->momentum > 0 ? "momentum" : "outer_every");
     if (ps_momentum(s) > 0 && bound > 0 && s->eta > bound)
         return lh_fail(LH_ERR_CONFIG,
@@ -363,11 +353,10 @@ static LH_MUST lh_err check_links(const struct ps_settings *s)
     bool finish = s->coordinator.balance == PS_RULE_FINISH;
     if (terms.terms && s->coordinator.balance == PS_RULE_LEVEL)
         return lh_fail(LH_ERR_CONFIG,
-                       "coordinator.links needs coordinator.balance: finish, weighted "
-                       "or static; level does not reckon with links");
-    if (!finish && (s->coordinator.affinity > 0 || s->coordinator.shared_floor > 0))
-        return lh_fail(LH_ERR_CONFIG, "coordinator.%s needs coordinator.balance: finish",
-                       s->coordinator.affinity > 0 ? "affinity" : "shared_floor");
+                       "coordinator.links needs coordinator.balance: finish or weighted; level "
+                       "does not reckon with links");
+    if (!finish && s->coordinator.affinity > 0)
+        return lh_fail(LH_ERR_CONFIG, "coordinator.affinity needs coordinator.balance: finish");
     return LH_OK;
 }
 

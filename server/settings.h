@@ -6,7 +6,7 @@
 
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
-enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_STATIC, PS_RULE_LEVEL };
+enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_LEVEL };
 enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK, PS_CADENCE_FIXED };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
@@ -49,7 +49,7 @@ struct ps_settings {
         int64_t ride_out_s;
         int balance; // enum ps_balance_rule
         const char *links;
-        double price_s_by_gb, affinity, shared_floor;
+        double affinity;
         const char *scale, *scale_command;
         const char *hook_command, *hook_secret;
         const char *servers;

@@ -91,9 +91,9 @@ static void look_for_servers(struct wk_worker *w)
 }
 
 // The data epochs of the run, as its coordinator says.
-static LH_MUST lh_err take_epochs(struct wk_worker *w, uint32_t said)
+static LH_MUST lh_err take_epochs(struct wk_worker *w, uint32_t epochs)
 {
-    uint32_t epochs = said ? said : 1; // an older one says nothing, and has one
+    if (!epochs) return lh_fail(LH_ERR_PROTOCOL, "the coordinator names no data epochs");
     if (epochs == w->epochs) return LH_OK;
     if (w->conf.epochs && w->conf.epochs != epochs)
         return lh_fail(LH_ERR_CONFIG,
@@ -177,7 +177,7 @@ static lh_err send_join(struct wk_worker *w)
     m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
     m.fresh = w->fresh;
     m.attempt = w->attempt;
-    m.over = w->fresh ? w->over + 1 : 0;
+    m.over = w->fresh ? w->over : 0;
     m.incarnation = w->incarnation.number;
     m.epochs = w->conf.epochs;
     m.any_epochs = !w->conf.epochs;

@@ -35,8 +35,7 @@ struct reading { // the outbox of a shard whose slot was read
 
 // Was it being written when its process died? An entry is synced before the slot names its step, so
 // one above the slot was never committed: what it was made of is gone with the process, not with
-// it. (Of an older version, which wrote it under its own name, or damaged since: what is written
-// now has no entry's name before it is whole.)
+// it. (It was damaged since: what is written has no entry's name before it is whole.)
 static bool unfinished(const struct reading *r, const char *file, struct wk_entry *out)
 {
     uint32_t shard;

@@ -155,6 +155,7 @@ struct run {
     uint64_t chance;
     uint32_t done, moved, stolen, doubled, recalled, violations;
     bool alike; // it knows how fast links are on the whole, and not which is which
+    bool split; // shares by speed at the start, which nobody changes
 };
 
 static double bytes_of(double tokens)
@@ -310,20 +311,49 @@ static bool take_twice(struct run *run, uint32_t r)
     return true;
 }
 
+// A static split: the region's own units first, then of the pool with the largest share left.
+// Less than half a unit of everybody's share goes to the home.
+static bool shared_out(const struct run *run, uint32_t p, uint32_t r)
+{
+    const struct ps_balance_pool *pool = &run->b.pool[p];
+    double half = pool->tokens / pool->units / 2;
+    bool left = pool->home != r;
+    for (uint32_t i = 0; i < REGIONS; i++)
+        left |= run->plan.tokens[p][i] >= half && (pool->allowed >> i & 1);
+    return run->plan.tokens[p][r] >= half || !left;
+}
+
+static struct ps_balance_choice by_shares(const struct run *run, uint32_t r)
+{
+    struct ps_balance_choice best = {0};
+    double most = -1;
+    for (uint32_t p = 0; p < POOLS; p++) {
+        const struct ps_balance_pool *pool = &run->b.pool[p];
+        if (pool->units < 1 || !(pool->allowed >> r & 1) || !shared_out(run, p, r)) continue;
+        if (pool->home == r)
+            return (struct ps_balance_choice){.reason = PS_BALANCE_HOME, .pool = p, .from = r};
+        if (run->plan.tokens[p][r] <= most) continue;
+        most = run->plan.tokens[p][r];
+        best =
+            (struct ps_balance_choice){.reason = PS_BALANCE_PLANNED, .pool = p, .from = pool->home};
+    }
+    return best;
+}
+
 static bool take_one(struct run *run, uint32_t r)
 {
     struct region *g = &run->region[r];
     if (g->comes + g->queued >= QUEUE) return false;
     look(run);
-    bool fixed = run->b.conf.kind == PS_BALANCE_STATIC;
-    if (!run->planned || (!fixed && run->now >= run->planned_s + REPLAN_S)) {
+    if (!run->planned || (!run->split && run->now >= run->planned_s + REPLAN_S)) {
         ps_balance_plan(&run->b, &run->plan);
         run->planned = true;
         run->planned_s = run->now;
     }
     uint32_t ready = g->queued + (g->ends_s < FAR), window = ps_balance_window(&run->b);
     if (g->comes && ready + g->comes >= window) return false;
-    struct ps_balance_choice c = ps_balance_next(&run->b, &run->plan, r);
+    struct ps_balance_choice c =
+        run->split ? by_shares(run, r) : ps_balance_next(&run->b, &run->plan, r);
     if (!c.reason) return take_twice(run, r);
     uint32_t u = 0; // set where pick() finds one
     if (c.reason == PS_BALANCE_HOME && ready >= window) return false;
@@ -422,6 +452,7 @@ static void play_kind(const struct instance *in, uint64_t seed, enum ps_balance_
     if (!run) exit(1);
     run->in = in;
     run->alike = strcmp(name, "alike") == 0;
+    run->split = strcmp(name, "static") == 0;
     run->chance = seed ^ 0x5bd1e995;
     probe(run, kind);
     double makespan = play(run);
@@ -451,6 +482,7 @@ int main(int argc, char **argv)
             play_kind(in, seed, (enum ps_balance_kind)kind,
                       ps_balance_kind_name((enum ps_balance_kind)kind));
         play_kind(in, seed, PS_BALANCE_FINISH, "alike");
+        play_kind(in, seed, PS_BALANCE_WEIGHTED, "static"); // its plan is by speeds
         printf("}\n");
         free(in);
     }

@@ -17,7 +17,6 @@ const uint32_t learn_steps[LEARN_REGIONS] = {8, 4, 2};
 #define BY_RULE 0, 0, 0, WK_STAGGER_AUTO, 0, 0, 0, NULL, NULL, false, 0, 0, 0, 0, 0, false
 // optimizer, momentum, pushes between outer steps, bound of the guard
 #define SGD LH_OPT_SGD, 0, 0, 0, BY_RULE
-#define BUFFERED LH_OPT_BUFFERED, 0, 0, 0, BY_RULE
 #define NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 0, BY_RULE
 #define NAIVE_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 1, 0, BY_RULE
 #define GUARDED_NESTEROV(mu) LH_OPT_DELAYED_NESTEROV, mu, 0, 1.5f, BY_RULE
@@ -40,7 +39,6 @@ const struct learn_arm learn_arms[] = {
     {"async-naive-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, NAIVE_NESTEROV(0.9f)},
     {"async-delayed-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, NESTEROV(0.6f)},
     {"async-guarded-nesterov", NULL, ASYNC, "dense-fp32", 0, 0, 0.7f, GUARDED_NESTEROV(0.9f)},
-    {"async-buffered", NULL, ASYNC, "dense-fp32", 0, 0, 1, BUFFERED},
     {"async-sgd", NULL, ASYNC, "dense-fp32", 0, 0, 1, SGD},
     // ours: asynchronous, with kappa
     {"ours", NULL, ASYNC, "topk-sign", 0, 0.25f, 0, SGD},

@@ -60,8 +60,8 @@ def read(path, seeds):
             arm, seed = line["arm"], line["seed"]
             run, settings = Run(line), {name: line[name] for name in SAME}
         except (AttributeError, KeyError, TypeError, IndexError):
-            raise BadResults(f"{path}, line {number} is no arm of bench_learning, or an older "
-                             f"one: run it again") from None
+            raise BadResults(f"{path}, line {number} is no arm of bench_learning: "
+                             "run it again") from None
         if seed not in seeds or arm not in (OURS, *ARMS):
             continue
         for name, value in settings.items():

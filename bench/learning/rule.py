@@ -57,8 +57,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import report  # noqa: E402
 
 SAME = ("commit", "parameters", "dim", "step_tokens", "h", "base_rate", "floor", "curve_bytes",
-        "eval_bytes")
-SINCE = {"decay": 0.0}  # what older lines don't say, and how they were run
+        "eval_bytes", "decay")
 OURS, DENSE = "ours", "sync-"
 STALE = ("rtt", "jitter", "slow", "cut")
 UNDAMPED = ":damping=0"
@@ -75,7 +74,7 @@ class Run:
         if len(self.curve) < 2:
             raise KeyError("curve")
         self.staleness, self.seconds = line.get("staleness", 0), line.get("virtual_s", 0)
-        self.clock = far.Run(line) if "trained" in line else None  # older lines don't say
+        self.clock = far.Run(line) if "trained" in line else None
         self.settings = {key: line[key] for key in ("density", "kappa", "beta", "eta", "rate")}
 
     def after(self, tokens):
@@ -99,10 +98,9 @@ def read(path, seeds):
             key, seed, arm = int(line["rounds"]), line["seed"], line["arm"]
             run = Run(line)
             settings = {name: line[name] for name in SAME}
-            settings |= {name: line.get(name, value) for name, value in SINCE.items()}
         except (AttributeError, KeyError, TypeError, IndexError):
-            raise BadResults(f"{path}, line {number} is no arm of bench_learning, or an older "
-                             f"one: run it again") from None
+            raise BadResults(f"{path}, line {number} is no arm of bench_learning: "
+                             "run it again") from None
         if seed not in seeds:
             continue
         for name, value in settings.items():

@@ -6,19 +6,18 @@
 
 #include "common/env/env.h"
 
-enum { LH_NUMBERS_VERSIONS = 2, LH_NUMBERS_MAX = 4 };
+enum { LH_NUMBERS_MAX = 4 };
 
 struct lh_numbers { // a kind of file
     uint32_t magic;
-    uint16_t version; // the newest, which is written
-    // Numbers that versions 1 and 2 have; none has fewer than the one before.
-    uint8_t count[LH_NUMBERS_VERSIONS];
+    uint16_t version;   // the only one that is read
+    uint8_t count;      // numbers in the file
     const char *remedy; // advice about a file that is damaged
     bool secret;        // nobody but its owner may read the file
 };
 
-// Reads the newest version's count of numbers; those that an older version has not are 0.
-// LH_ERR_NOT_FOUND, LH_ERR_CORRUPT with path and remedy, or of the disk: then `out` is as it was.
+// Reads the numbers. LH_ERR_NOT_FOUND, LH_ERR_CORRUPT with path and remedy, or of the disk: then
+// `out` is as it was.
 LH_MUST lh_err lh_numbers_load(struct lh_env *e, const struct lh_numbers *kind, const char *path,
                                uint64_t *out);
 // Durable when it returns, or as it was.

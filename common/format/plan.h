@@ -18,7 +18,7 @@ enum lh_phase {
 };
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
 // How admitted pushes move the parameters (kernels/outer.h).
-enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1, LH_OPT_BUFFERED = 2 };
+enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1 };
 // A worker's mode: whose data it trains (server/docs/0004-authority.md#modes).
 enum lh_data {
     LH_DATA_LEASED = 0, // units that the coordinator grants

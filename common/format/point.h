@@ -7,7 +7,7 @@
 
 struct lh_point {
     uint64_t epoch, version; // version 0: before the shard's first record, or none
-    struct lh_hash chain;    // zeros: not named, as older peers do
+    struct lh_hash chain;    // zeros: not named
 };
 
 bool lh_point_named(const struct lh_hash *chain); // false: zeros

@@ -6,7 +6,6 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "deploy/ask/admin.h"
-#include "deploy/ask/balancer.h"
 #include "deploy/tool/commands.h"
 #include "longhaul/v1/member.pb-c.h"
 
@@ -24,23 +23,6 @@ static lh_err take_answer(void *arg, const ProtobufCMessage *m)
     return LH_OK;
 }
 
-lh_err dp_balancer_check(const json_t *status)
-{
-    if (json_object_get(status, "balancer")) return LH_OK;
-    return lh_fail(LH_ERR_UNSUPPORTED,
-                   "this coordinator is of an older version, whose units follow "
-                   "no orders: update it");
-}
-
-static LH_MUST lh_err check_coordinator(struct request *q)
-{
-    json_t *status;
-    LH_TRY(dp_admin_status(&q->admin, &status));
-    lh_err err = dp_balancer_check(status);
-    json_decref(status);
-    return err;
-}
-
 static LH_MUST lh_err ask(struct request *q)
 {
     Longhaul__V1__MoveRequest m = LONGHAUL__V1__MOVE_REQUEST__INIT;
@@ -48,7 +30,6 @@ static LH_MUST lh_err ask(struct request *q)
     m.unit = q->unit;
     m.to = (char *)(uintptr_t)(q->to ? q->to : "");
     lh_err err = dp_admin_open(&q->admin);
-    if (!err) err = check_coordinator(q);
     if (!err)
         err = dp_admin_ask(&q->admin, LH_RPC_MOVE, &m.base, &longhaul__v1__move_reply__descriptor,
                            take_answer, q);
@@ -62,25 +43,22 @@ static void tell(const struct request *q)
         printf("frozen: each region gets free units of its own alone\n");
     else if (!strcmp(q->what, "thaw"))
         printf("units go to other regions again\n");
-    else if (!strcmp(q->what, "unpin"))
-        printf("unit %" PRIu64 " goes to whom the balancer gives it\n", q->unit);
     else
-        printf("unit %" PRIu64 " %s %s\n", q->unit,
-               !strcmp(q->what, "pin") ? "is kept for" : "is asked back for", q->to);
+        printf("unit %" PRIu64 " is asked back for %s\n", q->unit, q->to);
 }
 
-// The words behind the command: a unit, and for pin and move a region or a worker.
+// The words behind the command: for a move a unit and a worker.
 static LH_MUST lh_err take_words(struct request *q, const struct dp_texts *rest)
 {
     static const struct {
         const char *name;
         size_t words;
-    } orders[] = {{"freeze", 0}, {"thaw", 0}, {"pin", 2}, {"unpin", 1}, {"move", 2}};
+    } orders[] = {{"freeze", 0}, {"thaw", 0}, {"move", 2}};
     size_t i = 0;
     while (rest->count && i < LH_COUNT(orders) && strcmp(orders[i].name, rest->at[0]) != 0) i++;
     if (!rest->count || i == LH_COUNT(orders) || rest->count != 1 + orders[i].words)
-        return lh_fail(LH_ERR_INVALID, "want freeze, thaw, pin UNIT REGION, unpin UNIT or move "
-                                       "UNIT WORKER; longhaul balancer --help");
+        return lh_fail(LH_ERR_INVALID, "want freeze, thaw or move UNIT WORKER; longhaul balancer "
+                                       "--help");
     q->what = rest->at[0];
     if (rest->count > 1) LH_TRY(dp_number("UNIT", rest->at[1], 0, LH_UNITS_MAX - 1, &q->unit));
     if (rest->count > 2) q->to = rest->at[2];
@@ -93,18 +71,16 @@ static LH_MUST lh_err run(int argc, char **argv)
     struct dp_texts rest;
     const struct dp_flag flags[] = {DP_ADMIN_FLAGS(q.admin)};
     const struct dp_usage usage = {
-        "longhaul balancer freeze|thaw|pin|unpin|move [UNIT [REGION|WORKER]] --dir RUNDIR | "
-        "--coordinator HOST:PORT [flags]",
+        "longhaul balancer freeze|thaw|move [UNIT WORKER] --dir RUNDIR | --coordinator HOST:PORT "
+        "[flags]",
         "Tells a running coordinator who gets which units, over what the balancer would do.\n"
         "\n"
         "freeze           regions get free units of their own; nothing is recalled\n"
         "thaw             the balancer decides again\n"
-        "pin UNIT REGION  it is for that region; asked back for it if reserved\n"
-        "unpin UNIT       takes that back\n"
         "move UNIT WORKER it is asked back from its holder, for that worker\n"
         "\n"
         "A unit that may not leave its region stays there, and one that is begun stays with its\n"
-        "holder. freeze and pin hold over restarts of the coordinator; a move does not.\n"
+        "holder. freeze holds over restarts of the coordinator; a move does not.\n"
         "Which unit is where: longhaul get leases. Why: longhaul get plan -o wide.\n"
         "\n"
         "Exit codes: 0 done; 2 wrong line, or that can't be; 3 no such unit, region or worker;\n"

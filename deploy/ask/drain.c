@@ -26,11 +26,6 @@ lh_err dp_scope_parse(const char *const *words, unsigned count, struct dp_scope 
     return take_name(out->worker, name, strlen(name));
 }
 
-bool dp_drain_parts(const json_t *status)
-{
-    return json_is_array(json_object_get(status, "drained_regions"));
-}
-
 static bool is(const json_t *worker, const char *key, const char *name)
 {
     const char *value = json_string_value(json_object_get(worker, key));

@@ -24,9 +24,6 @@ struct dp_drained {
     bool complete;    // all that can drain have; at `end`: the run has ended, and all told so
 };
 
-// Whether a coordinator drains parts of a run and ends it; an older one drains all, whatever is
-// asked.
-bool dp_drain_parts(const json_t *status);
 // The concerned workers as rows, a new reference, and how far they are.
 json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool end,
                       struct dp_drained *out);

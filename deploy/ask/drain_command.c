@@ -40,18 +40,6 @@ static LH_MUST lh_err send(struct request *q)
                         NULL, NULL);
 }
 
-// An older coordinator would take every wish for a drain of the whole run.
-static LH_MUST lh_err check_coordinator(struct request *q)
-{
-    json_t *status;
-    LH_TRY(dp_admin_status(&q->admin, &status));
-    bool parts = dp_drain_parts(status);
-    json_decref(status);
-    if (parts || (!q->scope.region[0] && !q->scope.worker[0] && !q->end && !q->undo)) return LH_OK;
-    return lh_fail(LH_ERR_UNSUPPORTED, "this coordinator can only let the whole run stand still: "
-                                       "upgrade it, or `longhaul drain run`");
-}
-
 // Asks until all have drained or the time is over. *status is the last one that came.
 static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_drained *state)
 {
@@ -124,7 +112,6 @@ static LH_MUST lh_err drain(struct request *q, enum dp_exit *exit)
     json_t *status = NULL;
     struct dp_drained state = {0};
     lh_err err = dp_admin_open(&q->admin);
-    if (!err) err = check_coordinator(q);
     if (!err) err = send(q);
     if (!err) err = await(q, &status, &state);
     if (!err) err = show(q, status, &state);

@@ -73,7 +73,7 @@ static const struct dp_column plan[] = {
     {"ENDS S", "ends_s", 9},
     {NULL, NULL, 0},
 };
-// HERE S: when the worker would end the unit; COST S: its price and its language, as seconds; THERE
+// HERE S: when the worker would end the unit; COST S: its language, as seconds; THERE
 // S: when those who hold it, or its home, would end all that is left to them.
 static const struct dp_column decisions[] = {
     {"REASON", "reason", -8},  {"UNIT", "unit", 8},     {"UNITS", "units", 6},
@@ -81,18 +81,13 @@ static const struct dp_column decisions[] = {
     {"REGION", "region", -12}, {"HERE S", "here_s", 8}, {"COST S", "cost_s", 8},
     {"THERE S", "there_s", 8}, {NULL, NULL, 0},
 };
-// Links over which units travelled, or that have a cap or a price: of 10^12 bytes, here. COMING:
-// bytes of units that are leased over it and not begun.
+// Links over which units travelled, or that have a cap. COMING: bytes of units that are leased over
+// it and not begun.
 static const struct dp_column terms[] = {
-    {"HOME", "from", -12},
-    {"TO", "to", -12},
-    {"PRICE/TB", "price_tb", 9},
-    {"CAP BYTES", "cap_bytes", 14},
-    {"CROSSED", "crossed_bytes", 12},
-    {"COMING", "coming_bytes", 12},
-    {"LEFT", "left_bytes", 14},
-    {"STATE", "state", -6},
-    {NULL, NULL, 0},
+    {"HOME", "from", -12},          {"TO", "to", -12},
+    {"CAP BYTES", "cap_bytes", 14}, {"CROSSED", "crossed_bytes", 12},
+    {"COMING", "coming_bytes", 12}, {"LEFT", "left_bytes", 14},
+    {"STATE", "state", -6},         {NULL, NULL, 0},
 };
 static const struct dp_column totals[] = {
     {"UNITS", "units", 9},
@@ -170,18 +165,6 @@ json_t *dp_get_regions(const json_t *status)
     return rows;
 }
 
-// An older coordinator does not tell the state: then none is suspect.
-static const char *state_of(const json_t *worker)
-{
-    const char *told = json_string_value(json_object_get(worker, "member_state"));
-    if (told) return told;
-    if (!json_is_true(json_object_get(worker, "live"))) return "lost";
-    if (json_is_true(json_object_get(worker, "done"))) return "done";
-    bool drained = json_is_true(json_object_get(worker, "draining")) &&
-                   json_is_true(json_object_get(worker, "drained"));
-    return drained ? "drained" : "live";
-}
-
 static json_t *copy_of(const json_t *row)
 {
     static const char *const keys[] = {"name",     "region",  "role",       "state",
@@ -206,7 +189,7 @@ json_t *dp_get_members(const json_t *status)
     {
         json_t *row = copy_of(member);
         json_object_set_new(row, "role", json_string("worker"));
-        json_object_set_new(row, "state", json_string(state_of(member)));
+        json_object_set(row, "state", json_object_get(member, "member_state"));
         json_array_append_new(rows, row);
     }
     return rows;
@@ -285,17 +268,12 @@ static void put_scale(const json_t *status, struct lh_buf *out)
 
 void dp_get_decisions(const json_t *status, struct lh_buf *out)
 {
-    const json_t *b = json_object_get(status, "balancer"), *pin;
+    const json_t *b = json_object_get(status, "balancer");
     const char *rule = json_string_value(json_object_get(b, "rule"));
-    size_t i;
     if (!rule) return;
     dp_put(out, "\nrule %.20s%s, %lld units run twice now\n", rule,
            json_is_true(json_object_get(b, "frozen")) ? ", frozen" : "",
            (long long)json_integer_value(json_object_get(b, "twice")));
-    json_array_foreach(json_object_get(b, "pinned"), i, pin)
-        dp_put(out, "unit %lld is kept for %.63s\n",
-               (long long)json_integer_value(json_object_get(pin, "unit")),
-               json_string_value(json_object_get(pin, "region")));
     put_scale(status, out);
     dp_put(out, "\n");
     if (json_array_size(json_object_get(b, "links"))) {

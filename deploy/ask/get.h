@@ -13,12 +13,12 @@
 // LH_ERR_INVALID: no such part.
 LH_MUST lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_buf *out);
 // Appends the balancer's rule, what operators told it, and its last decisions, each with its reason
-// and figures. Nothing is appended where an older coordinator tells none of it.
+// and figures.
 void dp_get_decisions(const json_t *status, struct lh_buf *out);
 // A row for each region of a coordinator's status: sums over its workers. A new reference.
 json_t *dp_get_regions(const json_t *status);
 // A row for each server, standby and worker: role, state, for how long it has been silent, how long
-// it may be, round trip. An older coordinator tells of workers alone. A new reference.
+// it may be, round trip. A new reference.
 json_t *dp_get_members(const json_t *status);
 // Appends the totals of the units, and with `rows` (NULL: without) a line each. JSON: {"totals":
 // {}, "leases": []}.

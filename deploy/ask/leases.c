@@ -21,8 +21,7 @@ static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)
     uint64_t from = p->next;
     lh_err err = LH_OK;
     if (!json_is_array(rows))
-        err = lh_fail(LH_ERR_UNSUPPORTED, "this coordinator knows no single leases: upgrade it, or "
-                                          "ask with --totals");
+        err = lh_fail(LH_ERR_MALFORMED, "the coordinator's answer has no leases");
     p->next = json_is_integer(next) ? (uint64_t)json_integer_value(next) : UINT64_MAX;
     if (!err && p->next <= from) err = lh_fail(LH_ERR_MALFORMED, "a page of leases that goes back");
     if (!err && json_array_extend(p->rows, rows))

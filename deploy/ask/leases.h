@@ -11,7 +11,7 @@ struct dp_lease_filter { // NULL: any
 // Appends a row for each unit of the run that matches: {"unit", "data_epoch", "language", "home",
 // "tokens", "state", "lease", "holder", "holder_region", "token", "age_s", "expires_s",
 // "credited_tokens"}
-// (server/coordinator/status.c). LH_ERR_UNSUPPORTED: an older coordinator.
+// (server/coordinator/status.c). LH_ERR_MALFORMED: an answer without rows.
 LH_MUST lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter,
                              json_t *rows);
 // LH_ERR_NOT_FOUND, with what there is, where the filter names a worker, a home or a language that

@@ -110,7 +110,6 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .draining = json_is_true(json_object_get(o, "draining")),
         .ending = json_is_true(json_object_get(o, "ending")),
     };
-    if (!json_object_get(o, "plain_up_bytes")) out->counts.unsplit_up = out->counts.payload_up;
     text(json_object_get(o, "trainer"), "life", out->trainer_life, sizeof out->trainer_life);
     text(o, "role", out->role, sizeof out->role);
     text(o, "region", out->region, sizeof out->region);
@@ -176,7 +175,6 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
     CARRY(returned);
     CARRY(lost_units);
     CARRY(plain_up);
-    CARRY(unsplit_up);
 #undef CARRY
     total->accepted = lives->last.accepted =
         now->accepted; // the logs' count, over all lives already

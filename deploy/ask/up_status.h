@@ -19,7 +19,7 @@
 //
 // Each of them has "disk_full".
 //
-// A field that is absent is 0: an older program still shows. A file that is no such object changes
+// A field that is absent is 0. A file that is no such object changes
 // nothing (LH_ERR_MALFORMED): the last one stays.
 #ifndef DP_UP_STATUS_H
 #define DP_UP_STATUS_H
@@ -48,8 +48,7 @@ struct dp_counts {
     uint64_t steps, tokens, rounds;
     uint64_t payload_up, payload_down, wire_up, wire_down; // bytes
     uint64_t accepted, damped, returned, lost_units;
-    uint64_t plain_up;   // bytes of payloads alone, without what frames put around them
-    uint64_t unsplit_up; // bytes of `payload_up` whose payloads an older program did not count
+    uint64_t plain_up; // bytes of payloads alone, without what frames put around them
     double stall_s;
 };
 
@@ -72,7 +71,7 @@ struct dp_status {
     struct dp_holding shard[DP_SHARDS_MAX];
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
-    uint64_t data_epoch, data_epochs;   // coordinator; from 0, and 0 of one of an older version
+    uint64_t data_epoch, data_epochs;                         // coordinator; from 0
     bool draining, ending;              // coordinator: the run is to stand still, or to end
     char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: names of workers that the run closed without
     unsigned left_outs;

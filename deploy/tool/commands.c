@@ -8,7 +8,7 @@ const struct dp_command dp_commands[] = {
      false},
     {"adopt", dp_cmd_adopt, "Let another server own shards or stand by for them", NULL, false},
     {"balancer", dp_cmd_balancer, "Tell the balancer by hand who gets which units of data",
-     "freeze thaw pin unpin move", false},
+     "freeze thaw move", false},
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key",
      "init issue request sign ls key signer", true},
     {"config", dp_cmd_config, "Check a configuration file, explain its settings", "check explain",

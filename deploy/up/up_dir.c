@@ -357,8 +357,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
     return lh_certs_issue(secrets, &peer, CERT_DAYS, secrets, true);
 }
 
-// Each server's key for its checkpoints, and the list of their public halves. A folder of before
-// there were such keys stays without: what its servers would start from is not signed.
+// Makes each server's key for its checkpoints, and the list of their public halves.
 static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
 {
     char path[DP_PATH_BYTES];
@@ -572,10 +571,8 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
                                  (long long)shards->value[i]);
     char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
-    if (dp_file_exists(path)) {
-        LH_TRY(own(c, "checkpoint.signers", "%s", path));
-        LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
-    }
+    LH_TRY(own(c, "checkpoint.signers", "%s", path));
+    LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
     LH_TRY(giver_settings(up, node, c));
     LH_TRY(own(c, "role", "shard"));
     LH_TRY(own(c, "shards", "%s", list));

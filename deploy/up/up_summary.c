@@ -132,13 +132,12 @@ static json_t *left_out_json(const struct dp_up *up)
 struct dp_learning dp_learning_of(const struct dp_up *up)
 {
     struct dp_learning l = {0};
-    uint64_t rounds = 0, bytes = 0, plain = 0, unsplit = 0;
+    uint64_t rounds = 0, bytes = 0, plain = 0;
     for (unsigned r = 0; r < up->t->regions; r++) {
         struct dp_counts c = dp_watch_region(up, r);
         rounds += c.rounds;
         bytes += c.payload_up;
         plain += c.plain_up;
-        unsplit += c.unsplit_up;
     }
     l.rounds = up->t->workers ? (double)rounds / up->t->workers : 0;
     l.density_rounds = up->plan.density * l.rounds;
@@ -146,7 +145,6 @@ struct dp_learning dp_learning_of(const struct dp_up *up)
     double values = (double)rounds * (double)up->manifest.values;
     if (rounds) l.frame_bits = (double)bytes * 8 / values;
     if (rounds) l.payload_bits = (double)plain * 8 / values;
-    if (unsplit) l.payload_bits = -1;
     return l;
 }
 

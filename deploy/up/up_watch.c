@@ -2,8 +2,7 @@
 //
 // DIR/totals.json keeps what an interrupted `up` had seen, so that the final figures are of the
 // whole run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts
-// in the order of `fields`, with `stall_s` after the first KEPT_FIRST of them; an older `up` kept
-// no others. DIR/curves.csv keeps the losses: "node,seconds,loss".
+// in the order of `fields`, then `stall_s`. DIR/curves.csv keeps the losses: "node,seconds,loss".
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,9 +19,8 @@ static const size_t fields[] = {
     offsetof(struct dp_counts, wire_down),    offsetof(struct dp_counts, accepted),
     offsetof(struct dp_counts, damped),       offsetof(struct dp_counts, returned),
     offsetof(struct dp_counts, lost_units),   offsetof(struct dp_counts, plain_up),
-    offsetof(struct dp_counts, unsplit_up),
 };
-enum { FIELDS = sizeof fields / sizeof fields[0], KEPT_FIRST = 11 };
+enum { FIELDS = sizeof fields / sizeof fields[0] };
 
 static uint64_t *field_of(struct dp_counts *c, size_t i)
 {
@@ -151,20 +149,17 @@ void dp_watch_free(struct dp_up *up)
 static json_t *counts_json(struct dp_counts *c)
 {
     json_t *list = json_array();
-    for (size_t f = 0; f < FIELDS; f++) {
-        if (f == KEPT_FIRST) json_array_append_new(list, json_real(c->stall_s));
+    for (size_t f = 0; f < FIELDS; f++)
         json_array_append_new(list, json_integer((json_int_t)*field_of(c, f)));
-    }
+    json_array_append_new(list, json_real(c->stall_s));
     return list;
 }
 
 static void counts_read(const json_t *list, struct dp_counts *out)
 {
     for (size_t f = 0; f < FIELDS; f++)
-        *field_of(out, f) =
-            (uint64_t)json_integer_value(json_array_get(list, f < KEPT_FIRST ? f : f + 1));
-    out->stall_s = json_number_value(json_array_get(list, KEPT_FIRST));
-    if (json_array_size(list) <= KEPT_FIRST + 1) out->unsplit_up = out->payload_up;
+        *field_of(out, f) = (uint64_t)json_integer_value(json_array_get(list, f));
+    out->stall_s = json_number_value(json_array_get(list, FIELDS));
 }
 
 static LH_MUST lh_err keep_totals(struct dp_up *up, const char *path)

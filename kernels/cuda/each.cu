@@ -1,5 +1,5 @@
-// Arithmetic value by value: the local view (kernels/view.h), the outer optimizers' step
-// (kernels/outer.c), a clip, and conversions between types (kernels/convert.h).
+// Arithmetic value by value: the local view (kernels/view.h) and conversions between types
+// (kernels/convert.h).
 //
 // Invariant: one rounding an operation, in the order in which the C file writes them.
 #include "kernels/cuda/internal.cuh"
@@ -17,38 +17,15 @@ LK_DEVICE void lk_view_each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, ui
     float view;
     switch (op) {
     case LK_GPU_VIEW_START: x[i] = y[i] = lk_view_of(a, b, p->s, i); break;
-    case LK_GPU_VIEW_RENEW:
-        view = lk_view_of(a, b, p->s, i);
-        x[i] = __fadd_rn(view, __fsub_rn(x[i], y[i]));
-        y[i] = view;
-        break;
-    case LK_GPU_VIEW_CUT:
-        x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i]));
-        y[i] = b[i];
-        break;
     case LK_GPU_VIEW_DELTA:
         x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i]));
         break;
-    case LK_GPU_VIEW_MOVE: // parameters under a view that stays keep their bits
+    default: // LK_GPU_VIEW_MOVE: parameters under a view that stays keep their bits
         view = lk_view_of(a, b, p->s, i);
         x[i] = view != y[i] ? __fadd_rn(view, __fsub_rn(x[i], y[i])) : x[i];
         y[i] = view;
         break;
-    default: y[i] = __fadd_rn(y[i], __fsub_rn(b[i], __fmul_rn(p->s, a[i]))); break;
     }
-}
-
-LK_DEVICE void lk_outer_each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, uint64_t i)
-{
-    float *u = (float *)p->x, *m = (float *)p->y, *theta = (float *)p->z;
-    if (op == LK_GPU_OUTER_FLUSH) {
-        if (theta) theta[i] = __fsub_rn(theta[i], u[i]);
-    } else {
-        float step = __fadd_rn(__fmul_rn(p->s, m[i]), u[i]), ahead = __fmul_rn(p->s, step);
-        m[i] = step;
-        theta[i] = __fsub_rn(theta[i], op == LK_GPU_OUTER_AHEAD ? ahead : __fadd_rn(u[i], ahead));
-    }
-    u[i] = 0;
 }
 
 LK_DEVICE uint32_t lk_bf16_of(uint32_t bits)
@@ -57,32 +34,14 @@ LK_DEVICE uint32_t lk_bf16_of(uint32_t bits)
     return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-// Unlike a codec's, these numbers may be infinite or not a number.
-LK_DEVICE uint32_t lk_fp16_of(uint32_t bits)
-{
-    uint32_t key = bits & 0x7fffffffu, sign = bits >> 31 << 15;
-    if (key > LK_KEY_INFINITE) return sign | 0x7e00 | (key >> 13 & 0x1ff);
-    if (key >= 0x477ff000u) return sign | 0x7c00; // from 65520 on it rounds to infinity
-    return sign | lk_half_of_key(key);
-}
-
-LK_DEVICE uint32_t lk_fp32_of_fp16(uint32_t half)
-{
-    uint32_t sign = (half & 0x8000u) << 16, fraction = half & 0x3ff;
-    if ((half & 0x7c00) == 0x7c00) return sign | LK_KEY_INFINITE | fraction << 13;
-    return sign | __float_as_uint(lk_half_to_float(half & 0x7fff));
-}
-
 LK_DEVICE void lk_convert_each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, uint64_t i)
 {
     const uint32_t *word = (const uint32_t *)p->a;
     const uint16_t *half = (const uint16_t *)p->a;
-    switch (op) {
-    case LK_GPU_BF16_OF_FP32: ((uint16_t *)p->x)[i] = (uint16_t)lk_bf16_of(word[i]); break;
-    case LK_GPU_FP32_OF_BF16: ((uint32_t *)p->x)[i] = (uint32_t)half[i] << 16; break;
-    case LK_GPU_FP16_OF_FP32: ((uint16_t *)p->x)[i] = (uint16_t)lk_fp16_of(word[i]); break;
-    default: ((uint32_t *)p->x)[i] = lk_fp32_of_fp16(half[i]); break;
-    }
+    if (op == LK_GPU_BF16_OF_FP32)
+        ((uint16_t *)p->x)[i] = (uint16_t)lk_bf16_of(word[i]);
+    else
+        ((uint32_t *)p->x)[i] = (uint32_t)half[i] << 16;
 }
 
 LK_KERNEL lk_each(enum lk_gpu_op op, struct lk_gpu_arrays p)
@@ -91,10 +50,6 @@ LK_KERNEL lk_each(enum lk_gpu_op op, struct lk_gpu_arrays p)
     for (uint64_t i = (uint64_t)blockIdx.x * LK_THREADS + threadIdx.x; i < p.n; i += step) {
         if (op <= LK_GPU_VIEW_MOVE)
             lk_view_each(op, &p, i);
-        else if (op <= LK_GPU_OUTER_FLUSH)
-            lk_outer_each(op, &p, i);
-        else if (op == LK_GPU_SCALE)
-            ((float *)p.x)[i] = __fmul_rn(((float *)p.x)[i], p.s);
         else
             lk_convert_each(op, &p, i);
     }

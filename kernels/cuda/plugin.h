@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 9, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 10, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -83,24 +83,15 @@ enum lk_gpu_use { LK_GPU_SUBTRACT = 1, LK_GPU_CLEAR = 2 };
 // Value by value, n of them; which arrays each reads and writes stands behind it.
 enum lk_gpu_op {
     LK_GPU_VIEW_START,   // a theta, b residual -> x local, y anchor; s kappa
-    LK_GPU_VIEW_RENEW,   // a theta, b residual, x local, y anchor; s kappa
-    LK_GPU_VIEW_CUT,     // a residual, b local, y anchor -> x out; s beta
-    LK_GPU_VIEW_UNCUT,   // a residual, b out -> y anchor; s beta
     LK_GPU_VIEW_DELTA,   // a residual, b local, y base -> x out; s beta: lk_view_delta()
     LK_GPU_VIEW_MOVE,    // a theta, b residual, x local, y base; s kappa: lk_view_make(), move()
-    LK_GPU_OUTER_AHEAD,  // x u, y m, z theta; s mu: delayed-nesterov's step
-    LK_GPU_OUTER_BOTH,   // x u, y m, z theta; s mu: buffered's step
-    LK_GPU_OUTER_FLUSH,  // x u, z theta or NULL
-    LK_GPU_SCALE,        // x; s the factor of a clip
     LK_GPU_BF16_OF_FP32, // a fp32 -> x, 16 bits each
     LK_GPU_FP32_OF_BF16, // a, 16 bits each -> x fp32
-    LK_GPU_FP16_OF_FP32, // a fp32 -> x, 16 bits each
-    LK_GPU_FP32_OF_FP16, // a, 16 bits each -> x fp32
 };
 
 struct lk_gpu_arrays {
     const void *a, *b;
-    void *x, *y, *z;
+    void *x, *y;
     float s;
     uint64_t n;
 };

@@ -129,7 +129,7 @@ static lh_err apply_plan(struct lk_replica *r, const struct lh_record *record)
     lh_err err = lh_plan_parse(record->body, plan);
     if (!err) err = lk_outer_reserve(&r->outer, plan, r->layout->values);
     if (!err) err = lh_ledger_apply(&r->ledger, record);
-    if (!err) lk_outer_plan(&r->outer, plan, r->theta);
+    if (!err) lk_outer_plan(&r->outer, plan);
     free(plan);
     return err;
 }
@@ -259,7 +259,7 @@ static lh_err read_outer(struct lk_outer *o, const struct lh_ledger *l, uint64_t
                          struct lh_cursor *c)
 {
     LH_TRY(lk_outer_reserve(o, &l->plan, values));
-    lk_outer_plan(o, &l->plan, NULL); // nothing is held yet: only the kind is set
+    lk_outer_plan(o, &l->plan); // only the kind is set
     return lk_outer_read(o, c);
 }
 

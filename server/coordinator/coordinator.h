@@ -73,10 +73,8 @@ struct ps_co_conf {
         enum ps_balance_kind kind; // the policy
     } balance;
     struct ps_co_links_conf {         // heeded where `balance` follows the policy
-        const struct ps_terms *terms; // borrowed; NULL: no link has a cap or a price
-        double price_s_by_gb;         // seconds that one unit of price a gigabyte is worth
-        double affinity;     // a unit in a foreign language costs this share of its training time
-        double shared_floor; // share of a region's tokens that are to be foreign; 0: none
+        const struct ps_terms *terms; // borrowed; NULL: no link has a cap
+        double affinity; // a unit in a foreign language costs this share of its training time
     } links;
     struct ps_co_scale_conf {
         const struct ps_schedule *schedule; // borrowed; NULL or without entries: nothing is wanted

@@ -107,13 +107,6 @@ const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit)
     return lh_units_at(c->conf.units, unit);
 }
 
-const char *ps_co_pinned(const struct ps_coordinator *c, uint64_t unit)
-{
-    for (uint32_t i = 0; i < c->pins; i++)
-        if (c->pin[i].unit == unit) return c->pin[i].region;
-    return NULL;
-}
-
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit)
 {
     uint32_t shards = c->conf.manifest->shards;

@@ -260,7 +260,7 @@ struct ps_co_shard {
     bool unwanted;       // the move's target is asked to refuse it
 };
 
-enum { PS_CO_STOCK_LEVELS = 4, PS_CO_SECONDS_MAX = 64, PS_CO_PINS_MAX = 256 };
+enum { PS_CO_STOCK_LEVELS = 4, PS_CO_SECONDS_MAX = 64 };
 
 struct ps_co_pool { // balance/stock.c: units of one home that may leave it, or that may not
     uint32_t home;
@@ -285,10 +285,6 @@ struct ps_co_stock {   // balance/stock.c
 struct ps_co_second_lease { // balance/lease.c: a unit that runs twice, and who runs it so
     uint64_t unit;
     uint32_t worker, number; // its index; the number of its grant
-};
-struct ps_co_pin { // balance/override.c: a unit that an operator keeps for a region
-    uint64_t unit;
-    char region[LH_NAME_BYTES];
 };
 
 struct ps_co_status {      // status.c: bytes of status.json. Empty: there are none
@@ -318,8 +314,6 @@ struct ps_coordinator {
     struct ps_co_stock stock;
     struct ps_co_second_lease second[PS_CO_SECONDS_MAX];
     uint32_t seconds;
-    struct ps_co_pin pin[PS_CO_PINS_MAX]; // balance/override.c
-    uint32_t pins;
     struct ps_co_giver giver[LH_GIVERS_MAX];
     uint32_t givers;
     struct lh_grant_key grant_key;   // balance/grants.c
@@ -394,8 +388,6 @@ uint64_t ps_co_epoch(const struct ps_co_shard *s); // the highest registered; 0:
 const struct lh_point *ps_co_held(const struct ps_co_shard *s);
 // The data of this unit of the run.
 const struct lh_unit *ps_co_unit(const struct ps_coordinator *c, uint64_t unit);
-// The region that an operator keeps the unit for; NULL: none.
-const char *ps_co_pinned(const struct ps_coordinator *c, uint64_t unit);
 bool ps_co_credited(const struct ps_coordinator *c, uint64_t unit);
 // Whole epochs of the run: all units below `from` are credited, none from `to` on is credited or
 // leased. What looks at leases and credits looks between them, so that a run of many epochs costs

@@ -83,13 +83,11 @@ lh_err ps_co_load_members(struct ps_coordinator *c)
 
 static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
 {
-    uint32_t expects = m->epochs ? m->epochs : 1;
-    if (m->any_epochs || expects == c->epochs) return LH_OK;
+    if (m->any_epochs || m->epochs == c->epochs) return LH_OK;
     return lh_fail(LH_ERR_CONFIG,
-                   "the run has %u data epochs (run.epochs), the worker expects %u%s", c->epochs,
-                   expects,
-                   m->epochs ? " (run.epochs): give both the same number, or the worker 0"
-                             : ", as one of an older version does: update it");
+                   "the run has %u data epochs (run.epochs), the worker expects %u "
+                   "(run.epochs): give both the same number, or the worker 0",
+                   c->epochs, m->epochs);
 }
 
 static lh_err check_join(struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
@@ -123,7 +121,7 @@ static void note_attempt(struct ps_co_worker *w, uint64_t attempt)
 // of an earlier one that arrives late names a number that was replaced meanwhile.
 static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinRequest *m)
 {
-    return !m->over || m->over - 1 == w->granted;
+    return m->over == w->granted;
 }
 
 // `has`: the number that a directory of an unknown worker has; 0: it has none.

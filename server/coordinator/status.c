@@ -230,20 +230,14 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
                      "moving", s->move.target != 0, "taken_over", s->owner != 0);
 }
 
-// {"rule", "frozen", "pinned": [{"unit", "region"}], "twice": units that run twice now,
-// "decisions": the last ones (balance/decided.h), "links": what crossed them
-// (balance/crossed.h)}
+// {"rule", "frozen", "twice": units that run twice now, "decisions": the last ones
+// (balance/decided.h), "links": what crossed them (balance/crossed.h)}
 static json_t *balancer_status(const struct ps_coordinator *c)
 {
-    json_t *pinned = json_array();
-    for (uint32_t i = 0; i < c->pins; i++)
-        json_array_append_new(pinned, json_pack("{s:I s:s}", "unit", (json_int_t)c->pin[i].unit,
-                                                "region", c->pin[i].region));
     const char *rule =
         c->conf.balance.follows ? ps_balance_kind_name(c->conf.balance.kind) : "level";
-    return json_pack("{s:s s:b s:o s:i s:o s:o}", "rule", rule, "frozen", c->frozen, "pinned",
-                     pinned, "twice", (int)c->seconds, "decisions", ps_co_decisions(c), "links",
-                     ps_co_crossed(c));
+    return json_pack("{s:s s:b s:i s:o s:o}", "rule", rule, "frozen", c->frozen, "twice",
+                     (int)c->seconds, "decisions", ps_co_decisions(c), "links", ps_co_crossed(c));
 }
 
 bool ps_coordinator_over(const struct ps_coordinator *c)

@@ -17,7 +17,7 @@ LH_STATIC_ASSERT((int)NUMBERS <= (int)LH_NUMBERS_MAX, "a key fits a file of numb
 
 static const struct lh_numbers KEY = {.magic = 0x4b47484c, // "LHGK"
                                       .version = 1,
-                                      .count = {NUMBERS},
+                                      .count = NUMBERS,
                                       .remedy = "remove it: the coordinator tells the key again",
                                       .secret = true};
 

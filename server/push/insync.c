@@ -154,14 +154,6 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         ps_fatal(server, err);
         return;
     }
-    if (err == LH_ERR_UNSUPPORTED) { // an older coordinator notes nobody
-        lh_logf(server->conf.log, LH_WARN, "standby.unsupported",
-                "coordinator %s is of an older version: no standby can be in sync",
-                server->conf.coordinator);
-        n->settled = true;
-        become(s, PS_ALONE);
-        return;
-    }
     const Longhaul__V1__InSyncReply *m = (const Longhaul__V1__InSyncReply *)answer;
     if (!err) {
         err = check_standby(s, m);

@@ -108,8 +108,7 @@ static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challe
     if (!g->sealed)
         return lh_fail(LH_ERR_DENIED,
                        "shard %u: this server gives its state sealed only, and the follower asks "
-                       "for an unsealed one: set seal.snapshots: true there, or upgrade it; or set "
-                       "seal.snapshots: false here",
+                       "for an unsealed one: set seal.snapshots: true there, or false here",
                        g->shard->id);
     LH_TRY(lh_state_seal_init(&g->seal, LH_SEAL_SNAPSHOT, conf->keys, conf->job,
                               &conf->manifest->hash, g->shard->id,

@@ -2,15 +2,15 @@
 // recover.h.
 //
 // DIR/epoch-<shard 4 hex> holds the highest one, durable before the log is written to again and
-// before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token
-// (version 1 had no token). The token OLDER says that the directory is an older copy.
+// before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token.
+// The token OLDER says that the directory is an older copy.
 #include "common/env/numbers.h"
 #include "server/core.h"
 #include "server/recovery/recover.h"
 
 static const struct lh_numbers EPOCH = {.magic = 0x5045484c, // "LHEP"
                                         .version = 2,
-                                        .count = {1, 2},
+                                        .count = 2,
                                         .remedy = "restore this file from a copy"};
 
 enum { OLDER = 1 };

@@ -2,7 +2,7 @@
 //
 // DIR/standby (common/env/numbers.h) holds it. It changes when the directory may lack what it
 // confirmed under that name, but for its upper half: that stays, and is what a MOVE record means
-// (common/format/ledger.h). A second number (version 1 had none) is 1 from the moment such a loss
+// (common/format/ledger.h). A second number is 1 from the moment such a loss
 // is found until the name has changed: the coordinator hears of it first, under the old name, and a
 // start that is killed before finds a log without the torn tail.
 #include "common/env/numbers.h"
@@ -11,7 +11,7 @@
 
 static const struct lh_numbers IDENTITY = {.magic = 0x4253484c, // "LHSB"
                                            .version = 2,
-                                           .count = {1, 2},
+                                           .count = 2,
                                            .remedy =
                                                "remove it, and this directory is a new standby's"};
 

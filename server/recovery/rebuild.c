@@ -170,13 +170,6 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_server *s = b->shard->server;
     b->ask = NULL;
     if (s->phase == PS_STOPPED) return;
-    if (err == LH_ERR_UNSUPPORTED && !s->log.damaged) { // an older coordinator registers nothing
-        lh_logf(s->conf.log, LH_WARN, "epoch.unregistered",
-                "coordinator %s is of an older version: epochs are not registered",
-                s->conf.coordinator);
-        settled(b);
-        return;
-    }
     if (err == LH_ERR_FENCED) { // the shard is another server's by now
         ps_fatal(s, err);
         return;

@@ -141,7 +141,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
 
 static const struct lh_numbers PROCESS = {.magic = 0x5250484c, // "LHPR"
                                           .version = 1,
-                                          .count = {1},
+                                          .count = 1,
                                           .remedy = "remove it, and a new epoch begins"};
 
 static lh_err load_process(struct ps_server *s)

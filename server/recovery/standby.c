@@ -108,7 +108,7 @@ static lh_err stand_by(struct ps_server *s)
 
 // Another server's epoch is registered by now. A standby that lost its own log receives once more
 // a MOVE record to this directory that the owner's log has from an earlier time: it reserves
-// nothing any more (server/docs/0000-protocol.md#rule-22). An older coordinator names no epoch.
+// nothing any more (server/docs/0000-protocol.md#rule-22).
 static void take_owner(struct ps_server *s, const Longhaul__V1__ShardAddress *m)
 {
     struct ps_shard *shard = ps_server_shard(s, m->shard);

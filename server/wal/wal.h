@@ -12,11 +12,10 @@
 // `generation` is random and new at every start: an entry counts only if it names its segment's.
 // The reason: workers choose the bodies, a body may be in the file before its push was decided
 // (ps_wal_write_ahead), and a start may parse bytes inside a body (look_ahead() of wal_scan.c).
-// Because the generation is random, no worker can forge an entry. Its top bit is 0. Earlier builds
-// counted generations 1, 2, 3; their logs can still be read. An entry counts only if the rest of
-// its group follows it. Earlier builds wrote 0 as that number: each entry is a group. `sequence`
-// counts entries of the whole log without gaps. `durable` is the highest sequence known to be
-// synced when the entry was written; a mark repeats it when the log falls idle.
+// Because the generation is random, no worker can forge an entry. Its top bit is 0. An entry counts
+// only if the rest of its group follows it. `sequence` counts entries of the whole log without
+// gaps. `durable` is the highest sequence known to be synced when the entry was written; a mark
+// repeats it when the log falls idle.
 //
 // Invariants: 1. Every start makes what survived durable, then opens a new generation in a new
 // segment; nothing is ever appended to a segment of an earlier start. 2. An entry at or below a

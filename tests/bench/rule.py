@@ -17,7 +17,7 @@ def line(arm, seed, loss, rounds=400, curve=(4.0, 3.0, 2.0), **other):
     return {"arm": arm, "seed": seed, "rounds": rounds, "commit": "abc1234", "tokens": tokens,
             "parameters": 100000, "dim": 48, "step_tokens": 128, "h": 8, "density": 0.075,
             "kappa": 0.25, "beta": 1.0, "eta": 2.0, "rate": 0.006, "base_rate": 0.006,
-            "floor": 0.02, "curve_bytes": 4096, "eval_bytes": 65536,
+            "floor": 0.02, "curve_bytes": 4096, "eval_bytes": 65536, "decay": 0.0,
             "curve": [[i * tokens // max(len(curve) - 1, 1), 0, 0, nats, i]
                       for i, nats in enumerate(curve)],
             "language": {"de": loss - 0.5, "en": loss + 0.5}} | other

@@ -302,15 +302,15 @@ static void two_for_whom_too_much_is_kept_do_not_wait_for_each_other(void **stat
     }
 }
 
-static void a_worker_of_before_is_asked_for_nothing(void **state)
+static void a_worker_that_gives_nothing_back_is_asked_for_nothing(void **state)
 {
     (void)state;
     struct rig *r = begun(40);
-    struct words old = {.want = 40, .units_per_s = 0.1};
+    struct words keeps = {.want = 40, .units_per_s = 0.1};
     struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
-    assert_int_equal(say(r, 1, &old).units, 40);
+    assert_int_equal(say(r, 1, &keeps).units, 40);
     assert_int_equal(say(r, 0, &fast).units, 0);
-    struct heard h = say(r, 1, &old);
+    struct heard h = say(r, 1, &keeps);
     assert_int_equal(h.recalls, 0);
     assert_int_equal(h.units, 40);
     rig_free(r);
@@ -483,7 +483,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_for_one_is_of_the_budget_for_all),
         cmocka_unit_test(what_is_held_beyond_the_budget_is_recalled),
         cmocka_unit_test(two_for_whom_too_much_is_kept_do_not_wait_for_each_other),
-        cmocka_unit_test(a_worker_of_before_is_asked_for_nothing),
+        cmocka_unit_test(a_worker_that_gives_nothing_back_is_asked_for_nothing),
         cmocka_unit_test(who_is_gone_gets_nothing_kept),
         cmocka_unit_test(nothing_waits_for_one_that_asks_for_nothing),
         cmocka_unit_test(one_that_asks_for_nothing_gives_back_all),

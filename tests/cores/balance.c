@@ -106,30 +106,6 @@ static void the_forecast_is_what_the_planner_reckons_with(void **state)
     rig_free(r);
 }
 
-// Shares of a static split stay where they are: who became slower ends later.
-static void the_forecast_of_a_static_split_is_of_its_shares(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_STATIC);
-    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    say(r, 0, &a);
-    struct heard has = say(r, 1, &b);
-    assert_float_equal(forecast_of(r, 0), 20, 1);
-    assert_float_equal(forecast_of(r, 1), 20, 1);
-    b.units_per_s = 0.25;
-    say(r, 1, &b);
-    assert_float_equal(forecast_of(r, 0), 20, 1);
-    assert_float_equal(forecast_of(r, 1), 80, 4);
-    double before = forecast_of(r, 1);
-    b.begun[b.begins++] = has.unit[0]; // a unit counts once, and less what is trained of it
-    b.begun_tokens = WORDS_TOKENS / 2;
-    say(r, 1, &b);
-    assert_float_equal((before - forecast_of(r, 1)), 2, 0.1);
-    rig_free(r);
-}
-
 // A request that moves many units is one event for each home and holder that they come from.
 static void many_units_are_one_event(void **state)
 {
@@ -308,12 +284,12 @@ static void what_a_region_gets_of_anothers_is_shared_by_its_workers(void **state
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
-    struct words old = {.want = 20, .units_per_s = 1}; // a worker of before: it gives nothing back
+    struct words keeps = {.want = 20, .units_per_s = 1}; // it gives nothing back
     struct words w = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
     for (uint32_t i = 0; i < RIG_WORKERS; i++)
         snprintf(r->coordinator->worker[i].region, sizeof r->coordinator->worker[i].region, "%s",
                  r->w[0].self.region);
-    struct heard its = say(r, 1, &old);
+    struct heard its = say(r, 1, &keeps);
     assert_int_equal(its.units, 20);
     assert_int_equal(count_home(r, &its, 0), 20);
     introduce(r, 0, 1);
@@ -410,64 +386,12 @@ static void the_last_unit_runs_twice_and_both_leases_are_on_the_disk(void **stat
     rig_free(r);
 }
 
-static void static_shares_stay_where_they_are(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_STATIC);
-    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    struct heard has = say(r, 0, &w), its = say(r, 1, &v);
-    assert_in_range(has.units, 19, 21);
-    assert_in_range(its.units, 19, 21);
-    memcpy(w.claimed, has.unit, sizeof has.unit);
-    w.claims = has.units;
-    for (int i = 0; i < 3; i++) assert_in_range(say(r, 0, &w).units, 0, 1);
-    assert_int_equal(say(r, 1, &v).recalls, 0); // the one that has ended waits
-    rig_free(r);
-}
-
-// A static split is made anew of what came back, once somebody has nothing to do.
-static void what_comes_back_to_a_static_split_is_split_anew(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_STATIC);
-    struct words a = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, b = a;
-    introduce(r, 0, 1);
-    introduce(r, 1, 1);
-    struct heard has = say(r, 0, &a), its = say(r, 1, &b);
-    assert_in_range(its.units, 19, 21);
-    memcpy(a.claimed, has.unit, sizeof has.unit);
-    a.claims = has.units;
-    memcpy(b.returned, its.unit, 10 * sizeof *its.unit);
-    b.returns = 10;
-    b.want = b.ahead = 1;
-    say(r, 1, &b);
-    say(r, 0, &a);
-    assert_true(say(r, 0, &a).units > 0);
-    rig_free(r);
-}
-
-// Reservations of a static split never come back, so there are none before all speeds are known.
-static void a_static_split_waits_for_all_speeds(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_STATIC);
-    struct words slow = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 1};
-    struct words fast = {.want = 4, .ahead = LH_LEASES_MAX, .units_per_s = 3};
-    for (int i = 0; i < 3; i++) assert_int_equal(say(r, 1, &slow).units, 4);
-    struct heard f = say(r, 0, &fast), s = say(r, 1, &slow);
-    assert_in_range(f.units, 29, 31);
-    assert_in_range(s.units, 9, 11);
-    rig_free(r);
-}
-
-static void a_worker_of_before_is_served_as_before(void **state)
+static void a_worker_that_gives_nothing_back_is_served_by_level(void **state)
 {
     (void)state;
     struct rig *r = balanced(40, PS_BALANCE_FINISH);
-    struct words old = {.want = 40, .units_per_s = 0.1};
-    assert_int_equal(say(r, 1, &old).units, 40);
+    struct words keeps = {.want = 40, .units_per_s = 0.1};
+    assert_int_equal(say(r, 1, &keeps).units, 40);
     assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_HOME), 0);
     rig_free(r);
 }
@@ -478,7 +402,6 @@ int main(void)
         cmocka_unit_test(each_reserves_what_it_trains_until_all_end),
         cmocka_unit_test(a_slow_ones_reservation_goes_to_who_ends_it_earlier),
         cmocka_unit_test(the_forecast_is_what_the_planner_reckons_with),
-        cmocka_unit_test(the_forecast_of_a_static_split_is_of_its_shares),
         cmocka_unit_test(many_units_are_one_event),
         cmocka_unit_test(an_event_names_ranges),
         cmocka_unit_test(decisions_without_end_are_bounded),
@@ -490,10 +413,7 @@ int main(void)
         cmocka_unit_test(what_is_begun_counts_for_its_region),
         cmocka_unit_test(the_window_is_two_in_the_last_tenth),
         cmocka_unit_test(the_last_unit_runs_twice_and_both_leases_are_on_the_disk),
-        cmocka_unit_test(static_shares_stay_where_they_are),
-        cmocka_unit_test(what_comes_back_to_a_static_split_is_split_anew),
-        cmocka_unit_test(a_static_split_waits_for_all_speeds),
-        cmocka_unit_test(a_worker_of_before_is_served_as_before),
+        cmocka_unit_test(a_worker_that_gives_nothing_back_is_served_by_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

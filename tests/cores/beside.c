@@ -219,7 +219,7 @@ static const struct ps_co_held *begin_to_hold(struct words *w)
     begin(15, 2);
     struct rig *r = play->l->rig;
     r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
-    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     cuts(2);
     const struct ps_coordinator *c = r->coordinator;
     const struct ps_co_held *has =

@@ -76,6 +76,7 @@ static lh_err ask_epoch(struct rig *r, uint64_t expect, uint64_t epoch, uint64_t
     m.open = &open;
     m.expect = expect;
     m.token = token;
+    m.ticket = row(r)->ticket;
     assert_int_equal(
         r->s.transport->ops->dial(r->s.transport, r->c.address, LH_C, LH_LINE_FIRST, &link), LH_OK);
     lh_err err =
@@ -166,17 +167,19 @@ static void an_incarnation_that_found_no_room_was_not_granted(void **state)
     Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
     rig_join_request(r, 2, &wire, &m);
-    for (uint32_t w = 0; w < 2; w++) // one that is known, and one that is not
+    for (uint32_t w = 0; w < 2; w++) { // one that is known, and one that is not
+        m.over = w == 0;
         assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
                                  &longhaul__v1__join_reply__descriptor, &answer),
                          LH_ERR_BUSY);
+    }
     assert_int_equal(r->coordinator->workers, 1);
     assert_int_equal(r->coordinator->worker[0].granted, 1);
     assert_int_equal(r->coordinator->worker[0].attempt[0], 1);
     empty(r);
     rig_run(r, 2 * LH_SECOND);
     assert_int_equal(rig_join(r, 1, 2, 0).granted, 1);
-    assert_int_equal(rig_join(r, 0, 2, 0).granted, 2);
+    assert_int_equal(rig_join(r, 0, 2, 1).granted, 2);
 }
 
 // A worker that was given up while there was no room is given up once there is.
@@ -272,11 +275,11 @@ static void nobody_is_answered_before_the_disk_has_it(void **state)
     lh_fake_slow(r->c.env, 3 * LH_SECOND);
     for (int i = 0; i < 20; i++) {
         uint32_t granted = r->coordinator->worker[0].granted;
-        Longhaul__V1__JoinReply m = rig_join(r, 0, 100 + (uint64_t)i, 0);
+        Longhaul__V1__JoinReply m = rig_join(r, 0, 100 + (uint64_t)i, granted);
         assert_int_equal(m.granted, granted + 1);
         again(r); // the coordinator restarts at once
         assert_int_equal(r->coordinator->worker[0].granted, granted + 1);
-        assert_int_equal(rig_join(r, 0, 100 + (uint64_t)i, 0).granted, granted + 1);
+        assert_int_equal(rig_join(r, 0, 100 + (uint64_t)i, granted).granted, granted + 1);
     }
 }
 

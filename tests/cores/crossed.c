@@ -1,6 +1,5 @@
-// Links that carry units: caps, prices, languages, a floor of shared data
-// (server/coordinator/balance/crossed.c, assign.c). Worker 0 is asia's and fast, worker 1 europe's;
-// 40 units of 128 bytes, 20 of each.
+// Links that carry units: caps, languages (server/coordinator/balance/crossed.c, assign.c). Worker
+// 0 is asia's and fast, worker 1 europe's; 40 units of 128 bytes, 20 of each.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,17 +140,6 @@ static void a_second_run_that_is_left_alone_counts_until_it_is_begun(void **stat
     rig_free(r);
 }
 
-static void the_price_of_a_second_run_counts(void **state)
-{
-    (void)state;
-    static const char *const links[] = {"europe>asia=@1", "europe>asia=@1000000"}; // 77 s a unit
-    for (size_t i = 0; i < LH_COUNT(links); i++) {
-        struct rig *r = begin(links[i], (struct ps_co_links_conf){.price_s_by_gb = 600});
-        assert_int_equal(run_twice(r), i ? 0 : 1);
-        rig_free(r);
-    }
-}
-
 // The cap has room for a unit like the others of the pool, but not for its first one.
 static void a_unit_that_is_larger_than_others_has_to_fit_the_cap(void **state)
 {
@@ -193,22 +181,16 @@ static void what_crossed_is_known_after_a_restart(void **state)
 }
 
 // A worker whose speed is not known is served by level.c. Where nothing lies in its region it gets
-// one unit at a time over a link with a cap, or with a price that counts: else it would never
-// train, and never be measured.
+// one unit at a time over a link with a cap: else it would never train, and never be measured.
 static void a_worker_without_a_speed_gets_one_unit_over_a_cap(void **state)
 {
     (void)state;
     static const struct {
         const char *links;
-        double price_s_by_gb;
         size_t units;
-    } rows[] = {{"*>asia=1GiB", 0, 1},
-                {"*>asia=100B", 0, 0},
-                {"*>asia=@1", 0, UNITS / 2},
-                {"*>asia=@1", 600, 1}};
+    } rows[] = {{"*>asia=1GiB", 1}, {"*>asia=100B", 0}, {"", UNITS / 2}};
     for (size_t i = 0; i < LH_COUNT(rows); i++) {
-        struct ps_co_links_conf conf = {.price_s_by_gb = rows[i].price_s_by_gb};
-        struct rig *r = begin(rows[i].links, conf);
+        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
         struct words s = {
             .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
         assert_int_equal(say(r, 0, &s).units, rows[i].units);
@@ -223,15 +205,10 @@ static void a_worker_without_a_speed_is_not_forgotten(void **state)
     (void)state;
     static const struct {
         const char *links;
-        double price_s_by_gb;
         size_t least, most;
-    } rows[] = {{"*>asia=1GiB", 0, 1, 1},
-                {"*>asia=100B", 0, 0, 0},
-                {"*>asia=@1", 0, 2, UNITS},
-                {"*>asia=@1", 600, 1, 1}};
+    } rows[] = {{"*>asia=1GiB", 1, 1}, {"*>asia=100B", 0, 0}, {"", 2, UNITS}};
     for (size_t i = 0; i < LH_COUNT(rows); i++) {
-        struct ps_co_links_conf conf = {.price_s_by_gb = rows[i].price_s_by_gb};
-        struct rig *r = begin(rows[i].links, conf);
+        struct rig *r = begin(rows[i].links, (struct ps_co_links_conf){0});
         struct words all = {.want = UNITS, .ahead = LH_LEASES_MAX, .units_per_s = 0.25};
         struct words s = {
             .want = UNITS, .ahead = UNITS, .away = r->w[0].self.region, .closed = true};
@@ -262,21 +239,6 @@ static void what_is_kept_behind_a_cap_is_not_taken_off(void **state)
     rig_free(r);
 }
 
-// Nobody has said yet whether europe's units travel to asia.
-static void a_price_counts_before_a_unit_was_looked_for(void **state)
-{
-    (void)state;
-    static const char *const links[] = {"europe>asia=@1", "europe>asia=@1000000"}; // 77 s a unit
-    for (size_t i = 0; i < LH_COUNT(links); i++) {
-        struct rig *r = begin(links[i], (struct ps_co_links_conf){.price_s_by_gb = 600});
-        struct words slow = {.want = 1, .ahead = 1, .units_per_s = 0.25};
-        struct words s = {.want = 25, .ahead = 25, .units_per_s = 2};
-        assert_int_equal(say(r, 1, &slow).units, 1);
-        assert_int_equal(foreign(r, &s) > 0, i == 0);
-        rig_free(r);
-    }
-}
-
 // Europe trains for 80 s; asia is through after 10.
 static size_t taken_from_europe(const char *text, struct ps_co_links_conf links, bool languages)
 {
@@ -292,18 +254,6 @@ static size_t taken_from_europe(const char *text, struct ps_co_links_conf links,
     return n;
 }
 
-static void a_price_counts_as_seconds(void **state)
-{
-    (void)state;
-    struct ps_co_links_conf links = {.price_s_by_gb = 600};
-    assert_true(taken_from_europe("", links, false) > 0);
-    assert_true(taken_from_europe("europe>asia=@1", links, false) > 0);
-    assert_int_equal(taken_from_europe("europe>asia=@1000000", links, false), 0); // 77 s a unit
-    assert_true(taken_from_europe("asia>europe=@1000000", links, false) > 0);
-    links.price_s_by_gb = 0;
-    assert_true(taken_from_europe("europe>asia=@1000000", links, false) > 0);
-}
-
 static void a_foreign_language_counts_as_seconds(void **state)
 {
     (void)state;
@@ -314,44 +264,6 @@ static void a_foreign_language_counts_as_seconds(void **state)
     assert_true(taken_from_europe("", links, true) > 0);
 }
 
-// Two equal regions would train their own units alone.
-static void a_floor_of_shared_data(void **state)
-{
-    (void)state;
-    for (int floor = 0; floor < 2; floor++) {
-        struct ps_co_links_conf links = {.shared_floor = floor ? 0.25 : 0};
-        struct rig *r = begin("", links);
-        struct words equal = {.want = 8, .ahead = 8, .units_per_s = 2}, s = fast(r);
-        s.want = s.ahead = 8;
-        say(r, 1, &equal);
-        size_t n = foreign(r, &s);
-        if (floor)
-            assert_in_range(n, 2, 3);
-        else
-            assert_int_equal(n, 0);
-        assert_int_equal(ps_co_decided_count(r->coordinator, PS_BALANCE_SHARED) > 0, floor);
-        rig_free(r);
-    }
-}
-
-// Leases ahead let a coordinator be away; the floor is of those, too.
-static void a_floor_does_not_end_leases_ahead(void **state)
-{
-    (void)state;
-    size_t held[2];
-    for (int floor = 0; floor < 2; floor++) {
-        struct ps_co_links_conf links = {.shared_floor = floor ? 0.25 : 0};
-        struct rig *r = begin("", links);
-        struct words one = {.want = 1, .ahead = 1, .units_per_s = 2};
-        struct words s = {.want = 4, .ahead = UNITS, .units_per_s = 2};
-        say(r, 1, &one);
-        held[floor] = say(r, 0, &s).units;
-        rig_free(r);
-    }
-    assert_true(held[0] > 12);
-    assert_in_range(held[1], held[0] - 2, held[0] + 2);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,17 +271,12 @@ int main(void)
         cmocka_unit_test(a_worker_that_met_many_homes_is_served),
         cmocka_unit_test(a_second_run_counts_against_the_cap),
         cmocka_unit_test(a_second_run_that_is_left_alone_counts_until_it_is_begun),
-        cmocka_unit_test(the_price_of_a_second_run_counts),
         cmocka_unit_test(a_unit_that_is_larger_than_others_has_to_fit_the_cap),
         cmocka_unit_test(what_crossed_is_known_after_a_restart),
         cmocka_unit_test(a_worker_without_a_speed_gets_one_unit_over_a_cap),
         cmocka_unit_test(a_worker_without_a_speed_is_not_forgotten),
         cmocka_unit_test(what_is_kept_behind_a_cap_is_not_taken_off),
-        cmocka_unit_test(a_price_counts_before_a_unit_was_looked_for),
-        cmocka_unit_test(a_price_counts_as_seconds),
         cmocka_unit_test(a_foreign_language_counts_as_seconds),
-        cmocka_unit_test(a_floor_of_shared_data),
-        cmocka_unit_test(a_floor_does_not_end_leases_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

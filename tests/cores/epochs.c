@@ -68,8 +68,7 @@ static void asked_again_it_is_opened_again_for_the_same_asker_only(void **state)
     assert_int_equal(shard(r)->epochs, 1);
 }
 
-// Nor up to one that a move reserved, also where the move is over: a server of before, which is not
-// told of it, hears why.
+// Nor up to one that a move reserved, also where the move is over.
 static void none_is_opened_up_to_one_that_a_move_reserved(void **state)
 {
     struct rig *r = *state;

@@ -32,7 +32,7 @@ static struct rig *begun(void)
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
     for (uint32_t w = 0; w < RIG_WORKERS; w++) {
-        assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+        assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
         rig_hello(r, w, UINT64_C(1) << 32, 0, 1);
     }
     rig_run(r, 2 * LH_SECOND);

@@ -210,7 +210,7 @@ static void where_more_is_stable_it_comes_from_followers(void **state)
     struct lh_buf bytes = lh_buf(1 << 20);
     r->unsealed = true;
     begin_in_sync(r);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 0);
     rig_kill_standby(r, false);
     r->shard = 0;
     rig_greet(r, 0, (uint64_t)(ACKNOWLEDGED + 1) << 32, 0, 1);

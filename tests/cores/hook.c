@@ -220,7 +220,7 @@ static void who_joins_is_new(void **state)
     struct ear e = {.r = rig_new(1)};
     rig_start_coordinator(e.r);
     attach(&e);
-    assert_int_equal(rig_join(e.r, 0, 11, 1).granted, 1);
+    assert_int_equal(rig_join(e.r, 0, 11, 0).granted, 1);
     rig_run(e.r, LH_SECOND);
     assert_int_equal(e.calls, 1);
     assert_told(&e, 0, 0, "new", "live");

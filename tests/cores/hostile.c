@@ -579,7 +579,7 @@ static void a_false_word_of_a_worker_changes_nothing_for_others(void **state)
     r->coordinator->conf.dylu = true;
     r->coordinator->conf.h_base = 32;
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     for (size_t i = 0; i < LH_COUNT(claimed); i++) claimed[i] = UINT64_MAX - i;
     const double speeds[] = {HUGE_VAL, (double)NAN, -1, 1e300, 1e-300};

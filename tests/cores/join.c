@@ -36,15 +36,15 @@ static void a_late_join_of_an_earlier_life_fences_nobody(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
-    granted(r, 11, 1, 1);
-    taken(r, 22, 1, 1); // its directory is gone: it learns which number it replaces
-    granted(r, 22, 2, 2);
-    taken(r, 33, 1, 2); // never answered before, of a life between those two
-    taken(r, 33, 2, 2);
+    granted(r, 11, 0, 1);
+    taken(r, 22, 0, 1); // its directory is gone: it learns which number it replaces
+    granted(r, 22, 1, 2);
+    taken(r, 33, 0, 2); // never answered before, of a life between those two
+    taken(r, 33, 1, 2);
     assert_true(in_force(r, 2));
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
-    taken(r, 33, 2, 2);
+    taken(r, 33, 1, 2);
     assert_true(in_force(r, 2));
 }
 
@@ -52,11 +52,11 @@ static void a_late_join_that_comes_first_is_replaced(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
-    granted(r, 11, 1, 1);
-    taken(r, 33, 1, 1);
-    granted(r, 22, 2, 2); // late: nobody hears of it
-    taken(r, 33, 2, 2);
-    granted(r, 33, 3, 3);
+    granted(r, 11, 0, 1);
+    taken(r, 33, 0, 1);
+    granted(r, 22, 1, 2); // late: nobody hears of it
+    taken(r, 33, 1, 2);
+    granted(r, 33, 2, 3);
     assert_true(in_force(r, 3));
 }
 
@@ -64,22 +64,11 @@ static void a_repeated_join_gets_the_same_number(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
-    granted(r, 11, 1, 1);
-    granted(r, 11, 1, 1);
+    granted(r, 11, 0, 1);
+    granted(r, 11, 0, 1);
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
-    granted(r, 11, 1, 1);
-}
-
-// It does not say what it replaces.
-static void an_older_worker_is_granted_the_next_number(void **state)
-{
-    struct rig *r = *state;
-    rig_start_coordinator(r);
     granted(r, 11, 0, 1);
-    granted(r, 22, 0, 2);
-    granted(r, 22, 0, 2);
-    assert_false(in_force(r, 1));
 }
 
 static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
@@ -89,13 +78,13 @@ static void a_number_that_was_granted_is_known_after_a_power_cut(void **state)
         struct rig *r = rig_new(seed);
         rig_start_coordinator(r);
         for (uint32_t number = 1; number <= 3; number++) {
-            granted(r, 11 * number, number, number);
-            granted(r, 11 * number, number, number); // its answer was lost
+            granted(r, 11 * number, number - 1, number);
+            granted(r, 11 * number, number - 1, number); // its answer was lost
             lh_fake_kill(r->c.env, true);
             rig_kill_coordinator(r);
             rig_start_coordinator(r);
             assert_true(in_force(r, number));
-            granted(r, 11 * number, number, number);
+            granted(r, 11 * number, number - 1, number);
         }
         rig_free(r);
     }
@@ -109,7 +98,7 @@ static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **stat
     Longhaul__V1__DrainRequest m = LONGHAUL__V1__DRAIN_REQUEST__INIT;
     struct ps_co_worker *named;
     rig_start_coordinator(r);
-    taken(r, 11, 5, 0);
+    taken(r, 11, 4, 0);
     assert_false(in_force(r, 0));
     m.worker = r->w[0].self.name;
     assert_int_equal(ps_co_drain(r->coordinator, &m.base, &named), LH_OK);
@@ -118,7 +107,7 @@ static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **stat
     rig_start_coordinator(r);
     assert_int_equal(r->coordinator->workers, 1);
     assert_true(ps_co_leaving(r->coordinator, &r->coordinator->worker[0]));
-    granted(r, 22, 1, 1);
+    granted(r, 22, 0, 1);
     assert_true(in_force(r, 1));
 }
 
@@ -129,7 +118,6 @@ int main(void)
         RIG_TEST(a_late_join_of_an_earlier_life_fences_nobody),
         RIG_TEST(a_late_join_that_comes_first_is_replaced),
         RIG_TEST(a_repeated_join_gets_the_same_number),
-        RIG_TEST(an_older_worker_is_granted_the_next_number),
         RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

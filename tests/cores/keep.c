@@ -26,7 +26,7 @@ static void plan(struct rig *r, uint8_t phase)
     p->number++;
     p->phase = phase;
     p->eta = 1;
-    p->optimizer = LH_OPT_BUFFERED;
+    p->optimizer = LH_OPT_DELAYED_NESTEROV;
     p->momentum = 0.5f;
     p->outer_every = 1000;
     shard->plan = p;
@@ -58,7 +58,7 @@ static bool comes_after(int64_t delay_ns)
     shard->alone = true; // one is due by that
     ps_checkpointer_start(shard);
     rig_run(r, delay_ns);
-    plan(r, LH_PHASE_CLOSE); // what the optimizer holds back goes to the parameters
+    plan(r, LH_PHASE_CLOSE); // what the optimizer keeps of pushes is given up
     rig_run(r, LH_SECOND);
     assert_int_equal(shard->replica.ledger.version, 2);
     bool before = shard->checkpointed == 2;

@@ -88,7 +88,7 @@ static void begin(struct rig *r, uint64_t number)
 {
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     for (int i = 0; i < 100 && r->server->shard[0]->head->plan.phase != LH_PHASE_RUN; i++)
         rig_run(r, 100 * LH_MS);
     assert_int_equal(r->server->shard[0]->head->plan.phase, LH_PHASE_RUN);

@@ -58,7 +58,7 @@ static struct rig *begun(uint64_t seed)
     struct rig *r = rig_new(seed);
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     return r;
 }
@@ -133,7 +133,7 @@ static void who_begins_anew_gives_back_what_it_held(void **state)
         struct rig *r = begun(seed);
         assert_int_equal(__builtin_popcount(units_of(lease(r, 0, 3, NULL))), 3);
         unsigned hers = units_of(lease(r, 1, 2, NULL));
-        assert_int_equal(rig_join(r, 0, 22, 2).granted, 2); // its directory is gone
+        assert_int_equal(rig_join(r, 0, 22, 1).granted, 2); // its directory is gone
         assert_int_equal(held_by(r, 0), 0);
         cut_its_power(r);
         assert_int_equal(held_by(r, 0), 0);

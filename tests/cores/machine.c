@@ -13,7 +13,6 @@ static void join(struct rig *r, uint32_t w, Longhaul__V1__Machine *machine)
     Longhaul__V1__Wire wire;
     ProtobufCMessage *answer;
     rig_join_request(r, 11, &wire, &m);
-    m.over = 1;
     m.machine = machine;
     assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_JOIN, &m.base,
                              &longhaul__v1__join_reply__descriptor, &answer),
@@ -125,7 +124,7 @@ static void it_is_known_after_a_restart(void **state)
     assert_int_equal(json_integer_value(json_object_get(row, "processors")), 16);
     assert_true(json_real_value(json_object_get(row, "memory_gib")) == 64);
     json_decref(row);
-    join(r, 0, NULL); // An older program came in its place.
+    join(r, 0, NULL);
     start_again(r);
     row = row_of(r, 0);
     assert_int_equal(json_object_size(row), 0);

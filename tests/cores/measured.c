@@ -58,13 +58,13 @@ static void a_worker_tells_how_far_its_server_is_and_how_fast_it_trains(void **s
     rig_life_end(r, &l, false);
 }
 
-// Numbers of a peer that are none, and a worker of before, which tells nothing.
+// Numbers of a peer that are none, and a worker that tells nothing.
 static void what_is_no_number_is_not_known(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1);
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1);
     struct ps_co_worker *w = &r->coordinator->worker[0];
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
     Longhaul__V1__Estimate bad = LONGHAUL__V1__ESTIMATE__INIT, good = bad;
@@ -101,7 +101,7 @@ static void the_rows_of_many_workers_are_told_in_turns(void **state)
     struct rig *r = *state;
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    assert_int_equal(rig_join(r, 1, 11, 1).granted, 1);
+    assert_int_equal(rig_join(r, 1, 11, 0).granted, 1);
     rig_run(r, 3 * LH_SECOND);
     rig_hello(r, 1, 1, 0, 1);
     struct lh_ledger *l = &r->server->shard[0]->replica.ledger;

@@ -8,7 +8,7 @@ void offer_lose_directory(struct rig *r, struct offer_held *h)
     struct lh_buf bytes = lh_buf(1 << 24);
     rig_start_coordinator(r);
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) rig_join(r, w, 11, 0);
     const struct lk_replica *replica = &r->server->shard[r->shard]->replica;
     const struct lh_ledger *l = &replica->ledger;
     for (uint64_t i = 1; i <= 3; i++) rig_hello(r, 0, i << 32, 0, 1);

@@ -1,4 +1,4 @@
-// Operators tell the balancer: freeze, pin, move (server/coordinator/balance/override.c).
+// Operators tell the balancer: freeze, move (server/coordinator/balance/override.c).
 #include <string.h>
 
 #include "server/coordinator/balance/override.h"
@@ -37,79 +37,6 @@ static void while_frozen_units_stay_in_their_regions(void **state)
     }
 }
 
-static void a_pinned_unit_is_for_its_region(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_FINISH);
-    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
-    const char *there = r->w[1].self.region;
-    assert_int_equal(order(r, "pin", 2, there), LH_OK); // worker 0's home
-    assert_int_equal(order(r, "pin", 40, there), LH_ERR_NOT_FOUND);
-    assert_int_equal(order(r, "pin", 4, "atlantis"), LH_ERR_NOT_FOUND);
-    r->units.unit[6].may_leave = false;
-    assert_int_equal(order(r, "pin", 6, there), LH_ERR_INVALID);
-    rig_settle(r);
-    rig_kill_coordinator(r);
-    rig_start_coordinator(r); // a pin holds over a restart
-    r->coordinator->conf.ride_out_ns = 300 * LH_SECOND;
-    r->coordinator->conf.balance = (struct ps_co_balance_conf){true, PS_BALANCE_FINISH};
-    rig_run(r, 3 * LH_SECOND);
-    struct heard h = say(r, 0, &w);
-    assert_int_equal(h.units, 39);
-    assert_false(is_in(h.unit, h.units, 2));
-    h = say(r, 1, &v);
-    assert_true(is_in(h.unit, h.units, 2));
-    assert_int_equal(order(r, "unpin", 2, ""), LH_OK);
-    assert_int_equal(order(r, "unpin", 2, ""), LH_ERR_NOT_FOUND);
-    rig_free(r);
-}
-
-static void a_pinned_unit_is_recalled_from_another_region(void **state)
-{
-    (void)state;
-    struct rig *r = balanced(40, PS_BALANCE_FINISH);
-    struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1};
-    struct words v = {.want = 1, .ahead = 1, .units_per_s = 1};
-    const char *there = r->w[1].self.region;
-    assert_int_equal(say(r, 0, &w).units, 40);
-    w.begun[w.begins++] = 5;
-    say(r, 0, &w);
-    assert_int_equal(order(r, "pin", 5, there), LH_OK);               // it is begun: it stays
-    assert_int_equal(order(r, "pin", 8, r->w[0].self.region), LH_OK); // it is there
-    assert_int_equal(order(r, "pin", 7, there), LH_OK);
-    struct heard asked = say(r, 0, &w);
-    assert_int_equal(asked.recalls, 1);
-    assert_int_equal(asked.recalled[0], 7);
-    w.returned[w.returns++] = 7;
-    asked = say(r, 0, &w);
-    assert_false(is_in(asked.unit, asked.units, 7));
-    struct heard got = say(r, 1, &v);
-    assert_true(is_in(got.unit, got.units, 7));
-    rig_free(r);
-}
-
-// It is kept for one that could never have it any more.
-static void a_unit_that_was_kept_is_pinned_to_another_region(void **state)
-{
-    (void)state;
-    for (int follows = 0; follows < 2; follows++) {
-        struct rig *r = balanced(40, PS_BALANCE_FINISH);
-        struct words w = {.want = 40, .ahead = LH_LEASES_MAX, .units_per_s = 1}, v = w;
-        r->coordinator->conf.balance.follows = follows;
-        assert_int_equal(say(r, 0, &w).units, 40);
-        assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
-        w.returned[w.returns++] = 7;
-        assert_int_equal(say(r, 0, &w).units, 39);
-        w.returns = 0;
-        assert_int_equal(order(r, "pin", 7, r->w[0].self.region), LH_OK);
-        struct heard got = say(r, 1, &v);
-        assert_false(is_in(got.unit, got.units, 7));
-        got = say(r, 0, &w);
-        assert_true(is_in(got.unit, got.units, 7));
-        rig_free(r);
-    }
-}
-
 static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
 {
     (void)state;
@@ -121,6 +48,9 @@ static void a_unit_that_is_moved_comes_back_for_whom_it_is(void **state)
     say(r, 0, &w);
     assert_int_equal(order(r, "move", 5, r->w[1].self.name), LH_ERR_INVALID); // it is begun
     assert_int_equal(order(r, "move", 7, "nobody"), LH_ERR_NOT_FOUND);
+    assert_int_equal(order(r, "move", 40, r->w[1].self.name), LH_ERR_NOT_FOUND);
+    r->units.unit[6].may_leave = false;
+    assert_int_equal(order(r, "move", 6, r->w[1].self.name), LH_ERR_INVALID);
     assert_int_equal(order(r, "move", 7, r->w[0].self.name), LH_ERR_INVALID); // it is there
     assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
     assert_int_equal(order(r, "freeze", 0, ""), LH_OK); // what is asked by hand goes on
@@ -146,9 +76,6 @@ static void what_does_not_reach_a_worker_is_not_moved_to_it(void **state)
     s.closed = false;
     say(r, 0, &s);
     assert_int_equal(order(r, "move", 1, r->w[0].self.name), LH_OK);
-    assert_int_equal(order(r, "pin", 3, r->w[1].self.region), LH_OK);
-    assert_int_equal(order(r, "move", 3, r->w[0].self.name), LH_ERR_INVALID);
-    assert_non_null(strstr(lh_err_text(LH_ERR_INVALID), "unit 3 is pinned to europe"));
     rig_free(r);
 }
 
@@ -162,8 +89,6 @@ static void what_nobody_would_take_is_not_moved(void **state)
     assert_int_equal(say(r, 0, &w).units, 40);
     assert_int_equal(say(r, 1, &away).units, 0);
     assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_ERR_INVALID);
-    assert_int_equal(order(r, "pin", 8, r->w[1].self.region), LH_OK);
-    assert_int_equal(r->coordinator->wanted_by[8], 0);
     say(r, 1, &back);
     assert_int_equal(order(r, "move", 7, r->w[1].self.name), LH_OK);
     struct heard asked = say(r, 0, &w);
@@ -175,9 +100,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(while_frozen_units_stay_in_their_regions),
-        cmocka_unit_test(a_pinned_unit_is_for_its_region),
-        cmocka_unit_test(a_pinned_unit_is_recalled_from_another_region),
-        cmocka_unit_test(a_unit_that_was_kept_is_pinned_to_another_region),
         cmocka_unit_test(a_unit_that_is_moved_comes_back_for_whom_it_is),
         cmocka_unit_test(what_does_not_reach_a_worker_is_not_moved_to_it),
         cmocka_unit_test(what_nobody_would_take_is_not_moved),

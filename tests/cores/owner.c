@@ -76,7 +76,7 @@ static void nobody_else_is_nor_while_it_lives(void **state)
     assert_true(rig_serves(r, Y, SERVER, false));
 }
 
-// A row of before it was written who an owner is.
+// Its certificate is not known: nobody speaks as the owner.
 static void of_an_owner_that_is_not_known_nobody_is(void **state)
 {
     struct rig *r = *state;
@@ -87,7 +87,6 @@ static void of_an_owner_that_is_not_known_nobody_is(void **state)
     assert_false(rig_serves(r, Y, 0, false));
 }
 
-// The epoch stands beside the point as well, for coordinators of before that was there.
 static unsigned asked;
 
 static void on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *message)

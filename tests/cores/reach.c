@@ -24,8 +24,7 @@ static void train(struct rig *r, uint32_t w, struct words *s)
 static void what_its_home_refuses_goes_to_another_region(void **state)
 {
     (void)state;
-    static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED,
-                                                 PS_BALANCE_STATIC};
+    static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED};
     for (size_t i = 0; i < LH_COUNT(kinds); i++) {
         struct rig *r = balanced(40, kinds[i]);
         struct words a = {.want = 8, .ahead = 8, .units_per_s = 1, .refused = {39}, .refuses = 1};
@@ -112,7 +111,7 @@ static void a_transfer_counts_where_units_travel(void **state)
     for (uint32_t p = 0; p < b->pools; p++) assert_true(b->pool[p].bytes == 2 * b->pool[p].tokens);
     assert_true(ps_co_arrival_s(r->coordinator, 1, 0) == 2 * WORDS_TOKENS / 64.0);
     rig_run(r, 2 * LH_SECOND);
-    s.away = NULL; // it has the files after all, or is an older one
+    s.away = NULL; // it has the files after all
     say(r, 0, &s);
     assert_true(l->lies_there && ps_balance_arrival(b, 1, 0, 128) == 0);
     rig_free(r);

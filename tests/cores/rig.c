@@ -351,7 +351,7 @@ void rig_join_request(struct rig *r, uint64_t attempt, Longhaul__V1__Wire *wire,
     out->units = (ProtobufCBinaryData){LH_HASH_BYTES, r->units.hash.b};
     out->fresh = true;
     out->attempt = attempt;
-    out->epochs = r->epochs;
+    out->epochs = r->epochs ? r->epochs : 1;
 }
 
 Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over)

@@ -105,7 +105,7 @@ void rig_free_message(void *message);
 // A fresh join as a worker of today asks it; *wire is part of it.
 void rig_join_request(struct rig *r, uint64_t attempt, Longhaul__V1__Wire *wire,
                       Longhaul__V1__JoinRequest *out);
-// A fresh join of worker w, over the number `over` - 1 (0: as older workers ask). The numbers of
+// A fresh join of worker w, over the number `over`. The numbers of
 // the answer count, not what it points to.
 Longhaul__V1__JoinReply rig_join(struct rig *r, uint32_t w, uint64_t attempt, uint32_t over);
 

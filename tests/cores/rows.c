@@ -14,7 +14,7 @@ static struct rig *one_there(uint32_t epochs)
 {
     struct rig *r = rig_new(1);
     rig_start_coordinator(r);
-    assert_int_equal(rig_join(r, 0, 11, 1).granted, 1); // expects one epoch
+    assert_int_equal(rig_join(r, 0, 11, 0).granted, 1); // expects one epoch
     rig_kill_coordinator(r);
     r->epochs = epochs;
     rig_start_coordinator(r);
@@ -71,8 +71,8 @@ static const char NEVER_JOINED[] = "is of a worker that never joined",
 static void one_that_is_too_short_is_refused(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"lease/0000000001", "second/0000000001", "pin/0000000001",
-                                       "stable/0000",      "epoch/0000",        "insync/0000"};
+    static const char *const keys[] = {"lease/0000000001", "second/0000000001", "stable/0000",
+                                       "epoch/0000", "insync/0000"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct rig *r = one_there(1);
         put(r, keys[i], lh_span("\5\5a", 3)); // no number, nor a name of 5 bytes or more
@@ -136,17 +136,6 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
         put_lease(r, key, worker(r) + 1);
         refused(r, key, NEVER_JOINED);
     }
-}
-
-static void a_pin_is_of_a_unit_of_the_run(void **state)
-{
-    (void)state;
-    struct rig *r = one_there(1);
-    struct lh_buf b = lh_buf(64);
-    lh_put_str(&b, "asia");
-    put(r, "pin/0000000008", lh_buf_span(&b));
-    lh_buf_free(&b);
-    refused(r, "pin/0000000008", NO_UNIT);
 }
 
 static void bytes_that_crossed_are_of_a_worker_and_a_home(void **state)
@@ -215,13 +204,8 @@ static void put_many(struct rig *r, const char *kind, int digits, uint32_t count
 static void one_too_many_is_refused(void **state)
 {
     (void)state;
-    struct lh_buf region = lh_buf(64), id = lh_buf(16);
-    lh_put_str(&region, "asia");
-    struct rig *r = one_there(PS_CO_PINS_MAX / UNITS + 1);
-    put_many(r, "pin/", 10, PS_CO_PINS_MAX + 1, lh_buf_span(&region));
-    refused(r, "pin/0000000256", "is of one unit more than may be pinned");
-
-    r = one_there(PS_CO_SECONDS_MAX / UNITS + 1);
+    struct lh_buf id = lh_buf(16);
+    struct rig *r = one_there(PS_CO_SECONDS_MAX / UNITS + 1);
     lh_put_u64(&id, worker(r));
     lh_put_u32(&id, 1);
     put_many(r, "second/", 10, PS_CO_SECONDS_MAX + 1, lh_buf_span(&id));
@@ -230,7 +214,6 @@ static void one_too_many_is_refused(void **state)
     r = one_there(1);
     put_many(r, "drain/region/", 4, PS_DRAINED_REGIONS_MAX + 1, lh_span("", 1));
     refused(r, "drain/region/0064", "is of one region more than may drain");
-    lh_buf_free(&region);
     lh_buf_free(&id);
 }
 
@@ -275,7 +258,6 @@ int main(void)
         cmocka_unit_test(a_wish_to_drain_the_run_says_whether_it_ends),
         cmocka_unit_test(a_plan_that_is_none_is_refused),
         cmocka_unit_test(a_lease_is_of_a_unit_and_a_worker_of_the_run),
-        cmocka_unit_test(a_pin_is_of_a_unit_of_the_run),
         cmocka_unit_test(bytes_that_crossed_are_of_a_worker_and_a_home),
         cmocka_unit_test(a_drain_is_of_a_member),
         cmocka_unit_test(a_members_row_has_its_name),

@@ -32,7 +32,7 @@ static void each_worker_is_named_once(void **state)
 {
     struct rig *r = *state;
     rig_start_coordinator(r);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     json_t *all = told(r);
     assert_int_equal(json_array_size(json_object_get(all, "workers")), RIG_WORKERS);
     for (uint32_t w = 0; w < RIG_WORKERS; w++)

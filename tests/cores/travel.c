@@ -197,7 +197,7 @@ static void a_slow_link_is_not_asked_for_more_than_it_carries(void **state)
     trip_over(t);
 }
 
-// An older coordinator does not heed what is closed, and leases the same units again and again.
+// A coordinator that does not heed what is closed leases the same units again and again.
 static void what_comes_again_goes_back_with_the_next_request(void **state)
 {
     (void)state;

@@ -140,25 +140,6 @@ static void the_policy_takes_so_many_regions(void **state)
     }
 }
 
-// Level serves all of them then, and a price rations those alone whose speed is not known.
-static void with_more_regions_prices_ration_the_unknown(void **state)
-{
-    (void)state;
-    static struct ps_terms terms;
-    assert_int_equal(ps_terms_parse("*>*=@5", &terms), LH_OK);
-    for (int known = 0; known < 2; known++) {
-        struct rig *r = balanced(UNITS, PS_BALANCE_FINISH);
-        struct words w = {.want = 30, .ahead = 1, .units_per_s = known};
-        add_workers(r->coordinator, 64, 64);
-        r->coordinator->conf.links.terms = &terms;
-        r->coordinator->conf.links.price_s_by_gb = 1e6;
-        struct heard h = say(r, 0, &w);
-        assert_int_equal(count_home(r, &h, 0), UNITS / 2);
-        assert_int_equal(h.units, known ? 30 : UNITS / 2 + 1);
-        rig_free(r);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,7 +148,6 @@ int main(void)
         cmocka_unit_test(what_is_kept_for_another_is_not_left),
         cmocka_unit_test(who_is_idle_gives_first),
         cmocka_unit_test(the_policy_takes_so_many_regions),
-        cmocka_unit_test(with_more_regions_prices_ration_the_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static void what_a_worker_begins_is_bounded(void **state)
     say(r, 1, &slow);
     rig_run(r, 2 * LH_SECOND);
     assert_in_range(say(r, 1, &slow).window, 5, 8);
-    slow.batch_s = 0; // An older worker keeps its window.
+    slow.batch_s = 0; // It measured no step yet.
     assert_int_equal(say(r, 1, &slow).window, 0);
     rig_free(r);
 }

@@ -90,7 +90,7 @@ struct rig *begun_epochs(uint32_t units, uint32_t epochs, int64_t ride_out_ns)
     r->coordinator->conf.ride_out_ns = ride_out_ns;
     r->coordinator->conf.worker_timeout_ns = 15 * LH_SECOND;
     assert_int_equal(rig_start_server(r, false), LH_OK);
-    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 1).granted, 1);
+    for (uint32_t w = 0; w < RIG_WORKERS; w++) assert_int_equal(rig_join(r, w, 11, 0).granted, 1);
     rig_run(r, 5 * LH_SECOND);
     return r;
 }

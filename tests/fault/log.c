@@ -417,7 +417,7 @@ static void make_job(struct rig *r, struct job *j, uint8_t optimizer)
     plan->optimizer = optimizer;
     plan->momentum = optimizer ? 0.5f : 0;
     assert_int_equal(lk_outer_reserve(&j->replica.outer, plan, 80), LH_OK);
-    lk_outer_plan(&j->replica.outer, plan, j->replica.theta);
+    lk_outer_plan(&j->replica.outer, plan);
 }
 
 static void free_job(struct job *j)

@@ -576,8 +576,7 @@ int main(int argc, char **argv)
     messages(&o);
     put_replica(&o, "sgd", LH_OPT_SGD, 0);
     put_replica(&o, "delayed-nesterov", LH_OPT_DELAYED_NESTEROV, 0);
-    put_replica(&o, "buffered", LH_OPT_BUFFERED, 0);
-    put_replica(&o, "buffered-cut-short", LH_OPT_BUFFERED, 1);
+    put_replica(&o, "delayed-nesterov-cut-short", LH_OPT_DELAYED_NESTEROV, 1);
     tokens(&o);
     logs(&o, lh_buf_span(&fence));
     slots(&o, lh_buf_span(&frame));

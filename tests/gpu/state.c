@@ -212,8 +212,8 @@ static void another_optimizer_is_not_compared(void **state)
     rig_make_up(&r, r.replica.theta, r.layout->values);
     rig_start(&r);
     struct lk_outer *outer = &r.replica.outer;
-    assert_int_equal(lk_outer_allocate(outer, LH_OPT_BUFFERED, r.layout->values), LH_OK);
-    outer->kind = LH_OPT_BUFFERED;
+    assert_int_equal(lk_outer_allocate(outer, LH_OPT_DELAYED_NESTEROV, r.layout->values), LH_OK);
+    outer->kind = LH_OPT_DELAYED_NESTEROV;
     memset(outer->u, 0, r.layout->values * sizeof *outer->u);
     memset(outer->m, 0, r.layout->values * sizeof *outer->m);
     rig_fold(&r);

@@ -194,9 +194,10 @@ void rig_train(struct rig *r)
 {
     const float by = 1.0f + 0.001f * (float)(rig_draw(r, 8) + 1);
     uint64_t n = r->manifest.values;
-    const struct lk_gpu_arrays arrays = {.x = r->there.value, .s = by, .n = n};
-    for (uint64_t i = 0; i < n; i++) r->trainer.value[i] *= by;
-    assert_int_equal(r->table.kernels->each(LK_GPU_SCALE, &arrays, r->there.stream), 0);
+    float *v = r->there.value;
+    const struct lk_gpu_arrays arrays = {v, v, v, v, by, n}; // v = by * v + (v - v)
+    for (uint64_t i = 0; i < n; i++) r->trainer.value[i] = by * r->trainer.value[i] + 0.0f;
+    assert_int_equal(r->table.kernels->each(LK_GPU_VIEW_DELTA, &arrays, r->there.stream), 0);
 }
 
 bool rig_same_parameters(struct rig *r)
@@ -378,7 +379,7 @@ static void roll_back(struct rig *r)
 // Another optimizer is in force for some records.
 static void other_optimizer(struct rig *r)
 {
-    r->replica.outer.kind = LH_OPT_BUFFERED;
+    r->replica.outer.kind = LH_OPT_DELAYED_NESTEROV;
     rig_fold(r);
     rig_make_up(r, r->replica.theta, 100);
     rig_fold(r);

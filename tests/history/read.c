@@ -1,6 +1,6 @@
-// Goldens: what earlier builds wrote is read by this one, to the same state at every version.
+// Goldens: stored bytes give the same state at every version, so no format changes unnoticed.
 //
-// Each folder under tests/fixtures/history is a server's directory as make.c of its day wrote it.
+// Each folder under tests/fixtures/history is a server's directory as make.c wrote it.
 // Argument: that folder. Every checkpoint is read, and the log is folded from the initial
 // parameters and from the newest checkpoint.
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 // DIR/NAME/server (log, checkpoints, expect.txt) and DIR/NAME's model.json, weights.bin and
 // job.keys for each.
 //
-//   optimizers  both optimizers with state: steps, the guard, changes of the kind, what is
+//   optimizers  the optimizer with state: steps, the guard, changes of the kind, what is
 //               held when the run closes, checkpoints in between; dense pushes
 //   large       states of several ranges, shards of many groups of chunks, AES-256-GCM throughout
 #include <stdio.h>
@@ -62,18 +62,18 @@ static void optimizers(struct history *h)
     add(h, 0, LH_ADMIT, 4);
     LH_ASSERT(h->replica[0].outer.momentum < 0.5f); // the guard lowered it
     history_write(h, 0, false);
-    add_plan(h, 0, LH_OPT_BUFFERED, 1.25f);
+    add_plan(h, 0, LH_OPT_DELAYED_NESTEROV, 1.25f);
     add(h, 0, LH_ADMIT, 3);
-    add_plan(h, 1, LH_OPT_BUFFERED, 0);
+    add_plan(h, 1, LH_OPT_DELAYED_NESTEROV, 0);
     add(h, 1, LH_ADMIT, 3);
     history_reopen(h);
     history_write(h, 1, false); // one push is held back
     add_plan(h, 1, LH_OPT_SGD, 0);
     history_write(h, 1, false);
     add(h, 1, LH_ADMIT, 2);
-    add_plan(h, 0, LH_OPT_BUFFERED, 0);
+    add_plan(h, 0, LH_OPT_DELAYED_NESTEROV, 0);
     history_write(h, 0, false);
-    h->optimizer = LH_OPT_BUFFERED;
+    h->optimizer = LH_OPT_DELAYED_NESTEROV;
     end(h, 0);
     history_write(h, 0, true);
     h->optimizer = LH_OPT_SGD;
@@ -85,7 +85,7 @@ static void large(struct history *h)
 {
     both_begin(h);
     history_write(h, 0, false);
-    add_plan(h, 0, LH_OPT_BUFFERED, 0);
+    add_plan(h, 0, LH_OPT_DELAYED_NESTEROV, 0);
     add(h, 0, LH_ADMIT, 3);
     history_add(h, 0, LH_DIGEST_RECORD);
     history_write(h, 0, false);

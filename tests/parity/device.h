@@ -44,6 +44,11 @@ float *made(enum case_kind kind, uint64_t n, uint64_t seed);
 // How many seeds: fewer of the same with LH_TEST_QUICK.
 uint64_t seeds_of(uint64_t seeds);
 
+// lk_view_make() and lk_view_move() on the host: `local` moves to the new view, which becomes
+// `base`.
+void host_view_move(const float *theta, float kappa, const float *residual, float *local,
+                    float *base, uint64_t n);
+
 // The suites, one ctest entry each.
 void parity_encode(void);
 void parity_dense(void);

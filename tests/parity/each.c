@@ -1,90 +1,62 @@
-// Kernels that go value by value: the local view, the outer optimizers' steps, a clip, conversions;
-// and the sums and hashes over a whole shard.
+// Kernels that go value by value: the local view, conversions; and the sums and hashes over a whole
+// shard.
 #include "tests/parity/device.h"
 
 #include <stdlib.h>
 
 #include "kernels/convert.h"
 #include "kernels/optimizer.h"
-#include "kernels/outer.h"
 
 enum { MOST = 5000 };
 
-struct five {
-    float a[MOST], b[MOST], x[MOST], y[MOST], z[MOST];
+struct four {
+    float a[MOST], b[MOST], x[MOST], y[MOST];
 };
 
 // Any bits at all where the operation takes any.
-static void fill(struct five *f, uint64_t n, int kind, uint64_t seed)
+static void fill(struct four *f, uint64_t n, int kind, uint64_t seed)
 {
-    float *arrays[] = {f->a, f->b, f->x, f->y, f->z};
-    for (int i = 0; i < 5; i++)
+    float *arrays[] = {f->a, f->b, f->x, f->y};
+    for (int i = 0; i < 4; i++)
         for (uint64_t j = 0; j < n; j++) arrays[i][j] = case_value((enum case_kind)kind, j, &seed);
 }
 
-// A renewal in two: the view is made, then the parameters move to it.
-static void on_cpu_move(struct five *f, uint64_t n, float s)
+void host_view_move(const float *theta, float kappa, const float *residual, float *local,
+                    float *base, uint64_t n)
 {
-    uint64_t changed[MOST / 1024 + 1];
-    float *view = malloc(MOST * sizeof *view);
-    must(view != NULL, "no memory");
-    lk_view_make(f->a, s, f->b, f->y, view, changed, n);
-    lk_view_move(f->y, view, changed, f->x, n);
-    memcpy(f->y, view, n * sizeof *view);
+    uint64_t *changed = calloc(n / 1024 + 1, sizeof *changed);
+    float *view = malloc(n * sizeof *view);
+    must(view && changed, "no memory");
+    lk_view_make(theta, kappa, residual, base, view, changed, n);
+    lk_view_move(base, view, changed, local, n);
+    memcpy(base, view, n * sizeof *view);
     free(view);
+    free(changed);
 }
 
 // Does the same on the CPU, in the same arrays.
-static void on_cpu(enum lk_gpu_op op, struct five *f, uint64_t n, float s)
+static void on_cpu(enum lk_gpu_op op, struct four *f, uint64_t n, float s)
 {
-    struct lk_outer outer = {.values = n, .u = f->x, .m = f->y};
-    struct lk_outer_late late = {.kind = LH_OPT_DELAYED_NESTEROV, .stepped = true, .momentum = s};
-    struct lk_codec none = {LK_INDEX_RICE, LK_VALUE_SIGN, 1};
-    static const uint64_t no_lens[] = {0};
-    struct layout_case empty;
-    struct lh_buf payload = lh_buf(1 << 10);
-    struct lk_payload_info info;
-    case_layout(&empty, no_lens);
-    must(lk_encode(&none, &empty.layout, 1, NULL, f->x, &payload, &info) == LH_OK, "encode");
-    struct lh_span nothing = lh_buf_span(&payload);
     switch (op) {
     case LK_GPU_VIEW_START: lk_view_start(f->a, s, f->b, f->x, f->y, n); break;
-    case LK_GPU_VIEW_RENEW: lk_view_renew(f->a, s, f->b, f->x, f->y, n); break;
-    case LK_GPU_VIEW_CUT: lk_view_cut(s, f->a, f->b, f->y, f->x, n); break;
-    case LK_GPU_VIEW_UNCUT: lk_view_uncut(s, f->a, f->b, f->y, n); break;
     case LK_GPU_VIEW_DELTA: lk_view_delta(s, f->a, f->y, f->b, f->x, n); break;
-    case LK_GPU_VIEW_MOVE: on_cpu_move(f, n, s); break;
-    case LK_GPU_OUTER_BOTH: late.kind = LH_OPT_BUFFERED; // fallthrough
-    case LK_GPU_OUTER_AHEAD:
-        lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
-        break;
-    case LK_GPU_OUTER_FLUSH:
-        late = (struct lk_outer_late){
-            .kind = LH_OPT_BUFFERED, .next = LH_OPT_BUFFERED, .plan = true, .flushed = true};
-        lk_outer_repeat(&late, &none, &empty.layout, nothing, 1, n, &outer, f->z);
-        break;
-    case LK_GPU_SCALE:
-        for (uint64_t i = 0; i < n; i++) f->x[i] *= s;
-        break;
+    case LK_GPU_VIEW_MOVE: host_view_move(f->a, s, f->b, f->x, f->y, n); break;
     case LK_GPU_BF16_OF_FP32: lk_bf16_of_fp32(f->a, (uint16_t *)(void *)f->x, n); break;
     case LK_GPU_FP32_OF_BF16: lk_fp32_of_bf16((const uint16_t *)(const void *)f->a, f->x, n); break;
-    case LK_GPU_FP16_OF_FP32: lk_fp16_of_fp32(f->a, (uint16_t *)(void *)f->x, n); break;
-    case LK_GPU_FP32_OF_FP16: lk_fp32_of_fp16((const uint16_t *)(const void *)f->a, f->x, n); break;
     }
-    lh_buf_free(&payload);
 }
 
 static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int kind,
                     uint64_t seed)
 {
-    struct five *f = malloc(sizeof *f), *g = malloc(sizeof *g);
+    struct four *f = malloc(sizeof *f), *g = malloc(sizeof *g);
     float s = kind % 2 ? 0.9f : 0.3f;
     must(f && g, "no memory");
     memset(f, 0, sizeof *f);
     fill(f, n, kind, seed);
     for (uint64_t i = 0; op == LK_GPU_VIEW_MOVE && i < n; i += 2) // half of it is the view already
         lk_view_of(f->a + i, s, f->b + i, f->y + i, 1);
-    if (op > LK_GPU_SCALE) // conversions: every class of bits
+    if (op > LK_GPU_VIEW_MOVE) // conversions: every class of bits
         for (uint64_t i = 0; i < n; i++)
             f->a[i] = case_from_bits(case_random(&seed) & (i % 3 ? 0xffffffffu : 0xc7fff000u));
     size_t bytes = n * sizeof *f->a;
@@ -92,19 +64,17 @@ static void compare(const struct device *dev, enum lk_gpu_op op, uint64_t n, int
                               device_put(dev, f->b, bytes),
                               device_put(dev, f->x, bytes),
                               device_put(dev, f->y, bytes),
-                              device_put(dev, f->z, bytes),
                               s,
                               n};
     must_succeed(dev, dev->b->kernels->each(op, &p, dev->stream), "each");
     memcpy(g, f, sizeof *g);
     device_get(dev, g->x, p.x, bytes);
     device_get(dev, g->y, p.y, bytes);
-    device_get(dev, g->z, p.z, bytes);
     on_cpu(op, f, n, s);
     must_equal(g, f, sizeof *g, "operation %d, %llu values, kind %d", (int)op,
                (unsigned long long)n, kind);
-    void *all[] = {(void *)(uintptr_t)p.a, (void *)(uintptr_t)p.b, p.x, p.y, p.z};
-    for (int i = 0; i < 5; i++) device_free(dev, all[i]);
+    void *all[] = {(void *)(uintptr_t)p.a, (void *)(uintptr_t)p.b, p.x, p.y};
+    for (int i = 0; i < 4; i++) device_free(dev, all[i]);
     free(f);
     free(g);
 }
@@ -174,7 +144,7 @@ void parity_each(void)
     static const uint64_t lens[] = {1, 255, 2048, 2049, 4999};
     struct device dev = device_create();
     uint64_t n = 0;
-    for (int op = LK_GPU_VIEW_START; op <= LK_GPU_FP32_OF_FP16; op++)
+    for (int op = LK_GPU_VIEW_START; op <= LK_GPU_FP32_OF_BF16; op++)
         for (int kind = 0; kind < CASE_KINDS; kind++, n++) {
             simt_seed(n);
             compare(&dev, (enum lk_gpu_op)op, lens[n % LH_COUNT(lens)], kind, n + 1);

@@ -113,9 +113,9 @@ FAULTS = (
           "LK_TRY(cudaEventSynchronize(slot->copied));",
           "if (!F) LK_TRY(cudaEventSynchronize(slot->copied));"),
     Fault("view-other-order", "each", "each.cu",
-          "x[i] = __fadd_rn(view, __fsub_rn(x[i], y[i]));",
-          "x[i] = F ? __fsub_rn(__fadd_rn(view, x[i]), y[i])\n"
-          "                 : __fadd_rn(view, __fsub_rn(x[i], y[i]));"),
+          "__fadd_rn(view, __fsub_rn(x[i], y[i])) : x[i];",
+          "(F ? __fsub_rn(__fadd_rn(view, x[i]), y[i])\n"
+          "                              : __fadd_rn(view, __fsub_rn(x[i], y[i]))) : x[i];"),
     Fault("moves-what-stays", "each", "each.cu", "view != y[i] ?", "F || view != y[i] ?"),
     Fault("bf16-cut-off", "each", "each.cu", "return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;",
           "return (F ? bits : bits + 0x7fff + (bits >> 16 & 1)) >> 16;"),

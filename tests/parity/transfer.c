@@ -112,12 +112,12 @@ static void crossing(const struct device *dev, uint64_t seed)
           *y_there = device_room(dev, bytes);
     must(got && gone, "no memory");
     for (int round = 0; round < 3; round++) {
-        const struct lk_gpu_arrays twice = {.x = x_there, .s = 2, .n = N};
+        const struct lk_gpu_arrays twice = {x_there, x_there, x_there, x_there, 2, N}; // 2x + 0
         memcpy(gone, x, bytes);
         must_succeed(dev, lk_inward_copy(&in, x_there, gone, bytes, dev->stream), "to the device");
         memset(gone, 0xa5, bytes); // nobody reads it any more
         must_succeed(dev, lk_inward_copy(&in, y_there, y, bytes, dev->stream), "to the device");
-        must_succeed(dev, dev->b->kernels->each(LK_GPU_SCALE, &twice, dev->stream), "each");
+        must_succeed(dev, dev->b->kernels->each(LK_GPU_VIEW_DELTA, &twice, dev->stream), "each");
         must_succeed(dev, dev->b->streams->event_record(scaled, dev->stream), "record");
         const struct lk_way way[] = {
             {x_there, got, bytes}, {y_there, got, 0}, {y_there, got + N, bytes - 1}};
@@ -161,7 +161,7 @@ static void round_trip(const struct device *dev, uint64_t seed)
     uint8_t *payload = device_room(dev, plan.bytes_max);
     struct lk_gpu_result *result = device_room(dev, sizeof *result), is;
     const struct lk_gpu_kernels *k = dev->b->kernels;
-    struct lk_gpu_arrays view = {g_theta, g_e, g_local, g_anchor, NULL, 0.5f, n};
+    struct lk_gpu_arrays view = {g_theta, g_e, g_local, g_anchor, 0.5f, n};
     must_succeed(dev, k->each(LK_GPU_VIEW_START, &view, dev->stream), "each");
     lk_view_start(theta, 0.5f, e, local, anchor, n);
     // Training, on the host: local is another one afterwards.
@@ -176,13 +176,13 @@ static void round_trip(const struct device *dev, uint64_t seed)
     must_succeed(dev, k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, dev->stream),
                  "fold");
     view.b = g_spare;
-    must_succeed(dev, k->each(LK_GPU_VIEW_RENEW, &view, dev->stream), "each");
+    must_succeed(dev, k->each(LK_GPU_VIEW_MOVE, &view, dev->stream), "each");
     struct lh_buf out = lh_buf(1 << 20);
     struct lk_payload_info info;
     lk_view_cut(0.95f, e, local, anchor, spare, n);
     must(lk_encode(&codec, &c.layout, 1, NULL, spare, &out, &info) == LH_OK, "encode");
     must(lk_fold(&codec, &c.layout, lh_buf_span(&out), 0.7f, theta) == LH_OK, "fold");
-    lk_view_renew(theta, 0.5f, spare, local, anchor, n);
+    host_view_move(theta, 0.5f, spare, local, anchor, n);
     device_get(dev, &is, result, sizeof is);
     must(is.bytes == out.len, "%llu bytes", (unsigned long long)is.bytes);
     const float *cpu[] = {theta, spare, local, anchor},
@@ -207,19 +207,22 @@ static void errors_end_with_their_call(const struct device *dev)
 {
     const struct lk_gpu_streams *s = dev->b->streams;
     float value[] = {1, 2}, *there = device_put(dev, value, sizeof value);
-    const struct lk_gpu_arrays scale = {.x = there, .s = 2, .n = 2};
+    const struct lk_gpu_arrays scale = {there, there, there, there, 2, 2}; // 2x + 0
     void *none = NULL;
     lk_gpu_event event;
     must(dev->b->memory->alloc(&none, (size_t)1 << 46) != 0, "64 TiB were allocated");
-    must_succeed(dev, dev->b->kernels->each(LK_GPU_SCALE, &scale, dev->stream), "after no memory");
+    must_succeed(dev, dev->b->kernels->each(LK_GPU_VIEW_DELTA, &scale, dev->stream),
+                 "after no memory");
     must(dev->b->use(1 << 20) != 0, "device 1048576 was used");
-    must_succeed(dev, dev->b->kernels->each(LK_GPU_SCALE, &scale, dev->stream), "after no device");
+    must_succeed(dev, dev->b->kernels->each(LK_GPU_VIEW_DELTA, &scale, dev->stream),
+                 "after no device");
     must_succeed(dev, s->event_create(&event), "create an event");
     int done = 0;
     for (int i = 0; i < 20; i++) { // mostly not yet
         must_succeed(dev, s->event_record(event, dev->stream), "record");
         must_succeed(dev, s->event_done(event, &done), "ask");
-        must_succeed(dev, dev->b->kernels->each(LK_GPU_SCALE, &scale, dev->stream), "after that");
+        must_succeed(dev, dev->b->kernels->each(LK_GPU_VIEW_DELTA, &scale, dev->stream),
+                     "after that");
     }
     s->event_destroy(event);
     device_get(dev, value, there, sizeof value);

@@ -1,5 +1,5 @@
 // Balance: no fault, but a coordinator whose leases follow the balancer's policy, units that may
-// not leave their regions, and an operator who freezes it, pins units and moves them.
+// not leave their regions, and an operator who freezes it and moves units.
 //
 // A worker that trains a unit which may not come to it is a violation (watch.c), whoever gave it.
 // In every run the sums that the coordinator keeps of its units are compared with the units.
@@ -17,8 +17,7 @@ static uint64_t draw(struct sim *s, uint64_t n)
 void sim_choose_balance(struct sim *s)
 {
     static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_FINISH,
-                                                 PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED,
-                                                 PS_BALANCE_STATIC};
+                                                 PS_BALANCE_FINISH, PS_BALANCE_WEIGHTED};
     if (!s->conf.faults.balance) return;
     s->balance = (struct ps_co_balance_conf){true, kinds[draw(s, LH_COUNT(kinds))]};
     s->ride_out_ns = (draw(s, 3) ? 300 : 1) * LH_SECOND;
@@ -44,7 +43,7 @@ static void order(struct sim *s, const char *what, uint64_t unit, const char *to
     if (err && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
 }
 
-// Pins and moves are not bound by caps: none is ordered where caps are judged (links.c).
+// Moves are not bound by caps: none is ordered where caps are judged (links.c).
 static void by_hand(struct sim *s, const char *what, uint64_t unit, const char *to)
 {
     if (!s->conf.faults.links) order(s, what, unit, to);
@@ -56,9 +55,7 @@ static void let_go(void *arg)
     struct sim *s = arg;
     const struct ps_coordinator *c = s->node[0].coordinator;
     order(s, "thaw", 0, "");
-    for (uint64_t u = 0; u < s->units.count; u++)
-        if (c && ps_co_pinned(c, u)) order(s, "unpin", u, "");
-    if (!c || c->frozen || c->pins) lh_fake_at(s->world, LH_SECOND, let_go, s);
+    if (!c || c->frozen) lh_fake_at(s->world, LH_SECOND, let_go, s);
 }
 
 static void some_order(void *arg)
@@ -70,12 +67,10 @@ static void some_order(void *arg)
         let_go(s);
         return;
     }
-    switch (draw(s, 8)) {
+    switch (draw(s, 6)) {
     case 0: order(s, "freeze", 0, ""); break;
-    case 1: by_hand(s, "pin", unit, w->region); break;
-    case 2: order(s, "unpin", unit, ""); break;
-    case 3:
-    case 4: by_hand(s, "move", unit, w->name); break;
+    case 1:
+    case 2: by_hand(s, "move", unit, w->name); break;
     default: order(s, "thaw", 0, ""); break;
     }
     lh_fake_at(s->world, (int64_t)(50 + draw(s, 900)) * LH_MS, some_order, s);

@@ -453,7 +453,7 @@ void sim_liars_start(struct sim *s);
 void sim_liars_end(struct sim *s);
 const char *sim_liars_servers(struct sim *s);
 
-// Links with caps and prices (links.c): after units, balance and travel were chosen; a unit's
+// Links with caps (links.c): after units, balance and travel were chosen; a unit's
 // tokens arrived at a worker; a worker is about to lose its memory.
 void sim_choose_links(struct sim *s);
 void sim_links_arrived(struct sim_node *n, uint64_t unit, const uint8_t *tokens, size_t bytes);

@@ -21,7 +21,7 @@ static void join(struct sim_liar *l)
     m.units = (ProtobufCBinaryData){LH_HASH_BYTES, l->sim->units.hash.b};
     m.fresh = true;
     m.attempt = 1 + sim_liar_draw(l, UINT64_MAX - 1);
-    m.over = (uint32_t)(l->incarnation >> 32) + 1;
+    m.over = (uint32_t)(l->incarnation >> 32);
     m.any_epochs = true;
     sim_liar_ask(l, sim_liar_link(l, &l->sim->node[0]), LH_RPC_JOIN, 0, &m.base,
                  &longhaul__v1__join_reply__descriptor);

@@ -1,7 +1,6 @@
-// Links: no fault, but caps of bytes and prices on the links over which units travel (`travel` has
-// to be on), languages, and in half of the seeds a floor of shared data. Leases follow the
-// balancer's policy, which alone heeds them; an operator neither pins nor moves units, for he is
-// not bound by a cap.
+// Links: no fault, but caps of bytes on the links over which units travel (`travel` has to be on),
+// and languages. Leases follow the balancer's policy, which alone heeds them; an operator moves no
+// units, for he is not bound by a cap.
 //
 // A violation: more than its cap crossed a link. The judge counts by itself what came, whole and
 // right, with the bytes that a giver sends of it. Two things do not count, as
@@ -30,27 +29,23 @@ static uint32_t region_of(const char *name)
 
 // ---------------------------------------------------------------- what is drawn
 
-// One link of four has nothing, one a price, two have a cap of 0 to 9 units, and perhaps a price.
+// Half of the links have a cap of 0 to 9 units. The first one has, so that the text is not empty.
 static void choose_link(struct sim *s, uint32_t from, uint32_t to, char *text, size_t size)
 {
-    static const char *const price[] = {"", "@1", "@100000", "@1000000"}; // 77 s a unit
-    uint64_t kind = draw(s, 4), cap = draw(s, 9 * SIM_UNIT_BYTES);
-    uint64_t costs = draw(s, LH_COUNT(price));
+    uint64_t capped = draw(s, 2), cap = draw(s, 9 * SIM_UNIT_BYTES);
     size_t used = strlen(text);
-    s->links.cap[from][to] = kind < 2 ? -1 : (double)cap;
-    if (kind < 2)
-        snprintf(text + used, size - used, ",%s>%s=%s", setup_region[from], setup_region[to],
-                 costs && kind ? price[costs] : "@0");
-    if (kind >= 2)
-        snprintf(text + used, size - used, ",%s>%s=%lluB%s", setup_region[from], setup_region[to],
-                 (unsigned long long)cap, price[costs]);
+    if (!used) capped = 1;
+    s->links.cap[from][to] = capped ? (double)cap : -1;
+    if (capped)
+        snprintf(text + used, size - used, ",%s>%s=%lluB", setup_region[from], setup_region[to],
+                 (unsigned long long)cap);
 }
 
 void sim_choose_links(struct sim *s)
 {
-    static const double shares[] = {0, 0.25}, languages[] = {0, 0.5};
+    static const double languages[] = {0, 0.5};
     static const enum ps_balance_kind kinds[] = {PS_BALANCE_FINISH, PS_BALANCE_FINISH,
-                                                 PS_BALANCE_WEIGHTED, PS_BALANCE_STATIC};
+                                                 PS_BALANCE_WEIGHTED};
     char text[2048] = "";
     if (!s->conf.faults.links) return;
     for (uint32_t from = 0; from < SETUP_REGIONS; from++)
@@ -58,10 +53,8 @@ void sim_choose_links(struct sim *s)
             if (from != to) choose_link(s, from, to, text, sizeof text);
     lh_err err = ps_terms_parse(text + 1, &s->links.terms);
     LH_ASSERT(!err);
-    s->links.conf = (struct ps_co_links_conf){.terms = &s->links.terms,
-                                              .price_s_by_gb = 600,
-                                              .affinity = languages[draw(s, 2)],
-                                              .shared_floor = shares[draw(s, 2)]};
+    s->links.conf =
+        (struct ps_co_links_conf){.terms = &s->links.terms, .affinity = languages[draw(s, 2)]};
     enum ps_balance_kind kind = kinds[draw(s, LH_COUNT(kinds))];
     if (!s->conf.faults.balance) s->balance = (struct ps_co_balance_conf){true, kind};
     if (!s->ride_out_ns) s->ride_out_ns = (draw(s, 3) ? 300 : 1) * LH_SECOND;

@@ -81,11 +81,10 @@ static void on_fatal(void *arg, lh_err err, const char *text)
 // Half of the seeds fold with an optimizer that keeps state; its steps and its end are in the log.
 static void choose_optimizer(const struct sim *s, struct lh_plan *plan)
 {
-    static const uint8_t kind[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV, LH_OPT_SGD,
-                                   LH_OPT_BUFFERED};
+    static const uint8_t kind[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV};
     static const float momentum[] = {0.9f, 0.5f, 0};
     uint64_t draw = s->conf.seed / 2; // apart from the codec
-    plan->optimizer = s->conf.optimizer < 0 ? kind[draw % 4] : (uint8_t)s->conf.optimizer;
+    plan->optimizer = s->conf.optimizer < 0 ? kind[draw % 2] : (uint8_t)s->conf.optimizer;
     if (plan->optimizer == LH_OPT_SGD) return;
     plan->momentum = momentum[draw / 4 % 3];
     plan->outer_every = (uint32_t)(draw / 12 % 3) * 3; // 0: one of each live worker

@@ -391,7 +391,7 @@ int main(int argc, char **argv)
         case 'g': conf.device = true; break;
         case 'c': steps = strtoll(optarg, NULL, 10); break;
         case 'o':
-            conf.optimizer = LH_OPT_BUFFERED;
+            conf.optimizer = LH_OPT_DELAYED_NESTEROV;
             while (conf.optimizer >= 0 && strcmp(lk_outer_name((uint8_t)conf.optimizer), optarg))
                 conf.optimizer--;
             if (conf.optimizer < 0) return 2;

@@ -14,7 +14,7 @@
 
 enum { ADMIT = 1, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE };
 enum { RECORD_HEADER = 64, FRAME_HEADER = 200, CLAIM = 24, TAG = 16 };
-enum { SGD, NESTEROV, BUFFERED };
+enum { SGD };
 enum { PHASE_CLOSE = 3 };
 
 // ---------------------------------------------------------------- bytes
@@ -355,7 +355,7 @@ static void outer_step(struct sim_fold *f)
         float kept = mu * f->m[i];
         f->m[i] = kept + f->u[i];
         float ahead = mu * f->m[i];
-        move_by(f->theta, f->plan.optimizer == BUFFERED ? f->u[i] + ahead : ahead, i);
+        move_by(f->theta, ahead, i);
         f->u[i] = 0;
     }
     f->pending = 0;
@@ -366,7 +366,7 @@ static void add_push(struct sim_fold *f, float scale, const float *q)
 {
     for (uint64_t i = 0; i < f->values; i++) {
         float g = scale * q[i];
-        if (f->plan.optimizer != BUFFERED) move_by(f->theta, g, i);
+        move_by(f->theta, g, i);
         if (f->plan.optimizer != SGD) f->u[i] = f->u[i] + g;
     }
     if (f->plan.optimizer == SGD) return;
@@ -374,7 +374,7 @@ static void add_push(struct sim_fold *f, float scale, const float *q)
     if (++f->pending >= (every ? every : 1)) outer_step(f);
 }
 
-// Values that are held are applied when the run closes, or another optimizer begins.
+// A plan that closes the run, or brings another optimizer, gives up what no step has taken.
 static const char *take_plan(struct sim_fold *f, const struct sim_record *r)
 {
     struct sim_plan plan;
@@ -383,7 +383,6 @@ static const char *take_plan(struct sim_fold *f, const struct sim_record *r)
     uint8_t kind = f->plan.optimizer;
     bool changes = plan.optimizer != kind;
     for (uint64_t i = 0; (changes || plan.phase >= PHASE_CLOSE) && i < f->values; i++) {
-        if (kind == BUFFERED) move_by(f->theta, f->u[i], i);
         f->u[i] = 0;
         if (changes) f->m[i] = 0;
     }

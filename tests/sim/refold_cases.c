@@ -227,28 +227,6 @@ static void sgd_moves_parameters_at_once(void **state)
     for (int i = 0; i < VALUES; i++) assert_true(l->theta[i] == -1); // 0.5 * 2
 }
 
-// Buffered, two pushes a step, momentum 0.5: u = 2, m = 2, theta = -(2 + 1); then m = 0.5*2 + 2.
-static void a_buffered_optimizer_moves_them_at_its_steps(void **state)
-{
-    struct log *l = *state;
-    struct lh_plan p = {
-        .number = 1, .eta = 1, .optimizer = LH_OPT_BUFFERED, .momentum = 0.5f, .outer_every = 2};
-    assert_null(plan(l, p));
-    assert_null(fence(l, WORKER, 1));
-    assert_null(push(l, LH_ADMIT, 1, 1, 0));
-    assert_true(l->theta[0] == 0);
-    assert_null(push(l, LH_ADMIT, 1, 2, 0));
-    assert_true(l->theta[0] == -3);
-    assert_null(push(l, LH_ADMIT, 1, 3, 0));
-    assert_null(push(l, LH_ADMIT, 1, 4, 0));
-    assert_true(l->theta[0] == -3 - (2 + 1.5f));
-    assert_null(push(l, LH_ADMIT, 1, 5, 0));
-    p.number = 2;
-    p.phase = LH_PHASE_CLOSE; // what is held is applied
-    assert_null(plan(l, p));
-    assert_true(l->theta[0] == -3 - (2 + 1.5f) - 1);
-}
-
 // Delayed Nesterov: each push at once, and at a step mu * m more.
 static void a_delayed_nesterov_adds_momentum_at_its_steps(void **state)
 {
@@ -276,7 +254,6 @@ int main(void)
         FOLD_TEST(an_epoch_and_a_move_follow),
         FOLD_TEST(a_plan_replaces_an_older_one),
         FOLD_TEST(sgd_moves_parameters_at_once),
-        FOLD_TEST(a_buffered_optimizer_moves_them_at_its_steps),
         FOLD_TEST(a_delayed_nesterov_adds_momentum_at_its_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

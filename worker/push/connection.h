@@ -52,7 +52,6 @@ struct wk_history {
     uint64_t told_version;  // the newest version of told_epoch that the coordinator named
     struct {                // as of the last hello that was sent
         uint64_t epoch, version;
-        uint64_t replica_epoch, last, last_step; // the replica's epoch and our row in it
     } asked;
 };
 

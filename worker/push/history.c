@@ -35,16 +35,12 @@ bool wk_history_over(const struct wk_shard *s, uint64_t epoch)
 void wk_history_ask(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
-    const struct lh_row *row = s->ready ? lh_ledger_row(l, s->worker->id) : NULL;
     s->history.asked.epoch = s->history.heard_epoch;
     s->history.asked.version = 0;
     raise_known(s, s->history.decided_epoch, 0);
     raise_known(s, s->history.told_epoch, s->history.told_version);
     raise_known(s, s->stable.epoch, s->stable.version);
     if (s->ready) raise_known(s, l->epoch, l->version);
-    s->history.asked.replica_epoch = s->ready ? l->epoch : 0;
-    s->history.asked.last = row ? row->last.number : 0;
-    s->history.asked.last_step = row ? row->last_step : 0;
 }
 
 static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, uint64_t step)
@@ -57,8 +53,7 @@ static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, u
 // known when it was asked, is an old copy, or an owner that does not know of its successor
 // (server/docs/0000-protocol.md#rule-27): what it lacks is not lost, and nothing of it may be taken
 // back. Within an epoch history never goes back: what was folded, stable or heard decided in it is
-// still there. A server of before the field `version` names none, then its row tells; each names
-// its epoch, from 1 on.
+// still there.
 bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     if (!m->epoch || m->epoch < s->history.asked.epoch) return true;
@@ -66,7 +61,5 @@ bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *
     if (m->epoch == s->history.decided_epoch && decided && row_below(m, number, decided))
         return true;
     if (m->epoch > s->history.asked.epoch) return false;
-    if (m->version) return m->version < s->history.asked.version;
-    return m->epoch == s->history.asked.replica_epoch &&
-           row_below(m, s->history.asked.last, s->history.asked.last_step);
+    return m->version < s->history.asked.version;
 }

@@ -219,8 +219,8 @@ static void view(struct wk_shard_state *st, const struct wk_shard_state_of *of, 
     struct device_state *d = device_of(st);
     if (!d->shard) return;
     float *moves = apart(d) ? other(d) : local(d);
-    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        moves,       base(d),
-                                         NULL,     st->conf.kappa, values_of(d)};
+    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        moves,
+                                         base(d),  st->conf.kappa, values_of(d)};
     int err = enter(d);
     if (!err) err = fill(d, of);
     if (!err && apart(d) && op == LK_GPU_VIEW_MOVE) err = bring(d, moves);
@@ -254,8 +254,7 @@ static void copy(struct wk_shard_state *st)
 // Leaves it in `spare`.
 static int make_delta(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
-    const struct lk_gpu_arrays arrays = {d->mass, other(d), d->spare,    base(d),
-                                         NULL,    beta,     values_of(d)};
+    const struct lk_gpu_arrays arrays = {d->mass, other(d), d->spare, base(d), beta, values_of(d)};
     int err = ready(d);
     if (!err) err = fill_residual(d, of);
     return err ? err : d->b->kernels->each(LK_GPU_VIEW_DELTA, &arrays, d->stream);

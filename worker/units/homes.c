@@ -91,8 +91,8 @@ static void hand_back(struct wk_worker *w)
     wk_changed(w); // the request goes out soon
 }
 
-// Not sooner than the request that is due: a coordinator that leases them again all the same, as an
-// older one does, is asked once a second.
+// Not sooner than the request that is due: a coordinator that leases them again all the same is
+// asked once a second.
 void wk_travel_give_back(struct wk_worker *w)
 {
     const struct wk_travel *t = w->travel;

@@ -7,7 +7,7 @@
 #include "server/coordinator/balance/lease.h"
 
 enum {
-    // Whatever it asks for; and all that a worker of before leases ahead can hold.
+    // Upper bound on `want`.
     PS_CO_WANT_MAX = LH_WINDOW_MAX + LH_READ_AHEAD_MAX,
     // Leased to one worker: what it holds, and twice what it may have claimed (WK_CLAIMS_HELD_MAX).
     PS_CO_HELD_MAX = LH_LEASES_MAX + 2 * 4096,

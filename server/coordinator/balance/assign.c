@@ -1,24 +1,23 @@
 // Assign: which unit a worker gets next, by the balancer's policy (coordinator.balance: finish,
-// weighted, static).
+// weighted).
 //
 // 1. What the policy is told (view.c): pools are what nobody has begun, free or reserved; a region
 //    is its live workers together, with their measured speed and the time that their pushes take.
 //    Where a region says that a home's units have to travel to it, their transfer counts, by what
-//    it measured; else they lie there. A link with a cap carries what that leaves (crossed.h); its
-//    price, and a foreign language, count as seconds that a gain has to make up for.
+//    it measured; else they lie there. A link with a cap carries what that leaves (crossed.h); a
+//    foreign language counts as seconds that a gain has to make up for.
 // 2. The policy names a pool. Of it the worker gets the first unit that is free; where none is, one
 //    that another worker reserved and has not begun is recalled for it: from the one that would end
 //    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
 // 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
 //    never less than it trains until it can have asked again. Of these it has no more in work than
 //    it trains in a quarter of the time that is left: what is begun comes back from nobody. Beyond
-//    them it reserves units of its own region, and those that the plan or the floor of shared data
-//    gives it, as far as it trains until the planned end and within the time to ride out.
-//    A static split reserves nothing before the speeds of all live workers are known. The run's
-//    budget bounds what is leased anew; what is recalled, or runs twice, is in it already. Where it
-//    ends the run before all is trained, reservations are all of the budget: until all speeds are
-//    known they leave those who have none their share, the time of the last push is none of
-//    theirs, and who became slower gives back what it would train after the planned end.
+//    them it reserves units of its own region, and those that the plan gives it, as far as it
+//    trains until the planned end and within the time to ride out. The run's budget bounds what is
+//    leased anew; what is recalled, or runs twice, is in it already. Where it ends the run before
+//    all is trained, reservations are all of the budget: until all speeds are known they leave
+//    those who have none their share, the time of the last push is none of theirs, and who became
+//    slower gives back what it would train after the planned end.
 // 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
 //    region has begun, if it ends earlier here. Both leases are in the store.
 // 5. A worker that has nothing left gets a unit that its home's own workers all refuse, whatever
@@ -36,7 +35,6 @@
 
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/decided.h"
-#include "server/coordinator/balance/override.h"
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/view.h"
 
@@ -51,8 +49,7 @@ struct assigning {
     struct ps_co_balancer *x;
     uint32_t region;
     uint32_t window;
-    double limit;  // tokens that it may have reserved in all
-    bool too_soon; // a static split waits for the speeds of all: nothing it reserves comes back
+    double limit; // tokens that it may have reserved in all
     uint64_t coming_units;
     double coming_tokens;
 };
@@ -61,11 +58,8 @@ lh_err ps_co_balancer_make(struct ps_coordinator *c)
 {
     c->balancer = calloc(1, sizeof *c->balancer);
     if (!c->balancer) return LH_ERR_NO_MEMORY;
-    c->balancer->b.conf = (struct ps_balance_conf){.kind = c->conf.balance.kind,
-                                                   .hysteresis = HYSTERESIS,
-                                                   .affinity = c->conf.links.affinity,
-                                                   .shared_floor = c->conf.links.shared_floor,
-                                                   .price_s_by_gb = c->conf.links.price_s_by_gb};
+    c->balancer->b.conf = (struct ps_balance_conf){
+        .kind = c->conf.balance.kind, .hysteresis = HYSTERESIS, .affinity = c->conf.links.affinity};
     return LH_OK;
 }
 
@@ -262,7 +256,7 @@ static double trains_s(const struct assigning *s)
 static bool may_give_back(const struct ps_co_asking *a, uint64_t unit)
 {
     const struct ps_coordinator *c = a->c;
-    return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1 && !ps_co_pinned(c, unit);
+    return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1;
 }
 
 struct later { // a unit that may come back
@@ -380,7 +374,7 @@ static uint32_t in_work(const struct assigning *s)
     const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
     double end_s = s->x->plan.end_s, a_second = units_a_second(s);
     bool known = s->x->b.conf.kind == PS_BALANCE_FINISH && end_s > 0 && a_second > 0;
-    if (!known || w->measured.batch_s.mean <= 0) return 0; // An older worker keeps its window.
+    if (!known || w->measured.batch_s.mean <= 0) return 0; // It measured no step yet.
     double most = fmax(ceil(a_second * end_s * IN_WORK), fmax(PS_CO_FEW, least_of(s)));
     return most < LH_WINDOW_MAX ? (uint32_t)most : 0;
 }
@@ -393,19 +387,9 @@ static uint32_t window_of(const struct assigning *s)
     b->conf.window = (uint32_t)a->want;
     uint32_t window = ps_balance_window(b);
     double least = least_of(s);
-    bool tail =
-        window < a->want && w->measured.batch_s.mean > 0; // an older worker keeps its window
+    bool tail = window < a->want && w->measured.batch_s.mean > 0;
     if (!tail) return (uint32_t)a->want;
     return least < window ? window : least < (double)a->want ? (uint32_t)least : (uint32_t)a->want;
-}
-
-static bool all_measured(const struct ps_coordinator *c)
-{
-    for (uint32_t i = 0; i < c->workers; i++) {
-        const struct ps_co_worker *w = &c->worker[i];
-        if (ps_co_takes(c, i) && w->tokens_per_s <= 0) return false;
-    }
-    return true;
 }
 
 static bool wants_more(const struct assigning *s, bool reserve)
@@ -414,7 +398,7 @@ static bool wants_more(const struct assigning *s, bool reserve)
     size_t n = a->out->units + s->coming_units;
     if (a->held >= PS_CO_HELD_MAX || n >= LH_LEASES_MAX) return false;
     if (n < s->window) return true;
-    return reserve && !s->too_soon && s->window == a->want && n < a->m->ahead &&
+    return reserve && s->window == a->want && n < a->m->ahead &&
            (double)a->tokens + s->coming_tokens < s->limit;
 }
 
@@ -425,14 +409,10 @@ static bool is_reserved(const struct assigning *s)
 
 // ---------------------------------------------------------------- one after the other
 
-// Tokens that were leased since this process began, whatever was recalled of them: own and foreign
-// ones count for the floor of shared data, foreign ones against the link's cap.
-static void count_share(struct assigning *s, uint32_t home, uint64_t tokens)
+// Counts a foreign unit against the link's cap.
+static void count_crossing(struct assigning *s, uint32_t home, uint64_t tokens)
 {
     struct ps_balance_link *l = &s->x->b.link[home][s->region];
-    struct ps_balance_region *g = &s->x->b.region[s->region];
-    (home == s->region ? s->x->own : s->x->foreign)[s->region] += tokens;
-    *(home == s->region ? &g->own_tokens : &g->foreign_tokens) += tokens;
     if (home != s->region && l->cap_bytes >= 0)
         l->cap_bytes = fmax(l->cap_bytes - (double)tokens * s->a->c->conf.units->token_bytes, 0);
 }
@@ -440,15 +420,13 @@ static void count_share(struct assigning *s, uint32_t home, uint64_t tokens)
 static void taken(struct assigning *s, const struct ps_balance_choice *choice, uint64_t tokens)
 {
     struct ps_balance_pool *p = &s->x->b.pool[choice->pool];
-    count_share(s, p->home, tokens);
+    count_crossing(s, p->home, tokens);
     p->units = fmax(p->units - 1, 0);
     p->tokens = fmax(p->tokens - (double)tokens, 0);
     p->bytes = p->tokens * s->a->c->conf.units->token_bytes;
     s->x->b.region[s->region].held_tokens += (double)tokens;
     double *planned = &s->x->mine.tokens[choice->pool][s->region];
-    double *share = &s->x->plan.tokens[choice->pool][s->region];
     *planned = fmax(*planned - (double)tokens, 0);
-    if (s->x->b.conf.kind == PS_BALANCE_STATIC) *share = fmax(*share - (double)tokens, 0);
 }
 
 static struct ps_balance_choice choose(const struct assigning *s)
@@ -468,8 +446,7 @@ static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
     uint64_t unit = free_unit(s, choice->pool);
     uint32_t from = PS_CO_NOBODY;
     bool free_one = unit < c->units && fits_cap(s, unit);
-    bool recalls = !c->frozen && s->x->b.conf.kind != PS_BALANCE_STATIC;
-    if (!free_one && (!recalls || !recall_one(s, choice, &unit, &from))) {
+    if (!free_one && (c->frozen || !recall_one(s, choice, &unit, &from))) {
         s->x->b.pool[choice->pool].units = 0;
         return LH_OK;
     }
@@ -499,30 +476,12 @@ static lh_err take_kept(struct assigning *s)
     return err;
 }
 
-// Takes what an operator keeps for this region: nobody else does, whatever the policy says.
-static lh_err take_pinned(struct assigning *s)
-{
-    const struct ps_coordinator *c = s->a->c;
-    for (uint32_t i = 0; i < c->pins; i++) {
-        uint64_t u = c->pin[i].unit;
-        if (!wants_more(s, false) || !may_have(s->a, u)) continue;
-        struct ps_balance_choice choice = {
-            .reason = PS_BALANCE_HOME, .pool = ps_co_stock_pool(c, u), .from = s->region};
-        uint64_t tokens = ps_co_unit(c, u)->tokens;
-        LH_TRY(ps_co_take(s->a, u));
-        taken(s, &choice, tokens);
-    }
-    return LH_OK;
-}
-
 static lh_err take_all(struct assigning *s)
 {
     for (;;) {
         if (!wants_more(s, true)) return LH_OK;
         struct ps_balance_choice choice = choose(s);
-        bool may_reserve =
-            choice.reason == PS_BALANCE_HOME || choice.reason == PS_BALANCE_PLANNED ||
-            choice.reason == PS_BALANCE_SHARED; // Without it the floor ends a reservation.
+        bool may_reserve = choice.reason == PS_BALANCE_HOME || choice.reason == PS_BALANCE_PLANNED;
         if (!choice.reason || (is_reserved(s) && !may_reserve)) return LH_OK;
         LH_TRY(take_of(s, &choice));
     }
@@ -575,7 +534,7 @@ static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
            ps_co_may_train(c, u, a->w);
 }
 
-// As it is for a unit that is leased once: its price and language have to be made up for.
+// As it is for a unit that is leased once: its language has to be made up for.
 static struct ps_balance_choice twice(const struct assigning *s, uint64_t unit, uint32_t from,
                                       double there_s)
 {
@@ -583,8 +542,7 @@ static struct ps_balance_choice twice(const struct assigning *s, uint64_t unit, 
     double tokens = (double)ps_co_unit(c, unit)->tokens;
     struct ps_balance_choice is = ps_balance_twice(&s->x->b, s->region, from, UINT64_MAX, tokens,
                                                    ps_co_arrival_s(c, unit, s->a->w), there_s);
-    is.cost_s = ps_balance_cost_of(&s->x->b, ps_co_stock_pool(c, unit), s->region, tokens,
-                                   tokens * c->conf.units->token_bytes);
+    is.cost_s = ps_balance_cost_of(&s->x->b, ps_co_stock_pool(c, unit), s->region, tokens);
     if (is.here_s + is.cost_s >= is.there_s) is.reason = PS_BALANCE_NOTHING;
     return is;
 }
@@ -628,18 +586,14 @@ lh_err ps_co_assign(struct ps_co_asking *a)
     s.coming_units = w->wanted.units - w->wanted.kept_units;
     s.coming_tokens = (double)w->wanted.coming_tokens;
     s.window = window_of(&s);
-    s.too_soon = s.x->b.conf.kind == PS_BALANCE_STATIC && !all_measured(c);
     s.limit = fmin(a->need, w->tokens_per_s * trains_s(&s) * known_part(&s));
     a->out->window = s.window < a->want ? s.window : 0;
     uint32_t most = in_work(&s);
     if (most && (!a->out->window || most < a->out->window)) a->out->window = most;
     LH_TRY(give_back(&s));
     LH_TRY(take_kept(&s));
-    LH_TRY(take_pinned(&s));
     LH_TRY(take_all(&s));
     if (!a->out->units && !s.coming_units && !c->frozen) LH_TRY(take_stranded(&s));
     bool idle = !a->out->units && !s.coming_units && !c->frozen;
-    if (idle && s.x->b.conf.kind == PS_BALANCE_STATIC)
-        s.x->planned = false; // splits what is left over
     return idle ? run_twice(&s) : LH_OK;
 }

@@ -7,13 +7,13 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/core.h"
 
-// A server reported: it gives units of its region, or, as an older one, none.
+// A server reported whether it gives units of its region.
 void ps_co_heard_giver(struct ps_coordinator *c, const struct lh_peer *peer,
                        const Longhaul__V1__ReportRequest *m);
 // Lists the givers of the homes that this worker asks for. Borrows from `c`; LH_GIVERS_MAX at most.
 size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
                     Longhaul__V1__Giver *item, Longhaul__V1__Giver **list);
-// Takes what a lease request says of homes that are away; nothing is, of an older worker.
+// Takes what a lease request says of homes that are away.
 void ps_co_take_away(struct ps_coordinator *c, uint32_t worker,
                      const Longhaul__V1__LeaseRequest *m);
 void ps_co_forget_away(struct ps_co_worker *w);

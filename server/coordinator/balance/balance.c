@@ -5,7 +5,6 @@
 #include <string.h>
 
 enum { BISECTIONS = 32 };
-static const double GIGA = 1e9;
 static const double NEVER = 1e18; // seconds
 static const double TAIL = 0.1;   // share of the run in which the window is short
 static const double TWICE = 0.05; // share of the run in which a unit may run twice
@@ -15,8 +14,8 @@ static const uint32_t TAIL_WINDOW = 2;
 // ---------------------------------------------------------------- names
 
 static const char *const REASONS[] = {"nothing", "home",   "planned", "stolen",
-                                      "shared",  "scored", "budget",  "twice"};
-static const char *const KINDS[] = {"finish", "weighted", "static", "blind"};
+                                      "scored",  "budget", "twice"};
+static const char *const KINDS[] = {"finish", "weighted", "blind"};
 
 const char *ps_balance_reason_name(enum ps_balance_reason reason)
 {
@@ -130,8 +129,8 @@ try {
     double left;                         // tokens of the rest that are to be trained
     double all;                          // tokens of pools that the plan is of
     double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
-    // Seconds that a token of each pool needs to arrive in each region, and what else counts as
-    // seconds there: price and language.
+    // Seconds that a token of each pool needs to arrive in each region, and the same with its
+    // language there.
     double path_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
     double cost_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
 };
@@ -161,11 +160,10 @@ static void weigh(struct try *t, uint32_t pool, uint32_t r, double mean)
     const struct ps_balance_pool *p = &b->pool[pool];
     double tokens = p->units > 0 ? p->tokens / p->units : 1;
     double path = arrival(b, p->home, r, bytes_a_token(p) * tokens, mean) / tokens;
-    double price = b->link[p->home][r].price * b->conf.price_s_by_gb / GIGA * bytes_a_token(p);
     bool foreign = !(p->languages & b->region[r].languages) && takes(b, r);
     double language = foreign ? b->conf.affinity * seconds_of(b, r, 1) : 0;
     t->path_s[pool][r] = path;
-    t->cost_s[pool][r] = path + (r == p->home ? 0 : price) + language;
+    t->cost_s[pool][r] = path + language;
 }
 
 static void give(struct try *t, uint32_t pool, uint32_t r, double tokens)
@@ -236,11 +234,11 @@ static double whole_of(const struct ps_balance *b, uint32_t p)
 // A region's own units, before anybody's; those that may go to the fewest regions first.
 static void give_own(struct try *t)
 {
-    for (int pinned = 1; pinned >= 0; pinned--)
+    for (int staying = 1; staying >= 0; staying--)
         for (uint32_t p = 0; p < t->b->pools; p++) {
             uint32_t home = t->b->pool[p].home;
             bool stays = t->b->pool[p].allowed == 1ull << home;
-            if (stays == pinned) give(t, p, home, can_take(t, p, home));
+            if (stays == staying) give(t, p, home, can_take(t, p, home));
         }
 }
 
@@ -323,7 +321,8 @@ static double between(double low, double high)
     return high > 16 * from ? sqrt(from * high) : (low + high) / 2;
 }
 
-void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out)
+// Concludes from the plan's tokens when each region ends, and the last one.
+static void conclude(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     out->end_s = 0;
     for (uint32_t r = 0; r < b->regions; r++) {
@@ -360,7 +359,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
     for (uint32_t p = 0; p < b->pools; p++)
         for (uint32_t r = 0; r < b->regions; r++) weigh(&t, p, r, mean);
     memset(out, 0, sizeof *out);
-    if (b->conf.kind == PS_BALANCE_STATIC || b->conf.kind == PS_BALANCE_WEIGHTED) {
+    if (b->conf.kind == PS_BALANCE_WEIGHTED) {
         split(b, out);
     } else {
         double low = 0, high = late_enough(&t);
@@ -373,7 +372,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
         }
         (void)ends_within(&t, high); // what can go nowhere stays where it is
     }
-    ps_balance_finishes(b, out);
+    conclude(b, out);
 }
 
 // ---------------------------------------------------------------- the next unit
@@ -392,20 +391,17 @@ static bool may_have(const struct ps_balance *b, uint32_t pool, uint32_t r)
            (r == p->home || cap < 0 || cap >= unit_of(p, p->bytes));
 }
 
-double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t r, double tokens,
-                          double bytes)
+double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t r, double tokens)
 {
     const struct ps_balance_pool *p = &b->pool[pool];
     bool foreign = r != p->home && !(p->languages & b->region[r].languages);
-    double language = foreign ? b->conf.affinity * seconds_of(b, r, tokens) : 0;
-    double gigabytes = r == p->home ? 0 : bytes / GIGA;
-    return b->link[p->home][r].price * b->conf.price_s_by_gb * gigabytes + language;
+    return foreign ? b->conf.affinity * seconds_of(b, r, tokens) : 0;
 }
 
 double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *p = &b->pool[pool];
-    return ps_balance_cost_of(b, pool, r, unit_of(p, p->tokens), unit_of(p, p->bytes));
+    return ps_balance_cost_of(b, pool, r, unit_of(p, p->tokens));
 }
 
 // When a unit of the pool would end here: it has to arrive, and what is held is trained before it.
@@ -490,26 +486,6 @@ static struct ps_balance_choice own(const struct ps_balance *b, const struct ps_
     return best;
 }
 
-static bool below_floor(const struct ps_balance *b, uint32_t r)
-{
-    const struct ps_balance_region *g = &b->region[r];
-    double all = (double)g->own_tokens + (double)g->foreign_tokens;
-    return b->conf.shared_floor > 0 && (double)g->foreign_tokens < b->conf.shared_floor * all;
-}
-
-// The cheapest foreign unit, whatever the plan says.
-static struct ps_balance_choice shared(const struct ps_balance *b, uint32_t r)
-{
-    struct ps_balance_choice best = {0};
-    for (uint32_t p = 0; p < b->pools; p++) {
-        if (b->pool[p].home == r || !may_have(b, p, r)) continue;
-        double here = ends_here(b, p, r), cost = ps_balance_cost(b, p, r);
-        if (best.reason && here + cost >= best.here_s + best.cost_s) continue;
-        best = (struct ps_balance_choice){PS_BALANCE_SHARED, p, b->pool[p].home, here, cost, 0};
-    }
-    return best;
-}
-
 // The share of the time that is left in which the plan needs the path to this region.
 static double path_share(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t r)
 {
@@ -541,46 +517,10 @@ static struct ps_balance_choice by_finish(const struct ps_balance *b,
 {
     struct ps_balance_choice mine = own(b, plan, r), theirs = {0};
     bool path_free = b->region[r].arriving_s <= 0;
-    if (path_free && below_floor(b, r)) theirs = shared(b, r);
-    if (theirs.reason) return theirs;
     bool due = mine.reason && is_due(b, plan, mine.pool, r);
     if (due && (!path_free || own_first(b, plan, &mine, r))) return mine;
     theirs = foreign(b, plan, r);
     return theirs.reason == PS_BALANCE_PLANNED || !mine.reason ? theirs : mine;
-}
-
-// Is at least half a unit of this pool left in the share of somebody who may have it? What is not
-// goes to its home.
-static bool shared_out(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
-                       uint32_t r)
-{
-    double half = unit_of(&b->pool[p], b->pool[p].tokens) / 2;
-    if (plan->tokens[p][r] >= half) return true;
-    bool left = b->pool[p].home != r;
-    for (uint32_t i = 0; i < b->regions; i++)
-        left |= plan->tokens[p][i] >= half && may_have(b, p, i);
-    return !left;
-}
-
-static struct ps_balance_choice by_shares(const struct ps_balance *b,
-                                          const struct ps_balance_plan *plan, uint32_t r)
-{
-    struct ps_balance_choice best = {0};
-    for (uint32_t p = 0; p < b->pools; p++) {
-        if (!may_have(b, p, r) || !shared_out(b, plan, p, r)) continue;
-        bool home = b->pool[p].home == r;
-        if (best.reason && (!home || best.reason == PS_BALANCE_HOME) &&
-            plan->tokens[p][r] <= plan->tokens[best.pool][r])
-            continue;
-        best = (struct ps_balance_choice){home ? PS_BALANCE_HOME : PS_BALANCE_PLANNED,
-                                          p,
-                                          b->pool[p].home,
-                                          ends_here(b, p, r),
-                                          ps_balance_cost(b, p, r),
-                                          0};
-        if (home) break;
-    }
-    return best;
 }
 
 static struct ps_balance_choice by_score(const struct ps_balance *b, uint32_t r)
@@ -609,11 +549,7 @@ struct ps_balance_choice ps_balance_next(const struct ps_balance *b,
                                          const struct ps_balance_plan *plan, uint32_t region)
 {
     if (!takes(b, region)) return (struct ps_balance_choice){0};
-    switch (b->conf.kind) {
-    case PS_BALANCE_STATIC: return by_shares(b, plan, region);
-    case PS_BALANCE_WEIGHTED: return by_score(b, region);
-    default: return by_finish(b, plan, region);
-    }
+    return b->conf.kind == PS_BALANCE_WEIGHTED ? by_score(b, region) : by_finish(b, plan, region);
 }
 
 struct ps_balance_choice ps_balance_twice(const struct ps_balance *b, uint32_t region,

@@ -14,11 +14,10 @@
 //    takes a foreign unit while the plan gives it some, its path is not busy, and the unit ends
 //    there earlier than its home would end all that is left to it, by a hysteresis.
 //    A region has ended when its last push is decided: that takes exchange_s more.
-// 3. PS_BALANCE_BLIND: the same as if units arrived at once. PS_BALANCE_STATIC: shares by tokens/s
-//    at the start, which the caller keeps. PS_BALANCE_WEIGHTED: own units first, then of the pool
-//    with the lowest 0.6 * utilisation + 0.4 * network.
-// 4. A link has a cap of bytes and a price. The cap is hard; the price is seconds a gigabyte that
-//    choices add to the time of a transfer, and so is the affinity of languages.
+// 3. PS_BALANCE_BLIND: the same as if units arrived at once. PS_BALANCE_WEIGHTED: own units first,
+//    then of the pool with the lowest 0.6 * utilisation + 0.4 * network.
+// 4. A link may have a cap of bytes, which is hard. The affinity of languages is seconds that
+//    choices add to the time of a transfer.
 // 5. In the last tenth of the run a region holds two units ready; in the last twentieth a unit that
 //    another region has begun may run twice.
 // 6. Where a budget ends the run before all is trained (beyond_tokens), the plan is of what the run
@@ -45,27 +44,23 @@ enum { PS_BALANCE_REGIONS_MAX = 64, PS_BALANCE_POOLS_MAX = 2 * PS_BALANCE_REGION
 enum ps_balance_kind {
     PS_BALANCE_FINISH,
     PS_BALANCE_WEIGHTED,
-    PS_BALANCE_STATIC,
     PS_BALANCE_BLIND,
 };
 
 struct ps_balance_conf {
     enum ps_balance_kind kind;
-    uint32_t window;      // units that a region holds ready
-    double hysteresis;    // a unit moves if it ends earlier by this share
-    double affinity;      // a unit in a foreign language costs this share of its training time
-    double shared_floor;  // share of a region's tokens that are to be foreign; 0: none
-    double price_s_by_gb; // seconds that one unit of price a gigabyte is worth
+    uint32_t window;   // units that a region holds ready
+    double hysteresis; // a unit moves if it ends earlier by this share
+    double affinity;   // a unit in a foreign language costs this share of its training time
 };
 
 struct ps_balance_region {
-    struct lh_estimate tokens_per_s;     // its live workers together
-    uint32_t workers;                    // live ones; 0: it takes nothing
-    double held_tokens;                  // leased to it, not trained, and in no pool
-    double arriving_s;                   // what is on its way to it needs so long
-    double exchange_s;                   // from its last step until its last push is decided
-    uint64_t own_tokens, foreign_tokens; // trained, or held, by home
-    uint64_t languages;                  // a bit for each language of its own units
+    struct lh_estimate tokens_per_s; // its live workers together
+    uint32_t workers;                // live ones; 0: it takes nothing
+    double held_tokens;              // leased to it, not trained, and in no pool
+    double arriving_s;               // what is on its way to it needs so long
+    double exchange_s;               // from its last step until its last push is decided
+    uint64_t languages;              // a bit for each language of its own units
 };
 
 struct ps_balance_pool {
@@ -78,7 +73,7 @@ struct ps_balance_pool {
 
 struct ps_balance_link {            // from a home region to another
     struct lh_estimate bytes_per_s; // not known: as the mean of all that are
-    double rtt_s, price;
+    double rtt_s;
     double cap_bytes; // what may cross it still; < 0: no cap
     bool lies_there;  // the home's units lie there as well: nothing crosses it
 };
@@ -105,7 +100,6 @@ enum ps_balance_reason {
     PS_BALANCE_HOME,    // a unit of its own
     PS_BALANCE_PLANNED, // a foreign unit that the plan gives it
     PS_BALANCE_STOLEN,  // a foreign unit beyond the plan: it would end earlier here
-    PS_BALANCE_SHARED,  // a foreign unit for the floor of shared data
     PS_BALANCE_SCORED,  // the plain rule's choice
     PS_BALANCE_BUDGET,  // a unit that comes back: the others end the budget before its holder
     PS_BALANCE_TWICE,   // a unit that another region has begun
@@ -115,7 +109,7 @@ struct ps_balance_choice {
     enum ps_balance_reason reason;
     uint32_t pool, from; // from: the region that would have trained it
     double here_s;       // when the unit would end here
-    double cost_s;       // its price and its language, as seconds that a gain has to make up for
+    double cost_s;       // its language, as seconds that a gain has to make up for
     double there_s;      // when that region would end all that is left to it
 };
 
@@ -130,16 +124,13 @@ double ps_balance_left(const struct ps_balance *b);
 uint32_t ps_balance_window(const struct ps_balance *b);
 // Seconds that this many bytes need from one region to another; 0 within a region.
 double ps_balance_arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes);
-// The cost there of a unit of the pool, beside its time: price and language, as seconds.
+// The cost there of a unit of the pool, beside its time: its language, as seconds.
 double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t region);
-// The same of a unit of so many tokens and bytes, whatever the pool has left.
-double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t region, double tokens,
-                          double bytes);
+// The same of a unit of so many tokens, whatever the pool has left.
+double ps_balance_cost_of(const struct ps_balance *b, uint32_t pool, uint32_t region,
+                          double tokens);
 void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out);
-// Concludes from a plan's tokens when each region ends, and the last one (finish_s, end_s).
-void ps_balance_finishes(const struct ps_balance *b, struct ps_balance_plan *out);
-// The next unit of this region, which has room for one. `plan`: of this state, or for
-// PS_BALANCE_STATIC what is left of the shares at the start.
+// The next unit of this region, which has room for one. `plan`: of this state.
 struct ps_balance_choice ps_balance_next(const struct ps_balance *b,
                                          const struct ps_balance_plan *plan, uint32_t region);
 // Nothing is left to take: a unit of how many tokens and bytes may this region run as a second, of

@@ -7,8 +7,8 @@
 //
 // A cap is hard for what the balancer leases: what may come still counts as if it came, all that is
 // leased over the link, recalled over it or kept, and not begun, and what runs a second time there.
-// A region counts as if it had none of the home's files, whatever else it says: caps hold, and
-// prices count, before the first unit was looked for.
+// A region counts as if it had none of the home's files, whatever else it says: caps hold before
+// the first unit was looked for.
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
@@ -139,7 +139,7 @@ struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home
 {
     struct ps_co_carried out = {.term = ps_terms_of(terms_of(c), c->stock.home[home], region),
                                 .left = -1};
-    bool capped = out.term && out.term->cap_bytes >= 0;
+    bool capped = out.term != NULL;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *w = &c->worker[i];
         if (strcmp(w->region, region) != 0) continue;
@@ -153,18 +153,9 @@ struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home
     return out;
 }
 
-double ps_co_price_s(const struct ps_coordinator *c, uint32_t home, uint32_t worker)
-{
-    const struct ps_term *t =
-        ps_terms_of(terms_of(c), c->stock.home[home], c->worker[worker].region);
-    return t ? t->price * c->conf.links.price_s_by_gb : 0;
-}
-
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker)
 {
-    const struct ps_term *t =
-        ps_terms_of(terms_of(c), c->stock.home[home], c->worker[worker].region);
-    return t && t->cap_bytes >= 0;
+    return ps_terms_of(terms_of(c), c->stock.home[home], c->worker[worker].region) != NULL;
 }
 
 // ---------------------------------------------------------------- what is told of it
@@ -182,11 +173,9 @@ static json_t *row_of(const struct ps_coordinator *c, uint32_t home, const char 
     bool capped = is->left >= 0;
     double unit = c->conf.units->count ? (double)c->conf.units->unit[0].tokens : 0;
     bool full = capped && is->left < unit * c->conf.units->token_bytes;
-    double price = is->term ? is->term->price : 0;
-    json_t *row = json_pack("{s:s s:s s:f s:f s:I s:I s:s}", "from", c->stock.home[home], "to",
-                            region, "price", price, "price_tb", 1000 * price, "crossed_bytes",
-                            (json_int_t)is->crossed, "coming_bytes", (json_int_t)is->coming,
-                            "state", full ? "full" : "open");
+    json_t *row = json_pack("{s:s s:s s:I s:I s:s}", "from", c->stock.home[home], "to", region,
+                            "crossed_bytes", (json_int_t)is->crossed, "coming_bytes",
+                            (json_int_t)is->coming, "state", full ? "full" : "open");
     json_object_set_new(row, "cap_bytes",
                         capped ? json_integer((json_int_t)is->term->cap_bytes) : json_null());
     json_object_set_new(row, "left_bytes",

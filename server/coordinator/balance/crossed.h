@@ -10,7 +10,7 @@
 
 // Bytes that a link has carried, and may carry still.
 struct ps_co_carried {
-    const struct ps_term *term; // NULL: neither a cap nor a price
+    const struct ps_term *term; // NULL: no cap
     double crossed;             // bytes that arrived, as workers said
     double coming;              // bytes of units that are leased over it and not begun
     double left;                // < 0: no cap
@@ -24,13 +24,11 @@ void ps_co_forget_crossed(struct ps_co_worker *w);
 // From a home (index in c->stock.home) to a region.
 struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home,
                                    const char *region);
-// Seconds that the price of 10^9 bytes from that home to the worker's region counts as; 0: none.
-double ps_co_price_s(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
 // Is there a cap between that home and the worker's region?
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
-// Gives a row for each link that has terms, or over which units travelled: [{"from", "to",
-// "price": of 10^9 bytes, "price_tb": of 10^12, "cap_bytes": bytes | null, "crossed_bytes",
-// "coming_bytes", "left_bytes": bytes | null, "state": "open" | "full"}].
+// Gives a row for each link that has a cap, or over which units travelled: [{"from", "to",
+// "cap_bytes": bytes | null, "crossed_bytes", "coming_bytes", "left_bytes": bytes | null, "state":
+// "open" | "full"}].
 json_t *ps_co_crossed(const struct ps_coordinator *c);
 
 #endif

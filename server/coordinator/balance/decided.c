@@ -113,8 +113,9 @@ static void say_back(struct ps_coordinator *c, const struct decision *d, const c
 static void say(struct ps_coordinator *c, const struct decision *d, const char *units)
 {
     static const char *const events[] = {
-        [PS_BALANCE_PLANNED] = "balance.planned", [PS_BALANCE_STOLEN] = "balance.stolen",
-        [PS_BALANCE_SHARED] = "balance.shared",   [PS_BALANCE_SCORED] = "balance.scored",
+        [PS_BALANCE_PLANNED] = "balance.planned",
+        [PS_BALANCE_STOLEN] = "balance.stolen",
+        [PS_BALANCE_SCORED] = "balance.scored",
         [PS_BALANCE_TWICE] = "balance.twice",
     };
     const struct ps_co_worker *w = &c->worker[d->worker];
@@ -125,8 +126,7 @@ static void say(struct ps_coordinator *c, const struct decision *d, const char *
     if (d->there_s > 0 && d->there_s < 1e9)
         snprintf(there, sizeof there, ", the others would end all that is left to them in %.1f s",
                  d->there_s);
-    if (d->cost_s > 0)
-        snprintf(cost, sizeof cost, ", its price and language count as %.1f s", d->cost_s);
+    if (d->cost_s > 0) snprintf(cost, sizeof cost, ", its language counts as %.1f s", d->cost_s);
     ps_co_say(c, LH_INFO, events[d->reason],
               "%s%s %s to %s of %s: %s would end there in %.1f s%s%s", units, from,
               d->units > 1 ? "go" : "goes", w->name, w->region,

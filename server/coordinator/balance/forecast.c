@@ -5,8 +5,7 @@
 //    and asked for its plan. Nothing is counted here that is not counted there: speeds, links, the
 //    time of the last push, tokens that are trained of begun units, what a budget leaves.
 // 2. The plan is of this moment; the planner's own is a second old at most, ten seconds with many
-//    regions. Shares of a static split do not change: what is left of them counts, and what is
-//    leased.
+//    regions.
 // 3. With `level`, whose leases follow nobody's plan, it is what `finish` would do.
 //
 // O(workers x homes) a call, and the policy's plan (balance.h).
@@ -17,19 +16,6 @@
 
 #include "server/coordinator/balance/stock.h"
 #include "server/coordinator/balance/view.h"
-
-// A region trains what is left of its share of a static split, and what it has leased.
-static void take_shares(const struct ps_coordinator *c, struct ps_co_balancer *x)
-{
-    for (uint32_t i = 0; i < c->workers; i++) {
-        uint32_t r = x->region_of[i];
-        for (uint32_t at = c->worker[i].held.head; at; at = ps_co_stock_behind(c, at))
-            if (c->begun[at - 1] == CO_WAITS)
-                x->plan.tokens[ps_co_stock_pool(c, at - 1)][r] +=
-                    (double)ps_co_unit(c, at - 1)->tokens;
-    }
-    ps_balance_finishes(&x->b, &x->plan);
-}
 
 static int stalled_in(const struct ps_coordinator *c, const char *region)
 {
@@ -62,10 +48,7 @@ json_t *ps_co_forecast(const struct ps_coordinator *c)
     if (!x) return rows;
     *x = *c->balancer;
     ps_co_look(c, x);
-    if (x->planned && x->b.conf.kind == PS_BALANCE_STATIC)
-        take_shares(c, x);
-    else
-        ps_balance_plan(&x->b, &x->plan);
+    ps_balance_plan(&x->b, &x->plan);
     for (uint32_t r = 0; r < x->b.regions; r++) json_array_append_new(rows, row_of(c, x, r));
     free(x);
     return rows;

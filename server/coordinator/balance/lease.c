@@ -311,8 +311,6 @@ bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worke
 
 bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
-    const char *pinned = ps_co_pinned(c, unit);
-    if (pinned && strcmp(pinned, c->worker[worker].region) != 0) return false;
     if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, unit)].home, worker)) return false;
     if (ps_co_is_refused(c, unit, worker)) return false;
     return ps_co_unit(c, unit)->may_leave || ps_co_is_home(c, unit, worker);

@@ -50,7 +50,7 @@ bool ps_co_takes(const struct ps_coordinator *c, uint32_t worker);
 // For whom the unit is recalled or kept: another worker than `but`, that takes it.
 bool ps_co_wanted_elsewhere(const struct ps_coordinator *c, uint64_t unit, uint32_t but);
 bool ps_co_is_home(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
-// Residency, the operator's pins, and whether its bytes reach the worker.
+// Residency, and whether its bytes reach the worker.
 bool ps_co_may_train(const struct ps_coordinator *c, uint64_t unit, uint32_t worker);
 
 #endif

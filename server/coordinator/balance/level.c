@@ -6,11 +6,10 @@
 //    for it at most. So free units last to the end of the run, and nobody takes what another needs.
 // 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
 //    longest, as many as let both end together. Only units that are not begun.
-// 4. Where the policy heeds caps and prices of links (assign.c), this rule serves workers whose
-//    speed is not known. One that has nothing gets a unit over each link with a price, or whose cap
-//    has room: else it would never train, and never be measured, where nothing lies in its region.
-//    Where all are leased, one is recalled for it. With more regions than the policy takes it
-//    serves all: caps hold then, and prices count for those alone whose speed is not known.
+// 4. Where the policy heeds caps of links (assign.c), this rule serves workers whose speed is not
+//    known. One that has nothing gets a unit over each link whose cap has room: else it would never
+//    train, and never be measured, where nothing lies in its region. Where all are leased, one is
+//    recalled for it. With more regions than the policy takes it serves all: caps hold then.
 // 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
 //    nothing is recalled.
 //
@@ -47,13 +46,10 @@ static bool open_to(const struct ps_co_asking *a, uint32_t pool)
     return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
 }
 
-// Units come one at a time over the way from that home: it has a cap, or a price, which no speed
-// that is not known can make up for.
+// Units come one at a time over the way from that home.
 static bool is_rationed(const struct ps_co_asking *a, uint32_t home)
 {
-    const struct ps_coordinator *c = a->c;
-    bool priced = c->worker[a->w].tokens_per_s <= 0 && ps_co_price_s(c, home, a->w) > 0;
-    return priced || ps_co_is_capped(c, home, a->w);
+    return ps_co_is_capped(a->c, home, a->w);
 }
 
 // Bytes that may still come to the worker from there; < 0: any.
@@ -62,8 +58,7 @@ static double left_of(const struct ps_co_asking *a, uint32_t home)
     const struct ps_coordinator *c = a->c;
     if (!is_rationed(a, home)) return -1;
     if (a->out->units) return 0;
-    return ps_co_is_capped(c, home, a->w) ? ps_co_carried(c, home, c->worker[a->w].region).left
-                                          : INFINITY;
+    return ps_co_carried(c, home, c->worker[a->w].region).left;
 }
 
 static struct walk *walk_new(const struct ps_co_asking *a, bool home)

@@ -5,7 +5,7 @@
 //
 // Store: machine/<worker, 16 hex> = version, system, processor, gpu, codec, cipher (strings),
 // processors u32, memory in bytes u64. A row is written where it differs from the one that is
-// there, and removed where an older worker tells nothing.
+// there, and removed where a worker tells nothing.
 #include "server/coordinator/balance/machine.h"
 
 #include <inttypes.h>

@@ -10,7 +10,7 @@
 
 LH_MUST lh_err ps_co_load_machines(struct ps_coordinator *c); // after the workers
 // Takes what a worker says as it joins, and names what differs from another one (worker.differs).
-// NULL, as an older worker says: not known. A row of the store.
+// NULL: not known. A row of the store.
 LH_MUST lh_err ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
                                   const Longhaul__V1__Machine *m);
 // Adds to a worker's row what is known of "version", "system", "processor", "processors",

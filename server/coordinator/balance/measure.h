@@ -10,7 +10,7 @@
 // A number that a peer measured: a speed, rate or time. 0, as one that is not known, where it lies
 // outside of 1e-9 to 1e15, so that no sum, product or quotient of such numbers is infinite.
 double ps_co_said_number(double x);
-// Takes the numbers of a lease request. What is absent is not known, as from an older worker.
+// Takes the numbers of a lease request. What is absent is not known.
 void ps_co_measured(struct ps_coordinator *c, struct ps_co_worker *w,
                     const Longhaul__V1__LeaseRequest *m);
 void ps_co_forget_measured(struct ps_co_worker *w); // the worker is gone from memory

@@ -1,4 +1,4 @@
-// Terms of links: caps and prices, as a setting has them. See terms.h.
+// Terms of links: caps, as a setting has them. See terms.h.
 #include "server/coordinator/balance/terms.h"
 
 #include <math.h>
@@ -53,14 +53,9 @@ static bool take_unit(const char **at, const char *end, double *bytes)
 static bool parse_term(const char *at, size_t len, struct ps_term *t)
 {
     const char *end = at + len;
-    *t = (struct ps_term){.cap_bytes = -1};
-    if (!take_name(&at, end, '>', t->from) || !take_name(&at, end, '=', t->to)) return false;
-    if (at == end) return false;
-    if (*at != '@' &&
-        (!take_number(&at, end, &t->cap_bytes) || !take_unit(&at, end, &t->cap_bytes)))
-        return false;
-    if (at == end) return true;
-    return *at++ == '@' && take_number(&at, end, &t->price) && at == end;
+    *t = (struct ps_term){0};
+    return take_name(&at, end, '>', t->from) && take_name(&at, end, '=', t->to) &&
+           take_number(&at, end, &t->cap_bytes) && take_unit(&at, end, &t->cap_bytes) && at == end;
 }
 
 lh_err ps_terms_parse(const char *text, struct ps_terms *out)
@@ -71,8 +66,8 @@ lh_err ps_terms_parse(const char *text, struct ps_terms *out)
         struct ps_term t;
         if (!parse_term(at, len, &t))
             return lh_fail(LH_ERR_CONFIG,
-                           "coordinator.links: \"%.*s\" is not valid, expected FROM>TO=CAP@PRICE, "
-                           "as in asia>africa=50GiB@0.09, where one of the two may be left out",
+                           "coordinator.links: \"%.*s\" is not valid, expected FROM>TO=CAP, as "
+                           "in asia>africa=50GiB",
                            (int)(len < 100 ? len : 100), at);
         if (out->terms == PS_TERMS_MAX)
             return lh_fail(LH_ERR_CONFIG, "coordinator.links: more than %d entries", PS_TERMS_MAX);

@@ -1,9 +1,7 @@
-// Terms of links: how many bytes of units may cross from a home region to another, and at which
-// price. Pure.
+// Terms of links: how many bytes of units may cross from a home region to another. Pure.
 //
-// Text: "asia>africa=50GiB@0.09,*>africa=200GiB,europe>asia=@0.02". FROM>TO=[CAP][@PRICE]; `*` is
-// any region. The first entry that names a link counts. A cap is of all units that reach the region
-// in the run, on the wire; the price is of 10^9 bytes, in whatever money.
+// Text: "asia>africa=50GiB,*>africa=200GiB". FROM>TO=CAP; `*` is any region. The first entry that
+// names a link counts. A cap is of all units that reach the region in the run, on the wire.
 #ifndef PS_CO_TERMS_H
 #define PS_CO_TERMS_H
 
@@ -16,8 +14,7 @@ enum { PS_TERMS_MAX = 64 };
 
 struct ps_term {
     char from[LH_NAME_BYTES], to[LH_NAME_BYTES]; // "*": any
-    double cap_bytes;                            // < 0: no cap
-    double price;                                // a price of 10^9 bytes
+    double cap_bytes;
 };
 
 struct ps_terms {
@@ -29,7 +26,7 @@ struct ps_terms {
 LH_MUST lh_err ps_terms_parse(const char *text, struct ps_terms *out);
 // Is each FROM a home of these units? LH_ERR_CONFIG names one that is not, whose cap caps nothing.
 LH_MUST lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units);
-// The terms of the link from a home region to another; NULL: it has none, or they are one region.
+// The terms of the link from a home region to another; NULL: it has no cap, or they are one region.
 const struct ps_term *ps_terms_of(const struct ps_terms *t, const char *from, const char *to);
 
 #endif

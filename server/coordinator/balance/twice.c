@@ -5,7 +5,7 @@
 //    worker that takes units.
 // 2. Both leases are in the store. The first claim credits the unit, whichever worker makes it
 //    (server/docs/0000-protocol.md#rule-20).
-// 3. Residency, pins and caps of links hold as for any unit. While an operator has frozen the
+// 3. Residency and caps of links hold as for any unit. While an operator has frozen the
 //    balancer, units of the worker's own region alone.
 #include "server/coordinator/balance/twice.h"
 

@@ -72,8 +72,6 @@ static void look_at_workers(const struct ps_coordinator *c, struct ps_co_balance
         g->exchange_s = fmax(g->exchange_s, ps_co_exchange_s(w));
     }
     for (uint32_t r = 0; r < x->b.regions; r++) {
-        x->b.region[r].own_tokens = x->own[r];
-        x->b.region[r].foreign_tokens = x->foreign[r];
         x->b.region[r].languages = r < c->stock.homes ? x->home_languages[r] : 0;
     }
 }
@@ -166,16 +164,14 @@ static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
         l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
 }
 
-// Caps and prices count whether or not the region is known to lack the home's files: nobody says so
+// Caps count whether or not the region is known to lack the home's files: nobody says so
 // before the first unit was looked for.
 static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x, uint32_t home,
                        uint32_t r)
 {
     struct ps_balance_link *l = &x->b.link[home][r];
     const struct ps_term *t = ps_terms_of(c->conf.links.terms, c->stock.home[home], x->name[r]);
-    if (!t) return;
-    if (t->cap_bytes >= 0) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
-    l->price = t->price;
+    if (t) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
 }
 
 // A region has the files of all homes unless one of its workers says otherwise. Units that reach
@@ -222,9 +218,7 @@ static void plan(struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     uint64_t mark = mark_of(c);
     int64_t every = x->b.regions > FEW ? 10 * PLAN_NS : PLAN_NS;
-    bool fixed = x->b.conf.kind == PS_BALANCE_STATIC;
-    bool due = !x->planned || mark != x->planned_live ||
-               (!fixed && c->listener.ns - x->planned_ns >= every);
+    bool due = !x->planned || mark != x->planned_live || c->listener.ns - x->planned_ns >= every;
     if (!due) return;
     ps_balance_plan(&x->b, &x->plan);
     x->planned = true;
@@ -255,9 +249,8 @@ void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *un
     struct ps_balance *b = &x->b;
     uint32_t r = x->region_of[worker];
     double speed = b->region[r].tokens_per_s.mean;
-    bool fixed = b->conf.kind == PS_BALANCE_STATIC;
     x->mine = x->plan;
-    for (uint32_t p = 0; p < b->pools && speed > 0 && !fixed; p++)
+    for (uint32_t p = 0; p < b->pools && speed > 0; p++)
         if (b->pool[p].home != r)
             x->mine.tokens[p][r] *= fmin(c->worker[worker].tokens_per_s / speed, 1);
     for (size_t i = 0; i < units; i++) {
@@ -269,6 +262,6 @@ void ps_co_view_of(struct ps_coordinator *c, uint32_t worker, const uint64_t *un
         p->bytes = p->tokens * c->conf.units->token_bytes;
         b->region[r].held_tokens += tokens;
         double *mine = &x->mine.tokens[ps_co_stock_pool(c, unit[i])][r];
-        if (!fixed) *mine = fmax(*mine - tokens, 0);
+        *mine = fmax(*mine - tokens, 0);
     }
 }

@@ -18,8 +18,6 @@ struct ps_co_balancer {
     bool spoken; // the languages of pools and homes are known, and an epoch's tokens of each pool
     uint64_t languages[PS_BALANCE_POOLS_MAX], home_languages[PS_BALANCE_REGIONS_MAX];
     double epoch_tokens[PS_BALANCE_POOLS_MAX];
-    // Tokens of a region's own units, and of others', that it was given.
-    uint64_t own[PS_BALANCE_REGIONS_MAX], foreign[PS_BALANCE_REGIONS_MAX];
 };
 
 // Does the run have no more regions and pools than the policy takes?
@@ -27,7 +25,7 @@ bool ps_co_view_fits(const struct ps_coordinator *c);
 // Fills in what is true now, and nothing else: no plan.
 void ps_co_look(const struct ps_coordinator *c, struct ps_co_balancer *x);
 // Fills in c->balancer what is true now, and plans anew where that is due: after PLAN_NS, and where
-// workers came or went. Static shares stay until the latter.
+// workers came or went.
 void ps_co_view(struct ps_coordinator *c);
 // Makes it the view of this worker: what it has reserved of these units counts as held, and of its
 // region's part of the plan it has a share by its speed.

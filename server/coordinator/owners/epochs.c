@@ -141,7 +141,7 @@ void ps_co_first_tickets(struct ps_coordinator *c)
 
 bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket)
 {
-    if (ticket != s->ticket) return !ticket;
+    if (ticket != s->ticket) return false;
     s->ticket += 2; // odd: never 0
     return true;
 }

@@ -13,8 +13,7 @@ LH_MUST lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64
                                 bool below_stable, bool rewound, bool *opened);
 // Each shard's first ticket in this life, whose listener has begun.
 void ps_co_first_tickets(struct ps_coordinator *c);
-// Uses the ticket up. False: another one is in force, and the request comes late. 0 stands for a
-// server of before the tickets.
+// Uses the ticket up. False: another one is in force, and the request comes late.
 bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket);
 // Takes an epoch that somebody serves in. begins->version 0: not known where it begins.
 LH_MUST lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard,

@@ -55,7 +55,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
     struct ps_co_shard *s = &c->shard[shard];
     LH_TRY(ps_co_moved(c, shard, identity, server, head));
     // This store is older than that. Not where a move had reserved the epoch: it is its target's by
-    // the row above, or it was given up, and this is a late word of before.
+    // the row above, or it was given up, and this word is late.
     bool later = head->epoch > ps_co_epoch(s) && head->epoch > s->move.epoch;
     if (identity != s->owner && later)
         LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, s->least}));
@@ -79,7 +79,7 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 // an owner on an older copy, which went on by itself, is not told apart.
 static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncRequest *m)
 {
-    if (!held || !m->checked) return false;
+    if (!held) return false;
     struct lh_point checked = lh_point_of(m->checked);
     return checked.epoch != held->epoch || checked.version != held->version ||
            !lh_hash_equal(&checked.chain, &held->chain);
@@ -95,10 +95,11 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
     if (m->shard >= c->conf.manifest->shards)
         return lh_fail(LH_ERR_MALFORMED, "a standby of a shard that does not exist");
+    if (!m->head || m->head->epoch != m->epoch || !m->checked)
+        return lh_fail(LH_ERR_MALFORMED, "a standby's change without the owner's point");
     LH_TRY(ps_co_speaks_as_owner(c, m->shard, peer, m->owner));
     struct ps_co_shard *s = &c->shard[m->shard];
     struct lh_point head = lh_point_of(m->head);
-    if (!m->head) head = (struct lh_point){m->epoch, UINT64_MAX, {{0}}}; // it does not say
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
     if (m->expect != s->changes) return LH_OK; // it only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))

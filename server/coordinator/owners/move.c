@@ -175,7 +175,7 @@ void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
         if (same || b->heard_ns < at->heard_ns) at = b;
         if (same) break;
     }
-    if (m->number && at->process == m->process && m->number < at->number) return;
+    if (at->process == m->process && m->number < at->number) return;
     at->identity = m->standby;
     at->server = lh_worker_id(peer);
     at->begun = r->begun;

@@ -36,8 +36,8 @@ static lh_err read_insync(struct ps_co_shard *s, struct lh_cursor *at)
     s->standby = lh_get_u64(at);
     s->changes = lh_get_u64(at);
     s->least = lh_get_u64(at);
-    s->server = lh_left(at) ? lh_get_u64(at) : 0; // older rows have none
-    s->gone = lh_left(at) ? lh_get_u64(at) : 0;   // nor that
+    s->server = lh_get_u64(at);
+    s->gone = lh_get_u64(at);
     return LH_OK;
 }
 

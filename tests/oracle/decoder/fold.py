@@ -5,7 +5,7 @@ import struct
 import numpy as np
 
 from .frame import Frame
-from .ledger import BUFFERED, NESTEROV, Ledger, Plan
+from .ledger import Ledger, Plan
 from .log import ADMIT, DIGEST, EPOCH, FENCE, MOVE, PLAN, REFUSE
 from .payload import Payload
 from .plain import Cursor, digest_of, keep, need, range_digests
@@ -43,16 +43,14 @@ class Outer:
 
     def admit(self, theta, indices, g, plan):
         """Takes an admitted push, and an outer step where enough are pending."""
-        if self.kind == NESTEROV:
-            theta[indices] -= g
+        theta[indices] -= g
         self.u[indices] += g
         self.pending += 1
         if self.pending < plan.interval():
             return
         mu = self.effective_momentum(plan)
         self.m = mu * self.m + self.u
-        ahead = mu * self.m
-        theta -= ahead if self.kind == NESTEROV else self.u + ahead
+        theta -= mu * self.m
         self.u[:] = 0
         self.momentum, self.pending, self.steps = mu, 0, self.steps + 1
 
@@ -71,10 +69,8 @@ class Outer:
             return np.float32(0)
         return np.float32(min(plan.momentum, room / r))
 
-    def release(self, theta):
-        """Applies what is held."""
-        if self.kind == BUFFERED:
-            theta -= self.u
+    def release(self):
+        """Gives up what no step has taken: it has moved the parameters."""
         self.u[:] = 0
         self.pending = 0
 
@@ -168,7 +164,7 @@ class State:
         self.ledger.take_plan(plan)
         kind = self.outer.kind if self.outer else 0
         if self.outer and (plan.optimizer != kind or plan.phase in (3, 4)):
-            self.outer.release(self.theta)
+            self.outer.release()
         if plan.optimizer != kind:
             self.outer = Outer(plan.optimizer, self.theta.size) if plan.optimizer else None
 

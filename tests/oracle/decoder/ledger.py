@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from .log import ADMIT, EPOCH
 from .plain import Cursor, digest_of, need
 
-SGD, NESTEROV, BUFFERED = 0, 1, 2
+SGD, NESTEROV = 0, 1
 
 
 class Plan:
@@ -23,7 +23,7 @@ class Plan:
         self.expelled = cursor.array(cursor.read("I"))
         self.let_back = [cursor.read("QI") for _ in range(cursor.read("I"))]
         self.optimizer, self.momentum, self.pushes, self.bound = cursor.read("BfIf")
-        need(self.optimizer in (SGD, NESTEROV, BUFFERED), f"{name}: optimizer {self.optimizer}")
+        need(self.optimizer in (SGD, NESTEROV), f"{name}: optimizer {self.optimizer}")
         need(self.optimizer or not (self.momentum or self.pushes or self.bound),
              f"{name}: SGD with momentum")
         self.steps, self.step_tokens, self.data = cursor.read("IQB")

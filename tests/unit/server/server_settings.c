@@ -66,18 +66,19 @@ static void an_outer_optimizer_and_its_momentum(void **state)
 {
     (void)state;
     const char *const delayed[] = {"update.optimizer=delayed-nesterov", NULL};
-    const char *const buffered[] = {"update.optimizer=buffered", "update.eta=2", NULL};
-    const char *const hot[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
-                               NULL};
-    const char *const off[] = {"update.optimizer=buffered", "update.eta=2", "update.momentum=0.3",
-                               "update.effective_step_max=off", NULL};
+    const char *const still[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
+                                 "update.momentum=0", NULL};
+    const char *const hot[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
+                               "update.momentum=0.3", NULL};
+    const char *const off[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
+                               "update.momentum=0.3", "update.effective_step_max=off", NULL};
     struct lh_config *c;
     assert_int_equal(finish(shard, delayed, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
     assert_int_equal(s->optimizer, LH_OPT_DELAYED_NESTEROV);
     assert_true(ps_momentum(s) == 0.6 && s->outer_every == 0 && s->effective_step_max == 1.5);
     lh_config_destroy(c);
-    assert_int_equal(finish(shard, buffered, &c), LH_OK);
+    assert_int_equal(finish(shard, still, &c), LH_OK);
     assert_true(ps_momentum(lh_config_settings(c)) == 0);
     lh_config_destroy(c);
     assert_int_equal(finish(shard, hot, NULL), LH_ERR_CONFIG);
@@ -120,7 +121,6 @@ static void refused_together(void **state)
         {level, "coordinator.links=a>b=1GiB", "links needs coordinator.balance: finish"},
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
         {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
-        {level, "coordinator.shared_floor=0.1", "shared_floor needs coordinator.balance"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
         {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };

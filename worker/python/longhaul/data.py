@@ -170,7 +170,7 @@ class LeasedDataLoader:
         """Goes on with the draws and the epoch of an earlier state_dict()."""
         version, words, gauss = state["draw"]
         self._draw.setstate((version, tuple(words), gauss))
-        self._epoch = state.get("epoch", 0)  # versions before 0.1.0 had none
+        self._epoch = state["epoch"]
 
     # ---- units
 

@@ -113,7 +113,7 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
                         .eta = 1,
                         .live = 1,
                         .worker = {W1},
-                        .optimizer = LH_OPT_BUFFERED,
+                        .optimizer = LH_OPT_DELAYED_NESTEROV,
                         .momentum = 0.5f,
                         .outer_every = 3,
                         .effective_step_max = 1.5f},
@@ -121,7 +121,7 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     struct lh_buf b = lh_buf(1 << 10), plain = lh_buf(1 << 10);
     lh_plan_write(&p, &b);
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
-    assert_int_equal(got.optimizer, LH_OPT_BUFFERED);
+    assert_int_equal(got.optimizer, LH_OPT_DELAYED_NESTEROV);
     assert_true(got.momentum == 0.5f && got.effective_step_max == 1.5f);
     assert_int_equal(lh_plan_outer_every(&got), 3);
     p.outer_every = 0;
@@ -129,12 +129,12 @@ static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
     for (size_t n = 0; n < b.len; n++)
         assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got), LH_ERR_MALFORMED);
     size_t at = b.len - 13 - 18; // the optimizer, its three constants, and the bounds behind them
-    static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_BUFFERED + 1};
+    static const uint8_t bad[] = {LH_OPT_SGD, LH_OPT_DELAYED_NESTEROV + 1};
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         b.data[at] = bad[i];
         assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
     }
-    b.data[at] = LH_OPT_BUFFERED;
+    b.data[at] = LH_OPT_DELAYED_NESTEROV;
     lh_buf_patch_u32(&b, at + 1, 0); // a momentum of none
     assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
     b.data[at + 4] = 0x40; // above 1

@@ -99,16 +99,6 @@ static void an_end_is_one_when_all_have_said_so(void **state)
     json_decref(early);
 }
 
-static void an_old_coordinator_is_told_apart(void **state)
-{
-    (void)state;
-    json_t *now = status_of("running", false, false), *old = json_pack("{s:b}", "draining", 0);
-    assert_true(dp_drain_parts(now));
-    assert_false(dp_drain_parts(old));
-    json_decref(now);
-    json_decref(old);
-}
-
 static int drain(const char *a, const char *b, const char *c, const char *d)
 {
     const char *argv[] = {"drain", a, b, c, d};
@@ -135,7 +125,6 @@ int main(void)
         cmocka_unit_test(words_name_a_scope),
         cmocka_unit_test(the_silent_are_not_waited_for),
         cmocka_unit_test(an_end_is_one_when_all_have_said_so),
-        cmocka_unit_test(an_old_coordinator_is_told_apart),
         cmocka_unit_test(wrong_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

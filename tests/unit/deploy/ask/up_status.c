@@ -43,15 +43,13 @@ static void a_worker(void **state)
     assert_int_equal(s.counts.steps, 120);
     assert_int_equal(s.counts.payload_down, 2000);
     assert_int_equal(s.counts.plain_up, 900);
-    assert_int_equal(s.counts.unsplit_up, 0);
     assert_int_equal(s.counts.returned, 2);
     assert_true(s.loss == 2.5 && s.counts.stall_s == 0.25);
     assert_true(s.trainer_lives == 3 && s.trainer_over);
     assert_int_equal(s.shards, 2);
     assert_int_equal(s.shard[1].version, 100);
     assert_string_equal(s.shard[1].digest, "cd");
-    s = parse("{\"role\": \"worker\", \"payload_up_bytes\": 1000}"); // an older worker
-    assert_int_equal(s.counts.unsplit_up, 1000);
+    s = parse("{\"role\": \"worker\"}");
     assert_true(!s.trainer_lives && !s.trainer_over);
 }
 

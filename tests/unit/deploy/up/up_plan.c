@@ -310,7 +310,7 @@ static void an_outer_optimizer_takes_memory(void **state)
     dp_plan_make(t, 1000000, &plain);
     dp_topology_free(t);
     t = parse("budget_tokens: 1000\nregions: {asia: }\n"
-              "server: {update: {optimizer: buffered}}\n");
+              "server: {update: {optimizer: delayed-nesterov}}\n");
     dp_plan_make(t, 1000000, &outer);
     dp_topology_free(t);
     near(plain.server_memory_bytes, 2 * 0.75 * 4e6, 1e-12);

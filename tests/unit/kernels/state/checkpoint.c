@@ -104,16 +104,11 @@ static void copy_between_plans(struct history_rig *r, const uint8_t next[9])
     r->h.hold_late = false;
 }
 
-enum { SGD = LH_OPT_SGD, NESTEROV = LH_OPT_DELAYED_NESTEROV, BUFFERED = LH_OPT_BUFFERED };
+enum { SGD = LH_OPT_SGD, NESTEROV = LH_OPT_DELAYED_NESTEROV };
 
 static void nesterov_and_what_follows_it_is_repeated(void **state)
 {
-    copy_between_plans(*state, (uint8_t[9]){NESTEROV, 0, 0, 0, BUFFERED, 0, 0, 0, SGD});
-}
-
-static void buffered_and_what_follows_it_is_repeated(void **state)
-{
-    copy_between_plans(*state, (uint8_t[9]){BUFFERED, 0, 0, 0, NESTEROV, 0, 0, 0, BUFFERED});
+    copy_between_plans(*state, (uint8_t[9]){NESTEROV, 0, 0, 0, NESTEROV, 0, 0, 0, SGD});
 }
 
 static void the_first_state_and_its_last_are_repeated(void **state)
@@ -481,7 +476,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_state_copied_between_folds_is_that_of_its_version),
         TEST(nesterov_and_what_follows_it_is_repeated),
-        TEST(buffered_and_what_follows_it_is_repeated),
         TEST(the_first_state_and_its_last_are_repeated),
         SIGNED(no_damaged_byte_is_accepted),
         TEST(ranges_belong_to_their_place_and_file),

@@ -124,7 +124,7 @@ static void test_a_home_without_its_own_files_never_ends_them(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
     b->pool[0].allowed &= ~(1ull << ASIA);
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_PLANNED);
-    memset(plan->tokens, 0, sizeof plan->tokens); // as in a plan of before
+    memset(plan->tokens, 0, sizeof plan->tokens); // as in an earlier plan
     assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_STOLEN);
 }
 
@@ -217,19 +217,15 @@ static void test_the_cap_of_a_link_is_hard(void **state)
     assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
 }
 
-// America has room for all that is to leave, and so has europe: the cheap one is chosen.
-static void test_price_and_language_are_soft(void **state)
+// America has room for all that is to leave, and so has europe: the one with its language is
+// chosen.
+static void test_language_is_soft(void **state)
 {
     (void)state;
     b->region[EUROPE].tokens_per_s.mean = b->region[AMERICA].tokens_per_s.mean = 1000;
     b->pools = 2; // what binds the end is europe's and america's neither
     b->pool[1] = (struct ps_balance_pool){
         .home = ASIA, .allowed = 1 << ASIA, .units = 100, .tokens = 100 * UNIT, .bytes = 1};
-    b->conf.price_s_by_gb = 3600;
-    b->link[ASIA][EUROPE].price = 1e3;
-    ps_balance_plan(b, plan);
-    assert_float_equal(plan->tokens[0][EUROPE], 0, 1);
-    b->link[ASIA][EUROPE].price = 0;
     b->conf.affinity = 0.5;
     b->pool[0].languages = b->region[EUROPE].languages = 4;
     b->region[AMERICA].languages = 2;
@@ -238,21 +234,6 @@ static void test_price_and_language_are_soft(void **state)
     b->region[EUROPE].workers = 0; // soft: where nobody else is, it goes there
     ps_balance_plan(b, plan);
     assert_true(plan->tokens[0][AMERICA] > 90 * UNIT);
-}
-
-static void test_the_floor_of_shared_data(void **state)
-{
-    (void)state;
-    b->pools = 2;
-    b->pool[1] = b->pool[0];
-    b->pool[1].home = EUROPE;
-    b->region[EUROPE].own_tokens = 90;
-    b->region[EUROPE].foreign_tokens = 10;
-    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
-    b->conf.shared_floor = 0.2;
-    assert_int_equal(next(EUROPE).reason, PS_BALANCE_SHARED);
-    b->region[EUROPE].foreign_tokens = 30;
-    assert_int_equal(next(EUROPE).reason, PS_BALANCE_HOME);
 }
 
 // The last unit: it moves if it ends earlier there by the hysteresis, which grows with doubt.
@@ -298,7 +279,7 @@ static void test_twice_in_the_last_twentieth(void **state)
         .home = ASIA, .allowed = 1 << ASIA, .units = 9, .tokens = 9 * UNIT, .bytes = 9 * UNIT};
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
     b->pools = 0;
-    b->conf.kind = PS_BALANCE_STATIC;
+    b->conf.kind = PS_BALANCE_WEIGHTED;
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 400).reason, 0);
 }
 
@@ -463,46 +444,6 @@ static void test_the_last_tenth_is_the_budgets(void **state)
     assert_int_equal(ps_balance_twice(b, EUROPE, ASIA, 7, UNIT, 1, 4000).reason, PS_BALANCE_TWICE);
 }
 
-static void test_a_static_split_is_of_the_budget(void **state)
-{
-    (void)state;
-    b->conf.kind = PS_BALANCE_STATIC;
-    b->beyond_tokens = 40 * UNIT;
-    ps_balance_plan(b, plan);
-    for (int r = 0; r < 3; r++) near(plan->tokens[0][r], 20 * UNIT, 1);
-}
-
-static void test_static_shares_stand(void **state)
-{
-    (void)state;
-    b->conf.kind = PS_BALANCE_STATIC;
-    b->region[EUROPE].tokens_per_s.mean = 20;
-    ps_balance_plan(b, plan);
-    assert_float_equal(plan->tokens[0][EUROPE], 50 * UNIT, 1);
-    plan->tokens[0][EUROPE] = 0; // all taken: nothing more, although much is left
-    assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_NOTHING);
-    // Less than half a unit of everybody's is left: it is the home's.
-    b->pool[0].units = 1;
-    b->pool[0].tokens = UNIT;
-    for (int r = 0; r < 3; r++) plan->tokens[0][r] = 0.4 * UNIT;
-    assert_int_equal(ps_balance_next(b, plan, EUROPE).reason, PS_BALANCE_NOTHING);
-    assert_int_equal(ps_balance_next(b, plan, ASIA).reason, PS_BALANCE_HOME);
-}
-
-// A share that a full link keeps from its region is the home's, however slow that is.
-static void test_static_shares_over_a_full_link_are_the_homes(void **state)
-{
-    (void)state;
-    b->conf.kind = PS_BALANCE_STATIC;
-    b->region[ASIA].tokens_per_s.mean = 0.01; // its own share is less than half a unit
-    assert_int_equal(next(ASIA).reason, PS_BALANCE_NOTHING);
-    b->link[ASIA][EUROPE].cap_bytes = 0;
-    assert_int_equal(next(ASIA).reason, PS_BALANCE_NOTHING); // America's
-    b->link[ASIA][AMERICA].cap_bytes = 0;
-    assert_int_equal(next(EUROPE).reason, PS_BALANCE_NOTHING);
-    assert_int_equal(next(ASIA).reason, PS_BALANCE_HOME);
-}
-
 static void test_the_plain_rule(void **state)
 {
     (void)state;
@@ -553,7 +494,7 @@ static void test_the_largest(void **state)
         b->region[r].workers = 16;
         b->region[r].tokens_per_s.mean = 10 + r;
         for (uint32_t k = 0; k < b->regions; k++)
-            b->link[r][k] = (struct ps_balance_link){{1000 + k, 0}, 0.1, 0, -1, false};
+            b->link[r][k] = (struct ps_balance_link){{1000 + k, 0}, 0.1, -1, false};
     }
     for (uint32_t p = 0; p < b->pools; p++)
         b->pool[p] = (struct ps_balance_pool){.home = p / 2,
@@ -588,9 +529,9 @@ static void test_names(void **state)
 {
     (void)state;
     enum ps_balance_kind kind;
-    assert_true(ps_balance_kind_of("static", &kind) && kind == PS_BALANCE_STATIC);
+    assert_true(ps_balance_kind_of("weighted", &kind) && kind == PS_BALANCE_WEIGHTED);
     assert_string_equal(ps_balance_kind_name(PS_BALANCE_BLIND), "blind");
-    assert_false(ps_balance_kind_of("stat", &kind));
+    assert_false(ps_balance_kind_of("weight", &kind));
     assert_string_equal(ps_balance_reason_name(PS_BALANCE_TWICE), "twice");
 }
 
@@ -612,8 +553,7 @@ int main(void)
         TEST(test_residency_is_hard),
         TEST(test_what_must_stay_goes_first),
         TEST(test_the_cap_of_a_link_is_hard),
-        TEST(test_price_and_language_are_soft),
-        TEST(test_the_floor_of_shared_data),
+        TEST(test_language_is_soft),
         TEST(test_the_last_unit),
         TEST(test_the_window_shrinks_in_the_last_tenth),
         TEST(test_twice_in_the_last_twentieth),
@@ -624,9 +564,6 @@ int main(void)
         TEST(test_what_can_go_nowhere_is_in_no_plan),
         TEST(test_the_last_units_of_a_budget_are_planned),
         TEST(test_the_last_tenth_is_the_budgets),
-        TEST(test_a_static_split_is_of_the_budget),
-        TEST(test_static_shares_stand),
-        TEST(test_static_shares_over_a_full_link_are_the_homes),
         TEST(test_the_plain_rule),
         TEST(test_equal_input_equal_output),
         TEST(test_units_that_can_go_nowhere),
