@@ -7,7 +7,7 @@
 
 #include "common/env/env.h"
 
-enum { LK_STREAM_KEY_BYTES = 32, LK_STREAM_WORDS = 1024 };
+enum { LK_STREAM_KEY_BYTES = 32, LK_STREAM_WORDS = 256 };
 
 struct lk_stream {
     uint8_t key[LK_STREAM_KEY_BYTES];
