@@ -4,8 +4,8 @@
     privacy.py --tool build/release/tests/oracle/oracle_privacy [--settings 200] [--draws 1e8]
 
 RDP is within 5e-5 of both libraries, with the orders of each. PLD is never below dp-accounting's
-optimistic estimate and at most 0.5 % above its pessimistic one, at the same grid; where an epsilon is
-below that grid's own distance, that distance is the bound. The exact curve is within 1e-9.
+optimistic estimate and at most 0.5 % above its pessimistic one, at the same grid; an epsilon below
+200 of the grid's distances may be off by one distance. The exact curve is within 1e-9.
 """
 import argparse
 import logging
