@@ -275,10 +275,11 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
         return LH_ERR_UNAVAILABLE;
     }
     if (strstr(details, "Socket closed")) { // a client that TLS 1.3 refused learns no more
-        snprintf(out, size,
-                 "%.120s closed the connection: it is going away, or it may not accept our "
-                 "certificate (another CA or run?), or have barred us; its log says why",
-                 l->line->address);
+        snprintf(
+            out, size,
+            "%.120s closed the connection: it is going away, or it may not accept our "
+            "certificate (another CA or run, or revoked?), or have barred us; its log says why",
+            l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
     snprintf(out, size, "%.120s: %.300s", l->line->address, details);

@@ -10,9 +10,12 @@
 
 #include <grpc/support/log.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/check.h"
+
+enum { DAY_S = 86400, WARN_DAYS = 30 }; // our own certificate's end is told from there on
 
 const struct lh_transport_ops lh_grpc_ops = {
     .listen = lh_grpc_listen,
@@ -257,22 +260,55 @@ static void look_at_certificates(void *arg)
     t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
     lh_err err = lh_transport_grpc_reload(&t->base);
     if (err)
-        lh_log_peer(t->log, LH_ERROR, "net.certificates", "the old certificate stays: %s",
+        lh_log_peer(t->log, LH_ERROR, "net.certificates", "the one in use stays: %s",
                     lh_err_text(err));
 }
 
-lh_err lh_transport_grpc_reload(struct lh_transport *base)
+static lh_err reload_own(struct lh_grpc *t)
 {
-    struct lh_grpc *t = (struct lh_grpc *)base;
     bool changed = false;
     LH_TRY(lh_grpc_certs_reload(t->certs, &changed));
-    if (changed) lh_logf(t->log, LH_INFO, "net.certificates", "new certificates are in use");
+    if (!changed) return LH_OK;
+    lh_logf(t->log, LH_INFO, "net.certificates", "new certificates are in use");
+    t->warned_s = 0;
+    return LH_OK;
+}
+
+static lh_err reload_revoked(struct lh_grpc *t)
+{
+    bool changed = false;
     LH_TRY(lh_grpc_revoked_reload(t->revoked, &changed));
     if (!changed) return LH_OK;
     lh_logf(t->log, LH_INFO, "net.revoked", "the list of revoked certificates has changed");
     lh_grpc_certs_renew_channels(t->certs);
     lh_grpc_end_revoked(t);
     return LH_OK;
+}
+
+static void warn_of_the_end(struct lh_grpc *t)
+{
+    char text[LH_GRPC_TEXT_BYTES];
+    int64_t now_s = t->env->ops->wall_s(t->env);
+    int64_t left_s = lh_grpc_certs_left_s(t->certs, text, sizeof text);
+    bool told = t->warned_s && now_s - t->warned_s < DAY_S && now_s >= t->warned_s;
+    if (told || left_s > WARN_DAYS * DAY_S) return;
+    t->warned_s = now_s;
+    lh_logf(
+        t->log, left_s < 0 ? LH_ERROR : LH_WARN, "net.certificate_ends",
+        "%s, %lld days %s; whoever holds the CA makes a new one (`longhaul certs renew`), which "
+        "is taken in without a restart",
+        text, (long long)(left_s < 0 ? -left_s : left_s) / DAY_S, left_s < 0 ? "ago" : "from now");
+}
+
+lh_err lh_transport_grpc_reload(struct lh_transport *base)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    lh_err own = reload_own(t); // whatever is wrong there, the list is read
+    char text[LH_GRPC_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", own ? lh_err_text(own) : "");
+    warn_of_the_end(t);
+    lh_err err = reload_revoked(t);
+    return own ? lh_fail(own, "%s", text) : err;
 }
 
 void lh_transport_grpc_wire_bytes(struct lh_transport *base, struct lh_wire_bytes *out)
@@ -309,8 +345,8 @@ static void free_parts(struct lh_grpc *t)
 
 static lh_err make_parts(struct lh_grpc *t, const struct lh_grpc_conf *conf)
 {
-    LH_TRY(lh_grpc_certs_open(conf, &t->certs));
     LH_TRY(lh_grpc_revoked_open(conf->env, conf->revoked ? conf->revoked : "", &t->revoked));
+    LH_TRY(lh_grpc_certs_open(conf, t->revoked, &t->certs));
     t->wire = lh_grpc_wire_new();
     t->part = calloc(LH_GRPC_PARTS_MAX, sizeof *t->part);
     t->mail = new_mail(t);
@@ -345,6 +381,7 @@ lh_err lh_transport_grpc_create(const struct lh_grpc_conf *conf, struct lh_trans
     }
     t->reload_timer = lh_after(t->env, LH_GRPC_RELOAD_MS * LH_MS, look_at_certificates, t);
     t->wait_timer = lh_after(t->env, LH_SECOND, look_at_waiting, t);
+    warn_of_the_end(t);
     *out = &t->base;
     return LH_OK;
 }

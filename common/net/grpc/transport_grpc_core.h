@@ -99,6 +99,7 @@ struct lh_grpc {
     uint64_t timed_out; // connections without a call that the log knows of
     uint64_t wait_timer;
     uint64_t ended;       // connections that the guard had ended at the last look
+    int64_t warned_s;     // when the log was last told that our certificate ends; 0: not yet
     struct lh_span *part; // parts of the message being given, LH_GRPC_PARTS_MAX at most
 };
 
@@ -140,7 +141,7 @@ struct lh_grpc_call {
     unsigned pending; // batches with gRPC
     unsigned holds;   // how many look at us: the list, batches, the dirty list, frames of the stack
     bool server, dirty;
-    bool revoked;          // server: its peer's certificate is, and the call is to end
+    bool revoked;          // its peer's certificate is, and the call is to end
     bool started;          // our headers are with gRPC
     bool sending;          // the `sent` batch is under way; gRPC takes one at a time
     bool receiving;        // the `received` batch is under way
@@ -203,7 +204,7 @@ void lh_grpc_client_closed(struct lh_grpc_call *c); // its status came
 void lh_grpc_client_heard(struct lh_grpc_call *c);  // the server itself said something
 LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
                               const struct lh_service *service, char *bound, size_t size);
-// Ends the calls of peers whose certificates are revoked by now.
+// Ends the calls of peers whose certificates are revoked by now, and calls to such servers.
 void lh_grpc_end_revoked(struct lh_grpc *t);
 void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
@@ -238,7 +239,8 @@ LH_MUST lh_err lh_grpc_err(grpc_status_code code, const grpc_metadata_array *tra
 void lh_grpc_text(grpc_slice from, char *out, size_t size); // without control characters
 
 // ---- tls
-LH_MUST lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs **out);
+LH_MUST lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_revoked *revoked,
+                                  struct lh_grpc_certs **out);
 void lh_grpc_certs_close(struct lh_grpc_certs *certs);
 // Connections that are opened from here on use new channels, which look at their server anew.
 void lh_grpc_certs_renew_channels(struct lh_grpc_certs *certs);
@@ -250,6 +252,8 @@ const char *lh_grpc_certs_run(const struct lh_grpc_certs *certs);
 const char *lh_grpc_certs_domain(const struct lh_grpc_certs *certs);
 // Fails when our own certificate is not valid now; the text says since when.
 LH_MUST lh_err lh_grpc_certs_check(struct lh_grpc_certs *certs);
+// Seconds until our own certificate ends; negative afterwards. `text`: which one, and its last day.
+int64_t lh_grpc_certs_left_s(const struct lh_grpc_certs *certs, char *text, size_t size);
 grpc_server_credentials *lh_grpc_certs_server(struct lh_grpc_certs *certs);
 grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *certs,
                                                 struct lh_grpc_expect *expect,
@@ -260,6 +264,8 @@ struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs,
 void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // Why the last handshake with this server was refused by us; false: it was not.
 bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size);
+// Is the certificate of the server that passed the last handshake revoked by now?
+bool lh_grpc_expect_revoked(struct lh_grpc_expect *e);
 
 // ---- key: private keys by name, for gRPC (transport_grpc_key.c)
 struct evp_pkey_st; // OpenSSL's EVP_PKEY
@@ -272,7 +278,7 @@ void lh_grpc_key_drop(const char *name); // "": nothing
 // ---- guard: whose handshake passes and whose connection stays (transport_grpc_guard.c)
 struct lh_grpc_guard;
 struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, const char *run,
-                                        const char *domain);
+                                        const char *domain, struct lh_grpc_revoked *revoked);
 void lh_grpc_guard_drop(struct lh_grpc_guard *g);
 // Drops it for its transport: the env and the log are not used any more.
 void lh_grpc_guard_close(struct lh_grpc_guard *g);
@@ -312,6 +318,8 @@ void lh_grpc_wire_watch(struct lh_grpc_wire *w, const char *address, bool server
 // Any thread: looks at the sockets when it is time to; returns the ms until the next look.
 int64_t lh_grpc_wire_poll(struct lh_grpc_wire *w, int64_t now_ns);
 void lh_grpc_wire_look(struct lh_grpc_wire *w); // now: before we close connections ourselves
+// Any thread: shuts the accepted connection from this peer (lh_grpc_peer_name). gRPC closes it.
+void lh_grpc_wire_shut(struct lh_grpc_wire *w, const char *peer);
 void lh_grpc_wire_sum(struct lh_grpc_wire *w, struct lh_wire_bytes *out);
 // The longest smoothed round trip in us that a connection to this address' port had, or, while
 // there was none, to any port that was dialled: a node far from one is far from others. 0: none

@@ -7,14 +7,15 @@
 // libgrpc's calls come to before OpenSSL's (as accept4() in transport_grpc_door.c). A read that
 // fails ends the connection on gRPC's own thread, with all its calls.
 //
-//  1. A server's handshake passes only for a certificate of its own run and domain, of a peer that
-//     is not barred. No session is resumed: each connection shows its certificate.
+//  1. A server's handshake passes only for a certificate of its own run and domain that is not
+//     revoked, of a peer that is not barred. No session is resumed: each connection shows its
+//     certificate.
 //  2. Every byte of a client's connection is counted before gRPC reads it, against one allowance
 //     for all connections of that peer (transport_grpc_frames.h). A peer that asks for more loses
 //     its connections and is barred for BAR_MS, twice as long each further time within BAR_MS_MAX.
 //  3. A peer has CONNECTIONS_PER_PEER connections; a further one ends the oldest.
-//  4. At either end a connection ends when its peer's certificate has expired: with the next byte,
-//     and a silent wire is probed every LH_GRPC_KEEPALIVE_MS.
+//  4. At either end a connection ends when its peer's certificate has expired or is revoked: with
+//     the next byte, and a silent wire is probed every LH_GRPC_KEEPALIVE_MS.
 //  5. Whatever is refused or ended is logged, at a bounded rate with a count of what was left out.
 #include <dlfcn.h>
 #include <openssl/err.h>
@@ -54,6 +55,7 @@ struct lh_grpc_guard {
     pthread_mutex_t lock;
     struct lh_env *env; // NULL: the transport is gone
     struct lh_log *log;
+    struct lh_grpc_revoked *revoked;
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
     struct known *peers;
     unsigned count;
@@ -67,6 +69,8 @@ struct connection { // used by one thread at a time
     struct lh_grpc_frames frames;
     uint64_t number;
     int64_t not_after, looked_s;
+    uint64_t list; // list of revoked certificates that its peer's was last looked up in
+    char serial[LH_CERTS_SERIAL_BYTES], uri[LH_URI_BYTES]; // its peer's
 };
 
 // These functions have no context. What differs between transports hangs on the TLS context.
@@ -112,7 +116,7 @@ static void find_hooks(void)
 // ---------------------------------------------------------------- life
 
 struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, const char *run,
-                                        const char *domain)
+                                        const char *domain, struct lh_grpc_revoked *revoked)
 {
     struct lh_grpc_guard *g = calloc(1, sizeof *g);
     if (!g) return NULL;
@@ -121,6 +125,7 @@ struct lh_grpc_guard *lh_grpc_guard_new(struct lh_env *env, struct lh_log *log, 
     pthread_mutex_init(&g->lock, NULL);
     g->env = env;
     g->log = log;
+    g->revoked = lh_grpc_revoked_share(revoked);
     snprintf(g->run, sizeof g->run, "%s", run);
     snprintf(g->domain, sizeof g->domain, "%s", domain);
     return g;
@@ -135,6 +140,7 @@ void lh_grpc_guard_drop(struct lh_grpc_guard *g)
         free(k);
     }
     pthread_mutex_destroy(&g->lock);
+    lh_grpc_revoked_close(g->revoked);
     free(g);
 }
 
@@ -248,6 +254,9 @@ static lh_err judge(struct lh_grpc_guard *g, const struct lh_certs_info *info)
     if (strcmp(p->run, g->run) != 0 || strcmp(p->domain, g->domain) != 0)
         return lh_fail(LH_ERR_UNAUTHENTICATED, "%s is not of run %s in domain %s", uri, g->run,
                        g->domain);
+    if (lh_grpc_revoked_has(g->revoked, info->serial))
+        return lh_fail(LH_ERR_UNAUTHENTICATED, "the certificate %s of %s is revoked", info->serial,
+                       uri);
     struct known *k = g->env ? find_peer(g, lh_worker_id(p)) : NULL;
     if (k && is_barred(k, lh_now(g->env)))
         return lh_fail(LH_ERR_BUSY, "%s asked for too much and is barred for another %lld s", uri,
@@ -356,6 +365,9 @@ static struct connection *begin(SSL *ssl, struct lh_grpc_guard *g)
     atomic_fetch_add(&g->owners, 1);
     c->guard = g;
     c->not_after = info.not_after;
+    c->list = UINT64_MAX;
+    memcpy(c->serial, info.serial, sizeof c->serial);
+    lh_peer_uri(&info.peer, c->uri);
     if ((!SSL_is_server(ssl) || join_peer(c, &info)) && SSL_set_ex_data(ssl, hooks.of_ssl, c))
         return c;
     end_of_ssl(NULL, c, NULL, 0, 0, NULL);
@@ -370,8 +382,21 @@ static bool has_expired(struct connection *c)
     c->looked_s = now_s;
     if (!look || now_s <= c->not_after) return false;
     lh_log_peer(g->log, LH_WARN, "net.expired",
-                "the certificate of %s has expired: its connection ends",
-                c->peer ? c->peer->uri : "a server");
+                "the certificate of %s has expired: its connection ends", c->uri);
+    return true;
+}
+
+static bool is_revoked(struct connection *c)
+{
+    struct lh_grpc_guard *g = c->guard;
+    uint64_t list = lh_grpc_revoked_generation(g->revoked); // first: a later list is looked at anew
+    if (c->list == list) return false;
+    if (!lh_grpc_revoked_has(g->revoked, c->serial)) {
+        c->list = list;
+        return false;
+    }
+    lh_log_peer(g->log, LH_WARN, "net.revoked",
+                "the certificate %s of %s is revoked: its connection ends", c->serial, c->uri);
     return true;
 }
 
@@ -381,7 +406,7 @@ static bool may_read(struct connection *c, const uint8_t *data, size_t n)
     struct lh_grpc_guard *g = c->guard;
     struct known *k = c->peer;
     if (!g->env) return false;
-    if (has_expired(c)) return false;
+    if (has_expired(c) || is_revoked(c)) return false;
     if (!k) return true;
     if (c->number < k->first) return false;
     int64_t now_ns = lh_now(g->env);

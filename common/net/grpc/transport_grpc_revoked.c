@@ -34,6 +34,7 @@ struct lh_grpc_revoked {
     pthread_mutex_t lock;
     struct serial *serial;
     size_t count;
+    atomic_uint_least64_t generation;
 };
 
 // ---------------------------------------------------------------- the file
@@ -105,6 +106,7 @@ lh_err lh_grpc_revoked_reload(struct lh_grpc_revoked *r, bool *changed)
         struct serial *old = r->serial;
         r->serial = fresh;
         r->count = count;
+        if (*changed) atomic_fetch_add(&r->generation, 1);
         pthread_mutex_unlock(&r->lock);
         fresh = old;
     }
@@ -159,18 +161,40 @@ static bool serial_of(const char *pem, size_t len, struct serial *out)
     return good;
 }
 
-bool lh_grpc_revoked_is(struct lh_grpc_revoked *r, const char *pem, size_t len)
+static bool is_empty(struct lh_grpc_revoked *r)
 {
-    struct serial s;
-    bool revoked = false;
     pthread_mutex_lock(&r->lock);
     bool none = !r->count;
     pthread_mutex_unlock(&r->lock);
-    if (none) return false;
-    if (!serial_of(pem, len, &s)) return true;
+    return none;
+}
+
+static bool has(struct lh_grpc_revoked *r, const struct serial *s)
+{
+    bool revoked = false;
     pthread_mutex_lock(&r->lock);
     for (size_t i = 0; i < r->count && !revoked; i++)
-        revoked = !memcmp(&r->serial[i], &s, sizeof s);
+        revoked = !memcmp(&r->serial[i], s, sizeof *s);
     pthread_mutex_unlock(&r->lock);
     return revoked;
+}
+
+bool lh_grpc_revoked_is(struct lh_grpc_revoked *r, const char *pem, size_t len)
+{
+    struct serial s;
+    if (is_empty(r)) return false;
+    return !serial_of(pem, len, &s) || has(r, &s);
+}
+
+bool lh_grpc_revoked_has(struct lh_grpc_revoked *r, const char *serial)
+{
+    struct serial s;
+    bool any = false;
+    if (is_empty(r)) return false;
+    return !read_line(lh_span_str(serial), &s, &any) || !any || has(r, &s);
+}
+
+uint64_t lh_grpc_revoked_generation(struct lh_grpc_revoked *r)
+{
+    return atomic_load(&r->generation);
 }

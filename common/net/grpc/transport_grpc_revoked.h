@@ -1,4 +1,5 @@
-// Revoked: certificates whose serials a file names (setting tls.revoked) open nothing any more.
+// Revoked: certificates whose serials a file names (setting tls.revoked) open nothing any more, and
+// the connections of their holders end.
 #ifndef LH_COMMON_TRANSPORT_GRPC_REVOKED_H
 #define LH_COMMON_TRANSPORT_GRPC_REVOKED_H
 
@@ -18,5 +19,9 @@ void lh_grpc_revoked_close(struct lh_grpc_revoked *r); // the last one frees it;
 LH_MUST lh_err lh_grpc_revoked_reload(struct lh_grpc_revoked *r, bool *changed);
 // Is the first certificate of this PEM text revoked? Any thread. One that can't be read is.
 bool lh_grpc_revoked_is(struct lh_grpc_revoked *r, const char *pem, size_t len);
+// The same for a serial in hexadecimal (lh_certs_info). Any thread.
+bool lh_grpc_revoked_has(struct lh_grpc_revoked *r, const char *serial);
+// Number of the list in use; another list has a higher one. Any thread.
+uint64_t lh_grpc_revoked_generation(struct lh_grpc_revoked *r);
 
 #endif

@@ -213,19 +213,42 @@ static struct lh_grpc_call *next_revoked(const struct lh_grpc *t)
     return c;
 }
 
+static bool peer_is_revoked(struct lh_grpc_call *c)
+{
+    if (!c->server) return c->link && lh_grpc_expect_revoked(c->link->line->expect);
+    grpc_auth_context *context = c->core ? grpc_call_auth_context(c->core) : NULL;
+    bool revoked = context && is_revoked(c->t, context);
+    if (context) grpc_auth_context_release(context);
+    return revoked;
+}
+
+static void name_caller(grpc_call *core, char out[LH_GRPC_PEER_BYTES])
+{
+    char *uri = grpc_call_get_peer(core);
+    lh_grpc_peer_name(uri, out);
+    gpr_free(uri);
+}
+
+// A peer that does not read would keep its connection until a probe fails.
+static void end_revoked(struct lh_grpc_call *c)
+{
+    char peer[LH_GRPC_PEER_BYTES] = "";
+    struct lh_grpc *t = c->t;
+    if (c->server && c->core) name_caller(c->core, peer);
+    c->revoked = false;
+    lh_grpc_call_close(c, LH_ERR_UNAUTHENTICATED, "the certificate of this peer is revoked");
+    if (!peer[0] || t->dead) return;
+    lh_log_peer(t->log, LH_WARN, "net.revoked",
+                "%s: its certificate is revoked: its connection ends", peer);
+    lh_grpc_wire_shut(t->wire, peer);
+}
+
 // Whoever hears of an end may end other calls: the list is looked at anew after each.
 void lh_grpc_end_revoked(struct lh_grpc *t)
 {
     lh_grpc_enter(t);
-    for (struct lh_grpc_call *c = t->calls; c; c = c->next) {
-        grpc_auth_context *context = c->server && c->core ? grpc_call_auth_context(c->core) : NULL;
-        c->revoked = context && is_revoked(t, context);
-        if (context) grpc_auth_context_release(context);
-    }
-    for (struct lh_grpc_call *c; !t->dead && (c = next_revoked(t));) {
-        c->revoked = false;
-        lh_grpc_call_close(c, LH_ERR_UNAUTHENTICATED, "the certificate of this peer is revoked");
-    }
+    for (struct lh_grpc_call *c = t->calls; c; c = c->next) c->revoked = peer_is_revoked(c);
+    for (struct lh_grpc_call *c; !t->dead && (c = next_revoked(t));) end_revoked(c);
     lh_grpc_leave(t);
 }
 
@@ -284,10 +307,9 @@ static void refuse(struct lh_grpc_call *c, lh_err err)
 
 static void note_caller(grpc_call *core)
 {
-    char peer[LH_GRPC_PEER_BYTES], *uri = grpc_call_get_peer(core);
-    lh_grpc_peer_name(uri, peer);
+    char peer[LH_GRPC_PEER_BYTES];
+    name_caller(core, peer);
     lh_grpc_waiting_called(peer);
-    gpr_free(uri);
 }
 
 static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq)

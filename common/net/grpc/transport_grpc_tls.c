@@ -49,7 +49,8 @@ struct lh_grpc_expect {
     struct lh_grpc_revoked *revoked;
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES], address[LH_GRPC_ADDRESS_BYTES];
     pthread_mutex_t lock;
-    char refused[LH_GRPC_TEXT_BYTES]; // "": the last handshake passed
+    char refused[LH_GRPC_TEXT_BYTES];   // "": the last handshake passed
+    char serial[LH_CERTS_SERIAL_BYTES]; // serial of the certificate that passed last; "": none has
 };
 
 // ---------------------------------------------------------------- reading and checking
@@ -235,7 +236,8 @@ lh_err lh_grpc_certs_reload(struct lh_grpc_certs *c, bool *changed)
     return err;
 }
 
-lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs **out)
+lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_revoked *revoked,
+                          struct lh_grpc_certs **out)
 {
     struct lh_grpc_certs *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
@@ -250,7 +252,7 @@ lh_err lh_grpc_certs_open(const struct lh_grpc_conf *conf, struct lh_grpc_certs 
     bool changed;
     lh_err err = fits ? lh_grpc_certs_reload(c, &changed)
                       : lh_fail(LH_ERR_TOO_LARGE, "a certificate's path or the run's name");
-    if (!err) c->guard = lh_grpc_guard_new(conf->env, conf->log, c->run, c->domain);
+    if (!err) c->guard = lh_grpc_guard_new(conf->env, conf->log, c->run, c->domain, revoked);
     if (!err && !c->guard) err = LH_ERR_NO_MEMORY;
     if (err)
         lh_grpc_certs_close(c);
@@ -298,6 +300,14 @@ const char *lh_grpc_certs_domain(const struct lh_grpc_certs *c)
 lh_err lh_grpc_certs_check(struct lh_grpc_certs *c)
 {
     return check_dates(c->cert, c->not_before, c->not_after, c->env->ops->wall_s(c->env));
+}
+
+int64_t lh_grpc_certs_left_s(const struct lh_grpc_certs *c, char *text, size_t size)
+{
+    char date[32];
+    date_of(c->not_after, date);
+    snprintf(text, size, "the certificate %s is valid until %s", c->cert, date);
+    return c->not_after - c->env->ops->wall_s(c->env);
 }
 
 // ---------------------------------------------------------------- the server's side
@@ -376,13 +386,23 @@ bool lh_grpc_expect_refused(struct lh_grpc_expect *e, char *out, size_t size)
     return refused;
 }
 
-static lh_err check_server(const struct lh_grpc_expect *e, const char *pem)
+bool lh_grpc_expect_revoked(struct lh_grpc_expect *e)
+{
+    pthread_mutex_lock(&e->lock);
+    bool revoked = e->serial[0] && lh_grpc_revoked_has(e->revoked, e->serial);
+    pthread_mutex_unlock(&e->lock);
+    return revoked;
+}
+
+static lh_err check_server(const struct lh_grpc_expect *e, const char *pem,
+                           char serial[LH_CERTS_SERIAL_BYTES])
 {
     struct lh_certs_info info;
     LH_TRY(lh_certs_inspect_pem(e->address, lh_span_str(pem), &info));
     const struct lh_peer *p = &info.peer;
     char uri[LH_URI_BYTES];
-    if (lh_grpc_revoked_is(e->revoked, pem, strlen(pem)))
+    memcpy(serial, info.serial, LH_CERTS_SERIAL_BYTES);
+    if (lh_grpc_revoked_has(e->revoked, info.serial))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "the certificate of %s is revoked", e->address);
     if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
     if (lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
@@ -399,8 +419,10 @@ static int verify(const char *host, const char *pem, void *arg)
 {
     (void)host;
     struct lh_grpc_expect *e = arg;
-    lh_err err = check_server(e, pem);
+    char serial[LH_CERTS_SERIAL_BYTES];
+    lh_err err = check_server(e, pem, serial);
     pthread_mutex_lock(&e->lock);
+    if (!err) memcpy(e->serial, serial, sizeof e->serial);
     snprintf(e->refused, sizeof e->refused, "%s", err ? lh_err_text(err) : "");
     pthread_mutex_unlock(&e->lock);
     return err ? 1 : 0;

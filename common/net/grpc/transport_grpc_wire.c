@@ -15,12 +15,14 @@
 // dial the same port count each other's sockets.
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/net/grpc/transport_grpc_core.h"
@@ -283,6 +285,26 @@ void lh_grpc_wire_look(struct lh_grpc_wire *w)
     pthread_mutex_lock(&w->lock);
     scan(w);
     look(w);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void shut(const struct known *s, const char *peer)
+{
+    char name[LH_GRPC_PEER_BYTES];
+    uint64_t cookie;
+    int fd = s->local ? fcntl(s->fd, F_DUPFD_CLOEXEC, 0) : -1; // gRPC may close its own any time
+    if (fd < 0) return;
+    name_peer(fd, name);
+    if (strcmp(name, peer) == 0 && cookie_of(fd, &cookie) && cookie == s->cookie)
+        (void)shutdown(fd, SHUT_RDWR);
+    close(fd);
+}
+
+void lh_grpc_wire_shut(struct lh_grpc_wire *w, const char *peer)
+{
+    pthread_mutex_lock(&w->lock);
+    scan(w);
+    for (size_t i = 0; i < w->sockets; i++) shut(&w->socket[i], peer);
     pthread_mutex_unlock(&w->lock);
 }
 

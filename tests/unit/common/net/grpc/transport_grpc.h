@@ -274,7 +274,7 @@ static inline int make_world(void **state)
     struct world *w = test_calloc(1, sizeof *w);
     snprintf(w->dir, sizeof w->dir, "/tmp/lh_grpc.XXXXXX");
     if (!mkdtemp(w->dir) || lh_env_real_create(&w->env)) return -1;
-    if (lh_certs_ca_create(w->dir, "test.local", 10, true)) return -1;
+    if (lh_certs_ca_create(w->dir, "test.local", 365, true)) return -1;
     issue(w, LH_S, "server", "r1", 1);
     issue(w, LH_W, "worker", "r1", 1);
     w->service = (struct lh_service){w, on_call};

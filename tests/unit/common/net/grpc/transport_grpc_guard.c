@@ -27,7 +27,7 @@ static const bool MEMORY_IS_SEEN = true;
 struct logged {
     struct world *w;
     struct lh_log *log;
-    char path[128];
+    char path[128], list[128]; // list: of revoked certificates; "": there is none
 };
 
 static void log_server(struct world *w, struct logged *l)
@@ -37,7 +37,7 @@ static void log_server(struct world *w, struct logged *l)
     snprintf(l->path, sizeof l->path, "%s/log", w->dir);
     assert_int_equal(lh_log_open(&l->log, w->env, "server", LH_INFO, false, l->path), LH_OK);
     struct lh_grpc_conf conf = {w->env, l->log,       p.ca, p.cert, p.key,
-                                "r1",   "test.local", 0,    0,      NULL};
+                                "r1",   "test.local", 0,    0,      l->list};
     lh_transport_grpc_destroy(w->server);
     assert_int_equal(lh_transport_grpc_create(&conf, &w->server), LH_OK);
     listen_at(w, "127.0.0.1:0");
@@ -85,7 +85,7 @@ struct stranger {
     bool takes; // it takes the server's settings first
     // what came of it
     long sent;
-    bool shook, ended;
+    bool shook, ended, kept; // kept: the server said nothing for PATIENCE_S, and ended nothing
     struct mark done;
 };
 
@@ -137,7 +137,9 @@ static void flood(struct stranger *s, SSL *ssl)
         s->ended = SSL_write(ssl, s->frames + from, (int)(s->bytes - from)) <= 0;
         s->sent++;
     }
-    while (!s->ended) s->ended = SSL_read(ssl, in, sizeof in) <= 0;
+    int n = 0;
+    while (!s->ended) s->ended = (n = SSL_read(ssl, in, sizeof in)) <= 0;
+    s->kept = SSL_get_error(ssl, n) == SSL_ERROR_WANT_READ;
 }
 
 static void *be_strange(void *arg)
@@ -157,7 +159,7 @@ static void *be_strange(void *arg)
     return NULL;
 }
 
-static void send_stranger(struct world *w, const char *name, struct stranger *s)
+static pthread_t begin_stranger(struct world *w, const char *name, struct stranger *s)
 {
     pthread_t thread;
     const char *colon = strrchr(w->bound, ':');
@@ -166,8 +168,18 @@ static void send_stranger(struct world *w, const char *name, struct stranger *s)
     s->port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
     s->done = (struct mark){.w = w};
     assert_int_equal(pthread_create(&thread, NULL, be_strange, s), 0);
-    UNTIL(w, s->done.passed);
+    return thread;
+}
+
+static void end_stranger(pthread_t thread, struct stranger *s)
+{
+    UNTIL(s->w, s->done.passed);
     pthread_join(thread, NULL);
+}
+
+static void send_stranger(struct world *w, const char *name, struct stranger *s)
+{
+    end_stranger(begin_stranger(w, name, s), s);
 }
 
 static void add(struct stranger *s, uint8_t type, uint8_t flags, uint32_t stream,
@@ -211,7 +223,7 @@ static long resident_bytes(void)
 static void another_runs_certificate_is_refused_in_the_handshake(void **state)
 {
     struct world *w = *state;
-    struct logged l;
+    struct logged l = {0};
     struct stranger s = {.times = 1};
     log_server(w, &l);
     issue(w, LH_W, "guest", "r2", 1);
@@ -229,7 +241,7 @@ static void another_runs_certificate_is_refused_in_the_handshake(void **state)
 static void a_handshake_without_a_certificate_is_told(void **state)
 {
     struct world *w = *state;
-    struct logged l;
+    struct logged l = {0};
     struct sockaddr_in to = {.sin_family = AF_INET};
     log_server(w, &l);
     to.sin_port = htons((uint16_t)strtoul(strrchr(w->bound, ':') + 1, NULL, 10));
@@ -247,7 +259,7 @@ static void a_handshake_without_a_certificate_is_told(void **state)
 // memory stays bounded, and the honest worker's call stands.
 static void assert_ends(struct world *w, struct stranger *s, const char *what)
 {
-    struct logged l;
+    struct logged l = {0};
     struct side open = {0};
     log_server(w, &l);
     issue(w, LH_W, "rogue", "r1", 1);
@@ -334,7 +346,7 @@ static void data_without_bytes(void **state)
 static void calls_that_its_role_may_not_make(void **state)
 {
     struct world *w = *state;
-    struct logged l;
+    struct logged l = {0};
     struct lh_transport *rogue;
     log_server(w, &l);
     issue(w, LH_W, "rogue", "r1", 1);
@@ -364,7 +376,7 @@ static int64_t wall_later(struct lh_env *env)
 static void an_expired_peers_connection_ends(void **state)
 {
     struct world *w = *state;
-    struct logged l;
+    struct logged l = {0};
     struct side open = {0};
     log_server(w, &l);
     side_open(w, &open, LH_RPC_FOLLOW, 0);
@@ -383,6 +395,76 @@ static void an_expired_peers_connection_ends(void **state)
     }
     w->env->ops = real;
     wait_for_log(&l, "net.expired");
+    end_log(&l);
+}
+
+// ---------------------------------------------------------------- revoked
+
+static void write_list(const struct logged *l, const char *name)
+{
+    struct lh_certs_info info;
+    FILE *f = fopen(l->list, "w");
+    assert_non_null(f);
+    if (name) {
+        assert_int_equal(lh_certs_inspect(paths_of(l->w, name).cert, &info), LH_OK);
+        fprintf(f, "%s\n", info.serial);
+    }
+    fclose(f);
+}
+
+static void log_server_with_list(struct world *w, struct logged *l)
+{
+    *l = (struct logged){.w = w};
+    snprintf(l->list, sizeof l->list, "%s/revoked", w->dir);
+    write_list(l, NULL);
+    log_server(w, l);
+}
+
+// It reads nothing and says nothing, so no probe would end it soon.
+static void a_revoked_peers_connection_ends_though_it_is_silent(void **state)
+{
+    struct world *w = *state;
+    struct logged l;
+    struct stranger s = {.times = 1};
+    log_server_with_list(w, &l);
+    issue(w, LH_W, "rogue", "r1", 1);
+    w->plan.hold = true;
+    add_request(&s, 4);
+    pthread_t thread = begin_stranger(w, "rogue", &s);
+    UNTIL(w, w->accepts == 1);
+    write_list(&l, "rogue");
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
+    assert_int_equal(w->accepted[0].closes, 1);
+    end_stranger(thread, &s);
+    assert_true(s.shook && s.ended);
+    assert_false(s.kept);
+    wait_for_log(&l, "is revoked: its connection ends");
+    w->plan.hold = false;
+    assert_works(w, w->link);
+    struct stranger again = {.times = 1};
+    add_request(&again, 5);
+    int asked = w->asked;
+    send_stranger(w, "rogue", &again);
+    assert_true(again.ended);
+    assert_false(again.kept);
+    assert_int_equal(w->asked, asked);
+    wait_for_log(&l, "a handshake was refused: the certificate ");
+    end_log(&l);
+}
+
+static void a_revoked_peers_connection_without_a_call_ends(void **state)
+{
+    struct world *w = *state;
+    struct logged l;
+    log_server_with_list(w, &l);
+    assert_works(w, w->link); // its connection stands from here on
+    int asked = w->asked;
+    write_list(&l, "worker");
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
+    struct side s = call_once(w, w->link, LH_RPC_JOIN);
+    assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    assert_int_equal(w->asked, asked);
+    wait_for_log(&l, "is revoked: its connection ends");
     end_log(&l);
 }
 
@@ -444,6 +526,8 @@ int main(void)
         IN_PAIR(data_without_bytes),
         IN_PAIR(calls_that_its_role_may_not_make),
         IN_PAIR(an_expired_peers_connection_ends),
+        IN_PAIR(a_revoked_peers_connection_ends_though_it_is_silent),
+        IN_PAIR(a_revoked_peers_connection_without_a_call_ends),
 #ifndef __SANITIZE_ADDRESS__
         IN_PAIR(a_keys_text_lies_nowhere),
 #endif

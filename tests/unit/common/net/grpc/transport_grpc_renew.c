@@ -1,6 +1,8 @@
 // The gRPC transport's own certificates: checked at the start, renewed while connections stand.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
+#include <time.h>
+
 // ---------------------------------------------------------------- our own files
 
 static void assert_create_fails(struct world *w, struct paths p, const char *run, lh_err err,
@@ -105,6 +107,61 @@ static void a_client_renews_without_a_restart(void **state)
     UNTIL(w, open.closes);
 }
 
+// ---------------------------------------------------------------- the end of our own
+
+static int64_t later_s;
+
+static int64_t wall_later(struct lh_env *env)
+{
+    (void)env;
+    return time(NULL) + later_s;
+}
+
+static unsigned warnings(const struct world *w, const char *path)
+{
+    struct lh_buf text = lh_buf(1 << 16);
+    unsigned n = 0;
+    assert_int_equal(lh_file_load(w->env, path, &text), LH_OK);
+    lh_put_u8(&text, 0);
+    for (const char *at = (char *)text.data; (at = strstr(at, "net.certificate_ends")); at++) n++;
+    lh_buf_free(&text);
+    return n;
+}
+
+static void our_certificates_end_is_told_a_month_before_once_a_day(void **state)
+{
+    enum { DAY_S = 86400, DAYS = 40 };
+    struct world *w = *state;
+    struct lh_log *log;
+    struct lh_transport *t;
+    char path[128];
+    snprintf(path, sizeof path, "%s/log", w->dir);
+    issue(w, LH_W, "long", "r1", DAYS);
+    struct paths p = paths_of(w, "long");
+    assert_int_equal(lh_log_open(&log, w->env, "worker", LH_INFO, false, path), LH_OK);
+    const struct lh_grpc_conf conf = {w->env, log,          p.ca, p.cert, p.key,
+                                      "r1",   "test.local", 0,    0,      NULL};
+    const struct lh_env_ops *real = w->env->ops;
+    struct lh_env_ops later = *real;
+    later.wall_s = wall_later;
+    later_s = 0;
+    w->env->ops = &later;
+    assert_int_equal(lh_transport_grpc_create(&conf, &t), LH_OK);
+    for (int day = 0; day < DAYS; day++) {
+        later_s = (int64_t)day * DAY_S + 3600;
+        for (int look = 0; look < 3; look++) assert_int_equal(lh_transport_grpc_reload(t), LH_OK);
+        assert_int_equal(warnings(w, path), day < 10 ? 0 : day - 9);
+    }
+    issue(w, LH_W, "long", "r1", 90);
+    assert_int_equal(lh_transport_grpc_reload(t), LH_OK);
+    later_s += DAY_S + 3600;
+    assert_int_equal(lh_transport_grpc_reload(t), LH_OK);
+    assert_int_equal(warnings(w, path), 30);
+    w->env->ops = real;
+    lh_transport_grpc_destroy(t);
+    lh_log_close(log);
+}
+
 // ---------------------------------------------------------------- revoked
 
 static void write_serial(const char *path, const char *cert)
@@ -130,6 +187,18 @@ static void restart_with_list(struct world *w, struct lh_transport **t, const ch
     assert_int_equal(lh_transport_grpc_create(&conf, t), LH_OK);
 }
 
+// Its handshake is refused, which a client of TLS 1.3 learns by the end of its connection only.
+static void assert_refused(struct world *w)
+{
+    int asked = w->asked;
+    struct side s = {0};
+    do {
+        s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
+        assert_int_equal(s.status, LH_ERR_UNAVAILABLE);
+    } while (!strstr(s.text, "revoked"));
+    assert_int_equal(w->asked, asked);
+}
+
 static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **state)
 {
     struct world *w = *state;
@@ -152,19 +221,35 @@ static void a_revoked_client_is_heard_no_more_and_its_open_calls_end(void **stat
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
     assert_int_equal(w->accepted[0].closes, 1);
     UNTIL(w, open.closes);
-    struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
-    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
-    assert_says(s.text, "revoked");
+    assert_refused(w);
+    struct side s;
     FILE *f = fopen(list, "w"); // what can't be read changes nothing
     fprintf(f, "no serial\n");
     fclose(f);
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_MALFORMED);
     assert_says(lh_err_text(LH_ERR_MALFORMED), "line 1");
-    s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
-    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    assert_refused(w);
     write_serial(list, NULL); // it was a mistake
     assert_int_equal(lh_transport_grpc_reload(w->server), LH_OK);
-    assert_works(w, dial(w->client, w->bound, LH_S));
+    do s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
+    while (s.status == LH_ERR_UNAVAILABLE); // the refused attempt
+    assert_int_equal(s.status, LH_OK);
+}
+
+static void the_list_is_read_whatever_is_wrong_with_our_own_files(void **state)
+{
+    struct world *w = *state;
+    char list[128], bound[sizeof w->bound];
+    snprintf(list, sizeof list, "%s/revoked", w->dir);
+    write_serial(list, NULL);
+    memcpy(bound, w->bound, sizeof bound);
+    restart_with_list(w, &w->server, "server", list);
+    listen_at(w, bound);
+    write_serial(list, paths_of(w, "worker").cert);
+    assert_int_equal(unlink(paths_of(w, "server").cert), 0);
+    assert_int_equal(lh_transport_grpc_reload(w->server), LH_ERR_NOT_FOUND);
+    assert_says(lh_err_text(LH_ERR_NOT_FOUND), "server.pem");
+    assert_refused(w);
 }
 
 static void a_client_does_not_talk_to_a_revoked_server(void **state)
@@ -176,9 +261,17 @@ static void a_client_does_not_talk_to_a_revoked_server(void **state)
     w->link->transport_ops->hangup(w->link);
     w->link = NULL;
     restart_with_list(w, &w->client, "worker", list);
-    assert_works(w, dial(w->client, w->bound, LH_S));
+    struct side open = {0};
+    w->link = dial(w->client, w->bound, LH_S);
+    assert_works(w, w->link);
+    w->plan.hold = true;
+    side_open(w, &open, LH_RPC_FOLLOW, 0);
+    UNTIL(w, w->accepts == 2);
     write_serial(list, paths_of(w, "server").cert);
     assert_int_equal(lh_transport_grpc_reload(w->client), LH_OK);
+    assert_int_equal(open.closes, 1);
+    assert_int_equal(open.status, LH_ERR_UNAUTHENTICATED);
+    w->plan.hold = false;
     struct side s = call_once(w, dial(w->client, w->bound, LH_S), LH_RPC_JOIN);
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
     assert_int_equal(unlink(list), 0);
@@ -196,7 +289,9 @@ int main(void)
         IN_PAIR(a_server_renews_without_a_restart),
         IN_PAIR(a_bad_renewal_changes_nothing),
         IN_PAIR(a_client_renews_without_a_restart),
+        IN_WORLD(our_certificates_end_is_told_a_month_before_once_a_day),
         IN_PAIR(a_revoked_client_is_heard_no_more_and_its_open_calls_end),
+        IN_PAIR(the_list_is_read_whatever_is_wrong_with_our_own_files),
         IN_PAIR(a_client_does_not_talk_to_a_revoked_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
