@@ -1,5 +1,4 @@
-// Certificates: CA, leaves, inspection. See certs.h. The only user of OpenSSL's X.509 besides the
-// transport.
+// Certificates: CA, leaves, inspection. See certs.h. No other file but the transport uses X.509.
 //
 // CA:   subject CN=longhaul CA, O=<domain>; URI SAN spiffe://<domain> (SPIFFE X509-SVID 5.2);
 //       basicConstraints critical CA:TRUE,pathlen:0; keyUsage critical keyCertSign,cRLSign.
@@ -396,12 +395,26 @@ static lh_err check_leaf(const struct lh_peer *peer)
     return lh_fail(LH_ERR_INVALID, "the name 'ca' is taken by the CA's own files");
 }
 
-lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, const char *out_dir,
-                      bool replace)
+static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *peer, EVP_PKEY *key,
+                   X509 *ca, EVP_PKEY *ca_key, struct validity validity)
+{
+    X509 *cert = X509_new();
+    BIO *pem = BIO_new(BIO_s_mem());
+    bool ok = cert && pem && build_leaf(cert, key, peer, ca, ca_key, validity) &&
+              PEM_write_bio_X509(pem, cert);
+    lh_err err = ok ? write_bio(out->cert, LH_KEYFILE_PUBLIC, replace, pem)
+                    : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
+    BIO_free(pem);
+    X509_free(cert);
+    return err;
+}
+
+// A certificate of the CA in ca_dir; `key` NULL: for a new key, which is written beside it.
+static lh_err make_leaf(const char *ca_dir, EVP_PKEY *key, const struct lh_peer *peer, int days,
+                        const char *out_dir, bool replace)
 {
     struct paths ca_paths, paths;
     struct validity validity = {0};
-    X509 *ca = NULL;
     EVP_PKEY *ca_key = NULL;
     lh_err err;
     LH_TRY(validity_of(days, &validity));
@@ -409,16 +422,22 @@ lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, 
     LH_TRY(make_paths(&ca_paths, ca_dir, "ca"));
     LH_TRY(make_paths(&paths, out_dir, peer->name));
     LH_TRY(lh_keyfile_make_dir(out_dir));
-    ca = read_cert(ca_paths.cert, &err);
-    if (err) goto out;
-    ca_key = read_key(ca_paths.key, &err);
-    if (err) goto out;
-    LH_TRY_TO(out, err, check_ca(ca_paths.cert, ca, ca_key, peer));
-    err = issue(&paths, replace, peer, ca, ca_key, validity);
-out:
+    X509 *ca = read_cert(ca_paths.cert, &err);
+    if (!err) ca_key = read_key(ca_paths.key, &err);
+    if (!err) err = check_ca(ca_paths.cert, ca, ca_key, peer);
+    if (!err && key)
+        err = sign(&paths, replace, peer, key, ca, ca_key, validity);
+    else if (!err)
+        err = issue(&paths, replace, peer, ca, ca_key, validity);
     EVP_PKEY_free(ca_key);
     X509_free(ca);
     return err;
+}
+
+lh_err lh_certs_issue(const char *ca_dir, const struct lh_peer *peer, int days, const char *out_dir,
+                      bool replace)
+{
+    return make_leaf(ca_dir, NULL, peer, days, out_dir, replace);
 }
 
 // ---------------------------------------------------------------- request, sign
@@ -530,46 +549,52 @@ static lh_err check_request(const char *path, X509_REQ *request, const struct lh
     return lh_fail(LH_ERR_DENIED, "%s asks for %s, and %s is to be signed", path, uri, wanted);
 }
 
-static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *peer,
-                   X509_REQ *request, X509 *ca, EVP_PKEY *ca_key, struct validity validity)
-{
-    X509 *cert = X509_new();
-    BIO *pem = BIO_new(BIO_s_mem());
-    bool ok = cert && pem &&
-              build_leaf(cert, X509_REQ_get0_pubkey(request), peer, ca, ca_key, validity) &&
-              PEM_write_bio_X509(pem, cert);
-    lh_err err = ok ? write_bio(out->cert, LH_KEYFILE_PUBLIC, replace, pem)
-                    : openssl_failed(LH_ERR_INTERNAL, "make a certificate");
-    BIO_free(pem);
-    X509_free(cert);
-    return err;
-}
-
 lh_err lh_certs_sign(const char *ca_dir, const char *request_file, const struct lh_peer *peer,
                      int days, const char *out_dir, bool replace)
 {
-    struct paths ca_paths, paths;
-    struct validity validity = {0};
-    X509 *ca = NULL;
-    EVP_PKEY *ca_key = NULL;
     lh_err err;
-    LH_TRY(validity_of(days, &validity));
     LH_TRY(check_leaf(peer));
-    LH_TRY(make_paths(&ca_paths, ca_dir, "ca"));
-    LH_TRY(make_paths(&paths, out_dir, peer->name));
-    LH_TRY(lh_keyfile_make_dir(out_dir));
     X509_REQ *request = read_request(request_file, &err);
     if (err) return err;
-    LH_TRY_TO(out, err, check_request(request_file, request, peer));
-    ca = read_cert(ca_paths.cert, &err);
-    if (err) goto out;
-    ca_key = read_key(ca_paths.key, &err);
-    if (err) goto out;
-    LH_TRY_TO(out, err, check_ca(ca_paths.cert, ca, ca_key, peer));
-    err = sign(&paths, replace, peer, request, ca, ca_key, validity);
-out:
-    EVP_PKEY_free(ca_key);
-    X509_free(ca);
+    err = check_request(request_file, request, peer);
+    if (!err) err = make_leaf(ca_dir, X509_REQ_get0_pubkey(request), peer, days, out_dir, replace);
     X509_REQ_free(request);
+    return err;
+}
+
+// ---------------------------------------------------------------- renew
+
+static lh_err check_signed(const char *ca_dir, const char *path, X509 *cert,
+                           struct lh_certs_info *info)
+{
+    struct paths paths;
+    lh_err err;
+    LH_TRY(inspect(path, cert, info));
+    if (info->ca)
+        return lh_fail(LH_ERR_INVALID,
+                       "%s is a CA's certificate; `longhaul certs init` makes these", path);
+    LH_TRY(make_paths(&paths, ca_dir, "ca"));
+    X509 *ca = read_cert(paths.cert, &err);
+    if (err) return err;
+    bool ours = X509_verify(cert, X509_get0_pubkey(ca)) == 1;
+    X509_free(ca);
+    ERR_clear_error();
+    if (ours) return LH_OK;
+    return lh_fail(LH_ERR_UNAUTHENTICATED, "the CA in %s did not sign %s", ca_dir, path);
+}
+
+lh_err lh_certs_renew(const char *ca_dir, const char *path, const char *request, int days,
+                      const char *out_dir, bool replace)
+{
+    struct lh_certs_info info;
+    lh_err err;
+    X509 *cert = read_cert(path, &err);
+    if (err) return err;
+    err = check_signed(ca_dir, path, cert, &info);
+    if (!err)
+        err = request
+                  ? lh_certs_sign(ca_dir, request, &info.peer, days, out_dir, replace)
+                  : make_leaf(ca_dir, X509_get0_pubkey(cert), &info.peer, days, out_dir, replace);
+    X509_free(cert);
     return err;
 }

@@ -41,6 +41,12 @@ LH_MUST lh_err lh_certs_request(const struct lh_peer *peer, const char *out_dir,
 LH_MUST lh_err lh_certs_sign(const char *ca_dir, const char *request, const struct lh_peer *peer,
                              int days, const char *out_dir, bool replace);
 
+// Makes out_dir/<name>.pem anew for the identity of a certificate of this CA, expired or not: for
+// its key, or for that of a request that names the same identity (NULL: none).
+// LH_ERR_UNAUTHENTICATED: another CA signed the certificate.
+LH_MUST lh_err lh_certs_renew(const char *ca_dir, const char *cert, const char *request, int days,
+                              const char *out_dir, bool replace);
+
 enum { LH_CERTS_SERIAL_BYTES = 64 };
 
 struct lh_certs_info {

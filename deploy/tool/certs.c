@@ -1,4 +1,5 @@
-// longhaul certs init|issue|ls|key: a run's CA, its processes' certificates, its job key.
+// longhaul certs init|issue|request|sign|renew|ls|key|signer: a run's CA, its processes'
+// certificates, its keys.
 //
 // Files and their modes are common/security/certs.h's and common/security/seal.h's; nothing is
 // overwritten without
@@ -11,6 +12,8 @@
 #include <time.h>
 
 #include "common/base/check.h"
+#include "common/env/env.h"
+#include "common/net/grpc/transport_grpc_revoked.h"
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "common/security/sign.h"
@@ -212,6 +215,67 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
     return LH_OK;
 }
 
+// ---------------------------------------------------------------- renew
+
+// `list` NULL: DIR/revoked, where it is.
+static LH_MUST lh_err refuse_revoked(const char *dir, const char *list,
+                                     const struct lh_certs_info *info)
+{
+    char path[DP_PATH_BYTES], uri[LH_URI_BYTES];
+    struct lh_grpc_revoked *revoked;
+    LH_TRY(dp_path(path, "%s/revoked", dir));
+    if (!list && !dp_file_exists(path)) return LH_OK;
+    struct lh_env *env;
+    LH_TRY(lh_env_real_create(&env));
+    lh_err err = lh_grpc_revoked_open(env, list ? list : path, &revoked);
+    bool is = !err && lh_grpc_revoked_has(revoked, info->serial);
+    if (!err) lh_grpc_revoked_close(revoked);
+    lh_env_real_destroy(env);
+    if (!is) return err;
+    lh_peer_uri(&info->peer, uri);
+    return lh_fail(LH_ERR_DENIED,
+                   "the certificate %s of %s is revoked (%s); if it is to come back, issue another "
+                   "one with a new key",
+                   info->serial, uri, list ? list : path);
+}
+
+static LH_MUST lh_err run_renew(int argc, char **argv)
+{
+    const char *dir = DIR_DEFAULT, *out = NULL, *days_text = NULL, *request = NULL, *list = NULL;
+    bool replace = false, help;
+    int days = LEAF_DAYS;
+    const struct dp_flag flags[] = {
+        {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key are (certs)"},
+        {"--csr", DP_TEXT, &request, "FILE.csr",
+         "for the key of this request, which must name the same identity; you vouch for its "
+         "sender"},
+        {"--revoked", DP_TEXT, &list, "FILE",
+         "serials that are not renewed, as in tls.revoked (DIR/revoked, where it is)"},
+        {"--days", DP_TEXT, &days_text, "N", "validity (365)"},
+        {"--out", DP_TEXT, &out, "DIR", "where NAME.pem goes (--dir)"},
+        {"--replace", DP_SWITCH, &replace, NULL, "overwrite; running processes reload it"},
+    };
+    const struct dp_usage usage = {
+        "longhaul certs renew FILE.pem [--dir DIR] [--out DIR] [--replace]",
+        "Makes a new certificate for the identity and the key of one that this CA made. The key\n"
+        "is not needed, and stays where it is. A revoked certificate is refused (exit code 7).",
+        flags, LH_COUNT(flags)};
+    struct lh_certs_info info;
+    struct dp_texts rest;
+    char uri[LH_URI_BYTES];
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count != 1) return lh_fail(LH_ERR_INVALID, "which certificate? usage: %s", usage.line);
+    LH_TRY(parse_days(days_text, &days));
+    LH_TRY(lh_certs_inspect(rest.at[0], &info));
+    LH_TRY(refuse_revoked(dir, list, &info));
+    if (!out) out = dir;
+    LH_TRY(lh_certs_renew(dir, rest.at[0], request, days, out, replace));
+    lh_peer_uri(&info.peer, uri);
+    printf("%s/%s.pem  %s for %d days\n", out, info.peer.name, uri, days);
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- ls
 
 struct listing {
@@ -370,15 +434,17 @@ static LH_MUST lh_err run_signer(int argc, char **argv)
 
 int dp_cmd_certs(int argc, char **argv)
 {
-    static const struct dp_verb verbs[] = {
-        {"init", run_init}, {"issue", run_issue}, {"request", run_request}, {"sign", run_sign},
-        {"ls", run_ls},     {"key", run_key},     {"signer", run_signer}};
+    static const struct dp_verb verbs[] = {{"init", run_init},       {"issue", run_issue},
+                                           {"request", run_request}, {"sign", run_sign},
+                                           {"renew", run_renew},     {"ls", run_ls},
+                                           {"key", run_key},         {"signer", run_signer}};
     const struct dp_usage usage = {
-        "longhaul certs init | issue | request | sign | ls | key | signer [flags]",
+        "longhaul certs init | issue | request | sign | renew | ls | key | signer [flags]",
         "init    make a certificate authority\n"
         "issue   issue the certificate of one process\n"
         "request make a key here, and ask for its certificate\n"
         "sign    make the certificate that a partner asks for\n"
+        "renew   make a new certificate in the place of one that ends\n"
         "ls      list certificates and when they expire\n"
         "key     write a new job key\n"
         "signer  write a new key that checkpoints are signed "

@@ -10,7 +10,7 @@ const struct dp_command dp_commands[] = {
     {"balancer", dp_cmd_balancer, "Tell the balancer by hand who gets which units of data",
      "freeze thaw move", false},
     {"certs", dp_cmd_certs, "Make and list certificates; make a job key",
-     "init issue request sign ls key signer", true},
+     "init issue request sign renew ls key signer", true},
     {"config", dp_cmd_config, "Check a configuration file, explain its settings", "check explain",
      false},
     {"data", dp_cmd_data, "Turn text into token files and the manifest of their units", "prepare",

@@ -201,6 +201,25 @@ class Fleet:
 
 # ---------------------------------------------------------------- what happens to them
 
+def renewal():
+    """The page's two lines for a certificate that ends."""
+    path = os.path.join(TREE, "deploy", "docs", "across-machines.md")
+    with open(path, encoding="utf-8") as file:
+        section = file.read().split("\n## A certificate that ends\n")[1].split("\n## ")[0]
+    lines = re.findall(r"^    (.+)$", section, re.M)
+    check(len(lines) == 2, f"{lines}")
+    return lines
+
+
+def renew(fleet, lines, workers):
+    """The node takes it in while it runs."""
+    name = re.search(r"certs/(\S+)\.pem", lines[0]).group(1)
+    host = next(host for host in workers if host.name == name)
+    fleet.at_desk(lines)
+    until(f"{name} has taken in its new certificate",
+          lambda: host.says("new certificates are in use") or not host.alive())
+
+
 def go_on(workers, what):
     """Waits until every worker has trained on; true: and none has come to its end."""
     since, begun = mark(workers), time.monotonic()
@@ -288,6 +307,7 @@ def play(fleet, seed, faults):
     until("all workers train", lambda: started() or not all(h.alive() for h in fleet.nodes), 120)
     for host in fleet.nodes:
         check(host.alive(), f"{host.name} ended with {host.process.returncode}")
+    renew(fleet, renewal(), workers)
     said = fleet.over_the_links(meanwhile)
     check(all(worker.name in said for worker in workers), f"longhaul get says\n{said}")
     if faults:

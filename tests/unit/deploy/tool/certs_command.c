@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <jansson.h>
+#include <openssl/pem.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,102 @@ static void the_job_key_loads(void **state)
     lh_keyring_destroy(ring);
 }
 
+// The serial of @/NAME, as `ls` shows it.
+static void serial_of(const struct scene *s, const char *name, char out[LH_CERTS_SERIAL_BYTES])
+{
+    struct lh_certs_info info;
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    assert_int_equal(lh_certs_inspect(path, &info), LH_OK);
+    memcpy(out, info.serial, LH_CERTS_SERIAL_BYTES);
+}
+
+static void write_line(const struct scene *s, const char *name, const char *line)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "%s\n", line);
+    fclose(file);
+}
+
+static void a_certificate_is_renewed_for_its_key(void **state)
+{
+    struct scene *s = *state;
+    struct lh_peer peer = {LH_W, "example.org", "demo", "eu", "old"};
+    char before[LH_CERTS_SERIAL_BYTES], after[LH_CERTS_SERIAL_BYTES];
+    struct lh_certs_info info;
+    char path[128];
+    assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
+    assert_int_equal(lh_certs_issue(s->dir, &peer, 0, s->dir, false), LH_OK); // it has expired
+    serial_of(s, "old.pem", before);
+    assert_int_equal(certs(s, "renew @/old.pem --dir @"), DP_FAILED);
+    prints(s, "exists already");
+    assert_int_equal(certs(s, "renew @/old.pem --dir @ --days 40 --replace"), DP_OK);
+    prints(s, "spiffe://example.org/longhaul/demo/worker/eu/old for 40 days");
+    serial_of(s, "old.pem", after);
+    assert_string_not_equal(before, after);
+    snprintf(path, sizeof path, "%s/old.pem", s->dir);
+    assert_int_equal(lh_certs_inspect(path, &info), LH_OK);
+    assert_memory_equal(&info.peer, &peer, sizeof peer);
+    assert_int_equal(certs(s, "ls --dir @"), DP_OK);
+    FILE *cert = fopen(path, "r");
+    X509 *x = PEM_read_X509(cert, NULL, NULL, NULL);
+    fclose(cert);
+    snprintf(path, sizeof path, "%s/old.key", s->dir);
+    FILE *key = fopen(path, "r");
+    EVP_PKEY *k = PEM_read_PrivateKey(key, NULL, NULL, NULL);
+    fclose(key);
+    assert_int_equal(X509_check_private_key(x, k), 1); // the key of before
+    EVP_PKEY_free(k);
+    X509_free(x);
+}
+
+static void a_renewal_takes_a_request_of_the_same_identity(void **state)
+{
+    struct scene *s = *state;
+    assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
+    assert_int_equal(certs(s, W1), DP_OK);
+    assert_int_equal(certs(s, "issue --dir @ --run demo --role worker --region eu --name w2"),
+                     DP_OK);
+    assert_int_equal(certs(s, "request --run demo --role worker --region eu --name w1 --domain "
+                              "example.org --out @ --replace"),
+                     DP_OK);
+    assert_int_equal(certs(s, "renew @/w2.pem --csr @/w1.csr --dir @ --replace"), DP_DENIED);
+    prints(s, "w2 is to be signed");
+    assert_int_equal(certs(s, "renew @/w1.pem --csr @/w1.csr --dir @ --replace"), DP_OK);
+    prints(s, "spiffe://example.org/longhaul/demo/worker/eu/w1 for 365 days");
+}
+
+static void what_is_revoked_or_of_another_ca_is_not_renewed(void **state)
+{
+    struct scene *s = *state;
+    char serial[LH_CERTS_SERIAL_BYTES];
+    assert_int_equal(certs(s, "init --dir @ --domain example.org"), DP_OK);
+    assert_int_equal(certs(s, W1), DP_OK);
+    serial_of(s, "w1.pem", serial);
+    write_line(s, "list", "# nobody");
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/none --replace"), DP_MISSING);
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --out @ --replace"), DP_OK);
+    write_line(s, "list", serial);
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --replace"), DP_OK);
+    serial_of(s, "w1.pem", serial); // each renewal has a serial of its own
+    write_line(s, "list", serial);
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --revoked @/list --replace"), DP_DENIED);
+    prints(s, "is revoked");
+    write_line(s, "revoked", serial); // the CA's folder has a list
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --replace"), DP_DENIED);
+    write_line(s, "revoked", "no serial");
+    assert_int_equal(certs(s, "renew @/w1.pem --dir @ --replace"), DP_UNVERIFIED);
+    write_line(s, "revoked", "#");
+    assert_int_equal(certs(s, "renew @/ca.pem --dir @ --replace"), DP_USAGE);
+    prints(s, "CA's certificate");
+    assert_int_equal(certs(s, "init --dir @ --domain example.org --replace"), DP_OK);
+    assert_int_not_equal(certs(s, "renew @/w1.pem --dir @ --replace"), DP_OK);
+    prints(s, "did not sign");
+}
+
 static void wrong_lines_say_what_is_wanted(void **state)
 {
     struct scene *s = *state;
@@ -157,7 +254,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         int code;
     } wrong[] = {
         {"", "usage: longhaul certs init", DP_USAGE},
-        {"make", "no make (one of: init issue request sign ls key signer)", DP_USAGE},
+        {"make", "no make (one of: init issue request sign renew ls key signer)", DP_USAGE},
         {"init --dir @ extra", "usage: longhaul certs init", DP_USAGE},
         {"init --dir @ --domain UPPER", "[a-z0-9._-]", DP_USAGE},
         {"init --dir @ --days 0", "from 1 to 36500", DP_USAGE},
@@ -169,6 +266,8 @@ static void wrong_lines_say_what_is_wanted(void **state)
         {"ls --dir @ -o yaml", "table or json", DP_USAGE},
         {"ls --dri @", "did you mean --dir", DP_USAGE},
         {"key", "--out is missing", DP_USAGE},
+        {"renew --dir @", "which certificate?", DP_USAGE},
+        {"renew @/none.pem --dir @", "none.pem", DP_MISSING},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         int code = certs(s, wrong[i].line);
@@ -192,6 +291,9 @@ int main(void)
         IN_SCENE(what_is_no_good_shows_in_the_exit_code),
         IN_SCENE(nothing_is_overwritten_unasked),
         IN_SCENE(the_job_key_loads),
+        IN_SCENE(a_certificate_is_renewed_for_its_key),
+        IN_SCENE(a_renewal_takes_a_request_of_the_same_identity),
+        IN_SCENE(what_is_revoked_or_of_another_ca_is_not_renewed),
         IN_SCENE(wrong_lines_say_what_is_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
