@@ -148,6 +148,14 @@ static void values_lie_on_the_grid(void **state)
         assert_true(steps == rint(steps));
         assert_true(fabs(steps - (double)noise[i]) <= fabs((double)noise[i]) * 6e-8);
     }
+    // Any int64 is rounded as a conversion would round it.
+    for (int i = 0; i < 1000; i++) {
+        sum[i] =
+            i < 4 ? (const int64_t[]){INT64_MIN, INT64_MAX, 0, -1}[i] : (int64_t)roll() >> i % 64;
+        noise[i] = 0;
+    }
+    lk_grid_values(&g, sum, noise, 1, out);
+    for (int i = 0; i < 1000; i++) assert_true(out[i] == (float)((double)sum[i] * g.step));
     noise[0] = 12, sum[0] = -4;
     lk_grid_values(&g, sum, noise, 4, out);
     assert_true((double)out[0] == 2 * g.step);
