@@ -20,6 +20,7 @@ names() { # each has a program bench_NAME, or is a script over the whole product
         ! -name peers.py ! -name learned.py ! -name kills.py ! -name turns.py -printf '%f\n' |
         sed 's/\.py$//'
     find bench -maxdepth 1 -name '*.c' ! -name report.c ! -name device.c ! -name pusher.c \
+        ! -name 'limits_*.c' \
         -printf '%f\n' | sed 's/\.c$//'
     find bench -mindepth 2 -name main.c -printf '%h\n' | sed 's|.*/||'
 }

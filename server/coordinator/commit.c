@@ -352,11 +352,15 @@ bool ps_co_row_number(const char *name, int base, uint64_t *out)
     return !*end;
 }
 
-const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit)
+const char *ps_co_no_unit(void)
 {
-    if (ps_co_row_number(name, 10, unit) && *unit < c->units) return NULL;
     return "is of a unit that the run does not have: run.epochs and data.units can't "
            "become smaller";
+}
+
+const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit)
+{
+    return ps_co_row_number(name, 10, unit) && *unit < c->units ? NULL : ps_co_no_unit();
 }
 
 // ---------------------------------------------------------------- what is said

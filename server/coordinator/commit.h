@@ -36,6 +36,7 @@ LH_MUST lh_err ps_co_load_named(struct ps_coordinator *c, const char *prefix,
 // Reads a number that is all of a row's name. False: it is none.
 bool ps_co_row_number(const char *name, int base, uint64_t *out);
 // Reads a unit of the run that is all of a row's name. Gives why it can't be, as above.
+const char *ps_co_no_unit(void); // says that a row is of a unit that the run does not have
 const char *ps_co_row_unit(const struct ps_coordinator *c, const char *name, uint64_t *unit);
 // Reads one row into the shard. `at` NULL: the shard has no row, and is as without one.
 typedef lh_err ps_co_read_row(struct ps_co_shard *s, struct lh_cursor *at);

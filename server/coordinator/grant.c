@@ -20,7 +20,7 @@
 //    So epochs overlap by what is leased, and regions whose data stay at home may be epochs apart;
 //    where a budget ends the run, it counts tokens.
 //
-// Memory: 13 bytes a unit of the run, whoever has it, those of balance/stock.c and of order.c;
+// Memory: 17 bytes a unit of the run, whoever has it, those of balance/stock.c and of order.c;
 // 40 KiB for an answer. A request looks only at the units that its worker holds, not at every unit.
 #include "server/coordinator/grant.h"
 

@@ -43,16 +43,14 @@ typedef lh_err change_credit(struct ps_coordinator *c, uint64_t unit, bool credi
 static lh_err take_out(struct ps_coordinator *c, uint64_t unit, bool credited)
 {
     ps_co_stock_out(c, unit);
-    if (credited) return ps_co_lease_credited(c, unit);
-    ps_co_lease_uncredited(c, unit);
+    if (!credited) ps_co_lease_uncredited(c, unit);
     return LH_OK;
 }
 
 static lh_err put_in(struct ps_coordinator *c, uint64_t unit, bool credited)
 {
-    (void)credited;
     ps_co_stock_in(c, unit);
-    return LH_OK;
+    return credited ? ps_co_lease_credited(c, unit) : LH_OK;
 }
 
 // Calls change() for the units of this shard whose credit differs from what it is to be: all of

@@ -41,12 +41,15 @@ static void put_number(struct rig *r, const char *key, uint64_t number)
 }
 
 // A row of a lease: its holder, then numbers that are 0.
-static void put_lease(struct rig *r, const char *key, uint64_t number)
+// A row of a lease, of the unit at that place of its range; or of a second one.
+static void put_lease(struct rig *r, const char *key, uint8_t place, uint64_t worker)
 {
     struct lh_buf b = lh_buf(32);
-    lh_put_u64(&b, number);
+    bool range = !strncmp(key, "lease", 5);
+    if (range) lh_put_u8(&b, place);
+    if (range) lh_put_u8(&b, 1);
+    lh_put_u64(&b, worker);
     lh_put_u64(&b, 0);
-    lh_put_u32(&b, 0);
     put(r, key, lh_buf_span(&b));
     lh_buf_free(&b);
 }
@@ -71,7 +74,7 @@ static const char NEVER_JOINED[] = "is of a worker that never joined",
 static void one_that_is_too_short_is_refused(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"lease/0000000001", "second/0000000001", "stable/0000",
+    static const char *const keys[] = {"lease/0000000000", "second/0000000001", "stable/0000",
                                        "epoch/0000", "insync/0000"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         struct rig *r = one_there(1);
@@ -128,14 +131,25 @@ static void a_lease_is_of_a_unit_and_a_worker_of_the_run(void **state)
         for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
             r = one_there(1);
             snprintf(key, sizeof key, "%s/%s", kinds[k], units[u]);
-            put_lease(r, key, worker(r));
+            put_lease(r, key, 0, worker(r));
             refused(r, key, NO_UNIT);
         }
         r = one_there(1);
-        snprintf(key, sizeof key, "%s/0000000001", kinds[k]);
-        put_lease(r, key, worker(r) + 1);
+        snprintf(key, sizeof key, "%s/0000000000", kinds[k]);
+        put_lease(r, key, 0, worker(r) + 1);
         refused(r, key, NEVER_JOINED);
     }
+}
+
+static void leases_are_of_the_units_of_their_range(void **state)
+{
+    (void)state;
+    struct rig *r = one_there(1);
+    put_lease(r, "lease/0000000001", 0, worker(r));
+    refused(r, "lease/0000000001", "is of no range of units");
+    r = one_there(1);
+    put_lease(r, "lease/0000000000", 64, worker(r));
+    refused(r, "lease/0000000000", "has units that are not of its range");
 }
 
 static void bytes_that_crossed_are_of_a_worker_and_a_home(void **state)
@@ -181,12 +195,12 @@ static void a_run_keeps_its_epochs(void **state)
 {
     (void)state;
     struct rig *r = one_there(2);
-    put_lease(r, "lease/0000000009", worker(r));
+    put_lease(r, "lease/0000000000", 9, worker(r));
     rig_kill_coordinator(r);
     rig_start_coordinator(r);
     assert_int_equal(r->coordinator->lease[9], 1);
     r->epochs = 1;
-    refused(r, "lease/0000000009", NO_UNIT);
+    refused(r, "lease/0000000000", NO_UNIT);
 }
 
 // ---------------------------------------------------------------- one row too many
@@ -257,6 +271,7 @@ int main(void)
         cmocka_unit_test(the_silence_of_a_member_is_not_measured_by_half_a_trip),
         cmocka_unit_test(a_wish_to_drain_the_run_says_whether_it_ends),
         cmocka_unit_test(a_plan_that_is_none_is_refused),
+        cmocka_unit_test(leases_are_of_the_units_of_their_range),
         cmocka_unit_test(a_lease_is_of_a_unit_and_a_worker_of_the_run),
         cmocka_unit_test(bytes_that_crossed_are_of_a_worker_and_a_home),
         cmocka_unit_test(a_drain_is_of_a_member),

@@ -420,8 +420,11 @@ static void put_rows(struct ps_store *s, struct lh_span plan)
     lh_put_str(&worker, "asia");
     lh_put_str(&worker, "asia-0");
     for (int i = 0; i < 16; i++) lh_put_u64(&worker, (uint64_t)i);
+    lh_put_u8(&lease, 1);
+    lh_put_u8(&lease, 1);
     lh_put_u64(&lease, 11);
-    lh_put_u64(&lease, 1700000000);
+    lh_put_u32(&lease, 1700000000);
+    lh_put_u32(&lease, 1);
     lh_put_u64(&point, 1);
     lh_put_u64(&point, 9);
     lh_put(&point, chain, sizeof chain);
@@ -430,7 +433,7 @@ static void put_rows(struct ps_store *s, struct lh_span plan)
     for (uint64_t i = 0; i < 4; i++) lh_put_u64(&insync, 5 + i);
     lh_put(&p, plan.data, plan.len);
     put_row(s, "worker/000000000000000b", &worker);
-    put_row(s, "lease/0000000001", &lease);
+    put_row(s, "lease/0000000000", &lease);
     put_row(s, "stable/0001", &point);
     put_row(s, "epoch/0001", &epoch);
     put_row(s, "insync/0001", &insync);

@@ -97,12 +97,22 @@ static void take_crossed(struct sim_stored *s, const struct row *r, struct lh_cu
     s->crossed[i].bytes = bytes;
 }
 
+// The leases of 64 units, as runs.
+static void take_leases(struct sim_stored *s, uint64_t first, struct lh_cursor *c)
+{
+    for (uint64_t u = first; u < first + 64 && u < SIM_STORED_UNITS; u++) s->lease[u] = 0;
+    while (!c->failed && lh_left(c)) {
+        uint64_t u = first + lh_get_u8(c), end = u + lh_get_u8(c), worker = lh_get_u64(c);
+        (void)lh_get_u64(c); // when, and the grant's number
+        for (; !c->failed && u < end && u < SIM_STORED_UNITS; u++) s->lease[u] = worker;
+    }
+}
+
 static void take_row(struct sim_stored *s, const struct row *r)
 {
     struct lh_cursor c = lh_cursor(r->value);
     if (!strncmp(r->key, "lease/", 6)) {
-        uint64_t unit = tail_number(r->key, 10);
-        if (unit < SIM_STORED_UNITS) s->lease[unit] = r->removed ? 0 : lh_get_u64(&c);
+        take_leases(s, tail_number(r->key, 10), &c);
     } else if (!strncmp(r->key, "second/", 7)) {
         uint64_t unit = tail_number(r->key, 10);
         if (unit < SIM_STORED_UNITS) s->second[unit] = r->removed ? 0 : lh_get_u64(&c);

@@ -55,6 +55,20 @@ static void put(struct disk *d, const char *key, const uint64_t *numbers, size_t
     lh_buf_free(&b);
 }
 
+static const char LEASE[] = "lease/0000000000";
+
+// The unit is leased to WORKER, alone of its range.
+static void put_lease(struct disk *d)
+{
+    struct lh_buf b = lh_buf(32);
+    lh_put_u8(&b, UNIT);
+    lh_put_u8(&b, 1);
+    lh_put_u64(&b, WORKER);
+    lh_put_u64(&b, 0);
+    assert_int_equal(ps_store_put(d->store, LEASE, lh_buf_span(&b)), LH_OK);
+    lh_buf_free(&b);
+}
+
 static lh_err try_to_commit(struct ps_store *s)
 {
     bool begun;
@@ -108,13 +122,13 @@ static const char *lease_of(struct disk *d, uint64_t worker, uint64_t unit)
 static void a_lease_is_on_the_disk_once_it_is_committed(void **state)
 {
     struct disk *d = *state;
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    put_lease(d);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
     commit(d);
     assert_null(lease_of(d, WORKER, UNIT));
     assert_string_equal(lease_of(d, WORKER + 1, UNIT), "a lease");
     assert_string_equal(lease_of(d, WORKER, UNIT + 1), "a lease");
-    assert_int_equal(ps_store_remove(d->store, "lease/0000000005"), LH_OK);
+    assert_int_equal(ps_store_remove(d->store, LEASE), LH_OK);
     assert_null(lease_of(d, WORKER, UNIT));
     commit(d);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
@@ -123,7 +137,7 @@ static void a_lease_is_on_the_disk_once_it_is_committed(void **state)
 static void a_commit_that_failed_left_nothing(void **state)
 {
     struct disk *d = *state;
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    put_lease(d);
     lh_fake_fail_at(d->env, 1, LH_ERR_IO); // the sync, after the write
     assert_int_equal(try_to_commit(d->store), LH_ERR_IO);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
@@ -132,15 +146,15 @@ static void a_commit_that_failed_left_nothing(void **state)
 static void a_file_that_is_written_anew_is_read_anew(void **state)
 {
     struct disk *d = *state;
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    put_lease(d);
     commit(d);
     assert_null(lease_of(d, WORKER, UNIT));
     fill(d);
-    assert_int_equal(ps_store_remove(d->store, "lease/0000000005"), LH_OK);
+    assert_int_equal(ps_store_remove(d->store, LEASE), LH_OK);
     commit(d);
     assert_true(file_bytes(d) < 1 << 16);
     assert_string_equal(lease_of(d, WORKER, UNIT), "a lease");
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    put_lease(d);
     commit(d);
     assert_null(lease_of(d, WORKER, UNIT));
 }
@@ -326,7 +340,7 @@ static void an_answer_may_not_tell_what_an_earlier_commit_replaced(void **state)
     put_stable(d, 16);
     commit(d);
     assert_null(held_stable(d, 8));
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2); // no word of the point
+    put_lease(d); // no word of the point
     commit(d);
     assert_null(held_stable(d, 16));
     assert_string_equal(held_stable(d, 8), "a stable point");
@@ -341,7 +355,7 @@ static void an_answer_is_of_one_state(void **state)
     put_stable(d, 8);
     commit(d);
     put_stable(d, 16);
-    put(d, "lease/0000000005", (uint64_t[]){WORKER, 0}, 2);
+    put_lease(d);
     commit(d);
     m.units = &unit;
     m.n_units = 1;

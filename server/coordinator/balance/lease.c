@@ -1,12 +1,14 @@
 // Leases: their rows in the store, and who may have which unit. Which one a worker gets next:
 // level.c and assign.c.
 //
-// Store: lease/<unit 10> = worker u64, wall time u64, number of the grant u32; second/<unit 10> =
-// worker u64, number of the grant u32, of a unit that runs twice. A credited unit has no row: what
-// is left of its lease is in memory, for people alone, and goes where a shard takes the credit
-// back. Invariants: 1. A unit has one holder, and one other at most that runs it too. 2. Where the
-// holder gives it back or is given up, the other is the holder. 3. What is recalled and what is
-// begun is in memory alone: it is said and asked for anew.
+// Store: lease/<first unit 10> = the leases of the 64 units from there on, as runs: place of the
+// first u8, units u8, worker u64, wall time u32, number of the first one's grant u32. The units of
+// a run follow each other, and so do the numbers of their grants. second/<unit 10> = worker u64,
+// number of the grant u32, of a unit that runs twice. A credited unit is in no run: what is left of
+// its lease is in memory, for people alone, and goes where a shard takes the credit back.
+// Invariants: 1. A unit has one holder, and one other at most that runs it too. 2. Where the holder
+// gives it back or is given up, the other is the holder. 3. What is recalled and what is begun is
+// in memory alone: it is said and asked for anew.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +27,44 @@ static void key_of(char out[32], const char *kind, uint64_t unit)
     snprintf(out, 32, "%s%010" PRIu64, kind, unit);
 }
 
+enum { RANGE = 64, RUN_BYTES = 18 };
+
+static bool is_kept(const struct ps_coordinator *c, uint64_t unit)
+{
+    return unit < c->units && c->lease[unit] != CO_FREE && !ps_co_credited(c, unit);
+}
+
+// The unit goes on with the run of the one before it.
+static bool follows(const struct ps_coordinator *c, uint64_t unit)
+{
+    return is_kept(c, unit) && c->lease[unit] == c->lease[unit - 1] &&
+           c->leased_s[unit] == c->leased_s[unit - 1] && c->number[unit] == c->number[unit - 1] + 1;
+}
+
+// Stores the range of units that this one is in, as memory has it.
+static LH_MUST lh_err store_range(struct ps_coordinator *c, uint64_t unit)
+{
+    uint64_t first = unit - unit % RANGE, end = first + RANGE;
+    char key[32];
+    struct lh_buf b = lh_buf(RANGE * RUN_BYTES);
+    for (uint64_t u = first; u < end; u++) {
+        if (!is_kept(c, u)) continue;
+        uint64_t run = u++;
+        while (u < end && follows(c, u)) u++;
+        lh_put_u8(&b, (uint8_t)(run - first));
+        lh_put_u8(&b, (uint8_t)(u - run));
+        lh_put_u64(&b, c->worker[c->lease[run] - 1].id);
+        lh_put_u32(&b, c->leased_s[run]);
+        lh_put_u32(&b, c->number[run]);
+        u--;
+    }
+    key_of(key, "lease/", first);
+    lh_err err = lh_buf_err(&b);
+    if (!err) err = b.len ? ps_co_put(c, key, lh_buf_span(&b)) : ps_co_remove(c, key);
+    lh_buf_free(&b);
+    return err;
+}
+
 static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
 {
     uint32_t i = 0;
@@ -34,8 +74,6 @@ static uint32_t second_at(const struct ps_coordinator *c, uint64_t unit)
 
 static lh_err hold(struct ps_coordinator *c, uint64_t unit, uint32_t worker, uint32_t number)
 {
-    char key[32];
-    key_of(key, "lease/", unit);
     ps_co_stock_out(c, unit);
     c->lease[unit] = worker + 1;
     if (unit >= c->leased_end) c->leased_end = unit + 1;
@@ -44,14 +82,7 @@ static lh_err hold(struct ps_coordinator *c, uint64_t unit, uint32_t worker, uin
     c->wanted_by[unit] = 0;
     c->number[unit] = number;
     ps_co_stock_in(c, unit);
-    struct lh_buf b = lh_buf(32);
-    lh_put_u64(&b, c->worker[worker].id);
-    lh_put_u64(&b, c->leased_s[unit]);
-    lh_put_u32(&b, number);
-    lh_err err = lh_buf_err(&b);
-    if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
-    lh_buf_free(&b);
-    return err;
+    return store_range(c, unit);
 }
 
 lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
@@ -67,22 +98,22 @@ uint32_t ps_co_lease_number(const struct ps_coordinator *c, uint64_t unit, uint3
     return i < c->seconds && c->second[i].worker == worker ? c->second[i].number : 0;
 }
 
-static lh_err end_lease(struct ps_coordinator *c, uint64_t unit)
+static void set_free(struct ps_coordinator *c, uint64_t unit)
 {
-    char key[32];
-    key_of(key, "lease/", unit);
     ps_co_stock_out(c, unit);
     c->lease[unit] = CO_FREE;
     ps_co_stock_in(c, unit);
-    return ps_co_remove(c, key);
+}
+
+static lh_err end_lease(struct ps_coordinator *c, uint64_t unit)
+{
+    set_free(c, unit);
+    return store_range(c, unit);
 }
 
 lh_err ps_co_lease_credited(struct ps_coordinator *c, uint64_t unit)
 {
-    char key[32];
-    if (c->lease[unit] == CO_FREE) return LH_OK;
-    key_of(key, "lease/", unit);
-    return ps_co_remove(c, key);
+    return c->lease[unit] == CO_FREE ? LH_OK : store_range(c, unit);
 }
 
 void ps_co_lease_uncredited(struct ps_coordinator *c, uint64_t unit)
@@ -160,38 +191,44 @@ lh_err ps_co_lease_settle(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- all of them
 
-// Reads whose unit it is: the unit from the name, its holder from the row.
-static const char *read_holder(struct ps_coordinator *c, const char *name, struct lh_cursor *at,
-                               uint64_t *unit, uint32_t *holder)
+static const char NEVER_JOINED[] = "is of a worker that never joined";
+
+static const char *read_run(struct ps_coordinator *c, uint64_t first, struct lh_cursor *at)
 {
-    const char *why = ps_co_row_unit(c, name, unit);
-    *holder = ps_co_worker_index(c, lh_get_u64(at));
-    if (why) return why;
-    return *holder < c->workers ? NULL : "is of a worker that never joined";
+    uint32_t place = lh_get_u8(at), units = lh_get_u8(at);
+    uint32_t w = ps_co_worker_index(c, lh_get_u64(at)), since = lh_get_u32(at);
+    uint32_t number = lh_get_u32(at);
+    if (at->failed) return NULL; // ps_co_load_named() says what that means
+    if (!units || place + units > RANGE) return "has units that are not of its range";
+    if (first + place + units > c->units) return ps_co_no_unit();
+    if (w == c->workers) return NEVER_JOINED;
+    for (uint64_t u = first + place; u < first + place + units; u++) {
+        c->lease[u] = w + 1;
+        c->leased_s[u] = since;
+        c->number[u] = number++;
+    }
+    if (number && number - 1 > c->last_grant) c->last_grant = number - 1;
+    if (first + place + units > c->leased_end) c->leased_end = first + place + units;
+    return NULL;
 }
 
-static const char *read_lease(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
+static const char *read_range(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
-    uint64_t unit;
-    uint32_t w;
-    const char *why = read_holder(c, name, at, &unit, &w);
-    uint64_t since = lh_get_u64(at);
-    uint32_t number = lh_get_u32(at);
-    if (why || at->failed) return why;
-    c->number[unit] = number;
-    if (number > c->last_grant) c->last_grant = number;
-    c->lease[unit] = w + 1;
-    if (unit >= c->leased_end) c->leased_end = unit + 1;
-    c->leased_s[unit] = (uint32_t)since;
-    return NULL;
+    uint64_t first;
+    const char *why = ps_co_row_unit(c, name, &first);
+    if (!why && first % RANGE) why = "is of no range of units";
+    while (!why && !at->failed && lh_left(at)) why = read_run(c, first, at);
+    return why;
 }
 
 static const char *read_second(struct ps_coordinator *c, const char *name, struct lh_cursor *at)
 {
     uint64_t unit;
     uint32_t w;
-    const char *why = read_holder(c, name, at, &unit, &w);
+    const char *why = ps_co_row_unit(c, name, &unit);
+    w = ps_co_worker_index(c, lh_get_u64(at));
     uint32_t number = lh_get_u32(at);
+    if (!why && w == c->workers) why = NEVER_JOINED;
     if (why || at->failed) return why;
     if (number > c->last_grant) c->last_grant = number;
     if (c->seconds == PS_CO_SECONDS_MAX) return "is of one unit more than may run twice";
@@ -210,7 +247,7 @@ lh_err ps_co_load_leases(struct ps_coordinator *c)
     c->seconds = 0;
     c->last_grant = 0;
     c->leased_end = 0;
-    LH_TRY(ps_co_load_named(c, "lease/", read_lease));
+    LH_TRY(ps_co_load_named(c, "lease/", read_range));
     LH_TRY(ps_co_load_named(c, "second/", read_second));
     ps_co_stock_fill(c);
     return LH_OK;
@@ -237,7 +274,12 @@ lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
     LH_TRY(ps_co_lease_end_seconds(c, worker));
     for (uint32_t at = c->worker[worker].held.head, next; at; at = next) {
         next = ps_co_stock_behind(c, at);
-        LH_TRY(ps_co_lease_end(c, at - 1));
+        if (ps_co_second(c, at - 1))
+            LH_TRY(ps_co_lease_end(c, at - 1));
+        else
+            set_free(c, at - 1);
+        bool goes_on = next && (next - 1) / RANGE == (at - 1) / RANGE; // Its range is stored once.
+        if (!goes_on) LH_TRY(store_range(c, at - 1));
     }
     return LH_OK;
 }

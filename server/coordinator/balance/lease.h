@@ -8,8 +8,8 @@
 LH_MUST lh_err ps_co_lease_set(struct ps_coordinator *c, uint64_t unit, uint32_t worker);
 // Its holder does not have it any more: it is free, or, where it runs twice, the other's alone.
 LH_MUST lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit);
-// The unit was credited: its row goes. It was, and is not any more: it is free. The stock has such
-// a unit out meanwhile.
+// The unit is credited now: its row goes. It was, and is not any more: it is free, and the stock
+// has it out meanwhile.
 LH_MUST lh_err ps_co_lease_credited(struct ps_coordinator *c, uint64_t unit);
 void ps_co_lease_uncredited(struct ps_coordinator *c, uint64_t unit);
 // As the holder said last, and for whom the unit is recalled or kept (index + 1; 0: nobody).

@@ -1,8 +1,9 @@
-// Does it hold at the limits that it names? The real code at the sizes of common/base/limits.h,
-// each figure beside its bound:
+// The parts of bench/limits.py that need no process: the real code at the sizes of
+// common/base/limits.h, each figure beside its bound:
 //
-//   limits.store.answer_ms      an answer of 4,096 leases in a store of so many rows, without its
-//   sync limits.store.start_s        a start of the coordinator's store on these rows
+//   limits.store.answer_ms      rows of 4,096 leases anywhere among so many units, without a sync
+//   limits.store.start_s        a start of the coordinator's store on these rows
+//   limits.store.bytes          memory of the process's own for each unit of it
 //   limits.units.open_s         the data's manifest of a million units, its index made before
 //   limits.units.bytes          memory of the process's own for each unit of it
 //   limits.cache.open_s         a start of a worker's cache of so many sparse files
@@ -44,11 +45,15 @@ static double own_memory(void) // bytes
 
 // ---------------------------------------------------------------- the coordinator's store
 
+// The row of the unit's range, as server/coordinator/balance/lease.c writes it at worst: each unit
+// is a run of its own.
 static void lease(struct ps_store *s, uint64_t unit)
 {
+    enum { RANGE = 64, RUN_BYTES = 18 };
     char key[32];
-    const uint8_t row[16] = {1};
-    snprintf(key, sizeof key, "lease/%010" PRIu64, unit);
+    uint8_t row[RANGE * RUN_BYTES];
+    for (size_t i = 0; i < sizeof row; i++) row[i] = (uint8_t)(unit + i);
+    snprintf(key, sizeof key, "lease/%010" PRIu64, unit - unit % RANGE);
     BENCH_MUST(ps_store_put(s, key, lh_span(row, sizeof row)));
 }
 
@@ -62,15 +67,15 @@ static void commit(struct ps_store *s)
     BENCH_MUST(err);
 }
 
-static void measure_store(struct bench_report *r, uint64_t rows)
+static void measure_store(struct bench_report *r, uint64_t units)
 {
-    struct bench_samples answer = {0}, start = {0};
+    struct bench_samples answer = {0}, start = {0}, bytes = {0};
     struct lh_env *env;
     struct ps_store *s;
     uint64_t next = 7;
     BENCH_MUST(lh_env_real_create(&env));
     BENCH_MUST(ps_store_open(env, dir, &s));
-    for (uint64_t u = 0; u < rows; u++) {
+    for (uint64_t u = 0; u < units; u += 64) {
         lease(s, u);
         if (u % (1 << 16) == 0) commit(s);
     }
@@ -79,21 +84,23 @@ static void measure_store(struct bench_report *r, uint64_t rows)
         double from = bench_now_s();
         for (int k = 0; k < ANSWER; k++) {
             next = next * 6364136223846793005u + 1442695040888963407u;
-            lease(s, (next >> 33) % rows);
+            lease(s, (next >> 33) % units);
         }
         bench_sample(&answer, 1e3 * (bench_now_s() - from));
         commit(s);
     }
     for (int i = 0; i < 3; i++) {
         ps_store_close(s);
-        double from = bench_now_s();
+        double before = own_memory(), from = bench_now_s();
         BENCH_MUST(ps_store_open(env, dir, &s));
         bench_sample(&start, bench_now_s() - from);
+        bench_sample(&bytes, (own_memory() - before) / (double)units);
     }
     ps_store_close(s);
     lh_env_real_destroy(env);
     bench_row(r, "limits.store.answer_ms", "ms", &answer, "the bound", 5);
     bench_row(r, "limits.store.start_s", "s", &start, "the bound", 2);
+    bench_row(r, "limits.store.bytes", "bytes", &bytes, "the bound", 64);
 }
 
 // ---------------------------------------------------------------- the data's manifest
@@ -165,14 +172,14 @@ static void measure_cache(struct bench_report *r, uint64_t files)
 
 int main(int argc, char **argv)
 {
-    struct bench_flag flags[] = {{"rows", "of the store", LH_UNITS_MAX, NULL},
+    struct bench_flag flags[] = {{"rows", "leased units of the store", LH_UNITS_MAX, NULL},
                                  {"units", "of the data", MILLION_UNITS, NULL},
                                  {"files", "of 128 KiB in the cache", 800000, NULL},
                                  {NULL, NULL, 0, NULL}};
-    struct bench_report r = bench_start_with("limits", argc, argv, flags);
+    struct bench_report r = bench_start_with("limits_parts", argc, argv, flags);
     snprintf(dir, sizeof dir, "/tmp/lh-limits-XXXXXX");
     if (!mkdtemp(dir) || !flags[0].value || !flags[1].value) return 2;
-    bench_condition(&r, "store", "%" PRIu64 " rows", flags[0].value);
+    bench_condition(&r, "store", "%" PRIu64 " leased units, none beside its like", flags[0].value);
     bench_condition(&r, "data", "%" PRIu64 " units", flags[1].value);
     bench_condition(&r, "cache", "%" PRIu64 " sparse files of %d KiB", flags[2].value,
                     UNIT_BYTES >> 10);
