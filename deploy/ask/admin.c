@@ -24,6 +24,7 @@
 // for shorter ones; by then its round trip is known, and the second attempt has the time
 // (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
+enum { STATUS_BYTES_MAX = 32 << 20 };
 enum { RESTART_LOOKS = 50, RESTART_LOOK_NS = 200000000 }; // ten seconds in all
 
 // ---------------------------------------------------------------- from a run's folder
@@ -194,17 +195,49 @@ lh_err dp_admin_parse(const char *text, json_t **out)
     return LH_OK;
 }
 
-static LH_MUST lh_err take_status(void *arg, const ProtobufCMessage *answer)
+struct slices { // A state is asked for in slices of its text.
+    struct lh_buf text;
+    uint64_t number, bytes;
+};
+
+static LH_MUST lh_err take_slice(void *arg, const ProtobufCMessage *answer)
 {
-    return dp_admin_parse(((const Longhaul__V1__StatusReply *)answer)->json, arg);
+    struct slices *s = arg;
+    const Longhaul__V1__StatusReply *m = (const Longhaul__V1__StatusReply *)answer;
+    lh_put(&s->text, m->json, strlen(m->json));
+    s->number = m->text;
+    s->bytes = m->bytes;
+    return lh_buf_err(&s->text);
 }
 
+static LH_MUST lh_err ask_slices(struct dp_admin *a, struct slices *s)
+{
+    lh_buf_clear(&s->text);
+    s->number = 0;
+    do {
+        Longhaul__V1__StatusRequest question = LONGHAUL__V1__STATUS_REQUEST__INIT;
+        size_t had = s->text.len;
+        question.text = s->number;
+        question.from = had;
+        LH_TRY(dp_admin_ask(a, LH_RPC_STATUS, &question.base,
+                            &longhaul__v1__status_reply__descriptor, take_slice, s));
+        if (s->text.len == had) return lh_fail(LH_ERR_MALFORMED, "an empty slice of a state");
+    } while (s->number && s->text.len < s->bytes);
+    lh_put_u8(&s->text, 0);
+    return lh_buf_err(&s->text);
+}
+
+// Another operator who asks meanwhile begins the telling anew.
 lh_err dp_admin_status(struct dp_admin *a, json_t **out)
 {
-    Longhaul__V1__StatusRequest question = LONGHAUL__V1__STATUS_REQUEST__INIT;
+    enum { TRIES = 20 };
+    struct slices s = {.text = lh_buf(STATUS_BYTES_MAX)};
+    lh_err err = LH_ERR_BUSY;
     *out = NULL;
-    return dp_admin_ask(a, LH_RPC_STATUS, &question.base, &longhaul__v1__status_reply__descriptor,
-                        take_status, out);
+    for (int i = 0; err == LH_ERR_BUSY && i < TRIES; i++) err = ask_slices(a, &s);
+    if (!err) err = dp_admin_parse((const char *)s.text.data, out);
+    lh_buf_free(&s.text);
+    return err;
 }
 
 // The link to a server, dialled at the first question to it.

@@ -291,6 +291,8 @@ struct ps_co_status {      // status.c: bytes of status.json. Empty: there are n
     struct lh_buf durable; // the newest state whose changes are durable
     struct lh_buf made;    // the next state, durable when made_change is
     uint64_t made_change;
+    struct lh_buf told; // the last state that was told in slices, and its number
+    uint64_t told_number;
 };
 
 struct ps_coordinator {

@@ -318,14 +318,52 @@ lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *ou
 
 // ---------------------------------------------------------------- the call
 
+// Escapes, the slice's head and the message's other fields fit beside it.
+enum { SLICE_BYTES = LH_SMALL_BYTES / 4 * 3 };
+
+static size_t end_of_slice(const struct lh_buf *text, size_t from)
+{
+    size_t end = from + SLICE_BYTES;
+    if (end >= text->len) return text->len;
+    while (end > from && (text->data[end] & 0xc0) == 0x80) end--; // not within a character
+    return end;
+}
+
+lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
+                          struct lh_buf *out, uint64_t *bytes)
+{
+    struct ps_co_status *s = &c->status;
+    if (!*number) {
+        lh_buf_clear(&s->told);
+        LH_TRY(ps_coordinator_status(c, &s->told));
+        lh_random(c->conf.env, &s->told_number, sizeof s->told_number);
+        s->told_number |= 1;
+        from = 0;
+    } else if (*number != s->told_number) {
+        return lh_fail(LH_ERR_BUSY, "the state was told to somebody else meanwhile: ask anew");
+    }
+    if (from > s->told.len) return lh_fail(LH_ERR_INVALID, "no such slice");
+    size_t end = end_of_slice(&s->told, (size_t)from);
+    *bytes = s->told.len;
+    *number = from || end < s->told.len ? s->told_number : 0;
+    lh_put(out, s->told.data + from, end - (size_t)from);
+    if (end == s->told.len) { // it was the last one
+        lh_buf_free(&s->told);
+        s->told = lh_buf(PS_CO_STATUS_BYTES);
+        s->told_number = 0;
+    }
+    return lh_buf_err(out);
+}
+
 void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m)
 {
     const Longhaul__V1__StatusRequest *q = (const Longhaul__V1__StatusRequest *)m;
     Longhaul__V1__StatusReply out = LONGHAUL__V1__STATUS_REPLY__INIT;
     struct lh_buf json = lh_buf(LH_SMALL_BYTES);
     lh_err err = LH_OK;
+    out.text = q->text;
     if (!q->part[0])
-        err = ps_coordinator_status(self, &json);
+        err = ps_co_status_slice(self, &out.text, q->from, &json, &out.bytes);
     else if (!strcmp(q->part, "leases"))
         err = ps_co_leases(self, m, &json);
     else

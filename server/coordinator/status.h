@@ -10,4 +10,10 @@ LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessa
 void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops what could be taken back
 
+// A slice of the whole state's text, which is told to one operator at a time: *number 0 begins
+// anew, and is 0 afterwards where `out` is all of it. LH_ERR_BUSY: another one began anew
+// meanwhile.
+LH_MUST lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
+                                  struct lh_buf *out, uint64_t *bytes);
+
 #endif

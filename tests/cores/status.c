@@ -1,7 +1,10 @@
 // The coordinator names everybody who takes part to operators, once, as what he is.
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "server/coordinator/status.h"
 #include "tests/cores/rig.h"
 
 static json_t *told(struct rig *r)
@@ -40,6 +43,51 @@ static void each_worker_is_named_once(void **state)
     json_decref(all);
 }
 
+// As many workers as a run may have take more than one answer.
+static void a_state_of_any_size_is_told_in_slices(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    struct ps_coordinator *c = r->coordinator;
+    static const char NAME[] =
+        "\u00e4 name that is as long as a name of a worker may be \u00e4\u00e4";
+    for (uint64_t id = 1; c->workers < LH_WORKERS_MAX; id++) {
+        struct ps_co_worker *w = &c->worker[c->workers++];
+        *w = (struct ps_co_worker){.id = id, .trip = {LH_SECOND, LH_SECOND}};
+        snprintf(w->region, sizeof w->region, "%s", NAME);
+        snprintf(w->name, sizeof w->name, "%s", NAME);
+        snprintf(w->machine.system, sizeof w->machine.system, "%s", NAME);
+        snprintf(w->machine.gpu, sizeof w->machine.gpu, "%s", NAME);
+        snprintf(w->machine.processor, sizeof w->machine.processor, "%s", NAME);
+        w->machine.processors = 64;
+        w->measured.path = calloc(LH_PATHS_MAX, sizeof *w->measured.path);
+        w->measured.paths = 8;
+    }
+    struct lh_buf whole = lh_buf(16 << 20), slice = lh_buf(LH_SMALL_BYTES);
+    uint64_t number = 0, bytes = 0, old;
+    assert_int_equal(ps_co_status_slice(c, &number, 0, &slice, &bytes), LH_OK);
+    assert_true(number && slice.len < bytes && slice.len < LH_SMALL_BYTES);
+    old = number;
+    number = 0; // another operator
+    lh_buf_clear(&slice);
+    assert_int_equal(ps_co_status_slice(c, &number, 0, &slice, &bytes), LH_OK);
+    lh_buf_clear(&whole);
+    lh_put(&whole, slice.data, slice.len);
+    lh_buf_clear(&slice);
+    assert_int_equal(ps_co_status_slice(c, &old, whole.len, &slice, &bytes), LH_ERR_BUSY);
+    while (whole.len < bytes) {
+        lh_buf_clear(&slice);
+        assert_int_equal(ps_co_status_slice(c, &number, whole.len, &slice, &bytes), LH_OK);
+        assert_true(slice.len > 0 && slice.len < LH_SMALL_BYTES);
+        lh_put(&whole, slice.data, slice.len);
+    }
+    json_t *all = json_loadb((const char *)whole.data, whole.len, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(all, "workers")), LH_WORKERS_MAX);
+    json_decref(all);
+    lh_buf_free(&whole);
+    lh_buf_free(&slice);
+}
+
 static void a_standby_that_took_over_is_a_server(void **state)
 {
     struct rig *r = *state;
@@ -65,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(each_worker_is_named_once),
+        RIG_TEST(a_state_of_any_size_is_told_in_slices),
         RIG_TEST(a_standby_that_took_over_is_a_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
