@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/cores/life.h"
+#include "longhaul/v1/member.pb-c.h"
 #include "worker/disk_full.h"
 #include "worker/push/outcome.h"
 
@@ -244,6 +245,15 @@ static void a_server_that_refuses_is_asked_again_until_there_is_room(void **stat
     with_shards(refused_by_its_server);
 }
 
+// How long the worker says that a shard has waited for a push to be admitted. Whatever keeps it
+// from pushing, the coordinator judges it by that alone (server/docs/0000-protocol.md#rule-30).
+static int64_t waits_s(const struct life *l)
+{
+    Longhaul__V1__Progress p;
+    wk_idle_tell(l->worker, &p);
+    return (int64_t)(p.waits_ms / 1000);
+}
+
 // ---------------------------------------------------------------- a disk that hangs
 
 static void one_that_hangs_is_told_and_training_goes_on(void **state)
@@ -257,6 +267,7 @@ static void one_that_hangs_is_told_and_training_goes_on(void **state)
     assert_int_equal(life_said(l, "disk.slow"), 3); // It was said at 2, 4 and 8 s.
     assert_int_equal(life_said(l, "disk.again"), 0);
     assert_true(wk_disk_slow_age_s(l->worker) >= 8);
+    assert_true(waits_s(l) >= 7);
     assert_true(l->worker->count.steps > steps + 50);
     for (int i = 0; i < 9000 && !life_said(l, "disk.again"); i++) life_run(l, 10 * LH_MS);
     assert_int_equal(life_said(l, "disk.again"), 1);
@@ -279,6 +290,7 @@ static void nothing_for_a_while(uint32_t shards)
     for (uint32_t k = 0; k < shards; k++) cuts[k] = l->worker->shard[k].progress.cut_count;
     uint64_t steps = l->worker->count.steps;
     life_run(l, 20 * LH_SECOND);
+    assert_true(waits_s(l) >= 15);
     for (uint32_t k = 0; k < shards; k++)
         assert_int_equal(l->worker->shard[k].progress.cut_count, cuts[k]);
     assert_true(l->worker->count.steps > steps + 200);

@@ -40,6 +40,7 @@ import struct
 ADMIT, REFUSE, FENCE, PLAN, DIGEST, EPOCH, MOVE = range(1, 8)
 MARK = 0xFFFFFFFF
 TAG = 16
+FRAME_HEADER = 200  # bytes of a frame before its claims (common/format/frame.h)
 
 
 class Unreadable(Exception):
@@ -122,10 +123,10 @@ def parse_record(shard, data):
     if kind not in (ADMIT, REFUSE):
         return r
     claims, = struct.unpack_from("<I", body, 108)
-    head = 192 + 24 * claims
+    head = FRAME_HEADER + 24 * claims
     r.worker, number, rand, r.step = struct.unpack_from("<QQQQ", body, 40)
     r.incarnation = (number, rand)
-    r.claims = tuple(struct.unpack_from("<I", body, 192 + 24 * i)[0] for i in range(claims))
+    r.claims = tuple(struct.unpack_from("<I", body, at)[0] for at in range(FRAME_HEADER, head, 24))
     r.manifest = body[128:160]
     if kind == ADMIT and not flags & 1:
         r.identity = body[:head] + body[-TAG:]

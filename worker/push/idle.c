@@ -124,8 +124,8 @@ static bool owes(const struct wk_shard *s)
     if (s->ended) return false;
     bool begun = s->ready && s->replica.ledger.plan.phase >= LH_PHASE_RUN;
     if (!begun) return w->started && (s->waits.owes || w->queued || w->resume_count);
-    return s->cut || s->disk.timer || wk_outbox_undecided(&s->outbox) || !wk_own_folded(s) ||
-           slot->claim_count || slot->tokens || !s->session.process;
+    return s->cut || s->disk.timer || s->disk.tries || wk_outbox_undecided(&s->outbox) ||
+           !wk_own_folded(s) || slot->claim_count || slot->tokens || !s->session.process;
 }
 
 static void look_at_shard(struct wk_shard *s, int64_t now)

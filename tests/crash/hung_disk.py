@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""A disk that hangs for a while: `hung_disk.py --build build/release`.
+
+Each server has a standby. The coordinator, the owner of the first shard and one worker stand on
+file systems of their own, which are frozen one after the other, as a storage that is away freezes
+them.
+
+The owner's: it says so, its standby takes over and pushes go on; when the disk answers again, the
+former owner ends with a word that says why, and comes back as a standby. The worker's: it says so,
+trains on and pushes later. The coordinator's: it says so, and pushes go on. In the end history.py
+decides: nothing that was acknowledged is lost, nothing is applied twice, all replicas are equal.
+
+Exit status 77 where namespaces or loop devices can't be had. Whatever happens, no file system stays
+frozen, and the mounts are this program's own.
+"""
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+
+from cluster import check, figures, judged, until, verdict
+from power import Disk, isolated
+from standby import Replicated, in_sync
+
+FREEZE, THAW = 0xc0045877, 0xc0045878  # FIFREEZE, FITHAW of linux/fs.h
+ON_DISKS = ("shard-0", "coordinator", "asia-0")
+
+
+def order(disk, what):
+    fd = os.open(disk.folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(fd, what, 0)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def frozen(disk):
+    order(disk, FREEZE)
+    try:
+        yield
+    finally:
+        order(disk, THAW)
+
+
+class OnDisks(Replicated):
+    """The same, with some nodes on disks that can be frozen."""
+
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        self.disks = {}
+        for kind in ("coordinator", "server", "worker"):
+            make = getattr(self.world, kind)
+            setattr(self.world, kind, lambda *a, _make=make, **k: self.on_disk(_make(*a, **k)))
+
+    def on_disk(self, node):
+        if node.name in ON_DISKS:
+            disk = self.disks[node.name] = Disk(self.world.path("disk-" + node.name), 48 << 20)
+            node.dir = node.settings["dir"] = os.path.join(disk.folder, "state")
+        return node
+
+    def release(self):
+        for disk in self.disks.values():
+            with contextlib.suppress(OSError):
+                order(disk, THAW)
+            subprocess.run(["umount", "-l", disk.folder], check=False)
+
+
+def owner_hangs(cluster):
+    owner = cluster.former[0]
+    with frozen(cluster.disks[owner.name]):
+        since = time.monotonic()
+        took = cluster.next_push(0, since + 1) + 1
+        print(f"{owner.name}'s disk hangs: next acknowledged push after {took:.2f} s", flush=True)
+        check(owner.says("disk.slow"), f"it says nothing:\n{owner.tail()}")
+        check(owner.alive(), "it ended while its disk hung")
+        cluster.wait_for_pushes(10)
+    check(owner.end() != 0, f"{owner.name} ended as if all was well")
+    check(owner.says("was taken over by its standby"), f"it does not say why:\n{owner.tail()}")
+    owner.process.stdout.close()
+    owner.settings["role"] = "standby"
+    owner.start().listening()
+    until("the former owner is in sync as a standby", lambda: in_sync(cluster.servers[0]))
+
+
+def worker_hangs(cluster):
+    worker = cluster.workers[0]
+    with frozen(cluster.disks[worker.name]):
+        until("it says so", lambda: worker.says("disk.slow"))
+        cluster.wait_for_pushes(20)  # the others'
+        check(worker.alive(), "it ended while its disk hung")
+    until("its push is durable", lambda: worker.says("disk.again"))
+
+
+def coordinator_hangs(cluster):
+    coordinator = cluster.coordinator
+    with frozen(cluster.disks[coordinator.name]):
+        # An operator's word is a row of the store, and waits.
+        with subprocess.Popen([cluster.world.program("longhaul"), "balancer", "freeze",
+                               *cluster.world.admin(coordinator)], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as asks:
+            until("it says so", lambda: coordinator.says("disk.slow"))
+            cluster.wait_for_pushes(5)
+            check(coordinator.alive(), "it ended while its disk hung")
+            order(cluster.disks[coordinator.name], THAW)
+            asks.wait()
+            order(cluster.disks[coordinator.name], FREEZE)
+    until("it goes on", lambda: coordinator.says("disk.again"))
+    cluster.world.tool("balancer", "thaw", *cluster.world.admin(coordinator))
+
+
+def one_run(given):
+    cluster = OnDisks(given.build, given.units, keep=given.keep)
+    with cluster.world:
+        try:
+            cluster.start(given.speed)
+            until("both standbys are in sync", lambda: all(map(in_sync, cluster.former)))
+            cluster.wait_for_pushes(30)
+            for hangs in (worker_hangs, coordinator_hangs, owner_hangs):
+                check(not cluster.over(), "the run was over before every disk had hung")
+                hangs(cluster)
+                cluster.wait_for_pushes(10)
+            print(json.dumps(figures(judged(cluster))), flush=True)
+            for node in (*cluster.servers, *cluster.former, cluster.coordinator):
+                node.must_stop()
+        finally:
+            cluster.release()
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--units", type=int, default=480)
+    flags.add_argument("--speed", type=int, default=1500, help="tokens a second of each worker")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    isolated()
+    return verdict(lambda: one_run(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
