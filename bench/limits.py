@@ -8,7 +8,7 @@ Each figure stands beside its bound.
                         of neighbours (`.runs`) and, at worst, each unit by itself (`.each`):
                         start_s, from its start to the line that says where it listens; bytes,
                         memory of its own for each unit; get_s, what `longhaul get` takes, the
-                        slowest of members, leases, plan, shards
+                        slowest of members, plan, shards, regions
  limits.server.*        a server with 256 shards: start_s, and mib, memory of its own
  limits.store.*, .units.*, .cache.*   the same code alone (bench/limits_parts.c)
 
@@ -64,7 +64,7 @@ def started(node):
 def get_s(world, node):
     """Seconds of the slowest question."""
     took = []
-    for what in ("members", "leases", "plan", "shards"):
+    for what in ("members", "plan", "shards", "regions"):
         begun = time.monotonic()
         code, said, complaint = world.try_tool("get", what, *world.admin(node))
         took.append(time.monotonic() - begun)
@@ -74,7 +74,7 @@ def get_s(world, node):
 
 def coordinator(world, rows, units, run, name):
     node = world.coordinator(WORKERS, **{
-        "coordinator.epochs": EPOCHS, "coordinator.budget_tokens": 8 * units,
+        "run.epochs": EPOCHS, "run.budget_tokens": 8 * units,
         "coordinator.worker_timeout_s": "1 h",  # nobody of them is there
         "dir": world.path(f"coordinator-{name}")})
     node.dir = node.settings["dir"]
