@@ -72,6 +72,15 @@ struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
                                        .key_id = w->conf.key_id};
 }
 
+// The newest copy was proved, or is being read for that: it may be registered before this worker
+// hears of it.
+static bool may_be_registered(const struct wk_shard *s)
+{
+    const struct wk_proof *p = &s->copies.proof;
+    return s->copies.proving ||
+           (p->epoch == s->copies.durable.epoch && p->version == s->copies.durable.version);
+}
+
 // Copies of a history that was given up go, and those that the stable point has overtaken. One that
 // was registered, or may have been, stays: a server that loses its disk comes back from it
 // (server/docs/0000-protocol.md#rule-13). On the lane: to remove large files may take long.
@@ -161,7 +170,7 @@ lh_err wk_durable_copy_start(struct wk_shard *s)
     if (!k) return LH_ERR_NO_MEMORY;
     k->shard = s;
     k->stable = s->stable.version;
-    k->replace = s->copies.durable.version;
+    k->replace = may_be_registered(s) ? 0 : s->copies.durable.version;
     struct lk_checkpoint_conf conf = wk_durable_copy_conf(w);
     lh_err err = lk_checkpoint_take(&conf, &s->replica, &k->checkpoint);
     if (err) {
