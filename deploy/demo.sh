@@ -3,12 +3,15 @@
 # trains one model in three regions over emulated long links (deploy/examples/three-regions.yaml).
 #
 #   ./deploy/demo.sh [--json FILE] [--with-faults] [--no-wan] [--short] [--text DIR] [--dir DIR]
+#   ./deploy/demo.sh --private [--with-faults] [--no-wan] [--dir DIR]
 #
 #   --json FILE     write summary.json there, too
 #   --with-faults   in the middle: kill -9 of a shard server, a worker, the coordinator; then a
 #                   region is cut off for 20 s
 #   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
 #   --short         a sixth of the tokens, a look rather than a result
+#   --private       regions under differential privacy instead (deploy/examples/private.yaml):
+#                   ends with what each has charged, and the audit of the logs
 #   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
 #   --dir DIR       folder of the run; an unfinished run in it goes on. By itself each kind of demo
 #                   has its own: run/demo, with -short, -own (texts), -faults, -no-wan behind it
@@ -23,16 +26,17 @@ value() { # value FLAG VALUE...: the value, or a complaint
     echo "$2"
 }
 
-text="" dir="" short="" faults="" wan="" up=()
+text="" dir="" short="" faults="" wan="" private="" up=()
 while [ $# -gt 0 ]; do
     case $1 in
     --json) json=$(value "$@"); up+=(--json "$(realpath -m "$json")"); shift ;;
     --with-faults) faults=-faults up+=("$1") ;;
     --no-wan) wan=-no-wan up+=("$1") ;;
     --short) short=-short ;;
+    --private) private=-private ;;
     --text) text=$(value "$@"); shift ;;
     --dir) dir=$(value "$@"); shift ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     esac
     shift
@@ -41,7 +45,7 @@ done
 # A run that has ended says its verdict again, and the folder of another topology is refused: none
 # of these may meet the folder of another.
 own=${text:+-own}
-: "${dir:=run/demo$short$own$faults$wan}"
+: "${dir:=run/demo$private$short$own$faults$wan}"
 
 step() { # step NAME COMMAND...: runs it, says how long it took
     local name=$1 start=$SECONDS
@@ -69,8 +73,35 @@ tokens() {
     fi
 }
 
+# The loop of worker/client/examples, which brings its own records, and its 36 parameters.
+line() {
+    local client=$PWD/build/release/worker/client
+    cmake --build --preset release --target longhaul_client | tail -n 1
+    mkdir -p run/line
+    cc -O2 -I . worker/client/examples/line.c -L "$client" -llonghaul -Wl,-rpath,"$client" \
+        -o run/line/line
+    echo '{"schema": "longhaul.manifest/1", "model": {}, "chunk": 4096, "shards": 1, "tensors":
+        [{"name": "weight", "shape": [4, 8]}, {"name": "bias", "shape": [4]}]}' \
+        > run/line/model.json
+    head -c 144 /dev/zero > run/line/weights.bin
+    sed "s,import: model},import: run/line}," deploy/examples/private.yaml |
+        sed "s,\\./line,$PWD/run/line/line," > run/line/private.yaml
+}
+
+private_run() {
+    step "loop" line
+    local tool=build/release/deploy/longhaul status=0
+    "$tool" up run/line/private.yaml --dir "$dir" "${up[@]}" || status=$?
+    echo "== what the run promises (longhaul privacy statement)"
+    "$tool" privacy statement --config "$dir/coordinator.yaml" --budget "$dir/asia-0.budget"
+    echo "== what the logs show (longhaul privacy audit)"
+    "$tool" privacy audit "$dir/shard-0" "$dir/shard-1" || status=$?
+    exit "$status"
+}
+
 step "installation" ./deploy/install-deps.sh
 step "build" build
+[ -z "$private" ] || private_run
 step "texts" tokens
 
 topology=deploy/examples/three-regions.yaml

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/format/plan.h"
+#include "common/privacy/account.h"
 
 // A stable point follows a few rounds behind a worker: that many releases may be charged beyond it.
 enum { ROUNDS_AHEAD = 64 };
@@ -59,13 +60,11 @@ static LH_MUST lh_err check_level(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data or "
                                       "coordinator.regions_data names a private region: set it to "
                                       "region, or the region to own");
-    case LH_PRIVACY_REGION:
     case LH_PRIVACY_RECORD:
     case LH_PRIVACY_REPORTED:
-        return lh_fail(
-            LH_ERR_CONFIG,
-            "privacy.level: %s is not built yet: nothing would enforce it; set none, and own data",
-            lh_privacy_level_name((uint8_t)s->privacy.level));
+        return lh_fail(LH_ERR_CONFIG,
+                       "privacy.level: %s is not built yet: nothing would enforce it; set region",
+                       lh_privacy_level_name((uint8_t)s->privacy.level));
     default: return LH_OK;
     }
 }
@@ -83,6 +82,23 @@ static LH_MUST lh_err check_sampling(const struct ps_settings *s)
                        "or more",
                        s->privacy.delta);
     return LH_OK;
+}
+
+// At region level every push holds the whole region: the Gaussian mechanism, composed exactly. A
+// neighbour's push is up to twice the clip away.
+static LH_MUST lh_err check_cost(const struct ps_settings *s)
+{
+    const struct lh_account_terms t = {s->privacy.sigma / 2, 1, (uint64_t)s->privacy.steps,
+                                       s->privacy.delta};
+    double cost, sigma;
+    LH_TRY(lh_account_claim(&t, &cost));
+    if (cost <= s->privacy.epsilon) return LH_OK;
+    LH_TRY(lh_account_calibrate(&t, s->privacy.epsilon, &sigma));
+    return lh_fail(LH_ERR_CONFIG,
+                   "privacy.epsilon: %lld steps of sigma %g cost %.6g at delta %g, more than %g: "
+                   "set privacy.sigma to %.6g, or fewer privacy.steps",
+                   (long long)s->privacy.steps, s->privacy.sigma, cost, s->privacy.delta,
+                   s->privacy.epsilon, 2 * sigma);
 }
 
 // A cadence that follows from a region's own speed or link says something of its data.
@@ -116,5 +132,6 @@ lh_err ps_privacy_check(const struct ps_settings *s)
     LH_TRY(check_level(s));
     LH_TRY(check_given(s));
     LH_TRY(check_sampling(s));
+    LH_TRY(check_cost(s));
     return check_cadence(s);
 }

@@ -110,6 +110,7 @@ static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_
         longhaul__v1__admitted__init(to);
         to->worker = row->worker;
         to->pushes = row->admitted;
+        to->charged = row->charged;
         to->tokens = row->tokens;
         to->set_aside = lh_norms_set_aside(&row->norms);
         to->let_back = row->norms.let_back;

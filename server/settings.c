@@ -186,7 +186,7 @@ static const struct lh_config_row rows[] = {
         "Where clip and noise of private regions are enforced: for each record by the built-in "
         "trainer, for each push by the worker, or by the loop, as it reports"),
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.sigma", privacy.sigma, "0", 0, 1e6, NULL, NULL,
-        "Noise multiplier: the noise's standard deviation over privacy.clip"),
+        "Standard deviation of the noise over privacy.clip"),
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.rate", privacy.rate, "1", 1e-9, 1, NULL, NULL,
         "Probability with which a step draws a record; 1 at region level"),
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.clip", privacy.clip, "0", 0, 1e6, NULL, NULL,

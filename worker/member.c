@@ -11,6 +11,7 @@
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/disk_full.h"
+#include "worker/privacy/private.h"
 #include "worker/push/history.h"
 #include "worker/push/idle.h"
 #include "worker/push/outcome.h"
@@ -340,6 +341,18 @@ static bool gives_all(const struct wk_worker *w)
     return w->conf.beside && w->beside.lives && w->beside.state == WK_BESIDE_AWAY;
 }
 
+// All that follows from what was trained, and when (privacy.telemetry).
+static void tell_training(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
+{
+    m->tokens_per_s = wk_idle_speed(w);
+    m->tokens = wk_all_tokens(w);
+    m->failing = w->external && wk_external_failing(w->external);
+    m->step_tokens = w->step_tokens;
+    wk_path_tell(w, m);
+    wk_idle_tell(w, &w->told_progress);
+    m->progress = &w->told_progress;
+}
+
 static lh_err send_lease(struct wk_worker *w)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -358,14 +371,9 @@ static lh_err send_lease(struct wk_worker *w)
     m.claimed = claims;
     m.n_returned = w->returned_count;
     m.returned = w->returned;
-    m.tokens_per_s = wk_idle_speed(w);
-    m.tokens = wk_all_tokens(w);
-    m.own_data = w->beside.own_data;
-    m.failing = w->external && wk_external_failing(w->external);
-    m.step_tokens = w->step_tokens;
-    wk_path_tell(w, &m);
-    wk_idle_tell(w, &w->told_progress);
-    m.progress = &w->told_progress;
+    m.own_data = w->beside.own_data || wk_private_is(w);
+    m.spent = wk_private_spent(w);
+    if (!wk_private_is(w) || !w->conf.privacy.quiet) tell_training(w, &m);
     wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);

@@ -125,6 +125,10 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,
         .unsealed_states = !s->node.seal_snapshots,
+        .privacy = {.budget = s->privacy.budget[0] ? s->privacy.budget : NULL,
+                    .epsilon = s->privacy.epsilon,
+                    .delta = s->privacy.delta,
+                    .quiet = s->privacy.telemetry == WK_TELEMETRY_NONE},
         .beta = plan.beta,
         .kappa = plan.kappa,
         .stagger = (enum wk_stagger)s->stagger,
@@ -145,6 +149,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
+    if (conf.privacy.budget) conf.codec.index = LK_INDEX_FRAGMENT;
     wk_training_give(&n->training, &conf);
     LH_TRY(open_states(n, &conf.codec));
     if (n->states) conf.state_open = wk_states_give;

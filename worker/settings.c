@@ -181,6 +181,18 @@ static const struct lh_config_row rows[] = {
         "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
 
+    LH_CONFIG_ROW_STRING(T, rare, "privacy.budget", privacy.budget, "",
+        "File of the privacy budget, beside this region's records: it says what runs have charged "
+        "to them, outlives workers and runs, and must never be put back to an older copy. Empty: "
+        "the region is not private"),
+    LH_CONFIG_ROW_ENUM(T, rare, "privacy.telemetry", privacy.telemetry, "none", "none|all",
+        "What a private worker tells the coordinator of its training: none; or losses, speeds, "
+        "tokens and times, with which no claim of privacy is made"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "8", 1e-6, 1000, NULL, NULL,
+        "Largest epsilon of a run that this private worker takes part in"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
+        "Largest delta of that epsilon"),
+
     LH_CONFIG_ROW_ENUM(T, rare, "push.stagger", stagger, "auto", "auto|on|off",
         "Cut the shards at different steps of a round, so that not all pushes leave at once; auto: "
         "yes, but with update.mode bsp, where on waits once a shard in place of once a round"),
@@ -226,7 +238,9 @@ lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
                        "codec.density is auto, which takes the number of rounds of the whole run: "
                        "`longhaul up` knows it and writes the density; else set 30/N, from 0.075 "
                        "to 1/6, N = budget / tokens that all workers train in one round");
-    double p = dense ? 1 : s->codec.density;
+    // A private worker's dense pushes are fragments of this density.
+    bool part = dense && s->privacy.budget[0] && s->codec.density > 0;
+    double p = dense && !part ? 1 : s->codec.density;
     double kappa = dense ? 0 : 0.25;
     *out = (struct wk_codec_plan){
         .density = (float)p,
@@ -286,6 +300,36 @@ static lh_err check_trainer(const struct wk_settings *s)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.noise_threshold is set, but a step is one sequence, whose gradient "
                        "shows no noise: trainer.batch times trainer.accumulate must be 2 or more");
+    return LH_OK;
+}
+
+// A stable point has to come before a worker has charged A steps more (server/privacy.c).
+enum { PRIVATE_VERSIONS_MAX = 50 };
+
+// Refuses what a private worker can't do, each with the nearest sound setting.
+static lh_err check_privacy(const struct wk_settings *s)
+{
+    static const char gradient[] = "trainer.kind builtin adds no noise to gradients yet";
+    if (!s->privacy.budget[0]) return LH_OK;
+    const struct {
+        bool bad;
+        const char *key, *why;
+    } row[] = {
+        {s->trainer.kind != WK_TRAINER_EXTERNAL, "trainer.kind: external", gradient},
+        {strcmp(wk_codec_name(s), "dense-fp32") != 0, "codec.name: dense-fp32",
+         "a payload has to be noise on all values: coordinates, centroids and scales that follow "
+         "from a region's own values tell of them"},
+        {s->privacy.telemetry == WK_TELEMETRY_NONE && s->node.http_listen[0], "http.listen: \"\"",
+         "what it serves over HTTP tells of losses and speeds"},
+        {s->codec.density_start > 0, "codec.density_start: off",
+         "a density that falls follows from what was trained"},
+        {s->replica_every_versions > PRIVATE_VERSIONS_MAX, "replica.every_versions: 50",
+         "the worker charges no more than 64 pushes beyond a stable point"},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++)
+        if (row[i].bad)
+            return lh_fail(LH_ERR_CONFIG, "privacy.budget is set, and %s: set %s", row[i].why,
+                           row[i].key);
     return LH_OK;
 }
 
@@ -429,7 +473,8 @@ static lh_err check(const void *settings)
     LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a worker"));
     LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a worker"));
     LH_TRY(lh_setting_needed("data.units", s->node.units, "a worker"));
-    if (wk_codec_is_dense(s) && s->codec.density > 0 && s->codec.density < 1)
+    if (wk_codec_is_dense(s) && !s->privacy.budget[0] && s->codec.density > 0 &&
+        s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));
     LH_TRY(wk_settings_density_start(s, s->codec.density));
@@ -439,6 +484,7 @@ static lh_err check(const void *settings)
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
     LH_TRY(check_hosts(s));
     LH_TRY(check_optimizer(s));
+    LH_TRY(check_privacy(s));
     LH_TRY(check_trainer(s));
     LH_TRY(check_state(s));
     return LH_OK;

@@ -17,6 +17,8 @@ enum wk_state_kind {
     WK_STATE_PINNED
 };
 enum { WK_STATE_GPUS_MAX = 16 };
+// The words of privacy.telemetry, in their order.
+enum wk_telemetry { WK_TELEMETRY_NONE, WK_TELEMETRY_ALL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
 struct wk_settings {
@@ -81,6 +83,12 @@ struct wk_settings {
         int64_t every_tokens; // 0: never
         int64_t tokens;       // 0: all
     } eval;
+
+    struct {
+        const char *budget; // "": the region is not private
+        int telemetry;      // enum wk_telemetry
+        double epsilon, delta;
+    } privacy;
 
     int stagger; // enum wk_stagger
     int64_t snapshot_every_rounds, replica_every_versions;

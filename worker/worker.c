@@ -140,6 +140,7 @@ void wk_worker_stop(struct wk_worker *w)
     wk_beside_free(w);
     wk_travel_free(w);
     wk_grants_free(w);
+    wk_private_close(w);
     for (uint32_t i = 0; w->shard && i < w->shards; i++)
         if (w->shard[i].worker) free_shard(&w->shard[i]);
     if (w->lock) w->conf.env->ops->files->close(w->lock);
@@ -245,6 +246,8 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
                                       "lost_tokens", (json_int_t)w->left_out.tokens));
     json_t *travel = wk_travel_status(w);
     if (travel) json_object_set_new(root, "travel", travel);
+    json_t *privacy = wk_private_status(w);
+    if (privacy) json_object_set_new(root, "privacy", privacy);
     if (w->conf.beside) json_object_set_new(root, "trainer", wk_beside_status(w));
     if (w->conf.tell && root) w->conf.tell(w->conf.tell_arg, root);
     if (w->evaluated.languages) json_object_set_new(root, "eval", wk_stats_eval(w));

@@ -23,6 +23,7 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "worker/external/external.h"
 #include "worker/left_out.h"
+#include "worker/privacy/private.h"
 #include "worker/shard.h"
 #include "worker/train/trainer.h"
 #include "worker/units/grants.h"
@@ -93,6 +94,7 @@ struct wk_conf {
     lh_err (*state_open)(void *arg, const struct wk_shard_state_conf *conf,
                          struct wk_shard_state **out);
     void *state_arg;
+    struct wk_private_conf privacy;
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     enum wk_stagger stagger;
     // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
@@ -241,8 +243,9 @@ struct wk_worker {
     // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_position resume[WK_POSITIONS_MAX];
     uint32_t resume_count;
-    struct wk_grants grants;  // grants.c
-    struct wk_travel *travel; // travel.c; NULL: nothing travels
+    struct wk_private privacy; // privacy/private.c
+    struct wk_grants grants;   // grants.c
+    struct wk_travel *travel;  // travel.c; NULL: nothing travels
     // Steps (push/round.c). During a step `in`, `out` and `piece` are the compute lane's.
     bool stepping;
     bool stopped, failed; // no call is made any more; an error was the cause (core.c)

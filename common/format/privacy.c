@@ -61,6 +61,11 @@ uint64_t lh_privacy_cost(const struct lh_privacy *t, uint32_t steps)
     return t->level == LH_PRIVACY_REGION ? 1 : steps;
 }
 
+double lh_privacy_multiplier(const struct lh_privacy *t)
+{
+    return t->level == LH_PRIVACY_REGION ? t->sigma / 2 : t->sigma;
+}
+
 double lh_privacy_norm_max(const struct lh_privacy *t, uint64_t values, uint32_t shards)
 {
     enum { TAIL = 8 }; // a chi of n degrees is above sqrt(n) + 8 with probability exp(-32)

@@ -19,7 +19,7 @@ enum lh_privacy_level {
 
 struct lh_privacy {
     uint8_t level;         // enum lh_privacy_level
-    double sigma;          // noise multiplier
+    double sigma;          // standard deviation of the noise over the clip
     double rate;           // q: probability with which a step draws a record; 1 at region level
     double clip;           // C: bound of the L2 norm of one record's gradient, or of a delta
     double epsilon, delta; // what `steps` steps cost at most
@@ -36,6 +36,9 @@ bool lh_privacy_equal(const struct lh_privacy *a, const struct lh_privacy *b);
 // Charged steps that a push costs which stands for `steps` local ones: at region level a push is
 // one release, whatever it stands for.
 uint64_t lh_privacy_cost(const struct lh_privacy *t, uint32_t steps);
+// The accountants' sigma: the noise over what one neighbour can change. At region level the
+// neighbour has other data, which can turn a clipped delta round: twice the clip.
+double lh_privacy_multiplier(const struct lh_privacy *t);
 // Bound of the norm of one shard's push at region level: the clipped delta, and noise of as many
 // values as the payload has. An honest push is above it with a probability below 1e-14.
 double lh_privacy_norm_max(const struct lh_privacy *t, uint64_t values, uint32_t shards);

@@ -223,3 +223,11 @@ lh_err lh_account_steps(const struct lh_account_terms *t, double epsilon, uint64
     *steps = (uint64_t)b.good;
     return LH_OK;
 }
+
+double lh_account_spent(double sigma, double q, double steps, double delta)
+{
+    double epsilon = INFINITY;
+    const struct lh_account_terms t = {sigma, q, (uint64_t)ceil(steps), delta};
+    if (steps <= 0) return 0;
+    return lh_account_claim(&t, &epsilon) ? INFINITY : epsilon;
+}

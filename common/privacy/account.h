@@ -55,6 +55,9 @@ LH_MUST lh_err lh_account_prices(const struct lh_account_terms *t, struct lh_acc
 // The claim's epsilon alone, as in lh_account_prices(). steps = 0: 0.
 LH_MUST lh_err lh_account_claim(const struct lh_account_terms *t, double *epsilon);
 
+// The claim of steps that were counted in parts, rounded up; INFINITY where the terms are none.
+double lh_account_spent(double sigma, double q, double steps, double delta);
+
 // A sigma whose claim is at most `epsilon`, and at most 2e-4 of itself above the smallest such one.
 // t->sigma is ignored. LH_ERR_CONFIG where none in the range of lh_account_check() does.
 LH_MUST lh_err lh_account_calibrate(const struct lh_account_terms *t, double epsilon,

@@ -60,6 +60,15 @@ static const struct dp_column regions[] = {
     {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
     {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
 };
+// EPSILON: what the logs show that the region has charged to its privacy budget, at DELTA; MOST:
+// what the plan lets it charge. Of a region with several workers the largest.
+static const struct dp_column budgets[] = {
+    {"REGION", "region", -12},    {"WORKERS", "workers", 8},
+    {"LIVE", "live", 5},          {"TOKENS", "tokens", 12},
+    {"CHARGED", "charged", 9},    {"EPSILON", "epsilon", 9},
+    {"MOST", "epsilon_max", 7},   {"DELTA", "delta", 9},
+    {"SPENT", "budget_spent", 5}, {NULL, NULL, 0},
+};
 // ENDS S: when the region would end, if units went to whom the balancer's policy gives them;
 // TRAINS: tokens that it would train until then, HELD the part of them that it has begun.
 static const struct dp_column plan[] = {
@@ -145,6 +154,18 @@ static json_t *region_row(json_t *rows, const char *region)
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
+// The worker of a region whose epsilon is the largest tells the region's.
+static void take_privacy(json_t *row, const json_t *worker)
+{
+    static const char *const keys[] = {"charged", "epsilon", "epsilon_max", "delta",
+                                       "budget_spent"};
+    const json_t *epsilon = json_object_get(worker, "epsilon");
+    const json_t *had = json_object_get(row, "epsilon");
+    if (!epsilon || (had && json_number_value(had) >= json_number_value(epsilon))) return;
+    for (size_t i = 0; i < LH_COUNT(keys); i++)
+        json_object_set(row, keys[i], json_object_get(worker, keys[i]));
+}
+
 json_t *dp_get_regions(const json_t *status)
 {
     json_t *rows = json_array(), *worker;
@@ -161,6 +182,7 @@ json_t *dp_get_regions(const json_t *status)
         double speed = json_number_value(json_object_get(row, "tokens_per_s"));
         if (live) speed += json_number_value(json_object_get(worker, "tokens_per_s"));
         json_object_set_new(row, "tokens_per_s", json_real(speed));
+        take_privacy(row, worker);
     }
     return rows;
 }
@@ -224,9 +246,9 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     static const struct {
         const char *name;
         const struct dp_column *columns;
-    } parts[] = {{"members", members},  {"workers", workers}, {"shards", shards},
-                 {"regions", regions},  {"plan", plan},       {"links", links},
-                 {"machines", machines}};
+    } parts[] = {{"members", members},   {"workers", workers}, {"shards", shards},
+                 {"regions", regions},   {"plan", plan},       {"links", links},
+                 {"machines", machines}, {"budgets", budgets}};
     size_t p = 0;
     while (p < LH_COUNT(parts) && strcmp(parts[p].name, part) != 0) p++;
     if (p == LH_COUNT(parts))
@@ -234,7 +256,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
                        "%.40s: want members, workers, shards, regions, links, plan or leases",
                        part);
     const struct dp_column *columns = parts[p].columns;
-    json_t *rows = columns == regions                          ? dp_get_regions(status)
+    json_t *rows = columns == regions || columns == budgets    ? dp_get_regions(status)
                    : columns == members || columns == machines ? dp_get_members(status)
                    : columns == plan                           ? own_array(status, "forecast")
                                                                : own_array(status, part);

@@ -46,14 +46,16 @@ static LH_MUST lh_err get(struct request *q)
 {
     json_t *status = NULL;
     struct lh_buf text = lh_buf(OUTPUT_BYTES_MAX);
-    bool members = !strcmp(q->part, "members");
-    const char *part = members && q->wide ? "machines" : q->part;
+    bool members = !strcmp(q->part, "members"), regions = !strcmp(q->part, "regions");
+    const char *part = q->part;
+    if (q->wide && members) part = "machines";
+    if (q->wide && regions) part = "budgets";
     lh_err err = dp_admin_open(&q->admin);
     if (!err) err = dp_admin_status(&q->admin, &status);
     if (!err)
         err = !strcmp(q->part, "leases") ? get_leases(q, status, &text)
                                          : dp_get_show(part, status, q->json, &text);
-    if (!err && q->wide && !members) dp_get_decisions(status, &text);
+    if (!err && q->wide && !members && !regions) dp_get_decisions(status, &text);
     if (!err) err = lh_buf_err(&text);
     if (!err) fwrite(text.data, 1, text.len, stdout);
     json_decref(status);
@@ -94,7 +96,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--totals", DP_SWITCH, &q.totals, NULL, "leases: no line for each unit"},
         DP_ADMIN_FLAGS(q.admin),
         {"-o", DP_TEXT, &q.format, "table|wide|json",
-         "form of the output; wide: of plan and members"},
+         "form of the output; wide: of plan, members and regions"},
     };
     const struct dp_usage usage = {
         "longhaul get members|workers|shards|regions|links|plan|leases "
@@ -112,6 +114,7 @@ static LH_MUST lh_err run(int argc, char **argv)
         "SILENT S is how long it was not heard of, BOUND S how long it may be before it\n"
         "is given up. The longer its round trip, TRIP MS, the longer the bound. -o wide says what\n"
         "each worker runs on, by which software, and what makes its pushes.\n"
+        "A region: -o wide says what the logs show that private regions charged to their budgets.\n"
         "A link: what a worker measured of its way to a server by its own pushes and snapshots;\n"
         "PUSH MS is from a push's first byte to its decision, a rate is that of one transfer.\n"
         "The plan: ENDS S is when a region would end if units went to whom the balancer gives\n"
@@ -128,7 +131,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (!known || (!q.admin.coordinator && !q.admin.dir))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     q.part = rest.at[0];
-    bool may = !strcmp(q.part, "plan") || !strcmp(q.part, "members");
+    bool may = !strcmp(q.part, "plan") || !strcmp(q.part, "members") || !strcmp(q.part, "regions");
     q.wide = may && !strcmp(q.format, "wide");
     if (!q.wide) LH_TRY(dp_table_form(q.format, &q.json));
     LH_TRY(check_filters(&q));

@@ -29,6 +29,7 @@ static const struct dp_column regions[] = {
     {"WORKERS", "workers", 7},
     {"LIVE", "live", 5},
     {"DRAINED", "drained", 7},
+    {"EPSILON", "epsilon", 8},
     TRAINING,
     {NULL, NULL, 0},
 };

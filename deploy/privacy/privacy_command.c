@@ -1,13 +1,18 @@
-// longhaul privacy: what differential privacy costs a run, before it starts.
+// longhaul privacy: what differential privacy costs a run, before it starts; the statement of a run
+// for data owners; the audit of its logs (audit.c).
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "deploy/privacy/audit.h"
 #include "deploy/privacy/claim.h"
 #include "deploy/privacy/statement.h"
+#include "deploy/stored/job.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
+#include "server/privacy.h"
+#include "worker/privacy/budget.h"
 
 enum { OUTPUT_BYTES_MAX = 1 << 16 };
 
@@ -107,12 +112,98 @@ static LH_MUST lh_err run_plan(int argc, char **argv)
     return show(&c, json);
 }
 
+// ---------------------------------------------------------------- the statement of a run
+
+static uint64_t most_of(const struct wk_budget_run *r)
+{
+    uint64_t most = 0;
+    for (uint32_t k = 0; k < r->shards; k++)
+        if (r->charged[k] > most) most = r->charged[k];
+    return most;
+}
+
+// Steps of other runs on the same records, as steps of this run's noise: where nothing is drawn,
+// n steps of sigma s cost what n (t / s)^2 steps of sigma t cost.
+static LH_MUST lh_err add_earlier(const struct wk_budget *b, const uint8_t *job, struct dp_claim *c)
+{
+    double earlier = 0;
+    for (uint32_t i = 0; i < b->runs; i++) {
+        const struct wk_budget_run *r = &b->run[i];
+        if (memcmp(r->job, job, LH_JOB_BYTES) == 0) {
+            c->charged = most_of(r);
+            continue;
+        }
+        if (r->terms.level != c->terms.level || r->terms.rate < 1)
+            return lh_fail(LH_ERR_UNSUPPORTED,
+                           "%s has charges of a run at level %s, which can't "
+                           "be added to this run's",
+                           b->path, lh_privacy_level_name(r->terms.level));
+        double scale = lh_privacy_multiplier(&c->terms) / lh_privacy_multiplier(&r->terms);
+        earlier += (double)most_of(r) * scale * scale;
+    }
+    c->earlier = (uint64_t)ceil(earlier);
+    return LH_OK;
+}
+
+static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, struct dp_claim *c)
+{
+    const struct ps_settings *s = job->settings ? lh_config_settings(job->settings) : NULL;
+    struct wk_budget *b;
+    if (!s) return lh_fail(LH_ERR_INVALID, "--config names the settings of the run's coordinator");
+    *c = (struct dp_claim){.terms = ps_privacy_terms(s),
+                           .values = job->has_manifest ? job->manifest.values : 0,
+                           .shards = job->has_manifest ? job->manifest.shards : 1,
+                           .run = s->node.run};
+    if (!c->terms.level)
+        return lh_fail(LH_ERR_NOT_FOUND, "these settings make no region private "
+                                         "(coordinator.data, coordinator.regions_data)");
+    if (!budget) return LH_OK;
+    LH_TRY(wk_budget_look(job->env, budget, &b));
+    lh_err err = add_earlier(b, job->id, c);
+    wk_budget_close(b);
+    return err;
+}
+
+static LH_MUST lh_err run_statement(int argc, char **argv)
+{
+    const char *format = "table", *budget = NULL;
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    const struct dp_flag flags[] = {
+        {"--config", DP_TEXT, &job.config, "FILE", "settings of the run's coordinator"},
+        {"--budget", DP_TEXT, &budget, "FILE",
+         "a region's privacy.budget: what is charged so far, and by earlier runs"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output; json: the receipt"},
+    };
+    const struct dp_usage usage = {
+        "longhaul privacy statement --config FILE [flags]",
+        "What a run promises the owners of its private regions' data, from its settings: noise,\n"
+        "clip, steps, epsilon at delta, what leaves, and what is not covered.",
+        flags, LH_COUNT(flags)};
+    struct dp_claim c;
+    bool help, json;
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(dp_table_form(format, &json));
+    lh_err err = dp_job_open(&job, false);
+    if (!err) err = claim_of(&job, budget, &c);
+    if (!err) err = dp_claim_compute(&c);
+    if (!err) err = show(&c, json);
+    dp_job_close(&job);
+    return err;
+}
+
 int dp_cmd_privacy(int argc, char **argv)
 {
-    static const struct dp_verb verbs[] = {{"plan", run_plan}};
+    static const struct dp_verb verbs[] = {
+        {"plan", run_plan}, {"statement", run_statement}, {"audit", dp_privacy_audit}};
     const struct dp_usage usage = {
-        "longhaul privacy plan [flags]",
-        "What differential privacy costs a run. `plan` computes it before anything starts.", NULL,
-        0};
+        "longhaul privacy plan | statement | audit [flags]",
+        "plan       what differential privacy costs, before anything starts\n"
+        "statement  what a run promises, from its settings\n"
+        "audit      each private region's charges and epsilon, out of the servers' logs\n\n"
+        "`longhaul privacy VERB --help` lists the flags of each.",
+        NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);
 }

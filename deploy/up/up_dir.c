@@ -524,6 +524,12 @@ static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
     return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
 }
 
+// Commands with data of their own, under the terms that `server.privacy` names.
+static bool is_private(const struct dp_up *up)
+{
+    return up->t->run->own_data && up->t->server_base->privacy.level;
+}
+
 static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
 {
     char plan[LH_CONFIG_TEXT_MAX] = "";
@@ -538,7 +544,8 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
     if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
-    if (up->t->run->own_data) LH_TRY(own(c, "coordinator.data", "own"));
+    if (up->t->run->own_data)
+        LH_TRY(own(c, "coordinator.data", "%s", is_private(up) ? "private" : "own"));
     return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
 }
 
@@ -621,6 +628,9 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(run_settings(up, c));
     LH_TRY(rewarm_settings(up, c));
+    // Beside the run's folders of workers, which may be lost: the records stay what they are.
+    if (is_private(up) && !base->privacy.budget[0])
+        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
     char set[64];
     if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
         snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);

@@ -59,9 +59,20 @@ enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worke
 
 bool ps_co_any_own(const struct ps_coordinator *c)
 {
+    uint32_t own = 0, spent = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        if (ps_co_data(c, &c->worker[i]) == LH_DATA_LEASED) continue;
+        own++;
+        spent += c->worker[i].spent;
+    }
+    return own ? own > spent : c->conf.data != LH_DATA_LEASED;
+}
+
+bool ps_co_all_spent(const struct ps_coordinator *c)
+{
     for (uint32_t i = 0; i < c->workers; i++)
-        if (ps_co_data(c, &c->worker[i]) != LH_DATA_LEASED) return true;
-    return c->conf.data != LH_DATA_LEASED;
+        if (!c->worker[i].spent) return false;
+    return c->workers > 0;
 }
 
 bool ps_co_is_retiring(const struct ps_coordinator *c, uint64_t worker)
@@ -80,7 +91,7 @@ uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region)
 
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
-    return w->asked || ps_co_drained_index(c, w->region) < c->drained_regions;
+    return w->asked || w->spent || ps_co_drained_index(c, w->region) < c->drained_regions;
 }
 
 bool ps_co_draining(const struct ps_coordinator *c, const struct ps_co_worker *w)

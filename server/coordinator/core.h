@@ -69,7 +69,7 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
 };
 
 struct ps_co_admitted { // balance/measure.c: of one worker, as a shard's server said last
-    uint64_t pushes, tokens;
+    uint64_t pushes, tokens, charged;
     bool set_aside;
 };
 
@@ -158,6 +158,7 @@ struct ps_co_worker { // member.c, where nothing else is said
     struct lh_trip stored_trip; // silence.c: the trip that the store has
     bool stored;                // the store has its row
     bool joined, drained, done;
+    bool spent;             // its privacy budget is: it leaves
     bool drained_kept;      // plan.c: the store says that it has drained
     enum ps_co_state state; // watch/states.c: at the last look
     bool live;              // plan.c
@@ -380,6 +381,8 @@ uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region)
 enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Some workers of the run train data of their own.
 bool ps_co_any_own(const struct ps_coordinator *c);
+// Every worker has data of its own, and has spent its budget: nobody trains any more.
+bool ps_co_all_spent(const struct ps_coordinator *c);
 // Was this worker asked to drain: by itself or with its region.
 bool ps_co_leaving(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // The same, or with the whole run.

@@ -396,6 +396,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     ps_co_hear_progress(c, w, m->progress, ps_co_local_steps(c, w));
     w->stall.failing = m->failing;
     w->gives = m->ahead > 0;
+    w->spent |= m->spent && ps_co_data(c, w) == LH_DATA_PRIVATE;
     w->drained = m->drained;
     w->done = m->done;
     if (m->done) take_final(c, w, m);

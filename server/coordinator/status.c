@@ -18,12 +18,14 @@
 // about once a second; `expires_s` is what is left if it falls silent. A page is what is true now;
 // over several pages a unit may move on in between.
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/format/json.h"
 #include "common/format/manifest.h"
+#include "common/privacy/account.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
@@ -184,6 +186,24 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
 
 // ---------------------------------------------------------------- the whole
 
+// Epsilon of what the shards' logs have admitted of a private worker, by the plan's terms.
+static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
+{
+    const struct lh_privacy *p = &c->plan.privacy;
+    double steps = 0;
+    if (!p->level || ps_co_data(c, w) != LH_DATA_PRIVATE) return;
+    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
+        steps += (double)w->admitted[i].charged / c->conf.manifest->shards;
+    json_object_set_new(row, "charged", json_real(steps));
+    json_object_set_new(row, "epsilon_max", json_real(p->epsilon));
+    json_object_set_new(row, "delta", json_real(p->delta));
+    json_object_set_new(row, "budget_spent", json_boolean(w->spent));
+    if (p->level == LH_PRIVACY_REGION)
+        json_object_set_new(
+            row, "epsilon",
+            json_real(lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta)));
+}
+
 static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     json_t *final = json_array();
@@ -215,6 +235,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
     ps_co_tell_away(c, w, row);
     ps_co_tell_cadence(c, w, row);
     ps_co_tell_machine(w, row);
+    tell_privacy(c, w, row);
     return row;
 }
 

@@ -75,6 +75,8 @@ void life_start(struct life *l)
     if (!r->w[1].transport) rig_boot_worker(r, 1);
     struct wk_conf conf = rig_life_conf(r, &l->core, STEP_MS);
     conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.25f};
+    conf.privacy = l->privacy;
+    if (l->privacy.budget) conf.codec = (struct lk_codec){LK_INDEX_FRAGMENT, LK_VALUE_FP32, 1};
     conf.observer = &l->observer;
     conf.log = l->log;
     conf.durable_every = 6;
@@ -100,7 +102,7 @@ void life_kill(struct life *l)
     l->worker = NULL;
 }
 
-struct life *life_begin(uint64_t seed, uint32_t shards)
+struct life *life_open(uint64_t seed, uint32_t shards)
 {
     struct life *l = calloc(1, sizeof *l);
     assert_non_null(l);
@@ -114,6 +116,12 @@ struct life *life_begin(uint64_t seed, uint32_t shards)
     rig_start_coordinator(l->rig);
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
+    return l;
+}
+
+struct life *life_begin(uint64_t seed, uint32_t shards)
+{
+    struct life *l = life_open(seed, shards);
     rig_run(l->rig, LH_SECOND);
     life_start(l);
     life_cut(l, CUTS);

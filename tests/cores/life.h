@@ -29,12 +29,15 @@ struct life {
     void (*on_kept)(struct life *l, uint32_t shard, const struct wk_whole *whole,
                     const float *delta, uint64_t values);
     void (*on_cut)(struct life *l, uint32_t shard, const struct wk_whole *whole);
+    struct wk_private_conf privacy; // life_start() takes it; pushes are dense then
     bool (*on_call)(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                     const struct lh_call_ops **ops, void **self); // true: the test speaks
     struct lh_service service;                                    // the server's own
 };
 
-// A coordinator, a server with so many shards, and a worker that has pushed to each; deltas are
+// A coordinator and a server with so many shards; the worker's node is up, and no process there.
+struct life *life_open(uint64_t seed, uint32_t shards);
+// The same, and a worker that has pushed to each; deltas are
 // multiples of a quarter, and so is all that follows from them.
 struct life *life_begin(uint64_t seed, uint32_t shards);
 void life_end(struct life *l);

@@ -4,8 +4,8 @@
 One record set, one worker, one shard, at region level. A release is a piece of the region's delta
 under a noise; whoever reads the wire has seen it from the moment at which it could have been sent.
 The budget's file says how many steps are charged. Faults: the worker is killed, the budget's file
-is lost or an older copy comes back, a push is refused, the log loses its tail above the stable
-point.
+is lost, alone or with the worker's directory, or an older copy comes back, a push is refused, the
+log loses its tail above the stable point.
 """
 import sys
 import time
@@ -18,8 +18,8 @@ BUGS = {
     "charge_after_flip": "the budget is charged once the push is committed",
     "refund": "a start goes on at what the outbox and the log show, not at what the file says",
     "above_budget": "the last block is a whole one",
-    "no_bound": "a worker charges any number of steps beyond its total at the stable point",
-    "lost_at_stable": "a lost file goes on at the total of the stable point",
+    "no_bound": "a worker releases any number of pushes beyond the stable point",
+    "lost_at_log": "a lost file goes on at the total of the log",
     "older_copy": "a file that is older than the log is believed",
     "return_refused": "a refused push returns to the residual",
     "noise_again": "a refused push gets fresh noise when it is sealed again",
@@ -58,22 +58,25 @@ def total_of(log):
 def restart(s, bugs, file, **more):
     """The worker begins again: memory is gone, and a push that no slot names."""
     push = s.push if s.push and s.push[0] == FLIPPED else ()
-    stable, last = total_of(s.log[:s.stable]), total_of(s.log)
+    last = max([total_of(s.log), *(k[2] for k in (*s.kept, *s.again)), *push[3:]])
     if file < 0 or (file < last and "older_copy" not in bugs):
-        more_ahead = 0 if "lost_at_stable" in bugs else AHEAD
-        file = min(STEPS, max(file, stable + more_ahead))
+        file = min(STEPS, last + (0 if "lost_at_log" in bugs else AHEAD))
     if "refund" in bugs:
-        file = min(file, max([last, *(p[2] for p in s.kept), push[3] if push else 0]))
+        file = min(file, total_of(s.log))
     return s._replace(file=max(file, 0), used=max(file, 0), push=push, **more)
 
 
 def charge(s, bugs):
     """The budget's file with another block, or None where there is none to be had."""
     most = STEPS if "above_budget" not in bugs else STEPS + BLOCK
-    if "no_bound" not in bugs:
-        most = min(most, total_of(s.log[:s.stable]) + AHEAD)
     file = min(s.used + BLOCK, most)
     return s._replace(file=file) if file > s.file else None
+
+
+def ahead(s):
+    """Releases that the worker's directory holds and the stable point does not."""
+    stable = {r[1:] for r in s.log[:s.stable] if r[0]}
+    return len([k for k in s.kept if k not in stable]) + len(s.again)
 
 
 def cut(s, bugs):
@@ -87,6 +90,8 @@ def cut(s, bugs):
         return
     late = "charge_after_flip" in bugs
     room = s.used < s.file or (late and s.used < STEPS)
+    if ahead(s) >= AHEAD and "no_bound" not in bugs:
+        return
     if room and s.piece < STEPS + 1:
         total = s.used + 1
         yield "cut", s._replace(push=(MADE, s.noise, s.piece, total), used=total,
@@ -143,6 +148,8 @@ def steps(s, bugs):
         yield "kill", restart(s, bugs, s.file, kills=s.kills - 1)
     if s.losses:
         yield "the file is lost", restart(s, bugs, -1, losses=0)
+        lost = s._replace(kept=(), again=(), push=(), piece=s.piece + 1)
+        yield "file and directory are lost", restart(lost, bugs, -1, losses=0)
         if 0 < s.old < total_of(s.log):  # a copy that the log does not show is not covered
             yield "an older file comes back", restart(s, bugs, s.old, losses=0)
     if s.tails and s.stable < len(s.log):

@@ -487,7 +487,6 @@ def words(tree: Tree) -> Iterator[Finding]:
 FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
 # Folders with fewer or more, each with its reason. tests/unit mirrors the folders that it tests.
 FOLDER_SIZES = {
-    "worker/privacy": "a budget, and what charges it",
     "kernels": "the ways into the codecs, fragments and outer optimizers; all else is in its folders",
     "kernels/cublaslt": "one plugin",
     "common/net/mem": "the other half of common/net/grpc",

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """`longhaul up` with training loops of other people's.
 
-    loops.py --build DIR line|alone|pytorch [--wan]
+    loops.py --build DIR line|alone|private|pytorch [--wan]
 
 line      two regions train the example of worker/client/examples, which needs no more than the C
           library, on data of its own; every fault of the drill, to commands too.
+private   deploy/examples/private.yaml: three private regions spend their budgets; the audit of
+          the logs finds what the regions say, and no more than the plan.
 alone     the same loops end by themselves, and the run with them; nothing is started afterwards.
 pytorch   deploy/examples/pytorch.yaml with a tiny model (--model) and fewer tokens: three regions
           lease units, the losses of their languages fall, all end with the same model. Needs
@@ -144,6 +146,35 @@ def alone(world, _wan, budget):
     check(summary["ok"], said)
 
 
+def private(world, _wan, _budget):
+    """Regions under differential privacy, which leave when their budgets are spent."""
+    write_line_model(world.path("model"))
+    program = os.path.join(world.build, "tests", "external", "external_example")
+    tree = os.path.dirname(os.path.dirname(real.HERE))
+    with open(os.path.join(tree, "deploy", "examples", "private.yaml"), encoding="utf-8") as file:
+        text = file.read()
+    text = text.replace("import: model}", f"import: {world.path('model')}}}")
+    world.write("t.yaml", text.replace("./line", program))
+    said, summary = world.summary(world.up("--no-wan"))
+    check(summary["ok"], said)
+    audit = json.loads(subprocess.run(
+        [world.tool, "privacy", "audit", world.path("run", "shard-0"),
+         world.path("run", "shard-1"), "-o", "json"], check=True, capture_output=True).stdout)
+    check(len(audit) == 3, f"three regions charged: {audit}")
+    for row in audit:
+        check(row["verdict"] == "within the plan", f"{row}")
+        check(0 < row["charged"] <= 50 and 0 < row["epsilon"] <= 8, f"{row}")
+        check(row["releases"] / 2 <= row["charged"], f"a release was not charged: {row}")
+    for worker in ("asia-0", "europe-0", "america-0"):
+        with open(world.path("run", worker, "status.json"), encoding="utf-8") as file:
+            said = json.load(file)["privacy"]
+        check(said["state"] == "spent" and said["charged"] == 50, f"{worker}: {said}")
+        check(said["noise_energy"] > said["delta_energy"], f"{worker}: {said}")
+        check(os.path.exists(world.path("run", worker + ".budget")), "the budget stays")
+    print("\n".join(f"{r['worker']}: {r['charged']} steps, epsilon {r['epsilon']:.3f}"
+                    for r in audit))
+
+
 def make_model(world, kind):
     import torch  # pylint: disable=import-outside-toplevel
     import transformers  # pylint: disable=import-outside-toplevel
@@ -224,7 +255,7 @@ def main():
     parser.add_argument("--faults", action="store_true", help="of pytorch; line has them always")
     parser.add_argument("--model", choices=["llama", "qwen2", "gpt2"], default="llama",
                         help="of pytorch")
-    parser.add_argument("what", choices=["line", "alone", "pytorch"])
+    parser.add_argument("what", choices=["line", "alone", "private", "pytorch"])
     flags = parser.parse_args()
     world = World(flags.build)
     failed = True
@@ -232,7 +263,8 @@ def main():
         if flags.what == "pytorch":
             pytorch(world, flags)
         else:
-            {"line": line, "alone": alone}[flags.what](world, flags.wan, flags.budget)
+            plays = {"line": line, "alone": alone, "private": private}
+            plays[flags.what](world, flags.wan, flags.budget)
         failed = False
     finally:
         world.close(failed)

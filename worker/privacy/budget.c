@@ -138,6 +138,22 @@ lh_err wk_budget_open(struct lh_env *env, const char *path, const uint8_t job[LH
     return LH_OK;
 }
 
+lh_err wk_budget_look(struct lh_env *env, const char *path, struct wk_budget **out)
+{
+    struct wk_budget *b = calloc(1, sizeof *b);
+    if (!b) return LH_ERR_NO_MEMORY;
+    b->env = env;
+    snprintf(b->path, sizeof b->path, "%s", path);
+    lh_err err = load(b);
+    if (err) {
+        wk_budget_close(b);
+        return err;
+    }
+    b->own = b->runs;
+    *out = b;
+    return LH_OK;
+}
+
 void wk_budget_close(struct wk_budget *b)
 {
     if (!b) return;
@@ -172,11 +188,11 @@ static lh_err store(struct wk_budget *b)
     return err;
 }
 
-lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total, uint64_t bound)
+lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total)
 {
     struct wk_budget_run *r = &b->run[b->own];
     uint64_t *count = &r->charged[r->terms.level == LH_PRIVACY_REGION ? shard : 0];
-    uint64_t most = r->terms.steps < bound ? r->terms.steps : bound, had = *count;
+    uint64_t most = r->terms.steps, had = *count;
     LH_ASSERT(shard < r->shards);
     if (total <= had) return LH_OK;
     if (total > most)

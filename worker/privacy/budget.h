@@ -44,14 +44,15 @@ struct wk_budget {
 LH_MUST lh_err wk_budget_open(struct lh_env *env, const char *path, const uint8_t job[LH_JOB_BYTES],
                               const struct lh_privacy *terms, uint32_t shards,
                               struct wk_budget **out);
+// Reads the file alone, which a worker may be using. No run is its own, and nothing is charged.
+LH_MUST lh_err wk_budget_look(struct lh_env *env, const char *path, struct wk_budget **out);
 void wk_budget_close(struct wk_budget *b); // NULL is allowed
 // Steps that this run has charged for a shard.
 uint64_t wk_budget_charged(const struct wk_budget *b, uint32_t shard);
 // Makes a count of at least `total` durable; one that is there already costs nothing. A block is
-// charged at once, but nothing above `bound`. LH_ERR_BUDGET: the terms' steps, or `bound`, are
-// below. After any error nothing may be released. Any thread, one at a time.
-LH_MUST lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total,
-                                uint64_t bound);
+// charged at once. LH_ERR_BUDGET: the terms' steps are below. After any error nothing may be
+// released. Any thread, one at a time.
+LH_MUST lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total);
 // Is this total within the terms' steps?
 bool wk_budget_allows(const struct wk_budget *b, uint64_t total);
 

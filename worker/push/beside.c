@@ -18,9 +18,11 @@
 #include <string.h>
 
 #include "worker/member.h"
+#include "worker/privacy/release.h"
 #include "worker/push/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
 #include "worker/units/units.h"
 
 static const int64_t LOOK_NS = 200 * LH_MS;
@@ -277,6 +279,7 @@ static void want(struct wk_shard *s)
 // Claims and tokens that no progress will take along.
 static bool left_over(const struct wk_shard *s)
 {
+    if (s->release.open) return false;
     const struct wk_beside *b = &s->worker->beside;
     bool alone = b->state == WK_BESIDE_AWAY || b->over;
     if (!alone && !b->starves) return false;
@@ -284,8 +287,29 @@ static bool left_over(const struct wk_shard *s)
            (alone && s->slot.committed->tokens);
 }
 
+// A private region's: into a release, or, once the budget is spent, into the residual alone. Else
+// it stays whole until there is a later stable point.
+static lh_err take_private(struct wk_shard *s)
+{
+    if (s->ended || wk_release_is_spent(s)) return wk_cut_absorb(s);
+    return wk_may_cut(s) && wk_release_may(s) ? wk_cut(s) : LH_OK;
+}
+
+// A push that was released and refused goes first. A shard that waits for a stable point makes a
+// copy for it: nobody else may push.
+static lh_err attend_private(struct wk_shard *s, bool *cut)
+{
+    bool again = !s->ended && wk_release_again(s);
+    *cut = again && wk_may_cut(s);
+    if (*cut) return wk_cut(s);
+    if (again || !wk_release_waits(s) || s->copies.writing) return LH_OK;
+    bool newer = s->replica.ledger.version > s->copies.durable.version;
+    return newer ? wk_durable_copy_start(s) : LH_OK;
+}
+
 static lh_err take_whole(struct wk_shard *s)
 {
+    if (s->release.open) return take_private(s);
     bool claims =
         wk_claimable(s, s->whole.at) || s->slot.committed->claim_count || s->slot.committed->tokens;
     bool gone = s->worker->beside.state == WK_BESIDE_SETTLES && !wk_may_cut(s);
@@ -306,7 +330,10 @@ static lh_err correct(struct wk_shard *s)
 static lh_err attend(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
+    bool cut = false;
     if (s->cut || s->disk.timer) return LH_OK;
+    if (s->release.open) LH_TRY(attend_private(s, &cut));
+    if (cut) return LH_OK;
     if (s->whole.number) return take_whole(s);
     if (s->ended) {
         if (wk_external_wanted(w->external, s->id)) wk_external_want(w->external, s->id, 0);
@@ -411,7 +438,10 @@ static lh_err refuse_bsp(const struct wk_worker *w)
 static lh_err look(struct wk_worker *w)
 {
     bool ended = all_ended(w);
+    bool may;
     if (!ended && (!w->started || !w->local_steps)) return LH_OK;
+    LH_TRY(wk_private_look(w, &may));
+    if (!may && !ended) return LH_OK;
     LH_TRY(refuse_bsp(w));
     if (!w->external) LH_TRY(open_boundary(w));
     count(w);

@@ -16,6 +16,7 @@
 #include "worker/backend.h"
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
+#include "worker/privacy/release.h"
 #include "worker/push/bounds.h"
 #include "worker/push/outcome.h"
 #include "worker/push/session.h"
@@ -62,6 +63,7 @@ struct wk_cut {
     struct lk_codec codec;   // the worker's, with this push's density
     double *residual_square; // wanted for the statistics; NULL: not now
     struct wk_entry *entry;
+    struct wk_entry *again; // borrows: the released push that this one seals again; NULL: none
     lh_err result, snapshot_result;
     char text[256]; // an error's text belongs to its thread
 };
@@ -129,6 +131,10 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
                            .manifest = w->conf.manifest->hash};
     memcpy(f->job, w->conf.job, LH_JOB_BYTES);
     c->later = wk_bounds_apply(s, f);
+    if (s->release.open) {
+        c->later = 0; // its headers say what the plan says
+        wk_release_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
+    }
     const struct wk_slot *slot = s->slot.committed;
     for (uint32_t i = 0; i < slot->claim_count && f->claims < LH_CLAIMS_MAX; i++)
         add_claim(f, slot->claim[i].unit, &slot->claim[i].grant);
@@ -171,6 +177,20 @@ static void name_cut(struct wk_slot *slot, const struct wk_whole *whole)
     slot->cut = whole->number;
 }
 
+// The flip that names the new step says that the old entry is no push any more: a start that finds
+// its file drops it.
+static void leave_again(struct wk_cut *c)
+{
+    const struct lh_frame *f = &c->again->head;
+    struct wk_slot *slot = &c->change.slot;
+    slot->gone_incarnation = f->incarnation.number;
+    slot->gone_step = f->step;
+    if (!lh_incarnation_equal(f->incarnation, slot->incarnation) || f->step <= slot->decided)
+        return;
+    slot->decided = f->step;
+    slot->decided_admitted = false;
+}
+
 // The slot as it will be, without the returned claims and tokens that the frame carries.
 static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
 {
@@ -180,9 +200,10 @@ static lh_err fill_slot(struct wk_shard *s, struct wk_cut *c)
     memmove(slot->claim, slot->claim + c->returned, slot->claim_count * sizeof *slot->claim);
     slot->next++;
     slot->tokens = c->later;
+    if (c->again) leave_again(c);
     fill_positions(s, c->head.claims - c->returned, c->at, slot);
     name_cut(slot, &c->whole);
-    c->change.moves = true;
+    c->change.moves = !c->again;
     return LH_OK;
 }
 
@@ -244,11 +265,27 @@ static LH_MUST lh_err name_spoiled(const struct wk_shard *s, const float *values
 
 // ---- on the encode lane
 
+// A private region's payload. Values that are not finite become zeros: nobody outside hears of
+// them.
+static lh_err make_release(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    struct lk_payload_info info;
+    LH_TRY(wk_release_draw(s));
+    LH_TRY(read_delta(s, &c->whole, s->worker->conf.beta, &c->trainers));
+    LH_TRY(wk_release_make(s, &c->codec, c->head.charged, s->slot.spare, &c->plain, &info));
+    c->head.values = info.values;
+    c->head.plain_bytes = (uint32_t)c->plain.len;
+    return LH_OK;
+}
+
 // Encodes. Leaves the residual after the push in s->slot.spare.
 static lh_err make_payload(struct wk_cut *c)
 {
     struct wk_shard *s = c->shard;
     struct lk_payload_info info;
+    if (c->again) return LH_OK;
+    if (s->release.open) return make_release(c);
     bool there = wk_view_encodes(s) && usual(c);
     float beta = s->worker->conf.beta;
     lh_err err = there ? wk_view_encode(s, beta, s->slot.spare, &c->plain, &info)
@@ -323,6 +360,7 @@ static lh_err commit(struct wk_cut *c)
     struct wk_shard *s = c->shard;
     const struct wk_observer *o = s->worker->conf.observer;
     struct lh_blob *frame = NULL;
+    if (s->release.open && !c->again) LH_TRY(wk_release_charge(s, c->head.charged));
     LH_TRY(seal_frame(c, lh_buf_span(&c->plain), &frame));
     bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
     lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;
@@ -338,7 +376,7 @@ static lh_err commit(struct wk_cut *c)
         return err;
     }
     LH_FAILPOINT("cut.flipped");
-    if (o && o->cut) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);
+    if (o && o->cut && !c->again) o->cut(o->arg, s->id, c->head.incarnation, c->head.step);
     return LH_OK;
 }
 
@@ -454,6 +492,8 @@ static lh_err take_over(struct wk_shard *s, struct wk_cut *c)
     }
     if (c->result) return c->result;
     committed(s, c);
+    if (s->release.open) wk_release_committed(s, c->head.charged);
+    if (c->again) LH_TRY(wk_entry_drop(s, c->again));
     s->disk.tries = 0;
     wk_disk_full_over(w, WK_DISK_FULL_OUTBOX);
     lh_logf(w->conf.log, LH_DEBUG, "push.made", "shard %u: %llx/%llu", s->id,
@@ -505,6 +545,10 @@ static void encoded(void *arg)
 static void take_progress(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
+    if (c->again) { // nothing new: the progress stays where it is
+        c->at = s->progress.held_steps;
+        return;
+    }
     c->tokens = s->progress.tokens;
     c->steps = s->progress.steps;
     c->at = w->count.steps;
@@ -515,11 +559,33 @@ static void take_progress(const struct wk_shard *s, struct wk_cut *c)
     c->at = s->whole.number ? s->whole.at : s->progress.held_steps;
 }
 
+// The payload of a push that was released already.
+static lh_err take_again(struct wk_cut *c)
+{
+    struct wk_shard *s = c->shard;
+    struct lh_blob *frame;
+    struct lh_span plain;
+    struct lk_payload_info info;
+    bool opened;
+    LH_TRY(wk_outbox_frame(&s->outbox, c->again, &frame));
+    lh_err err = lk_replica_unseal(&s->replica, lh_blob_span(frame), &plain, &opened, &info);
+    if (!err) {
+        lh_put(&c->plain, plain.data, plain.len);
+        err = lh_buf_err(&c->plain);
+    }
+    lh_blob_release(frame);
+    c->head.values = c->again->head.values;
+    c->head.plain_bytes = (uint32_t)c->plain.len;
+    c->snapshot = false; // the residual stays as it is
+    return err;
+}
+
 static lh_err take(struct wk_shard *s, struct wk_cut *c)
 {
     struct wk_worker *w = s->worker;
     struct wk_trainer *t = w->conf.trainer;
     c->shard = s;
+    c->again = s->release.open ? wk_release_again(s) : NULL;
     c->trainer = lh_buf((size_t)1 << 40);
     c->plain = s->payload_memory;
     c->codec = codec_now(w);
@@ -530,12 +596,13 @@ static lh_err take(struct wk_shard *s, struct wk_cut *c)
     c->snapshot =
         w->conf.snapshot_rounds && (s->progress.cut_count + 1) % w->conf.snapshot_rounds == 0;
     if (c->snapshot && s->id == 0 && t) LH_TRY(t->ops->save(t, &c->trainer));
-    if (w->conf.norms_rounds && s->progress.cut_count % w->conf.norms_rounds == 0) {
+    if (w->conf.norms_rounds && !c->again && s->progress.cut_count % w->conf.norms_rounds == 0) {
         c->residual_square = calloc(s->layout->extents, sizeof *c->residual_square);
         if (!c->residual_square) return LH_ERR_NO_MEMORY;
     }
     note_step_tokens(w, c);
     fill_head(s, c);
+    if (c->again) LH_TRY(take_again(c));
     LH_TRY(fill_slot(s, c));
     if (w->conf.beside) return LH_OK;
     wk_view_copy(s);
@@ -567,7 +634,7 @@ lh_err wk_cut(struct wk_shard *s)
 static lh_err absorb(struct wk_shard *s, struct wk_change *change)
 {
     struct wk_slot *slot = &change->slot;
-    slot->tokens += s->whole.tokens;
+    if (!s->release.open) slot->tokens += s->whole.tokens;
     slot->position_count = 0;
     fill_positions(s, 0, s->whole.at, slot);
     name_cut(slot, &s->whole);

@@ -18,7 +18,9 @@
 #include "common/env/env.h"
 #include "common/format/frame.h"
 
-enum wk_status { WK_UNDECIDED, WK_ADMITTED };
+// WK_AGAIN: a private region's push that was refused or fenced; it is sealed again
+// (worker/privacy/release.h).
+enum wk_status { WK_UNDECIDED, WK_ADMITTED, WK_AGAIN };
 
 struct wk_entry {
     struct wk_entry *next; // ascending by (incarnation, step)
@@ -29,6 +31,7 @@ struct wk_entry {
     struct lh_buf plain;     // its payload, from the cut until the own replica folds it; or empty
     enum wk_status status;   // wk_outbox_admitted() sets WK_ADMITTED
     uint64_t version, epoch; // the point at which the own replica folded it; 0: not yet
+    bool over_budget;        // refused for its total of charged steps: it is given up
     bool ungranted;          // refused for its claims, which do not come back
     bool accounted_refused;  // a snapshot holds its mass already: it is dropped, not returned
 };

@@ -8,6 +8,7 @@
 
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
+#include "worker/privacy/release.h"
 #include "worker/push/sender.h"
 
 // ---------------------------------------------------------------- decisions
@@ -143,11 +144,26 @@ static lh_err give_back(struct wk_change *c, struct wk_entry *e)
     return LH_OK;
 }
 
+// A private region's push is released already: the next cut seals it again. One whose total the log
+// is above would be refused for ever.
+static lh_err return_release(struct wk_shard *s, struct wk_entry *e)
+{
+    e->status = WK_AGAIN;
+    if (!e->over_budget) return LH_OK;
+    s->worker->count.lost++;
+    lh_logf(s->worker->conf.log, LH_ERROR, "privacy.refused",
+            "shard %u: the log is above step %" PRIu64 " of the budget, so this push is given up: "
+            "another worker has this record set, or the budget's file is an older copy",
+            s->id, e->head.charged);
+    return wk_entry_drop(s, e);
+}
+
 lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
 {
     bool own = lh_incarnation_equal(e->head.incarnation, s->worker->incarnation);
     struct wk_change c;
     if (returned(s, e)) return wk_entry_drop(s, e);
+    if (wk_private_is(s->worker)) return return_release(s, e);
     LH_TRY(wk_change_begin(s, &c));
     lh_err err = give_back(&c, e);
     wk_change_free(&c);
@@ -200,6 +216,7 @@ static lh_err settle_entries(struct wk_shard *s)
         int order =
             row && row->last.number ? wk_entry_compare(e, row->last.number, row->last_step) : 1;
         bool applied = order < 0 || (order == 0 && !row->last_reason);
+        if (e->status == WK_AGAIN) continue;
         if (!applied && e->accounted_refused)
             LH_TRY(wk_entry_drop(s, e)); // the residual has its mass already
         else if (e->status == WK_UNDECIDED)

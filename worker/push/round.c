@@ -11,6 +11,7 @@
 
 #include "worker/data/mix.h"
 #include "worker/member.h"
+#include "worker/privacy/private.h"
 #include "worker/push/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
@@ -305,7 +306,9 @@ void wk_round_boundary(struct wk_worker *w)
         return;
     }
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
-    lh_err err = cut_all(w);
+    bool enters;
+    lh_err err = wk_private_look(w, &enters);
+    if (!err) err = cut_all(w);
     if (err) {
         wk_fatal(w, err);
         return;

@@ -48,6 +48,7 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     struct wk_worker *w = s->worker;
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
         next = e->next;
+        if (e->status == WK_AGAIN) continue; // what became of it is known
         int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
         bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
         if (order == 0) {
@@ -253,6 +254,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
         wk_bug_commit(s, e->head.step, s->slot.committed->decided);
     if (LH_BUG("trim_by_ack")) e->version = m->version; // planted: instead of where it was folded
     e->ungranted = m->reason == (uint32_t)LH_ERR_GRANT;
+    e->over_budget = m->reason == (uint32_t)LH_ERR_BUDGET;
     return wk_entry_decided(s, e, m->admitted);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/privacy/release.h"
 #include "worker/units/grants.h"
 
 static uint64_t units_of_run(const struct wk_worker *w)
@@ -260,8 +261,8 @@ bool wk_units_drained(const struct wk_worker *w)
     if (w->phase < LH_PHASE_DRAIN || w->queued || w->stepping || trains) return false;
     for (uint32_t i = 0; i < w->shards; i++) {
         const struct wk_shard *s = &w->shard[i];
-        if (s->cut || wk_outbox_undecided(&s->outbox) || s->progress.steps || s->progress.tokens ||
-            s->finished.count || s->slot.committed->claim_count ||
+        if (s->cut || wk_outbox_undecided(&s->outbox) || wk_release_again(s) || s->progress.steps ||
+            s->progress.tokens || s->finished.count || s->slot.committed->claim_count ||
             (w->conf.beside && s->slot.committed->tokens))
             return false;
     }

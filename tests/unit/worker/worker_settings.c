@@ -267,6 +267,41 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
     assert_int_equal(threads_of("ranks.count=2", "codec.threads=9"), 9);
 }
 
+// A private worker that could not keep its claim does not start.
+static void a_private_worker_sends_noise_on_all_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set[5], *says;
+    } bad[] = {
+        {{"codec.name=dense-fp32", "codec.density=auto"}, "set trainer.kind: external"},
+        {{"trainer.kind=external"}, "set codec.name: dense-fp32"},
+        {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=auto",
+          "replica.every_versions=51"},
+         "set replica.every_versions: 50"},
+        {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=auto",
+          "http.listen=127.0.0.1:9100"},
+         "set http.listen"},
+    };
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        struct lh_config *c = load("privacy.budget=records.budget");
+        for (size_t k = 0; k < LH_COUNT(bad[i].set) && bad[i].set[k]; k++)
+            assert_int_equal(lh_config_set(c, bad[i].set[k]), LH_OK);
+        lh_err err = lh_config_finish(c);
+        if (err != LH_ERR_CONFIG || !strstr(lh_err_text(err), bad[i].says))
+            fail_msg("%zu: %s", i, lh_err_text(err));
+        lh_config_destroy(c);
+    }
+    struct lh_config *c = load("privacy.budget=records.budget");
+    assert_int_equal(lh_config_set(c, "trainer.kind=external"), LH_OK);
+    assert_int_equal(lh_config_set(c, "codec.name=dense-fp32"), LH_OK);
+    assert_int_equal(lh_config_set(c, "codec.density=auto"), LH_OK);
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    const struct wk_settings *s = lh_config_settings(c);
+    assert_int_equal(s->privacy.telemetry, WK_TELEMETRY_NONE);
+    lh_config_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +313,7 @@ int main(void)
         cmocka_unit_test(stagger_has_three_words),
         cmocka_unit_test(what_auto_means),
         cmocka_unit_test(a_push_is_encoded_by_as_many_threads_as_ranks),
+        cmocka_unit_test(a_private_worker_sends_noise_on_all_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,6 +110,7 @@ static void what_a_push_costs_and_how_large_it_is(void **state)
     assert_int_equal(lh_privacy_cost(&TERMS, 5), 5);
     assert_int_equal(lh_privacy_cost(&region, 5), 1);
     assert_true(fabs(lh_privacy_norm_max(&region, 100, 4) - (0.25 + 1.5 * 0.5 * 18)) < 1e-12);
+    assert_true(lh_privacy_multiplier(&region) == 0.75 && lh_privacy_multiplier(&TERMS) == 1.5);
     assert_string_equal(lh_privacy_level_name(LH_PRIVACY_REPORTED), "reported");
     assert_string_equal(lh_privacy_level_name(9), "?");
 }

@@ -73,7 +73,7 @@ static void blocks_are_charged_and_a_crash_wastes_one_at_most(void **state)
     struct wk_budget *b = open_region();
     assert_false(b->found);
     for (uint64_t total = 1; total <= 6; total++) {
-        assert_int_equal(wk_budget_charge(b, 1, total, UINT64_MAX), LH_OK);
+        assert_int_equal(wk_budget_charge(b, 1, total), LH_OK);
         uint64_t charged = wk_budget_charged(b, 1);
         assert_true(charged >= total && charged < total + BLOCK);
     }
@@ -87,19 +87,15 @@ static void blocks_are_charged_and_a_crash_wastes_one_at_most(void **state)
     wk_budget_close(b);
 }
 
-static void nothing_is_charged_above_the_terms_or_the_bound(void **state)
+static void nothing_is_charged_above_the_terms(void **state)
 {
     (void)state;
     struct wk_budget *b = open_region();
-    assert_int_equal(wk_budget_charge(b, 0, 5, 4), LH_ERR_BUDGET);
-    assert_int_equal(wk_budget_charged(b, 0), 0);
-    assert_int_equal(wk_budget_charge(b, 0, 5, 6), LH_OK);
-    assert_int_equal(wk_budget_charged(b, 0), 6); // no whole block fits below the bound
-    assert_int_equal(wk_budget_charge(b, 0, STEPS - 1, UINT64_MAX), LH_OK);
-    assert_int_equal(wk_budget_charged(b, 0), STEPS);
+    assert_int_equal(wk_budget_charge(b, 0, STEPS - 1), LH_OK);
+    assert_int_equal(wk_budget_charged(b, 0), STEPS); // no whole block fits below the bound
     assert_true(wk_budget_allows(b, STEPS) && !wk_budget_allows(b, STEPS + 1));
-    assert_int_equal(wk_budget_charge(b, 0, STEPS, 0), LH_OK); // it is charged already
-    assert_int_equal(wk_budget_charge(b, 0, STEPS + 1, UINT64_MAX), LH_ERR_BUDGET);
+    assert_int_equal(wk_budget_charge(b, 0, STEPS), LH_OK); // it is charged already
+    assert_int_equal(wk_budget_charge(b, 0, STEPS + 1), LH_ERR_BUDGET);
     assert_int_equal(wk_budget_charged(b, 0), STEPS);
     wk_budget_close(b);
 }
@@ -109,7 +105,7 @@ static void at_record_level_all_shards_share_a_count(void **state)
     (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_RECORD);
     struct wk_budget *b = open_of(JOB, &terms);
-    assert_int_equal(wk_budget_charge(b, 2, 3, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 2, 3), LH_OK);
     assert_true(wk_budget_charged(b, 0) >= 3);
     assert_int_equal(wk_budget_charged(b, 0), wk_budget_charged(b, 2));
     wk_budget_close(b);
@@ -133,14 +129,14 @@ static void it_outlives_runs_and_keeps_their_terms(void **state)
     (void)state;
     struct lh_privacy terms = terms_of(LH_PRIVACY_REGION), others = terms;
     struct wk_budget *b = open_region();
-    assert_int_equal(wk_budget_charge(b, 0, 7, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 0, 7), LH_OK);
     wk_budget_close(b);
     b = open_of(OTHER_JOB, &terms);
     assert_false(b->found);
     assert_int_equal(b->runs, 1);
     assert_int_equal(b->run[0].charged[0], 7 + BLOCK - 1);
     assert_int_equal(wk_budget_charged(b, 0), 0);
-    assert_int_equal(wk_budget_charge(b, 0, 1, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 0, 1), LH_OK);
     wk_budget_close(b);
     b = open_region();
     assert_int_equal(b->runs, 2);
@@ -157,7 +153,7 @@ static void damage_is_no_empty_budget(void **state)
     struct lh_privacy terms = terms_of(LH_PRIVACY_REGION);
     struct wk_budget *b = open_region();
     struct lh_buf bytes = lh_buf(1 << 16);
-    assert_int_equal(wk_budget_charge(b, 0, 1, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 0, 1), LH_OK);
     wk_budget_close(b);
     assert_int_equal(lh_file_load(env, FILE_NAME, &bytes), LH_OK);
     for (size_t at = 0; at < bytes.len; at++) {
@@ -189,7 +185,7 @@ static void a_crash_at_any_operation_refunds_nothing(void **state)
             break;
         }
         lh_fake_crash_at(env, at % 12, at & 1);
-        bool done = wk_budget_charge(b, 0, total, UINT64_MAX) == LH_OK;
+        bool done = wk_budget_charge(b, 0, total) == LH_OK;
         lh_fake_crash_at(env, -1, false);
         answered = done ? wk_budget_charged(b, 0) : had;
         wk_budget_close(b);
@@ -202,17 +198,17 @@ static void a_full_disk_charges_nothing(void **state)
 {
     (void)state;
     struct wk_budget *b = open_region();
-    assert_int_equal(wk_budget_charge(b, 0, 1, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 0, 1), LH_OK);
     uint64_t had = wk_budget_charged(b, 0);
     for (int at = 0; at < 6; at++) {
         lh_fake_fail_at(env, at, LH_ERR_DISK_FULL);
-        lh_err err = wk_budget_charge(b, 0, had + 1, UINT64_MAX);
+        lh_err err = wk_budget_charge(b, 0, had + 1);
         if (!lh_fake_failed(env)) break;
         if (err) assert_int_equal(wk_budget_charged(b, 0), had);
         had = wk_budget_charged(b, 0);
     }
     lh_fake_fail_at(env, -1, LH_OK);
-    assert_int_equal(wk_budget_charge(b, 0, had + 1, UINT64_MAX), LH_OK);
+    assert_int_equal(wk_budget_charge(b, 0, had + 1), LH_OK);
     wk_budget_close(b);
 }
 
@@ -221,7 +217,7 @@ int main(void)
 #define IN_WORLD(f) cmocka_unit_test_setup_teardown(f, make_world, end_world)
     const struct CMUnitTest tests[] = {
         IN_WORLD(blocks_are_charged_and_a_crash_wastes_one_at_most),
-        IN_WORLD(nothing_is_charged_above_the_terms_or_the_bound),
+        IN_WORLD(nothing_is_charged_above_the_terms),
         IN_WORLD(at_record_level_all_shards_share_a_count),
         IN_WORLD(two_workers_with_one_record_set_are_refused),
         IN_WORLD(it_outlives_runs_and_keeps_their_terms),

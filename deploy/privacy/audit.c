@@ -1,0 +1,230 @@
+// longhaul privacy audit: what each private region has charged, and its epsilon, out of servers'
+// logs alone (server/docs/0000-protocol.md#rule-34).
+//
+// A frame's header carries the total, a PLAN the terms. So no key is needed, and nothing that a
+// region says of itself counts: a push that was refused has been seen by its server all the same,
+// and counts like one that was admitted. A log without its beginning still has the total of each
+// region that pushed since.
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/plan.h"
+#include "common/format/record.h"
+#include "common/privacy/account.h"
+#include "deploy/privacy/audit.h"
+#include "deploy/stored/job.h"
+#include "deploy/tool/cli.h"
+#include "deploy/tool/table.h"
+#include "server/privacy.h"
+#include "server/wal/wal.h"
+
+struct account { // a worker that charged something
+    uint64_t worker, releases;
+    uint64_t *charged;  // highest total by shard
+    uint64_t *released; // pushes by shard that were admitted
+    bool falls;         // an admitted total did not rise
+    uint64_t *last;     // total of the last admitted push by shard
+};
+
+struct audit {
+    struct lh_privacy terms; // level 0: not known yet
+    uint32_t shards;         // highest number seen, and one
+    bool whole;              // each shard's log begins with version 1
+    bool begun[LH_SHARDS_MAX];
+    struct account account[LH_WORKERS_MAX];
+    uint32_t accounts;
+};
+
+static lh_err account_of(struct audit *a, uint64_t worker, struct account **out)
+{
+    uint32_t i = 0;
+    while (i < a->accounts && a->account[i].worker != worker) i++;
+    if (i == LH_WORKERS_MAX) return lh_fail(LH_ERR_CORRUPT, "more workers than a run can have");
+    struct account *c = *out = &a->account[i];
+    if (i < a->accounts) return LH_OK;
+    c->charged = calloc(LH_SHARDS_MAX, sizeof *c->charged);
+    c->last = calloc(LH_SHARDS_MAX, sizeof *c->last);
+    c->released = calloc(LH_SHARDS_MAX, sizeof *c->released);
+    c->worker = worker;
+    a->accounts++;
+    return c->charged && c->last && c->released ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+static LH_MUST lh_err take_push(struct audit *a, const struct ps_wal_entry *e)
+{
+    struct lh_frame f;
+    struct account *c = NULL;
+    LH_TRY(lh_frame_parse_head(e->record->body, &f));
+    if (!f.charged) return LH_OK;
+    LH_TRY(account_of(a, f.worker, &c));
+    c->releases++;
+    if (f.charged > c->charged[e->shard]) c->charged[e->shard] = f.charged;
+    if (e->record->kind != LH_ADMIT) return LH_OK;
+    c->released[e->shard]++;
+    c->falls |= f.charged <= c->last[e->shard];
+    c->last[e->shard] = f.charged;
+    return LH_OK;
+}
+
+static LH_MUST lh_err take_plan(struct audit *a, const struct lh_record *r)
+{
+    struct lh_plan *plan = malloc(sizeof *plan);
+    if (!plan) return LH_ERR_NO_MEMORY;
+    lh_err err = lh_plan_parse(r->body, plan);
+    bool other = a->terms.level && !lh_privacy_equal(&a->terms, &plan->privacy);
+    if (!err && plan->privacy.level && other)
+        err = lh_fail(LH_ERR_CONFLICT, "a plan in the log has other terms of privacy than those "
+                                       "before it, or than --config");
+    if (!err && plan->privacy.level) a->terms = plan->privacy;
+    free(plan);
+    return err;
+}
+
+static lh_err look(void *arg, const struct ps_wal_entry *e)
+{
+    struct audit *a = arg;
+    const struct lh_record *r = e->record;
+    if (!r || e->shard >= LH_SHARDS_MAX) return LH_OK;
+    if (e->shard >= a->shards) a->shards = e->shard + 1;
+    if (!a->begun[e->shard]) a->whole &= r->version == 1;
+    a->begun[e->shard] = true;
+    if (r->kind == LH_PLAN) return take_plan(a, r);
+    return r->kind == LH_ADMIT || r->kind == LH_REFUSE ? take_push(a, e) : LH_OK;
+}
+
+// At region level each shard's push has a share of a step; else all shards show one count.
+static double steps_of(const struct audit *a, const struct account *c)
+{
+    double sum = 0, most = 0;
+    for (uint32_t k = 0; k < a->shards; k++) {
+        sum += (double)c->charged[k] / a->shards;
+        if ((double)c->charged[k] > most) most = (double)c->charged[k];
+    }
+    return a->terms.level == LH_PRIVACY_REGION ? sum : most;
+}
+
+static json_t *row_of(const struct audit *a, const struct account *c)
+{
+    const struct lh_privacy *p = &a->terms;
+    char worker[24];
+    double steps = steps_of(a, c);
+    snprintf(worker, sizeof worker, "%016" PRIx64, c->worker);
+    double epsilon = lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta);
+    return json_pack("{s:s s:s s:I s:f s:I s:f s:f s:f s:f s:s}", "worker", worker, "level",
+                     lh_privacy_level_name(p->level), "releases", (json_int_t)c->releases,
+                     "charged", steps, "steps", (json_int_t)p->steps, "sigma", p->sigma, "delta",
+                     p->delta, "epsilon", epsilon, "epsilon_max", p->epsilon, "verdict",
+                     c->falls                   ? "a total fell"
+                     : steps > (double)p->steps ? "above the plan"
+                                                : "within the plan");
+}
+
+// The counts of each shard, for programs.
+static json_t *by_shard(const struct audit *a, const uint64_t *count)
+{
+    json_t *list = json_array();
+    for (uint32_t k = 0; k < a->shards; k++)
+        json_array_append_new(list, json_integer((json_int_t)count[k]));
+    return list;
+}
+
+static const struct dp_column columns[] = {{"WORKER", "worker", 16},    {"LEVEL", "level", -8},
+                                           {"RELEASES", "releases", 8}, {"CHARGED", "charged", 9},
+                                           {"STEPS", "steps", 8},       {"SIGMA", "sigma", 8},
+                                           {"DELTA", "delta", 8},       {"EPSILON", "epsilon", 9},
+                                           {"VERDICT", "verdict", -16}, {NULL, NULL, 0}};
+
+static LH_MUST lh_err show(const struct audit *a, bool json, bool *good)
+{
+    struct lh_buf text = lh_buf(16 << 20);
+    json_t *rows = json_array();
+    lh_err err = LH_OK;
+    *good = true;
+    for (uint32_t i = 0; i < a->accounts; i++) {
+        const struct account *c = &a->account[i];
+        json_t *row = row_of(a, c);
+        json_object_set_new(row, "by_shard", by_shard(a, c->charged));
+        json_object_set_new(row, "released", by_shard(a, c->released));
+        json_array_append_new(rows, row);
+        *good &= !c->falls && steps_of(a, c) <= (double)a->terms.steps;
+    }
+    if (json)
+        err = dp_table_json(&text, rows);
+    else
+        dp_table_put(&text, columns, rows);
+    if (!err) err = lh_buf_err(&text);
+    if (!err) fwrite(text.data, 1, text.len, stdout);
+    lh_buf_free(&text);
+    json_decref(rows);
+    return err;
+}
+
+static LH_MUST lh_err audit_dirs(struct audit *a, struct lh_env *env, const struct dp_texts *dirs)
+{
+    for (size_t i = 0; i < dirs->count; i++) {
+        char path[DP_PATH_BYTES];
+        struct ps_wal_found found;
+        LH_TRY(dp_job_log_dir(dirs->at[i], path));
+        LH_TRY(ps_wal_look(env, path, NULL, look, a, &found));
+        if (!found.segments) return dp_job_no_log(path);
+    }
+    return LH_OK;
+}
+
+static LH_MUST lh_err judge(const struct audit *a, bool json)
+{
+    bool good;
+    if (a->accounts && a->terms.level != LH_PRIVACY_REGION)
+        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
+                       a->terms.level
+                           ? "the plan's level is not region: nothing else is computed yet"
+                           : "pushes are charged, and the logs begin behind the plan "
+                             "that has the terms: give --config");
+    LH_TRY(show(a, json, &good));
+    if (!a->whole)
+        fprintf(stderr, "a log begins above version 1: a region whose pushes are all older than "
+                        "that is not listed\n");
+    return good ? LH_OK : lh_fail(LH_ERR_CONFLICT, "a region's charges are not within its plan");
+}
+
+lh_err dp_privacy_audit(int argc, char **argv)
+{
+    const char *format = "table";
+    struct dp_job job = {0};
+    struct dp_texts rest;
+    bool help, json;
+    const struct dp_flag flags[] = {
+        {"--config", DP_TEXT, &job.config, "FILE",
+         "settings of the run's coordinator, where the logs do not go back to its plan"},
+        {"-o", DP_TEXT, &format, "table|json", "form of the output"},
+    };
+    const struct dp_usage usage = {
+        "longhaul privacy audit DIR... [flags]",
+        "What each private region has charged to its budget, and its epsilon, computed from the\n"
+        "logs of the run's servers alone: give the directories of all of them. No key is needed.\n"
+        "A region's own word counts for nothing here, and what was refused counts as released.\n"
+        "A log without its beginning shows the totals all the same, and --config the terms.\n"
+        "Exit code 0: all within the plan's terms; 1: a total fell or is above them.",
+        flags, LH_COUNT(flags)};
+    LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
+    if (help) return LH_OK;
+    LH_TRY(dp_table_form(format, &json));
+    if (!rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    struct audit *a = calloc(1, sizeof *a);
+    if (!a) return LH_ERR_NO_MEMORY;
+    a->whole = true;
+    lh_err err = dp_job_open(&job, false);
+    if (!err && job.settings) a->terms = ps_privacy_terms(lh_config_settings(job.settings));
+    if (!err) err = audit_dirs(a, job.env, &rest);
+    if (!err) err = judge(a, json);
+    dp_job_close(&job);
+    for (uint32_t i = 0; i < a->accounts; i++) {
+        free(a->account[i].charged);
+        free(a->account[i].last);
+        free(a->account[i].released);
+    }
+    free(a);
+    return err;
+}

@@ -1,0 +1,313 @@
+// A private region at region level: a worker with a loop beside it, on the fake world. What its
+// pushes cost is charged before they can leave, whatever dies when; a push that came back is sealed
+// again as it was; and at the budget the region leaves while the run goes on
+// (server/docs/0000-protocol.md#rule-34).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "kernels/codec.h"
+#include "tests/cores/life.h"
+#include "tests/cores/trainer.h"
+#include "worker/privacy/release.h"
+#include "worker/push/outcome.h"
+#include "worker/push/view.h"
+
+enum { STEP_MS = 20, H = 4, STEP_TOKENS = 16, SEEN_MAX = 4096, PAYLOAD_MAX = 1024 };
+static const char BUDGET[] = "records.budget";
+
+struct seen { // a frame that a server has decided
+    uint32_t shard;
+    bool admitted;
+    uint64_t charged;
+    struct lh_hash payload;
+};
+
+static struct {
+    struct life *l;
+    struct beside *b;
+    struct lh_privacy terms;
+    struct seen seen[SEEN_MAX];
+    uint32_t count;
+    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
+} play;
+
+// ---------------------------------------------------------------- the log, looked at
+
+// A refused frame's record has its head alone, so the payloads are those that were admitted.
+static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
+{
+    const struct rig *r = arg;
+    struct lh_frame f;
+    struct lh_span plain;
+    struct lk_payload_info info;
+    bool opened = false;
+    if (record->version <= play.version[shard]) return;
+    play.version[shard] = record->version;
+    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
+    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
+    struct seen *s = &play.seen[play.count++];
+    assert_true(play.count < SEEN_MAX);
+    *s = (struct seen){shard, record->kind == LH_ADMIT, f.charged, {{0}}};
+    assert_int_equal(f.steps, H);
+    assert_int_equal(f.tokens, H * STEP_TOKENS);
+    assert_int_equal(f.claims, 0);
+    assert_true(f.density == 1);
+    if (!s->admitted) return;
+    struct lk_replica *replica = &r->server->shard[shard]->replica;
+    assert_int_equal(lk_replica_unseal(replica, record->body, &plain, &opened, &info), LH_OK);
+    s->payload = lh_hash_of((struct lh_span){0}, &plain, 1);
+}
+
+static struct lh_privacy charged_terms(uint64_t steps)
+{
+    return (struct lh_privacy){.level = LH_PRIVACY_REGION,
+                               .sigma = steps > 1000 ? 2 * sqrt((double)steps) : 80,
+                               .rate = 1,
+                               .clip = 0.5,
+                               .epsilon = 8,
+                               .delta = 1e-6,
+                               .steps = steps,
+                               .ahead = 16,
+                               .local_steps = H,
+                               .record_tokens = 64};
+}
+
+// Steps that the budget's file says of a shard; the worker is down.
+static uint64_t file_says(uint32_t shard)
+{
+    struct wk_budget *b;
+    struct lh_env *env = play.l->rig->w[1].env;
+    const uint8_t *job = play.l->rig->coordinator->conf.job;
+    lh_fake_boot(env);
+    assert_int_equal(
+        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
+    uint64_t charged = wk_budget_charged(b, shard);
+    wk_budget_close(b);
+    lh_fake_kill(env, false);
+    return charged;
+}
+
+// Nothing was sent that is not charged, no payload is in the log twice, the log shows as many steps
+// as it has releases, and nothing is above the budget.
+static void judge(void)
+{
+    uint32_t shards = play.l->rig->manifest.shards;
+    for (uint32_t k = 0; k < shards; k++) {
+        uint64_t most = 0, releases = 0, charged = file_says(k);
+        for (uint32_t i = 0; i < play.count; i++) {
+            const struct seen *s = &play.seen[i];
+            if (s->shard != k) continue;
+            if (s->charged > most) most = s->charged;
+            releases += s->admitted;
+            for (uint32_t j = 0; s->admitted && j < i; j++)
+                assert_false(play.seen[j].admitted && play.seen[j].shard == k &&
+                             lh_hash_equal(&play.seen[j].payload, &s->payload));
+        }
+        assert_true(charged >= most);
+        assert_true(most >= releases);
+        assert_true(charged <= play.terms.steps);
+    }
+}
+
+// ---------------------------------------------------------------- a play
+
+static bool is_private(void *arg, const char *region, enum lh_data *out)
+{
+    *out = LH_DATA_PRIVATE;
+    return !strcmp(region, arg);
+}
+
+static void start_worker(void)
+{
+    play.l->beside = &play.b->conf;
+    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true};
+    life_start(play.l);
+}
+
+static void begin(uint64_t seed, uint32_t shards, uint64_t steps)
+{
+    memset(&play, 0, sizeof play);
+    struct life *l = play.l = life_open(seed, shards);
+    struct ps_coordinator *c = l->rig->coordinator;
+    play.terms = charged_terms(steps);
+    c->conf.region_data = is_private;
+    c->conf.region_data_arg = l->rig->w[1].self.region;
+    c->conf.step_tokens = STEP_TOKENS;
+    c->conf.budget_tokens = 1000000;
+    c->conf.plan.privacy = c->plan.privacy = play.terms;
+    // The server was started already: its hook is what it was given then.
+    l->rig->server->conf.folded = on_folded;
+    l->rig->server->conf.folded_arg = l->rig;
+    play.b =
+        beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
+    play.b->own_data = true;
+    start_worker();
+    beside_start(play.b);
+}
+
+static void end(void)
+{
+    beside_kill(play.b);
+    life_end(play.l);
+    beside_free(play.b);
+}
+
+static uint32_t admitted(void)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
+    return n;
+}
+
+static void until_admitted(uint32_t n)
+{
+    for (int i = 0; i < 60000 && admitted() < n; i++) life_run(play.l, LH_MS);
+    assert_true(admitted() >= n);
+}
+
+static void each_push_is_noise_on_all_values_and_charged(void **state)
+{
+    (void)state;
+    begin(3, 2, 100);
+    until_admitted(10);
+    struct wk_worker *w = play.l->worker;
+    for (uint32_t k = 0; k < w->shards; k++) {
+        const struct wk_shard *s = &w->shard[k];
+        if (s->cut) continue;
+        for (uint64_t i = 0; i < s->layout->values; i++) assert_true(s->slot.residual[i] == 0);
+    }
+    uint64_t last[RIG_SHARDS] = {0};
+    for (uint32_t i = 0; i < play.count; i++) {
+        assert_int_equal(play.seen[i].charged, last[play.seen[i].shard] + 1);
+        last[play.seen[i].shard]++;
+    }
+    // Nothing of class training (server/docs/0005-telemetry.md) was said.
+    const struct ps_co_worker *row = &play.l->rig->coordinator->worker[0];
+    assert_true(row->tokens == 0 && row->step_tokens == 0 && row->measured.paths == 0);
+    assert_true(row->stall.step_ns == 0 && row->stall.idle_ns == 0 && !row->stall.failing);
+    // sigma 80 and a clip of 0.5: noise of 40 a value, and an energy to match.
+    assert_true(w->privacy.delta_energy <= 0.5 * 0.5 / w->shards + 1e-9);
+    assert_true(w->privacy.noise_energy > 100 * w->privacy.delta_energy);
+    json_t *status = wk_private_status(w);
+    double epsilon = json_real_value(json_object_get(status, "epsilon"));
+    assert_true(epsilon > 0 && epsilon < 8);
+    assert_string_equal(json_string_value(json_object_get(status, "state")), "releases");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// The worker's process dies at each of its file operations in turn, by kill -9 and without power.
+static void no_crash_leaves_a_release_uncharged(void **state)
+{
+    (void)state;
+    for (int power = 0; power < 2; power++) {
+        begin(5 + (uint64_t)power, 2, 5000);
+        until_admitted(4);
+        for (int at = 0; at < 70; at++) {
+            struct lh_env *env = play.l->rig->w[1].env;
+            lh_fake_crash_at(env, at % 40, power);
+            for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
+            lh_fake_crash_at(env, -1, false);
+            beside_kill(play.b);
+            life_kill(play.l);
+            judge();
+            start_worker();
+            beside_start(play.b);
+            until_admitted(admitted() + 1);
+        }
+        life_kill(play.l);
+        judge();
+        end();
+    }
+}
+
+// A push is on its way when the worker raises its incarnation: whatever the fence's answer says,
+// the payload and the total are those that were charged, and nothing is charged for them again.
+static void a_fenced_push_is_sealed_again_as_it_was(void **state)
+{
+    (void)state;
+    begin(7, 1, 1000);
+    until_admitted(3);
+    struct life *l = play.l;
+    struct wk_shard *s = &l->worker->shard[0];
+    uint32_t before = admitted();
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
+        life_run(l, LH_MS);
+    struct wk_entry *e = wk_outbox_undecided(&s->outbox);
+    assert_non_null(e);
+    uint64_t charged = e->head.charged, used = s->release.used;
+    struct lh_hash payload;
+    struct lh_span plain = lh_buf_span(&e->plain);
+    payload = lh_hash_of((struct lh_span){0}, &plain, 1);
+    assert_int_equal(wk_bump(l->worker, 0), LH_OK);
+    l->rig->folded = on_folded;
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    until_admitted(before + 1);
+    assert_int_equal(play.seen[play.count - 1].charged, charged);
+    assert_true(lh_hash_equal(&play.seen[play.count - 1].payload, &payload));
+    assert_true(s->release.used <= used + 1);
+    until_admitted(before + 3);
+    life_kill(l);
+    judge();
+    end();
+}
+
+// At its budget the region drains and is no live worker any more; it follows the log.
+static void at_the_budget_the_region_leaves(void **state)
+{
+    (void)state;
+    begin(9, 2, 6);
+    until_admitted(12);
+    const struct ps_coordinator *c = play.l->rig->coordinator;
+    for (int i = 0; i < 60000 && !c->worker[0].left; i++) life_run(play.l, LH_MS);
+    assert_true(c->worker[0].left);
+    life_run(play.l, 20 * LH_SECOND);
+    assert_int_equal(admitted(), 12);
+    json_t *status = wk_private_status(play.l->worker);
+    assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    end();
+}
+
+// The budget's file is gone, with the worker's directory or without it: what was charged is at most
+// A above the total of the log.
+static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+{
+    (void)state;
+    begin(11, 1, 1000);
+    until_admitted(5);
+    uint64_t used = play.l->worker->shard[0].release.used;
+    beside_kill(play.b);
+    life_kill(play.l);
+    struct lh_env *env = play.l->rig->w[1].env;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
+    lh_fake_kill(env, false);
+    start_worker();
+    beside_start(play.b);
+    until_admitted(admitted() + 1);
+    assert_true(play.seen[play.count - 1].charged > used + play.terms.ahead - 2);
+    assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
+    life_kill(play.l);
+    end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_push_is_noise_on_all_values_and_charged),
+        cmocka_unit_test(a_fenced_push_is_sealed_again_as_it_was),
+        cmocka_unit_test(at_the_budget_the_region_leaves),
+        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
+        cmocka_unit_test(no_crash_leaves_a_release_uncharged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Private regions whose processes are killed: `private.py --build BUILD [--cycles N]`.
+
+Two regions on loopback at region level, a loop of worker/client/examples beside each. In each cycle
+a worker, a loop, a server, the coordinator, or all of a region die by kill -9 at a random moment
+and start again. After each one the servers' logs and the budgets' files are read: no file says less
+than the logs show, no total fell or was admitted twice, as many steps are charged as were released,
+and none above the plan. Then the plan's steps are spent, and the run ends by itself.
+
+With --state FILE the run's folder and the cycles that are done are kept there, and a later call
+goes on with them.
+"""
+import argparse
+import hashlib
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import time
+
+from external import Trainer
+from loopback import check_replicas
+from world import REGIONS, World, check, until
+
+IN, OUT, SHARDS = 8, 4, 2
+HEAD = struct.Struct("<4sHHI")
+TERMS = 65  # common/format/privacy.h
+
+
+class Line(Trainer):
+    """The example's loop, which has records of its own."""
+
+    def __init__(self, world, worker):
+        super().__init__(world, worker, 1, True)
+        self.program = world.program("external_example")
+
+    def start(self):
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [self.program, "1000000000", "3"], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env={**os.environ, "LONGHAUL_SOCKET":
+                                 os.path.join(self.worker.dir, "trainer.sock")})
+        return self
+
+
+class Kept(World):
+    """A world that an earlier call left."""
+
+    def __init__(self, build, folder):  # pylint: disable=super-init-not-called
+        self.build, self.run, self.keep, self.dir, self.nodes = build, "e2e", True, folder, []
+        self.read_units()
+
+
+def write_model(world):
+    tensors = [{"name": "weight", "shape": [OUT, IN]}, {"name": "bias", "shape": [OUT]}]
+    with open(world.path("model.json"), "w", encoding="utf-8") as file:
+        json.dump({"schema": "longhaul.manifest/1", "model": {}, "chunk": 4096, "shards": SHARDS,
+                   "tensors": tensors}, file)
+    with open(world.path("weights.bin"), "wb") as file:
+        file.write(bytes(4 * (IN * OUT + OUT)))
+
+
+def id_of(worker):
+    """How logs name it (common/docs/0001-formats.md)."""
+    uri = f"spiffe://e2e.test/longhaul/e2e/worker/{worker.region}/{worker.name}"
+    number = hashlib.blake2b(uri.encode(), digest_size=32).digest()[:8]
+    return f"{int.from_bytes(number, 'little') | 1:016x}"
+
+
+def budget_of(worker):
+    """Charged steps by shard, as the file beside the records says. A rename makes it whole."""
+    with open(worker.settings["privacy.budget"], "rb") as file:
+        data = file.read()
+    magic, version, _, runs = HEAD.unpack_from(data)
+    check((magic, version, runs) == (b"LHPB", 1, 1), f"{worker.name}: {data[:12]}")
+    shards, = struct.unpack_from("<I", data, HEAD.size + 16)
+    return struct.unpack_from(f"<{shards}Q", data, HEAD.size + 20 + TERMS)
+
+
+class Play:
+    """The run's processes."""
+
+    def __init__(self, world, steps):
+        terms = {"level": "region", "sigma": 2 * steps ** 0.5, "clip": 0.5, "epsilon": 8,
+                 "delta": 1e-6, "steps": steps}
+        self.world, self.steps = world, steps
+        self.coordinator = world.coordinator(2, **{
+            "coordinator.h_base": 4, "run.budget_tokens": 10**12,
+            "coordinator.data": "private", "coordinator.step_tokens": 16,
+            **{f"privacy.{k}": v for k, v in terms.items()}}).start().listening()
+        self.servers = [world.server(i, self.coordinator).start().listening()
+                        for i in range(SHARDS)]
+        self.workers = [world.worker(r, self.coordinator, **{
+            "trainer.kind": "external", "codec.name": "dense-fp32", "codec.density": "auto",
+            "privacy.budget": world.path(r + ".budget")}).start() for r in REGIONS[:2]]
+        self.loops = [Line(world, w).start() for w in self.workers]
+        self.last = []
+
+    def audit(self):
+        rows = json.loads(self.world.tool(
+            "privacy", "audit", *(s.dir for s in self.servers), "--config",
+            self.coordinator.write_settings(), "-o", "json"))
+        return {row["worker"]: row for row in rows}
+
+    def judge(self):
+        """What was charged, by file and by log. The logs are read first: files may go on."""
+        rows = self.audit()
+        for worker in self.workers:
+            row, charged = rows.get(id_of(worker)), budget_of(worker)
+            check(all(c <= self.steps for c in charged), f"{charged} is above the plan")
+            if not row:
+                continue
+            check(row["verdict"] == "within the plan", f"{row}")
+            for released, shown, said in zip(row["released"], row["by_shard"], charged):
+                check(released <= shown <= said, f"{worker.name}: {row}, the file says {charged}")
+        return sum(sum(row["released"]) for row in rows.values())
+
+    def goes_on(self, before):
+        until("releases go on", lambda: self.judge() > before, 90)
+
+    def kill(self, draw):
+        """Some processes die, and start again."""
+        region = draw.randrange(2)
+        worker, loop = self.workers[region], self.loops[region]
+        server = draw.choice(self.servers)
+        victims = draw.choice([[worker], [loop], [worker, loop], [server], [server, worker],
+                               [self.coordinator], [worker, loop, server]])
+        time.sleep(draw.uniform(0, 0.6))
+        for victim in victims:
+            victim.kill()
+        time.sleep(draw.choice([0, 0, 0.2]))
+        self.judge()
+        for victim in victims:
+            victim.start()
+            if victim in (server, self.coordinator):
+                victim.listening()
+
+    def spend(self):
+        """The rest of the budget; the run ends."""
+        for loop, worker in zip(self.loops, self.workers):
+            check(loop.end(240) == 0, f"the loop of {worker.name}: {loop.process.returncode}")
+            worker.must_end(120)
+        self.judge()
+        for worker in self.workers:
+            said = worker.last("privacy")
+            check(said["state"] == "spent" and said["charged"] == self.steps, f"{said}")
+        check_replicas(self.servers, self.workers)
+
+    def close(self):
+        for loop in self.loops:
+            if loop.process.poll() is None:
+                loop.kill()
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--cycles", type=int, default=10)
+    flags.add_argument("--seed", type=int, default=1)
+    flags.add_argument("--state", help="file by which a later call goes on")
+    flags.add_argument("--keep", action="store_true", help="keep the run's folder")
+    given = flags.parse_args()
+    state = {"done": 0, "dir": None}
+    if given.state and os.path.exists(given.state):
+        with open(given.state, encoding="utf-8") as file:
+            state = json.load(file)
+    world = Kept(given.build, state["dir"]) if state["dir"] else World(
+        given.build, units=6, shards=SHARDS, keep=given.keep or bool(given.state))
+    with world:
+        if not state["dir"]:
+            write_model(world)
+        state["dir"] = world.dir
+        play = Play(world, 60 + 40 * given.cycles)
+        try:
+            until("budgets are charged", lambda: all(
+                os.path.exists(w.settings["privacy.budget"]) for w in play.workers), 60)
+            while state["done"] < given.cycles:
+                before = play.judge()
+                play.kill(random.Random(f"{given.seed} {state['done']}"))
+                play.goes_on(before)
+                state["done"] += 1
+                if given.state:
+                    with open(given.state + ".tmp", "w", encoding="utf-8") as out:
+                        json.dump(state, out)
+                    os.replace(given.state + ".tmp", given.state)
+            print(f"{state['done']} cycles, {play.judge()} releases")
+            if not given.state:
+                play.spend()
+        finally:
+            play.close()
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

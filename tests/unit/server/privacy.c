@@ -1,0 +1,91 @@
+// ctest: server_privacy
+// The settings privacy.* of a coordinator: what is not sound is refused, with the reason and the
+// nearest sound setting.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/format/plan.h"
+#include "server/privacy.h"
+
+static const char file[] = "run.name: demo\nnode: {region: europe, name: c0}\n"
+                           "tls: {ca: ca.pem, cert: c.pem, key: c.key}\n"
+                           "model.manifest: model.json\ndir: state\n"
+                           "listen: 127.0.0.1:7000\nrole: coordinator\n"
+                           "data.units: u.json\nrun.budget_tokens: 3000000\n"
+                           "coordinator: {cadence: fixed,\n"
+                           "  step_tokens: 4096, regions_data: asia=private}\n"
+                           "privacy: {level: region, sigma: 33.8, clip: 1, epsilon: 4,\n"
+                           "  delta: 1e-6, steps: 200}\n";
+
+static lh_err finish(const char *set, struct lh_config **out)
+{
+    struct lh_config *c;
+    assert_int_equal(lh_config_create(&ps_settings_table, &c), LH_OK);
+    assert_int_equal(lh_config_text(c, "file", lh_span_str(file)), LH_OK);
+    if (set) assert_int_equal(lh_config_set(c, set), LH_OK);
+    lh_err err = lh_config_finish(c);
+    if (out)
+        *out = c;
+    else
+        lh_config_destroy(c);
+    return err;
+}
+
+static void sound_settings_make_the_terms(void **state)
+{
+    (void)state;
+    struct lh_config *c;
+    assert_int_equal(finish(NULL, &c), LH_OK);
+    struct lh_privacy p = ps_privacy_terms(lh_config_settings(c));
+    assert_int_equal(p.level, LH_PRIVACY_REGION);
+    assert_true(p.sigma == 33.8 && p.rate == 1 && p.clip == 1 && p.epsilon == 4);
+    assert_int_equal(p.steps, 200);
+    assert_int_equal(p.local_steps, 8);
+    assert_int_equal(p.ahead, 64);
+    lh_config_destroy(c);
+}
+
+static void what_is_not_sound_is_refused_with_what_would_be(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *says;
+    } bad[] = {
+        {"privacy.level=record", "not built yet"},
+        {"privacy.level=reported", "not built yet"},
+        {"privacy.level=none", "set it to region"},
+        {"coordinator.regions_data=asia=own", "no region is private"},
+        {"privacy.sigma=0", "longhaul privacy plan"},
+        {"privacy.clip=0", "privacy.clip is missing"},
+        {"privacy.epsilon=0", "privacy.epsilon is missing"},
+        {"privacy.delta=0", "privacy.delta is missing"},
+        {"privacy.steps=0", "privacy.steps is missing"},
+        {"privacy.rate=0.01", "set 1"},
+        {"privacy.delta=1e-10", "set 1e-9"},
+        {"privacy.sigma=20", "set privacy.sigma to 33.7"},
+        {"privacy.steps=201", "fewer privacy.steps"},
+        {"coordinator.cadence=link", "set fixed"},
+        {"coordinator.cadence=speed", "set fixed"},
+        {"coordinator.step_tokens=0", "coordinator.step_tokens is missing"},
+        {"update.weighting=tokens", "set equal"},
+    };
+    for (size_t i = 0; i < LH_COUNT(bad); i++) {
+        lh_err err = finish(bad[i].set, NULL);
+        if (err != LH_ERR_CONFIG || !strstr(lh_err_text(err), bad[i].says))
+            fail_msg("%s: %s", bad[i].set, lh_err_text(err));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sound_settings_make_the_terms),
+        cmocka_unit_test(what_is_not_sound_is_refused_with_what_would_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,45 @@
+// A private worker: which terms it takes part under, what it may still release, and what it says.
+//
+// The settings of the worker say that its region is private, the PLAN says the terms. Without terms
+// that the settings accept nothing is cut; a plan that takes the worker for private, or not,
+// against its settings ends it.
+#ifndef WK_PRIVATE_H
+#define WK_PRIVATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "worker/privacy/budget.h"
+
+struct wk_shard;
+struct wk_worker;
+
+struct wk_private_conf {
+    const char *budget;    // file of the record set's budget; NULL: the region is not private
+    double epsilon, delta; // no plan above them is taken part in
+    bool quiet;            // privacy.telemetry: none
+};
+
+struct wk_private {
+    struct wk_budget *budget; // NULL: the plan's terms are not known yet
+    bool said_waiting;
+    bool said_spent;
+    // The last release: energy of its noise and of what it clipped, for whoever runs the region.
+    double noise_energy, delta_energy;
+};
+
+// Do the settings say that this region is private?
+bool wk_private_is(const struct wk_worker *w);
+// Looks at the plan. *may: a private worker's terms are in force and its budget is open, or the
+// worker is not private. LH_ERR_CONFIG, LH_ERR_BUSY, or of the budget's file: the worker ends.
+LH_MUST lh_err wk_private_look(struct wk_worker *w, bool *may);
+// All shards' budgets are spent: the worker is to drain.
+bool wk_private_spent(const struct wk_worker *w);
+// Epsilon of all that this run has charged, at the terms' delta.
+double wk_private_epsilon(const struct wk_budget_run *r);
+json_t *wk_private_status(const struct wk_worker *w); // NULL: not private
+void wk_private_close(struct wk_worker *w);
+
+#endif

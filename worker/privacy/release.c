@@ -1,0 +1,189 @@
+// A release. See release.h.
+#include "worker/privacy/release.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/privacy/account.h"
+#include "common/privacy/sampling.h"
+#include "kernels/fragment.h"
+#include "kernels/privacy/pool.h"
+#include "worker/privacy/private.h"
+#include "worker/worker.h"
+
+static const struct lh_privacy *terms_of(const struct wk_shard *s)
+{
+    const struct wk_budget *b = s->worker->privacy.budget;
+    return &b->run[b->own].terms;
+}
+
+// ---------------------------------------------------------------- memory
+
+// The sampler is exact to so many bits. What it lacks is charged to delta, and has to be next to
+// nothing of it (common/privacy/account.h).
+static lh_err check_sampler(const struct wk_shard *s, const struct lh_privacy *p)
+{
+    const struct wk_release *r = &s->release;
+    double values = (double)p->steps * (double)s->worker->shards * (double)r->count;
+    double adds = lh_sampling_slack(p->epsilon, values, lk_noise_distance(r->pool->width));
+    if (adds <= LH_ACCOUNT_SLACK * p->delta) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "the noise's sampler adds %g to a delta of %g over %g values: set a smaller "
+                   "codec.density, or fewer privacy.steps",
+                   adds, p->delta, values);
+}
+
+lh_err wk_release_open(struct wk_shard *s, const struct lh_privacy *p)
+{
+    struct wk_release *r = &s->release;
+    LH_TRY(lk_fragment_values(&s->worker->conf.codec, s->layout, &r->count));
+    LH_TRY(lk_grid_of(p->clip / sqrt(s->worker->shards), r->count, &r->grid));
+    double deviation = lk_grid_deviation(&r->grid, p->sigma * p->clip / r->grid.clip);
+    LH_TRY(lk_pool_create(deviation, r->count, &r->pool));
+    LH_TRY(check_sampler(s, p));
+    r->sum = calloc(r->count, sizeof *r->sum);
+    r->values = calloc(r->count, sizeof *r->values);
+    r->open = true;
+    return r->sum && r->values ? LH_OK : LH_ERR_NO_MEMORY;
+}
+
+void wk_release_close(struct wk_shard *s)
+{
+    struct wk_release *r = &s->release;
+    lk_pool_destroy(r->pool);
+    free(r->sum);
+    free(r->values);
+    *r = (struct wk_release){0};
+}
+
+// ---------------------------------------------------------------- totals
+
+static bool is_under(const struct wk_shard *s, const struct wk_entry *e)
+{
+    return e->status == WK_ADMITTED && e->version && s->stable.version &&
+           s->stable.epoch == s->replica.ledger.epoch && e->version <= s->stable.version;
+}
+
+// Own releases that do not lie under the stable point yet, as far as this directory knows.
+static uint64_t count_ahead(const struct wk_shard *s)
+{
+    uint64_t n = 0;
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next) n += !is_under(s, e);
+    return n;
+}
+
+// An earlier life of this worker was there: its directory, its number, or its row says so.
+static bool had_a_life(const struct wk_shard *s, const struct lh_row *row)
+{
+    return s->slot.committed->next > 1 || s->worker->incarnation.number >> 32 > 1 ||
+           (row && row->last.number);
+}
+
+// A file that is lost, or older than what log and outbox show, goes on at that total plus A: no
+// life of the worker released more (server/docs/0000-protocol.md#rule-34).
+static void begin(struct wk_shard *s)
+{
+    struct wk_release *r = &s->release;
+    const struct wk_budget *b = s->worker->privacy.budget;
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    uint64_t file = wk_budget_charged(b, s->id), log = row ? row->charged : 0;
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (e->head.charged > log) log = e->head.charged;
+    r->begun = true;
+    r->used = file;
+    if (file >= log && (b->found || !had_a_life(s, row))) return;
+    uint64_t most = terms_of(s)->steps, ahead = terms_of(s)->ahead;
+    r->used = log > file ? log : file;
+    r->used = r->used + ahead < most ? r->used + ahead : most;
+    lh_logf(s->worker->conf.log, LH_ERROR, "privacy.budget_lost",
+            "shard %u: %s says that %llu steps were charged, and this run's log or an earlier "
+            "life shows more: it goes on at step %llu",
+            s->id, b->path, (unsigned long long)file, (unsigned long long)r->used);
+}
+
+bool wk_release_is_spent(const struct wk_shard *s)
+{
+    return s->release.begun && !wk_release_again(s) && s->release.used >= terms_of(s)->steps;
+}
+
+bool wk_release_may(struct wk_shard *s)
+{
+    struct wk_release *r = &s->release;
+    if (!r->open) return false;
+    if (!r->begun) begin(s);
+    if (wk_release_again(s)) return true;
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    if (row && row->charged > r->used) r->used = row->charged; // somebody else charged: it shows
+    return r->used < terms_of(s)->steps && count_ahead(s) < terms_of(s)->ahead;
+}
+
+bool wk_release_waits(const struct wk_shard *s)
+{
+    const struct wk_release *r = &s->release;
+    return r->begun && !wk_release_again(s) && r->used < terms_of(s)->steps &&
+           count_ahead(s) >= terms_of(s)->ahead;
+}
+
+struct wk_entry *wk_release_again(const struct wk_shard *s)
+{
+    for (struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (e->status == WK_AGAIN) return e;
+    return NULL;
+}
+
+lh_err wk_release_charge(struct wk_shard *s, uint64_t total)
+{
+    return wk_budget_charge(s->worker->privacy.budget, s->id, total);
+}
+
+void wk_release_committed(struct wk_shard *s, uint64_t total)
+{
+    struct wk_private *p = &s->worker->privacy;
+    if (total > s->release.used) s->release.used = total;
+    p->noise_energy = s->release.noise_energy;
+    p->delta_energy = s->release.delta_energy;
+}
+
+// ---------------------------------------------------------------- the push
+
+void wk_release_head(const struct wk_shard *s, uint64_t total, struct lh_frame *f)
+{
+    const struct lh_plan *plan = &s->replica.ledger.plan;
+    const struct lh_privacy *p = terms_of(s);
+    uint64_t tokens = p->local_steps * plan->step_tokens_max, most = lh_plan_tokens_max(plan);
+    f->charged = total;
+    f->steps = p->local_steps;
+    f->tokens = tokens < most ? tokens : most;
+    f->allowance = 0;
+    f->allowance_tag = 0;
+}
+
+static double energy(const int64_t *steps, uint64_t n, double step)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++) sum += (double)steps[i] * (double)steps[i];
+    return sum * step * step;
+}
+
+lh_err wk_release_draw(struct wk_shard *s)
+{
+    if (!lk_pool_is_full(s->release.pool)) lk_pool_fill(s->release.pool, s->worker->conf.env);
+    return LH_OK;
+}
+
+lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,
+                       float *values, struct lh_buf *plain, struct lk_payload_info *info)
+{
+    struct wk_release *r = &s->release;
+    uint32_t turn = (uint32_t)total;
+    const int64_t *noise = lk_pool_take(r->pool);
+    lk_fragment_take(codec, s->layout, turn, 1, NULL, values, r->values);
+    lk_grid_add(&r->grid, r->values, r->sum);
+    r->delta_energy = energy(r->sum, r->count, r->grid.step);
+    r->noise_energy = energy(noise, r->count, r->grid.step);
+    lk_grid_values(&r->grid, r->sum, noise, 1, r->values);
+    lk_pool_wipe(r->pool);
+    memset(r->sum, 0, r->count * sizeof *r->sum);
+    return lk_fragment_encode(codec, s->layout, turn, r->values, plain, info);
+}
