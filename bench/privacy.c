@@ -1,4 +1,5 @@
-// Measures what privacy costs: clip, noise and its drawing, beside a dense encode of as many values.
+// Measures the price of privacy: clip, noise and its drawing, beside a dense encode of the same
+// size.
 //
 // clip: one vector into an integer sum, as a record's gradient or a region's fragment is. noise:
 // sum plus noise that was drawn ahead, to floats: all that a release does with noise. draw: the

@@ -183,7 +183,7 @@ static lh_err bracket(struct bracket *b, double x, double least, double most)
 {
     double better = b->steps ? 1 / 1.15 : 1.15;
     LH_TRY(narrow(b, x));
-    for (bool good = b->good > 0; !b->good || !b->bad;) {
+    for (bool good = b->good > 0; !(b->good > 0 && b->bad > 0);) {
         double next = fmin(fmax(x * (good ? 1 / better : better), least), most);
         if (b->steps) next = good ? fmax(ceil(next), x + 1) : floor(next);
         if (next == x || next > most) return LH_OK;
@@ -201,12 +201,12 @@ lh_err lh_account_calibrate(const struct lh_account_terms *t, double epsilon, do
     if (!(epsilon > 0))
         return lh_fail(LH_ERR_CONFIG, "epsilon is %g; want a number above 0", epsilon);
     LH_TRY(bracket(&b, guess(b.terms, epsilon, false), SIGMA_MIN, SIGMA_MAX));
-    if (!b.good)
+    if (!(b.good > 0))
         return lh_fail(LH_ERR_CONFIG,
                        "no sigma up to %g gives epsilon %g at delta %g in %llu steps with q %g; "
                        "take fewer steps or a larger epsilon",
                        SIGMA_MAX, epsilon, t->delta, (unsigned long long)t->steps, t->q);
-    if (b.bad) LH_TRY(close_in(&b, 2e-4));
+    if (b.bad > 0) LH_TRY(close_in(&b, 2e-4));
     *sigma = b.good;
     return LH_OK;
 }
@@ -218,8 +218,8 @@ lh_err lh_account_steps(const struct lh_account_terms *t, double epsilon, uint64
     LH_TRY(lh_account_check(&b.terms));
     *steps = 0;
     LH_TRY(bracket(&b, fmax(1, guess(b.terms, epsilon, true)), 1, (double)STEPS_MAX));
-    if (!b.good) return LH_OK;
-    if (b.bad) LH_TRY(close_in(&b, 1e-3));
+    if (!(b.good > 0)) return LH_OK;
+    if (b.bad > 0) LH_TRY(close_in(&b, 1e-3));
     *steps = (uint64_t)b.good;
     return LH_OK;
 }

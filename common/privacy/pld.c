@@ -295,7 +295,7 @@ lh_err lh_pld_epsilon(double sigma, double q, uint64_t steps, double delta, doub
     double h = fmax(fmin(GRID, deviation * FINER),
                     WIDTH * sqrt((double)steps) * deviation / TRANSFORM_MAX);
     double of[2] = {0, 0};
-    for (int direction = REMOVE; direction <= ADD; direction++) {
+    for (enum direction direction = REMOVE; direction <= ADD; direction++) {
         struct step s = {.sigma = sigma, .q = q, .direction = direction, .h = h};
         if (q < 1 || direction == REMOVE) // without sampling both directions are one
             LH_TRY(epsilon_of(&s, steps, delta, &of[direction]));
