@@ -28,8 +28,8 @@ import report  # noqa: E402
 from world import World, check  # noqa: E402
 
 WORKERS, EPOCHS, SHARDS = 1024, 4, 256
-SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 64, "layers": 4, "heads": 4,
-         "kv_heads": 4, "ffn": 256, "context": 64, "tied": True}
+SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 256, "layers": 4, "heads": 4,
+         "kv_heads": 4, "ffn": 1024, "context": 64, "tied": True}
 
 
 def own_bytes(node):
