@@ -487,7 +487,7 @@ def words(tree: Tree) -> Iterator[Finding]:
 FOLDER_MIN, FOLDER_MAX = 3, 16  # .c files of a folder
 # Folders with fewer or more, each with its reason. tests/unit mirrors the folders that it tests.
 FOLDER_SIZES = {
-    "kernels": "the ways into the codecs, fragments and outer optimizers; all else is in its folders",
+    "kernels": "the ways into codecs, fragments and outer optimizers; all else is in folders",
     "kernels/cublaslt": "one plugin",
     "common/net/mem": "the other half of common/net/grpc",
     "worker/client/examples": "includes longhaul.h alone, as a user's program does",
