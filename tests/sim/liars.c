@@ -11,8 +11,8 @@
 // right to a shard. They have no node in `sim`: what they do counts only by what the others do
 // then. They lie until the run ends, beside every fault, and their calls meet the same network.
 //
-// Not played: offers of invented states to a server that lost its disk, and copies that nobody
-// holds (server/docs/promises.md#what-a-partner-can-do-and-what-stops-it).
+// A lying worker offers states that it does not have to servers that lost their disk, and says that
+// it has copies at the head of the log, whose proofs it invents. Not played: bringing such a state.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +96,11 @@ static void took_lease(struct sim_liar *l, const Longhaul__V1__LeaseReply *m)
         if (c.failed || unit >= SIM_UNITS) break;
         l->grant[unit] = grant;
         l->granted[unit] = true;
+    }
+    for (size_t i = 0; i < m->n_challenges; i++) {
+        const Longhaul__V1__Challenge *asked = m->challenges[i];
+        if (asked->shard < SIM_SHARDS_MAX && asked->challenge.len == LH_HASH_BYTES)
+            memcpy(l->challenge[asked->shard], asked->challenge.data, LH_HASH_BYTES);
     }
     l->holds = 0;
     for (size_t i = 0; i < m->n_units && l->holds < SIM_UNITS; i++)

@@ -6,6 +6,7 @@
 #include "common/net/head.h"
 #include "kernels/codec.h"
 #include "longhaul/v1/shard.pb-c.h"
+#include "server/core.h"
 #include "tests/sim/liars.h"
 
 enum { CLAIMS = 3, WANT_MAX = 12 };
@@ -54,6 +55,47 @@ static double speed(struct sim_liar *l)
     return said[sim_liar_draw(l, LH_COUNT(said))];
 }
 
+// The newest point of a shard's log, which every partner can know. False: nobody serves it now.
+static bool head_of(struct sim_liar *l, uint32_t shard, Longhaul__V1__Point *out)
+{
+    const struct ps_shard *at = sim_shard_at(sim_owner(l->sim, shard), shard);
+    if (!at) return false;
+    const struct lh_ledger *ledger = &at->replica.ledger;
+    *out = lh_head_point(shard, ledger->epoch, ledger->version, &ledger->chain);
+    return true;
+}
+
+struct copies { // that it says it has
+    Longhaul__V1__Point point[SIM_SHARDS_MAX], *points[SIM_SHARDS_MAX];
+    Longhaul__V1__Possession proof[SIM_SHARDS_MAX], *proofs[SIM_SHARDS_MAX];
+    uint8_t bytes[LH_HASH_BYTES];
+    size_t count;
+};
+
+// It has none, and answers what it is asked about them with bytes that it invents.
+static void say_copies(struct sim_liar *l, struct copies *c, Longhaul__V1__LeaseRequest *m)
+{
+    c->count = 0;
+    for (size_t i = 0; i < sizeof c->bytes; i++) c->bytes[i] = (uint8_t)sim_liar_draw(l, 256);
+    for (uint32_t k = 0; k < l->sim->shards; k++) {
+        size_t n = c->count;
+        if (!head_of(l, k, &c->point[n])) continue;
+        c->points[n] = &c->point[n];
+        longhaul__v1__possession__init(&c->proof[n]);
+        c->proofs[n] = &c->proof[n];
+        c->proof[n].shard = k;
+        c->proof[n].epoch = c->point[n].epoch;
+        c->proof[n].version = c->point[n].version;
+        c->proof[n].challenge = (ProtobufCBinaryData){sizeof l->challenge[k], l->challenge[k]};
+        c->proof[n].answer = (ProtobufCBinaryData){sizeof c->bytes, c->bytes};
+        c->proof[n].digest = c->proof[n].answer;
+        c->count++;
+    }
+    m->n_durable = m->n_possessions = c->count;
+    m->durable = c->points;
+    m->possessions = c->proofs;
+}
+
 static void lease(struct sim_liar *l)
 {
     Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
@@ -62,6 +104,7 @@ static void lease(struct sim_liar *l)
     Longhaul__V1__Point final[SIM_SHARDS_MAX], *finals[SIM_SHARDS_MAX];
     struct lh_hash nobodys = {{(uint8_t)sim_liar_draw(l, 256)}};
     struct lists lists;
+    struct copies copies;
     m.worker = sim_liar_one_in(l, 20) ? l->sim->judging->id[sim_liar_draw(l, SIM_WORKERS)] : l->id;
     m.incarnation = sim_liar_one_in(l, 20) ? sim_liar_number(l, l->incarnation) : l->incarnation;
     m.want = (uint32_t)sim_liar_draw(l, WANT_MAX);
@@ -78,6 +121,7 @@ static void lease(struct sim_liar *l)
     progress.step_ms = sim_liar_one_in(l, 2) ? 40 : sim_liar_number(l, 40);
     m.progress = &progress;
     m.own_data = sim_liar_one_in(l, 30);
+    if (sim_liar_one_in(l, 3)) say_copies(l, &copies, &m);
     if (l->drains && l->phase >= LH_PHASE_DRAIN) {
         m.drained = m.done = true;
         for (uint32_t k = 0; k < l->sim->shards; k++) {
@@ -89,6 +133,29 @@ static void lease(struct sim_liar *l)
     }
     sim_liar_ask(l, sim_liar_link(l, &l->sim->node[0]), LH_RPC_LEASE, 0, &m.base,
                  &longhaul__v1__lease_reply__descriptor);
+}
+
+// A state that a server without its disk would take: the log's newest point or a higher one, of
+// other bytes. It brings none.
+static void offer(struct sim_liar *l, uint32_t shard)
+{
+    Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
+    const struct sim_log *log = sim_log_of(l->sim, shard);
+    struct lh_hash invented;
+    for (size_t i = 0; i < sizeof invented.b; i++) invented.b[i] = (uint8_t)sim_liar_draw(l, 256);
+    Longhaul__V1__Point have, *all[] = {&have};
+    if (!head_of(l, shard, &have) || sim_liar_one_in(l, 2))
+        have = lh_head_point(shard, sim_liar_number(l, log->epoch),
+                             sim_liar_number(l, log->acknowledged), &invented);
+    ProtobufCBinaryData digest = {sizeof invented.b, invented.b};
+    lh_head_run((const uint8_t *)SIM_JOB, &l->sim->manifest.hash, &m.job, &m.manifest);
+    m.shard = shard;
+    m.worker = l->id;
+    m.n_have = m.n_digests = 1;
+    m.have = all;
+    m.digests = &digest;
+    sim_liar_ask(l, sim_liar_to_shard(l, shard), LH_RPC_OFFER, shard, &m.base,
+                 &longhaul__v1__offer_reply__descriptor);
 }
 
 static void ask_status(struct sim_liar *l)
@@ -308,7 +375,8 @@ void sim_lie_as_worker(struct sim_liar *l)
         hello(l, shard);
         return;
     }
-    switch (sim_liar_draw(l, 12)) {
+    switch (sim_liar_draw(l, 13)) {
+    case 12: offer(l, shard); break;
     case 0:
     case 1:
     case 2: lease(l); break;
