@@ -53,6 +53,15 @@ static bool refused(struct wk_worker *w, const char *what, lh_err err)
     return final;
 }
 
+// The certificate behind the shard's address is its server's, as the coordinator names it: another
+// server of the run that answers there is not believed.
+static void expect(struct wk_shard *s, uint64_t server)
+{
+    struct lh_link *link = s->session.link;
+    s->session.server = server;
+    if (server) link->transport_ops->expect(link, server);
+}
+
 static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAddress **list)
 {
     for (size_t i = 0; i < n; i++) {
@@ -60,12 +69,14 @@ static void take_addresses(struct wk_worker *w, size_t n, Longhaul__V1__ShardAdd
         struct wk_shard *s = &w->shard[list[i]->shard];
         // Before whoever is at the address is greeted.
         wk_history_told(s, list[i]->epoch, list[i]->version);
+        if (s->session.link) expect(s, list[i]->server);
         if (strcmp(s->session.address, list[i]->address) == 0) continue;
         struct lh_link *link;
         struct lh_transport *t = w->conf.transport;
         if (t->ops->dial(t, list[i]->address, LH_S, LH_LINE_FIRST, &link)) continue;
         if (s->session.link) s->session.link->transport_ops->hangup(s->session.link);
         s->session.link = link;
+        expect(s, list[i]->server);
         memcpy(s->session.address, list[i]->address, strlen(list[i]->address) + 1);
         s->session.process = 0;
         s->path = (struct wk_path){0};

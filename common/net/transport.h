@@ -105,6 +105,9 @@ struct lh_transport_ops {
     // do.
     lh_err (*dial)(struct lh_transport *t, const char *address, enum lh_role role,
                    enum lh_line line, struct lh_link **out);
+    // From the next connection on the peer's certificate must also be of this identity
+    // (lh_worker_id), else LH_ERR_UNAUTHENTICATED; 0: any. It holds for all links to that address.
+    void (*expect)(struct lh_link *link, uint64_t identity);
     void (*hangup)(struct lh_link *link); // calls in flight end with LH_ERR_CANCELLED
     // Opens a call; with deadline_ns > 0 it ends by itself with LH_ERR_DEADLINE after that long.
     lh_err (*open)(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,

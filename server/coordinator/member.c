@@ -210,6 +210,7 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
         item[n].address = (char *)c->shard[i].address;
         item[n].epoch = ps_co_epoch(&c->shard[i]);
         item[n].version = known_version(&c->shard[i], item[n].epoch);
+        item[n].server = c->shard[i].server;
         list[n] = &item[n];
         n++;
     }

@@ -133,9 +133,47 @@ static void a_coordinator_that_is_not_there_yet_is_no_warning(void **state)
     lh_log_close(log);
 }
 
+static lh_err believed(void *self, struct lh_call *call, enum lh_rpc rpc,
+                       const struct lh_peer *peer, const struct lh_call_ops **ops, void **call_self)
+{
+    (void)call, (void)rpc, (void)peer, (void)ops, (void)call_self;
+    ++*(int *)self;
+    return LH_ERR_BUSY;
+}
+
+// Another server of the run, with a good certificate, answers at the address of a shard's server.
+static void another_server_at_the_address_is_not_greeted(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    int calls = 0;
+    const struct lh_service service = {&calls, believed};
+    char bound[64];
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, LH_SECOND);
+    struct wk_conf conf = rig_life_conf(r, &l, 500);
+    rig_life_start(&l, &conf);
+    struct wk_shard *s = &l.worker->shard[0];
+    for (int i = 0; i < 1000 && !s->session.process; i++) rig_run(r, 10 * LH_MS);
+    assert_true(s->session.process);
+    rig_kill_server(r, false);
+    rig_boot_standby(r);
+    struct lh_transport *other = r->t.transport;
+    assert_int_equal(other->ops->listen(other, r->s.address, &service, bound, sizeof bound), LH_OK);
+    rig_run(r, 5 * LH_SECOND);
+    assert_int_equal(calls, 0);
+    s->session.link->transport_ops->expect(s->session.link, 0); // the control
+    wk_session_lost(s);
+    for (int i = 0; i < 1000 && !calls; i++) rig_run(r, 10 * LH_MS);
+    assert_true(calls > 0);
+    rig_life_end(r, &l, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        RIG_TEST(another_server_at_the_address_is_not_greeted),
         RIG_TEST(a_coordinator_that_is_not_there_yet_is_no_warning),
         RIG_TEST(a_push_that_cant_be_begun_is_sent_after_another_greeting),
         RIG_TEST(the_door_is_open_while_the_log_is_read),

@@ -33,6 +33,7 @@ struct wk_path {
 struct wk_session {
     char address[LH_ADDRESS_BYTES];
     struct lh_link *link;    // NULL: the coordinator has named no address yet
+    uint64_t server;         // its identity, as the coordinator says; 0: not known
     uint64_t process;        // the server process that knows this incarnation; 0: no session
     uint64_t ignored;        // the last process of which was said that its history is older
     struct lh_unary *hello;  // the greeting under way; NULL: none

@@ -351,6 +351,7 @@ lh_err wk_snapshot_ask(struct wk_shard *s)
     lh_logf(w->conf.log, LH_DEBUG, "snapshot.asked", "shard %u at %s", s->id, s->session.address);
     if (a->ranges > 1)
         LH_TRY(t->ops->dial(t, s->session.address, LH_S, LH_LINE_SECOND, &a->second));
+    if (a->second && s->session.server) t->ops->expect(a->second, s->session.server);
     for (uint32_t i = 0; i < a->ranges; i++) LH_TRY(ask_range(s, i));
     lh_call_read(a->range[0].call);
     return LH_OK;

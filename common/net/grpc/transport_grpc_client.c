@@ -105,6 +105,13 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     return LH_OK;
 }
 
+// A connection that stands was checked without it: the next call makes another one.
+void lh_grpc_expect(struct lh_link *link, uint64_t identity)
+{
+    struct lh_grpc_line *line = ((struct lh_grpc_link *)link)->line;
+    if (lh_grpc_expect_identity(line->expect, identity)) line->generation = UINT64_MAX;
+}
+
 struct lh_trip lh_grpc_trip(struct lh_link *link)
 {
     const struct lh_grpc_link *l = (const struct lh_grpc_link *)link;

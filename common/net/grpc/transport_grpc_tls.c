@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "common/base/check.h"
+#include "common/format/frame.h"
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/security/certs.h"
 
@@ -46,6 +47,7 @@ struct lh_grpc_certs {
 struct lh_grpc_expect {
     atomic_uint owners; // the link, and gRPC's channels
     enum lh_role role;
+    _Atomic uint64_t identity; // lh_worker_id of the certificate; 0: any of that role
     struct lh_grpc_revoked *revoked;
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES], address[LH_GRPC_ADDRESS_BYTES];
     pthread_mutex_t lock;
@@ -360,6 +362,7 @@ struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *c, struct lh_grp
     struct lh_grpc_expect *e = calloc(1, sizeof *e);
     if (!e) return NULL;
     atomic_init(&e->owners, 1);
+    atomic_init(&e->identity, 0);
     pthread_mutex_init(&e->lock, NULL);
     e->role = role;
     e->revoked = lh_grpc_revoked_share(revoked);
@@ -367,6 +370,11 @@ struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *c, struct lh_grp
     memcpy(e->domain, c->domain, sizeof e->domain);
     snprintf(e->address, sizeof e->address, "%s", address);
     return e;
+}
+
+bool lh_grpc_expect_identity(struct lh_grpc_expect *e, uint64_t identity)
+{
+    return atomic_exchange(&e->identity, identity) != identity;
 }
 
 void lh_grpc_expect_drop(struct lh_grpc_expect *e)
@@ -405,10 +413,16 @@ static lh_err check_server(const struct lh_grpc_expect *e, const char *pem,
     if (lh_grpc_revoked_has(e->revoked, info.serial))
         return lh_fail(LH_ERR_UNAUTHENTICATED, "the certificate of %s is revoked", e->address);
     if (info.ca) return lh_fail(LH_ERR_UNAUTHENTICATED, "%s shows a CA's certificate", e->address);
-    if (lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
-        !strcmp(p->domain, e->domain))
-        return LH_OK;
+    bool ours = lh_role_serves(p->role, e->role) && !strcmp(p->run, e->run) &&
+                !strcmp(p->domain, e->domain);
+    uint64_t identity = atomic_load(&e->identity);
+    if (ours && (!identity || identity == lh_worker_id(p))) return LH_OK;
     lh_peer_uri(p, uri);
+    if (ours)
+        return lh_fail(LH_ERR_UNAUTHENTICATED,
+                       "%s is %s, and the coordinator named another %s there: it answers in that "
+                       "one's place",
+                       e->address, uri, lh_role_name(e->role));
     return lh_fail(LH_ERR_UNAUTHENTICATED,
                    "%s is %s where a %s of run %s in domain %s was expected", e->address, uri,
                    lh_role_name(e->role), e->run, e->domain);

@@ -68,6 +68,11 @@ static lh_err mem_dial(struct lh_transport *base, const char *address, enum lh_r
     return LH_OK;
 }
 
+static void mem_expect(struct lh_link *link, uint64_t identity)
+{
+    ((struct mem_link *)link)->identity = identity;
+}
+
 static void mem_hangup(struct lh_link *link)
 {
     struct mem_link *l = (struct mem_link *)link;
@@ -93,6 +98,7 @@ static struct lh_trip mem_trip(struct lh_link *link)
 const struct lh_transport_ops lh_mem_ops = {
     .listen = mem_listen,
     .dial = mem_dial,
+    .expect = mem_expect,
     .hangup = mem_hangup,
     .open = lh_mem_open,
     .send = lh_mem_send,

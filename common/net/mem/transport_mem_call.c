@@ -13,6 +13,7 @@
 
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "common/format/frame.h"
 #include "common/net/mem/transport_mem_core.h"
 
 enum what { OPEN, MESSAGE, TAKEN, HALF_CLOSE, CLOSE, PUMP };
@@ -313,9 +314,11 @@ static void connect_half(struct mem_half *h, struct mem_link *l)
         to = node ? node->transport : NULL;
         reachable = to != NULL;
     }
-    if (to && !lh_role_serves(to->self.role, l->role)) {
+    bool expected = to && lh_role_serves(to->self.role, l->role) &&
+                    (!l->identity || l->identity == lh_worker_id(&to->self));
+    if (to && !expected) {
         pthread_mutex_unlock(&f->lock);
-        send_event(t->env, t->fake, 0, h, CLOSE, NULL, LH_ERR_UNAUTHENTICATED, "wrong role");
+        send_event(t->env, t->fake, 0, h, CLOSE, NULL, LH_ERR_UNAUTHENTICATED, "another peer");
         return;
     }
     h->door = node;

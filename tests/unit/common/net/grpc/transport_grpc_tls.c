@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "common/format/frame.h"
 #include "common/net/grpc/transport_grpc_core.h"
 
 // ---------------------------------------------------------------- what the server refuses
@@ -221,6 +222,28 @@ static void a_server_of_another_role_is_not_believed(void **state)
     assert_int_equal(w->asked, 0);
     s = call_once(w, link, LH_RPC_JOIN); // the same link fails again
     assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    assert_works(w, w->link);
+}
+
+// Another server of the run has a good certificate of the right role. It is not the one that was
+// expected, also where it is the same connection that stands already.
+static void another_server_is_not_believed(void **state)
+{
+    struct world *w = *state;
+    struct lh_peer server = {.role = LH_S, .domain = "test.local", .run = "r1"};
+    snprintf(server.region, sizeof server.region, "eu");
+    snprintf(server.name, sizeof server.name, "server");
+    assert_works(w, w->link);
+    w->link->transport_ops->expect(w->link, lh_worker_id(&server));
+    assert_works(w, w->link);
+    int asked = w->asked;
+    snprintf(server.name, sizeof server.name, "other");
+    w->link->transport_ops->expect(w->link, lh_worker_id(&server));
+    struct side s = call_once(w, w->link, LH_RPC_PUSH);
+    assert_int_equal(s.status, LH_ERR_UNAUTHENTICATED);
+    assert_says(s.text, "spiffe://test.local/longhaul/r1/server/eu/server");
+    assert_int_equal(w->asked, asked);
+    w->link->transport_ops->expect(w->link, 0);
     assert_works(w, w->link);
 }
 
@@ -561,6 +584,7 @@ int main(void)
         IN_PAIR(another_run_is_refused),
         IN_PAIR(odd_identities_are_refused),
         IN_PAIR(a_server_of_another_role_is_not_believed),
+        IN_PAIR(another_server_is_not_believed),
         IN_PAIR(a_worker_is_no_server),
         IN_PAIR(an_expired_server_is_not_believed),
         IN_PAIR(a_server_of_another_ca_is_not_believed),
