@@ -395,7 +395,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .below_stable = s->rebuild_below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
         .units_dir = s->node.data_dir,
-        .grace_ns = LH_REBUILD_GRACE_MS * LH_MS,
+        .grace_ns = s->rebuild_grace_s * LH_SECOND,
         .voices = (uint32_t)s->rebuild_voices,
         .fatal = lh_program_fatal,
         .fatal_arg = p,

@@ -93,6 +93,8 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, user, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
         "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
         "rebuild the shards from their followers. An empty directory is always rebuilt"),
+    LH_CONFIG_ROW_DURATION(T, rare, "rebuild.grace_s", rebuild_grace_s, "30", 1, 86400, "s",
+        "How long a rebuild waits for workers that are there to say what they hold"),
     LH_CONFIG_ROW_INT(T, user, "rebuild.voices", rebuild_voices, "2", 1, 64, "regions", NULL,
         "Regions whose workers must hold the same state before a rebuild takes it; of a run with "
         "fewer regions, all of them. Else an operator chooses: longhaul adopt --state. Set 1 where "

@@ -36,6 +36,7 @@ struct ps_settings {
     const char *checkpoint_sign_key, *checkpoint_signers;
 
     int rebuild_damaged; // enum ps_damaged
+    int64_t rebuild_grace_s;
     int64_t rebuild_voices;
     bool rebuild_below_stable;
 

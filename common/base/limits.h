@@ -98,7 +98,6 @@ enum {
     LH_CALL_MAX_MS = 120000,       // TCP itself gives a silent path up after about two minutes
     LH_SILENT_MAX_MS = 120000,     // a worker's silence: as long as a call may take
     LH_TAKE_OVER_MAX_MS = 30000,   // an owner's or a standby's silence: writers wait meanwhile
-    LH_REBUILD_GRACE_MS = 30000,   // followers say what they hold: three calls
     LH_REPLAY_MS = 2000,           // a start folds the log's tail in about this time
     LH_SUPPLIER_MS = 30000,        // coordinator.scale_command: it asks another system for machines
     LH_SUPPLIER_EVERY_MS = 300000, // the same wish again: machines take minutes to come
