@@ -48,7 +48,7 @@ struct mem_link {
     struct mem_link *next;
     char address[64];
     enum lh_role role;
-    uint64_t identity;   // of whom is expected at the address; 0: anybody of that role
+    uint64_t identity;   // the peer that is expected; 0: anybody of that role
     struct lh_trip trip; // round trip that the simulated network gives its calls
 };
 
