@@ -7,7 +7,7 @@ less. Links have round trips, rates and lost packets (bench/sim/links.h). No fig
 real network or a real training; wall_s alone is of this machine.
 
  scale    regions with equal speeds, until each has trained the same share on the mean
- rules    level, finish, weighted and static over the same scenes and seeds
+ rules    level, finish and weighted over the same scenes and seeds
  goodput  a region is killed every 60 s, every 15 s, and comes back after its restart
  budget   a tenth of the data is trained: how soon, and how much of it by the region that has it
  stagger  the most that a region sends of pushes in half a second, with its shards at steps of
@@ -28,7 +28,7 @@ import report  # noqa: E402
 
 SIZES = {4: 24, 8: 24, 16: 24, 32: 24, 64: 24, 128: 24, 256: 12, 512: 6, 1000: 4}  # units each
 PORT_MBIT = 100000  # of the server
-RULES = ("level", "finish", "weighted", "static")
+RULES = ("level", "finish", "weighted")
 SCENES = {  # 6 regions with 40 units each, 50 to 300 ms, 100 Mbit/s to 10 Gbit/s, but where said
     "equal": ("--speeds", "1"),
     "4-2-1": ("--speeds", "4,2,1"),

@@ -95,7 +95,7 @@ static const struct lh_config_row rows[] = {
         "rebuild the shards from their followers. An empty directory is always rebuilt"),
     LH_CONFIG_ROW_DURATION(T, rare, "rebuild.grace_s", rebuild_grace_s, "30", 1, 86400, "s",
         "How long a rebuild waits for workers that are there to say what they hold"),
-    LH_CONFIG_ROW_INT(T, user, "rebuild.voices", rebuild_voices, "2", 1, 64, "regions", NULL,
+    LH_CONFIG_ROW_INT(T, rare, "rebuild.voices", rebuild_voices, "2", 1, 64, "regions", NULL,
         "Regions whose workers must hold the same state before a rebuild takes it; of a run with "
         "fewer regions, all of them. Else an operator chooses: longhaul adopt --state. Set 1 where "
         "all regions are yours"),

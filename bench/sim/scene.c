@@ -16,7 +16,7 @@ static _Noreturn void usage(const char *why)
     fprintf(stderr,
             "bench_sim: %s\n"
             "usage: bench_sim [--workers N] [--shards N] [--units N] [--values N]\n"
-            "  [--stands-for N] [--rule level|finish|weighted|static] [--speeds A,B,...]\n"
+            "  [--stands-for N] [--rule level|finish|weighted] [--speeds A,B,...]\n"
             "  [--rtt-ms LOW,HIGH] [--mbit LOW,HIGH] [--loss P] [--port-mbit N]\n"
             "  [--slow SHARE,AT,TO] [--fail EVERY_S,DOWN_S] [--h-base N] [--cadence speed|link]\n"
             "  [--window N|0] [--stagger on|off] [--budget PART] [--limit-s N]\n"

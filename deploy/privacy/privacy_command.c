@@ -202,7 +202,7 @@ int dp_cmd_privacy(int argc, char **argv)
         "longhaul privacy plan | statement | audit [flags]",
         "plan       what differential privacy costs, before anything starts\n"
         "statement  what a run promises, from its settings\n"
-        "audit      each private region's charges and epsilon, out of the servers' logs\n\n"
+        "audit      each private region's charges and epsilon, out of the logs\n\n"
         "`longhaul privacy VERB --help` lists the flags of each.",
         NULL, 0};
     return dp_verbs(&usage, verbs, LH_COUNT(verbs), argc, argv);

@@ -236,6 +236,17 @@ static void the_latest_copy_of_two_regions_is_stable(void **state)
     assert_true(hold(r, 1, &head, RIGHT));
     assert_true(is_stable(r, 0, &head));
     assert_false(row(r, 0)->single);
+    lh_fake_kill(r->c.env, true); // it survives a power cut, and everybody is told
+    rig_kill_coordinator(r);
+    rig_start_coordinator(r);
+    rig_run(r, 2 * LH_SECOND);
+    struct word word = {.p = &older};
+    Longhaul__V1__LeaseReply *told;
+    lease(r, 1, &word, &told);
+    assert_int_equal(told->n_stable, 1);
+    assert_int_equal(told->stable[0]->version, head.version);
+    assert_memory_equal(told->stable[0]->chain.data, head.chain.b, LH_HASH_BYTES);
+    rig_free_message((ProtobufCMessage *)told);
     starts_again(r);
     rig_free(r);
 }

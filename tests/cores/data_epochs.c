@@ -34,7 +34,7 @@ static void a_join_that_expects_other_epochs_is_refused(void **state)
     rig_start_coordinator(r);
     assert_int_equal(ask_to_join(r, 2, false, &told), LH_ERR_CONFIG);
     assert_int_equal(ask_to_join(r, EPOCHS + 1, false, &told), LH_ERR_CONFIG);
-    assert_int_equal(ask_to_join(r, 0, false, &told), LH_ERR_CONFIG); // an older worker
+    assert_int_equal(ask_to_join(r, 0, false, &told), LH_ERR_CONFIG);
     assert_int_equal(r->coordinator->workers, 0);
     assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
     assert_int_equal(told, EPOCHS);
@@ -42,12 +42,12 @@ static void a_join_that_expects_other_epochs_is_refused(void **state)
     assert_int_equal(told, EPOCHS);
 }
 
-static void a_run_of_one_epoch_takes_older_workers(void **state)
+static void a_worker_says_how_many_epochs_it_expects(void **state)
 {
     struct rig *r = *state;
     uint32_t told = 0;
     rig_start_coordinator(r);
-    assert_int_equal(ask_to_join(r, 0, false, &told), LH_OK);
+    assert_int_equal(ask_to_join(r, 0, false, &told), LH_ERR_CONFIG);
     assert_int_equal(ask_to_join(r, 1, false, &told), LH_OK);
     assert_int_equal(ask_to_join(r, 0, true, &told), LH_OK);
     assert_int_equal(told, 1);
@@ -343,7 +343,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(a_join_that_expects_other_epochs_is_refused),
-        RIG_TEST(a_run_of_one_epoch_takes_older_workers),
+        RIG_TEST(a_worker_says_how_many_epochs_it_expects),
         RIG_TEST(epochs_are_leased_one_after_the_other),
         RIG_TEST(each_epoch_has_its_own_order),
         RIG_TEST(nobody_waits_for_the_end_of_an_epoch),

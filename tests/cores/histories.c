@@ -17,10 +17,10 @@ enum { NONE = -1000 };
 
 enum {
     NO_EPOCH = 1,
-    NO_VERSION = 2, // a server of before the field
-    RESTARTED = 4,  // the worker: it knows only what its disk and the coordinator know
-    STABLE = 8,     // the coordinator said that a later version is stable
-    UNTOLD = 16,    // the coordinator says nothing of versions: it is of before that field
+    NO_VERSION = 2,
+    RESTARTED = 4, // the worker: it knows only what its disk and the coordinator know
+    STABLE = 8,    // the coordinator said that a later version is stable
+    UNTOLD = 16,   // the coordinator says nothing of versions: it is of before that field
 };
 
 struct words { // what a server says of itself, against what is known here
@@ -33,16 +33,16 @@ struct words { // what a server says of itself, against what is known here
 
 static const struct words words[] = {
     {"what is there", 0, 0, 0, 0, SERVED},
-    {"what is there, before the field version", 0, 0, 0, NO_VERSION, SERVED},
+    {"what is there, without a version", 0, 0, 0, NO_VERSION, IGNORED},
     {"an older epoch that lacks pushes", -1, -4, -3, 0, IGNORED},
     {"an older epoch that lacks pushes, and went on", -1, 9, -3, 0, IGNORED},
     {"an older epoch that lacks none", -1, 9, 0, 0, IGNORED},
-    {"an older epoch, before the field version", -1, 0, -3, NO_VERSION, IGNORED},
+    {"an older epoch, without a version", -1, 0, -3, NO_VERSION, IGNORED},
     {"no epoch", 0, 0, 0, NO_EPOCH, IGNORED},
     {"no epoch, and it lacks pushes", 0, 0, -3, NO_EPOCH | NO_VERSION, IGNORED},
     {"this epoch with less in it", 0, -1, 0, 0, IGNORED},
     {"this epoch without pushes, and it went on", 0, 9, -3, 0, IGNORED},
-    {"this epoch without a push, before the field", 0, 0, -1, NO_VERSION, IGNORED},
+    {"this epoch without a push or a version", 0, 0, -1, NO_VERSION, IGNORED},
     {"this epoch below its stable point", 0, 2, 0, STABLE, IGNORED},
     {"a later epoch that lacks none", 1, 1, 0, 0, SERVED},
     {"a later epoch that lacks pushes", 1, -3, -3, 0, RAISED},

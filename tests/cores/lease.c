@@ -162,32 +162,6 @@ static void who_has_drained_leaves_its_units(void **state)
     rig_free(r);
 }
 
-static void a_stable_point_is_told_and_survives_a_power_cut(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct rig *r = begun(seed);
-        const struct lh_ledger *l = &r->server->shard[0]->replica.ledger;
-        assert_true(l->version > 0); // the plan
-        struct lh_hash chain = l->chain;
-        Longhaul__V1__Point have = lh_head_point(0, l->epoch, l->version, &chain);
-        Longhaul__V1__LeaseReply *m = lease(r, 0, 1, NULL);
-        assert_int_equal(m->n_stable, 0);
-        rig_free_message(m);
-        rig_free_message(lease(r, 0, 1, &have));
-        cut_its_power(r);
-        rig_run(r, 2 * LH_SECOND);        // the server reports again
-        m = lease(r, 1, 1, NULL);         // whoever asks
-        assert_int_equal(m->n_shards, 1); // it says where each shard is
-        assert_string_equal(m->shards[0]->address, r->s.address);
-        assert_int_equal(m->n_stable, 1);
-        assert_true(m->stable[0]->epoch == have.epoch && m->stable[0]->version == have.version);
-        assert_memory_equal(m->stable[0]->chain.data, chain.b, LH_HASH_BYTES);
-        rig_free_message(m);
-        rig_free(r);
-    }
-}
-
 static bool count_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                          struct lh_fate *fate)
 {
@@ -411,7 +385,6 @@ int main(void)
         cmocka_unit_test(who_begins_anew_gives_back_what_it_held),
         cmocka_unit_test(who_has_drained_leaves_its_units),
         cmocka_unit_test(units_that_are_known_to_be_credited_are_not_asked_for_in_a_row),
-        cmocka_unit_test(a_stable_point_is_told_and_survives_a_power_cut),
         cmocka_unit_test(an_answer_to_a_full_queue_is_not_taken_for_the_last),
         cmocka_unit_test(units_that_another_had_credited_leave_the_queue),
         cmocka_unit_test(a_worker_whose_server_is_not_heard_asks_at_the_usual_pace),

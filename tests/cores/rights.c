@@ -78,6 +78,9 @@ static lh_err note_standby(struct rig *r, uint64_t owner, uint64_t standby)
     m.epoch = 1;
     m.owner = owner;
     m.standby = standby;
+    Longhaul__V1__Point at = LONGHAUL__V1__POINT__INIT;
+    at.epoch = m.epoch;
+    m.head = m.checked = &at;
     lh_err err = rig_ask(r, r->t_to_c, LH_RPC_INSYNC, &m.base,
                          &longhaul__v1__in_sync_reply__descriptor, &answer);
     rig_free_message(answer);

@@ -176,7 +176,7 @@ def main():
     flags.add_argument("--servers", type=int, default=2)
     flags.add_argument("--shards", type=int, default=2, help="of each server")
     flags.add_argument("--standbys", action="store_true", help="each server has one")
-    flags.add_argument("--balance", choices=("finish", "level", "weighted", "static"),
+    flags.add_argument("--balance", choices=("finish", "level", "weighted"),
                        help="coordinator.balance; the programs' default where left out")
     add_flags(flags, "chooses victims and moments")
     given = flags.parse_args()

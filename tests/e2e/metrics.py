@@ -50,7 +50,7 @@ def registry():
 
 def tools(build):
     """Debian's prometheus and promtool, unpacked in the build folder: nothing is installed."""
-    place = pathlib.Path(build).resolve() / "prometheus"
+    place = pathlib.Path(build).resolve().parent / "prometheus"
     if not (place / "usr/bin/promtool").exists():
         place.mkdir(parents=True, exist_ok=True)
         subprocess.run(["apt-get", "-qq", "download", "prometheus"], cwd=place, check=True,

@@ -118,8 +118,9 @@ static lh_err send(struct lh_call *call, enum lh_rpc rpc, struct words *w)
         m.job = job;
         m.manifest = manifest;
         m.shard = w->shard;
-        m.epoch = 9;
+        m.epoch = point.epoch;
         m.standby = 77;
+        m.head = m.checked = &point;
         return lh_rpc_send(call, &m.base);
     }
     if (rpc == LH_RPC_STATUS) {

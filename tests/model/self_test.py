@@ -71,8 +71,8 @@ class Planted(unittest.TestCase):
     """Bugs of the model are planted in the code too, where the simulator is to find them."""
 
     ROOT = pathlib.Path(__file__).resolve().parents[2]
-    # Rules 26 to 29, and 35: tests of the code show each bug of them (tests/cores, tests/unit;
-    # server/docs/0000-protocol.md#rule-26, #rule-35).
+    # Tests of the code show these bugs (tests/cores, tests/unit;
+    # server/docs/0000-protocol.md#rule-26 to #rule-29, #rule-35).
     NOT_PLANTED = {"return_in_memory", "unknown_goes_on", "group_in_memory", "group_left",
                    "old_hello", "old_hello_replica", "old_hello_forgotten", "damaged_goes_on",
                    "damaged_unread", "retire_forgets"}

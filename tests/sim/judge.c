@@ -28,7 +28,7 @@ struct found { // the judge's fold of a shard's whole log
     uint32_t steps;       // most local steps of an honest push so far
     uint32_t refused;     // honest pushes
 };
-// Where nothing is wrong at all, a push of a slow worker is stale in one of three hundred runs.
+// Without any fault a push of a slow worker is stale in one of three hundred runs.
 enum { REFUSED_MAX = 2 };
 
 // A liar may claim what the coordinator leased to it, trained or not. It may claim nothing else.

@@ -35,7 +35,7 @@ struct sim_liar {
     uint32_t holds, phase, calls;
     float allowance;
     uint64_t tag[SIM_SHARDS_MAX];
-    uint8_t challenge[SIM_SHARDS_MAX][LH_HASH_BYTES]; // that it was asked last about a copy
+    uint8_t challenge[SIM_SHARDS_MAX][LH_HASH_BYTES]; // the last one about a copy
     int lie; // enum lie of liars_worker.c, of the push that is made
 };
 

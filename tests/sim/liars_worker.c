@@ -65,7 +65,7 @@ static bool head_of(struct sim_liar *l, uint32_t shard, Longhaul__V1__Point *out
     return true;
 }
 
-struct copies { // that it says it has
+struct copies { // its words about copies
     Longhaul__V1__Point point[SIM_SHARDS_MAX], *points[SIM_SHARDS_MAX];
     Longhaul__V1__Possession proof[SIM_SHARDS_MAX], *proofs[SIM_SHARDS_MAX];
     uint8_t bytes[LH_HASH_BYTES];

@@ -106,7 +106,7 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
 }
 
 // A connection that stands was checked without it: the next call makes another one.
-void lh_grpc_expect(struct lh_link *link, uint64_t identity)
+void lh_grpc_name_server(struct lh_link *link, uint64_t identity)
 {
     struct lh_grpc_line *line = ((struct lh_grpc_link *)link)->line;
     if (lh_grpc_expect_identity(line->expect, identity)) line->generation = UINT64_MAX;

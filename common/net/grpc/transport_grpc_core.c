@@ -20,7 +20,7 @@ enum { DAY_S = 86400, WARN_DAYS = 30 }; // our own certificate's end is told fro
 const struct lh_transport_ops lh_grpc_ops = {
     .listen = lh_grpc_listen,
     .dial = lh_grpc_dial,
-    .expect = lh_grpc_expect,
+    .expect = lh_grpc_name_server,
     .hangup = lh_grpc_hangup,
     .open = lh_grpc_open,
     .send = lh_grpc_send,

@@ -196,7 +196,7 @@ bool lh_grpc_parts(grpc_byte_buffer *in, struct lh_span *part, size_t max, struc
 // ---- client, server
 LH_MUST lh_err lh_grpc_dial(struct lh_transport *t, const char *address, enum lh_role role,
                             enum lh_line line, struct lh_link **out);
-void lh_grpc_expect(struct lh_link *link, uint64_t identity);
+void lh_grpc_name_server(struct lh_link *link, uint64_t identity);
 void lh_grpc_hangup(struct lh_link *link);
 struct lh_trip lh_grpc_trip(struct lh_link *link);
 LH_MUST lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
@@ -262,7 +262,8 @@ grpc_channel_credentials *lh_grpc_certs_channel(struct lh_grpc_certs *certs,
 struct lh_grpc_expect *lh_grpc_expect_new(struct lh_grpc_certs *certs,
                                           struct lh_grpc_revoked *revoked, enum lh_role role,
                                           const char *address);
-// Whose certificate it must be, by lh_worker_id; 0: anybody's of the role. False: it was so before.
+// Names the holder of the certificate, by lh_worker_id; 0: anybody of the role. False: it was so
+// before.
 bool lh_grpc_expect_identity(struct lh_grpc_expect *e, uint64_t identity);
 void lh_grpc_expect_drop(struct lh_grpc_expect *e);
 // Why the last handshake with this server was refused by us; false: it was not.
