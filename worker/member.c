@@ -3,6 +3,7 @@
 #include "worker/member.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,6 +229,15 @@ static void take_allowance(struct wk_worker *w, const Longhaul__V1__LeaseReply *
         w->shard[i].progress.allowance_tag = m->allowance_tags[i];
 }
 
+// The density of pushes follows from it: a little more or less is no reason for another one.
+static void take_rounds(struct wk_worker *w, double rounds)
+{
+    if (!w->conf.told_rounds || !isfinite(rounds) || rounds < 1) return;
+    if (w->rounds > 0 && fabs(rounds - w->rounds) < w->rounds / 10) return;
+    w->rounds = rounds;
+    w->conf.told_rounds(w->conf.density_arg, rounds);
+}
+
 static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_worker *w = self;
@@ -254,6 +264,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
     if (m->local_steps) w->local_steps = m->local_steps;
+    take_rounds(w, m->rounds);
     w->window = m->window;
     take_stable(w, m->n_stable, m->stable); // a first greeting knows it
     wk_prove(w, m->n_challenges, m->challenges);
@@ -359,6 +370,8 @@ static void tell_training(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
     m->tokens = wk_all_tokens(w);
     m->failing = w->external && wk_external_failing(w->external);
     m->step_tokens = w->step_tokens;
+    if (w->conf.trainer && !m->step_tokens) // It makes such steps.
+        m->step_tokens = w->conf.trainer->ops->step_tokens(w->conf.trainer);
     wk_path_tell(w, m);
     wk_idle_tell(w, &w->told_progress);
     m->progress = &w->told_progress;

@@ -111,8 +111,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
 {
     struct lh_program *p = n->program;
     const struct wk_settings *s = n->settings;
-    struct wk_codec_plan plan;
-    LH_TRY(wk_codec_plan(s, &plan));
+    const struct wk_codec_plan plan = wk_codec_plan(s);
     struct wk_conf conf = {
         .env = p->env,
         .transport = p->transport,

@@ -1,6 +1,7 @@
 // The table of worker.yaml, and what its rows must satisfy together. See settings.h.
 #include "worker/settings.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ static const struct lh_config_row rows[] = {
         "How pushes are compressed: the largest values of each chunk (topk) or all of them "
         "(dense), each written as a sign, in 4 bits, or in floating point"),
     LH_CONFIG_ROW_FLOAT(T, user, "codec.density", codec.density, "auto", 0, 1, NULL, "auto=0",
-        "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6"),
+        "Part of the values that a push carries; auto: 30/rounds, from 0.075 to 1/6, by the rounds "
+        "that the coordinator expects of the run"),
     LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_start", codec.density_start, "same", 0, 1, NULL,
         "same=0",
         "Density at the run's start, from which it falls in a line to codec.density; same: that "
@@ -230,24 +232,19 @@ const char *wk_state_word(int kind)
     return word[kind];
 }
 
-lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out)
+struct wk_codec_plan wk_codec_plan(const struct wk_settings *s)
 {
-    bool dense = wk_codec_is_dense(s);
-    if (!dense && s->codec.density == 0)
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density is auto, which takes the number of rounds of the whole run: "
-                       "`longhaul up` knows it and writes the density; else set 30/N, from 0.075 "
-                       "to 1/6, N = budget / tokens that all workers train in one round");
+    bool dense = wk_codec_is_dense(s), follows = !dense && s->codec.density == 0;
     // A private worker's dense pushes are fragments of this density.
     bool part = dense && s->privacy.budget[0] && s->codec.density > 0;
-    double p = dense && !part ? 1 : s->codec.density;
+    double p = dense && !part ? 1 : follows ? wk_rule_density(INFINITY) : s->codec.density;
     double kappa = dense ? 0 : 0.25;
-    *out = (struct wk_codec_plan){
+    return (struct wk_codec_plan){
+        .follows = follows,
         .density = (float)p,
         .beta = (float)(s->codec.beta > 0 ? s->codec.beta : wk_rule_beta(p)),
         .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
     };
-    return LH_OK;
 }
 
 uint32_t wk_codec_threads(const struct wk_settings *s)

@@ -110,12 +110,13 @@ static inline bool wk_codec_is_dense(const struct wk_settings *s)
 }
 
 // Resolves "auto" (DESIGN.md#section-6): density of the codec, decay of the residual, part of it
-// that the local parameters keep. LH_ERR_CONFIG: a density that only the whole run's figures can
-// give.
+// that the local parameters keep.
 struct wk_codec_plan {
-    float density, beta, kappa;
+    bool follows;  // the density follows the run's rounds, which the coordinator tells
+    float density; // what is prepared for: where it follows, that of long runs
+    float beta, kappa;
 };
-LH_MUST lh_err wk_codec_plan(const struct wk_settings *s, struct wk_codec_plan *out);
+struct wk_codec_plan wk_codec_plan(const struct wk_settings *s);
 // Can pushes begin at codec.density_start, where they end at `density` (0: not known yet)?
 // LH_ERR_CONFIG says why not.
 LH_MUST lh_err wk_settings_density_start(const struct wk_settings *s, double density);

@@ -8,6 +8,7 @@
 #include "kernels/blas.h"
 #include "worker/backend.h"
 #include "worker/data/mix.h"
+#include "worker/rule.h"
 #include "worker/train/model.h"
 #include "worker/train/trainer_builtin.h"
 #include "worker/train/trainer_synthetic.h"
@@ -34,6 +35,12 @@ static float density(void *arg, uint64_t tokens)
 {
     const struct wk_training *t = arg;
     return (float)wk_schedule_density(&t->schedule, &t->fall, tokens);
+}
+
+static void set_rounds(void *arg, double rounds)
+{
+    struct wk_training *t = arg;
+    t->fall.rest = wk_rule_density(rounds);
 }
 
 static LH_MUST lh_err load_units(struct wk_training *t)
@@ -329,7 +336,9 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
     conf->rate_arg = &t->schedule;
     t->fall = (struct wk_fall){s->codec.density_start, (double)conf->codec.density,
                                s->codec.density_fall};
-    if (t->fall.start > 0) conf->density = density;
+    bool follows = wk_codec_plan(s).follows;
+    if (t->fall.start > 0 || follows) conf->density = density;
+    if (follows) conf->told_rounds = set_rounds;
     conf->density_arg = t;
     conf->queue_units = wk_training_queue(t);
     conf->window_units = t->window;

@@ -30,7 +30,7 @@ struct wk_training {
     char no_device[512];      // why it does, where a device was asked for
     struct lh_units units;
     struct wk_schedule schedule;
-    struct wk_fall fall; // how the density falls
+    struct wk_fall fall; // how the density falls; its `rest` may follow the rounds of the run
     uint32_t window;     // units that a batch is mixed from
 };
 

@@ -88,7 +88,10 @@ struct wk_conf {
     // Density of a push as a function of the run's credited tokens; NULL: the codec's. A push of
     // another density than that is encoded on the CPU by this process.
     float (*density)(void *arg, uint64_t tokens);
-    void *density_arg;
+    // The coordinator expects so many rounds of the run: before the first push as a rule, and when
+    // that changed by a tenth and more. May be NULL.
+    void (*told_rounds)(void *arg, double rounds);
+    void *density_arg;          // of both
     struct wk_backend *backend; // borrows; NULL: the CPU encodes
     // Gives the state of a shard (worker/state); NULL: it lies in arrays of the host.
     lh_err (*state_open)(void *arg, const struct wk_shard_state_conf *conf,
@@ -231,6 +234,7 @@ struct wk_worker {
     bool leased_out;      // the last answer had nothing more
     uint8_t phase;        // enum lh_phase, as the last answer says
     uint32_t local_steps; // steps between two cuts of a shard (H)
+    double rounds;        // that the run is expected to have, as told on; 0: not told yet
     // Units (units.c), those of the run.
     uint32_t epochs;                       // member.c: data epochs of the run; 0: not told yet
     struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came

@@ -67,10 +67,6 @@ static LH_MUST lh_err check_file(const struct dp_kind *kind, const char *file,
     LH_TRY(lh_config_create(kind->table, &c));
     lh_err err = dp_config_apply(c, file, set);
     if (!err) err = lh_config_finish(c);
-    if (!err && kind->table == &wk_settings_table) { // as the worker says it at its start
-        struct wk_codec_plan plan;
-        err = wk_codec_plan(lh_config_settings(c), &plan);
-    }
     lh_config_destroy(c);
     return err;
 }

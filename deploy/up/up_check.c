@@ -324,16 +324,13 @@ void dp_check_server(struct dp_check *c, const char *file, const struct ps_setti
 void dp_check_worker(struct dp_check *c, const char *file, const struct wk_settings *s)
 {
     double values = 4 * parameters_of(s->node.manifest);
-    struct wk_codec_plan plan;
     struct lh_units units = {0};
     struct lh_buf json = lh_buf(1 << 30);
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
     check_disk(c, s->node.dir, 6 * values);
     check_memory(c, 8 * values, s->trainer.kind == WK_TRAINER_EXTERNAL);
-    lh_err err = wk_codec_plan(s, &plan);
-    if (err) say(c, FAIL, "%s", lh_err_text(err));
-    err = dp_file_read(s->node.units, &json);
+    lh_err err = dp_file_read(s->node.units, &json);
     if (!err) err = lh_units_parse(&units, lh_buf_span(&json));
     if (err)
         say(c, FAIL, "data.units: %s", lh_err_text(err));

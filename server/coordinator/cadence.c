@@ -218,6 +218,38 @@ void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
     w->pace.said_ns = c->listener.ns;
 }
 
+// Tokens that the run ends with.
+static double all_tokens(const struct ps_coordinator *c)
+{
+    double data = (double)c->epochs * (double)c->epoch_tokens;
+    double budget = (double)c->conf.budget_tokens;
+    if (ps_co_any_own(c)) return budget; // the units are not all that is trained
+    return budget > 0 ? fmin(budget, data) : data;
+}
+
+double ps_co_rounds(const struct ps_coordinator *c)
+{
+    double tokens = 0, steps = 0, silent = 0;
+    uint32_t told = 0, here = 0;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (!w->live || w->left) continue;
+        double h = ps_co_local_steps(c, w);
+        here++;
+        if (!w->step_tokens) {
+            silent += h;
+            continue;
+        }
+        told++;
+        steps += h;
+        tokens += h * (double)w->step_tokens;
+    }
+    if (!told) return 0;
+    double missing = here < c->conf.workers ? c->conf.workers - here : 0;
+    double mean = tokens / steps; // of a step
+    return fmax(1, all_tokens(c) / (tokens + mean * (silent + missing * steps / told)));
+}
+
 void ps_co_tell_cadence(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
     if (!is_held(c)) return;

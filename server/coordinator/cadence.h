@@ -31,6 +31,11 @@ uint32_t ps_co_local_steps(const struct ps_coordinator *c, const struct ps_co_wo
 // To be called with each request of the worker, before it is answered: takes what was measured
 // since.
 void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w);
+// Rounds that the run will have as things are: its tokens over those of one round of all workers,
+// where one that is expected and not here counts as the others do. 0: nobody has said how many
+// tokens a step has.
+double ps_co_rounds(const struct ps_coordinator *c);
+
 // Adds to a worker's row what its H follows from, where more than speed counts: "h_by_speed",
 // "h_by_link" and "exchange_s" (0: not known), "h_base".
 void ps_co_tell_cadence(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row);

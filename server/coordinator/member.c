@@ -306,6 +306,7 @@ static void send_lease(struct ps_coordinator *c, struct lh_request *rq,
         out.start = out.phase >= LH_PHASE_RUN;
         out.left_out = lh_plan_left_out(&c->plan, w->id);
         out.local_steps = ps_co_local_steps(c, w);
+        out.rounds = ps_co_rounds(c);
         out.n_shards = addresses(c, item, list);
         out.shards = list;
         for (uint32_t i = 0; i < shards; i++) {

@@ -1,4 +1,5 @@
 // How many local steps a worker takes a round, and why (server/coordinator/cadence.c).
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,9 @@ static struct rig *begin(bool by_link, bool staged)
 struct pace { // what a worker tells
     double units_per_s, step_s, push_s, rtt_s, up, down;
     bool away; // its loop is, and it asks for no unit
+    uint64_t step_tokens;
 };
+static double rounds; // of the run, as the last answer to tell() has it
 
 // Worker w tells this, and gets H.
 static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
@@ -52,10 +55,12 @@ static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)
     path.trip = &trip;
     m.paths = paths;
     m.n_paths = p->push_s > 0;
+    m.step_tokens = p->step_tokens;
     assert_int_equal(rig_ask(r, r->to_c[w], LH_RPC_LEASE, &m.base,
                              &longhaul__v1__lease_reply__descriptor, &answer),
                      LH_OK);
     uint32_t h = ((Longhaul__V1__LeaseReply *)answer)->local_steps;
+    rounds = ((Longhaul__V1__LeaseReply *)answer)->rounds;
     rig_free_message(answer);
     return h;
 }
@@ -87,6 +92,33 @@ static void a_worker_whose_loop_is_away_is_nobodys_fastest(void **state)
     fast.away = false;
     assert_int_equal(tell(r, 0, &fast), BASE); // It counts again at once.
     assert_int_equal(tell(r, 1, &slow), BASE / 4);
+    rig_free(r);
+}
+
+// The run's tokens over those that all workers train in a round, as the density wants them.
+static void rounds_are_told(void **state)
+{
+    (void)state;
+    struct rig *r = begin(false, false);
+    struct ps_co_conf *conf = &r->coordinator->conf;
+    const double tokens = 100.0 * WORDS_TOKENS;
+    struct pace fast = {.units_per_s = 8, .step_s = 0.1}, slow = {.units_per_s = 2, .step_s = 0.1};
+    conf->workers = 2;
+    tell(r, 0, &fast);
+    assert_true(rounds == 0); // nobody has said what a step has
+    fast.step_tokens = 2;
+    tell(r, 0, &fast);
+    assert_true(fabs(rounds - tokens / (2.0 * BASE * 2)) < 1e-9); // The other one is as this one.
+    tell(r, 1, &slow);
+    slow.step_tokens = 4;
+    tell(r, 1, &slow);
+    assert_true(fabs(rounds - tokens / (BASE * 2 + BASE / 4.0 * 4)) < 1e-9);
+    conf->budget_tokens = 10 * WORDS_TOKENS;
+    tell(r, 1, &slow);
+    assert_true(fabs(rounds - tokens / 10 / (BASE * 2 + BASE / 4.0 * 4)) < 1e-9);
+    conf->budget_tokens = 1; // A run has a round.
+    tell(r, 1, &slow);
+    assert_true(fabs(rounds - 1) < 1e-9);
     rig_free(r);
 }
 
@@ -400,6 +432,7 @@ int main(void)
         cmocka_unit_test(by_speed_each_round_takes_equal_time),
         cmocka_unit_test(a_worker_whose_loop_is_away_is_nobodys_fastest),
         cmocka_unit_test(no_round_is_longer_than_the_longest),
+        cmocka_unit_test(rounds_are_told),
         cmocka_unit_test(an_exchange_fits_in_a_round),
         cmocka_unit_test(the_way_down_counts_where_it_takes_longer),
         cmocka_unit_test(small_changes_are_not_made),

@@ -74,11 +74,36 @@ static void a_worker_that_dies_on_the_way_down_keeps_its_mass(void **state)
     life_end(l);
 }
 
+static double told;
+static unsigned tells;
+
+static void note_rounds(void *arg, double rounds)
+{
+    (void)arg;
+    told = rounds;
+    tells++;
+}
+
+// `auto` takes what the coordinator says; a tenth more or less is no news.
+static void a_worker_hears_of_the_rounds(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(33, 2);
+    l->worker->conf.told_rounds = note_rounds;
+    told = tells = 0;
+    life_cut(l, 2);
+    life_rest(l);
+    assert_true(told >= 1);
+    assert_true(tells == 1 || tells == 2); // twice: a step had fewer tokens than it may have
+    life_end(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_push_has_the_density_of_its_time),
         cmocka_unit_test(a_worker_that_dies_on_the_way_down_keeps_its_mass),
+        cmocka_unit_test(a_worker_hears_of_the_rounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

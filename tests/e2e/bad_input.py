@@ -84,12 +84,6 @@ def address_for_nobody(world):
     refused(server.start("listen=0.0.0.0:0"), CONFIG, "advertise is missing")
 
 
-def no_density(world):
-    coordinator = world.coordinator().start().listening()
-    worker = world.worker("asia", coordinator, **{"codec.density": "auto"})
-    refused(worker.start(), CONFIG, "codec.density is auto", "30/N")
-
-
 def no_data(world):
     coordinator = world.coordinator().start().listening()
     worker = world.worker("asia", coordinator, **{"data.dir": world.path("nowhere")})
@@ -341,7 +335,7 @@ def no_server(world):
 
 
 CASES = (unknown_key, wrong_line, other_weights, weights_that_are_not_finite, no_such_shard,
-         nothing_held_out, address_for_nobody, no_density,
+         nothing_held_out, address_for_nobody,
          no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name,
          other_key, unsealed_states, open_key, other_model, other_units, other_run, port_taken,
          dir_taken, nobody_there, no_server)

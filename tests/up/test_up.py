@@ -134,11 +134,12 @@ class Up(Launcher):
                    "tls: {ca: a, cert: a, key: a}\nseal: {keys: a}\nmodel: {manifest: a}\n"
                    "dir: s\ndata: {units: a, dir: .}\n")
         code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker")
-        self.assertEqual(code, 6, said)
-        self.assertIn("codec.density is auto", said)
-        code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker",
-                                    "--set", "codec.density=0.1")
         self.assertEqual(code, 0, said)
+        code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker",
+                                    "--set", "codec.density_start=0.05",
+                                    "--set", "codec.density=0.1")
+        self.assertEqual(code, 6, said)
+        self.assertIn("codec.density_start is 0.05, below codec.density", said)
 
     def log(self, node):
         with open(self.path("run", node + ".log"), encoding="utf-8") as file:

@@ -38,6 +38,6 @@ double wk_schedule_density(const struct wk_schedule *s, const struct wk_fall *f,
                            uint64_t credited_tokens)
 {
     double end = f->part * (double)s->budget_tokens, at = (double)credited_tokens;
-    if (f->start <= 0 || at >= end) return f->rest;
+    if (f->start <= f->rest || at >= end) return f->rest;
     return f->start + (f->rest - f->start) * (at / end);
 }

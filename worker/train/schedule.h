@@ -22,8 +22,8 @@ struct wk_schedule {
 double wk_schedule_rate(const struct wk_schedule *s, uint64_t credited_tokens);
 
 // Part of the values that a push carries: from `start` in a line down to `rest` over the first
-// `part` of the budget. start 0: `rest` from the beginning. (The warm-up of DGC, Lin et al. 2018,
-// arXiv 1712.01887, has the same aim and goes down in powers of 4.)
+// `part` of the budget. A start not above `rest`, 0 too: `rest` from the beginning. (The warm-up of
+// DGC, Lin et al. 2018, arXiv 1712.01887, has the same aim and goes down in powers of 4.)
 struct wk_fall {
     double start, rest, part;
 };
