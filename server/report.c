@@ -24,6 +24,14 @@
 // all shards of a run are a bit a unit, and a report fits a message whatever the run is.
 enum { CREDIT_BYTES = LH_SMALL_BYTES / 4 };
 
+// The run goes on after its end, and this log lost a tail there: only a start begins the epoch that
+// it needs.
+static bool must_start_anew(const struct ps_shard *shard, const struct lh_plan *plan)
+{
+    const struct lh_ledger *l = &shard->replica.ledger;
+    return l->plan.phase == LH_PHASE_END && plan->phase < LH_PHASE_END && shard->begun > l->epoch;
+}
+
 static void take_plan(struct ps_server *s, struct lh_span bytes)
 {
     struct lh_plan *plan = malloc(sizeof *plan);
@@ -33,6 +41,15 @@ static void take_plan(struct ps_server *s, struct lh_span bytes)
     for (uint32_t i = 0; i < s->conf.shard_count && !err; i++) {
         struct ps_shard *shard = s->shard[i];
         if (plan->number <= shard->head->plan.number) continue;
+        if (must_start_anew(shard, plan)) {
+            err =
+                lh_fail(LH_ERR_FENCED,
+                        "the run goes on, and shard %u, whose log lost its tail at the run's end, "
+                        "needs a new epoch: start this server again",
+                        shard->id);
+            ps_fatal(s, err);
+            continue;
+        }
         if (!shard->plan) shard->plan = malloc(sizeof *shard->plan);
         if (shard->plan) *shard->plan = *plan;
     }

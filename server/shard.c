@@ -162,6 +162,13 @@ bool ps_shard_frozen(const struct ps_shard *s)
     return LH_BUG("freeze_mem") ? ps_bug_frozen(s) : s->head->move.epoch != 0;
 }
 
+bool ps_shard_over(const struct ps_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (l->plan.phase != LH_PHASE_END) return false;
+    return !s->end_told || (s->end && l->version >= s->end);
+}
+
 bool ps_shard_moved_here(const struct ps_shard *s)
 {
     const struct ps_server *server = s->server;

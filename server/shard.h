@@ -79,7 +79,10 @@ struct ps_shard {
     uint64_t digested; // version of the newest DIGEST record
     uint64_t begun;    // highest epoch that this directory ever asked for; 0: none
     uint64_t token;    // the random number under which it asked
-    bool drawn;        // this process drew the token: no copy of the directory was served under it
+    // The version of its END record, as the coordinator said at this start; 0: the run is not over.
+    uint64_t end;
+    bool end_told; // it said
+    bool drawn;    // this process drew the token: no copy of the directory was served under it
     struct ps_rebuild *rebuild; // its history is being settled, and it is not served; else NULL
     struct {                    // versions that the last rebuild gave up; to 0: none, as is known
         uint64_t from, to;
@@ -125,6 +128,8 @@ bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incar
 bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 uint64_t ps_shard_visible(const struct ps_shard *s); // version up to which anybody may know the log
+// Its log has the END record that the run ended with: nothing is decided here any more.
+bool ps_shard_over(const struct ps_shard *s);
 // ---- a move (server/docs/0000-protocol.md#rule-22)
 // The shard was moved away: nothing is decided here any more.
 bool ps_shard_frozen(const struct ps_shard *s);

@@ -49,9 +49,10 @@ bool wk_cutting(const struct wk_worker *w)
 
 bool wk_everything_ready(const struct wk_worker *w)
 {
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ready || w->shard[i].replica.ledger.plan.phase < LH_PHASE_RUN)
-            return false;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        uint8_t phase = w->shard[i].replica.ledger.plan.phase;
+        if (!w->shard[i].ready || phase < LH_PHASE_RUN || phase == LH_PHASE_END) return false;
+    }
     return true;
 }
 

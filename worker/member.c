@@ -238,6 +238,20 @@ static void take_rounds(struct wk_worker *w, double rounds)
     w->conf.told_rounds(w->conf.density_arg, rounds);
 }
 
+// The run goes on after its end (server/docs/0000-protocol.md#rule-36). Nothing is trained before
+// the logs say so too (wk_everything_ready).
+static void go_on(struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        if (!s->ended) continue;
+        s->ended = w->told_done = false;
+        lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
+                s->replica.ledger.version);
+        if (s->session.address[0]) w->hooks->address(s);
+    }
+}
+
 static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_worker *w = self;
@@ -249,7 +263,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     }
     const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
     w->member_tries = 0;
-    w->told_done |= w->telling_done && !m->unknown;
+    w->told_done |= w->telling_done && !m->unknown && m->phase >= LH_PHASE_CLOSE;
     w->told_drained = w->telling_drained && !m->unknown;
     if (m->unknown) {
         w->joined = false;
@@ -263,6 +277,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     }
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
+    if (w->phase < LH_PHASE_CLOSE) go_on(w);
     if (m->local_steps) w->local_steps = m->local_steps;
     take_rounds(w, m->rounds);
     w->window = m->window;

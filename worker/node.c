@@ -189,7 +189,10 @@ static void tick(void *self)
     if (reduce) n->worker->ranks = reduce->ops->watch(reduce, n->program->log);
     n->worker->conf.queue_units = wk_training_queue(&n->training);
     wk_backend_watch(n->backend);
-    if (wk_worker_state(n->worker) != WK_DONE) return;
+    if (wk_worker_state(n->worker) != WK_DONE) {
+        n->done_ns = 0; // the run may go on after its end
+        return;
+    }
     int64_t now = lh_now(n->program->env);
     if (!n->done_ns) {
         n->done_ns = now;

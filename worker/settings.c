@@ -112,13 +112,6 @@ static const struct lh_config_row rows[] = {
         "Largest norm of a step's gradient"),
     LH_CONFIG_ROW_FLOAT(T, rare, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
         "tokens/s", "off=0", "Throttle: train no faster than this"),
-    LH_CONFIG_ROW_INT(T, rare, "trainer.rewarm_tokens", trainer.rewarm_tokens, "off", 0, 1e15,
-        "tokens",
-        "off=0", "Credited tokens at which the budget was changed: from there the learning rate "
-        "ramps, over `warmup` of what was left, from rewarm_budget's to that of budget_tokens"),
-    LH_CONFIG_ROW_INT(T, rare, "trainer.rewarm_budget", trainer.rewarm_budget, "off", 0, 1e15,
-        "tokens",
-        "off=0", "The budget before it was changed at rewarm_tokens; off: there was no change"),
     LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9,
         NULL,
         "off=0",

@@ -55,7 +55,6 @@ struct wk_settings {
         double learning_rate, min_ratio, warmup, weight_decay, clip;
         double decay;                                  // 0: auto
         double tokens_per_s;                           // 0: as fast as it can
-        int64_t rewarm_tokens, rewarm_budget;          // 0: the budget was never changed
         double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
         int64_t norms_rounds;                          // 0: never
         const char *socket;                            // "": DIR/trainer.sock

@@ -26,9 +26,17 @@ static const double BETA1 = 0.9, BETA2 = 0.95, EPSILON = 1e-8;
 
 // ---------------------------------------------------------------- data and schedule
 
-static float rate(void *arg, uint64_t tokens)
+// The plan's word about the budget counts: it is the same for all workers.
+static float rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
 {
-    return (float)wk_schedule_rate(arg, tokens);
+    const struct wk_training *t = arg;
+    struct wk_schedule s = t->schedule;
+    if (plan->budget_tokens) {
+        s.budget_tokens = plan->budget_tokens;
+        s.old_budget_tokens = plan->old_budget_tokens;
+        s.changed_tokens = plan->changed_tokens;
+    }
+    return (float)wk_schedule_rate(&s, tokens);
 }
 
 static float density(void *arg, uint64_t tokens)
@@ -69,8 +77,6 @@ static void make_schedule(struct wk_training *t)
         .peak = t->settings->trainer.learning_rate,
         .min_ratio = t->settings->trainer.min_ratio,
         .decay = t->settings->trainer.decay,
-        .old_budget_tokens = (uint64_t)t->settings->trainer.rewarm_budget,
-        .changed_tokens = (uint64_t)t->settings->trainer.rewarm_tokens,
     };
     set_budget(t, t->settings->node.epochs ? (uint32_t)t->settings->node.epochs : 1);
 }
@@ -333,7 +339,7 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
     conf->trainer = t->trainer;
     if (s->trainer.kind == WK_TRAINER_EXTERNAL) conf->beside = &t->beside;
     conf->rate = rate;
-    conf->rate_arg = &t->schedule;
+    conf->rate_arg = t;
     t->fall = (struct wk_fall){s->codec.density_start, (double)conf->codec.density,
                                s->codec.density_fall};
     bool follows = wk_codec_plan(s).follows;

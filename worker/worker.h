@@ -91,7 +91,7 @@ struct wk_conf {
     // The coordinator expects so many rounds of the run: before the first push as a rule, and when
     // that changed by a tenth and more. May be NULL.
     void (*told_rounds)(void *arg, double rounds);
-    void *density_arg;          // of both
+    void *density_arg;          // both get it
     struct wk_backend *backend; // borrows; NULL: the CPU encodes
     // Gives the state of a shard (worker/state); NULL: it lies in arrays of the host.
     lh_err (*state_open)(void *arg, const struct wk_shard_state_conf *conf,
@@ -100,8 +100,9 @@ struct wk_conf {
     struct wk_private_conf privacy;
     float beta, kappa; // error feedback: how much of the residual is sent, how much is trained on
     enum wk_stagger stagger;
-    // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock).
-    float (*rate)(void *arg, uint64_t tokens);
+    // Learning rate as a function of the run's credited tokens (DESIGN.md#section-6, one clock),
+    // and of a change of the run's budget, which the plan declares.
+    float (*rate)(void *arg, const struct lh_plan *plan, uint64_t tokens);
     void *rate_arg;
     uint32_t queue_units;     // units in work and read ahead: as many are leased at least
     uint32_t window_units;    // units that a batch is mixed from, the queue's first ones
@@ -234,7 +235,7 @@ struct wk_worker {
     bool leased_out;      // the last answer had nothing more
     uint8_t phase;        // enum lh_phase, as the last answer says
     uint32_t local_steps; // steps between two cuts of a shard (H)
-    double rounds;        // that the run is expected to have, as told on; 0: not told yet
+    double rounds;        // rounds that the coordinator expects of the run; 0: not told yet
     // Units (units.c), those of the run.
     uint32_t epochs;                       // member.c: data epochs of the run; 0: not told yet
     struct wk_queued queue[LH_LEASES_MAX]; // leased, in the order in which they came

@@ -1,6 +1,6 @@
 // The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count; but
-// for `left_out`, which comes behind them, and after it the highest number and the list of retired
-// names. What is empty at the end is not there.
+// for `left_out`, which comes behind them, after it the highest number and the list of retired
+// names, and last the change of the budget. What is empty at the end is not there.
 #include "common/format/plan.h"
 
 #include <math.h>
@@ -44,12 +44,17 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
     }
     lh_privacy_write(&p->privacy, out);
     uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // A run may go on after its end.
-    if (left || p->retired_up_to) lh_put_u32(out, left);
+    bool retired = p->retired_up_to, changed = p->budget_tokens;
+    if (left || retired || changed) lh_put_u32(out, left);
     for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
-    if (!p->retired_up_to) return;
+    if (!retired && !changed) return;
     lh_put_u32(out, p->retired_up_to);
     lh_put_u32(out, p->retired_count);
     for (uint32_t i = 0; i < p->retired_count; i++) lh_put_u64(out, p->retired[i]);
+    if (!changed) return;
+    lh_put_u64(out, p->budget_tokens);
+    lh_put_u64(out, p->old_budget_tokens);
+    lh_put_u64(out, p->changed_tokens);
 }
 
 static bool parse_people(struct lh_cursor *c, struct lh_plan *p)
@@ -99,6 +104,7 @@ static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
     return ok && lh_privacy_read(c, &p->privacy);
 }
 
+// The last two parts. Every plan has one form: neither is there for nothing.
 static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
 {
     if (c->failed || !lh_left(c)) return true;
@@ -116,12 +122,21 @@ static bool parse_retired(struct lh_cursor *c, struct lh_plan *p)
     if (c->failed || !lh_left(c)) return true;
     p->retired_up_to = lh_get_u32(c);
     p->retired_count = lh_get_u32(c);
-    if (!p->retired_up_to || p->retired_count > LH_RETIRED_MAX) return false;
+    if (p->retired_count > LH_RETIRED_MAX || (p->retired_count && !p->retired_up_to)) return false;
     for (uint32_t i = 0; i < p->retired_count; i++) {
         p->retired[i] = lh_get_u64(c);
         if (i && p->retired[i] <= p->retired[i - 1]) return false;
     }
-    return true;
+    return p->retired_up_to || lh_left(c);
+}
+
+static bool parse_budget(struct lh_cursor *c, struct lh_plan *p)
+{
+    if (c->failed || !lh_left(c)) return true;
+    p->budget_tokens = lh_get_u64(c);
+    p->old_budget_tokens = lh_get_u64(c);
+    p->changed_tokens = lh_get_u64(c);
+    return p->budget_tokens && p->old_budget_tokens;
 }
 
 lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
@@ -155,6 +170,8 @@ lh_err lh_plan_parse(struct lh_span bytes, struct lh_plan *p)
         return lh_fail(LH_ERR_MALFORMED, "a plan that leaves out whom it can't");
     if (!parse_retired(&c, p))
         return lh_fail(LH_ERR_MALFORMED, "a plan that retires whom it can't");
+    if (!parse_budget(&c, p))
+        return lh_fail(LH_ERR_MALFORMED, "a plan with a budget that can't be");
     if (c.failed || lh_left(&c)) return lh_fail(LH_ERR_MALFORMED, "a plan of the wrong length");
     return LH_OK;
 }

@@ -41,7 +41,9 @@ struct lh_plan {
     uint32_t live;                   // R_live
     uint64_t worker[LH_WORKERS_MAX]; // the live ones, ascending
     uint32_t ends;
-    uint64_t end[LH_SHARDS_MAX]; // phase END: version of each shard's END record
+    // The version before each shard's END record: of this one in phase END, of the last one where
+    // the run goes on. A push whose base is not above that record is refused then.
+    uint64_t end[LH_SHARDS_MAX];
     uint32_t expelled_count;
     uint64_t expelled[LH_EXPELLED_MAX]; // identities of workers and servers, ascending
     uint32_t lets_back;
@@ -55,6 +57,10 @@ struct lh_plan {
     uint32_t retired_up_to;
     uint32_t retired_count;
     uint64_t retired[LH_RETIRED_MAX];
+    // The run's budget was changed while it ran or after its end
+    // (server/docs/0000-protocol.md#rule-36): what it is, what it was, and the tokens that were
+    // credited at the change. Learning rates go on from where they stood. All 0: it never was.
+    uint64_t budget_tokens, old_budget_tokens, changed_tokens;
     // All 0 with LH_OPT_SGD, which keeps no state.
     uint8_t optimizer;        // enum lh_optimizer
     float momentum;           // mu, from 0 to below 1

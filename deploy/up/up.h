@@ -7,7 +7,7 @@
 //   up_view.c     live progress, for a terminal or as lines
 //   up_trainers.c commands of the user's beside the workers
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
-//   up_leg.c      --continue: a run that has ended goes on
+//   up_settings.c the settings file of each node
 //   up_check.c    what this machine has, beside what the run needs
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
@@ -101,7 +101,6 @@ struct dp_up {
     int lock;         // the folder's lock; 0: none
     int page;         // socket at which the coordinator shows its page, on this machine; 0: none
     char page_at[64]; // its address
-    bool later_leg;   // it began with what an earlier leg had trained (up_leg.h)
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up

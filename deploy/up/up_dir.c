@@ -1,8 +1,6 @@
 // The folder of a run. See up.h.
 //
 //   DIR/topology.yaml             what the run goes by; written anew where settings of it changed
-//   DIR/rewarm                    where a budget was changed: tokens that were credited then, and
-//                                 the budget before
 //   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
@@ -24,7 +22,6 @@
 #include "common/security/seal.h"
 #include "common/security/sign.h"
 #include "deploy/up/up_change.h"
-#include "deploy/up/up_leg.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
@@ -162,18 +159,6 @@ static LH_MUST lh_err list_nodes(struct dp_up *up)
 
 // ---------------------------------------------------------------- folder
 
-// The schedule of a budget that is changed is no silent jump: workers ramp from the rate at which
-// the run stands (worker/train/schedule.h).
-static LH_MUST lh_err keep_rewarm(struct dp_up *up, const struct dp_status *coordinator,
-                                  int64_t old_budget)
-{
-    char path[DP_PATH_BYTES], text[80];
-    LH_TRY(dp_path(path, "%s/rewarm", up->dir));
-    snprintf(text, sizeof text, "%llu %lld\n", (unsigned long long)coordinator->credited_tokens,
-             (long long)old_budget);
-    return dp_file_write(path, lh_span_str(text), 0640);
-}
-
 static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
                          const struct dp_topology *was)
 {
@@ -189,8 +174,8 @@ static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
             printf("so %s: %.4g -> %.4g\n", what[i], from[i], to[i]);
     if (c->old_budget)
         printf(
-            "so the learning rate of the built-in trainer: from what it is now it climbs to that "
-            "of the new budget's schedule, over worker.trainer.warmup of what is left\n");
+            "so the learning rate: from where it stands it goes to the new budget's schedule, over "
+            "worker.trainer.warmup of what is left (a loop's own: `longhaul.schedule`)\n");
     printf("\n");
 }
 
@@ -207,31 +192,49 @@ static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
                    (const char *)c->refused.data);
 }
 
-// A run that has ended has its last records in all logs.
-static LH_MUST lh_err check_over(const struct dp_up *up, const struct dp_status *coordinator,
-                                 const struct dp_changes *c)
+// A run that has ended goes on with more to train, and by the flag alone: nobody should train more
+// than was meant for having edited a file.
+static LH_MUST lh_err check_over(const struct dp_up *up, const char *state, bool more)
 {
-    if (strcmp(coordinator->state, "ended") != 0 || !c->old_budget) return LH_OK;
-    return lh_fail(
-        LH_ERR_CONFIG,
-        "the run in %s has ended with its budget of %lld tokens: it goes on with the new one by "
-        "`longhaul up --continue`",
-        up->dir, (long long)c->old_budget);
+    bool over = !strcmp(state, "ended");
+    if (up->flags.go_on && !over)
+        return lh_fail(LH_ERR_CONFIG,
+                       "no run has ended in %s: the same command without --continue goes on with "
+                       "one that was stopped",
+                       up->dir);
+    if (up->flags.go_on && !more)
+        return lh_fail(LH_ERR_CONFIG,
+                       "%s: nothing is left to train: raise budget_tokens to what the whole run is "
+                       "to train, and epochs where all data were trained (a --continue that was "
+                       "stopped goes on without the flag)",
+                       up->flags.topology);
+    if (over && more && !up->flags.go_on)
+        return lh_fail(LH_ERR_CONFIG,
+                       "the run in %s has ended with its budget: it goes on with the larger one by "
+                       "`longhaul up --continue`",
+                       up->dir);
+    return LH_OK;
+}
+
+// The state that the coordinator was in last; "" before it ran.
+static void state_of(const struct dp_up *up, char out[40])
+{
+    struct dp_status coordinator = {0};
+    char path[DP_PATH_BYTES];
+    lh_err err = dp_path(path, "%s/coordinator", up->dir);
+    if (!err) err = dp_status_read(path, &coordinator);
+    snprintf(out, 40, "%s", err ? "" : coordinator.state);
 }
 
 static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *was,
                                    const struct dp_changes *c)
 {
-    struct dp_status coordinator = {0};
-    char path[DP_PATH_BYTES];
-    uint64_t before;
-    LH_TRY(dp_path(path, "%s/coordinator", up->dir));
+    const struct dp_run_settings *before = was->run, *now = up->t->run;
+    char state[40];
     if (c->refusals) return refuse_changes(up, c);
-    lh_err none = dp_status_read(path, &coordinator); // it may not have run yet
-    (void)none;
-    LH_TRY(check_over(up, &coordinator, c));
-    LH_TRY(dp_leg_before(up, &before));
-    if (c->old_budget) LH_TRY(keep_rewarm(up, &coordinator, c->old_budget - (int64_t)before));
+    state_of(up, state);
+    LH_TRY(check_over(up, state,
+                      now->budget_tokens > before->budget_tokens || now->epochs > before->epochs));
     if (c->taken.len) tell_changes(up, c, was);
     return LH_OK;
 }
@@ -243,7 +246,7 @@ static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct l
     struct dp_topology *was = NULL;
     struct dp_changes changes = {0};
     lh_err err = dp_file_read(kept, &theirs);
-    bool same = !err && lh_span_equal(mine, lh_buf_span(&theirs));
+    bool same = !err && !up->flags.go_on && lh_span_equal(mine, lh_buf_span(&theirs));
     if (!err && !same) err = dp_topology_parse(kept, lh_buf_span(&theirs), &was);
     if (!err && !same) err = dp_changes_find(was, up->t, &changes);
     if (!err && !same) err = take_changes(up, was, &changes);
@@ -260,6 +263,7 @@ static LH_MUST lh_err same_topology(struct dp_up *up, const char *kept)
     lh_err err = dp_file_read(up->flags.topology, &mine);
     if (!err)
         err = dp_file_exists(kept) ? meet_topology(up, kept, lh_buf_span(&mine))
+              : up->flags.go_on    ? check_over(up, "", false)
                                    : dp_file_write(kept, lh_buf_span(&mine), 0640);
     lh_buf_free(&mine);
     return err;
@@ -315,10 +319,8 @@ lh_err dp_dir_open(struct dp_up *up)
     LH_TRY(dp_make_dirs(path));
     LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
     LH_TRY(lock_folder(up));
-    if (up->flags.go_on) LH_TRY(dp_leg_begin(up));
     LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
     LH_TRY(same_topology(up, path));
-    LH_TRY(dp_leg_apply(up));
     LH_TRY(list_nodes(up));
     for (unsigned i = 0; i < up->nodes; i++) LH_TRY(dp_make_dirs(up->node[i].dir));
     return LH_OK;
@@ -445,240 +447,6 @@ lh_err dp_dir_prepare(struct dp_up *up)
     LH_TRY(err);
     LH_TRY(dp_path(path, "%s/weights.bin", up->dir));
     return dp_file_exists(path) ? LH_OK : write_weights(up, path);
-}
-
-// ---------------------------------------------------------------- settings of the nodes
-
-// A setting that is ours alone: one in the topology's `server:` or `worker:` map is refused.
-static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
-{
-    char set[DP_PATH_BYTES + 128], source[DP_PATH_BYTES];
-    const char *value = lh_config_value(c, key, source, sizeof source);
-    if (value && strcmp(source, "default") != 0)
-        return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
-    int n = snprintf(set, sizeof set, "%s=", key);
-    va_list args;
-    va_start(args, format);
-    vsnprintf(set + n, sizeof set - (size_t)n, format, args);
-    va_end(args);
-    return lh_config_set(c, set);
-}
-
-// The worker that a rank computes for; any other node is its own.
-static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
-{
-    for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
-        const struct dp_node *at = &up->node[i];
-        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
-            return at;
-    }
-    return node;
-}
-
-static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
-                                      struct lh_config *c)
-{
-    const char *name = worker_of(up, node)->name;
-    LH_TRY(own(c, "run.name", "%s", up->t->run->run));
-    LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
-    LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
-    LH_TRY(own(c, "node.name", "%s", name));
-    LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
-    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
-    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
-    LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
-    LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
-    if (node->kind != DP_COORDINATOR)
-        LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
-    return own(c, "dir", "%s", node->dir);
-}
-
-// Names the servers of the shards, so that no other one can be the first to speak for one. More
-// than a setting takes are not named.
-static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
-{
-    char text[LH_CONFIG_TEXT_MAX] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < up->t->servers; i++) {
-        const struct lh_ints *shards = &up->t->server[i].shards;
-        for (uint32_t k = 0, end; k < shards->count; k = end) {
-            for (end = k + 1; end < shards->count; end++)
-                if (shards->value[end] != shards->value[end - 1] + 1) break;
-            if (used < sizeof text)
-                used += (size_t)snprintf(
-                    text + used, sizeof text - used, "%s%lld-%lld=%s/%s", used ? "," : "",
-                    (long long)shards->value[k], (long long)shards->value[end - 1],
-                    up->t->region[up->t->server[i].region].name, up->t->server[i].name);
-        }
-    }
-    return used && used < sizeof text ? own(c, "coordinator.servers", "%s", text) : LH_OK;
-}
-
-// The rows of the topology's top that the coordinator and the workers both have.
-static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
-{
-    LH_TRY(own(c, "run.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
-    LH_TRY(own(c, "run.epochs", "%lld", (long long)up->t->run->epochs));
-    return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
-}
-
-// Commands with data of their own, under the terms that `server.privacy` names.
-static bool is_private(const struct dp_up *up)
-{
-    return up->t->run->own_data && up->t->server_base->privacy.level;
-}
-
-static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
-{
-    char plan[LH_CONFIG_TEXT_MAX] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < up->t->regions; i++)
-        if (up->t->region[i].h && used < sizeof plan)
-            used += (size_t)snprintf(plan + used, sizeof plan - used, "%s%s=%lld", used ? "," : "",
-                                     up->t->region[i].name, (long long)up->t->region[i].h);
-    LH_TRY(own(c, "role", "coordinator"));
-    LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
-    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
-    LH_TRY(run_settings(up, c));
-    LH_TRY(name_servers(up, c));
-    if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
-    if (up->t->run->own_data)
-        LH_TRY(own(c, "coordinator.data", "%s", is_private(up) ? "private" : "own"));
-    return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
-}
-
-// A server gives its region's units to regions that lack their files.
-static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_node *node,
-                                     struct lh_config *c)
-{
-    char data[DP_PATH_BYTES];
-    if (!dp_topology_travels(up->t) || up->t->server_base->node.data_dir[0]) return LH_OK;
-    LH_TRY(dp_dir_data(up, node->region, data));
-    LH_TRY(own(c, "data.dir", "%s", data));
-    return own(c, "data.units", "%s/units.json", up->data);
-}
-
-static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
-                                      struct lh_config *c)
-{
-    LH_TRY(own(c, "listen", "%s", node->address));
-    LH_TRY(own(c, "advertise", "%s", node->address));
-    char eta[40];
-    snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
-    if (up->t->server_base->eta == 0) // servers don't know the density before a push comes
-        LH_TRY(lh_config_set(c, eta));
-    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
-    const struct lh_ints *shards = &up->t->server[node->index].shards;
-    char list[LH_CONFIG_INTS_MAX * 8] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < shards->count; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
-                                 (long long)shards->value[i]);
-    char path[DP_PATH_BYTES];
-    LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
-    LH_TRY(own(c, "checkpoint.signers", "%s", path));
-    LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
-    LH_TRY(giver_settings(up, node, c));
-    LH_TRY(own(c, "role", "shard"));
-    LH_TRY(own(c, "shards", "%s", list));
-    return own(c, "model.weights", "%s/weights.bin", up->dir);
-}
-
-// Ranks on several hosts: the way to rank 0, and with TCP to each other.
-static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_node *node,
-                                     struct lh_config *c)
-{
-    const char *key = node->rank ? "ranks.leader" : "ranks.listen";
-    bool tcp = up->t->region[node->region].reduce == WK_REDUCE_TCP;
-    LH_TRY(own(c, key, "%s", worker_of(up, node)->address));
-    return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
-}
-
-// Workers hear from where their rates ramp, if the budget was changed.
-static LH_MUST lh_err rewarm_settings(const struct dp_up *up, struct lh_config *c)
-{
-    char path[DP_PATH_BYTES];
-    struct lh_buf text = lh_buf(80);
-    long long tokens, budget;
-    LH_TRY(dp_path(path, "%s/rewarm", up->dir));
-    if (!dp_file_exists(path)) return LH_OK;
-    lh_err err = dp_file_read(path, &text);
-    lh_put_u8(&text, 0);
-    if (!err &&
-        (lh_buf_err(&text) || sscanf((const char *)text.data, "%lld %lld", &tokens, &budget) != 2))
-        err = lh_fail(LH_ERR_MALFORMED,
-                      "%s: expected two numbers; remove it to go on without a "
-                      "ramp of the learning rate",
-                      path);
-    lh_buf_free(&text);
-    LH_TRY(err);
-    LH_TRY(own(c, "trainer.rewarm_tokens", "%lld", tokens));
-    return own(c, "trainer.rewarm_budget", "%lld", budget);
-}
-
-static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
-                                      struct lh_config *c)
-{
-    const struct wk_settings *base = up->t->worker_base;
-    char data[DP_PATH_BYTES];
-    LH_TRY(dp_dir_data(up, node->region, data));
-    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
-    LH_TRY(own(c, "data.dir", "%s", data));
-    LH_TRY(run_settings(up, c));
-    LH_TRY(rewarm_settings(up, c));
-    // Beside the run's folders of workers, which may be lost: the records stay what they are.
-    if (is_private(up) && !base->privacy.budget[0])
-        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
-    char set[64];
-    if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
-        snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
-        LH_TRY(lh_config_set(c, set));
-    }
-    const struct dp_region *region = &up->t->region[node->region];
-    if (region->command && base->trainer.kind != WK_TRAINER_EXTERNAL)
-        LH_TRY(own(c, "trainer.kind", "external"));
-    if (region->command && region->ranks > 1) {
-        LH_TRY(own(c, "trainer.ranks", "%lld", (long long)region->ranks));
-    } else if (region->ranks > 1) {
-        LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
-        LH_TRY(own(c, "ranks.rank", "%u", node->rank));
-        LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
-        LH_TRY(own(c, "ranks.wire", "%s", wk_sum_word((enum wk_sum_type)region->wire)));
-        LH_TRY(own(c, "ranks.optimizer", "%s", wk_optimizer_word(region->optimizer)));
-        LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
-        if (node->host[0]) LH_TRY(hosts_settings(up, node, c));
-    }
-    double speed = up->plan.region[node->region].tokens_per_s;
-    return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
-}
-
-static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
-{
-    struct lh_config *c;
-    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
-    bool worker = node->kind >= DP_WORKER;
-    LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
-    lh_err err = common_settings(up, node, c);
-    if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
-    if (!err) err = lh_config_finish(c);
-    if (!err) {
-        dp_put(&text, "# written by `longhaul up` from %s\n", up->flags.topology);
-        lh_config_write(c, &text);
-        err = lh_buf_err(&text);
-    }
-    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0640);
-    lh_buf_free(&text);
-    lh_config_destroy(c);
-    return err;
-}
-
-lh_err dp_dir_settings(struct dp_up *up)
-{
-    for (unsigned i = 0; i < up->nodes; i++)
-        if (up->node[i].kind != DP_TRAINER) LH_TRY(write_settings(up, &up->node[i]));
-    return LH_OK;
 }
 
 void dp_dir_forget_ranks(const struct dp_up *up)

@@ -69,9 +69,7 @@ void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out)
     out->drill = drill_healed(up);
     for (uint32_t i = 0; !up->unjudged && i < up->units.heldout_count; i++) {
         const struct dp_heldout *h = &up->heldout[i];
-        // A later leg begins with a model that has learned: it must not forget.
-        double most = h->before.nats + (up->later_leg ? learned_nat : -learned_nat);
-        if (!(h->after.nats <= most)) out->learned = false; // NaN: false
+        if (!(h->after.nats <= h->before.nats - learned_nat)) out->learned = false; // NaN: false
         if (h->after.bigram > 0 && !(h->after.nats <= h->after.bigram)) out->below_bigram = false;
     }
 }

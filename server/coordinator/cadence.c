@@ -246,7 +246,7 @@ double ps_co_rounds(const struct ps_coordinator *c)
     }
     if (!told) return 0;
     double missing = here < c->conf.workers ? c->conf.workers - here : 0;
-    double mean = tokens / steps; // of a step
+    double mean = tokens / steps; // tokens of a step
     return fmax(1, all_tokens(c) / (tokens + mean * (silent + missing * steps / told)));
 }
 

@@ -27,6 +27,7 @@
 #include "server/coordinator/drain.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/owners/epochs.h"
+#include "server/coordinator/goes_on.h"
 #include "server/coordinator/grant.h"
 #include "server/coordinator/owners/insync.h"
 #include "server/coordinator/member.h"
@@ -75,12 +76,24 @@ static ps_co_load_fn *const LOADS[] = {
     NULL,
 };
 
+// A run that has ended goes on where there is more to train.
+static lh_err go_on(struct ps_coordinator *c)
+{
+    struct ps_co_budget was, is;
+    LH_TRY(ps_co_budget(c, &was, &is));
+    if (c->plan.phase != LH_PHASE_END || !ps_co_goes_on(c, &was, &is)) return LH_OK;
+    LH_TRY(ps_co_forget_end(c));
+    return ps_co_plan_goes_on(c);
+}
+
 static void on_timer(void *arg)
 {
     struct ps_coordinator *c = arg;
     c->timer = 0;
     if (c->stopped) return;
     ps_co_commit_look(c);
+    lh_err err = ps_co_full(c) ? LH_OK : go_on(c); // the start may have had no room for it
+    if (err) ps_co_fatal(c, err);
     ps_co_tick(c);
     ps_co_scale_tick(c);
     ps_co_hook_tick(c);
@@ -170,6 +183,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
                   conf->transport->ops->listen(conf->transport, conf->listen, &c->service,
                                                c->address, sizeof c->address));
     LH_TRY_TO(fail, err, make_first_status(c));
+    LH_TRY_TO(fail, err, go_on(c));
     c->timer = lh_after(conf->env, conf->tick_ns, on_timer, c);
     *out = c;
     return LH_OK;

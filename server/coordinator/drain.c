@@ -111,6 +111,20 @@ static LH_MUST lh_err mark(struct ps_coordinator *c, const char *key, uint8_t va
     return undo ? ps_co_remove(c, key) : ps_co_put(c, key, lh_span(&value, 1));
 }
 
+lh_err ps_co_forget_end(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        char key[32];
+        snprintf(key, sizeof key, "drained/%016" PRIx64, w->id);
+        if (w->drained_kept) LH_TRY(ps_co_remove(c, key));
+        w->drained = w->drained_kept = false;
+    }
+    LH_TRY(ps_co_remove(c, "drain/run"));
+    c->draining = c->ending = false;
+    return LH_OK;
+}
+
 // ---------------------------------------------------------------- the wishes
 
 static LH_MUST lh_err drain_run(struct ps_coordinator *c, bool end, bool undo)

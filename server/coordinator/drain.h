@@ -11,4 +11,7 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *m
 void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err ps_co_load_drains(struct ps_coordinator *c); // after the members
 
+// Forgets what an operator wished of a run that has ended: to end it, or to let it stand still.
+LH_MUST lh_err ps_co_forget_end(struct ps_coordinator *c);
+
 #endif

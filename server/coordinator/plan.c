@@ -4,8 +4,8 @@
 // operator ends the run; DRAIN until every live worker has nothing undecided, or for its bound
 // (watch/ending.c); CLOSE until every
 // shard took that plan and what it closed with is stable; then END. Until then a shard that lost
-// credited units brings back RUN. Each change is stored, then handed to the servers, whose logs
-// record it.
+// credited units brings back RUN. A run that has ended goes on where an operator raised its budget
+// (goes_on.c). Each change is stored, then handed to the servers, whose logs record it.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,7 @@
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/balance/lease.h"
+#include "server/coordinator/goes_on.h"
 #include "server/coordinator/watch/ending.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/plan.h"
@@ -357,6 +358,36 @@ static void enter(struct ps_coordinator *c, uint8_t phase)
     c->phase_ns = c->listener.ns;
 }
 
+// ---------------------------------------------------------------- another budget
+
+lh_err ps_co_plan_goes_on(struct ps_coordinator *c)
+{
+    c->plan.phase = LH_PHASE_WAIT;
+    c->plan.left = 0; // the ends stay: no push from before them counts any more
+    c->plan.number++;
+    return store_plan(c);
+}
+
+// Once it is known what is credited.
+static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
+{
+    struct ps_co_budget was, is;
+    if (!all_reported(c) || c->plan.phase == LH_PHASE_END) return LH_OK;
+    LH_TRY(ps_co_budget(c, &was, &is));
+    if (is.tokens == was.tokens && is.units == was.units) return LH_OK;
+    LH_TRY(ps_co_take_budget(c, is));
+    if (is.tokens == was.tokens) return LH_OK;
+    c->plan.old_budget_tokens = was.tokens;
+    c->plan.budget_tokens = is.tokens;
+    c->plan.changed_tokens = ps_co_credited_tokens(c);
+    *changed = true;
+    ps_co_say(c, LH_INFO, "run.budget",
+              "%" PRIu64 " -> %" PRIu64 " tokens, of which %" PRIu64
+              " are credited; learning rates go on from where they stand",
+              was.tokens, is.tokens, c->plan.changed_tokens);
+    return LH_OK;
+}
+
 static LH_MUST lh_err tick(struct ps_coordinator *c)
 {
     bool changed;
@@ -372,6 +403,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     LH_TRY(ps_co_look_at_retired(c));
     changed |= ps_co_plan_expelled(c);
     if (before <= LH_PHASE_RUN) changed |= ps_co_plan_retired(c);
+    LH_TRY(declare_budget(c, &changed));
     if (phase == before && !changed) return LH_OK;
     if (phase != before) enter(c, phase);
     c->plan.number++;

@@ -416,6 +416,7 @@ static void reply_epoch(struct ps_coordinator *c, struct lh_request *rq, uint32_
     out.ticket = s->ticket;
     out.standby = s->standby;
     out.reserved = s->move.epoch;
+    if (c->plan.phase == LH_PHASE_END && shard < c->plan.ends) out.end = c->plan.end[shard] + 1;
     if (s->standby && s->held_by == s->standby) out.held_at = s->held_at;
     out.process = s->reported ? s->process : 0;
     out.regions = ps_co_regions(c);

@@ -89,6 +89,11 @@ static lh_err check_base(const struct lh_ledger *l, const struct lh_frame *f)
 // Compares what a push says beside its values with what it may say.
 static lh_err check_said(const struct ps_shard *s, const struct lh_frame *f)
 {
+    const struct lh_plan *plan = &s->head->plan;
+    // Its worker took it back when it heard of that end.
+    if (s->id < plan->ends && f->base_version <= plan->end[s->id] + 1 && !LH_BUG("push_of_the_end"))
+        return lh_fail(LH_ERR_STALE, "it was made before the run ended at version %llu",
+                       (unsigned long long)plan->end[s->id] + 1);
     if (f->tokens > LH_PUSH_TOKENS_MAX)
         return lh_fail(LH_ERR_BOUND, "it says it stands for %llu tokens, %llu at most",
                        (unsigned long long)f->tokens, (unsigned long long)LH_PUSH_TOKENS_MAX);

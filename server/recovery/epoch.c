@@ -73,8 +73,7 @@ bool ps_epoch_given_up(const struct ps_shard *shard)
 
 bool ps_epoch_asked_for(const struct ps_shard *shard)
 {
-    const struct lh_ledger *l = &shard->replica.ledger;
-    return shard->begun > l->epoch && l->plan.phase != LH_PHASE_END;
+    return shard->begun > shard->replica.ledger.epoch && !ps_shard_over(shard);
 }
 
 static bool due_alone(const struct ps_shard *shard)

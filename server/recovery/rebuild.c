@@ -49,11 +49,6 @@ static bool operators_word(const struct ps_rebuild *b)
     return b->shard->server->conf.below_stable || b->shard->server->log.rewound;
 }
 
-static bool run_ended(const struct ps_shard *s)
-{
-    return s->replica.ledger.plan.phase == LH_PHASE_END;
-}
-
 // ---------------------------------------------------------------- who was heard
 
 struct ps_offer *ps_rebuild_offer(struct ps_rebuild *b, uint64_t worker)
@@ -119,6 +114,9 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->ticket = m->ticket;
     b->pending = false;
     b->reserved = m->reserved;
+    b->shard->end = m->end;
+    b->shard->end_told = true;
+    b->anew |= ps_epoch_due(b->shard); // An epoch may be due where a run goes on after its end.
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
@@ -451,7 +449,7 @@ static bool confirm(struct ps_rebuild *b)
     }
     bool ours = b->process && (b->process == s->former || b->process == s->process);
     bool told = b->head_known && b->head.epoch == l->epoch && ours;
-    bool silent = run_ended(b->shard) || l->move.epoch; // nothing is decided here any more
+    bool silent = ps_shard_over(b->shard) || l->move.epoch; // nothing is decided here any more
     // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
     b->shard->unproved = !told && b->standby;
     if (!told && !silent && !b->standby) return true;
@@ -492,7 +490,7 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     b->chosen = rewound || held || (!b->from && !s->log.damaged && (begins || shorter));
     if (!opened(b) && waits_for_standby(b)) return;
     if (!b->chosen && !opened(b)) gather(b);
-    if (opened(b) || (b->chosen && run_ended(b->shard))) {
+    if (opened(b) || (b->chosen && ps_shard_over(b->shard))) {
         settled(b);
         return;
     }

@@ -194,11 +194,6 @@ static lh_err store_process(struct ps_server *s)
     return err == LH_ERR_DISK_FULL ? LH_OK : err;
 }
 
-static bool ended(const struct ps_shard *shard)
-{
-    return shard->replica.ledger.plan.phase == LH_PHASE_END;
-}
-
 // History was lost: says so on the disk before the log's next segment hides it.
 static lh_err scanned(void *arg, bool torn)
 {
@@ -210,8 +205,7 @@ static lh_err scanned(void *arg, bool torn)
     for (uint32_t i = 0; i < s->conf.shard_count && torn && !LH_BUG("tail_silent"); i++) {
         struct ps_shard *shard = s->shard[i];
         uint64_t epoch = shard->replica.ledger.epoch;
-        // Nothing was acknowledged after that record; or more than the tail is missing.
-        if (ended(shard) || ps_epoch_given_up(shard)) continue;
+        if (ps_epoch_given_up(shard)) continue; // more than the tail is missing
         LH_TRY(ps_epoch_store(shard, (epoch > shard->begun ? epoch : shard->begun) + 1));
     }
     if (torn) LH_TRY(ps_identity_torn(s));

@@ -29,7 +29,7 @@ struct pace { // what a worker tells
     bool away; // its loop is, and it asks for no unit
     uint64_t step_tokens;
 };
-static double rounds; // of the run, as the last answer to tell() has it
+static double rounds; // what the last answer to tell() said of the run
 
 // Worker w tells this, and gets H.
 static uint32_t tell(struct rig *r, uint32_t w, const struct pace *p)

@@ -10,6 +10,7 @@ import unittest
 
 import charge
 import coordinator
+import goes_on
 import ownership
 import partners
 import protocol
@@ -132,6 +133,13 @@ class Partners(unittest.TestCase):
     def test_planted_bugs_are_caught(self):
         for bug, (world, _) in partners.BUGS.items():
             self.assertTrue(partners.explore(world, [bug]).get("bad"), bug)
+
+
+class GoesOn(unittest.TestCase):
+    def test_a_run_that_goes_on_after_its_end(self):
+        self.assertFalse(goes_on.search(versions=9)[1])
+        for bug in goes_on.BUGS:
+            self.assertTrue(goes_on.search(bug, versions=9)[1], bug)
 
 
 if __name__ == "__main__":

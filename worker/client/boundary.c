@@ -421,6 +421,16 @@ int longhaul_credited(struct longhaul *c, uint64_t *tokens)
     return LONGHAUL_OK;
 }
 
+int longhaul_budget(struct longhaul *c, struct longhaul_budget *out)
+{
+    int err = begun(c);
+    if (err) return err;
+    if (!out) return wk_client_fail(c, LONGHAUL_E_INVALID, "nowhere to put it");
+    const struct wk_channel_worker *w = wk_channel_worker(&c->channel);
+    *out = (struct longhaul_budget){LOAD(w->budget[0]), LOAD(w->budget[1]), LOAD(w->budget[2])};
+    return LONGHAUL_OK;
+}
+
 int longhaul_schedule(struct longhaul *c, enum longhaul_schedule follows)
 {
     int err = begun(c);

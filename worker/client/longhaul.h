@@ -226,6 +226,13 @@ LONGHAUL_API int longhaul_wait(struct longhaul *c, int timeout_ms);
  * same number between two boundaries, a step or two old; older while one is steps behind. Cost: one
  * load. */
 LONGHAUL_API int longhaul_credited(struct longhaul *c, uint64_t *tokens);
+/* Whether the run's budget was changed before this life began, by an operator's settings. Learning
+ * rates then go on from where they stood: they follow the old budget's schedule up to `changed`
+ * credited tokens, and go from there in a line to the new one's. All 0: it never was. */
+struct longhaul_budget {
+    uint64_t tokens, old_tokens, changed;
+};
+LONGHAUL_API int longhaul_budget(struct longhaul *c, struct longhaul_budget *out);
 /* Says whose clock the learning rates follow: nothing else changes. The worker's status shows it,
  * and that rates of regions may differ where they follow the loop's own steps. A life begins with
  * nothing said. Cost: one store. */

@@ -55,7 +55,10 @@ struct wk_channel_worker {
     _Atomic uint64_t credited; //  8  tokens of the run: the clock of all schedules
     _Atomic uint64_t run_on;   // 16  steps that are trained without a living worker, at most
     _Atomic uint64_t credited_first; // 24  `credited` when the life began
-    uint64_t zero[4];
+    // 32  Where the run's budget was changed, as the life began: what it is, what it was, tokens
+    // credited at the change. All 0: it never was.
+    _Atomic uint64_t budget[3];
+    uint64_t zero[1];
 };
 struct wk_channel_worker_rank {
     _Atomic uint64_t leased;  //  0  leases written

@@ -24,6 +24,7 @@ static void welcome(struct wk_external *x, bool resumed)
     // Before the word that lets ranks read them.
     WK_STORE(w->credited, x->credited);
     if (!resumed) WK_STORE(w->credited_first, x->credited); // some ranks may have read it
+    for (int i = 0; i < 3 && !resumed; i++) WK_STORE(w->budget[i], x->budget[i]);
     WK_STORE(w->run_on, x->conf.run_on);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
         struct wk_peer *p = &x->peer[i];

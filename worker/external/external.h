@@ -155,6 +155,8 @@ int64_t wk_external_spent_ns(const struct wk_external *x); // boundaries, cuts, 
 // Own steps, where one rank's rates follow those; the run's clock, where every rank's follow that.
 enum wk_channel_schedule wk_external_schedule(const struct wk_external *x);
 void wk_external_credited(struct wk_external *x, uint64_t tokens); // the run's clock
+// A change of the run's budget, as the plan declares it; the trainer's next life hears it.
+void wk_external_budget(struct wk_external *x, uint64_t budget, uint64_t old, uint64_t changed);
 void wk_external_drain(struct wk_external *x); // no further steps, after those two ahead
 // The run does not end yet after all: a life that drains is over, and the next one begins.
 void wk_external_undrain(struct wk_external *x);

@@ -460,6 +460,13 @@ void wk_external_credited(struct wk_external *x, uint64_t tokens)
     if (x->life == WK_LIFE_RUNS) WK_STORE(wk_channel_worker(&x->channel)->credited, tokens);
 }
 
+void wk_external_budget(struct wk_external *x, uint64_t budget, uint64_t old, uint64_t changed)
+{
+    x->budget[0] = budget;
+    x->budget[1] = old;
+    x->budget[2] = changed;
+}
+
 void wk_external_drain(struct wk_external *x)
 {
     x->draining = true;

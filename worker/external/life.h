@@ -49,6 +49,7 @@ struct wk_external {
     struct wk_correction_work work;      // room for the largest part
     uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries that the core was told of
     uint64_t credited;
+    uint64_t budget[3]; // channel.h
     bool draining, ending_told;
     uint32_t *spoiled;         // [parts] lives in a row whose cut of the part was not finite
     char why[WK_CHANNEL_TEXT]; // what the last of them said

@@ -212,8 +212,10 @@ static const struct wk_external_ops hooks = {described, view, committed, came, t
 
 static void look_again(void *arg);
 
+// In this life of the worker: a run that has ended may go on.
 static bool all_ended(const struct wk_worker *w)
 {
+    if (w->phase < LH_PHASE_CLOSE) return false;
     for (uint32_t i = 0; i < w->shards; i++)
         if (!w->shard[i].ended) return false;
     return true;
@@ -446,6 +448,9 @@ static lh_err look(struct wk_worker *w)
     if (!w->external) LH_TRY(open_boundary(w));
     count(w);
     wk_external_credited(w->external, w->shard[0].replica.ledger.tokens);
+    const struct lh_plan *plan = &w->shard[0].replica.ledger.plan;
+    wk_external_budget(w->external, plan->budget_tokens, plan->old_budget_tokens,
+                       plan->changed_tokens);
     follow_phase(w);
     hand_out(w);
     for (uint32_t i = 0; i < w->shards; i++) LH_TRY(attend(&w->shard[i]));

@@ -252,7 +252,8 @@ static void step_done(void *arg)
 static void start_step(struct wk_worker *w)
 {
     w->in.credited = w->shard[0].replica.ledger.tokens; // the one clock: a fold of shard 0's log
-    w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, w->in.credited) : 0;
+    const struct lh_plan *plan = &w->shard[0].replica.ledger.plan;
+    w->in.learning_rate = w->conf.rate ? w->conf.rate(w->conf.rate_arg, plan, w->in.credited) : 0;
     wk_stats_ask(w);
     w->stepping = true;
     w->step_started = lh_now(w->conf.env);

@@ -154,6 +154,10 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
+    if (s->ended && l->plan.phase < LH_PHASE_CLOSE) { // the run went on after that end
+        s->ended = false;
+        wk_session_start(s);
+    }
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
     wk_trim(s);
     // A run that closes has no next round, and the step under way may hang.

@@ -53,6 +53,14 @@ class Unit(typing.NamedTuple):
     tokens: int
 
 
+class BudgetChange(typing.NamedTuple):
+    """The run's budget was changed before this life began; all 0: it never was."""
+
+    tokens: int = 0
+    old_tokens: int = 0
+    changed: int = 0  # tokens that were credited at the change
+
+
 class State(typing.NamedTuple):
     """What the library counts; bytes are of this process."""
 
@@ -98,6 +106,7 @@ class Client:
         self._wrong: Exception | None = None  # what an `add` or a `take` raised
         self.follows = False  # the loop's rates follow the run's clock
         self.told: int | None = None  # what all ranks of several hosts take for the clock
+        self.change = BudgetChange()  # of the run's budget, before this life
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
         self.rank, self.ranks = rank or 0, ranks
@@ -230,6 +239,9 @@ class Client:
     def start(self) -> None:
         """Writes the run's parameters over those that were described."""
         self._check(self._lib.longhaul_start(self._handle))
+        change = (ctypes.c_uint64 * 3)()
+        self._check(self._lib.longhaul_budget(self._handle, ctypes.byref(change)))
+        self.change = BudgetChange(*change)
 
     def close(self) -> None:
         """Ends the connection; progress since the last cut is dropped."""
@@ -386,6 +398,7 @@ class FarClient(Client):
     def __init__(self) -> None:  # pylint: disable=super-init-not-called
         self.rank, self.ranks = _number("RANK", 0), _number("WORLD_SIZE", 1)
         self.follows, self.told = False, 0
+        self.change = BudgetChange()
 
     def open(self) -> None:
         """Nothing is open."""

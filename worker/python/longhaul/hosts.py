@@ -249,6 +249,7 @@ class Spread:
         """As a client's."""
         self._together(self._own.start)
         self._own.told = self._together(self._own.now)[0]
+        self._own.change = self._together(lambda: self._own.change)[0]
         self._give_back()
 
     def close(self) -> None:
@@ -312,6 +313,11 @@ class Spread:
     def credited(self) -> int:
         """As rank 0 read it at the last boundary: equal on all ranks."""
         return self._own.credited()
+
+    @property
+    def change(self) -> _client.BudgetChange:
+        """As rank 0's."""
+        return self._own.change
 
     def schedule(self, follows: _client.Follows) -> None:
         """As a client's."""

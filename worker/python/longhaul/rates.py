@@ -30,10 +30,15 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
 
     Every call of step() sets each group's rate to its initial one times ``shape(credited)``. Until
     the client has begun, rates are those of the run's begin.
+
+    A run whose budget an operator changed (a finished one that goes on, say) makes no jump of the
+    rate: it goes from where it stood to the new budget's schedule in a line, over `rewarm` of the
+    tokens that were left then. The run knows that budget: `total_tokens` may stay what it was.
     """
 
     def __init__(self, optimizer: "torch.optim.Optimizer", client: _client.Client,
-                 total_tokens: int, shape: typing.Callable[[int, int], float] = cosine):
+                 total_tokens: int, shape: typing.Callable[[int, int], float] = cosine,
+                 rewarm: float = 0.05):
         call = "schedule(optimizer, client, total_tokens)"
         arguments.must_have(call, "optimizer", optimizer, ("param_groups",),
                             "the optimizer whose rates follow the run's clock")
@@ -45,7 +50,7 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
             raise TypeError(f"{call}: shape is a {type(shape).__name__}: pass a function of "
                             "credited and total tokens, longhaul.cosine say")
         self._optimizer, self._client, self._total = optimizer, client, total_tokens
-        self._shape = shape
+        self._shape, self._rewarm = shape, rewarm
         self._peak = [group.setdefault("initial_lr", group["lr"])
                       for group in optimizer.param_groups]
         try:
@@ -58,8 +63,19 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
         self._set(self._client.credited())
         self._client.schedule(_client.Follows.RUN)
 
+    def _part(self, credited: int) -> float:
+        change = getattr(self._client, "change", _client.BudgetChange())
+        if not change.tokens or change.changed >= change.tokens:
+            return self._shape(credited, change.tokens or self._total)
+        if credited < change.changed:
+            return self._shape(credited, change.old_tokens)
+        stood = self._shape(change.changed, change.old_tokens)
+        ramp = max(1.0, self._rewarm * (change.tokens - change.changed))
+        way = min(1.0, (credited - change.changed) / ramp)
+        return stood + (self._shape(credited, change.tokens) - stood) * way
+
     def _set(self, credited: int) -> None:
-        part = self._shape(credited, self._total)
+        part = self._part(credited)
         for group, peak in zip(self._optimizer.param_groups, self._peak):
             group["lr"] = peak * part
 

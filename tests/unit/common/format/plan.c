@@ -106,6 +106,37 @@ static void a_plan_that_closes_names_whom_it_leaves_out(void **state)
     lh_buf_free(&b);
 }
 
+static void a_change_of_the_budget_reads_back_and_has_one_form(void **state)
+{
+    (void)state;
+    struct lh_plan p = {.number = 7, .phase = LH_PHASE_WAIT}, got;
+    struct lh_buf b = lh_buf(1 << 10);
+    lh_plan_write(&p, &b);
+    size_t without = b.len;
+    p.budget_tokens = 300, p.old_budget_tokens = 200, p.changed_tokens = 210;
+    for (int closes = 0; closes < 2; closes++) { // whom it leaves out stands before it
+        if (closes) p.phase = LH_PHASE_END, p.left = 1, p.left_out[0] = W1;
+        size_t left_out = without + (closes ? 4 + 8 : 0);
+        lh_buf_clear(&b);
+        lh_plan_write(&p, &b);
+        assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_OK);
+        assert_true(got.budget_tokens == 300 && got.old_budget_tokens == 200 &&
+                    got.changed_tokens == 210 && got.left == (uint32_t)closes);
+        for (size_t n = without; n < b.len; n++) {
+            bool whole = n == without || n == left_out;
+            assert_int_equal(lh_plan_parse(lh_span(b.data, n), &got),
+                             whole ? LH_OK : LH_ERR_MALFORMED);
+        }
+    }
+    lh_put_u8(&b, 0);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    p.old_budget_tokens = 0; // no run had that
+    lh_buf_clear(&b);
+    lh_plan_write(&p, &b);
+    assert_int_equal(lh_plan_parse(lh_buf_span(&b), &got), LH_ERR_MALFORMED);
+    lh_buf_free(&b);
+}
+
 static void a_plans_optimizer_reads_back_and_sgd_has_one_form(void **state)
 {
     (void)state;
@@ -244,6 +275,7 @@ int main(void)
         cmocka_unit_test(retired_names_are_the_last_part_of_a_plan),
         cmocka_unit_test(a_plan_reads_back_and_nothing_else),
         cmocka_unit_test(a_plan_that_closes_names_whom_it_leaves_out),
+        cmocka_unit_test(a_change_of_the_budget_reads_back_and_has_one_form),
         cmocka_unit_test(a_plans_optimizer_reads_back_and_sgd_has_one_form),
         cmocka_unit_test(the_most_workers_and_shards_fit_and_no_more),
         cmocka_unit_test(a_push_may_say_what_its_steps_can_hold),

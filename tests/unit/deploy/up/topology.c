@@ -34,7 +34,7 @@ static void the_example(void **state)
         assert_true(t->link[i].shape.mbit == 100);
     }
     assert_true(t->region[0].speed == 4 && t->region[0].h == 8);
-    assert_true(t->server_base->eta == 1.4 && t->worker_base->codec.kappa == 0.25);
+    assert_true(t->server_base->eta == 1.4 && t->worker_base->codec.density == 0);
     dp_topology_free(t);
 }
 

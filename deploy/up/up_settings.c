@@ -1,0 +1,216 @@
+// The settings file of each node of a run, from its topology. See up.h.
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "deploy/up/up_trainers.h"
+#include "worker/ranks/reduce_shm.h"
+
+// A setting that is ours alone: one in the topology's `server:` or `worker:` map is refused.
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
+{
+    char set[DP_PATH_BYTES + 128], source[DP_PATH_BYTES];
+    const char *value = lh_config_value(c, key, source, sizeof source);
+    if (value && strcmp(source, "default") != 0)
+        return lh_fail(LH_ERR_CONFIG, "%s: %s is not yours to set: `up` does", source, key);
+    int n = snprintf(set, sizeof set, "%s=", key);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(set + n, sizeof set - (size_t)n, format, args);
+    va_end(args);
+    return lh_config_set(c, set);
+}
+
+// The worker that a rank computes for; any other node is its own.
+static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
+{
+    for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
+        const struct dp_node *at = &up->node[i];
+        if (at->kind == DP_WORKER && at->region == node->region && at->index == node->index)
+            return at;
+    }
+    return node;
+}
+
+static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    const char *name = worker_of(up, node)->name;
+    LH_TRY(own(c, "run.name", "%s", up->t->run->run));
+    LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
+    LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
+    LH_TRY(own(c, "node.name", "%s", name));
+    LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
+    LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
+    LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
+    LH_TRY(own(c, "seal.keys", "%s/secrets/job.keys", up->dir));
+    LH_TRY(own(c, "model.manifest", "%s/model.json", up->dir));
+    if (node->kind != DP_COORDINATOR)
+        LH_TRY(own(c, "coordinator", "%s", dp_up_coordinator(up)->address));
+    return own(c, "dir", "%s", node->dir);
+}
+
+// Names the servers of the shards, so that no other one can be the first to speak for one. More
+// than a setting takes are not named.
+static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
+{
+    char text[LH_CONFIG_TEXT_MAX] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < up->t->servers; i++) {
+        const struct lh_ints *shards = &up->t->server[i].shards;
+        for (uint32_t k = 0, end; k < shards->count; k = end) {
+            for (end = k + 1; end < shards->count; end++)
+                if (shards->value[end] != shards->value[end - 1] + 1) break;
+            if (used < sizeof text)
+                used += (size_t)snprintf(
+                    text + used, sizeof text - used, "%s%lld-%lld=%s/%s", used ? "," : "",
+                    (long long)shards->value[k], (long long)shards->value[end - 1],
+                    up->t->region[up->t->server[i].region].name, up->t->server[i].name);
+        }
+    }
+    return used && used < sizeof text ? own(c, "coordinator.servers", "%s", text) : LH_OK;
+}
+
+// The rows of the topology's top that the coordinator and the workers both have.
+static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
+{
+    LH_TRY(own(c, "run.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
+    LH_TRY(own(c, "run.epochs", "%lld", (long long)up->t->run->epochs));
+    return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
+}
+
+// Commands with data of their own, under the terms that `server.privacy` names.
+static bool is_private(const struct dp_up *up)
+{
+    return up->t->run->own_data && up->t->server_base->privacy.level;
+}
+
+static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
+{
+    char plan[LH_CONFIG_TEXT_MAX] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < up->t->regions; i++)
+        if (up->t->region[i].h && used < sizeof plan)
+            used += (size_t)snprintf(plan + used, sizeof plan - used, "%s%s=%lld", used ? "," : "",
+                                     up->t->region[i].name, (long long)up->t->region[i].h);
+    LH_TRY(own(c, "role", "coordinator"));
+    LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
+    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    LH_TRY(run_settings(up, c));
+    LH_TRY(name_servers(up, c));
+    if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
+    if (up->t->run->own_data)
+        LH_TRY(own(c, "coordinator.data", "%s", is_private(up) ? "private" : "own"));
+    return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
+}
+
+// A server gives its region's units to regions that lack their files.
+static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_node *node,
+                                     struct lh_config *c)
+{
+    char data[DP_PATH_BYTES];
+    if (!dp_topology_travels(up->t) || up->t->server_base->node.data_dir[0]) return LH_OK;
+    LH_TRY(dp_dir_data(up, node->region, data));
+    LH_TRY(own(c, "data.dir", "%s", data));
+    return own(c, "data.units", "%s/units.json", up->data);
+}
+
+static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    LH_TRY(own(c, "listen", "%s", node->address));
+    LH_TRY(own(c, "advertise", "%s", node->address));
+    char eta[40];
+    snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
+    if (up->t->server_base->eta == 0) // servers don't know the density before a push comes
+        LH_TRY(lh_config_set(c, eta));
+    if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
+    const struct lh_ints *shards = &up->t->server[node->index].shards;
+    char list[LH_CONFIG_INTS_MAX * 8] = "";
+    size_t used = 0;
+    for (uint32_t i = 0; i < shards->count; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%lld", i ? "," : "",
+                                 (long long)shards->value[i]);
+    char path[DP_PATH_BYTES];
+    LH_TRY(dp_path(path, "%s/secrets/signers", up->dir));
+    LH_TRY(own(c, "checkpoint.signers", "%s", path));
+    LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
+    LH_TRY(giver_settings(up, node, c));
+    LH_TRY(own(c, "role", "shard"));
+    LH_TRY(own(c, "shards", "%s", list));
+    return own(c, "model.weights", "%s/weights.bin", up->dir);
+}
+
+// Ranks on several hosts: the way to rank 0, and with TCP to each other.
+static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_node *node,
+                                     struct lh_config *c)
+{
+    const char *key = node->rank ? "ranks.leader" : "ranks.listen";
+    bool tcp = up->t->region[node->region].reduce == WK_REDUCE_TCP;
+    LH_TRY(own(c, key, "%s", worker_of(up, node)->address));
+    return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
+}
+
+static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
+                                      struct lh_config *c)
+{
+    const struct wk_settings *base = up->t->worker_base;
+    char data[DP_PATH_BYTES];
+    LH_TRY(dp_dir_data(up, node->region, data));
+    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    LH_TRY(own(c, "data.dir", "%s", data));
+    LH_TRY(run_settings(up, c));
+    // Beside the run's folders of workers, which may be lost: the records stay what they are.
+    if (is_private(up) && !base->privacy.budget[0])
+        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
+    char set[64];
+    if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
+        snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
+        LH_TRY(lh_config_set(c, set));
+    }
+    const struct dp_region *region = &up->t->region[node->region];
+    if (region->command && base->trainer.kind != WK_TRAINER_EXTERNAL)
+        LH_TRY(own(c, "trainer.kind", "external"));
+    if (region->command && region->ranks > 1) {
+        LH_TRY(own(c, "trainer.ranks", "%lld", (long long)region->ranks));
+    } else if (region->ranks > 1) {
+        LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
+        LH_TRY(own(c, "ranks.rank", "%u", node->rank));
+        LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
+        LH_TRY(own(c, "ranks.wire", "%s", wk_sum_word((enum wk_sum_type)region->wire)));
+        LH_TRY(own(c, "ranks.optimizer", "%s", wk_optimizer_word(region->optimizer)));
+        LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
+        if (node->host[0]) LH_TRY(hosts_settings(up, node, c));
+    }
+    double speed = up->plan.region[node->region].tokens_per_s;
+    return speed > 0 ? own(c, "trainer.tokens_per_s", "%.9g", speed) : LH_OK;
+}
+
+static LH_MUST lh_err write_settings(struct dp_up *up, const struct dp_node *node)
+{
+    struct lh_config *c;
+    struct lh_buf text = lh_buf(LH_YAML_BYTES_MAX);
+    bool worker = node->kind >= DP_WORKER;
+    LH_TRY(worker ? dp_topology_worker(up->t, &c) : dp_topology_server(up->t, &c));
+    lh_err err = common_settings(up, node, c);
+    if (!err) err = worker ? worker_settings(up, node, c) : server_settings(up, node, c);
+    if (!err) err = lh_config_finish(c);
+    if (!err) {
+        dp_put(&text, "# written by `longhaul up` from %s\n", up->flags.topology);
+        lh_config_write(c, &text);
+        err = lh_buf_err(&text);
+    }
+    if (!err) err = dp_file_write(node->config, lh_buf_span(&text), 0640);
+    lh_buf_free(&text);
+    lh_config_destroy(c);
+    return err;
+}
+
+lh_err dp_dir_settings(struct dp_up *up)
+{
+    for (unsigned i = 0; i < up->nodes; i++)
+        if (up->node[i].kind != DP_TRAINER) LH_TRY(write_settings(up, &up->node[i]));
+    return LH_OK;
+}
