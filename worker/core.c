@@ -50,8 +50,11 @@ bool wk_cutting(const struct wk_worker *w)
 bool wk_everything_ready(const struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
-        uint8_t phase = w->shard[i].replica.ledger.plan.phase;
-        if (!w->shard[i].ready || phase < LH_PHASE_RUN || phase == LH_PHASE_END) return false;
+        const struct wk_shard *s = &w->shard[i];
+        uint8_t phase = s->replica.ledger.plan.phase;
+        if (!s->ready || phase < LH_PHASE_RUN) return false;
+        if (phase == LH_PHASE_END && !s->ended)
+            return false; // the run goes on, its log does not yet
     }
     return true;
 }

@@ -238,7 +238,8 @@ static void take_rounds(struct wk_worker *w, double rounds)
     w->conf.told_rounds(w->conf.density_arg, rounds);
 }
 
-// The run goes on after its end (server/docs/0000-protocol.md#rule-36). Nothing is trained before
+// The coordinator heard that this worker has ended, and says that the run goes on after that
+// (server/docs/0000-protocol.md#rule-36). Nothing is trained before
 // the logs say so too (wk_everything_ready).
 static void go_on(struct wk_worker *w)
 {
@@ -277,7 +278,8 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     }
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
-    if (w->phase < LH_PHASE_CLOSE) go_on(w);
+    w->began_ended = false;
+    if (w->phase < LH_PHASE_CLOSE && w->telling_done) go_on(w);
     if (m->local_steps) w->local_steps = m->local_steps;
     take_rounds(w, m->rounds);
     w->window = m->window;

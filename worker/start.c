@@ -318,8 +318,10 @@ lh_err wk_start_resume(struct wk_worker *w)
     if (w->conf.trainer) LH_TRY(resume_trainer(w));
     if (w->fresh) return LH_OK;
     if (lost) LH_TRY(wk_bump(w, 0));
-    for (uint32_t i = 0; i < w->shards; i++)
+    for (uint32_t i = 0; i < w->shards; i++) {
+        w->began_ended |= w->shard[i].ended;
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
+    }
     // The life that heard the end has counted these.
     w->count.admitted = w->count.refused = w->count.returned = 0;
     if (lost) return LH_OK;

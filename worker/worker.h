@@ -223,11 +223,13 @@ struct wk_worker {
     struct lh_link *coordinator;
     struct lh_unary *join, *lease; // calls under way; NULL: none
     uint64_t member_timer;
-    uint32_t member_tries;              // calls in a row that failed
-    uint32_t unserved_tries;            // answers in a row that left a shard without an address
-    bool joined;                        // the coordinator knows this incarnation
-    bool started;                       // the run has begun
-    bool want_lease;                    // a request is due at once
+    uint32_t member_tries;   // calls in a row that failed
+    uint32_t unserved_tries; // answers in a row that left a shard without an address
+    bool joined;             // the coordinator knows this incarnation
+    bool started;            // the run has begun
+    bool began_ended; // its directory was of a run that had ended, and nobody has said yet that it
+                      // is over
+    bool want_lease;  // a request is due at once
     bool telling_done, told_done;       // all shards are folded to their end: is told, was told
     bool telling_drained, told_drained; // nothing is left to train or to push: likewise
     float allowance;      // tokens that its pushes to a shard may stand for; 0: not told
@@ -244,6 +246,9 @@ struct wk_worker {
     uint32_t asked;                    // units that the last request wanted in all
     uint64_t returned[LH_RECALLS_MAX]; // given back; the coordinator has not confirmed it yet
     uint32_t returned_count;
+    // Units of the data of which the loop's copy is damaged: none of theirs is leased here.
+    uint64_t damaged[LH_REFUSED_MAX];
+    uint32_t damaged_count;
     // How far units were trained that are not in the queue: those of an earlier life that every
     // shard's pushes hold, and those that were begun when the worker was told to stand still.
     struct wk_position resume[WK_POSITIONS_MAX];

@@ -1,14 +1,16 @@
 // longhaul eval: held-out losses of a parameter file.
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "deploy/text/eval.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
 
 struct request {
-    const char *manifest, *weights, *data, *bytes, *format;
+    const char *manifest, *weights, *data, *bytes, *format, *model;
     bool json;
 };
 
@@ -34,6 +36,27 @@ static void print_rows(const struct dp_eval_row *row, unsigned rows, bool json)
         printf("%-10s %12.4f\n", "mean", sum / rows);
 }
 
+// A model of Hugging Face's is the Python package's to load: this process becomes it.
+static LH_MUST lh_err evaluate_imported(const struct request *q)
+{
+    const char *argv[16] = {"python3", "-m",   "longhaul.heldout", "--model", q->model,
+                            "--data",  q->data};
+    size_t n = 7;
+    if (q->bytes)
+        return lh_fail(LH_ERR_INVALID, "--bytes does not go with --model: see "
+                                       "`python3 -m longhaul.heldout --help`");
+    if (!q->manifest != !q->weights)
+        return lh_fail(LH_ERR_INVALID, "--manifest and --weights go together: what a run made of "
+                                       "the model");
+    if (q->weights) {
+        argv[n++] = "--manifest", argv[n++] = q->manifest;
+        argv[n++] = "--weights", argv[n++] = q->weights;
+    }
+    if (q->json) argv[n++] = "-o", argv[n++] = "json";
+    execvp(argv[0], (char *const *)(uintptr_t)argv);
+    return lh_fail_errno(errno, "python3, which evaluates imported models by the package longhaul");
+}
+
 static LH_MUST lh_err evaluate(const struct request *q)
 {
     struct lh_manifest manifest = {0};
@@ -44,7 +67,12 @@ static LH_MUST lh_err evaluate(const struct request *q)
     uint64_t bytes = 0;
     LH_TRY(dp_number("--bytes", q->bytes, 0, UINT64_MAX, &bytes));
     lh_err err = dp_manifest_load(q->manifest, &manifest);
-    if (!err) err = wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape);
+    if (!err && wk_shape_parse(manifest.model_json ? manifest.model_json : "", &shape))
+        err = lh_fail(LH_ERR_CONFIG,
+                      "%s is of no model that this command computes: --model FOLDER names the "
+                      "folder that it was imported from, or `python3 -m longhaul.heldout --load "
+                      "MODULE:FUNCTION` a function that makes it",
+                      q->manifest);
     if (!err) err = dp_units_load(q->data, &units);
     if (!err) err = dp_floats_load(q->weights, manifest.values, &parameters);
     if (!err && !units.heldout_count)
@@ -72,6 +100,9 @@ static LH_MUST lh_err run(int argc, char **argv)
         {"--manifest", DP_TEXT, &q.manifest, "FILE", "the model's manifest"},
         {"--weights", DP_TEXT, &q.weights, "FILE", "its parameters, fp32 in the manifest's order"},
         {"--data", DP_TEXT, &q.data, "DIR", "folder of units.json and the held-out token files"},
+        {"--model", DP_TEXT, &q.model, "FOLDER",
+         "a model of Hugging Face's, evaluated before and after a run by python3 and the package "
+         "longhaul"},
         {"--bytes", DP_TEXT, &q.bytes, "N", "take at most this much text per language (0: all)"},
         {"-o", DP_TEXT, &q.format, "table|json", "form of the output"},
     };
@@ -83,10 +114,10 @@ static LH_MUST lh_err run(int argc, char **argv)
     bool help;
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
-    if (rest.count || !q.manifest || !q.weights || !q.data)
+    if (rest.count || !q.data || (!q.model && (!q.manifest || !q.weights)))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(q.format, &q.json));
-    return evaluate(&q);
+    return q.model ? evaluate_imported(&q) : evaluate(&q);
 }
 
 int dp_cmd_eval(int argc, char **argv)

@@ -79,9 +79,10 @@ static ps_co_load_fn *const LOADS[] = {
 // A run that has ended goes on where there is more to train.
 static lh_err go_on(struct ps_coordinator *c)
 {
-    struct ps_co_budget was, is;
-    LH_TRY(ps_co_budget(c, &was, &is));
-    if (c->plan.phase != LH_PHASE_END || !ps_co_goes_on(c, &was, &is)) return LH_OK;
+    struct ps_co_budget was;
+    if (c->plan.phase != LH_PHASE_END) return LH_OK;
+    LH_TRY(ps_co_budget_was(c, &was));
+    if (!ps_co_goes_on(c, &was)) return LH_OK;
     LH_TRY(ps_co_forget_end(c));
     return ps_co_plan_goes_on(c);
 }
@@ -183,6 +184,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
                   conf->transport->ops->listen(conf->transport, conf->listen, &c->service,
                                                c->address, sizeof c->address));
     LH_TRY_TO(fail, err, make_first_status(c));
+    LH_TRY_TO(fail, err, ps_co_budget_start(c));
     LH_TRY_TO(fail, err, go_on(c));
     c->timer = lh_after(conf->env, conf->tick_ns, on_timer, c);
     *out = c;

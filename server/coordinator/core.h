@@ -296,6 +296,10 @@ struct ps_co_status {      // status.c: bytes of status.json. Empty: there are n
     uint64_t told_number;
 };
 
+struct ps_co_budget {       // goes_on.c
+    uint64_t tokens, units; // tokens: as declared, those of the data where no budget is set
+};
+
 struct ps_coordinator {
     struct ps_co_conf conf;
     char address[LH_ADDRESS_BYTES];
@@ -332,8 +336,9 @@ struct ps_coordinator {
     double run_steps;                // steps of the run's fastest so far
     uint64_t run_tokens;             // credited tokens that these are of
     struct ps_co_shard *shard;
-    struct lh_plan plan; // plan.c
-    int64_t phase_ns;    // plan.c: when its phase began, in this life of the coordinator
+    struct lh_plan plan;        // plan.c
+    struct ps_co_budget budget; // goes_on.c: what the settings said at this start
+    int64_t phase_ns;           // plan.c: when its phase began, in this life of the coordinator
     int64_t
         rest_ns; // watch/ending.c: since when what is left is for nobody who moves; 0: it is not
     struct ps_co_expelled expelled[LH_EXPELLED_MAX]; // watch/expelled.c, like the next three

@@ -18,13 +18,20 @@ lh_err ps_co_take_budget(struct ps_coordinator *c, struct ps_co_budget b)
     return err;
 }
 
-lh_err ps_co_budget(struct ps_coordinator *c, struct ps_co_budget *was, struct ps_co_budget *is)
+lh_err ps_co_budget_start(struct ps_coordinator *c)
 {
     struct lh_span bytes;
     uint64_t data = c->epochs * c->epoch_tokens;
-    *is = (struct ps_co_budget){c->conf.budget_tokens ? c->conf.budget_tokens : data, c->units};
-    *was = *is;
-    if (!ps_store_get(c->store, ROW, &bytes)) return ps_co_take_budget(c, *is);
+    c->budget =
+        (struct ps_co_budget){c->conf.budget_tokens ? c->conf.budget_tokens : data, c->units};
+    return ps_store_get(c->store, ROW, &bytes) ? LH_OK : ps_co_take_budget(c, c->budget);
+}
+
+lh_err ps_co_budget_was(const struct ps_coordinator *c, struct ps_co_budget *was)
+{
+    struct lh_span bytes;
+    *was = c->budget;
+    if (!ps_store_get(c->store, ROW, &bytes)) return LH_OK; // a full disk took the first one back
     struct lh_cursor at = lh_cursor(bytes);
     was->tokens = lh_get_u64(&at);
     was->units = lh_get_u64(&at);
@@ -33,9 +40,9 @@ lh_err ps_co_budget(struct ps_coordinator *c, struct ps_co_budget *was, struct p
     return LH_OK;
 }
 
-bool ps_co_goes_on(const struct ps_coordinator *c, const struct ps_co_budget *was,
-                   const struct ps_co_budget *is)
+bool ps_co_goes_on(const struct ps_coordinator *c, const struct ps_co_budget *was)
 {
+    const struct ps_co_budget *is = &c->budget;
     if (is->tokens <= was->tokens && is->units <= was->units) return false;
     lh_logf(c->conf.log, LH_INFO, "run.goes_on",
             "the run had ended with a budget of %" PRIu64 " tokens and %" PRIu64

@@ -10,18 +10,13 @@
 
 #include "server/coordinator/core.h"
 
-struct ps_co_budget {
-    uint64_t tokens, units; // tokens: as declared, those of the data where no budget is set
-};
-
-// By what the plan was made so far, and what the settings say. Both are the same at the first
-// start, which stores them.
-LH_MUST lh_err ps_co_budget(struct ps_coordinator *c, struct ps_co_budget *was,
-                            struct ps_co_budget *is);
+// At a start: what the settings say (c->budget). The first start stores it.
+LH_MUST lh_err ps_co_budget_start(struct ps_coordinator *c);
+// By what the plan was made so far.
+LH_MUST lh_err ps_co_budget_was(const struct ps_coordinator *c, struct ps_co_budget *was);
 // The plan is made by this from here on.
 LH_MUST lh_err ps_co_take_budget(struct ps_coordinator *c, struct ps_co_budget b);
 // Is there more to train than the run ended with?
-bool ps_co_goes_on(const struct ps_coordinator *c, const struct ps_co_budget *was,
-                   const struct ps_co_budget *is);
+bool ps_co_goes_on(const struct ps_coordinator *c, const struct ps_co_budget *was);
 
 #endif

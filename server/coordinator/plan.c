@@ -371,9 +371,9 @@ lh_err ps_co_plan_goes_on(struct ps_coordinator *c)
 // Once it is known what is credited.
 static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
 {
-    struct ps_co_budget was, is;
-    if (!all_reported(c) || c->plan.phase == LH_PHASE_END) return LH_OK;
-    LH_TRY(ps_co_budget(c, &was, &is));
+    struct ps_co_budget was, is = c->budget;
+    if (!is.tokens || !all_reported(c) || c->plan.phase == LH_PHASE_END) return LH_OK;
+    LH_TRY(ps_co_budget_was(c, &was));
     if (is.tokens == was.tokens && is.units == was.units) return LH_OK;
     LH_TRY(ps_co_take_budget(c, is));
     if (is.tokens == was.tokens) return LH_OK;

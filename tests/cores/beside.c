@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "server/coordinator/balance/away.h"
 #include "server/coordinator/drain.h"
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
@@ -569,6 +570,20 @@ static void it_ends_with_the_parameters_of_the_run(void **state_)
     end();
 }
 
+static void a_unit_that_is_damaged_here_is_given_back(void **state_)
+{
+    (void)state_;
+    begin(16, 2);
+    play->b->damages = true;
+    for (int i = 0; i < 60000 && play->b->damages; i++) life_run(play->l, LH_MS);
+    life_run(play->l, 3 * LH_SECOND);
+    const struct ps_coordinator *c = play->l->rig->coordinator;
+    uint32_t mine = ps_co_worker_index(c, play->l->worker->id), unit = (uint32_t)play->b->damaged;
+    assert_true(ps_co_is_refused(c, unit, mine) && c->lease[unit] != mine + 1);
+    cuts(4); // The loop goes on.
+    end();
+}
+
 static bool no_leases(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                       struct lh_fate *fate)
 {
@@ -679,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_drain_that_is_taken_back_begins_another_life),
         cmocka_unit_test(it_ends_with_the_parameters_of_the_run),
         cmocka_unit_test(what_is_trained_beyond_the_end_stays_in_the_residual),
+        cmocka_unit_test(a_unit_that_is_damaged_here_is_given_back),
         cmocka_unit_test(a_trainer_that_waits_for_units_pushes_nothing_empty),
         cmocka_unit_test(a_loop_that_ends_by_itself_drains_its_worker),
     };

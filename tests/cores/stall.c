@@ -361,6 +361,19 @@ static void what_only_a_stalled_worker_may_train_is_given_up(void **state)
     }
 }
 
+// Every copy of the units is damaged: the run ends without them, and names them.
+static void what_every_worker_refuses_is_given_up(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(4);
+    struct words a = TRAINS, b = TRAINS;
+    a.refuses = b.refuses = 4;
+    for (uint64_t u = 0; u < 4; u++) a.refused[u] = b.refused[u] = u;
+    assert_int_equal(phase_after(r, FLOOR_S - 3, &a, &b), LH_PHASE_RUN);
+    assert_true(phase_after(r, 6, &a, &b) >= LH_PHASE_DRAIN);
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- what a worker says
 
 static void until_it_steps(struct rig *r, const struct rig_life *l, uint64_t steps)
@@ -452,6 +465,7 @@ int main(void)
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),
         cmocka_unit_test(what_only_a_stalled_worker_may_train_is_given_up),
+        cmocka_unit_test(what_every_worker_refuses_is_given_up),
         RIG_TEST(a_worker_tells_of_a_step_that_hangs),
         RIG_TEST(a_step_that_hangs_is_told_to_the_coordinator),
         RIG_TEST(who_was_left_out_and_reaches_nobody_ends),

@@ -310,6 +310,16 @@ void wk_link_report(struct longhaul *c, const char *name, double value)
     (void)c, (void)name, (void)value;
 }
 
+int wk_link_damaged(struct longhaul *c, uint64_t unit)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_DAMAGED};
+    const struct beside *b = owner_of(c);
+    m.as.damaged = unit;
+    if (c->link != WK_LINK_UP) return LONGHAUL_E_AGAIN;
+    tell_late(b->link, MESSAGE, &m, LH_MS / 10 + b->late_ms * LH_MS);
+    return LONGHAUL_OK;
+}
+
 static void hear(struct longhaul *c, struct beside_link *l, const struct mail *m, uint64_t step)
 {
     if (!m->end && m->m.kind == WK_CHANNEL_WELCOME) {
@@ -393,6 +403,12 @@ static uint64_t use_unit(struct beside *b)
         b->held = b->next;
         b->next = (struct longhaul_unit_held){0};
         if (b->held.from >= b->held.tokens && !lease(b, &b->held)) return 0;
+    }
+    if (b->damages && !longhaul_damaged(b->client, b->held.unit)) {
+        b->damages = false;
+        b->damaged = b->held.unit;
+        b->held = (struct longhaul_unit_held){0};
+        return 0;
     }
     if (b->reads_ahead && !b->next.tokens) (void)lease(b, &b->next);
     uint64_t upto = b->held.from + BESIDE_STEP_TOKENS;

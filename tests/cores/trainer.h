@@ -26,6 +26,8 @@ struct beside {
     bool idle;                             // it passes boundaries and does not train
     bool own_data, counts_nothing, spoils; // spoils: its next step makes a parameter NaN
     bool reads_ahead;                      // it asks for the next unit while it trains one
+    bool damages;                          // the unit that it holds next is damaged
+    uint64_t damaged;                      // the unit that was
     uint64_t stops_at;                     // its loop ends after this step of a life; 0: never
     uint32_t late_ms;                      // its rings take so long: the worker looks late
     // The trainer's fate so far.

@@ -113,14 +113,37 @@ class Loader(Case):
         self.assertEqual(last, {0: 9, 1: 5})
         self.assertEqual(sum(d[2] for d in client.of("boundary")), 14)
 
-    def test_a_damaged_unit_is_not_trained(self):
-        path = self.units(20, 8)
+    def damage(self, *tokens):
         with open(self.path("a.bin"), "r+b") as file:
-            file.seek(1024 + 2 * 22)
-            file.write(b"\x09")
+            for at in tokens:
+                file.seek(1024 + 2 * at)
+                file.write(b"\x09")
+
+    def test_a_damaged_unit_is_given_back_and_the_loop_goes_on(self):
+        path = self.units(20, 8, 8)
+        self.damage(22)
+        client = Fake([longhaul.Unit(0, 0, 20), longhaul.Unit(1, 0, 8), longhaul.Unit(2, 0, 8)])
+        with self.assertLogs("longhaul", "WARNING") as said:
+            self.train(client, path, batch_size=1, sequence_length=4)
+        self.assertRegex("\n".join(said.output),
+                         r"unit 1 is damaged and given back, training goes on: tokens 20 to 28 of "
+                         r".*a.bin are not those of units.json \(sha256\).*copy")
+        self.assertEqual(client.of("damaged"), [("damaged", 1)])
+        self.assertEqual({d[1] for d in client.of("trained")}, {0, 2})
+
+    def test_a_file_that_ends_early_is_damage_too(self):
+        path = self.units(20, 8)
+        os.truncate(self.path("a.bin"), 1024 + 2 * 24)
         client = Fake([longhaul.Unit(0, 0, 20), longhaul.Unit(1, 0, 8)])
-        with self.assertRaisesRegex(ValueError, r"unit 1 is damaged: tokens 20 to 28 of .*a.bin are"
-                                    r" not those of units.json \(sha256\).*copy the file anew"):
+        self.train(client, path, batch_size=1, sequence_length=4)
+        self.assertEqual(client.of("damaged"), [("damaged", 1)])
+        self.assertEqual({d[1] for d in client.of("trained")}, {0})
+
+    def test_a_folder_of_other_data_ends_the_loop(self):
+        path = self.units(*[8] * 9)
+        self.damage(*range(0, 72, 8))
+        client = Fake([longhaul.Unit(i, 0, 8) for i in range(9)])
+        with self.assertRaisesRegex(ValueError, "8 units in a row are not those of units.json"):
             self.train(client, path, batch_size=1, sequence_length=4)
         self.assertEqual(client.of("trained"), [])
 
@@ -262,10 +285,6 @@ class Loader(Case):
         path = self.units(8)
         with self.assertRaisesRegex(errors.ModelError, "unit 0 has 9 tokens in the run and 8"):
             self.train(Fake([longhaul.Unit(0, 0, 9)]), path, batch_size=1, sequence_length=4)
-        with open(self.path("a.bin"), "r+b") as file:
-            file.truncate(1024 + 6)
-        with self.assertRaisesRegex(ValueError, "ends before token 8"):
-            self.train(Fake([longhaul.Unit(0, 0, 8)]), path, batch_size=1, sequence_length=4)
         with open(self.path("a.bin"), "wb") as file:
             file.write(b"text")
         with self.assertRaisesRegex(ValueError, "no token file"):
@@ -683,6 +702,19 @@ class Boundaries(Case):
                 with self.assertRaisesRegex(errors.StateError, "count twice"):
                     longhaul.LeasedDataLoader(run, units, batch_size=1, sequence_length=4)
                     run.trained(1)
+
+    def test_a_budget_that_was_changed_makes_no_jump_of_the_rate(self):
+        client = Fake()
+        client.change = longhaul.client.BudgetChange(3000, 1000, 1000)
+        rate = longhaul.schedule(self.optimizer, client, 1000)  # as the script has it
+        seen = []
+        for client.credits in range(900, 1200, 10):
+            rate.step()
+            seen.append(rate.get_last_lr()[0])
+        self.assertAlmostEqual(seen[9], 0.1 * longhaul.cosine(990, 1000))
+        self.assertAlmostEqual(seen[10], 0.1 * 0.02)
+        self.assertAlmostEqual(seen[20], 0.1 * longhaul.cosine(1100, 3000))
+        self.assertTrue(all(b - a < 0.011 for a, b in zip(seen, seen[1:])), seen)
 
     def test_the_rate_follows_the_credited_tokens(self):
         client = Fake()

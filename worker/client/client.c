@@ -297,6 +297,12 @@ int longhaul_report(struct longhaul *c, const char *name, double value)
     return LONGHAUL_OK;
 }
 
+int longhaul_damaged(struct longhaul *c, uint64_t unit)
+{
+    int err = may_use(c);
+    return err ? err : wk_link_damaged(c, unit);
+}
+
 void longhaul_close(struct longhaul *c)
 {
     if (!c) return;

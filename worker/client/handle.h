@@ -118,6 +118,7 @@ void wk_link_look(struct longhaul *c, uint64_t step);    // has the worker gone,
 void wk_link_ring(struct longhaul *c);                   // look at the memory
 // Tells the worker a figure; drops it where that would wait.
 void wk_link_report(struct longhaul *c, const char *name, double value);
+int wk_link_damaged(struct longhaul *c, uint64_t unit);
 // After the memory said that this life is over: takes the worker's words about it, which follow.
 void wk_link_hear_end(struct longhaul *c);
 void wk_link_close(struct longhaul *c, bool orderly);

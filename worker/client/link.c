@@ -68,6 +68,15 @@ void wk_link_report(struct longhaul *c, const char *name, double value)
     if (n && c->link == WK_LINK_UP) send(c->sock, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+int wk_link_damaged(struct longhaul *c, uint64_t unit)
+{
+    struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_DAMAGED};
+    m.as.damaged = unit;
+    if (c->link != WK_LINK_UP)
+        return wk_client_fail(c, LONGHAUL_E_AGAIN, "the worker is away: it is to be told again");
+    return send_message(c, &m, -1);
+}
+
 // False: nothing came, or no message. The file that came with it is the caller's.
 static bool receive(int sock, struct wk_channel_message *m, int *file)
 {

@@ -257,6 +257,10 @@ LONGHAUL_API int longhaul_lease(struct longhaul *c, struct longhaul_unit *out);
  * the cut that holds those steps, exactly once; what no cut holds is leased again.
  * LONGHAUL_E_AGAIN: too many notes wait for the worker. Cost: a few stores. */
 LONGHAUL_API int longhaul_trained(struct longhaul *c, uint64_t unit, uint64_t upto);
+/* The tokens that this process has of a unit that it was leased are not the run's (the sha256 of
+ * units.json): it won't train the unit, and asks for another one. The run leases it to a region
+ * whose copy is whole; where there is none, it ends without the unit and names it. */
+LONGHAUL_API int longhaul_damaged(struct longhaul *c, uint64_t unit);
 
 /* ---- the end */
 

@@ -416,6 +416,8 @@ size_t wk_channel_encode(const struct wk_channel_message *m, uint8_t out[WK_CHAN
         memcpy(&bits, &m->as.report.value, sizeof bits);
         put(&w, bits, 8);
         put_text(&w, m->as.report.name, sizeof m->as.report.name);
+    } else if (m->kind == WK_CHANNEL_DAMAGED) {
+        put(&w, m->as.damaged, 8);
     }
     if (w.failed) return 0;
     size_t len = w.len;
@@ -445,6 +447,8 @@ static void get_body(struct reader *r, struct wk_channel_message *m)
         uint64_t bits = get(r, 8);
         memcpy(&m->as.report.value, &bits, sizeof bits);
         get_text(r, m->as.report.name, sizeof m->as.report.name);
+    } else if (m->kind == WK_CHANNEL_DAMAGED) {
+        m->as.damaged = get(r, 8);
     }
 }
 

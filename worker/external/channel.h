@@ -218,6 +218,7 @@ enum wk_channel_message_kind {
     WK_CHANNEL_RING,      // trainer: look at the memory
     WK_CHANNEL_LEAVE,     // trainer: goes in good order
     WK_CHANNEL_REPORT,    // trainer: a figure of its loop's, its loss say
+    WK_CHANNEL_DAMAGED,   // trainer: the tokens of a unit that it was leased are not the run's
     WK_CHANNEL_WELCOME,   // worker: with the memory, when it is new
     WK_CHANNEL_REFUSED,   // worker: why
     WK_CHANNEL_KINDS,
@@ -265,6 +266,7 @@ struct wk_channel_message {
         struct wk_channel_welcome welcome;
         struct wk_channel_refused refused;
         struct wk_channel_report report;
+        uint64_t damaged; // unit of the run
     } as;
 };
 // Bytes written into out[WK_CHANNEL_MESSAGE]; 0: it does not fit, or makes no sense.

@@ -285,6 +285,8 @@ static void take_message(struct wk_external *x, struct wk_peer *p,
         wk_life_look(x);
     } else if (in && m->kind == WK_CHANNEL_REPORT) {
         x->ops->reported(x->arg, m->as.report.name, m->as.report.value);
+    } else if (in && m->kind == WK_CHANNEL_DAMAGED) {
+        x->ops->damaged(x->arg, m->as.damaged);
     } else if (in && m->kind == WK_CHANNEL_LEAVE) {
         wk_life_look(x);
         if (p->state == WK_PEER_IN) p->state = WK_PEER_LEFT;

@@ -71,6 +71,8 @@ struct wk_external_ops {
     void (*over)(void *arg, uint64_t lost, bool orderly);
     // They are committed: nothing of that life comes any more, and another may begin.
     void (*settled)(void *arg);
+    // The trainer has other tokens of a unit than the run, and won't train it.
+    void (*damaged)(void *arg, uint64_t unit);
 };
 
 // ---- the world below: socket.c, or a test

@@ -205,17 +205,21 @@ static void settled(void *arg)
     wk_changed(w);
 }
 
-static const struct wk_external_ops hooks = {described, view, committed, came, trained,
-                                             reported,  cut,  ending,    over, settled};
+static void damaged(void *arg, uint64_t unit)
+{
+    wk_units_damaged(arg, unit);
+}
+
+static const struct wk_external_ops hooks = {
+    described, view, committed, came, trained, reported, cut, ending, over, settled, damaged};
 
 // ---------------------------------------------------------------- open
 
 static void look_again(void *arg);
 
-// In this life of the worker: a run that has ended may go on.
 static bool all_ended(const struct wk_worker *w)
 {
-    if (w->phase < LH_PHASE_CLOSE) return false;
+    if (w->began_ended) return false; // the run may go on after that end
     for (uint32_t i = 0; i < w->shards; i++)
         if (!w->shard[i].ended) return false;
     return true;

@@ -39,6 +39,7 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
         if (!t->refused[i].open) t->told[m->n_refused++] = t->refused[i].unit;
     if (t) m->away = t->row;
     if (t) m->refused = t->told;
+    if (!t) m->refused = w->damaged, m->n_refused = w->damaged_count; // a loop reads its own files
 }
 
 static bool is_named(const struct wk_travel_home *h, const char *address, size_t n,

@@ -2,6 +2,7 @@
 // claimed yet, kept for later, given back (server/docs/0000-protocol.md#rule-19).
 #include "worker/units/units.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -360,6 +361,31 @@ void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_
     if (upto < lh_units_at(w->conf.units, unit)->tokens) return;
     leave(w, unit);
     wk_units_finished(w, unit, steps);
+}
+
+static bool is_damaged(const struct wk_worker *w, uint64_t data_unit)
+{
+    for (uint32_t i = 0; i < w->damaged_count; i++)
+        if (w->damaged[i] == data_unit) return true;
+    return false;
+}
+
+// Another region, whose copy may be whole, gets the unit, and this one none of that unit's later
+// epochs. One that can't be noted is leased again, and said again.
+void wk_units_damaged(struct wk_worker *w, uint64_t unit)
+{
+    if (unit >= LH_UNITS_MAX || !wk_units_handed(w, unit)) return;
+    uint64_t data_unit = unit % w->conf.units->count;
+    const struct lh_unit *row = lh_units_at(w->conf.units, unit);
+    if (!is_damaged(w, data_unit) && w->damaged_count < LH_REFUSED_MAX)
+        w->damaged[w->damaged_count++] = data_unit;
+    lh_logf(w->conf.log, LH_WARN, "unit.damaged",
+            "unit %" PRIu64 " (%s, from token %" PRIu64 "): the loop's copy is not what units.json "
+            "says (sha256); it is given back, for a region whose copy is whole",
+            unit, row->file, row->from);
+    leave(w, unit);
+    if (w->returned_count < LH_RECALLS_MAX) w->returned[w->returned_count++] = unit;
+    wk_changed(w);
 }
 
 void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_position *position,

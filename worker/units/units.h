@@ -28,6 +28,8 @@ void wk_units_finished(struct wk_worker *w, uint64_t unit, uint64_t steps);
 // A trainer beside the worker trained the unit up to here, when the process had made so many steps.
 // Nothing happens where it does not hold the unit, or where that is known already.
 void wk_units_trained(struct wk_worker *w, uint64_t unit, uint64_t upto, uint64_t steps);
+// The trainer beside the worker has other tokens of the unit than the run: gives it back, for good.
+void wk_units_damaged(struct wk_worker *w, uint64_t unit);
 // Takes out of positions what was trained after so many steps.
 void wk_units_as_of(const struct wk_worker *w, uint64_t steps, struct wk_position *position,
                     uint32_t *count);

@@ -68,7 +68,8 @@ static bool counts(const struct ps_coordinator *c, const struct ps_co_worker *w)
     return w->joined && ps_co_moves(w) && !ps_co_draining(c, w);
 }
 
-// Nobody who makes progress has anything left, and somebody who does not may have.
+// Nobody who makes progress has anything left, and somebody who does not may have, or units reach
+// somebody damaged or not at all.
 static bool others_are_done(const struct ps_coordinator *c)
 {
     bool any = false, away = false;
@@ -77,7 +78,7 @@ static bool others_are_done(const struct ps_coordinator *c)
         bool may = counts(c, w);
         if (may && w->held.units) return false;
         any |= may;
-        away |= !w->live || w->stall.why;
+        away |= !w->live || w->stall.why || w->refused_count;
     }
     return any && away && !c->seconds && ps_co_all_known(c);
 }
@@ -103,11 +104,15 @@ static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
     return c->stock.credited_units < c->units;
 }
 
-static bool anybody_stalls(const struct ps_coordinator *c)
+// A worker that is lost may come back, and be waited for LOST times as long.
+static bool waits_for_lost(const struct ps_coordinator *c)
 {
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (c->worker[i].live && c->worker[i].stall.why) return true;
-    return false;
+    bool lost = false;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        if (c->worker[i].live && c->worker[i].stall.why) return false;
+        lost |= !c->worker[i].live;
+    }
+    return lost;
 }
 
 void ps_co_look_at_rest(struct ps_coordinator *c)
@@ -123,7 +128,7 @@ bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
 {
     if (!c->rest_ns) return false;
     if (c->plan.phase >= LH_PHASE_DRAIN) return true; // it was before
-    int64_t bound = ps_co_drain_bound(c) * (anybody_stalls(c) ? 1 : LOST);
+    int64_t bound = ps_co_drain_bound(c) * (waits_for_lost(c) ? LOST : 1);
     return c->listener.ns - c->rest_ns >= bound;
 }
 

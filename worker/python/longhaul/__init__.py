@@ -17,18 +17,22 @@ from .units import save_units
 
 if typing.TYPE_CHECKING:
     from .functional import Functional
+    from .heldout import Evaluation, evaluate, load_weights
 
 __version__ = "0.1.0"
-__all__ = ["AsyncDiLoCo", "Client", "Due", "Functional", "LeasedDataLoader", "LonghaulError",
-           "Optimizer", "State", "Unit", "cosine", "save_arrays", "save_initial", "save_units",
-           "schedule", "AgainError", "BusyError", "DamagedError", "DrainedError", "ForkedError",
-           "InvalidError", "ModelError", "OutOfMemoryError", "RankError", "RefusedError",
-           "RestartError", "StateError", "SystemCallError", "TimedOutError", "UnsupportedError",
-           "VersionError"]
+__all__ = ["AsyncDiLoCo", "Client", "Due", "Evaluation", "Functional", "LeasedDataLoader",
+           "LonghaulError", "Optimizer", "State", "Unit", "cosine", "evaluate", "load_weights",
+           "save_arrays", "save_initial", "save_units", "schedule", "AgainError", "BusyError",
+           "DamagedError", "DrainedError", "ForkedError", "InvalidError", "ModelError",
+           "OutOfMemoryError", "RankError", "RefusedError", "RestartError", "StateError",
+           "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError"]
 
 
-def __getattr__(name: str) -> typing.Any:  # it alone needs NumPy
-    if name == "Functional":
+def __getattr__(name: str) -> typing.Any:
+    if name == "Functional":  # it alone needs NumPy
         from .functional import Functional as found  # pylint: disable=import-outside-toplevel
         return found
+    if name in ("Evaluation", "evaluate", "load_weights"):  # `python3 -m longhaul.heldout` too
+        from . import heldout  # pylint: disable=import-outside-toplevel
+        return getattr(heldout, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

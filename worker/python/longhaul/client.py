@@ -365,6 +365,17 @@ class Client:
         self._check(code)
         return True
 
+    def damaged(self, unit: int) -> bool:
+        """This process has other tokens of the unit than the run (sha256): it is given back.
+
+        False: the worker is away; call again after a boundary.
+        """
+        code = self._lib.longhaul_damaged(self._handle, unit)
+        if code == errors.AgainError.code:
+            return False
+        self._check(code)
+        return True
+
     # ---- the end
 
     def finish(self, timeout_s: float = 60) -> bool:

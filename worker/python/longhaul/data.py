@@ -5,6 +5,7 @@ import array
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import random
 import sys
@@ -17,8 +18,14 @@ from .diloco import AsyncDiLoCo
 if typing.TYPE_CHECKING:
     import torch
 
+_log = logging.getLogger("longhaul")
 _KINDS = {20240520: "H", 20240801: "I"}  # the magic of llm.c's .bin files: u16, u32
+_DAMAGED = 8  # units in a row: then it is the folder, and not a file
 _PATIENCE = 5  # waits of a second at most, until a step is filled up with its last batch
+
+
+class Damaged(ValueError):
+    """A token file that does not hold what units.json says."""
 
 
 def read_tokens(path: str, first: int, count: int) -> array.array:
@@ -34,7 +41,7 @@ def read_tokens(path: str, first: int, count: int) -> array.array:
         file.seek(1024 + first * tokens.itemsize)
         tokens.frombytes(file.read(count * tokens.itemsize))
     if len(tokens) != count:
-        raise ValueError(f"{path} ends before token {first + count}")
+        raise Damaged(f"{path} ends before token {first + count}")
     if sys.byteorder == "big":
         tokens.byteswap()
     return tokens
@@ -81,7 +88,8 @@ class LeasedDataLoader:
     with the optimizer step after it, and credited with the cut that holds that step, exactly once.
     A unit that ends within a sequence gives its last, shorter one in a batch of its own; one token
     that is left alone is not handed out, and counts with the sequence before it. A unit whose
-    tokens are not those of units.json (sha256) is never trained.
+    tokens are not those of units.json (sha256) is never trained: it is given back while the loop
+    goes on, for a region whose copy is whole, and the run names it where there is none.
 
     A loop that accumulates gradients over several batches, and lacks some for a step when no unit
     is left, waits a little for another one, then gets its last batch again; that counts no tokens.
@@ -129,6 +137,7 @@ class LeasedDataLoader:
         self._last: "torch.Tensor | None" = None
         self._waits = 0                   # for another one, since that batch
         self._alone = 0                   # tokens that no sequence of the next batch holds
+        self._damaged_in_a_row = 0
         run.listen(self._forget, self._note)
 
     def _forget(self) -> None:
@@ -183,12 +192,37 @@ class LeasedDataLoader:
         path = os.path.join(self._folder, row["file"])
         tokens = read_tokens(path, row["from"], row["tokens"])
         if digest_of(tokens) != row["sha256"]:
-            raise ValueError(
-                f"unit {lease.unit} is damaged: tokens {row['from']} to "
-                f"{row['from'] + row['tokens']} of {path} are not those of units.json "
-                "(sha256). The other units are fine: copy the file anew from where the data were "
-                "prepared, or prepare them again for another run")
+            raise Damaged(
+                f"tokens {row['from']} to {row['from'] + row['tokens']} of {path} are not those of "
+                "units.json (sha256): copy the file anew from where the data were prepared")
         return _Work(lease.unit, tokens, lease.first, rank)
+
+    def _take(self, leases: list[tuple[_client.Unit, int]]) -> None:
+        """Reads the units that came. One that is damaged on any rank of the host is nobody's: the
+        run leases it to a region whose copy is whole."""
+        work: list[_Work | None] = []
+        for lease, rank in leases:
+            try:
+                work.append(self._load(lease, rank))
+            except Damaged as why:
+                _log.warning("longhaul: unit %d is damaged and given back, training goes on: %s",
+                             lease.unit, why)
+                work.append(None)
+        mine = [i for i, w in enumerate(work) if w is None]
+        bad = {i for of in group.of_all(mine, self._ranks, self._run.together) for i in of} \
+            if leases else set()
+        for i, (lease, rank) in enumerate(leases):
+            one = work[i]
+            if one is not None and i not in bad:
+                self._work.append(one)
+                self._damaged_in_a_row = 0
+                continue
+            self._damaged_in_a_row += 1
+            if rank == self._rank:
+                self._run.client.damaged(lease.unit)
+        if self._damaged_in_a_row >= _DAMAGED:
+            raise ValueError(f"{self._damaged_in_a_row} units in a row are not those of units.json "
+                             f"(sha256): is {self._folder} the folder of this run's token files?")
 
     def _ask(self, most: int) -> _Found:
         """At most so many leases; never raises what the other ranks have to hear of."""
@@ -217,8 +251,8 @@ class LeasedDataLoader:
             if len({f.restarts for f in found}) > 1:
                 raise errors.StateError("the ranks of this host are in different lives: start all "
                                         "of them again", errors.StateError.code)
-            self._work += [self._load(lease, rank) for rank, f in enumerate(found)
-                           for lease in f.leases if lease.first < lease.tokens]
+            self._take([(lease, rank) for rank, f in enumerate(found) for lease in f.leases
+                        if lease.first < lease.tokens])
             self._drained = all(f.drained for f in found)
             if not any(f.leases for f in found):
                 return

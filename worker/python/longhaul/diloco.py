@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import logging
 import os
+import time
 import typing
 
-from . import arguments, buffers, errors, finite, group, hosts, parameters, watch
+from . import arguments, buffers, errors, final, finite, group, hooks, hosts, parameters, watch
 from . import client as _client
 from .kept import KeptState
 
@@ -92,52 +92,6 @@ def _check_given(client: object, model: object, optimizer: object, hook: bool) -
                         "can't be hooked: pass hook=False and call run.step() after each step")
 
 
-def _hookable(optimizer: typing.Any) -> bool:
-    """Can its step() be hooked? A subclass of torch.optim.Optimizer that does not call
-    Optimizer.__init__() has the methods, and they fail."""
-    try:
-        optimizer.register_step_post_hook(lambda *_: None).remove()
-    except (AttributeError, TypeError):
-        return False
-    return True
-
-
-_INNER = ("optimizer", "original_optimizer")  # accelerate's wrapper, Opacus's
-
-
-def _inside(optimizer: typing.Any) -> tuple[typing.Any, bool]:
-    """The optimizer that a wrapper holds, and whether the wrapper does nothing after its step."""
-    if optimizer is None or _hookable(optimizer):
-        return optimizer, True
-    for name in _INNER:
-        if _hookable(getattr(optimizer, name, None)):
-            return getattr(optimizer, name), True
-    held = [o for o in vars(optimizer).values() if _hookable(o)] \
-        if hasattr(optimizer, "__dict__") else []
-    return (held[0], False) if len(held) == 1 else (optimizer, False)
-
-
-class _Stepped:  # pylint: disable=too-few-public-methods
-    """Calls around the step() of an object whose own hooks fail; remove() takes them away."""
-
-    def __init__(self, optimizer: typing.Any, before: typing.Callable[[], typing.Any],
-                 after: typing.Callable[[], typing.Any]):
-        step = optimizer.step
-
-        @functools.wraps(step)
-        def stepped(*given: typing.Any, **named: typing.Any) -> typing.Any:
-            before()
-            result = step(*given, **named)
-            after()
-            return result
-        self._optimizer = optimizer
-        optimizer.step = stepped
-
-    def remove(self) -> None:
-        """step() is the class's again."""
-        del self._optimizer.step
-
-
 def _two_kinds() -> errors.StateError:
     return errors.StateError(
         "a LeasedDataLoader counts the tokens of its batches, and they would count twice: leave "
@@ -205,7 +159,7 @@ class AsyncDiLoCo:
                        schedule=schedule, batches_per_step=batches_per_step,
                        reset_optimizer=reset_optimizer)
         self._given = inner_optimizer
-        inner_optimizer, alone = _inside(inner_optimizer)
+        inner_optimizer, alone = hooks.inside(inner_optimizer)
         self._around = None if alone else self._given  # its own step() ends with the boundary
         self._check(client, model, inner_optimizer, hook)
         parameters.check_optimizer(inner_optimizer)
@@ -245,6 +199,9 @@ class AsyncDiLoCo:
         self._entered = self._left = False
         self._begun: list[typing.Callable[[], None]] = []
         self._noted: list[typing.Callable[[], int]] = []
+        self._on_cut: list[typing.Callable[[], None]] = []
+        self._on_end: list[typing.Callable[[], None]] = []
+        self._since = time.time()
 
     _check = staticmethod(_check_given)  # of what this class takes
 
@@ -324,9 +281,9 @@ class AsyncDiLoCo:
     def _hook_steps(self) -> None:
         if self._around is not None and hasattr(self._around, "register_step_post_hook"):
             self._step_holds = True
-            self._hooks.append(_Stepped(self._around, self._hold,
+            self._hooks.append(hooks.Stepped(self._around, self._hold,
                                         self.step if self._hook else lambda: None))
-        elif _hookable(self.optimizer):
+        elif hooks.hookable(self.optimizer):
             assert self.optimizer is not None
             self._step_holds = True
             self._hooks.append(self.optimizer.register_step_pre_hook(lambda *_: self._hold()))
@@ -442,6 +399,14 @@ class AsyncDiLoCo:
         self._begun.append(begun)
         self._noted.append(noted)
 
+    def on_cut(self, call: typing.Callable[[], None]) -> None:
+        """`call` comes after each cut, at a boundary; it may take its time, and changes nothing."""
+        self._on_cut.append(call)
+
+    def on_end(self, call: typing.Callable[[], None]) -> None:
+        """`call` comes when the model has the run's final parameters."""
+        self._on_end.append(call)
+
     # ---- boundaries
 
     def trained(self, tokens: int) -> None:
@@ -515,6 +480,10 @@ class AsyncDiLoCo:
             if self._kept:
                 self._kept.cut(self.restarts, self.steps, self._recovery.look(self._described))
             self._warn_of_tokens()
+            if self._on_cut:
+                self._before_change()  # they may take long, and the worker waits for the cut
+            for call in self._on_cut:
+                call()
         if due & _client.Due.WAIT:
             _log.warning("longhaul: the worker is away for %d steps; waiting for it",
                          self.client.state().away_steps)
@@ -571,9 +540,14 @@ class AsyncDiLoCo:
             return False
         parameters.copy_masters(self._described if ended else [])
         parameters.fill_shadows(self._described if ended else [])
-        if ended and self._handed:
+        if not ended:
+            return False
+        final.check(self._described, self._since)
+        if self._handed:
             self._handed.hand_over()
-        return ended
+        for call in self._on_end:
+            call()
+        return True
 
     # ---- figures
 

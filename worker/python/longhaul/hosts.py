@@ -335,6 +335,10 @@ class Spread:
         """Ranks of other hosts are leased nothing: they share what the first host's are."""
         return self._own.lease()
 
+    def damaged(self, unit: int) -> bool:
+        """As a client's, of the rank that the unit is leased to."""
+        return self._own.damaged(unit)
+
     def trained(self, unit: int, upto: int) -> bool:
         """As a client's, of the rank that the unit is leased to."""
         return self._own.trained(unit, upto)

@@ -72,6 +72,7 @@ _FUNCTIONS = {
     "longhaul_cut_done": (c_int,),
     "longhaul_wait": (c_int, c_int),
     "longhaul_budget": (c_int, POINTER(c_uint64 * 3)),
+    "longhaul_damaged": (c_int, c_uint64),
     "longhaul_credited": (c_int, POINTER(c_uint64)),
     "longhaul_report": (c_int, c_char_p, c_double),
     "longhaul_schedule": (c_int, c_int),

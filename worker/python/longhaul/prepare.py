@@ -4,8 +4,9 @@
 
 TEXT/REGION/LANGUAGE/ and the folders in it hold .txt and .txt.gz, each one document, and .jsonl and
 .jsonl.gz, of which each line is a document (its "text"). A document ends with the tokenizer's mark.
-What is passed over is named; a link to nothing, a folder that can't be read and a language without
-a document are errors.
+TEXT/heldout/LANGUAGE/ (or LANGUAGE.txt) is trained by nobody: `longhaul eval` and
+longhaul.Evaluation look at it. What is passed over is named; a link to nothing, a folder that can't
+be read and a language without a document are errors.
 """
 from __future__ import annotations
 
@@ -59,6 +60,25 @@ def documents_of(path: str) -> typing.Iterator[str]:
                 yield text
 
 
+def _heldout(folder: str, passed: list[str]) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Files of each language that is held out, and the bytes of their texts."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        path = os.path.join(folder, name)
+        if os.path.isdir(path):
+            found.setdefault(name, []).extend(files_of(path, passed))
+        elif name.endswith(_KINDS):
+            found.setdefault(name.split(".")[0], []).append(path)
+        else:
+            passed.append(path)
+    empty = [language for language, files in found.items() if not files]
+    if empty:
+        raise ValueError(f"{os.path.join(folder, empty[0])} holds no file that is used "
+                         f"({', '.join(_KINDS)})")
+    return found, {language: sum(len(d.encode()) for path in files for d in documents_of(path))
+                   for language, files in found.items()}
+
+
 def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
             mark: str | None = None) -> tuple[int, list[str]]:
     """The number of units, and what was passed over. `mark`: ends a document; None: the first of
@@ -74,10 +94,13 @@ def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
         for path in files:
             for document in documents_of(path):
                 yield [*tokenizer.encode(document, add_special_tokens=False).ids, end]
+    held, held_bytes = _heldout(os.path.join(text, "heldout"), passed)
     regions: dict[str, dict[str, typing.Iterator[list[int]]]] = {}
     for region in sorted(os.listdir(text)):
         folder = os.path.join(text, region)
-        if region == "heldout" or not os.path.isdir(folder):
+        if region == "heldout":
+            continue
+        if not os.path.isdir(folder):
             passed.append(folder)
             continue
         for language in sorted(os.listdir(folder)):
@@ -91,7 +114,10 @@ def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
             regions.setdefault(region, {})[language] = tokens(files)
     if not regions:
         raise ValueError(f"{text} holds no folder REGION/LANGUAGE")
-    return save_units(regions, out, tokenizer.get_vocab_size(), unit_tokens=unit_tokens), passed
+    made = save_units(regions, out, tokenizer.get_vocab_size(), unit_tokens=unit_tokens,
+                      heldout={language: tokens(files) for language, files in held.items()},
+                      heldout_bytes=held_bytes)
+    return made, passed
 
 
 def main(words: list[str] | None = None) -> int:

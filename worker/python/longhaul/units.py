@@ -82,6 +82,25 @@ class _Files:
         self._file, self._in_file = None, 0
 
 
+def _hold_out(folder: str, language: str, documents: _Documents, vocabulary: int,
+              width: str) -> dict[str, typing.Any]:
+    """Writes a held-out text as one file; gives its row."""
+    tokens = array.array(width)
+    for document in documents:
+        if len(document) and not 0 <= min(document) <= max(document) < vocabulary:
+            raise ValueError(f"heldout, {language}: a token of {min(document)} to "
+                             f"{max(document)}; the vocabulary has {vocabulary}")
+        tokens.extend(iter(document))
+    if len(tokens) < 2:
+        raise ValueError(f"heldout, {language}: {len(tokens)} tokens: give at least two")
+    files = _Files(folder, "heldout", _checked("language", language, 15), width, len(tokens))
+    files.add(tokens, vocabulary)
+    files.close()
+    row = files.units[0]
+    return {"language": language, "file": row["file"], "tokens": len(tokens),
+            "sha256": row["sha256"]}
+
+
 def _check_names(tokens: typing.Mapping[str, typing.Iterable[str]]) -> None:
     """Each region and language has files of its own: REGION-LANGUAGE-NNN.bin."""
     known: dict[str, str] = {}
@@ -96,7 +115,9 @@ def _check_names(tokens: typing.Mapping[str, typing.Iterable[str]]) -> None:
 
 def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], folder: str,
                vocabulary: int, *, unit_tokens: int = 8192,
-               stays: typing.Container[str] = ()) -> int:
+               stays: typing.Container[str] = (),
+               heldout: typing.Mapping[str, _Documents] | None = None,
+               heldout_bytes: typing.Mapping[str, int] | None = None) -> int:
     """Writes token files and units.json, which coordinator, workers and :class:`LeasedDataLoader`
     take; gives the number of units.
 
@@ -114,6 +135,9 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     :param tokens: of each region and each language: documents, sequences of ids below `vocabulary`.
     :param unit_tokens: a multiple of the length of the sequences that are trained.
     :param stays: regions whose units may not leave.
+    :param heldout: of each language: documents that no region trains, for
+        :class:`longhaul.Evaluation` and `longhaul eval`.
+    :param heldout_bytes: bytes of each one's text, for losses by byte; None: as many as tokens.
     """
     if not 1 <= vocabulary <= 1 << 31 or not 1 <= unit_tokens <= _FILE_TOKENS:
         raise ValueError(f"a vocabulary of 1 to 2^31 and units of 1 to {_FILE_TOKENS} tokens, not "
@@ -142,8 +166,12 @@ def save_units(tokens: typing.Mapping[str, typing.Mapping[str, _Documents]], fol
     if not units:
         raise ValueError(f"no language has a whole unit of {unit_tokens} tokens: give more text, "
                          "or smaller units")
+    held = [_hold_out(folder, language, (heldout or {})[language], vocabulary, width)
+            for language in sorted(heldout or {})]
+    for row in held:
+        row["bytes"] = (heldout_bytes or {}).get(row["language"], row["tokens"])
     with open(path, "w", encoding="utf-8", opener=_own) as file:
         json.dump({"schema": "longhaul.units/1", "vocabulary": vocabulary,
                    "dtype": f"u{16 if width == 'H' else 32}", "unit_tokens": unit_tokens,
-                   "units": [{"id": i, **u} for i, u in enumerate(units)], "heldout": []}, file)
+                   "units": [{"id": i, **u} for i, u in enumerate(units)], "heldout": held}, file)
     return len(units)

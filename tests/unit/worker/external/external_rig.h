@@ -36,6 +36,7 @@ struct rig {
     uint64_t lost, noted;
     uint32_t reports;
     double reported;
+    uint64_t damaged; // the last unit that was told so
     char metric[WK_CHANNEL_METRIC];
     struct wk_channel channel; // the trainer's view of the memory
 };
@@ -170,8 +171,13 @@ static inline void settled(void *arg)
     ((struct rig *)arg)->settles++;
 }
 
-static const struct wk_external_ops ops = {described, view, committed, came, trained,
-                                           reported,  cut,  ending,    over, settled};
+static inline void damaged(void *arg, uint64_t unit)
+{
+    ((struct rig *)arg)->damaged = unit;
+}
+
+static const struct wk_external_ops ops = {described, view,   committed, came,    trained, reported,
+                                           cut,       ending, over,      settled, damaged};
 
 static inline void begin_worker(struct rig *r)
 {

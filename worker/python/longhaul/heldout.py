@@ -1,0 +1,298 @@
+"""Held-out losses of a model by language: before, during and after a run.
+
+    python3 -m longhaul.heldout --model FOLDER --data data [--manifest model.json --weights FILE]
+
+prints the mean negative log likelihood of a token of each text that the data hold out
+(`save_units(..., heldout=)`, `python3 -m longhaul.prepare`), of the model in FOLDER and, with
+weights of a run, of what the run made of it. `longhaul eval --model FOLDER` calls it.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import json
+import logging
+import os
+import sys
+import typing
+
+from . import arguments, parameters
+from .data import read_tokens
+
+if typing.TYPE_CHECKING:
+    import torch
+
+    from .diloco import AsyncDiLoCo
+
+_log = logging.getLogger("longhaul")
+Losses = typing.Dict[str, float]
+FILE, BEST = "evaluation.json", "best.safetensors"
+
+
+def heldout_of(data: str) -> dict[str, typing.Any]:
+    """Tokens of the texts that units.json holds out, by language."""
+    with open(os.path.join(data, "units.json"), encoding="utf-8") as file:
+        rows = json.load(file)["heldout"]
+    if not rows:
+        raise ValueError(f"{data}/units.json: no text is held out, so there is nothing to evaluate "
+                         "on: save_units(..., heldout={language: documents}) holds some out, and "
+                         "`python3 -m longhaul.prepare` takes TEXT/heldout/LANGUAGE/")
+    return {row["language"]: read_tokens(os.path.join(data, row["file"]), 0, row["tokens"])
+            for row in rows}
+
+
+def _logits(model: typing.Any, batch: "torch.Tensor") -> "torch.Tensor":
+    out = model(batch)
+    return getattr(out, "logits", out)
+
+
+@contextlib.contextmanager
+def _at_rest(model: "torch.nn.Module") -> typing.Iterator[None]:
+    """Without dropout or gradients, and as it was afterwards."""
+    import torch  # pylint: disable=import-outside-toplevel
+
+    trained = [m for m in model.modules() if m.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for m in trained:
+            m.training = True
+
+
+def evaluate(model: "torch.nn.Module", data: str, *, sequence_length: int = 512,
+             batch_size: int = 8, most_tokens: int | None = None) -> Losses:
+    """Mean negative log likelihood of a token (nats) of each held-out text, by language.
+
+    :param model: gives logits for a batch of ids, or an object that has them as `logits`
+        (transformers). It is in evaluation mode meanwhile.
+    :param data: the folder of units.json.
+    :param sequence_length: tokens that are predicted from the ones before; what is left of a text
+        makes a shorter one.
+    :param most_tokens: of each language; None: all.
+    """
+    import torch  # pylint: disable=import-outside-toplevel
+
+    call = "evaluate(model, data)"
+    arguments.must_be_model(call, model)
+    arguments.must_be_path(call, "data", data, "the folder of units.json")
+    for name, value in (("sequence_length", sequence_length), ("batch_size", batch_size)):
+        arguments.must_be_number(call, name, value, 1 if name == "batch_size" else 2)
+    device = next(model.parameters()).device
+    losses = {}
+    with _at_rest(model):
+        for language, tokens in heldout_of(data).items():
+            ids = torch.tensor(list(tokens[:most_tokens]), dtype=torch.long)
+            whole = len(ids) // sequence_length * sequence_length
+            batches = list(ids[:whole].view(-1, sequence_length).split(batch_size))
+            if len(ids) - whole > 1:
+                batches.append(ids[whole:].view(1, -1))
+            total = count = 0.0
+            for batch in batches:
+                batch = batch.to(device)
+                logits = _logits(model, batch)[:, :-1].float()
+                total += float(torch.nn.functional.cross_entropy(
+                    logits.reshape(-1, logits.shape[-1]), batch[:, 1:].reshape(-1),
+                    reduction="sum"))
+                count += batch[:, 1:].numel()
+            if not count:
+                raise ValueError(f"the held-out text of {language} has fewer than two tokens")
+            losses[language] = total / count
+    return losses
+
+
+def load_weights(model: "torch.nn.Module", manifest: str, weights: str) -> None:
+    """Writes the parameters of a run (final.weights of a worker, final.bin of `longhaul up`) over
+    those of the model that model.json names."""
+    import torch  # pylint: disable=import-outside-toplevel
+
+    shapes = parameters.shapes_of(parameters.read_manifest(manifest))
+    named = parameters.names_of(model)
+    mine = parameters.matched(shapes, named)
+    missing = [n for n in shapes if n not in mine]
+    if missing:
+        raise ValueError(f"the model has no parameter {parameters.some(missing)}, which {manifest} "
+                         "names")
+    values = sum(_count(s) for s in shapes.values())
+    if os.path.getsize(weights) != 4 * values:
+        raise ValueError(f"{weights} has {os.path.getsize(weights)} bytes, and {manifest} wants "
+                         f"{4 * values}")
+    with open(weights, "rb") as file, torch.no_grad():
+        for name, shape in shapes.items():
+            flat = torch.frombuffer(bytearray(file.read(4 * _count(shape))), dtype=torch.float32)
+            named[mine[name]].copy_(flat.view(named[mine[name]].shape))
+
+
+def _count(shape: typing.Iterable[int]) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return count
+
+
+def mean(losses: Losses) -> float:
+    """Of all languages alike."""
+    return sum(losses.values()) / len(losses)
+
+
+def table(columns: typing.Mapping[str, Losses]) -> str:
+    """Losses by language, a column each; the last one beside the first where there are two."""
+    languages = list(next(iter(columns.values())))
+    names = list(columns)
+    lines = [f"{'nats a token':<12}" + "".join(f"{n:>12}" for n in names) +
+             (f"{'change':>12}" if len(names) > 1 else "")]
+    for language in [*languages, "mean"]:
+        row = [mean(columns[n]) if language == "mean" else columns[n][language] for n in names]
+        change = f"{row[-1] - row[0]:>+12.4f}" if len(row) > 1 else ""
+        lines.append(f"{language:<12}" + "".join(f"{v:>12.4f}" for v in row) + change)
+    return "\n".join(lines)
+
+
+def _versions(folder: str) -> list[int]:
+    """Versions of the shards that the worker's replicas hold, as its status says them."""
+    try:
+        with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
+            return [s["version"] for s in json.load(file)["shards"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+class Evaluation:
+    """Held-out losses of a loop's model: at its beginning, every so many rounds, at the end.
+
+    ::
+
+        with longhaul.AsyncDiLoCo(client, model, optimizer) as run:
+            longhaul.Evaluation(run, "data", every=16)
+            for batch in ...
+
+    In one region: the loop that makes it evaluates, and waits meanwhile; others train on. What it
+    finds is reported (`longhaul top`, the worker's status), and stands in `evaluation.json` of the
+    worker's directory: the losses before the run, at each round, and after it, with the credited
+    tokens and the versions of the shards' logs that the model was seen at. The parameters with the
+    lowest mean are kept beside it (`best.safetensors`). The end says all of it by language. A loop
+    that starts again goes on with that file.
+
+    :param every: rounds (cuts) between two evaluations.
+    :param folder: where the two files go; None: the worker's directory.
+    :param given: as evaluate().
+    """
+
+    def __init__(self, run: "AsyncDiLoCo", data: str, *, every: int = 16,
+                 folder: str | None = None, **given: typing.Any):
+        arguments.must_have("Evaluation(run, data)", "run", run, ("client", "on_cut"),
+                            "what `with AsyncDiLoCo(...) as run` gives")
+        arguments.must_be_number("Evaluation(run, data)", "every", every, 1)
+        self._run, self._data, self._every, self._given = run, data, every, given
+        self._folder = folder or os.path.dirname(os.environ.get("LONGHAUL_SOCKET", "")) or "."
+        self._cuts = 0
+        self.found: dict[str, typing.Any] = {"before": None, "rounds": [], "best": None,
+                                             "after": None}
+        with contextlib.suppress(OSError, ValueError):
+            with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
+                self.found.update(json.load(file))
+        heldout_of(data)  # what is missing is said at once
+        if run.client.rank:
+            return
+        if self.found["before"] is None:
+            self.found["before"] = self._look()
+            self._keep()
+        run.on_cut(self._cut)
+        run.on_end(self._end)
+
+    def _look(self) -> dict[str, typing.Any]:
+        losses = evaluate(self._run.model, self._data, **self._given)
+        self._run.report(**{f"heldout_{n}": v for n, v in losses.items()},
+                         heldout=mean(losses))
+        return {"losses": losses, "mean": mean(losses),
+                "credited_tokens": self._run.client.credited(),
+                "versions": _versions(self._folder)}
+
+    def _keep(self) -> None:
+        path = os.path.join(self._folder, FILE)
+        with open(path + ".tmp", "w", encoding="utf-8") as file:
+            json.dump(self.found, file, indent=1)
+        os.replace(path + ".tmp", path)
+
+    def _consider(self, seen: dict[str, typing.Any], when: str) -> None:
+        from . import buffers  # pylint: disable=import-outside-toplevel
+
+        best = self.found["best"]
+        if best is None or seen["mean"] < best["mean"]:
+            named = {n: p for n, p in parameters.names_of(self._run.model).items()
+                     if p.requires_grad}
+            buffers.write(os.path.join(self._folder, BEST), named)
+            self.found["best"] = {**seen, "when": when}
+
+    def _cut(self) -> None:
+        self._cuts += 1
+        if self._cuts % self._every:
+            return
+        seen = self._look()
+        self.found["rounds"] = [*self.found["rounds"], seen][-1000:]
+        self._consider(seen, f"round {self._cuts}")
+        self._keep()
+        _log.info("longhaul: held-out loss %.4f at %d credited tokens", seen["mean"],
+                  seen["credited_tokens"])
+
+    def _end(self) -> None:
+        self.found["after"] = seen = self._look()
+        self._consider(seen, "the end")
+        self._keep()
+        print(self.verdict(), flush=True)
+
+    def verdict(self) -> str:
+        """What the run made of the model, by language, and which version was the best."""
+        columns = {n: self.found[n]["losses"] for n in ("before", "best", "after") if self.found[n]}
+        best = self.found["best"]
+        line = "" if best is None else (
+            f"\nbest: {best['when']}, mean {best['mean']:.4f} at {best['credited_tokens']} "
+            f"credited tokens, versions {best['versions']}: {os.path.join(self._folder, BEST)}")
+        return table(columns) + line
+
+
+def _model_of(given: argparse.Namespace) -> "torch.nn.Module":
+    if given.load:
+        sys.path.insert(0, os.getcwd())
+        module, _, function = given.load.partition(":")
+        return getattr(importlib.import_module(module), function or "load")()
+    from transformers import AutoModelForCausalLM  # pylint: disable=import-outside-toplevel
+
+    return AutoModelForCausalLM.from_pretrained(given.model)
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python3 -m longhaul.heldout",
+                                     description="Held-out losses by language.")
+    parser.add_argument("--model", help="a folder of Hugging Face's")
+    parser.add_argument("--load", help="MODULE:FUNCTION that gives the model, in place of --model")
+    parser.add_argument("--data", required=True, help="folder of units.json")
+    parser.add_argument("--manifest", help="the run's model.json")
+    parser.add_argument("--weights", help="parameters of the run, in its order")
+    parser.add_argument("--sequence-length", type=int, default=512)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--most-tokens", type=int, help="of each language (all)")
+    parser.add_argument("-o", choices=("table", "json"), default="table")
+    given = parser.parse_args(words)
+    if bool(given.model) == bool(given.load) or bool(given.manifest) != bool(given.weights):
+        parser.error("--model or --load, and --manifest with --weights")
+    how = {"sequence_length": given.sequence_length, "batch_size": given.batch_size,
+           "most_tokens": given.most_tokens}
+    try:
+        model = _model_of(given)
+        columns = {"before": evaluate(model, given.data, **how)}
+        if given.weights:
+            load_weights(model, given.manifest, given.weights)
+            columns["after"] = evaluate(model, given.data, **how)
+    except (ValueError, OSError, KeyError) as why:
+        print(f"longhaul.heldout: {why}", file=sys.stderr)
+        return 1
+    print(json.dumps(columns) if given.o == "json" else table(columns))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
