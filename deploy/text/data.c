@@ -344,6 +344,11 @@ static void say(const struct prepare *p, const char *path)
     for (uint32_t i = 0; i < p->manifest.heldout_count; i++)
         fprintf(c->says, "%-16s %-8s %12" PRIu64 "\n", "(held out)",
                 p->manifest.heldout[i].language, p->manifest.heldout[i].tokens);
+    enum { NAMED = 20 };
+    for (unsigned i = 0; i < p->tree.passed_count && i < NAMED; i++)
+        fprintf(c->says, "passed over      %s\n", p->tree.passed[i]);
+    if (p->tree.passed_count > NAMED)
+        fprintf(c->says, "passed over      %u more\n", p->tree.passed_count - NAMED);
     fprintf(c->says,
             "%" PRIu64 " units of %" PRIu64 " tokens, read again and checked; manifest: %s\n",
             p->units, c->unit_tokens, path);

@@ -1,8 +1,9 @@
 // Walks DIR/<region>/<language>/*.txt and DIR/heldout/*.txt, in the order of names. See
 // data_scan.h.
 //
-// A file where a folder belongs, and one that is no .txt where text belongs, is passed over; hidden
-// entries too. Names become parts of file names and of the manifest, so their alphabet is narrow.
+// A file where a folder belongs, and one that is no .txt where text belongs, is passed over and
+// named; hidden entries are not. Names become parts of file names and of the manifest, so their
+// alphabet is narrow.
 #include "deploy/text/data_scan.h"
 
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "deploy/tool/files.h"
 
@@ -44,10 +46,16 @@ static lh_err add_name(struct names *n, const char *name)
     return LH_OK;
 }
 
-static bool is_kind(const char *path, bool folder)
+// A link to nothing is a mistake, and so is what can't be looked at.
+static lh_err look(const char *path, struct stat *is)
 {
-    struct stat is;
-    return !stat(path, &is) && (folder ? S_ISDIR(is.st_mode) : S_ISREG(is.st_mode));
+    char to[DP_PATH_BYTES];
+    if (!stat(path, is)) return LH_OK;
+    int why = errno;
+    ssize_t n = readlink(path, to, sizeof to - 1);
+    if (n < 0) return lh_fail_errno(why, "%s", path);
+    to[n] = 0;
+    return lh_fail(LH_ERR_NOT_FOUND, "%s is a link to %s, which is not there", path, to);
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -56,8 +64,26 @@ static bool ends_with(const char *s, const char *end)
     return n > m && !strcmp(s + n - m, end);
 }
 
-// Full paths of the folders, or of the .txt files, in `dir`, sorted. An absent dir has none.
-static lh_err list(const char *dir, bool folders, struct names *out)
+static lh_err pass_over(struct dp_tree *t, const char *path)
+{
+    struct names passed = {t->passed, t->passed_count};
+    lh_err err = add_name(&passed, path);
+    t->passed = passed.at;
+    t->passed_count = passed.count;
+    return err;
+}
+
+static lh_err take_entry(struct dp_tree *t, const char *path, bool folders, struct names *out)
+{
+    struct stat is;
+    LH_TRY(look(path, &is));
+    bool wanted = folders ? S_ISDIR(is.st_mode) : S_ISREG(is.st_mode) && ends_with(path, ".txt");
+    return wanted ? add_name(out, path) : pass_over(t, path);
+}
+
+// Full paths of the folders, or of the .txt files, in `dir`, sorted; the rest is passed over. An
+// absent dir has none.
+static lh_err list(struct dp_tree *t, const char *dir, bool folders, struct names *out)
 {
     char path[DP_PATH_BYTES];
     *out = (struct names){0};
@@ -65,11 +91,12 @@ static lh_err list(const char *dir, bool folders, struct names *out)
     if (!open && errno == ENOENT) return LH_OK;
     if (!open) return lh_fail_errno(errno, "cannot list %s", dir);
     lh_err err = LH_OK;
-    for (const struct dirent *e; !err && (e = readdir(open));) {
-        if (e->d_name[0] == '.' || (!folders && !ends_with(e->d_name, ".txt"))) continue;
+    for (const struct dirent *e; !err && (errno = 0, e = readdir(open));) {
+        if (e->d_name[0] == '.') continue;
         err = dp_path(path, "%s/%s", dir, e->d_name);
-        if (!err && is_kind(path, folders)) err = add_name(out, path);
+        if (!err) err = take_entry(t, path, folders, out);
     }
+    if (!err && errno) err = lh_fail_errno(errno, "cannot list %s", dir);
     closedir(open);
     if (err)
         free_names(out);
@@ -110,8 +137,12 @@ static lh_err add_language(struct dp_tree *t, const char *region, const char *pa
             return lh_fail(LH_ERR_MALFORMED,
                            "language %s is in %s and in %s; a language has one home region",
                            found.name, t->language[i].region, found.region);
-    LH_TRY(list(path, false, &files));
-    if (!files.count) return LH_OK;
+    LH_TRY(list(t, path, false, &files));
+    if (!files.count)
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "%s holds no .txt: put text there, or take the folder away (`python3 -m "
+                       "longhaul.prepare` reads .jsonl, .gz and folders in it)",
+                       path);
     struct dp_language *more = t->languages < LANGUAGES_MAX
                                    ? realloc(t->language, (t->languages + 1) * sizeof *t->language)
                                    : NULL;
@@ -129,8 +160,13 @@ static lh_err add_language(struct dp_tree *t, const char *region, const char *pa
 static lh_err scan_region(struct dp_tree *t, const char *path)
 {
     struct names languages;
-    LH_TRY(list(path, true, &languages));
+    LH_TRY(list(t, path, true, &languages));
     lh_err err = LH_OK;
+    if (!languages.count)
+        err = lh_fail(LH_ERR_NOT_FOUND,
+                      "%s holds no folder of a language: is a disk mounted there? Take the folder "
+                      "away if it is no region's",
+                      path);
     for (unsigned i = 0; i < languages.count && !err; i++)
         err = add_language(t, path, languages.at[i]);
     free_names(&languages);
@@ -142,7 +178,7 @@ static lh_err scan_heldout(struct dp_tree *t, const char *dir)
     char path[DP_PATH_BYTES], name[sizeof t->heldout.name];
     struct names files;
     LH_TRY(dp_path(path, "%s/heldout", dir));
-    LH_TRY(list(path, false, &files));
+    LH_TRY(list(t, path, false, &files));
     t->heldout.file = files.at;
     t->heldout.files = files.count;
     for (unsigned i = 0; i < files.count; i++)
@@ -154,8 +190,8 @@ lh_err dp_tree_scan(struct dp_tree *t, const char *dir)
 {
     struct names regions;
     *t = (struct dp_tree){0};
-    LH_TRY(list(dir, true, &regions));
-    lh_err err = scan_heldout(t, dir);
+    lh_err err = list(t, dir, true, &regions);
+    if (!err) err = scan_heldout(t, dir);
     for (unsigned i = 0; i < regions.count && !err; i++)
         if (strcmp(last_part(regions.at[i]), "heldout") != 0) err = scan_region(t, regions.at[i]);
     free_names(&regions);
@@ -178,6 +214,8 @@ void dp_tree_free(struct dp_tree *t)
 {
     for (unsigned i = 0; i < t->languages; i++) free_files(&t->language[i]);
     free_files(&t->heldout);
+    struct names passed = {t->passed, t->passed_count};
+    free_names(&passed);
     free(t->language);
     *t = (struct dp_tree){0};
 }

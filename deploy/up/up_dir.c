@@ -21,6 +21,7 @@
 #include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "common/security/sign.h"
+#include "deploy/models/import.h"
 #include "deploy/up/up_change.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
@@ -62,6 +63,34 @@ static LH_MUST lh_err imported_tensors(const struct lh_manifest *is, uint32_t sh
     return err;
 }
 
+// The folder of the model's manifest: model.import, or, where that is one of Hugging Face's, what
+// is imported from it into the run's folder, once.
+static LH_MUST lh_err find_model(struct dp_up *up)
+{
+    const char *from = up->t->run->model.import, *dir = up->flags.dir;
+    char path[DP_PATH_BYTES];
+    LH_TRY(dp_path(path, "%s/model.json", from));
+    if (dp_file_exists(path)) return dp_path(up->model, "%s", from);
+    LH_TRY(dp_path(path, "%s/config.json", from));
+    if (!dp_file_exists(path))
+        return lh_fail(LH_ERR_NOT_FOUND,
+                       "model.import: %s holds neither model.json (`longhaul model import`, "
+                       "longhaul.save_initial) nor config.json (a folder of Hugging Face's)",
+                       from);
+    if (dir)
+        LH_TRY(dp_path(up->model, "%s/import", dir));
+    else
+        LH_TRY(dp_path(up->model, "run/%s/import", up->t->run->run));
+    LH_TRY(dp_path(path, "%s/model.json", up->model));
+    if (dp_file_exists(path)) return LH_OK;
+    LH_TRY(dp_make_dirs(up->model));
+    struct dp_import q = {.from = from, .out = up->model, .shards = up->t->shards};
+    lh_err err = dp_import(&q);
+    if (q.notes.len) fwrite(q.notes.data, 1, q.notes.len, stderr);
+    dp_import_free(&q);
+    return err;
+}
+
 // A model of a folder. What is none of the built-in trainer's serves where a command trains
 // everywhere.
 static LH_MUST lh_err import_model(struct dp_up *up)
@@ -69,7 +98,8 @@ static LH_MUST lh_err import_model(struct dp_up *up)
     const struct dp_run_settings *r = up->t->run;
     char path[DP_PATH_BYTES];
     struct lh_manifest is = {0};
-    LH_TRY(dp_path(path, "%s/model.json", r->model.import));
+    LH_TRY(find_model(up));
+    LH_TRY(dp_path(path, "%s/model.json", up->model));
     LH_TRY(dp_manifest_load(path, &is));
     lh_err err = imported_shape(path, &is, &up->shape);
     up->shaped = !err;
@@ -411,9 +441,8 @@ static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
     uint64_t values = up->manifest.values;
     if (up->t->run->model.import[0]) {
         // The folder of a run that has ended: what it ended with, not what it began with.
-        LH_TRY(dp_path(path, "%s/final.bin", up->t->run->model.import));
-        if (!dp_file_exists(path))
-            LH_TRY(dp_path(path, "%s/weights.bin", up->t->run->model.import));
+        LH_TRY(dp_path(path, "%s/final.bin", up->model));
+        if (!dp_file_exists(path)) LH_TRY(dp_path(path, "%s/weights.bin", up->model));
         return dp_floats_load(path, values, out);
     }
     *out = malloc(values * sizeof **out);

@@ -14,6 +14,7 @@
 
 #include "common/format/units.h"
 #include "deploy/text/data.h"
+#include "deploy/text/data_scan.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "worker/data/loader.h"
@@ -95,6 +96,40 @@ static uint64_t count_of(const struct lh_units *u, const char *language, uint64_
     uint64_t n = 0;
     for (uint64_t i = from; i < to; i++) n += !strcmp(u->unit[i].language, language);
     return n;
+}
+
+static void refuses_tree(const struct fixture *f, const char *why)
+{
+    struct dp_tree t;
+    lh_err err = dp_tree_scan(&t, f->text);
+    assert_int_not_equal(err, LH_OK);
+    if (!strstr(lh_err_text(err), why)) fail_msg("\"%s\" lacks \"%s\"", lh_err_text(err), why);
+}
+
+static void what_is_not_used_is_named_or_refused(void **state)
+{
+    (void)state;
+    struct fixture at, *f = &at;
+    struct dp_tree t;
+    char path[DP_PATH_BYTES];
+    open_fixture(f);
+    put_sample(f);
+    assert_int_equal(dp_tree_scan(&t, f->text), LH_OK);
+    assert_int_equal(t.passed_count, 1);
+    assert_non_null(strstr(t.passed[0], "europe/de/notes.md"));
+    dp_tree_free(&t);
+    assert_int_equal(dp_path(path, "%s/asia/ja/gone.txt", f->text), LH_OK);
+    assert_int_equal(symlink("/nowhere/at/all", path), 0);
+    refuses_tree(f, "gone.txt is a link to /nowhere/at/all, which is not there");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(dp_path(path, "%s/asia/xx", f->text), LH_OK);
+    assert_int_equal(dp_make_dirs(path), LH_OK);
+    refuses_tree(f, "asia/xx holds no .txt");
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(dp_path(path, "%s/africa", f->text), LH_OK);
+    assert_int_equal(dp_make_dirs(path), LH_OK);
+    refuses_tree(f, "africa holds no folder of a language");
+    close_fixture(f);
 }
 
 // The k-th unit of a language, in the order of ids, holds bytes [64 k, 64 k + 64) of its text.
@@ -277,6 +312,7 @@ static void the_command_takes_its_flags(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_used_is_named_or_refused),
         cmocka_unit_test(units_are_the_text),
         cmocka_unit_test(languages_alternate_in_proportion),
         cmocka_unit_test(same_text_gives_same_manifest),

@@ -510,6 +510,39 @@ static void check_commanded(struct dp_up *up)
     lh_buf_free(&file);
 }
 
+static void a_folder_of_hugging_faces_is_imported(void **state)
+{
+    (void)state;
+    struct folders f;
+    struct tiny m = tiny_llama(DP_DTYPE_BF16);
+    struct lh_buf yaml = lh_buf(1 << 16);
+    char path[DP_PATH_BYTES];
+    folders_start(&f);
+    tiny_write(&f, &m, "hf");
+    dp_put(&yaml,
+           "run: tiny\nbudget_tokens: 1000\nmodel: {import: %s, context: 8}\n"
+           "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0, 1]}\n"
+           "regions:\n  eu: {}\n",
+           folders_path(&f, "hf"));
+    lh_put_u8(&yaml, 0);
+    assert_int_equal(dp_path(run_dir, "%s/whole", root), LH_OK);
+    struct dp_up *up = open_up((const char *)yaml.data);
+    all(up);
+    assert_int_equal(up->manifest.tensors, TINY_TENSORS);
+    assert_int_equal(dp_path(path, "%s/import/model.json", run_dir), LH_OK);
+    assert_true(dp_file_exists(path));
+    lh_manifest_free(&up->manifest);
+    assert_int_equal(dp_dir_model(up), LH_OK); // a second time takes what is there
+    lh_manifest_free(&up->manifest);
+    assert_int_equal(remove(folders_path(&f, "hf/config.json")), 0);
+    lh_err err = dp_dir_model(up);
+    assert_int_equal(err, LH_ERR_NOT_FOUND);
+    assert_true(folders_says(err, "holds neither model.json"));
+    close_up(up);
+    lh_buf_free(&yaml);
+    folders_end(&f);
+}
+
 static void an_imported_model_is_where_a_run_begins(void **state)
 {
     (void)state;
@@ -594,6 +627,7 @@ int main(void)
         cmocka_unit_test(ranks_on_hosts_find_their_worker),
         cmocka_unit_test(gpus_are_reduced_by_nccl),
         cmocka_unit_test(totals_are_kept),
+        cmocka_unit_test(a_folder_of_hugging_faces_is_imported),
         cmocka_unit_test(an_imported_model_is_where_a_run_begins),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
