@@ -99,7 +99,7 @@ struct dp_up {
     const char *unjudged; // why no language's loss is told; NULL: the losses are
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
     char model[DP_PATH_BYTES]; // folder of the manifest, where the model is imported
-    int lock;         // the folder's lock; 0: none
+    int lock;                  // the folder's lock; 0: none
     int page;         // socket at which the coordinator shows its page, on this machine; 0: none
     char page_at[64]; // its address
     char program[DP_PROGRAMS][DP_PATH_BYTES];

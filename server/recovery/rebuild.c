@@ -116,7 +116,9 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->reserved = m->reserved;
     b->shard->end = m->end;
     b->shard->end_told = true;
-    b->anew |= ps_epoch_due(b->shard); // An epoch may be due where a run goes on after its end.
+    // An epoch may be due where a run goes on after its end.
+    bool end = b->shard->replica.ledger.plan.phase == LH_PHASE_END;
+    b->anew |= end && ps_epoch_due(b->shard);
     b->standby = m->standby;
     snprintf(b->held_at, sizeof b->held_at, "%s", m->held_at);
     b->process = m->process;
