@@ -238,14 +238,14 @@ static void take_rounds(struct wk_worker *w, double rounds)
     w->conf.told_rounds(w->conf.density_arg, rounds);
 }
 
-// The coordinator heard that this worker has ended, and says that the run goes on after that
-// (server/docs/0000-protocol.md#rule-36). Nothing is trained before
-// the logs say so too (wk_everything_ready).
+// The coordinator was asked after these shards had ended here, so it knew of the end: what it says
+// is that the run goes on after that (server/docs/0000-protocol.md#rule-36). Nothing is trained
+// before the logs say so too (wk_everything_ready).
 static void go_on(struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (!s->ended) continue;
+        if (!s->ended || !s->end_asked) continue;
         s->ended = w->told_done = false;
         lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
                 s->replica.ledger.version);
@@ -279,7 +279,7 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
     w->began_ended = false;
-    if (w->phase < LH_PHASE_CLOSE && w->telling_done) go_on(w);
+    if (w->phase < LH_PHASE_CLOSE) go_on(w);
     if (m->local_steps) w->local_steps = m->local_steps;
     take_rounds(w, m->rounds);
     w->window = m->window;
@@ -418,6 +418,7 @@ static lh_err send_lease(struct wk_worker *w)
     wk_travel_tell(w, &m);
     m.drained = w->telling_drained = wk_units_drained(w);
     m.done = w->telling_done = all_ended(w);
+    for (uint32_t i = 0; i < w->shards; i++) w->shard[i].end_asked = w->shard[i].ended;
     if (trip.mean_us) m.trip = &trip;
     if (!err) {
         m.n_durable = list_points(w, false, item, list);

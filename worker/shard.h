@@ -32,8 +32,9 @@ struct wk_shard {
     const struct lh_shard_layout *layout;
     // The replica: changed by follow.c and snapshot.c, read from the disk by start.c.
     struct lk_replica replica;
-    bool ready;                   // the replica holds a state
-    bool ended;                   // the END record is folded
+    bool ready;     // the replica holds a state
+    bool ended;     // the END record is folded
+    bool end_asked; // the request to the coordinator that is under way was sent after that
     struct lh_hash final_digest;  // the replica's, at the END record
     struct lh_buf payload_memory; // memory of the last folded payload, for the next cut's
     struct lh_point stable;       // as the coordinator named it last (member.c); version 0: none

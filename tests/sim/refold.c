@@ -80,6 +80,20 @@ bool sim_read_frame(struct lh_span bytes, struct sim_frame *out)
     return out->step > 0;
 }
 
+// The workers that the run closed without, retired names, a change of the budget: what is empty at
+// the end is not there.
+static bool is_tail(struct lh_span bytes)
+{
+    const uint8_t *b = bytes.data;
+    if (!bytes.len) return true;
+    if (bytes.len < 4) return false;
+    uint64_t end = 4 + 8 * number(b, 4);
+    if (bytes.len <= end) return bytes.len == end;
+    if (bytes.len < end + 8) return false;
+    end += 8 + 8 * number(b + end + 4, 4);
+    return bytes.len == end || bytes.len == end + 24;
+}
+
 bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
 {
     const uint8_t *b = bytes.data;
@@ -105,9 +119,7 @@ bool sim_read_plan(struct lh_span bytes, struct sim_plan *out)
     uint64_t end = list + 4 + EXCEPTION * number(b + list, 4);
     if (bytes.len <= end) return false;
     end += b[end] ? TERMS : 1; // the level of privacy: 0 has no terms
-    // The workers that the run closed without come last, where there are any.
-    if (bytes.len != end && bytes.len < end + 4) return false;
-    if (bytes.len != end && bytes.len != end + 4 + 8 * number(b + end, 4)) return false;
+    if (!is_tail(lh_span(b + end, bytes.len - end))) return false;
     out->optimizer = b[rest];
     out->momentum = real(b + rest + 1);
     out->outer_every = (uint32_t)number(b + rest + 5, 4);
