@@ -126,6 +126,11 @@ static void settled(void *arg)
     (void)arg;
 }
 
+static void damaged(void *arg, uint64_t unit)
+{
+    (void)arg, (void)unit;
+}
+
 static void *run_loop(void *arg)
 {
     lh_env_real_run(arg);
@@ -134,8 +139,8 @@ static void *run_loop(void *arg)
 
 static void open_world(struct world *w)
 {
-    static const struct wk_external_ops ops = {described, view, committed, came, trained,
-                                               reported,  cut,  ending,    over, settled};
+    static const struct wk_external_ops ops = {
+        described, view, committed, came, trained, reported, cut, ending, over, settled, damaged};
     const uint64_t first[] = {0, w->values}, shape[] = {w->values};
     w->view = calloc(w->values, sizeof *w->view);
     w->mine = calloc(w->values, sizeof *w->mine);

@@ -219,8 +219,9 @@ static uint32_t steps_of(void *arg, const char *region)
     return 0;
 }
 
-static float rate(void *arg, uint64_t tokens)
+static float rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
 {
+    (void)plan;
     return (float)wk_schedule_rate(arg, tokens);
 }
 

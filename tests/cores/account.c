@@ -61,9 +61,9 @@ static struct {
     uint64_t told, most;
 } ticks;
 
-static float note_rate(void *arg, uint64_t tokens)
+static float note_rate(void *arg, const struct lh_plan *plan, uint64_t tokens)
 {
-    (void)arg;
+    (void)arg, (void)plan;
     ticks.told++;
     if (ticks.most < tokens) ticks.most = tokens;
     assert_int_equal(tokens, ticks.life->worker->shard[0].replica.ledger.tokens);

@@ -109,8 +109,13 @@ static inline void settled(void *arg)
     (void)arg;
 }
 
-static const struct wk_external_ops ops = {described, view, committed, came, trained,
-                                           reported,  cut,  ending,    over, settled};
+static inline void damaged(void *arg, uint64_t unit)
+{
+    (void)arg, (void)unit;
+}
+
+static const struct wk_external_ops ops = {described, view,   committed, came,    trained, reported,
+                                           cut,       ending, over,      settled, damaged};
 
 struct errand {
     void (*run)(struct rig *r);

@@ -277,6 +277,11 @@ static void settled(void *arg)
     (void)arg;
 }
 
+static void damaged(void *arg, uint64_t unit)
+{
+    (void)arg, (void)unit;
+}
+
 // ---------------------------------------------------------------- time
 
 static void tick(void *arg)
@@ -300,8 +305,8 @@ static void tick(void *arg)
 
 int main(int argc, char **argv)
 {
-    static const struct wk_external_ops ops = {described, view, committed, came, trained,
-                                               reported,  cut,  ending,    over, settled};
+    static const struct wk_external_ops ops = {
+        described, view, committed, came, trained, reported, cut, ending, over, settled, damaged};
     static struct fake f;
     LH_ASSERT(argc >= 5);
     f.dir = argv[1];
