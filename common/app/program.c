@@ -181,7 +181,7 @@ static LH_MUST lh_err check_certificate(struct lh_program *p)
 {
     struct lh_certs_info info;
     LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
-    p->certificate_ends = info.not_after;
+    p->limits.certificate_ends_s = info.not_after;
     if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
     char theirs[LH_URI_BYTES], ours[LH_URI_BYTES];
     lh_peer_uri(&info.peer, theirs);

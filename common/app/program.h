@@ -54,8 +54,12 @@ struct lh_program {
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
     struct lh_transport *transport;
-    struct lh_http *http;                         // NULL: http.listen is empty
-    int64_t certificate_ends, certificate_looked; // seconds since 1970; when that was read
+    struct lh_http *http; // NULL: http.listen is empty
+    struct {              // the loop's, but for what the status' lane found last
+        uint64_t disk_free, next_disk_free;
+        int64_t certificate_ends_s, next_ends_s; // seconds since 1970; 0: not looked at
+        int64_t looked_s;                        // when the certificate was looked at
+    } limits;
     struct lh_file *lock;
     int64_t started_ns;
     uint64_t timer, over_timer;

@@ -41,19 +41,28 @@ static double cpu_s(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-// The two limits of a long life: the disk and the certificate.
-static void tell_limits(struct lh_program *p, json_t *out)
+// The two limits of a long life, the disk and the certificate, as they were when the status before
+// was written: a disk that hangs would keep the loop.
+static void tell_limits(const struct lh_program *p, json_t *out)
 {
-    uint64_t bytes;
+    int64_t now = p->env->ops->wall_s(p->env);
+    if (p->limits.looked_s)
+        json_object_set_new(out, "disk_free_bytes", json_integer((json_int_t)p->limits.disk_free));
+    json_object_set_new(out, "certificate_expires_s",
+                        json_integer(p->limits.certificate_ends_s - now));
+    if (p->http) json_object_set_new(out, "http", json_string(lh_http_address(p->http)));
+}
+
+// On the status' lane.
+static void look_at_limits(struct lh_program *p)
+{
     struct lh_certs_info info;
     int64_t now = p->env->ops->wall_s(p->env);
-    if (!p->env->ops->files->room(p->env, p->node->dir, &bytes))
-        json_object_set_new(out, "disk_free_bytes", json_integer((json_int_t)bytes));
-    if (now - p->certificate_looked >= LOOK_S && !lh_certs_inspect(p->node->tls_cert, &info))
-        p->certificate_ends = info.not_after; // it may have been renewed
-    if (now - p->certificate_looked >= LOOK_S) p->certificate_looked = now;
-    json_object_set_new(out, "certificate_expires_s", json_integer(p->certificate_ends - now));
-    if (p->http) json_object_set_new(out, "http", json_string(lh_http_address(p->http)));
+    bool again = now - p->limits.looked_s >= LOOK_S;
+    (void)p->env->ops->files->room(p->env, p->node->dir, &p->limits.next_disk_free);
+    p->limits.next_ends_s = 0;
+    if (again && !lh_certs_inspect(p->node->tls_cert, &info)) // it may have been renewed
+        p->limits.next_ends_s = info.not_after;
 }
 
 static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
@@ -115,6 +124,7 @@ static int64_t status_job(void *arg)
 {
     struct lh_program *p = arg;
     if (p->http) lh_http_publish(p->http, lh_buf_span(&p->status));
+    look_at_limits(p);
     p->status_result = replace_status(p, lh_buf_span(&p->status));
     if (p->status_result)
         snprintf(p->status_text, sizeof p->status_text, "%s", lh_err_text(p->status_result));
@@ -125,6 +135,10 @@ static void status_done(void *arg)
 {
     struct lh_program *p = arg;
     p->status_writing = false;
+    p->limits.disk_free = p->limits.next_disk_free;
+    if (p->limits.next_ends_s) p->limits.certificate_ends_s = p->limits.next_ends_s;
+    if (p->limits.next_ends_s || !p->limits.looked_s)
+        p->limits.looked_s = p->env->ops->wall_s(p->env);
     lh_buf_free(&p->status);
     tell_status(p, p->status_result, p->status_text);
 }

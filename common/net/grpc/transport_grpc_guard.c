@@ -77,7 +77,7 @@ struct connection { // used by one thread at a time
 static struct {
     pthread_once_t once;
     int of_context, of_ssl; // indices of OpenSSL's ex_data
-    pthread_key_t making;   // the guard of the server whose TLS context this thread makes
+    pthread_key_t making;   // guard of the transport whose TLS context this thread makes; owned
     void (*set_verify)(SSL_CTX *, int, SSL_verify_cb);
     int (*do_handshake)(SSL *);
     int (*read)(SSL *, void *, int);
@@ -102,11 +102,16 @@ static void end_of_ssl(void *parent, void *ptr, CRYPTO_EX_DATA *data, int index,
     free(c);
 }
 
+static void drop_of_thread(void *g)
+{
+    lh_grpc_guard_drop(g);
+}
+
 static void find_hooks(void)
 {
     hooks.of_context = SSL_CTX_get_ex_new_index(0, NULL, NULL, NULL, drop_of_context);
     hooks.of_ssl = SSL_get_ex_new_index(0, NULL, NULL, NULL, end_of_ssl);
-    LH_ASSERT(!pthread_key_create(&hooks.making, NULL));
+    LH_ASSERT(!pthread_key_create(&hooks.making, drop_of_thread));
     *(void **)&hooks.set_verify = dlsym(RTLD_NEXT, "SSL_CTX_set_verify");
     *(void **)&hooks.do_handshake = dlsym(RTLD_NEXT, "SSL_do_handshake");
     *(void **)&hooks.read = dlsym(RTLD_NEXT, "SSL_read");
@@ -153,9 +158,27 @@ void lh_grpc_guard_close(struct lh_grpc_guard *g)
     lh_grpc_guard_drop(g);
 }
 
+// gRPC may make the context later, or not at all: the guard may have been closed by then.
 void lh_grpc_guard_make(struct lh_grpc_guard *g)
 {
+    struct lh_grpc_guard *before = pthread_getspecific(hooks.making);
+    atomic_fetch_add(&g->owners, 1);
     pthread_setspecific(hooks.making, g);
+    if (before) lh_grpc_guard_drop(before);
+}
+
+// The guard that this thread was given for its next context, with its owner's share; NULL: none.
+static struct lh_grpc_guard *take_made(void)
+{
+    struct lh_grpc_guard *g = pthread_getspecific(hooks.making);
+    if (!g) return NULL;
+    pthread_setspecific(hooks.making, NULL);
+    pthread_mutex_lock(&g->lock);
+    bool closed = !g->env;
+    pthread_mutex_unlock(&g->lock);
+    if (!closed) return g;
+    lh_grpc_guard_drop(g);
+    return NULL;
 }
 
 uint64_t lh_grpc_guard_ended(struct lh_grpc_guard *g)
@@ -298,9 +321,7 @@ void lh_grpc_set_verify(SSL_CTX *context, int mode,
 void lh_grpc_set_verify(SSL_CTX *context, int mode, SSL_verify_cb callback)
 {
     pthread_once(&hooks.once, find_hooks);
-    struct lh_grpc_guard *g = pthread_getspecific(hooks.making);
-    pthread_setspecific(hooks.making, NULL);
-    if (g) atomic_fetch_add(&g->owners, 1);
+    struct lh_grpc_guard *g = take_made();
     if (g && !SSL_CTX_set_ex_data(context, hooks.of_context, g)) {
         lh_grpc_guard_drop(g);
         g = NULL;
