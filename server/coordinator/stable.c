@@ -77,7 +77,6 @@ static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 
 static bool present(const struct ps_co_shard *s, const struct lh_point *p)
 {
-    if (LH_BUG("zombie_stable")) return true; // planted: of an abandoned epoch
     return p->epoch == s->head.epoch && p->epoch == ps_co_epoch(s);
 }
 

@@ -82,7 +82,7 @@ static double filled(const struct ps_shard *s, const struct ps_pace_row *r, doub
 bool ps_pace_is_busy(const struct ps_shard *s, uint64_t worker)
 {
     const struct ps_pace_row *r = find(&s->pace, worker);
-    if (!r || filled(s, r, LEAST_HZ) >= 1 || LH_BUG("pace_any")) return false;
+    if (!r || filled(s, r, LEAST_HZ) >= 1) return false;
     double rate = rate_of(s, worker);
     return rate > 0 && filled(s, r, rate) < 1;
 }
@@ -168,7 +168,7 @@ uint64_t ps_pace_staleness(const struct ps_shard *s, const struct lh_frame *f)
     const struct lh_ledger *durable = &s->replica.ledger;
     uint64_t all = lh_ledger_staleness(s->head, f->worker, f->base_others);
     bool known = p->sees && f->base_epoch == s->head->epoch && f->base_version >= p->since;
-    if (!all || !known || LH_BUG("pace_any")) return all;
+    if (!all || !known) return all;
     uint32_t most = most_counted(s, f);
     // what this group has admitted is not folded yet
     uint64_t sum = lh_ledger_others(s->head, f->worker) - lh_ledger_others(durable, f->worker);

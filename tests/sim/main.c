@@ -275,7 +275,6 @@ static const struct {
     {"degrade_local", "standby,kill,partition", NULL, ANY},
     {"promote_unsynced", "standby,power,slow", NULL, ANY},
     {"old_epoch", "standby,kill,partition", NULL, ANY},
-    {"zombie_stable", "disk_loss,tail,kill,partition,network", NULL, ANY},
     {"take_no_stable", "disk_loss,tail,kill,partition,worker_kill", NULL, ANY},
     {"freeze_mem", "move,kill,partition,network", NULL, ANY},
     {"flip_early", "move,partition,network", NULL, ANY},
@@ -295,7 +294,6 @@ static const struct {
     {"cap_forgets_coming", "travel,links", NULL, ANY},
     {"claim_any", "liar", NULL, ANY},
     {"norm_any", "liar", NULL, ANY},
-    {"pace_any", "flood", NULL, ANY},
     {"speaks_any", "impostor", NULL, ANY},
     {"cap_forgets_crossed", "travel,links,coordinator,worker_kill", NULL, ANY},
 };
