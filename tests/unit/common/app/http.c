@@ -1,4 +1,3 @@
-// labels: tsan
 // The HTTP server over loopback: what each path answers, what it refuses, and that peers that send
 // nothing do not keep others out.
 #include <setjmp.h>
