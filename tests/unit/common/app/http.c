@@ -154,7 +154,7 @@ static void a_wrong_address_is_named(void **state)
 static int make_env(void **state)
 {
     (void)state;
-    return lh_env_real_create(&env);
+    return lh_env_real_create(&env) ? -1 : 0;
 }
 
 static int end_env(void **state)
