@@ -55,6 +55,14 @@ static bool well_for(const struct sim_node *n, int64_t ns)
     return lh_fake_now(n->sim->world) - n->sim->judging->trouble[n - n->sim->node] >= ns;
 }
 
+// An owner is silent while a group waits for its disk too long, be it slow or hung
+// (server/docs/0000-protocol.md#rule-21).
+static bool gives_way(const struct sim_node *n)
+{
+    double most_s = (double)LH_DISK_SLOW / LH_SECOND;
+    return n->server && lh_slow_age_s(&n->server->slow, lh_now(n->env)) >= most_s;
+}
+
 // The coordinator's own pauses excuse nothing that it does then
 // (server/docs/0000-protocol.md#rule-28).
 static bool in_trouble(const struct sim_node *n)
@@ -67,7 +75,7 @@ static bool in_trouble(const struct sim_node *n)
     uint64_t room = 0;
     bool full = runs && (n->env->ops->files->room(n->env, n->dir, &room) || room < ROOM_MIN);
     bool still = n->kind != SIM_COORDINATOR && lh_fake_stalled(n->env);
-    if (lh_fake_hangs(n->env)) return true;
+    if (lh_fake_hangs(n->env) || (runs && gives_way(n))) return true;
     return !runs || full || still || n->cut_off || s->unheard == n;
 }
 
