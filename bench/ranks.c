@@ -1,11 +1,10 @@
 // A step of a region's ranks on this host: gradients that are summed beside the backward pass, the
-// same in one bucket after it, and a sharded optimizer; by turns, each with processes of its own.
+// same in one bucket after it; by turns, each with processes of its own.
 // Beside them a process that has one rank's part of the step and nobody to wait for.
 //
 //   ranks.alone.ms      one rank's part, and the optimizer of all parameters
 //   ranks.after.ms      ranks.bucket_bytes 1 GiB: nothing is summed before the pass has ended
 //   ranks.beside.ms     buckets of --bucket-kib
-//   ranks.sharded.ms    the same, and ranks.optimizer sharded
 //
 // The condition `early` says how many buckets of `beside` were begun while the pass went on.
 // On one host ranks share its processors and its memory: what overlap saves on a network, or with
@@ -28,7 +27,7 @@
 #include "worker/ranks/reduce_peers.h"
 #include "worker/train/passes.h"
 
-enum { ALONE, AFTER, BESIDE, SHARDED, ARMS };
+enum { ALONE, AFTER, BESIDE, ARMS };
 enum {
     FLAG_RANKS,
     FLAG_LAYERS,
@@ -39,7 +38,7 @@ enum {
     FLAG_REPEATS,
     FLAG_REDUCE
 };
-static const char *const names[] = {"alone", "after", "beside", "sharded"};
+static const char *const names[] = {"alone", "after", "beside"};
 
 struct conf {
     uint32_t ranks, length, sequences; // a rank's part has `sequences`
@@ -77,7 +76,6 @@ static struct wk_peers_conf peers_conf(const struct conf *c, int kind, struct lh
                               .rank = rank,
                               .ranks = c->ranks,
                               .bucket_bytes = kind == AFTER ? 1 << 30 : c->bucket_bytes,
-                              .sharded = kind == SHARDED,
                               .address = "",
                               .patience_ns = 600 * LH_SECOND,
                               .gather_ns = 600 * LH_SECOND};
@@ -169,10 +167,8 @@ static void take_step(const struct conf *c, struct arm *a)
             wk_passes_run(&a->passes, a->value, &step, part, true, a->gradient, &final, &share));
         BENCH_MUST(ops->gather(a->reduce, true, a->gradient, &sum, &part));
     } while (part.count);
-    if (!sum.squares) {
-        BENCH_MUST(wk_update_norm(&a->params, a->gradient, update.step, NULL, &norm));
-        wk_update_apply(&update, &a->params, norm, &arrays, NULL);
-    }
+    BENCH_MUST(wk_update_norm(&a->params, a->gradient, update.step, NULL, &norm));
+    wk_update_apply(&update, &a->params, norm, &arrays, NULL);
     a->steps = update.step;
     ops->applied(a->reduce);
 }
@@ -272,7 +268,7 @@ int main(int argc, char **argv)
                     (unsigned long long)flag[FLAG_LAYERS].value, dim);
     bench_condition(&r, "buckets", "%s, %llu KiB, on one host", c.nccl ? "nccl" : "tcp",
                     (unsigned long long)flag[FLAG_BUCKET].value);
-    struct arm arm[ARMS] = {{.kind = ALONE}, {.kind = AFTER}, {.kind = BESIDE}, {.kind = SHARDED}};
+    struct arm arm[ARMS] = {{.kind = ALONE}, {.kind = AFTER}, {.kind = BESIDE}};
     pid_t leader = getpid();
     for (int i = AFTER; i < ARMS; i++) // before there are threads
         for (uint32_t rank = 1; rank < c.ranks; rank++) {

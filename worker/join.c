@@ -90,7 +90,6 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .ranks = (uint32_t)s->ranks.count,
         .sum = (enum wk_sum_type)s->ranks.wire,
         .bucket_bytes = (uint64_t)s->ranks.bucket_bytes,
-        .sharded = s->ranks.optimizer == WK_OPTIMIZER_SHARDED,
         .patience_ns = s->ranks.patience_ms * LH_MS,
         .gather_ns = gather_ns,
         .address = wk_ranks_leader(s),
@@ -121,20 +120,6 @@ uint64_t wk_join_device_bytes(const struct wk_settings *s)
     return nccl ? WK_COMM_NCCL_SLOTS * (uint64_t)s->ranks.bucket_bytes : 0;
 }
 
-// The ranks whose moments were lost, the last time that some were; null: none were.
-static json_t *moments_of(const struct wk_peers_lost *is)
-{
-    json_t *ranks = json_array();
-    if (!is->times) {
-        json_decref(ranks);
-        return json_null();
-    }
-    for (int rank = 0; rank < WK_RANKS_MAX; rank++)
-        if (is->ranks >> rank & 1) (void)json_array_append_new(ranks, json_integer(rank));
-    return json_pack("{s:I s:o s:I}", "times", (json_int_t)is->times, "ranks", ranks, "step",
-                     (json_int_t)is->step);
-}
-
 json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
 {
     struct wk_peers_status is;
@@ -142,15 +127,13 @@ json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)
     if (s->ranks.count == 1 || s->ranks.reduce == WK_REDUCE_SHM || !reduce) return NULL;
     wk_reduce_peers_status(reduce, &is);
     snprintf(digest, sizeof digest, "%016" PRIx64, is.digest);
-    return json_pack("{s:s s:o s:s s:s s:i s:I s:I s:s s:f s:I s:I s:I s:s}", "optimizer",
-                     wk_optimizer_word(s->ranks.optimizer), "moments_lost", moments_of(&is.lost),
-                     "reduce", wk_reduce_word(s->ranks.reduce), "wire",
+    return json_pack("{s:s s:s s:i s:I s:I s:s s:f s:I s:I s:s}", "reduce",
+                     wk_reduce_word(s->ranks.reduce), "wire",
                      wk_sum_word((enum wk_sum_type)s->ranks.wire), "members",
                      __builtin_popcountll(is.members | 1), "epochs", (json_int_t)is.epochs,
                      "failures", (json_int_t)is.failures, "last_failure", is.cause, "bytes_per_s",
                      is.bytes_per_s, "buckets", (json_int_t)is.counts.buckets, "buckets_early",
-                     (json_int_t)is.counts.early, "moments_crossed", (json_int_t)is.moments_crossed,
-                     "digest", digest);
+                     (json_int_t)is.counts.early, "digest", digest);
 }
 
 // ---------------------------------------------------------------- another rank

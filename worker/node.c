@@ -71,7 +71,6 @@ static void tell(void *arg, json_t *status)
 static LH_MUST lh_err open_states(struct wk_node *n, const struct lk_codec *codec)
 {
     const struct wk_place_conf conf = {.settings = n->settings,
-                                       .env = n->program->env,
                                        .log = n->program->log,
                                        .manifest = &n->program->manifest,
                                        .codec = *codec,

@@ -57,16 +57,11 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_INT(T, rare, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
         "GPUs there are"),
-    LH_CONFIG_ROW_ENUM(T, rare, "gpu.state", gpu.state, "host", "host|auto|device|spread|pinned",
+    LH_CONFIG_ROW_ENUM(T, rare, "gpu.state", gpu.state, "host", "host|auto|device",
         "Where base, residual and a replica to train on lie, to the same bits. auto: on the GPU "
-        "that trains, where its memory suffices; else spread, a shard's on one GPU, over those "
-        "that the ranks of this host train on; else in the host's pinned memory, which the GPU "
-        "works on; else on the host, which does the work; log and status.json say why. device, "
-        "spread, pinned: there, or the worker does not start. host until a GPU was seen to run "
-        "it"),
-    LH_CONFIG_ROW_STRING(T, rare, "gpu.spread", gpu.spread, "",
-        "GPUs of gpu.state spread, which the worker opens: \"1,2,3\"; empty: its ranks', where all "
-        "are on this host and gpu.device is auto"),
+        "that trains, where its memory suffices; else on the host, which does the work; log and "
+        "status.json say why. device: there, or the worker does not start. host until a GPU was "
+        "seen to run it"),
     LH_CONFIG_ROW_STRING(T, rare, "nccl.library", nccl.library, "",
         "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
     LH_CONFIG_ROW_STRING(T, rare, "nccl.interface", nccl.interface, "lo",
@@ -154,12 +149,6 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_SIZE(T, rare, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
         "Gradients are summed in buckets of this size, the last layers' first, while the backward "
         "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
-    LH_CONFIG_ROW_ENUM(T, rare, "ranks.optimizer", ranks.optimizer, "replicated",
-        "replicated|sharded",
-        "Who has the optimizer's moments; tcp and nccl, and the same for all of a worker. "
-        "replicated: every rank all of them. sharded: each rank its part, which it updates for "
-        "all (ZeRO-1); rank 0 has a copy of all besides, at most 32 steps old, for those "
-        "that are lost"),
     LH_CONFIG_ROW_STRING(T, rare, "ranks.name", ranks.name, "",
         "What names their shared memory or socket, the same for all of a worker; empty: run, "
         "region and name of the node"),
@@ -213,15 +202,9 @@ const char *wk_reduce_word(int kind)
     return word[kind];
 }
 
-const char *wk_optimizer_word(int kind)
-{
-    static const char *const word[] = {"replicated", "sharded"};
-    return word[kind];
-}
-
 const char *wk_state_word(int kind)
 {
-    static const char *const word[] = {"host", "auto", "device", "spread", "pinned"};
+    static const char *const word[] = {"host", "auto", "device"};
     return word[kind];
 }
 
@@ -323,44 +306,11 @@ static lh_err check_privacy(const struct wk_settings *s)
     return LH_OK;
 }
 
-static bool is_among(int number, const int *list, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (list[i] == number) return true;
-    return false;
-}
-
-lh_err wk_settings_spread(const struct wk_settings *s, int *out, uint32_t *count)
-{
-    const char *at = s->gpu.spread;
-    *count = 0;
-    while (*at) {
-        char *end;
-        long is = strtol(at, &end, 10);
-        bool digit = *at >= '0' && *at <= '9', more = *end == ',' && end[1];
-        if (!digit || is > 1023 || (*end && !more) || *count == WK_STATE_GPUS_MAX ||
-            is_among((int)is, out, *count))
-            return lh_fail(LH_ERR_CONFIG,
-                           "gpu.spread is \"%s\": it takes up to %d different numbers of GPUs with "
-                           "commas between them, as \"1,2,3\"",
-                           s->gpu.spread, WK_STATE_GPUS_MAX);
-        out[(*count)++] = (int)is;
-        at = end + more;
-    }
-    return LH_OK;
-}
-
 // A state that a GPU works on needs this of the settings.
 static lh_err check_state(const struct wk_settings *s)
 {
     const char *why = NULL;
-    int kind = s->gpu.state, list[WK_STATE_GPUS_MAX];
-    uint32_t count;
-    LH_TRY(wk_settings_spread(s, list, &count));
-    if (count && kind != WK_STATE_SPREAD && kind != WK_STATE_AUTO)
-        return lh_fail(LH_ERR_CONFIG, "gpu.spread is set, but gpu.state is %s: take spread or auto",
-                       wk_state_word(kind));
-    if (kind == WK_STATE_HOST || kind == WK_STATE_AUTO) return LH_OK;
+    if (s->gpu.state != WK_STATE_DEVICE) return LH_OK;
     if (s->trainer.kind != WK_TRAINER_BUILTIN)
         why = "only trainer.kind builtin trains here";
     else if (s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_SHM)
@@ -368,19 +318,7 @@ static lh_err check_state(const struct wk_settings *s)
     else if (s->trainer.backend == WK_BACKEND_CPU)
         why = "trainer.backend is cpu, and the state lies where training is";
     if (!why) return LH_OK;
-    return lh_fail(LH_ERR_CONFIG, "gpu.state is %s, but %s: leave it, or take auto",
-                   wk_state_word(kind), why);
-}
-
-static lh_err check_optimizer(const struct wk_settings *s)
-{
-    bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
-    if (s->ranks.optimizer == WK_OPTIMIZER_REPLICATED || !(shm || one)) return LH_OK;
-    return lh_fail(
-        LH_ERR_CONFIG, "ranks.optimizer is sharded, but %s",
-        one ? "ranks.count is 1: there are no other ranks"
-            : "with ranks.reduce shm the worker alone has an optimizer: take tcp or nccl, "
-              "or leave it replicated");
+    return lh_fail(LH_ERR_CONFIG, "gpu.state is device, but %s: leave it, or take auto", why);
 }
 
 static lh_err check_one_host(const struct wk_settings *s)
@@ -473,7 +411,6 @@ static lh_err check(const void *settings)
             LH_ERR_CONFIG, "ranks.rank is %lld, but with ranks.count %lld they are 0 to %lld",
             (long long)s->ranks.rank, (long long)s->ranks.count, (long long)s->ranks.count - 1);
     LH_TRY(check_hosts(s));
-    LH_TRY(check_optimizer(s));
     LH_TRY(check_privacy(s));
     LH_TRY(check_trainer(s));
     LH_TRY(check_state(s));

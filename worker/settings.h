@@ -4,19 +4,10 @@
 
 #include "common/app/node.h"
 
-// The words of ranks.optimizer, in their order.
-enum wk_optimizer_kind { WK_OPTIMIZER_REPLICATED, WK_OPTIMIZER_SHARDED };
 // The words of ranks.reduce, in their order.
 enum wk_reduce_kind { WK_REDUCE_SHM, WK_REDUCE_TCP, WK_REDUCE_NCCL };
 // The words of gpu.state, in their order.
-enum wk_state_kind {
-    WK_STATE_HOST,
-    WK_STATE_AUTO,
-    WK_STATE_DEVICE,
-    WK_STATE_SPREAD,
-    WK_STATE_PINNED
-};
-enum { WK_STATE_GPUS_MAX = 16 };
+enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE };
 // The words of privacy.telemetry, in their order.
 enum wk_telemetry { WK_TELEMETRY_NONE, WK_TELEMETRY_ALL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
@@ -40,7 +31,6 @@ struct wk_settings {
         const char *products; // "": where its loader looks
         int64_t device;       // -1: by rank
         int state;            // enum wk_state_kind
-        const char *spread;   // wk_settings_spread(); "": by the ranks
     } gpu;
 
     struct {
@@ -69,9 +59,8 @@ struct wk_settings {
 
     struct {
         int64_t count, rank;
-        int reduce;    // enum wk_reduce_kind
-        int wire;      // enum wk_sum_type
-        int optimizer; // enum wk_optimizer_kind
+        int reduce; // enum wk_reduce_kind
+        int wire;   // enum wk_sum_type
         int64_t bucket_bytes;
         const char *name;
         const char *listen, *leader, *address; // "": all ranks are on one host
@@ -97,7 +86,6 @@ extern const struct lh_config_table wk_settings_table;
 
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
-const char *wk_optimizer_word(int kind);                // "sharded"
 // The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
 static inline const char *wk_ranks_leader(const struct wk_settings *s)
 {
@@ -121,9 +109,6 @@ struct wk_codec_plan wk_codec_plan(const struct wk_settings *s);
 LH_MUST lh_err wk_settings_density_start(const struct wk_settings *s, double density);
 // Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
 LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
-// The GPUs that gpu.spread lists, to out[WK_STATE_GPUS_MAX]; none: it is empty. LH_ERR_CONFIG: it
-// is no list of different numbers.
-LH_MUST lh_err wk_settings_spread(const struct wk_settings *s, int *out, uint32_t *count);
 const char *wk_state_word(int kind);
 // Threads that encode a push on the CPU.
 uint32_t wk_codec_threads(const struct wk_settings *s);

@@ -231,7 +231,6 @@ static LH_MUST lh_err open_beside(struct wk_training *t)
 static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
 {
     const struct wk_settings *s = t->settings;
-    bool sharded = s->ranks.count > 1 && s->ranks.optimizer == WK_OPTIMIZER_SHARDED;
     const struct wk_device_conf conf = {
         .plugin = s->gpu.plugin,
         .products = s->gpu.products,
@@ -239,7 +238,6 @@ static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
         .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
         .norms = s->trainer.norms_rounds > 0,
-        .parts = sharded ? (uint32_t)s->ranks.count : 0,
         .model = {*shape, shape->context, (size_t)s->trainer.batch * shape->context, true},
     };
     if (wk_settings_gpu_ranks(s))

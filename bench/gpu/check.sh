@@ -8,14 +8,13 @@
 #   --limit  how long all stages may take together, 590 s otherwise; what is left then is SKIP
 #
 # Stages: facts, build, conformance (fresh seeds, poisoned memory; a model's gradients beside the
-# CPU's), sanitizers, speed (kernels beside the copy ceiling and beside PyTorch; training beside the
-# products alone and beside PyTorch), ceilings (copies on the device and over PCIe), nccl (the
-# library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of three
-# on one GPU), train (a region that trains on it beside one that does not), spread (gpu.state over
-# two GPUs beside one on the host: the same model, to the byte; SKIP where there is one). Each is
-# PASS, FAIL or SKIP with a reason; the table and check.json are written whatever happens. It leaves
-# clocks, power, MIG and persistence as they are. Exit status: 0 nothing failed, 1 something did, 77
-# "not run": there is no GPU to use.
+# CPU's), sanitizers, speed (kernels beside the copy ceiling and beside PyTorch; training beside
+# the products alone and beside PyTorch), ceilings (copies on the device and over PCIe), nccl (the
+# library; one rank; two ranks on one GPU, one of which is killed), worker, regions (a run of
+# three on one GPU), train (a region that trains on it beside one that does not). Each is PASS,
+# FAIL or SKIP with a reason; the table and check.json are written whatever happens. It leaves
+# clocks, power, MIG and persistence as they are. Exit status: 0 nothing failed, 1 something did,
+# 77 "not run": there is no GPU to use.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 build='' out=build/gpu-check-out total=590
@@ -229,8 +228,4 @@ unless "$no_programs" worker 90 tests/gpu/worker.py --build "$build" --plugin "$
 unless "$no_programs" regions 90 tests/gpu/worker.py --build "$build" --plugin "$plugin" --regions
 unless "${no_products:-$no_programs}" train 90 tests/gpu/worker.py --build "$build" \
     --plugin "$plugin" --products "$LONGHAUL_GEMM_PLUGIN"
-one_gpu=''
-[ "$(seen)" -gt 1 ] || one_gpu='programs see one GPU here'
-unless "${one_gpu:-${no_products:-$no_programs}}" spread 90 tests/gpu/worker_state.py \
-    --build "$build" --plugin "$plugin" --products "$LONGHAUL_GEMM_PLUGIN"
 [ "$failed" = 0 ] || exit 1

@@ -1,11 +1,9 @@
 // The machine that a process runs on, and its software: facts for people. Nothing is decided by
-// them, but for what memory is left.
+// them.
 #ifndef LH_COMMON_MACHINE_H
 #define LH_COMMON_MACHINE_H
 
 #include <stdint.h>
-
-struct lh_env;
 
 struct lh_machine {     // "" and 0: not known
     char version[32];   // Longhaul's
@@ -18,9 +16,5 @@ struct lh_machine {     // "" and 0: not known
 };
 
 void lh_machine_look(struct lh_machine *out);
-// Bytes that this process can still take: what the kernel reckons for the machine (MemAvailable of
-// /proc/meminfo), or what the limit of a control group leaves that it is in (version 1 or 2; a
-// container's), where that is less. 0: not known; where nothing is left it is 1.
-uint64_t lh_machine_available(struct lh_env *env);
 
 #endif

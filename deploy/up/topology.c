@@ -215,12 +215,10 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
-    bool sharded = r->optimizer == WK_OPTIMIZER_SHARDED;
-    bool builtin =
-        r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 || r->hosts > 1 || sharded;
+    bool builtin = r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 || r->hosts > 1;
     if (r->command && builtin)
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus, reduce, wire, optimizer and hosts are the "
+                       "%s:%u: %s: gpus, reduce, wire and hosts are the "
                        "built-in trainer's; a command has ranks",
                        t->parts->name, at->line, at->key);
     if (r->data[0] && (r->command || t->run->own_data))
@@ -254,11 +252,6 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
             "%s:%u: %s: reduce: shm is memory of one host: with %lld say tcp or nccl, or "
             "leave reduce",
             t->parts->name, at->line, at->key, (long long)r->hosts);
-    if (sharded && (r->reduce == WK_REDUCE_SHM || r->ranks == 1))
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: optimizer: sharded is for two ranks and more, with reduce: tcp "
-                       "or nccl",
-                       t->parts->name, at->line, at->key);
     return LH_OK;
 }
 

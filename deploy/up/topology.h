@@ -67,7 +67,6 @@ struct dp_region {
     int reduce;                     // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, tcp with
                                     // hosts, else shm
     int wire;                       // enum wk_sum_type: of its ranks' gradients
-    int optimizer;                  // enum wk_optimizer_kind: of its ranks
     int64_t hosts;                  // hosts over which each worker's ranks are spread
     int64_t h;                      // local steps per round; 0: by speed (DyLU)
     const char *data;               // folder of its token files; "": it has all those of --data

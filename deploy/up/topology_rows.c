@@ -66,8 +66,6 @@ static const struct lh_config_row region_rows[] = {
         "is an address of this machine, and ranks meet as on hosts of their own, under mutual TLS"),
     LH_CONFIG_ROW_ENUM(T, rare, "wire", wire, "fp32", "fp32|bf16",
         "ranks.wire of these ranks: what a gradient's value is between them"),
-    LH_CONFIG_ROW_ENUM(T, rare, "optimizer", optimizer, "replicated", "replicated|sharded",
-        "ranks.optimizer of these ranks: each has all of its moments, or its own part of them"),
     LH_CONFIG_ROW_INT(T, rare, "h", h, "auto", 1, 300, "steps", "auto=0",
         "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
     LH_CONFIG_ROW_STRING(T, rare, "data", data, "",

@@ -35,9 +35,7 @@ static const struct rule run_rules[] = {
     {"data.own", "units are leased, or they are not, from a run's beginning"},
     {"model.*", MADE},
 };
-static const struct rule region_rules[] = {
-    {"optimizer", "its ranks keep their moments in the form that they have"},
-};
+static const struct rule region_rules[] = {};
 static const struct rule server_rules[] = {
     {"update.mode", IN_LOG},
     {"update.weighting", IN_LOG},

@@ -137,14 +137,11 @@ static double largest_server(const struct dp_topology *t)
 }
 
 // fp32 copies that the ranks beside a worker hold: a gradient each, with bf16 that and half of it
-// to give, or, as peers, parameters and two moments as well, or these twice of their own part,
-// which the worker has besides.
+// to give, or, as peers, parameters and two moments as well.
 static double copies_of(const struct dp_region *r)
 {
     double shm = r->wire == WK_SUM_BF16 ? 1.5 : 1.0;
-    bool sharded = r->optimizer == WK_OPTIMIZER_SHARDED;
-    double part = sharded ? 4.0 / (double)r->ranks : 0, peer = sharded ? 2.0 + part : 4.0;
-    return part + dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : peer);
+    return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : 4.0);
 }
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out)
@@ -219,9 +216,7 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
         if (!dp_region_helpers(r)) continue;
         fprintf(out, "%-12s %lld ranks a worker", r->name, (long long)r->ranks);
         if (r->hosts > 1) fprintf(out, " on %lld hosts", (long long)r->hosts);
-        fprintf(out, ", %s%s%s", wk_reduce_word(r->reduce),
-                r->wire == WK_SUM_BF16 ? " in bf16" : "",
-                r->optimizer == WK_OPTIMIZER_SHARDED ? ", optimizer sharded" : "");
+        fprintf(out, ", %s%s", wk_reduce_word(r->reduce), r->wire == WK_SUM_BF16 ? " in bf16" : "");
         fprintf(out, "%s\n", r->gpus ? ", a GPU each" : "");
     }
 }

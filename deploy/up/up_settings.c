@@ -180,7 +180,6 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
         LH_TRY(own(c, "ranks.rank", "%u", node->rank));
         LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
         LH_TRY(own(c, "ranks.wire", "%s", wk_sum_word((enum wk_sum_type)region->wire)));
-        LH_TRY(own(c, "ranks.optimizer", "%s", wk_optimizer_word(region->optimizer)));
         LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
         if (node->host[0]) LH_TRY(hosts_settings(up, node, c));
     }

@@ -121,36 +121,6 @@ static int lk_copy_within(void *device_to, const void *device_from, size_t bytes
                                               cudaMemcpyDeviceToDevice, (cudaStream_t)stream));
 }
 
-static int lk_copy_between(void *device_to, int index_to, const void *device_from, int index_from,
-                           size_t bytes, lk_gpu_stream stream)
-{
-    return lk_gpu_settle((int)cudaMemcpyPeerAsync(device_to, index_to, device_from, index_from,
-                                                  bytes, (cudaStream_t)stream));
-}
-
-// Makes a context on the device, as every call for it does.
-static int lk_reach_one_way(int index, int other)
-{
-    LK_TRY(cudaSetDevice(index));
-    int err = lk_gpu_settle((int)cudaDeviceEnablePeerAccess(other, 0));
-    return err == (int)cudaErrorPeerAccessAlreadyEnabled ? 0 : err;
-}
-
-static int lk_reach(int index, int other, int *direct)
-{
-    int before, there = 0, back = 0;
-    *direct = 0;
-    LK_TRY(cudaGetDevice(&before));
-    LK_TRY(cudaDeviceCanAccessPeer(&there, index, other));
-    LK_TRY(cudaDeviceCanAccessPeer(&back, other, index));
-    if (!there || !back) return 0;
-    int err = lk_reach_one_way(index, other);
-    if (!err) err = lk_reach_one_way(other, index);
-    LK_TRY(cudaSetDevice(before));
-    *direct = !err; // what fails for good shows at the first copy
-    return 0;
-}
-
 static int lk_stream_create(lk_gpu_stream *out)
 {
     return lk_gpu_settle(
@@ -204,8 +174,8 @@ static int lk_event_wait(lk_gpu_event event)
 static void lk_shard_destroy(struct lk_gpu_shard *s)
 {
     if (!s) return;
-    void *all[] = {s->chunk, s->header,     s->carried,  s->record_at, s->records, s->unary,
-                   s->squares, s->unary_bits, s->group_at, s->fold_at};
+    void *all[] = {s->chunk, s->header,  s->carried,    s->record_at, s->records,
+                   s->unary, s->squares, s->unary_bits, s->group_at,  s->fold_at};
     for (void *memory : all)
         if (memory) (void)cudaFree(memory);
     free(s);
@@ -277,8 +247,7 @@ static int lk_shard_create(const struct lk_gpu_plan *p, struct lk_gpu_shard **ou
 }
 
 // ---- kernels
-static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in,
-                     lk_gpu_stream on)
+static int lk_encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk_gpu_stream on)
 {
     cudaStream_t stream = (cudaStream_t)on;
     struct lk_encode_args a = {*shard, *in};
@@ -334,24 +303,32 @@ static int lk_digest(const void *device, uint64_t bytes, uint8_t *device_hashes,
 
 static const struct lk_gpu_memory lk_memory = {
     lk_alloc,   lk_release,  lk_pinned_alloc, lk_pinned_release,
-    lk_copy_in, lk_copy_out, lk_copy_within,  lk_copy_between,
-    lk_reach,
+    lk_copy_in, lk_copy_out, lk_copy_within,
 };
 static const struct lk_gpu_streams lk_streams = {
-    lk_stream_create, lk_stream_destroy, lk_stream_wait,  lk_event_create,
-    lk_event_destroy, lk_event_record,   lk_event_follow, lk_event_done,
-    lk_event_wait,
+    lk_stream_create, lk_stream_destroy, lk_stream_wait, lk_event_create, lk_event_destroy,
+    lk_event_record,  lk_event_follow,   lk_event_done,  lk_event_wait,
 };
 static const struct lk_gpu_kernels lk_kernels = {
-    lk_shard_create, lk_shard_destroy, lk_encode, lk_fold, lk_each_value, lk_sum_squares, lk_digest,
-    lk_shard_bytes,
+    lk_shard_create, lk_shard_destroy, lk_encode, lk_fold,
+    lk_each_value,   lk_sum_squares,   lk_digest, lk_shard_bytes,
 };
 static const struct lk_gpu_backend lk_backend = {
-    LK_GPU_ABI,  sizeof lk_backend, "cuda",
-    lk_devices,  lk_error_text,     &lk_memory,
-    &lk_streams, &lk_kernels,       &lk_gpu_transfer_table,
-    lk_versions, lk_device,         lk_use,
-    &lk_gpu_forward_table, &lk_gpu_backward_table, &lk_gpu_optimizer_table,
+    LK_GPU_ABI,
+    sizeof lk_backend,
+    "cuda",
+    lk_devices,
+    lk_error_text,
+    &lk_memory,
+    &lk_streams,
+    &lk_kernels,
+    &lk_gpu_transfer_table,
+    lk_versions,
+    lk_device,
+    lk_use,
+    &lk_gpu_forward_table,
+    &lk_gpu_backward_table,
+    &lk_gpu_optimizer_table,
 };
 
 extern "C" __attribute__((visibility("default"))) const struct lk_gpu_backend *

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 10, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 11, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
     LK_GPU_HEADER_BYTES = 24,
@@ -110,12 +110,6 @@ struct lk_gpu_memory {
     int (*copy_out)(void *host, const void *device, size_t bytes, lk_gpu_stream stream);
     int (*copy_within)(void *device_to, const void *device_from, size_t bytes,
                        lk_gpu_stream stream);
-    // From one device's memory to another's, on a stream of either. Needs no access.
-    int (*copy_between)(void *device_to, int index_to, const void *device_from, int index_from,
-                        size_t bytes, lk_gpu_stream stream);
-    // Gives both devices access to each other's memory, if they can have it: *direct. Then copies
-    // between them go straight; else by way of the host.
-    int (*reach)(int index, int other, int *direct);
 };
 
 // Streams and events are those of the device that the calling thread uses. A kernel is queued, and

@@ -4,8 +4,7 @@
 Each rank holds parameters and optimizer; gradients are summed over TCP. A rank is killed with -9:
 the others train on, and it takes part again when it is started. Then the worker is killed: it
 comes back, and its ranks, which lived, train on with it. A rank that was stopped, and so answers
-nothing, is done without. With --optimizer sharded each has a part of the optimizer, and what a
-killed rank had is said to be lost. With --nccl NCCL and its devices are made up (tests/nccl), and
+nothing, is done without. With --nccl NCCL and its devices are made up (tests/nccl), and
 fail on demand besides: an error, a call that fails, an operation that hangs, a communicator that
 is refused or never made, an abort that hangs. With --cuda ranks train on that plugin's device,
 which is emulated (tests/simt). With --hosts each rank has an address of its own
@@ -174,13 +173,6 @@ def kill_a_rank(region):
     region.together()
     region.goes_on("the rank is back", last)
     print(f"kill -9 of a rank: the others train on after {took:.1f} s, and it came back")
-    lost = region.worker.status()["region_ranks"]["moments_lost"]
-    if region.worker.settings.get("ranks.optimizer", "replicated") == "replicated":
-        check(lost is None, f"moments were lost: {lost}")
-        return
-    check(region.worker.says("moments.lost", f"the first of them rank {len(region.ranks) - 1};"),
-          region.worker.tail())
-    check(lost["ranks"] == [len(region.ranks) - 1], f"moments were lost: {lost}")
 
 
 def kill_the_worker(region):
@@ -281,13 +273,6 @@ def check_equal(region):
     mine = region.worker.last("region_ranks")
     check(mine["wire"] == region.worker.settings["ranks.wire"], f"at the end there were {mine}")
     check(mine["members"] == len(region.ranks), f"at the end there were {mine}")
-    optimizer = region.worker.settings.get("ranks.optimizer", "replicated")
-    check(mine["optimizer"] == optimizer, f"at the end there were {mine}")
-    # Moments on GPUs cross the host over TCP, and not with NCCL.
-    settings = region.worker.settings
-    on_gpu = settings.get("trainer.backend") == "cuda" and optimizer == "sharded"
-    crosses = on_gpu and settings["ranks.reduce"] == "tcp"
-    check((mine["moments_crossed"] > 0) == crosses, f"at the end there were {mine}")
     for rank in region.ranks[1:]:
         check(rank.last("digest") == mine["digest"],
               f"{rank.name} ends with parameters {rank.last('digest')}, the worker {mine}")
@@ -314,7 +299,6 @@ def run(world, ranks, more, kills, hosts):
             another_setting(region, "trainer.backend", ("cuda", "cpu"))
         else:
             another_setting(region, "ranks.wire", ("fp32", "bf16"))
-            another_setting(region, "ranks.optimizer", ("replicated", "sharded"))
     if kills:
         kill_the_worker(region)
         stop_a_rank(region)
@@ -347,12 +331,10 @@ def main():
     parser.add_argument("--cuda", help="the plugin of an emulated device, on which ranks train")
     parser.add_argument("--hosts", action="store_true", help="as if each rank had its own")
     parser.add_argument("--wire", default="fp32", help="ranks.wire")
-    parser.add_argument("--optimizer", default="replicated", help="ranks.optimizer")
     parser.add_argument("--keep", action="store_true")
     flags = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire,
-            "ranks.optimizer": flags.optimizer}
+    more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire}
     if flags.nccl:
         more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
     if flags.cuda:

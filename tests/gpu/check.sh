@@ -55,7 +55,6 @@ for name, why in {"nccl": "no NCCL is found", "nccl.one": "no NCCL is found",
                   "nccl.ranks": "no NCCL is found", "worker": "does not run on this machine",
                   "regions": "does not run on this machine",
                   "train": "does not run on this machine",
-                  "spread": "programs see one GPU",
                   "speed.train.torch": "PyTorch"}.items():
     assert stages[name]["verdict"] == "SKIP" and why in stages[name]["word"], stages[name]
 rows = json.load(open(os.path.join(sys.argv[1], "gpu.json")))["rows"]
@@ -98,15 +97,6 @@ for hidden in '' -1 none; do
     grep -q "^check: not run: CUDA_VISIBLE_DEVICES=$hidden hides" "$out/said" ||
         die "it does not say why with '$hidden'"
 done
-printf '#!/bin/sh\nexit 0\n' > "$out/build/tests/parity/parity_real"
-spread() { # what is said of it with this CUDA_VISIBLE_DEVICES
-    CUDA_VISIBLE_DEVICES=$1 PATH=$out/bin:$PATH LONGHAUL_NCCL_LIB='' bench/gpu/check.sh \
-        --build "$out/build" --out "$out/6" > "$out/said" || die "with GPUs $1 it ends with $?"
-    grep '^spread ' "$out/said"
-}
-spread 1 | grep -q 'programs see one GPU' || die "a GPU that is hidden counts"
-spread 1,x,0 | grep -q 'programs see one GPU' || die "a GPU behind an entry that is none counts"
-spread 0,1 | grep -q 'does not run on this machine' || die "two GPUs are not two"
 
 # Nothing goes on beyond the limit of all stages: neither the one under way nor what comes after.
 printf '#!/bin/sh\nexec sleep 100\n' > "$out/build/tests/parity/parity_real"

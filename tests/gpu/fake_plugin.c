@@ -10,12 +10,9 @@
 //   tight    a MiB of its memory is free, it says, and it gives none
 //   small    a KiB of its memory is free, it says
 //   arrays   from the second question on, a KiB of its memory is free, it says
-//   own      the same, of the first device alone
-//   few      as arrays, and a quarter of a MiB
 //   folds    it folds nothing
 //   skips    it folds the first two records of each four alone
 //   later    the third shard's encoding and all after it fail
-//   cross    the ninth copy from another device to the first and all after it fail
 //   second   there is a second device, which has no memory
 //   layers   a gradient of its layers is wrong
 //   scores   attention's scores get no gradient
@@ -39,7 +36,7 @@ static struct lk_gpu_backward backward;
 static struct lk_gpu_optimizer optimizer;
 static const struct lk_gpu_backend *real;
 static const char *how;
-static int encodings, steps, folds, questions, copies, current;
+static int encodings, steps, folds, questions, current;
 
 static int devices(int *count)
 {
@@ -82,21 +79,9 @@ static int small(int index, struct lk_gpu_device *out)
     return err;
 }
 
-static int few_left(int index, struct lk_gpu_device *out)
-{
-    int err = real->device(index, out);
-    if (questions++) out->free_bytes = 1 << 18;
-    return err;
-}
-
 static int none_left(int index, struct lk_gpu_device *out)
 {
     return questions++ ? small(index, out) : real->device(index, out);
-}
-
-static int none_left_of_the_first(int index, struct lk_gpu_device *out)
-{
-    return index ? real->device(index, out) : none_left(index, out);
 }
 
 static int skip(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
@@ -122,13 +107,6 @@ static int use(int index)
 static int memory_of_the_first(void **device, size_t bytes)
 {
     return current ? no_memory(device, bytes) : real->memory->alloc(device, bytes);
-}
-
-static int cross(void *to, int index_to, const void *from, int index_from, size_t bytes,
-                 lk_gpu_stream stream)
-{
-    if (!index_to && ++copies > 8) return BROKEN;
-    return real->memory->copy_between(to, index_to, from, index_from, bytes, stream);
 }
 
 static int encode(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk_gpu_stream stream)
@@ -222,11 +200,8 @@ __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query
     if (!strcmp(how, "tight")) table.device = tight;
     if (!strcmp(how, "small")) table.device = small;
     if (!strcmp(how, "arrays")) table.device = none_left;
-    if (!strcmp(how, "few")) table.device = few_left;
-    if (!strcmp(how, "own")) table.device = none_left_of_the_first;
     if (!strcmp(how, "skips")) kernels.fold = skip;
     if (!strcmp(how, "folds")) kernels.fold = no_fold;
-    if (!strcmp(how, "cross")) memory.copy_between = cross;
     if (!strcmp(how, "second")) table.use = use;
     if (!strcmp(how, "second")) memory.alloc = memory_of_the_first;
     if (!strcmp(how, "later")) kernels.encode = encode;

@@ -38,10 +38,7 @@ HOST = "worker/ranks/comm/comm_host.c"
 PEER = "worker/ranks/peer.c"
 LEADER = "worker/ranks/reduce_peers.c"
 DEVICE = "worker/train/device.c"
-ZERO = "worker/ranks/zero.c"
-PART = "worker/ranks/zero_device.c"
-CROSS = "worker/ranks/comm/comm_zero.c"
-FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, ZERO, PART, CROSS)
+FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE)
 
 ORDERS = {"late": "1", "random": "0"}  # of what runs on a device: LH_SIMT_LATE (tests/simt)
 LIMIT_S = 600  # of a program that ends by itself, beside much else
@@ -67,7 +64,8 @@ FAULTS = (
     Fault("update-before-the-sum", "nccl", "fp32_*", NCCL,
           "if (done) break;", "if (done || F) break;"),
     Fault("sum-stays-on-the-host", "tcp", "fp32_*", COMM,
-          "return crossed ? return_sums(", "return crossed && !F ? return_sums("),
+          "return crossed ? wk_comm_host_return(",
+          "return crossed && !F ? wk_comm_host_return("),
     Fault("bf16-not-widened", "nccl", "bf16_*", NCCL,
           "    return convert(d, LK_GPU_FP32_OF_BF16,",
           "    return F ? LH_OK : convert(d, LK_GPU_FP32_OF_BF16,"),
@@ -90,58 +88,6 @@ FAULTS = (
           "if (p->conf.device) return F ? LH_OK : wk_device_clear("),
     Fault("peer-not-updated", "nccl", "fp32_*", PEER,
           "return wk_device_apply(", "return F ? LH_OK : wk_device_apply("),
-    Fault("own-sums-stay-on-the-host", "tcp", "a_sharded_*", COMM,
-          "LH_TRY(wk_comm_host_return(c, from, n));",
-          "if (!F) LH_TRY(wk_comm_host_return(c, from, n));"),
-    Fault("own-sum-not-copied", "nccl", "a_sharded_*", NCCL,
-          "if (!own) return LH_OK;", "if (!own || F) return LH_OK;"),
-    Fault("own-sum-not-widened", "nccl", "a_sharded_optimizer_in_bf16", NCCL,
-          "if (narrow) return convert(d, LK_GPU_FP32_OF_BF16,",
-          "if (narrow && F) return LH_OK;\n    if (narrow) return convert(d, LK_GPU_FP32_OF_BF16,"),
-    Fault("gathered-not-awaited", "nccl", "a_sharded_*", NCCL,
-          "if (!last) return LH_OK;", "if (!last || F) return LH_OK;", hangs=True),
-    Fault("new-values-stay-on-the-host", "tcp", "a_sharded_*", CROSS,
-          "return crossed ? wk_comm_host_return(", "return crossed && !F ? wk_comm_host_return("),
-    Fault("new-values-not-fetched", "tcp", "a_sharded_*", CROSS,
-          "LH_TRY(wk_comm_host_fetch(c, from, n, &here));",
-          "LH_TRY(wk_comm_host_fetch(c, from, F ? 0 : n, &here));"),
-    Fault("squares-not-awaited", "nccl", "a_sharded_*", ZERO,
-          "return wk_zero_device_settle(z->device);",
-          "return F ? LH_OK : wk_zero_device_settle(z->device);", hangs=True),
-    Fault("update-not-awaited", "tcp", "a_sharded_*", ZERO,
-          "settled = z->device ?", "settled = z->device && !F ?"),
-    Fault("moments-of-another-slice", "nccl", "a_sharded_*", ZERO,
-          "LH_TRY(update_slice(z, from, from + n, at));",
-          "LH_TRY(update_slice(z, from, from + n, F ? 0 : at));"),
-    Fault("moments-not-collected", "nccl", "a_killed_rank_takes_*", CROSS,
-          "LH_TRY(from_stage(z, &w, mirror + from, has, n));",
-          "if (!F) LH_TRY(from_stage(z, &w, mirror + from, has, n));"),
-    Fault("moments-of-nobody", "nccl", "a_killed_rank_takes_*", CROSS,
-          "if (n) LH_TRY(to_stage(z, &w, w.stage + c->rank * l->n,",
-          "if (n && !(F && z->device)) LH_TRY(to_stage(z, &w, w.stage + c->rank * l->n,"),
-    Fault("moments-dealt-from-the-start", "nccl", "a_killed_rank_takes_*", CROSS,
-          "to[k] + own, all + (from - b.from), n));",
-          "to[k] + own, all + (F && z->device ? 0 : from - b.from), n));"),
-    Fault("moments-cross-the-host", "nccl", "a_sharded_optimizer_is_*", CROSS,
-          "bool there = z->device && c->ops->room_there;",
-          "bool there = z->device && c->ops->room_there && !F;"),
-    Fault("moments-not-settled", "nccl", "a_killed_rank_takes_*", PART,
-          "    return wk_zero_device_settle(d);",
-          "    return F ? LH_OK : wk_zero_device_settle(d);"),
-    Fault("own-moments-not-taken-over", "tcp", "a_leader_alone_*", ZERO,
-          "LH_TRY(wk_zero_copy(z, z->mirror_v + from, own->v + at, n));",
-          "if (!F) LH_TRY(wk_zero_copy(z, z->mirror_v + from, own->v + at, n));"),
-    Fault("squares-of-the-first-piece", "nccl", "a_sharded_*", PART,
-          "sum_squares(d->is.piece + first,", "sum_squares(d->is.piece + (F ? 0 : first),"),
-    Fault("moments-from-the-start", "nccl", "a_sharded_*", PART,
-          "d->is.gradient, from};", "d->is.gradient, F ? 0 : from};",
-          hangs=True),  # It writes behind the moments, where anything may lie.
-    Fault("values-not-replaced", "nccl", "a_sharded_*", DEVICE,
-          "return end(d, d->b->memory->copy_within(d->value, d->gradient, bytes, d->stream));",
-          "return end(d, F ? 0 : d->b->memory->copy_within(d->value, d->gradient, bytes, "
-          "d->stream));"),
-    Fault("old-values-not-kept", "nccl", "a_sharded_*", DEVICE,
-          "if (keeps) LH_TRY(keep_before(d));", "if (keeps && !F) LH_TRY(keep_before(d));"),
 )
 
 

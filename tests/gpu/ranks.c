@@ -37,7 +37,6 @@ struct region {
     enum wk_sum_type sum;
     bool cuda, peers_cuda;
     bool measured; // The noise is: no value of a step's first pass is told to be final.
-    bool sharded;  // The optimizer is.
     bool norms;    // Each step's norms are asked for.
     bool state;    // The leader's state on its device changes the parameters, not the host.
     struct wk_shard_state *shard[SHARDS_MAX]; // NULL: none did so yet
@@ -54,8 +53,7 @@ static const char *variable(const char *name)
     return value;
 }
 
-// Pieces as small as the CPU's: each rank of a small model owns some.
-static struct wk_device *device_of(const struct fixture *f, const struct region *r, uint32_t rank)
+static struct wk_device *device_of(const struct fixture *f, uint32_t rank)
 {
     struct wk_device *d;
     const struct wk_device_conf conf = {
@@ -63,8 +61,6 @@ static struct wk_device *device_of(const struct fixture *f, const struct region 
         .products = variable("LH_TEST_EMULATED_PLUGIN"),
         .index = -1,
         .rank = rank,
-        .parts = r->sharded ? RANKS : 0,
-        .piece = WK_UPDATE_BLOCK,
         .model = {f->shape, SEQUENCE, (size_t)BATCH * SEQUENCE, true},
     };
     lh_err err = wk_device_open(&conf, &d);
@@ -93,7 +89,6 @@ static struct wk_peers_conf peers_conf(struct lh_env *env, const struct region *
                                  .ranks = RANKS,
                                  .sum = r->sum,
                                  .bucket_bytes = SMALL_BUCKET,
-                                 .sharded = r->sharded,
                                  .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
@@ -130,7 +125,7 @@ static _Noreturn void be_peer(struct fixture *f, const struct region *r, uint32_
     struct checked c = {.result = -1};
     struct wk_peer *peer;
     if (lh_env_real_create(&c.env)) _exit(4);
-    struct wk_device *device = r->peers_cuda ? device_of(f, r, number) : NULL;
+    struct wk_device *device = r->peers_cuda ? device_of(f, number) : NULL;
     struct wk_peer_conf conf = {.peers = peers_conf(c.env, r, number),
                                 .manifest = f->manifest.hash,
                                 .shape = f->shape,
@@ -176,7 +171,7 @@ static struct wk_trainer *open_region(struct fixture *f, struct region *r, int64
     conf.peers.gather_ns = gather_ns;
     assert_int_equal(wk_reduce_peers_create(&conf, &r->reduce), LH_OK);
     struct wk_builtin_conf c = conf_of(f);
-    if (r->cuda) r->device = device_of(f, r, 0);
+    if (r->cuda) r->device = device_of(f, 0);
     // An emulator is slow: half of the batches where other programs do all, or a fault is planted.
     c.accumulate = gpu_ranks_fault || getenv("LH_TEST_QUICK") ? 1 : 2;
     if (r->sequences) c.batch = r->sequences;
@@ -244,7 +239,6 @@ static void change_by_states(const struct fixture *f, struct region *r, struct w
     for (size_t i = 0; i < f->manifest.values; i += 7) x[i] += 0.01f;
     for (uint32_t i = 0; i < f->manifest.shards; i++) {
         struct wk_device_state_conf conf = {.trainer = wk_device_lend(r->device),
-                                            .name = wk_device_name(r->device),
                                             .layout = &f->manifest.shard[i],
                                             .counts = &r->counts};
         assert_int_equal(lk_codec_parse("topk-sign", &conf.codec), LH_OK);
@@ -334,9 +328,6 @@ static struct course train(struct fixture *f, struct region *r, bool kills)
     }
     c.value = copy_parameters(t, f->manifest.values);
     assert_int_equal(t->ops->save(t, &c.all), LH_OK);
-    assert_int_equal(status_of(r).lost.times, kills && r->sharded);
-    bool crosses = r->cuda && r->sharded && !getenv("LH_TEST_NCCL");
-    assert_int_equal(status_of(r).moments_crossed > 0, crosses);
     // A rank whose parameters are others than the leader's fails an epoch.
     assert_true(status_of(r).failures <= kills);
     assert_true(status_of(r).counts.buckets > STEPS);
@@ -420,38 +411,6 @@ static void same(const void *a, const void *b, size_t bytes, const char *what)
     if (memcmp(a, b, bytes)) fail_msg("%s differ", what);
 }
 
-// Sharded and replicated are one optimizer, to the bit. What the leader saves of a sharded one is
-// older than its last step, and is not compared.
-static void sharded_as_replicated(struct fixture *f, const struct region *like)
-{
-    struct region sharded = *like, replicated = *like;
-    sharded.cuda = sharded.peers_cuda = replicated.cuda = replicated.peers_cuda = true;
-    sharded.sharded = true;
-    assert_true(f->manifest.tensors <= TENSORS_MAX);
-    struct course a = train(f, &sharded, false), b = train(f, &replicated, false);
-    for (uint64_t i = 0; i < STEPS; i++) {
-        same(&a.out[i].loss, &b.out[i].loss, sizeof a.out[i].loss, "losses");
-        same(&a.out[i].grad_norm, &b.out[i].grad_norm, sizeof a.out[i].grad_norm, "norms");
-    }
-    same(a.value, b.value, f->manifest.values * sizeof *a.value, "parameters");
-    same(a.norms, b.norms, sizeof a.norms, "tensors' norms");
-    assert_true(!like->norms || a.norms[0].update > 0);
-    free_course(&a);
-    free_course(&b);
-}
-
-static void a_sharded_optimizer_is_the_replicated_one(void **state)
-{
-    const struct region r = {.norms = true};
-    sharded_as_replicated(*state, &r);
-}
-
-static void a_sharded_optimizer_in_bf16(void **state)
-{
-    const struct region r = {.sum = WK_SUM_BF16};
-    sharded_as_replicated(*state, &r);
-}
-
 // A renewal by a state on the leader's device reaches all ranks.
 static void a_renewal_on_the_device_reaches_all(void **state)
 {
@@ -464,64 +423,6 @@ static void a_renewal_on_the_device_reaches_all(void **state)
     same(a.value, b.value, f->manifest.values * sizeof *a.value, "parameters");
     free_course(&a);
     free_course(&b);
-}
-
-// The killed one's part of the moments is lost; the others' are collected and dealt anew.
-static void a_killed_rank_takes_moments_along(void **state)
-{
-    struct fixture *f = *state;
-    struct region there = {.cuda = true, .peers_cuda = true, .sharded = true};
-    struct region here = {.sharded = true};
-    struct course cpu = train(f, &here, true), gpu = train(f, &there, true);
-    compare(f, &gpu, &cpu, 1e-4);
-    free_course(&cpu);
-    free_course(&gpu);
-}
-
-// A leader that is left alone takes its own part's moments into the whole ones, which its trainer
-// goes on with; those of the others stay as they were.
-static void a_leader_alone_takes_its_part_over(void **state)
-{
-    struct fixture *f = *state;
-    const struct region r = {.cuda = true, .sharded = true};
-    struct wk_device *device = device_of(f, &r, 0);
-    struct wk_params params;
-    struct wk_zero *z;
-    uint64_t n = f->manifest.values, steps = 5, own = 0, from;
-    assert_int_equal(wk_params_list(&f->shape, &params), LH_OK);
-    float figures[WK_FIGURES], *mine = malloc(4 * n * sizeof *mine), *got = mine + 2 * n;
-    assert_non_null(mine);
-    for (uint64_t i = 0; i < 2 * n; i++) mine[i] = (float)i + 1;
-    const struct wk_reduce_state s = {
-        .gradient = figures, .values = n, .steps = &steps, .params = &params, .device = device};
-    assert_int_equal(wk_zero_create(&s, 0, 4096, &z), LH_OK);
-    const struct wk_region_cut begun = {.step = 5, .members = (1 << RANKS) - 1};
-    wk_zero_cut(z, &begun);
-    assert_int_equal(wk_zero_deal(z), LH_OK);
-    for (uint64_t i = 0; i < wk_zero_buckets(z); i++) {
-        struct wk_zero_bucket b = wk_zero_bucket(z, i, RANKS);
-        own += wk_zero_slice(&b, 0, &from);
-    }
-    assert_true(own > n / 4 && own < n);
-    assert_int_equal(wk_zero_put(z, z->held[0].m, mine, own), LH_OK);
-    assert_int_equal(wk_zero_put(z, z->held[0].v, mine + n, own), LH_OK);
-    z->held[0].step = 5;
-    const struct wk_region_cut alone = {5, (1 << RANKS) - 1, 1, 1};
-    wk_zero_cut(z, &alone);
-    assert_int_equal(wk_device_moments(device, got, got + n), LH_OK);
-    for (uint64_t i = 0, at = 0, last = 0; i < wk_zero_buckets(z); i++) {
-        struct wk_zero_bucket b = wk_zero_bucket(z, i, RANKS);
-        uint64_t values = wk_zero_slice(&b, 0, &from);
-        for (; last < from; last++) assert_true(got[last] == 0 && got[n + last] == 0);
-        same(got + from, mine + at, values * sizeof *got, "first moments");
-        same(got + n + from, mine + n + at, values * sizeof *got, "second moments");
-        at += values;
-        last = from + values;
-    }
-    wk_zero_destroy(z);
-    wk_params_free(&params);
-    wk_device_close(device);
-    free(mine);
 }
 
 static void a_rank_on_the_cpu_is_refused(void **state)
@@ -543,10 +444,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(empty_parts_are_zeros, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_as_on_the_cpu, setup, teardown),
         cmocka_unit_test_setup_teardown(a_killed_rank_is_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sharded_optimizer_is_the_replicated_one, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_sharded_optimizer_in_bf16, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_killed_rank_takes_moments_along, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_leader_alone_takes_its_part_over, setup, teardown),
         cmocka_unit_test_setup_teardown(a_renewal_on_the_device_reaches_all, setup, teardown),
         cmocka_unit_test_setup_teardown(a_rank_on_the_cpu_is_refused, setup, teardown),
     };

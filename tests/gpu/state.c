@@ -1,20 +1,19 @@
-// A shard's state on the emulated device, on another one, or in pinned memory, beside one on the
-// host (worker/state): over made-up runs parameters, pushes, residuals and replicas have the same
-// bits, whatever order the device's streams take; a wait that is missing, and a record that is not
-// folded, are found.
+// A shard's state on the emulated device, beside one on the host (worker/state): over made-up runs
+// parameters, pushes, residuals and replicas have the same bits, whatever order the device's
+// streams take; a wait that is missing, and a record that is not folded, are found.
 #include "tests/gpu/state_rig.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void same_bits(void (*open)(struct rig *r, const char *plugin, const char *codec),
-                      uint64_t most)
+static void lives_have_the_same_bits(void **state)
 {
+    (void)state;
     for (size_t i = 0; lk_codec_word(i); i++) {
         struct rig r;
-        uint64_t seeds = strcmp(lk_codec_word(i), "topk-sign") ? 1 : most;
-        open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), lk_codec_word(i));
+        uint64_t seeds = strcmp(lk_codec_word(i), "topk-sign") ? 1 : SEEDS;
+        rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), lk_codec_word(i));
         for (uint64_t s = 1; s <= seeds; s++) {
             const char *what = rig_live(&r, s);
             if (what) fail_msg("%s differs: %s, seed %d", what, lk_codec_word(i), (int)s);
@@ -26,89 +25,18 @@ static void same_bits(void (*open)(struct rig *r, const char *plugin, const char
     }
 }
 
-static void lives_have_the_same_bits(void **state)
-{
-    (void)state;
-    same_bits(rig_open, SEEDS);
-}
-
-static void pinned_lives_have_the_same_bits(void **state)
-{
-    (void)state;
-    same_bits(rig_open_pinned, SEEDS / 3);
-}
-
-static void apart_lives_have_the_same_bits(void **state)
-{
-    (void)state;
-    same_bits(rig_open_apart, SEEDS / 2);
-}
-
-static uint64_t left_of(const struct rig *r, int index)
-{
-    struct lk_gpu_device is;
-    assert_int_equal(r->gpu.backend->device(index, &is), 0);
-    return is.free_bytes;
-}
-
-static uint64_t left_of_the_device(const struct rig *r)
-{
-    return left_of(r, 0);
-}
-
-// All that a state apart takes is the other device's.
-static void apart_takes_nothing_of_the_trainers_device(void **state)
-{
-    struct rig r;
-    struct wk_shard_state *one;
-    uint64_t arrays, scratch;
-    (void)state;
-    rig_open_apart(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    const struct wk_device_state_conf conf = rig_device_conf(&r);
-    assert_int_equal(wk_device_state_need(&conf, &arrays, &scratch), LH_OK);
-    uint64_t own = left_of(&r, 0), other = left_of(&r, 1);
-    assert_int_equal(wk_device_state_create(&conf, &one), LH_OK);
-    assert_int_equal(left_of(&r, 0), own);
-    assert_int_equal(other - left_of(&r, 1), arrays + scratch);
-    one->ops->destroy(one);
-    assert_int_equal(left_of(&r, 1), other);
-    rig_close(&r);
-}
-
-// All that a pinned state takes of the device is for payloads and scratch.
-static void a_pinned_state_takes_nothing_of_the_device(void **state)
-{
-    struct rig r;
-    struct wk_shard_state *one;
-    uint64_t arrays, scratch;
-    (void)state;
-    rig_open_pinned(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    const struct wk_device_state_conf conf = rig_device_conf(&r);
-    assert_int_equal(wk_device_state_need(&conf, &arrays, &scratch), LH_OK);
-    uint64_t before = left_of_the_device(&r);
-    assert_int_equal(wk_device_state_create(&conf, &one), LH_OK);
-    assert_int_equal(before - left_of_the_device(&r), scratch);
-    one->ops->destroy(one);
-    assert_int_equal(before, left_of_the_device(&r));
-    rig_close(&r);
-}
-
 static void records_come_while_a_push_is_encoded(void **state)
 {
     (void)state;
-    void (*const open[])(struct rig *, const char *, const char *) = {rig_open, rig_open_pinned,
-                                                                      rig_open_apart};
-    for (size_t i = 0; i < LH_COUNT(open); i++) {
-        struct rig r;
-        open[i](&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-        r.beside = true;
-        for (uint64_t s = 1; s <= 3; s++) {
-            const char *what = rig_live(&r, s);
-            if (what) fail_msg("%s differs: seed %d", what, (int)s);
-        }
-        assert_true(atomic_load(&r.counts.folded) && atomic_load(&r.counts.encoded));
-        rig_close(&r);
+    struct rig r;
+    rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    r.beside = true;
+    for (uint64_t s = 1; s <= 3; s++) {
+        const char *what = rig_live(&r, s);
+        if (what) fail_msg("%s differs: seed %d", what, (int)s);
     }
+    assert_true(atomic_load(&r.counts.folded) && atomic_load(&r.counts.encoded));
+    rig_close(&r);
 }
 
 // ---------------------------------------------------------------- planted mistakes
@@ -126,12 +54,11 @@ static int always_done(lk_gpu_event event, int *done)
     return 0;
 }
 
-static void is_found(void (*open)(struct rig *r, const char *plugin, const char *codec),
-                     void (*plant)(struct rig *r), const char *name)
+static void is_found(void (*plant)(struct rig *r), const char *name)
 {
     struct rig r;
     const char *what = NULL;
-    open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     plant(&r);
     for (uint64_t s = 1; s <= SEEDS && !what; s++) what = rig_live(&r, s);
     if (!what) fail_msg("nobody found it: %s", name);
@@ -153,9 +80,8 @@ static void plant_always_done(struct rig *r)
 static void missing_waits_are_found(void **state)
 {
     (void)state;
-    is_found(rig_open, plant_no_follow, "streams that don't wait for each other");
-    is_found(rig_open_apart, plant_no_follow, "devices that don't wait for each other");
-    is_found(rig_open, plant_always_done, "a payload's memory that is written too early");
+    is_found(plant_no_follow, "streams that don't wait for each other");
+    is_found(plant_always_done, "a payload's memory that is written too early");
 }
 
 static struct lk_gpu_kernels planted;
@@ -171,10 +97,11 @@ static int skip_fold(struct lk_gpu_shard *shard, const struct lk_gpu_record *rec
 
 // A record that the device did not fold: the next digest record says so, and the renewal after it
 // gives the host's parameters.
-static void a_digest_finds_it(void (*open)(struct rig *r, const char *plugin, const char *codec))
+static void a_digest_finds_what_was_not_folded(void **state)
 {
     struct rig r;
-    open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
+    (void)state;
+    rig_open(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
     rig_seed(&r, 7);
     planted = r.kernels;
     skipped = 0;
@@ -191,14 +118,6 @@ static void a_digest_finds_it(void (*open)(struct rig *r, const char *plugin, co
     assert_true(rig_renew(&r) && rig_same_replica(&r) && rig_digest(&r));
     assert_int_equal(atomic_load(&r.counts.differed), 1);
     rig_close(&r);
-}
-
-static void a_digest_finds_what_was_not_folded(void **state)
-{
-    (void)state;
-    a_digest_finds_it(rig_open);
-    a_digest_finds_it(rig_open_pinned);
-    a_digest_finds_it(rig_open_apart);
 }
 
 // The digest is of the optimizer's arrays, too, which the device does not have. And the record that
@@ -292,36 +211,8 @@ static void a_failure_between_steps(void **state)
     r.streams.event_follow = follow_fails;
     r.device->ops->copy(r.device);
     assert_int_equal(r.failures, 1);
-    assert_null(r.failed);
     const struct wk_shard_state_of is = rig_of(&r);
     assert_int_equal(r.device->ops->encode(r.device, &is, 1, r.spare, &r.theirs, &info), LH_ERR_IO);
-    rig_close(&r);
-}
-
-static int copy_fails(void *to, int index_to, const void *from, int index_from, size_t bytes,
-                      lk_gpu_stream stream)
-{
-    (void)to, (void)index_to, (void)from, (void)index_from, (void)bytes, (void)stream;
-    return 3;
-}
-
-// The other device fails: that is told as the trainer's own failure is, with its name.
-static void another_device_that_fails(void **state)
-{
-    struct rig r;
-    struct lk_payload_info info;
-    (void)state;
-    rig_open_apart(&r, rig_variable("LH_TEST_EMULATED_PLUGIN"), "topk-sign");
-    rig_start(&r);
-    assert_int_equal(r.failures, 0);
-    r.memory.copy_between = copy_fails;
-    r.device->ops->copy(r.device);
-    assert_int_equal(r.failures, 1);
-    assert_non_null(r.failed);
-    assert_string_equal(r.failed, "another emulated device");
-    const struct wk_shard_state_of is = rig_of(&r);
-    assert_int_equal(r.device->ops->encode(r.device, &is, 1, r.spare, &r.theirs, &info), LH_ERR_IO);
-    rig_train(&r); // this thread uses the trainer's device again
     rig_close(&r);
 }
 
@@ -329,10 +220,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lives_have_the_same_bits),
-        cmocka_unit_test(pinned_lives_have_the_same_bits),
-        cmocka_unit_test(a_pinned_state_takes_nothing_of_the_device),
-        cmocka_unit_test(apart_lives_have_the_same_bits),
-        cmocka_unit_test(apart_takes_nothing_of_the_trainers_device),
         cmocka_unit_test(records_come_while_a_push_is_encoded),
         cmocka_unit_test(missing_waits_are_found),
         cmocka_unit_test(a_digest_finds_what_was_not_folded),
@@ -340,7 +227,6 @@ int main(void)
         cmocka_unit_test(not_finite),
         cmocka_unit_test(a_device_that_fails),
         cmocka_unit_test(a_failure_between_steps),
-        cmocka_unit_test(another_device_that_fails),
     };
     return rig_run(tests, LH_COUNT(tests));
 }

@@ -19,7 +19,6 @@ int gpu_state_fault;
 int rig_run(const struct CMUnitTest *test, size_t tests)
 {
     const char *fault = getenv("LH_TEST_FAULT"), *only = getenv("LH_TEST_ONLY");
-    setenv("LH_SIMT_DEVICES", "2", 1);
     if (fault) gpu_state_fault = (int)strtol(fault, NULL, 10);
     if (only) cmocka_set_test_filter(only);
     return _cmocka_run_group_tests("state", test, tests, NULL, NULL);
@@ -58,27 +57,22 @@ static void host_renew(struct wk_trainer *t, const struct wk_renewal *renewal)
 
 static const struct wk_trainer_ops trainer_ops = {.copy = host_copy, .renew = host_renew};
 
-static void note_failure(void *arg, const char *other, int err)
+static void note_failure(void *arg, int err)
 {
     struct rig *r = arg;
     assert_true(err != 0);
     r->failures++;
-    r->failed = other;
 }
 
 struct wk_device_state_conf rig_device_conf(struct rig *r)
 {
     return (struct wk_device_state_conf){.trainer = r->there,
-                                         .index = r->index,
-                                         .name =
-                                             r->index ? "another emulated device" : r->there.name,
                                          .failed = note_failure,
                                          .arg = r,
                                          .layout = r->layout,
                                          .codec = r->codec,
                                          .counts = &r->counts,
-                                         .outward = &r->outward,
-                                         .pinned = r->arrays_pinned};
+                                         .outward = &r->outward};
 }
 
 static void open_states(struct rig *r)
@@ -97,13 +91,11 @@ static void close_states(struct rig *r)
     r->device->ops->destroy(r->device);
 }
 
-static void open_rig(struct rig *r, const char *plugin, const char *codec, bool pinned, int index)
+void rig_open(struct rig *r, const char *plugin, const char *codec)
 {
     const uint8_t job[LH_JOB_BYTES] = {0};
     void *there = NULL, *here = NULL;
     memset(r, 0, sizeof *r);
-    r->arrays_pinned = pinned;
-    r->index = index;
     lh_err err = lk_gpu_open(plugin, &r->gpu);
     if (err) fail_msg("%s", lh_err_text(err));
     r->table = *r->gpu.backend;
@@ -115,9 +107,7 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec, bool 
     r->table.transfer = &r->transfer;
     r->memory = *r->table.memory;
     r->table.memory = &r->memory;
-    assert_int_equal(r->table.use(index), 0);
     assert_int_equal(lk_outward_open(&r->outward, &r->table, SLOTS, SLOT_BYTES), 0);
-    assert_int_equal(r->table.use(0), 0);
     assert_int_equal(lh_manifest_build(&r->manifest, 4, names, shapes, 2, NULL), LH_OK);
     r->layout = &r->manifest.shard[SHARD];
     assert_true(r->layout->first > 0 && r->layout->values > LH_CHUNK);
@@ -139,21 +129,6 @@ static void open_rig(struct rig *r, const char *plugin, const char *codec, bool 
     r->payload = lh_buf(1 << 20);
     r->theirs = lh_buf(1 << 20);
     open_states(r);
-}
-
-void rig_open(struct rig *r, const char *plugin, const char *codec)
-{
-    open_rig(r, plugin, codec, false, 0);
-}
-
-void rig_open_pinned(struct rig *r, const char *plugin, const char *codec)
-{
-    open_rig(r, plugin, codec, true, 0);
-}
-
-void rig_open_apart(struct rig *r, const char *plugin, const char *codec)
-{
-    open_rig(r, plugin, codec, false, 1);
 }
 
 void rig_close(struct rig *r)

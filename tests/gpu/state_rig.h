@@ -37,28 +37,22 @@ struct rig {
     struct wk_device_counts counts;
     struct wk_shard_state *host, *device;
     float *residual, *spare, *got, *left, *pinned;
-    bool own_codec;     // All records have the pushes' codec.
-    bool arrays_pinned; // The state's arrays are the host's.
-    int index;          // The device that has them; the trainer's is 0.
-    bool beside;        // records come while another thread encodes, as on a worker's encode lane
+    bool own_codec; // All records have the pushes' codec.
+    bool beside;    // records come while another thread encodes, as on a worker's encode lane
     struct lh_buf payload, theirs;
     uint64_t number, random;
     bool same; // the device has the host's residual: no push takes it from the host
     int failures;
-    const char *failed; // the name that the last one was told with; NULL: the trainer's device
 };
 
 extern int gpu_state_fault; // The planted fault in force (state_faults.py); 0: none.
-// Runs the tests, or the ones that the list of faults names. There are two emulated devices.
+// Runs the tests, or the ones that the list of faults names.
 int rig_run(const struct CMUnitTest *test, size_t tests);
 const char *rig_variable(const char *name);
 uint64_t rig_draw(struct rig *r, uint64_t below);
 void rig_make_up(struct rig *r, float *out, uint64_t n);
 struct wk_device_state_conf rig_device_conf(struct rig *r);
 void rig_open(struct rig *r, const char *plugin, const char *codec);
-void rig_open_pinned(struct rig *r, const char *plugin, const char *codec);
-// The state's arrays are another device's than the trainer's.
-void rig_open_apart(struct rig *r, const char *plugin, const char *codec);
 void rig_close(struct rig *r);
 // Seeds the device's choices and what is made up.
 void rig_seed(struct rig *r, uint64_t number);

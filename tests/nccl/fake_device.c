@@ -273,8 +273,7 @@ static int use(int index)
 
 __attribute__((visibility("default"))) const struct lk_gpu_backend *lk_gpu_query(uint32_t abi)
 {
-    static const struct lk_gpu_memory memory = {alloc, release, alloc, release, copy,
-                                                copy,  copy,    NULL,  NULL};
+    static const struct lk_gpu_memory memory = {alloc, release, alloc, release, copy, copy, copy};
     static const struct lk_gpu_streams streams = {
         stream_create, stream_destroy, stream_wait, event_create, event_destroy,
         event_record,  event_follow,   event_done,  event_wait,

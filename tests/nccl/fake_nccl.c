@@ -37,18 +37,17 @@ struct wk_nccl_comm {
     pthread_t thread; // makes it
 };
 
-enum kind { SUM, GIVE, SCATTER, GATHER };
+enum kind { SUM, GIVE };
 struct operation {
     struct wk_nccl_comm *comm;
     enum kind kind;
     const void *from;
     void *to;
-    size_t bytes; // SCATTER, GATHER: a slice's.
-    bool bf16;    // a sum's values; else fp32
+    size_t bytes;
+    bool bf16; // a sum's values; else fp32
     char fault[16];
-    const uint8_t *source; // on the device, like `array`; `size` bytes of each
+    const uint8_t *source; // on the device, like `array`; `bytes` of each
     uint8_t *array, *copy; // The operation works on `copy`, on the host.
-    size_t size;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -300,49 +299,10 @@ static bool give_all(const struct operation *o)
 }
 
 // Each rank's slice of the sum to it; the rest of its array is spoiled, as the real one's may be.
-static bool scatter(const struct operation *o)
-{
-    struct wk_nccl_comm *c = o->comm;
-    size_t bytes = o->bytes * (size_t)c->ranks;
-    uint8_t *array = (uint8_t *)o->to - (size_t)c->rank * o->bytes, *sum = NULL;
-    bool fine = true;
-    if (c->rank) {
-        fine = move(c, c->fd[0], (void *)(uintptr_t)o->from, bytes, true);
-        memset(array, 0xff, bytes);
-        return fine && move(c, c->fd[0], o->to, o->bytes, false);
-    }
-    sum = malloc(bytes + 1);
-    fine = sum && sum_up(o, sum, bytes);
-    memset(array, 0xff, bytes);
-    if (fine) memcpy(o->to, sum, o->bytes);
-    for (int rank = 1; fine && rank < c->ranks; rank++)
-        fine = move(c, c->fd[rank], sum + (size_t)rank * o->bytes, o->bytes, true);
-    free(sum);
-    return fine;
-}
-
-static bool gather(const struct operation *o)
-{
-    struct wk_nccl_comm *c = o->comm;
-    size_t bytes = o->bytes * (size_t)c->ranks;
-    uint8_t *array = o->to;
-    bool fine = true;
-    if (c->rank)
-        return move(c, c->fd[0], (void *)(uintptr_t)o->from, o->bytes, true) &&
-               move(c, c->fd[0], array, bytes, false);
-    for (int rank = 1; fine && rank < c->ranks; rank++)
-        fine = move(c, c->fd[rank], array + (size_t)rank * o->bytes, o->bytes, false);
-    for (int rank = 1; fine && rank < c->ranks; rank++)
-        fine = move(c, c->fd[rank], array, bytes, true);
-    return fine;
-}
-
 static bool carry_out(const struct operation *o)
 {
     struct wk_nccl_comm *c = o->comm;
     if (!strcmp(o->fault, "hang")) return false;
-    if (o->kind == SCATTER) return scatter(o);
-    if (o->kind == GATHER) return gather(o);
     if (!c->rank) return (o->kind != SUM || sum_up(o, o->to, o->bytes)) && give_all(o);
     if (o->kind == SUM && !move(c, c->fd[0], (void *)(uintptr_t)o->from, o->bytes, true))
         return false;
@@ -359,14 +319,14 @@ static bool writes(const struct operation *o)
 static void take(void *arg)
 {
     struct operation *o = arg;
-    memcpy(o->copy, o->source, o->size);
-    if (writes(o)) memset(o->array, 0xff, o->size); // NaNs: nobody may read them
+    memcpy(o->copy, o->source, o->bytes);
+    if (writes(o)) memset(o->array, 0xff, o->bytes); // NaNs: nobody may read them
 }
 
 static void put(void *arg)
 {
     struct operation *o = arg;
-    if (writes(o)) memcpy(o->array, o->copy, o->size);
+    if (writes(o)) memcpy(o->array, o->copy, o->bytes);
     free(o->copy);
     free(o);
 }
@@ -380,7 +340,7 @@ static void run(void *arg)
     if (error || !carry_out(o)) {
         if (!hang && !atomic_load(&c->aborted)) atomic_store(&c->error, WK_NCCL_REMOTE);
         while (!atomic_load(&c->aborted)) usleep(1000);
-        memset(o->copy, 0xff, o->size);
+        memset(o->copy, 0xff, o->bytes);
     }
 }
 
@@ -389,16 +349,13 @@ static int queue(struct operation o, wk_nccl_stream stream)
     if (atomic_load(&o.comm->error)) return WK_NCCL_USAGE;
     fake_fault("call error hang", o.fault);
     if (!strcmp(o.fault, "call")) return WK_NCCL_INTERNAL;
-    bool slices = o.kind == SCATTER || o.kind == GATHER;
-    o.size = o.bytes * (slices ? (size_t)o.comm->ranks : 1);
-    o.array = (uint8_t *)o.to - (o.kind == SCATTER ? (size_t)o.comm->rank * o.bytes : 0);
-    o.source = slices ? o.array : o.from;
-    o.copy = malloc(o.size + 1);
+    o.array = o.to;
+    o.source = o.from;
+    o.copy = malloc(o.bytes + 1);
     struct operation *kept = malloc(sizeof *kept);
     if (!kept || !o.copy) return WK_NCCL_SYSTEM;
     *kept = o;
-    kept->from = o.copy + ((const uint8_t *)o.from - o.source);
-    kept->to = o.copy + ((uint8_t *)o.to - o.array);
+    kept->from = kept->to = o.copy;
     fake_stream_queue(stream, take, kept);
     fake_stream_outside(stream, run, kept);
     fake_stream_queue(stream, put, kept);
@@ -412,9 +369,9 @@ int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,
 {
     bool bf16 = type == WK_NCCL_BF16;
     if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, SUM, from, to, count * (bf16 ? 2 : 4), bf16, "", NULL,
-                                    NULL, NULL, 0},
-                 stream);
+    return queue(
+        (struct operation){comm, SUM, from, to, count * (bf16 ? 2 : 4), bf16, "", NULL, NULL, NULL},
+        stream);
 }
 
 SHOWN int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
@@ -423,30 +380,6 @@ int ncclBroadcast(const void *from, void *to, size_t count, int type, int root,
                   struct wk_nccl_comm *comm, wk_nccl_stream stream)
 {
     if (type != WK_NCCL_UINT8 || root != 0 || from != to) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, GIVE, from, to, count, false, "", NULL, NULL, NULL, 0},
-                 stream);
-}
-
-SHOWN int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
-                            struct wk_nccl_comm *comm, wk_nccl_stream stream);
-int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op,
-                      struct wk_nccl_comm *comm, wk_nccl_stream stream)
-{
-    bool bf16 = type == WK_NCCL_BF16;
-    size_t bytes = count * (bf16 ? 2 : 4);
-    if ((type != WK_NCCL_FP32 && !bf16) || op != WK_NCCL_SUM) return WK_NCCL_ARGUMENT;
-    if (to != (const char *)from + (size_t)comm->rank * bytes) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, SCATTER, from, to, bytes, bf16, "", NULL, NULL, NULL, 0},
-                 stream);
-}
-
-SHOWN int ncclAllGather(const void *from, void *to, size_t count, int type,
-                        struct wk_nccl_comm *comm, wk_nccl_stream stream);
-int ncclAllGather(const void *from, void *to, size_t count, int type, struct wk_nccl_comm *comm,
-                  wk_nccl_stream stream)
-{
-    bool mine = from == (char *)to + (size_t)comm->rank * count;
-    if (type != WK_NCCL_UINT8 || !mine) return WK_NCCL_ARGUMENT;
-    return queue((struct operation){comm, GATHER, from, to, count, false, "", NULL, NULL, NULL, 0},
+    return queue((struct operation){comm, GIVE, from, to, count, false, "", NULL, NULL, NULL},
                  stream);
 }

@@ -2,8 +2,7 @@
 // its own gives and sums buckets, in fp32 and bf16, is aborted, and is made again: what one rank
 // sums up is what it had, in bf16 rounded. That shows calls and waits, not that bytes moved, since
 // a bucket's sum lies where the bucket lay. So NCCL's AllReduce is called once more by itself, from
-// one array of the device to another that holds something else. A sharded optimizer's step follows,
-// by ReduceScatter and AllGather: one rank owns all of it, and comes to the optimizer's own bits.
+// one array of the device to another that holds something else.
 // Exit status 77 says in one line what is missing.
 #include <poll.h>
 #include <stdio.h>
@@ -106,90 +105,6 @@ static int rank_of(const char *library, const char *plugin, enum wk_sum_type typ
     return failed;
 }
 
-// ---- a sharded optimizer of one rank
-
-static float value[VALUES], next[VALUES + WK_FIGURES], first[VALUES], second[VALUES];
-static struct wk_param tensor[] = {{.name = "a", .role = WK_MATRIX, .len = 5003},
-                                   {.name = "b", .offset = 5003, .len = VALUES - 5003}};
-static const struct wk_params params = {.at = tensor, .count = 2, .values = VALUES};
-
-static void begin_step(const struct wk_update *u, float *gradient)
-{
-    for (uint32_t i = 0; i < VALUES; i++) gradient[i] = value_of(i * 7 + (uint32_t)u->step);
-}
-
-// The same steps without any communicator, from the same start.
-static int check_steps(const float *sharded, uint64_t steps, struct wk_update u)
-{
-    const struct wk_update_arrays arrays = {next, first, second, value, NULL};
-    double norm;
-    memset(first, 0, sizeof first);
-    memset(second, 0, sizeof second);
-    for (uint32_t i = 0; i < VALUES; i++) value[i] = value_of(i) / 500;
-    for (u.step = 1; u.step <= steps; u.step++) {
-        begin_step(&u, next);
-        if (wk_update_norm(&params, next, u.step, NULL, &norm)) return complain("a norm", "none");
-        wk_update_apply(&u, &params, norm, &arrays, NULL);
-    }
-    bool same = !memcmp(sharded, value, sizeof value);
-    return same ? 0 : complain("a sharded step", "other bits than the optimizer's");
-}
-
-static int steps_of(struct wk_comm *c, int told, struct wk_zero *z, uint64_t steps)
-{
-    struct wk_update u = {1e-2, 0.9, 0.95, 1e-8, 0.1, 1, 0};
-    struct wk_nccl_id id;
-    lh_err err = wk_comm_region.unique_id(c, &id);
-    if (err) return complain("an id", lh_err_text(err));
-    wk_comm_region.init(c, &id, 1, 0);
-    if (over(c, told, "a communicator")) return 1;
-    wk_zero_cut(z, &(struct wk_region_cut){.members = 1});
-    wk_comm_region.share(c, WK_REGION_SHARE_ALL);
-    if (over(c, told, "moments")) return 1;
-    for (u.step = 1; u.step <= steps; u.step++) {
-        begin_step(&u, next);
-        wk_zero_prepare(z, &u, false);
-        wk_comm_region.reduce(c, UINT64_MAX);
-        if (over(c, told, "ReduceScatter and AllGather")) return 1;
-        if (wk_zero_commit(z)) return complain("a step", "its gradient is not finite");
-    }
-    memcpy(x, value, sizeof value);
-    return check_steps(x, steps, u);
-}
-
-static int sharded(const char *library, const char *plugin)
-{
-    const struct wk_comm_nccl_conf conf = {
-        .library = library, .plugin = plugin, .interface = "lo", .log_file = ""};
-    static uint64_t count;
-    const struct wk_reduce_state state = {value,  first,  second,  next,
-                                          VALUES, &count, &params, NULL};
-    struct wk_zero *z;
-    struct wk_comm *c;
-    lh_err err = wk_zero_create(&state, 0, BUCKET_BYTES / sizeof(float), &z);
-    if (!err) err = wk_comm_nccl_create(&conf, &c);
-    if (err) return complain("a sharded optimizer", lh_err_text(err));
-    const struct wk_comm_arrays arrays = {
-        .part = {{value, sizeof value}, {&count, sizeof count}},
-        .parts = 2,
-        .sum = next,
-        .sums = VALUES + WK_FIGURES,
-        .behind = WK_FIGURES,
-        .bucket_bytes = BUCKET_BYTES,
-        .room = wk_zero_room(z),
-        .zero = z,
-    };
-    int told = eventfd(0, EFD_CLOEXEC), failed = told < 0;
-    wk_comm_bind(c, &arrays, told);
-    for (uint32_t i = 0; i < VALUES; i++) value[i] = value_of(i) / 500;
-    if (!failed) failed = steps_of(c, told, z, 3);
-    if (!failed) printf("sharded optimizer: ReduceScatter, AllGather, the optimizer's bits\n");
-    wk_comm_destroy(c);
-    wk_zero_destroy(z);
-    close(told);
-    return failed;
-}
-
 // ---- AllReduce from array to array
 
 struct arrays {
@@ -266,6 +181,5 @@ int main(int argc, char **argv)
     if (argc != 3) return complain("usage", "nccl_one LIBRARY PLUGIN");
     int status = rank_of(argv[1], argv[2], WK_SUM_FP32);
     if (!status) status = rank_of(argv[1], argv[2], WK_SUM_BF16);
-    if (!status) status = array_to_array(argv[1], argv[2]);
-    return status ? status : sharded(argv[1], argv[2]);
+    return status ? status : array_to_array(argv[1], argv[2]);
 }

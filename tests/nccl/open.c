@@ -36,7 +36,7 @@ static void not_there(void **state)
 static void not_enough(void **state)
 {
     (void)state;
-    refused(getenv("LH_TEST_NCCL_LACKS"), "it lacks ncclAllGather");
+    refused(getenv("LH_TEST_NCCL_LACKS"), "it lacks ncclBroadcast");
     refused(getenv("LH_TEST_NCCL_OLD"), "is version 2.17.1; 2.18 or newer");
 }
 

@@ -8,9 +8,7 @@
     X(ncclCommFinalize)                                                                            \
     X(ncclCommDestroy)                                                                             \
     X(ncclCommAbort)                                                                               \
-    X(ncclAllReduce)                                                                               \
-    X(ncclBroadcast)                                                                               \
-    X(ncclReduceScatter)
+    X(ncclAllReduce)
 #define STUB(name)                                                                                 \
     int name(void);                                                                                \
     int name(void)                                                                                 \
@@ -19,7 +17,7 @@
     }
 NAMES(STUB)
 #ifndef OTHER_LACKS
-STUB(ncclAllGather)
+STUB(ncclBroadcast)
 #endif
 
 int ncclGetVersion(int *out);

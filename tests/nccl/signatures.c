@@ -56,14 +56,10 @@ static const struct {
                                ncclComm_t, cudaStream_t);
     ncclResult_t (*broadcast)(const void *, void *, size_t, ncclDataType_t, int, ncclComm_t,
                               cudaStream_t);
-    ncclResult_t (*reduce_scatter)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t,
-                                   ncclComm_t, cudaStream_t);
-    ncclResult_t (*all_gather)(const void *, void *, size_t, ncclDataType_t, ncclComm_t,
-                               cudaStream_t);
 } calls = {
     ncclGetVersion,        ncclGetUniqueId,  ncclGetErrorString, ncclCommInitRankConfig,
     ncclCommGetAsyncError, ncclCommFinalize, ncclCommDestroy,    ncclCommAbort,
-    ncclAllReduce,         ncclBroadcast,    ncclReduceScatter,  ncclAllGather,
+    ncclAllReduce,         ncclBroadcast,
 };
 _Static_assert(sizeof calls == sizeof(struct wk_nccl_api), "every entry of the table");
 

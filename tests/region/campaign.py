@@ -17,9 +17,8 @@ from report import Report  # pylint: disable=wrong-import-position
 SUMMARY = re.compile(
     r"^(?P<seeds>\d+) seeds, (?P<failed>\d+) failed; (?P<steps>\d+) steps, (?P<shared>\d+) states "
     r"shared, (?P<ended>\d+) processes ended with a word; (?P<early>\d+) buckets .*; "
-    r"(?P<lost>\d+) parts of moments lost, told (?P<told>\d+) times; "
     r"faults:(?P<faults>(?: \w+ \d+)+)$", re.M)
-COUNTED = ("seeds", "failed", "steps", "shared", "ended", "early", "lost", "told")
+COUNTED = ("seeds", "failed", "steps", "shared", "ended", "early")
 
 
 def main():

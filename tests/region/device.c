@@ -142,147 +142,9 @@ static enum wk_region_progress computed(void *arg)
     return WK_REGION_OK;
 }
 
-// ---------------------------------------------------------------- a sharded optimizer
-
-uint64_t world_moment(uint64_t before, uint64_t step)
-{
-    return world_mix(before, step + 9000);
-}
-
-void world_moments_start(struct process *p)
-{
-    struct world *w = p->world;
-    p->owners = 0;
-    p->held_step[0] = p->held_step[1] = WK_REGION_NO_STEP;
-    p->whole = p->rank == 0;
-    if (p->rank) return;
-    w->losing = w->untold = 0;
-    memcpy(p->mirror, w->saved, sizeof p->mirror);
-    memcpy(w->moment, w->saved, sizeof w->moment);
-    memcpy(w->mirrored, w->saved, sizeof w->mirrored);
-}
-
-static bool owns(const struct process *p, unsigned cell)
-{
-    return p->owners && cell % p->owners == p->place;
-}
-
-// Makes the next step's moments of the own cells, beside those that hold.
-static void update_moments(struct process *p)
-{
-    for (unsigned i = 0; i < CELLS; i++)
-        p->held[!p->now][i] = world_moment(p->held[p->now][i], p->step);
-    p->held_step[!p->now] = p->held_step[p->now] + 1;
-}
-
-static void commit_moments(struct process *p)
-{
-    struct world *w = p->world;
-    if (p->owners && p->held_step[!p->now] != p->step + 1)
-        world_wrong(w, "rank %u takes step %" PRIu64 " without moments", p->rank, p->step);
-    for (unsigned i = 0; !p->owners && i < CELLS; i++)
-        p->mirror[i] = world_moment(p->mirror[i], p->step);
-    if (p->owners) p->now = !p->now;
-    p->whole = !p->owners;
-}
-
-// Moments are there that the leader believes in, and none are given up that are.
-static void judge_cut(struct world *w, const struct wk_region_cut *cut)
-{
-    uint32_t owners = wk_region_count(cut->was);
-    for (uint32_t rank = 0; rank < w->ranks; rank++) {
-        const struct process *p = &w->process[rank];
-        bool was = wk_region_in(cut->was, rank), holds = wk_region_in(cut->holders, rank);
-        bool has = was && p->region && p->owners == owners &&
-                   p->place == wk_region_place(cut->was, rank) &&
-                   (p->held_step[0] == cut->step || p->held_step[1] == cut->step);
-        bool comes = wk_region_in(cut->members, rank);
-        if (has && comes && !holds) world_wrong(w, "rank %u has moments that are given up", rank);
-        for (unsigned i = 0; was && i < CELLS; i++)
-            if (i % owners == wk_region_place(cut->was, rank))
-                w->believed[i] = holds ? w->moment[i] : w->mirrored[i];
-    }
-    w->losing = cut->was & ~cut->holders;
-    w->out.lost += wk_region_count(w->losing);
-    if (!cut->was) memcpy(w->believed, w->moment, sizeof w->believed);
-}
-
-// The leader's mirror has all moments of the step that holds.
-static void mirrored(struct world *w)
-{
-    struct process *p = &w->process[0];
-    memcpy(w->moment, w->believed, sizeof w->moment);
-    memcpy(w->mirrored, w->believed, sizeof w->mirrored);
-    w->untold |= w->losing;
-    w->losing = 0;
-    if (memcmp(p->mirror, w->moment, sizeof p->mirror) != 0)
-        world_wrong(w, "the leader's moments after step %" PRIu64 " are no right ones", p->step);
-    p->whole = true;
-}
-
-static void cut_moments(void *arg, const struct wk_region_cut *cut)
-{
-    struct process *p = arg;
-    struct world *w = p->world;
-    p->moved = *cut;
-    p->unlike = false;
-    if (!p->rank) judge_cut(w, cut);
-    if (wk_region_in(cut->holders, p->rank)) {
-        bool same = p->owners == wk_region_count(cut->was) &&
-                    p->place == wk_region_place(cut->was, p->rank);
-        if (p->held_step[p->now] != cut->step) p->now = !p->now;
-        // A process that was started anew, on a connection that the leader takes for the one
-        // before.
-        p->unlike = !p->owners;
-        if (p->owners && (!same || p->held_step[p->now] != cut->step))
-            world_wrong(w, "rank %u has no moments after step %" PRIu64, p->rank, cut->step);
-    }
-    if (wk_region_count(cut->members) > 1) return;
-    for (unsigned i = 0; cut->was && i < CELLS; i++)
-        if (owns(p, i)) p->mirror[i] = p->held[p->now][i];
-    p->owners = 0;
-    p->held_step[0] = p->held_step[1] = WK_REGION_NO_STEP;
-    mirrored(w);
-}
-
-static void moments_of(void *arg, uint64_t held[2])
-{
-    const struct process *p = arg;
-    held[0] = p->held_step[p->now];
-    held[1] = p->held_step[!p->now];
-}
-
-static bool whole(void *arg)
-{
-    return ((struct process *)arg)->whole;
-}
-
-// This rank's part of what an epoch's start moves: what it holds, and the leader's mirror.
-static void give_moments(struct process *p)
-{
-    struct group *g = p->end.group;
-    for (unsigned i = 0; i < CELLS; i++) {
-        bool holds = wk_region_in(p->moved.holders, p->rank) && owns(p, i);
-        if (holds) g->cell[i] = p->held[p->now][i];
-        if (holds) g->given[i] = true;
-        if (!p->rank && !holds && !g->given[i]) g->cell[i] = p->mirror[i];
-    }
-}
-
-static void take_moments(struct process *p)
-{
-    p->owners = wk_region_count(p->moved.members);
-    p->place = wk_region_place(p->moved.members, p->rank);
-    p->now = 0;
-    memcpy(p->held[0], p->end.group->cell, sizeof p->held[0]);
-    p->held_step[0] = p->moved.step;
-    p->held_step[1] = WK_REGION_NO_STEP;
-}
-
 static lh_err apply(void *arg)
 {
     struct process *p = arg;
-    if (p->sharded) commit_moments(p);
     p->param = stepped_param(p->param, p->step, p->value);
     memset(p->value, 0, sizeof p->value);
     p->step++;
@@ -354,12 +216,6 @@ static void init(void *arg, const struct wk_nccl_id *id, uint32_t ranks, uint32_
     p->end.due_ns = w->now + (int64_t)(10 + world_below(w, 300)) * LH_MS;
 }
 
-// The buckets, and with a sharded optimizer the new parameters.
-static uint64_t operations(const struct process *p)
-{
-    return p->sharded ? BUCKETS + 1 : BUCKETS;
-}
-
 static void begin(struct process *p, bool share)
 {
     struct world *w = p->world;
@@ -370,11 +226,6 @@ static void begin(struct process *p, bool share)
     e->over = false;
     e->sharing = share;
     e->due_ns = 0;
-    if (share && e->dealing && p->unlike) {
-        e->wrong = ERROR;
-        e->wrong_at = e->ops;
-        return;
-    }
     if (e->wrong == HANGS && e->ops >= e->wrong_at) return;
     unsigned slot = e->ops % 4;
     if (e->ops > g->ops) {
@@ -382,9 +233,7 @@ static void begin(struct process *p, bool share)
         g->begun_by[slot] = 0;
         g->sum[slot] = 0;
     }
-    if (!share && e->done < BUCKETS) g->sum[slot] += p->value[e->done];
-    if (!share && e->done == BUCKETS) update_moments(p);
-    if (share && e->dealing) give_moments(p);
+    if (!share) g->sum[slot] += p->value[e->done];
     if (share && p->rank == 0) {
         g->state[0] = p->step;
         g->state[1] = p->param;
@@ -393,17 +242,12 @@ static void begin(struct process *p, bool share)
     g->ready = e->ops;
     g->ready_ns = w->now + (int64_t)(5 + world_below(w, 40)) * LH_MS;
     if (share) w->out.shares++;
-    if (!share || !e->dealing) return;
-    // The leader has all moments before the first is dealt.
-    memcpy(w->process[0].mirror, g->cell, sizeof g->cell);
-    mirrored(w);
 }
 
 static void share(void *arg, enum wk_region_share what)
 {
-    struct process *p = arg;
-    p->end.dealing = p->sharded && what == WK_REGION_SHARE_ALL;
-    begin(p, true);
+    (void)what;
+    begin(arg, true);
 }
 
 // Begins the next bucket's sum, if it may.
@@ -411,7 +255,7 @@ static void next_bucket(struct process *p)
 {
     struct endpoint *e = &p->end;
     compute_on(p);
-    if (!e->over || e->done == operations(p) || e->given <= e->done) return;
+    if (!e->over || e->done == BUCKETS || e->given <= e->done) return;
     p->world->out.early += p->computing;
     begin(p, false);
 }
@@ -434,10 +278,9 @@ static enum wk_region_progress finish_operation(struct process *p)
     if (e->sharing) {
         p->step = g->state[0];
         p->param = g->state[1];
-        if (e->dealing) take_moments(p);
     } else {
-        if (e->done < BUCKETS) p->value[e->done] = g->sum[e->ops % 4];
-        e->reducing = ++e->done < operations(p);
+        p->value[e->done] = g->sum[e->ops % 4];
+        e->reducing = ++e->done < BUCKETS;
     }
     e->over = true;
     if (e->reducing) next_bucket(p);
@@ -479,9 +322,6 @@ void world_break_group(struct process *p)
         g->ready = g->ready ? g->ready - 1 : 0; // not over anywhere yet
     bool half = p->end.sharing && !p->end.over && p->region;
     if (half && p->rank) p->param ^= 1;
-    if (!half || !p->end.dealing || g->ready < p->end.ops) return;
-    p->owners = 0;
-    p->held_step[0] = p->held_step[1] = WK_REGION_NO_STEP;
 }
 
 static void abort_comm(void *arg)
@@ -511,6 +351,5 @@ static const char *why(void *arg)
 
 const struct wk_region_comm_ops world_comm = {version, unique_id,  init,    share, reduce,
                                               poll,    abort_comm, aborted, why};
-const struct wk_region_work_ops world_work = {compute,    final,     computed,      apply,
-                                              step_of,    digest_of, parameters_of, cut_moments,
-                                              moments_of, whole};
+const struct wk_region_work_ops world_work = {compute, final,     computed,     apply,
+                                              step_of, digest_of, parameters_of};

@@ -9,8 +9,6 @@ enum { SEQUENCES = 12, STEPS_MAX = 4000, MAIL_MAX = 512, GROUPS_MAX = 1024, CUT_
 // Values of a gradient, in the order in which they are summed: a bucket each. The last stands
 // behind it, and is final when all is computed.
 enum { BUCKETS = 3 };
-// Moments of a sharded optimizer, each a number; cell c of N owners is that of place c % N.
-enum { CELLS = 12 };
 
 struct group { // a communicator
     uint32_t ranks, joined;
@@ -18,16 +16,13 @@ struct group { // a communicator
                                   // have begun
     uint64_t sum[4], begun_by[4]; // the last operations have a place each
     int64_t ready_ns;
-    uint64_t state[3];    // rank 0's, of a share
-    uint64_t cell[CELLS]; // moments on their way at an epoch's start
-    bool given[CELLS];    // Owners gave them; the others are the mirror's.
-    bool broken;          // an endpoint is gone
+    uint64_t state[2]; // rank 0's, of a share
+    bool broken;       // an endpoint is gone
     int64_t broken_ns;
 };
 
 struct endpoint {
     bool live, made, sharing, over;
-    bool dealing;         // the share deals moments as well
     bool reducing;        // it sums up, from reduce() on until all buckets are
     uint64_t given, done; // buckets that it may sum up; those that it has, or has under way
     struct group *group;
@@ -48,7 +43,6 @@ struct process {
     uint32_t nccl;
     enum wk_sum_type sum;
     uint64_t bucket_bytes;
-    bool sharded; // its optimizer
     bool cuda;    // it trains on a GPU
     bool refused; // ended for good
     bool ended;
@@ -58,16 +52,7 @@ struct process {
     uint64_t value[BUCKETS];    // what is in memory: worthless, then the gradient, then the sum
     uint64_t final;             // Buckets that the computation is past.
     bool computing;
-    // a sharded optimizer
-    uint64_t mirror[CELLS];     // the leader's
-    uint64_t held[2][CELLS];    // the own cells alone count
-    uint64_t held_step[2];      // after which they are
-    unsigned now;               // The one of both that holds.
-    uint32_t owners, place;     // Among so many they are cut; 0: nothing is held.
-    bool unlike;                // it has not what the leader believes
-    bool whole;                 // the leader's mirror is that of its step
-    struct wk_region_cut moved; // what the next share deals
-    uint64_t wished;            // leader: the step that is wanted
+    uint64_t wished; // leader: the step that is wanted
     int64_t began_ns, computed_ns;
     struct endpoint end;
     int point; // dies at this passage of a table's call; 0: never
@@ -99,13 +84,6 @@ struct world {
     unsigned groups;
     uint64_t truth[STEPS_MAX + 1];
     uint64_t counted, cut;
-    bool sharded; // the region's optimizer
-    // Moments as they should be: after the step that is counted; as the mirror has them; once those
-    // that the leader believes in are dealt; as its last cut saved the mirror.
-    uint64_t moment[CELLS], mirrored[CELLS], believed[CELLS], saved[CELLS];
-    // Owners whose moments the leader believes to be lost; those whose moments are now the
-    // mirror's, which nobody was told yet.
-    uint64_t losing, untold;
     bool wanting, storm;
     uint32_t other;    // rank with another NCCL, or that sums as another type or in other
                        // buckets; 0: none
@@ -127,9 +105,6 @@ uint64_t world_payload(uint64_t step);              // what a step is trained on
 uint64_t world_step(uint64_t param, uint64_t step); // the right parameters after it
 // Changes the parameters before this step as the leader's worker does, by a fold.
 uint64_t world_corrected(uint64_t param, uint64_t step);
-uint64_t world_moment(uint64_t before, uint64_t step); // a cell after one more step
-// A process begins with nothing, the leader with its last cut's mirror.
-void world_moments_start(struct process *p);
 void world_break_group(struct process *p); // nobody is served by it any more
 extern const struct wk_region_comm_ops world_comm;
 extern const struct wk_region_work_ops world_work;

@@ -6,17 +6,11 @@
 // a number that no right history has; truth[s] is the right one after s steps.
 // Every process lives in ticks of 10 ms.
 //
-// In half of the seeds the optimizer is sharded: each rank has moments of its own cells, and a cell
-// is a number that depends on every step that it took part in. What a lost rank had is taken from
-// the leader's mirror, and is right if it is what the mirror had.
-//
 // The judge: 1. the leader counts step after step, each once, and holds
 // truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL, ranks.wire, ranks.bucket_bytes, ranks.optimizer or trainer.backend ends, with both in its
+// NCCL, ranks.wire, ranks.bucket_bytes or trainer.backend ends, with both in its
 // text, and nobody else; 4. CALM after the last fault all ranks are members of one epoch and steps
-// are counted; 5. when no step is wanted any more all hold truth[s] of one s, and moments after it;
-// 6. nobody's moments are given up who has them; 7. before the next step the leader says whose were
-// lost, once.
+// are counted; 5. when no step is wanted any more all hold truth[s] of one s.
 #include "tests/region/inside.h"
 
 #include <inttypes.h>
@@ -116,21 +110,9 @@ static void stepped(void *arg, uint64_t step)
         world_wrong(w, "step %" PRIu64 " is counted after step %" PRIu64, step, w->counted);
     else if (step >= STEPS_MAX || p->param != w->truth[step])
         world_wrong(w, "the leader's parameters after step %" PRIu64 " are no right ones", step);
-    if (w->untold)
-        world_wrong(w,
-                    "moments of ranks %" PRIx64 " were lost before step %" PRIu64
-                    ", and nobody was told",
-                    w->untold, step);
     w->counted = step;
     w->out.steps++;
-    bool alone = !p->owners;
-    for (unsigned i = 0; i < CELLS; i++) {
-        w->moment[i] = world_moment(w->moment[i], step - 1);
-        if (alone) w->mirrored[i] = w->moment[i];
-    }
-    if (step % CUT_EVERY) return;
-    w->cut = step;
-    memcpy(w->saved, p->mirror, sizeof w->saved);
+    if (step % CUT_EVERY == 0) w->cut = step;
 }
 
 static void ended(void *arg, lh_err err, const char *text)
@@ -146,23 +128,10 @@ static void ended(void *arg, lh_err err, const char *text)
     bool other = p->rank && p->rank == w->other;
     bool named = p->sum    ? strstr(text, "ranks.wire bf16, the leader fp32") != NULL
                  : p->cuda ? strstr(text, "trainer.backend cuda, the leader cpu") != NULL
-                 : p->sharded != w->sharded  ? strstr(text, "has ranks.optimizer ") != NULL
                  : p->bucket_bytes != BUCKET ? strstr(text, "bucket_bytes 7, the leader 8") != NULL
                                              : strstr(text, "2.27.5") && strstr(text, "2.28.9");
     p->refused = err == LH_ERR_CONFIG;
     if (p->refused && !(other && named)) world_wrong(w, "rank %u is refused: %s", p->rank, text);
-}
-
-static void moments_lost(void *arg, uint64_t ranks)
-{
-    struct process *p = arg;
-    struct world *w = p->world;
-    world_say(w, "rank %u: moments of %" PRIx64 " are lost", p->rank, ranks);
-    if (p->rank || ranks != w->untold)
-        world_wrong(w, "rank %u says that moments of ranks %" PRIx64 " are lost, not of %" PRIx64,
-                    p->rank, ranks, w->untold);
-    w->untold = 0;
-    w->out.told++;
 }
 
 static void changed(void *arg, uint64_t members)
@@ -176,13 +145,12 @@ static void changed(void *arg, uint64_t members)
 static void start(struct process *p)
 {
     static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_hooks hooks = {stepped, changed, NULL, moments_lost, ended};
+    static const struct wk_region_hooks hooks = {stepped, changed, NULL, ended};
     struct world *w = p->world;
     w->life[p->rank] = world_mix(++w->lives, 99) >> 16 | 1;
     p->step = p->rank ? world_below(w, 4) : w->cut; // a member's are worth nothing
     p->param = p->rank ? world_below(w, 1000) : w->truth[w->cut];
     if (!p->rank) w->counted = w->cut;
-    if (p->sharded) world_moments_start(p);
     p->computing = p->ended = false;
     p->end = (struct endpoint){.live = false};
     p->paused_ns = 0;
@@ -196,7 +164,6 @@ static void start(struct process *p)
                                         .sum = p->sum,
                                         .bucket_bytes = p->bucket_bytes,
                                         .cuda = p->cuda,
-                                        .sharded = p->sharded,
                                         .gather_ns = LH_SECOND,
                                         .hello_ns = 200 * LH_MS,
                                         .beat_ns = 300 * LH_MS,
@@ -303,19 +270,6 @@ static bool quiet(const struct world *w)
     return settled(w);
 }
 
-static void check_moments(struct world *w, const struct process *p)
-{
-    bool alone = !p->owners;
-    if (!alone && p->held_step[p->now] != w->counted)
-        world_wrong(w, "in the end rank %u holds moments of another step", p->rank);
-    for (unsigned i = 0; i < CELLS; i++) {
-        bool owns = alone || i % p->owners == p->place;
-        uint64_t is = alone ? p->mirror[i] : p->held[p->now][i];
-        if (owns && is != w->moment[i])
-            world_wrong(w, "in the end rank %u holds wrong moments", p->rank);
-    }
-}
-
 static void check_equal(struct world *w)
 {
     for (uint32_t i = 0; i < w->ranks; i++) {
@@ -327,8 +281,6 @@ static void check_equal(struct world *w)
                         " with %s parameters, not step %" PRIu64,
                         i, p->step, p->param == w->truth[p->step] ? "right" : "wrong", w->counted);
     }
-    for (uint32_t i = 0; w->sharded && i < w->ranks; i++)
-        if (w->process[i].region) check_moments(w, &w->process[i]);
     if (w->other && !w->process[w->other].refused)
         world_wrong(w, "rank %u is unlike the others and was not refused", w->other);
 }
@@ -377,10 +329,8 @@ static void set_up(struct world *w, uint64_t seed)
     w->ranks = 2 + (uint32_t)world_below(w, WORLD_RANKS - 1);
     w->storm = w->wanting = true;
     w->other = world_one_in(w, 10) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
-    uint64_t how = world_below(w, 5);
-    bool sum = w->other && how == 0, bucket = w->other && how == 1;
-    bool optimizer = w->other && how == 2, cuda = w->other && how == 4;
-    w->sharded = world_one_in(w, 2);
+    uint64_t how = world_below(w, 4);
+    bool sum = w->other && how == 0, bucket = w->other && how == 1, cuda = w->other && how == 2;
     w->hopeless = !w->other && world_one_in(w, 20) ? 1 + (uint32_t)world_below(w, w->ranks - 1) : 0;
     w->truth[0] = world_mix(seed, 1);
     for (uint64_t s = 0; s < STEPS_MAX; s++) w->truth[s + 1] = world_step(w->truth[s], s);
@@ -389,7 +339,6 @@ static void set_up(struct world *w, uint64_t seed)
             (struct process){.world = w,
                              .rank = i,
                              .nccl = i && i == w->other && how == 3 ? 22705 : 22809,
-                             .sharded = i && i == w->other && optimizer ? !w->sharded : w->sharded,
                              .cuda = i && i == w->other && cuda,
                              .sum = i && i == w->other && sum ? WK_SUM_BF16 : WK_SUM_FP32,
                              .bucket_bytes = i && i == w->other && bucket ? BUCKET - 1 : BUCKET,

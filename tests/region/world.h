@@ -26,8 +26,6 @@ struct world_outcome {
     bool ok;
     char text[512];                       // what is wrong
     uint64_t steps, epochs, shares, ends; // steps that were counted, ...
-    uint64_t lost;  // parts of a sharded optimizer's moments that were taken from the mirror
-    uint64_t told;  // times that the leader said so
     uint64_t early; // buckets whose sum began before the rank's backward pass had ended
     uint64_t faults[WORLD_FAULT_KINDS];
 };

@@ -262,8 +262,8 @@ static int use(int index)
     return index != 0;
 }
 
-static const struct lk_gpu_memory memory = {allocate, release, allocate, release, copy_in,
-                                            copy,     copy,    NULL,     NULL};
+static const struct lk_gpu_memory memory = {allocate, release, allocate, release,
+                                            copy_in,  copy,    copy};
 static const struct lk_gpu_streams streams = {create, destroy, wait, create, destroy,
                                               record, follow,  done, reached};
 static const struct lk_gpu_transfer transfer = {slots_create, slots_destroy, slots_copy, slots_take,

@@ -53,7 +53,6 @@ static LH_MUST lh_err compute(struct wk_peer *p, const struct wk_peers_task *tas
     struct wk_share share = {0};
     LH_TRY(wk_peers_step_get(task->payload, &p->step));
     p->step.step.values = p->state.values;
-    wk_peers_prepare(p->peers, &p->step.update, false);
     if (!lh_hash_equal(&p->step.manifest, &p->conf.manifest))
         return lh_fail(LH_ERR_MANIFEST, "the leader's model is another one");
     if (p->step.step.length > p->conf.length)
@@ -101,7 +100,7 @@ static void done(void *arg)
 
 // ---------------------------------------------------------------- the region's thread
 
-// The replicated optimizer's step.
+// The optimizer's step.
 static LH_MUST lh_err update(struct wk_peer *p, const struct wk_update *u)
 {
     const struct wk_reduce_state *s = &p->state;
@@ -122,7 +121,7 @@ static lh_err apply(void *arg)
     const struct wk_update *u = &p->step.update;
     if (u->step != p->steps + 1)
         return lh_fail(LH_ERR_INTERNAL, "step %" PRIu64 " after step %" PRIu64, u->step, p->steps);
-    if (!p->conf.peers.sharded) LH_TRY(update(p, u)); // The ranks have taken it together otherwise.
+    LH_TRY(update(p, u));
     p->steps++;
     atomic_fetch_add(&p->applied, 1);
     atomic_store(&p->digest, wk_peers_digest_of(&p->state));
@@ -150,18 +149,16 @@ static LH_MUST lh_err allocate(struct wk_peer *p)
     p->passes.batch = p->conf.batch;
     if (p->conf.device) return allocate_beside(p);
     size_t values = p->params.values;
-    bool sharded = p->conf.peers.sharded; // zero.h has the moments
     p->state = (struct wk_reduce_state){
         .value = lh_zeros(values, sizeof(float)),
-        .m = sharded ? NULL : lh_zeros(values, sizeof(float)),
-        .v = sharded ? NULL : lh_zeros(values, sizeof(float)),
+        .m = lh_zeros(values, sizeof(float)),
+        .v = lh_zeros(values, sizeof(float)),
         .gradient = lh_zeros(values + WK_FIGURES, sizeof(float)),
         .values = values,
         .steps = &p->steps,
         .params = &p->params,
     };
-    bool moments = sharded || (p->state.m && p->state.v);
-    if (!p->state.value || !moments || !p->state.gradient)
+    if (!p->state.value || !p->state.m || !p->state.v || !p->state.gradient)
         return lh_fail(LH_ERR_NO_MEMORY, "a rank of %zu parameters", values);
     const struct wk_transformer_conf transformer = {p->conf.shape, p->conf.length,
                                                     (size_t)p->conf.batch * p->conf.length, true};

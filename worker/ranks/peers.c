@@ -26,18 +26,14 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
-    struct wk_zero *zero;     // NULL: the optimizer is replicated
-    struct wk_region_cut cut; // the last one of moments that were not all in the mirror
-    uint64_t mirrored;        // the step that the mirror was of, at that cut
-    uint64_t step;            // leader: steps that are counted
-    pthread_mutex_t lock;     // guards what follows
+    uint64_t step;        // leader: steps that are counted
+    pthread_mutex_t lock; // guards what follows
     pthread_cond_t come;
     bool wanted, changed; // leader: a step that the thread has not taken yet
     uint64_t number;
     struct lh_buf wish; // its payload
     uint64_t final;     // Values at the gradient's end that the task under way is past.
     bool task, computing, fine, stepped, ended, quit, over;
-    bool updated; // leader: the step that was counted has been taken here
     struct wk_peers_task now;
     struct lh_buf payload; // The task's.
     struct wk_peers_status status;
@@ -88,10 +84,8 @@ static uint64_t digest_state(void *arg)
 {
     const struct wk_reduce_state *s = &((struct wk_peers *)arg)->conf.state;
     uint64_t is = 1;
-    bool dealt = ((struct wk_peers *)arg)->zero != NULL; // moments, to each epoch's members
-    if (s->device) return wk_device_digest(s->device, !dealt, &is) ? 0 : is;
+    if (s->device) return wk_device_digest(s->device, true, &is) ? 0 : is;
     is = digest_parameters(arg);
-    if (dealt) return is;
     is = wk_peers_digest(is, s->m, s->values * sizeof *s->m);
     return wk_peers_digest(is, s->v, s->values * sizeof *s->v);
 }
@@ -137,31 +131,9 @@ static uint64_t final(void *arg)
 static lh_err apply(void *arg)
 {
     struct wk_peers *p = arg;
-    p->updated = p->zero && p->zero->ranks;
-    if (p->updated) LH_TRY(wk_zero_commit(p->zero));
     if (p->conf.rank) return p->conf.apply(p->conf.arg);
     p->step++; // the trainer does it, once it hears STEPPED
     return LH_OK;
-}
-
-static void cut(void *arg, const struct wk_region_cut *is)
-{
-    struct wk_peers *p = arg;
-    if (is->was) {
-        p->cut = *is;
-        p->mirrored = p->zero->mirrored;
-    }
-    wk_zero_cut(p->zero, is);
-}
-
-static void moments(void *arg, uint64_t held[2])
-{
-    wk_zero_steps(((struct wk_peers *)arg)->zero, held);
-}
-
-static bool whole(void *arg)
-{
-    return ((struct wk_peers *)arg)->zero->whole;
 }
 
 static uint64_t step_of(void *arg)
@@ -177,19 +149,6 @@ static void stepped(void *arg, uint64_t step)
     pthread_mutex_lock(&p->lock);
     p->stepped = true;
     pthread_cond_broadcast(&p->come);
-    pthread_mutex_unlock(&p->lock);
-}
-
-static void moments_lost(void *arg, uint64_t ranks)
-{
-    struct wk_peers *p = arg;
-    lh_logf(p->conf.log, LH_WARN, "moments.lost",
-            "%u of %u parts of the optimizer's moments went with their ranks, the first of them "
-            "rank %d; they are taken from step %llu or later, the region is at step %llu",
-            wk_region_count(ranks), wk_region_count(p->cut.was), __builtin_ctzll(ranks),
-            (unsigned long long)p->mirrored, (unsigned long long)p->cut.step);
-    pthread_mutex_lock(&p->lock);
-    p->status.lost = (struct wk_peers_lost){p->status.lost.times + 1, ranks, p->mirrored};
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -302,20 +261,17 @@ static int64_t within(int64_t ns, int64_t least_s, int64_t most_s)
 static struct wk_region_conf region_conf(struct wk_peers *p)
 {
     static const struct wk_region_channel_ops channel = {send_to};
-    static const struct wk_region_work_ops work = {compute, final,        computed,          apply,
-                                                   step_of, digest_state, digest_parameters, cut,
-                                                   moments, whole};
-    static const struct wk_region_hooks hooks = {stepped, changed, failed, moments_lost, ended};
+    static const struct wk_region_work_ops work = {compute, final,        computed,         apply,
+                                                   step_of, digest_state, digest_parameters};
+    static const struct wk_region_hooks hooks = {stepped, changed, failed, ended};
     uint64_t bytes = p->conf.state.values * sizeof(float);
     int64_t patience = p->conf.patience_ns;
     return (struct wk_region_conf){
         .rank = p->conf.rank,
         .ranks = p->conf.ranks,
         .life = lh_random_u64(p->conf.env) | 1,
-        // Sharded: parameters, and moments to the leader and from it.
-        .share_bytes = (p->zero ? 5 : 3) * bytes,
-        .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum) + (p->zero ? bytes : 0),
-        .sharded = p->zero != NULL,
+        .share_bytes = 3 * bytes,
+        .reduce_bytes = p->conf.state.values * wk_sum_bytes(p->conf.sum),
         .cuda = p->conf.state.device != NULL,
         .sum = p->conf.sum,
         .bucket_bytes = p->conf.bucket_bytes,
@@ -341,7 +297,7 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
 }
 
 // False: the communicator's thread does not end. What it may touch is leaked on purpose: its own
-// struct, the sharded optimizer, and the bell, whose number would soon be another file's.
+// struct, and the bell, whose number would soon be another file's.
 static bool free_peers(struct wk_peers *p)
 {
     wk_wire_close(p->channel);
@@ -351,7 +307,6 @@ static bool free_peers(struct wk_peers *p)
                 "the communicator's thread does not end: its abort hangs; its memory is kept until "
                 "this process ends");
     wk_region_destroy(p->region);
-    if (gone) wk_zero_destroy(p->zero);
     lh_buf_free(&p->wish);
     lh_buf_free(&p->payload);
     if (gone && p->bell >= 0) close(p->bell);
@@ -371,7 +326,7 @@ static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
     out->part[0].data = is.value;
     out->part[2].data = is.m;
     out->part[3].data = is.v;
-    out->there = 1 | 1 << 2 | 1 << 3; // the last two are no parts where the optimizer is sharded
+    out->there = 1 | 1 << 2 | 1 << 3;
     out->sum = is.gradient;
     out->last = wk_reduce_figures(&p->conf.state);
     out->device = device;
@@ -391,7 +346,7 @@ static LH_MUST lh_err make(struct wk_peers *p)
                  {s->steps, sizeof *s->steps},
                  {s->m, s->values * sizeof(float)},
                  {s->v, s->values * sizeof(float)}},
-        .parts = p->conf.sharded ? 2 : 4,
+        .parts = 4,
         .sum = s->gradient,
         .sums = s->values + WK_FIGURES,
         .behind = WK_FIGURES,
@@ -402,12 +357,6 @@ static LH_MUST lh_err make(struct wk_peers *p)
     if (s->device) on_device(p, &arrays, &device);
     p->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->bell < 0) return lh_fail_errno(errno, "a bell");
-    if (p->conf.sharded) {
-        if (!arrays.bucket_bytes) arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
-        LH_TRY(wk_zero_create(s, p->conf.rank, wk_comm_bucket_values(&arrays), &p->zero));
-        arrays.zero = p->zero;
-        arrays.room = wk_zero_room(p->zero);
-    }
     wk_comm_bind(p->conf.comm, &arrays, p->bell);
     const struct wk_region_conf region = region_conf(p);
     LH_TRY(wk_region_create(&region, lh_now(p->conf.env), &p->region));
@@ -455,7 +404,6 @@ void wk_peers_status(struct wk_peers *p, struct wk_peers_status *out)
     *out = p->status;
     pthread_mutex_unlock(&p->lock);
     out->counts = wk_comm_counts(p->conf.comm);
-    if (p->zero) out->moments_crossed = atomic_load(&p->zero->crossed);
 }
 
 // ---------------------------------------------------------------- the compute lane
@@ -511,16 +459,6 @@ void wk_peers_final(struct wk_peers *p, uint64_t from)
     p->final = p->conf.state.values - from;
     pthread_mutex_unlock(&p->lock);
     ring(p);
-}
-
-void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update, bool keeps)
-{
-    if (p->zero) wk_zero_prepare(p->zero, update, keeps);
-}
-
-const double *wk_peers_squares(const struct wk_peers *p)
-{
-    return p->updated ? p->zero->squares : NULL;
 }
 
 void wk_peers_leave(struct wk_peers *p)

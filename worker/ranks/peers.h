@@ -25,12 +25,11 @@ struct wk_peers_conf {
     uint32_t rank, ranks;
     enum wk_sum_type sum;  // As what gradients cross; the same for all ranks.
     uint64_t bucket_bytes; // A bucket of the sum; the same for all ranks. 0: WK_COMM_BUCKET_BYTES
-    bool sharded;          // The optimizer is (zero.h); the same for all ranks.
     int64_t patience_ns;   // How long a rank may take for its part of a step.
     // How long a leader waits for ranks that are not there, before it goes on without them.
     int64_t gather_ns;
     struct wk_comm *comm;         // takes
-    struct wk_reduce_state state; // borrows. With a device: replicated, and all ranks have one.
+    struct wk_reduce_state state; // borrows. With a device: all ranks have one.
     // Member, on the region's thread: the optimizer's step by the gradient, which is whole.
     lh_err (*apply)(void *arg);
     void *arg;
@@ -48,20 +47,12 @@ struct wk_peers_task {
     lh_err err;             // LH_OK: the run is over
     char text[WK_PEERS_TEXT_BYTES];
 };
-// Moments that were lost with their owners, of a sharded optimizer.
-struct wk_peers_lost {
-    uint64_t times; // How often some were.
-    uint64_t ranks; // Whose, the last time: a bit a rank.
-    uint64_t step;  // Theirs are now those after this step, or a later one.
-};
 struct wk_peers_status {
     uint64_t members; // A bit a rank, of the epoch that stands or stood last; 0: none did.
     uint64_t epochs, failures;
-    uint64_t digest;              // The digest of the parameters that the last step left.
-    double bytes_per_s;           // A reduction's, at least; measured.
-    struct wk_comm_counts counts; // Buckets that were summed.
-    struct wk_peers_lost lost;
-    uint64_t moments_crossed; // Bytes of a sharded optimizer's between this device and its host.
+    uint64_t digest;                 // The digest of the parameters that the last step left.
+    double bytes_per_s;              // A reduction's, at least; measured.
+    struct wk_comm_counts counts;    // Buckets that were summed.
     char cause[WK_PEERS_TEXT_BYTES]; // why the last epoch failed
 };
 
@@ -82,11 +73,6 @@ void wk_peers_want(struct wk_peers *p, uint64_t number, struct lh_span payload, 
 // Waits until there is something.
 enum wk_peers_what wk_peers_wait(struct wk_peers *p, struct wk_peers_task *out);
 void wk_peers_computed(struct wk_peers *p, bool fine);
-// Sharded: what becomes of the gradient of the step that is wanted, or is computed. `keeps`: in its
-// place are then the parameters before the step.
-void wk_peers_prepare(struct wk_peers *p, const struct wk_update *update, bool keeps);
-// Leader, after STEPPED: the squares of struct wk_gathered.
-const double *wk_peers_squares(const struct wk_peers *p);
 // Between COMPUTE and wk_peers_computed(): values of the gradient from `from` on are final. They
 // are the region's from here on, as all are from wk_peers_computed() on.
 void wk_peers_final(struct wk_peers *p, uint64_t from);

@@ -61,10 +61,9 @@ struct wk_part { // sequences [from, from + count) of a step
 struct wk_reduce_step {
     const uint32_t *ids; // [sequences][length + 1]
     uint32_t sequences, length;
-    uint64_t values; // parameters
-    float scale;     // the gradient's: 1 / tokens of the whole step
-    bool measure;    // take the `first` figures as well
-    bool moved;      // Of the leader: it asks how far the parameters went (wk_gathered).
+    uint64_t values;                // parameters
+    float scale;                    // the gradient's: 1 / tokens of the whole step
+    bool measure;                   // take the `first` figures as well
     const struct wk_update *update; // what becomes of the gradient
 };
 
@@ -81,10 +80,6 @@ struct wk_gathered {
     double nll;
     uint32_t samples; // first figures, one a rank
     struct wk_share sample[WK_SAMPLES_MAX];
-    // The optimizer's step is taken too: `value` is its result, with `moved` the gradient's place
-    // has what was there before, and these are the squares of the gradient's pieces (update.h).
-    // NULL: it is not.
-    const double *squares;
 };
 
 // A trainer's state. Peers hold the same.

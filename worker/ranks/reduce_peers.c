@@ -71,7 +71,6 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
 {
     struct leader *l = leader_of(r);
     l->sequences = step->sequences;
-    wk_peers_prepare(l->peers, step->update, step->moved);
     memset(wk_reduce_figures(&l->state), 0, WK_FIGURES * sizeof(float));
     lh_buf_clear(&l->payload);
     wk_peers_step_put(&l->payload, &l->conf.manifest, step);
@@ -103,7 +102,6 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
     if (is == WK_PEERS_ENDED) return lh_fail(l->err, "%s", l->text);
     if (is == WK_PEERS_STEPPED) {
         wk_figures_get(wk_reduce_figures(&l->state), l->parts, sum);
-        sum->squares = wk_peers_squares(l->peers);
         return LH_OK;
     }
     // The communicator broke: the step begins anew, with the ranks that are left.

@@ -95,7 +95,6 @@ static void leave(struct wk_region *r, int64_t now)
 static void member_event(struct wk_region *r, enum wk_region_event event, int64_t now)
 {
     struct wk_region_message m = {.kind = WK_REGION_READY, .epoch = r->epoch};
-    if (event == WK_REGION_STOOD) r->cut_epoch = r->epoch;
     if (event == WK_REGION_STOOD) wk_region_send(r, 0, &m);
     if (event == WK_REGION_RESTS) r->hello_ns = now;
     if (event == WK_REGION_BROKE) {
@@ -114,22 +113,19 @@ static void say_hello(struct wk_region *r, int64_t now)
                                   .nccl = r->conf.comm->version(r->conf.comm_arg),
                                   .sum = r->conf.sum,
                                   .bucket_bytes = r->conf.bucket_bytes,
-                                  .sharded = r->conf.sharded,
                                   .cuda = r->conf.cuda,
-                                  .cut = r->cut_epoch,
                                   .epoch = r->epoch,
                                   .step = r->conf.work->step(r->conf.work_arg),
                                   .digest = r->digest};
     if (now < r->hello_ns) return;
     r->hello_ns = now + r->conf.hello_ns;
-    if (r->conf.sharded) r->conf.work->moments(r->conf.work_arg, m.held);
     wk_region_send(r, 0, &m);
 }
 
 static void take_epoch(struct wk_region *r, const struct wk_region_message *m, int64_t now)
 {
     bool wrong = !wk_region_in(m->members, r->conf.rank) || !wk_region_in(m->members, 0) ||
-                 m->epoch == r->epoch || (m->holders & ~(m->was & m->members));
+                 m->epoch == r->epoch;
     if (wrong) return;
     // The HELLO was one of before: the leader need not wait for this rank.
     if (r->phase != WK_REGION_WAIT) {
@@ -142,7 +138,6 @@ static void take_epoch(struct wk_region *r, const struct wk_region_message *m, i
     r->epoch = m->epoch;
     r->members = m->members;
     r->share = m->share;
-    r->cut = (struct wk_region_cut){m->step, m->was, m->holders, m->members};
     r->wanted = false;
     wk_region_begin(r, &m->id, now);
 }

@@ -26,10 +26,6 @@
 //  6. A member whose parameters are not the leader's fails the epoch and takes the leader's.
 //  7. Nothing of a gradient is handed to the sum before the computation says that it is final; what
 //     a failure finds summed already is worth nothing: the step begins from an empty gradient.
-//  8. With a sharded optimizer each member has moments of its own part alone (zero.h). A member
-//     says after which steps its moments are: after the step that it holds, and the one before or
-//     behind it. A new epoch says which the leader counts, among whom they are cut, and who still
-//     has them; from there on these are believed, and are dealt anew to the members.
 //
 // Pure: no clock, no thread, no file. Time comes with each call; channel, collectives and training
 // are tables. All calls on one thread, none of which blocks.
@@ -39,7 +35,6 @@
 #include "worker/ranks/region_message.h"
 
 enum { WK_REGION_TRIES = 8 };
-#define WK_REGION_NO_STEP UINT64_MAX // Moments after it are worth nothing.
 
 // The arrays that share() carries from rank 0 to all.
 enum wk_region_share { WK_REGION_SHARE_ALL, WK_REGION_SHARE_PARAMETERS };
@@ -64,12 +59,6 @@ static inline uint32_t wk_region_place(uint64_t members, uint32_t rank)
 {
     return wk_region_count(members & ((UINT64_C(1) << rank) - 1));
 }
-
-// Moments at an epoch's start: they hold after `step`, are cut among `was` (0: the leader has all
-// of them), of whom `holders` still have theirs, and are dealt to `members`.
-struct wk_region_cut {
-    uint64_t step, was, holders, members;
-};
 
 // Collectives: NCCL and a device's streams behind one table. One thing is under
 // way at a time.
@@ -110,22 +99,12 @@ struct wk_region_work_ops {
     uint64_t (*step)(void *arg);
     uint64_t (*digest)(void *arg);
     uint64_t (*parameters)(void *arg); // the digest of the parameters alone
-    // With a sharded optimizer alone. Each rank, as an epoch begins; share() of all then deals the
-    // moments, unless the leader is alone.
-    void (*cut)(void *arg, const struct wk_region_cut *cut);
-    // After which steps the own moments are: those that hold, then the others.
-    void (*moments)(void *arg, uint64_t held[2]);
-    bool (*whole)(void *arg); // leader: it has all moments, after the step that it holds
 };
 
-struct wk_region_hooks {                          // each may be NULL
-    void (*stepped)(void *arg, uint64_t step);    // leader: applied and counted
-    void (*changed)(void *arg, uint64_t members); // an epoch stands; 0: none does
-    void (*failed)(void *arg, const char *cause); // leader: an epoch did
-    // Leader, before `changed`: an epoch stands, and the moments of these owners are the mirror's
-    // from here on, since they went with them. Once for each loss, whatever epochs broke in
-    // between.
-    void (*moments_lost)(void *arg, uint64_t ranks);
+struct wk_region_hooks {                                    // each may be NULL
+    void (*stepped)(void *arg, uint64_t step);              // leader: applied and counted
+    void (*changed)(void *arg, uint64_t members);           // an epoch stands; 0: none does
+    void (*failed)(void *arg, const char *cause);           // leader: an epoch did
     void (*ended)(void *arg, lh_err err, const char *text); // once
 };
 
@@ -135,12 +114,9 @@ struct wk_region_conf {
     uint64_t share_bytes, reduce_bytes; // what share() and reduce() carry
     enum wk_sum_type sum;               // As what gradients cross; all ranks must have the same.
     uint64_t bucket_bytes;              // A bucket of the sum; all ranks must have the same.
-    bool sharded;                       // The optimizer is; all ranks must have the same.
     bool cuda;                          // GPUs train; of all ranks, or of none.
-    // How long the leader waits for ranks that are not there yet; sharded: compute_ns more for
-    // those that live and have moments of their own.
-    int64_t gather_ns;
-    int64_t hello_ns; // between two HELLOs
+    int64_t gather_ns; // how long the leader waits for ranks that are not there yet
+    int64_t hello_ns;  // between two HELLOs
     int64_t beat_ns, silence_ns;
     int64_t init_ns;    // until a communicator stands on all ranks
     int64_t compute_ns; // until a rank's part is computed

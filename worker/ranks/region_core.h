@@ -12,11 +12,9 @@ struct wk_region_peer { // the leader's, of each other rank; a member's of the
     uint64_t life;      // 0: not connected, or given up
     uint64_t step, digest;
     int64_t heard_ns;
-    bool waits;       // it said HELLO, and no epoch with it was begun since
-    bool stands;      // its communicator of this epoch
-    uint64_t done;    // steps that it holds, as it said
-    uint64_t cut;     // sharded: the epoch that its moments are cut by; 0: none
-    uint64_t held[2]; // after which steps they are
+    bool waits;    // it said HELLO, and no epoch with it was begun since
+    bool stands;   // its communicator of this epoch
+    uint64_t done; // steps that it holds, as it said
 };
 
 struct wk_region {
@@ -26,21 +24,16 @@ struct wk_region {
     uint64_t epoch;                // the one that is or was last; 0: none
     uint64_t members;              // its members
     bool share;                    // its state is shared first
-    struct wk_region_cut cut;      // sharded: of the epoch
-    // Sharded. Leader: the epoch and members that moments are cut by; 0: it has all. Member: the
-    // epoch that its own are.
-    uint64_t cut_epoch, cut_members;
-    uint64_t lost;             // Leader: owners whose moments are lost, by `cut`; not told yet.
-    bool step_share;           // the parameters are, before the step that is wanted
-    bool stepping;             // SHARE belongs to a step, not to the epoch
-    bool comm;                 // a communicator is, or is being made or aborted
-    bool computing;            // the lane computes, for this epoch or one before it
-    bool wrong_step;           // this process's own training failed
-    uint64_t given;            // values of this step that were handed to the sum
-    int64_t given_ns;          // when the first of them were
-    uint64_t rest_bytes;       // bytes that were not yet when the computation had ended
-    uint64_t digest;           // what `work` holds, as of the last WAIT
-    int64_t beat_ns, hello_ns; // when the next is due
+    bool step_share;               // the parameters are, before the step that is wanted
+    bool stepping;                 // SHARE belongs to a step, not to the epoch
+    bool comm;                     // a communicator is, or is being made or aborted
+    bool computing;                // the lane computes, for this epoch or one before it
+    bool wrong_step;               // this process's own training failed
+    uint64_t given;                // values of this step that were handed to the sum
+    int64_t given_ns;              // when the first of them were
+    uint64_t rest_bytes;           // bytes that were not yet when the computation had ended
+    uint64_t digest;               // what `work` holds, as of the last WAIT
+    int64_t beat_ns, hello_ns;     // when the next is due
     double bytes_per_s;
     struct wk_region_peer peer[WK_RANKS_MAX];
     struct lh_buf payload;  // leader: wanted; member: of the step under way

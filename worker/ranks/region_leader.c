@@ -53,24 +53,6 @@ static bool all_wait(const struct wk_region *r)
     return true;
 }
 
-// Sharded: which moments are believed. They are cut as when the leader's step was applied; who was
-// not there then, or has no moments after that step, has none that are of use.
-static void cut_moments(struct wk_region *r, struct wk_region_message *m)
-{
-    bool whole = r->conf.work->whole(r->conf.work_arg);
-    m->was = whole ? 0 : r->cut_members;
-    m->holders = m->was & 1;
-    for (uint32_t rank = 1; rank < r->conf.ranks; rank++) {
-        const struct wk_region_peer *p = &r->peer[rank];
-        bool other = p->held[1] == m->step && !LH_BUG("region_moments_now");
-        bool after = p->held[0] == m->step || other;
-        bool has = p->cut == r->cut_epoch && after;
-        if (wk_region_in(m->was & m->members, rank) && has) m->holders |= UINT64_C(1) << rank;
-    }
-    if (LH_BUG("region_moments_lost")) m->holders &= 1;
-    r->cut = (struct wk_region_cut){m->step, m->was, m->holders, m->members};
-}
-
 // A step is wanted: the state is at rest, and may be read.
 static void begin_epoch(struct wk_region *r, int64_t now)
 {
@@ -90,10 +72,6 @@ static void begin_epoch(struct wk_region *r, int64_t now)
         p->done = m.step;
     }
     r->members = m.members;
-    if (r->conf.sharded) {
-        cut_moments(r, &m);
-        m.share = true;
-    }
     if (LH_BUG("region_no_share")) m.share = false;
     r->share = m.share;
     r->step_share = false; // all hold what the leader holds once the communicator stands
@@ -165,8 +143,6 @@ void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t no
     if (event != WK_REGION_APPLIED) return;
     r->failures = 0;
     r->step_share = false;
-    r->cut_epoch = r->epoch;
-    r->cut_members = r->members;
     r->wanted = LH_BUG("region_step_again") && r->epochs % 2;
     if (r->conf.hooks->stepped)
         r->conf.hooks->stepped(r->conf.hooks_arg, r->conf.work->step(r->conf.work_arg));
@@ -190,63 +166,42 @@ void wk_leader_lost(struct wk_region *r, uint32_t rank, int64_t now)
     give_up(r, rank, "is gone", now);
 }
 
-// Sharded: a rank that lives has moments that no other has, and is still leaving the epoch before:
-// its part may take as long as in a step.
-static bool moments_come(const struct wk_region *r, int64_t now)
-{
-    if (!r->conf.sharded || now >= r->gather_ns + r->conf.compute_ns) return false;
-    if (r->conf.work->whole(r->conf.work_arg)) return false;
-    for (uint32_t rank = 1; rank < r->conf.ranks; rank++) {
-        const struct wk_region_peer *p = &r->peer[rank];
-        if (wk_region_in(r->cut_members, rank) && p->life && !p->waits) return true;
-    }
-    return false;
-}
-
-static bool may_begin(const struct wk_region *r, int64_t now)
-{
-    return all_wait(r) || (now >= r->gather_ns && !moments_come(r, now));
-}
-
 void wk_leader_tick(struct wk_region *r, int64_t now)
 {
     for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
         if (r->peer[rank].life && now - r->peer[rank].heard_ns > r->conf.silence_ns &&
             !LH_BUG("region_no_silence"))
             give_up(r, rank, "is silent", now);
-    if (r->phase == WK_REGION_WAIT && r->wanted && may_begin(r, now)) begin_epoch(r, now);
+    bool may = all_wait(r) || now >= r->gather_ns;
+    if (r->phase == WK_REGION_WAIT && r->wanted && may) begin_epoch(r, now);
     if (r->phase == WK_REGION_STANDS) next_step(r, now);
 }
 
 // True: the rank can't take part, and hears why.
 static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
-    static const char *const modes[] = {"replicated", "sharded"}, *const on[] = {"cpu", "cuda"};
+    static const char *const on[] = {"cpu", "cuda"};
     char text[WK_REGION_TEXT_BYTES], has[32], leader[32], buckets[2][24];
     uint32_t mine = r->conf.comm->version(r->conf.comm_arg);
     bool version = m->nccl != mine && !LH_BUG("region_any_version");
     bool sum = m->sum != r->conf.sum && !LH_BUG("region_any_sum");
     bool bucket = m->bucket_bytes != r->conf.bucket_bytes && !LH_BUG("region_any_bucket");
-    bool optimizer = m->sharded != r->conf.sharded && !LH_BUG("region_any_optimizer");
     bool backend = m->cuda != r->conf.cuda && !LH_BUG("region_any_backend");
-    if (!version && !sum && !bucket && !optimizer && !backend) return false;
+    if (!version && !sum && !bucket && !backend) return false;
     snprintf(buckets[0], sizeof buckets[0], "%llu", (unsigned long long)m->bucket_bytes);
     snprintf(buckets[1], sizeof buckets[1], "%llu", (unsigned long long)r->conf.bucket_bytes);
-    const char *what = version     ? "NCCL"
-                       : sum       ? "ranks.wire"
-                       : bucket    ? "ranks.bucket_bytes"
-                       : optimizer ? "ranks.optimizer"
-                                   : "trainer.backend";
-    const char *theirs = version     ? wk_nccl_version_text((int)m->nccl, has)
-                         : sum       ? wk_sum_word(m->sum)
-                         : bucket    ? buckets[0]
-                         : optimizer ? modes[m->sharded]
-                                     : on[m->cuda];
-    const char *ours = version     ? wk_nccl_version_text((int)mine, leader)
-                       : sum       ? wk_sum_word(r->conf.sum)
-                       : bucket    ? buckets[1]
-                       : optimizer ? modes[r->conf.sharded]
-                                   : on[r->conf.cuda];
+    const char *what = version  ? "NCCL"
+                       : sum    ? "ranks.wire"
+                       : bucket ? "ranks.bucket_bytes"
+                                : "trainer.backend";
+    const char *theirs = version  ? wk_nccl_version_text((int)m->nccl, has)
+                         : sum    ? wk_sum_word(m->sum)
+                         : bucket ? buckets[0]
+                                  : on[m->cuda];
+    const char *ours = version  ? wk_nccl_version_text((int)mine, leader)
+                       : sum    ? wk_sum_word(r->conf.sum)
+                       : bucket ? buckets[1]
+                                : on[r->conf.cuda];
     int n = snprintf(text, sizeof text,
                      "rank %u has %s %s, the leader %s: give all ranks of a region the same",
                      m->rank, what, theirs, ours);
@@ -268,8 +223,6 @@ static void hello(struct wk_region *r, const struct wk_region_message *m, int64_
     p->heard_ns = now;
     p->step = m->step;
     p->digest = m->digest;
-    p->cut = m->cut;
-    memcpy(p->held, m->held, sizeof p->held);
     p->waits = true;
     if (!left) return;
     wk_region_cause(r, "rank %u left the epoch", m->rank);

@@ -1,15 +1,12 @@
 // Encodes and decodes what the ranks of a region say to each other. See region_message.h.
 //
 // Little endian:
-//   0 u32 magic "WRGN"    4 u8 version 7   5 u8 kind   6 u8 rank   7 u8 share
+//   0 u32 magic "WRGN"    4 u8 version 8   5 u8 kind   6 u8 rank   7 u8 share
 //   (0, 1) 8 u32 nccl           12 u32 bytes of the payload
 //  16 u64 life           24 u64 epoch     32 u64 step  40 u64 digest
 //  48 u64 members        56 u64 bytes of a bucket of the sum
-//  64 u8 sums in bf16 (0, 1)         65 u8 optimizer sharded (0, 1)
-//  66 u8 trains on a GPU (0, 1)      67 5 zeros
-//  72 u64 cut            80 u64 held[0]   88 u64 held[1]
-//  96 u64 was           104 u64 holders
-// 112 128 the communicator's id     240 the payload
+//  64 u8 sums in bf16 (0, 1)         65 u8 trains on a GPU (0, 1)       66 6 zeros
+//  72 128 the communicator's id     200 the payload
 //
 // All ranks of a region run one version of Longhaul; a message of another version is refused.
 //
@@ -22,7 +19,7 @@
 #include "common/base/check.h"
 
 static const uint32_t magic = 0x4e475257;
-enum { VERSION = 7, ZEROS = 5 };
+enum { VERSION = 8, ZEROS = 6 };
 
 LH_STATIC_ASSERT(WK_RANKS_MAX == 64, "a member is a bit of 64");
 
@@ -43,14 +40,8 @@ void wk_region_message_put(struct lh_buf *out, const struct wk_region_message *m
     lh_put_u64(out, m->members);
     lh_put_u64(out, m->bucket_bytes);
     lh_put_u8(out, m->sum == WK_SUM_BF16);
-    lh_put_u8(out, m->sharded);
     lh_put_u8(out, m->cuda);
     lh_put_zeros(out, ZEROS);
-    lh_put_u64(out, m->cut);
-    lh_put_u64(out, m->held[0]);
-    lh_put_u64(out, m->held[1]);
-    lh_put_u64(out, m->was);
-    lh_put_u64(out, m->holders);
     lh_put(out, m->id.bytes, sizeof m->id.bytes);
     lh_put(out, m->payload.data, m->payload.len);
 }
@@ -76,24 +67,17 @@ lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out
     out->digest = lh_get_u64(&c);
     out->members = lh_get_u64(&c);
     out->bucket_bytes = lh_get_u64(&c);
-    uint8_t narrow = lh_get_u8(&c), sharded = lh_get_u8(&c), cuda = lh_get_u8(&c);
+    uint8_t narrow = lh_get_u8(&c), cuda = lh_get_u8(&c);
     out->sum = narrow ? WK_SUM_BF16 : WK_SUM_FP32;
-    out->sharded = sharded == 1;
     out->cuda = cuda == 1;
     lh_get_into(&c, zeros, sizeof zeros);
-    out->cut = lh_get_u64(&c);
-    out->held[0] = lh_get_u64(&c);
-    out->held[1] = lh_get_u64(&c);
-    out->was = lh_get_u64(&c);
-    out->holders = lh_get_u64(&c);
     lh_get_into(&c, out->id.bytes, sizeof out->id.bytes);
     if (c.failed) return bad("it ends too soon");
     if (is != magic || version != VERSION)
-        return bad("not of version 7: give all ranks of a region the same version of Longhaul");
+        return bad("not of version 8: give all ranks of a region the same version of Longhaul");
     if (kind < WK_REGION_HELLO || kind >= WK_REGION_KINDS) return bad("no such kind");
     if (rank >= WK_RANKS_MAX || share > 1) return bad("no such rank");
     if (narrow > 1) return bad("no such sum");
-    if (sharded > 1) return bad("no such optimizer");
     if (cuda > 1) return bad("no such backend");
     if (memcmp(zeros, none, sizeof zeros) != 0) return bad("bytes that must be zero");
     if (payload != lh_left(&c) || payload > WK_REGION_PAYLOAD_BYTES) return bad("a wrong length");

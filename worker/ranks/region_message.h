@@ -22,7 +22,7 @@ enum wk_region_kind {
 };
 
 enum {
-    WK_REGION_HEAD_BYTES = 240,
+    WK_REGION_HEAD_BYTES = 200,
     WK_REGION_PAYLOAD_BYTES = 64 << 20, // a step's sequences: 4096 of 4096 tokens
 };
 
@@ -32,9 +32,6 @@ struct wk_region_message {
     uint32_t nccl;          // HELLO, EPOCH: the sender's NCCL, as it counts versions
     enum wk_sum_type sum;   // HELLO: as what the sender's gradients cross
     uint64_t bucket_bytes;  // HELLO: in what buckets the sender sums gradients
-    bool sharded;           // HELLO: the sender's optimizer is; with it what follows counts
-    uint64_t cut, held[2];  // HELLO: the epoch that its moments are cut by, after which steps
-    uint64_t was, holders;  // EPOCH: as struct wk_region_cut has them
     bool cuda;              // HELLO: the sender trains on a GPU
     uint64_t life;          // the sender's process
     uint64_t epoch;         // HELLO: the last one that the sender was in; 0: none

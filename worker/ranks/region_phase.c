@@ -51,30 +51,10 @@ static int64_t op_ns(const struct wk_region *r, uint64_t bytes)
            (int64_t)(r->conf.op_factor * (double)bytes / r->bytes_per_s * (double)LH_SECOND);
 }
 
-// The mirror may be whole (was: 0) because an epoch that never stood collected into it: what that
-// one found lost is still to be told.
-static void note_lost(struct wk_region *r)
-{
-    bool again = r->cut.was || LH_BUG("region_loss_forgotten");
-    if (!r->conf.rank && again) r->lost = r->cut.was & ~r->cut.holders;
-}
-
-static void tell_lost(struct wk_region *r)
-{
-    uint64_t lost = r->lost;
-    r->lost = 0;
-    if (lost && r->conf.hooks->moments_lost && !LH_BUG("region_loss_untold"))
-        r->conf.hooks->moments_lost(r->conf.hooks_arg, lost);
-}
-
 void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t now)
 {
     LH_ASSERT(r->phase == WK_REGION_WAIT && !r->comm && !r->computing);
     wk_region_go(r, WK_REGION_INIT, now, r->conf.init_ns);
-    if (r->conf.sharded) {
-        note_lost(r);
-        r->conf.work->cut(r->conf.work_arg, &r->cut);
-    }
     if (wk_region_count(r->members) == 1) return; // look() finds it standing
     r->comm = true;
     r->conf.comm->init(r->conf.comm_arg, id, wk_region_count(r->members),
@@ -138,7 +118,6 @@ static bool failed(struct wk_region *r, enum wk_region_progress is, const char *
 static enum wk_region_event stood(struct wk_region *r, int64_t now)
 {
     wk_region_go(r, WK_REGION_STANDS, now, 0);
-    tell_lost(r);
     if (r->conf.hooks->changed) r->conf.hooks->changed(r->conf.hooks_arg, r->members);
     return WK_REGION_STOOD;
 }

@@ -17,8 +17,7 @@ struct host_trainer {
 };
 
 struct check {
-    const struct wk_device_state_conf *like;
-    const struct wk_device_lent *there; // its trainer
+    const struct wk_device_lent *there;
     const struct lk_codec *codec;
     struct lh_manifest manifest;
     struct lk_replica replica;
@@ -56,12 +55,12 @@ static void make_up(float *out, uint64_t seed)
 static lh_err differs(const struct check *c, const char *what)
 {
     return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s of made-up values is not the host's, to the byte",
-                   c->like->name, what);
+                   c->there->name, what);
 }
 
 static lh_err gone(const struct check *c, int err)
 {
-    return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", c->like->name, c->there->gpu->error_text(err));
+    return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", c->there->name, c->there->gpu->error_text(err));
 }
 
 static struct wk_shard_state_of of(const struct check *c, uint64_t number)
@@ -194,18 +193,12 @@ static lh_err open_states(struct check *c)
     LH_TRY(lk_replica_create(&c->replica, job, &c->manifest, 0, NULL));
     const struct wk_shard_state_conf conf = {&c->trainer.base, c->replica.layout, 0.25f};
     const struct wk_device_state_conf device = {.trainer = c->own,
-                                                .index = c->like->index,
-                                                .name = c->like->name,
                                                 .layout = c->replica.layout,
                                                 .codec = *c->codec,
                                                 .counts = &c->counts,
-                                                .outward = &c->outward,
-                                                .pinned = c->like->pinned};
+                                                .outward = &c->outward};
     const struct lk_gpu_backend *b = c->there->gpu;
-    int failed = b->use(c->like->index);
-    if (!failed) failed = lk_outward_open(&c->outward, b, SLOTS, SLOT_BYTES);
-    int back = b->use(c->there->index);
-    if (!failed) failed = back;
+    int failed = lk_outward_open(&c->outward, b, SLOTS, SLOT_BYTES);
     if (failed) return gone(c, failed);
     LH_TRY(wk_shard_state_host(&conf, &c->host));
     LH_TRY(wk_device_state_create(&device, &c->device));
@@ -230,11 +223,10 @@ static void close(struct check *c)
     free(c->value);
 }
 
-lh_err wk_state_check(const struct wk_device_state_conf *like)
+lh_err wk_state_check(const struct wk_device_lent *there, const struct lk_codec *codec)
 {
-    struct check c = {.like = like,
-                      .there = &like->trainer,
-                      .codec = &like->codec,
+    struct check c = {.there = there,
+                      .codec = codec,
                       .ours = lh_buf(8 * CHECK_VALUES),
                       .theirs = lh_buf(8 * CHECK_VALUES)};
     lh_err err = open_trainers(&c);

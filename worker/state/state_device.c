@@ -11,10 +11,6 @@
 // 5. A push is begun on the loop, which waits for nothing: `begun` says that its values and what it
 //    leaves are queued, behind `encoded`. What would have to wait (a residual that the host has)
 //    is left to encode().
-// 6. Arrays may lie on another device than the trainer's (`apart`). Stream and events are that
-//    device's, but `entered`, which is recorded on the trainer's stream. Parameters come and go by
-//    copies: a renewal works on `other`, which no cut needs then. A thread that called uses the
-//    trainer's device again (back).
 #include "worker/state/state_device.h"
 
 #include <inttypes.h>
@@ -85,20 +81,9 @@ static uint64_t ranges_of(uint64_t values)
 
 // ---------------------------------------------------------------- failures
 
-static bool apart(const struct device_state *d)
-{
-    return d->conf.index != d->conf.trainer.index;
-}
-
 static int ready(const struct device_state *d)
 {
-    return d->broken ? d->broken : d->b->use(d->conf.index);
-}
-
-// Whoever called goes on with the trainer's device; a failure of that is the next step's to tell.
-static void back(const struct device_state *d)
-{
-    if (apart(d)) (void)d->b->use(d->conf.trainer.index);
+    return d->broken ? d->broken : d->b->use(d->conf.trainer.index);
 }
 
 // On the loop, between two steps.
@@ -106,24 +91,21 @@ static void note(struct device_state *d, int err)
 {
     if (!err) return;
     d->broken = err;
-    if (d->conf.failed) d->conf.failed(d->conf.arg, apart(d) ? d->conf.name : NULL, err);
+    if (d->conf.failed) d->conf.failed(d->conf.arg, err);
 }
 
 static lh_err say(const struct device_state *d, const char *what, int err)
 {
     return lh_fail(LH_ERR_IO, "state on the GPU, %s, shard %u: %s: %s; start the worker again",
-                   d->conf.name, d->conf.layout->shard, what, d->b->error_text(err));
+                   d->conf.trainer.name, d->conf.layout->shard, what, d->b->error_text(err));
 }
 
 // ---------------------------------------------------------------- crossing
 
-// Pinned arrays are the host's to write once the device is through with them.
 static int to_device(struct device_state *d, float *device, const float *host)
 {
     uint64_t bytes = values_of(d) * sizeof *host;
-    int err = d->conf.pinned ? d->b->streams->wait(d->stream)
-                             : lk_inward_copy(&d->in, device, host, bytes, d->stream);
-    if (!err && d->conf.pinned) memcpy(device, host, bytes);
+    int err = lk_inward_copy(&d->in, device, host, bytes, d->stream);
     if (!err) atomic_fetch_add(&d->conf.counts->filled, 1);
     return err;
 }
@@ -133,11 +115,6 @@ static int to_host(struct device_state *d, float *host, const float *device)
 {
     size_t bytes = values_of(d) * sizeof *host;
     int err = 0;
-    if (d->conf.pinned) {
-        err = d->b->streams->wait(d->stream);
-        if (!err) memcpy(host, device, bytes);
-        return err;
-    }
     for (size_t at = 0, n; !err && at < bytes; at += n) {
         n = bytes - at < d->in.bytes ? bytes - at : d->in.bytes;
         err = d->b->memory->copy_out(d->in.half[0], (const uint8_t *)(const void *)device + at, n,
@@ -193,39 +170,18 @@ static int enter(struct device_state *d)
 
 static int leave(struct device_state *d, int err)
 {
-    if (!err) err = follow(d, d->left, d->stream, d->conf.trainer.stream);
-    back(d);
-    return err;
-}
-
-// The trainer's parameters, to an array of the state's.
-static int bring(struct device_state *d, float *to)
-{
-    const struct lk_gpu_memory *m = d->b->memory;
-    size_t bytes = values_of(d) * sizeof *to;
-    if (d->conf.pinned) return m->copy_out(to, local(d), bytes, d->stream);
-    if (!apart(d)) return m->copy_within(to, local(d), bytes, d->stream);
-    return m->copy_between(to, d->conf.index, local(d), d->conf.trainer.index, bytes, d->stream);
-}
-
-static int take_back(struct device_state *d, const float *from)
-{
-    return d->b->memory->copy_between(local(d), d->conf.trainer.index, from, d->conf.index,
-                                      values_of(d) * sizeof *from, d->stream);
+    return err ? err : follow(d, d->left, d->stream, d->conf.trainer.stream);
 }
 
 static void view(struct wk_shard_state *st, const struct wk_shard_state_of *of, enum lk_gpu_op op)
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return;
-    float *moves = apart(d) ? other(d) : local(d);
-    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        moves,
+    const struct lk_gpu_arrays arrays = {d->theta, d->mass,        local(d),
                                          base(d),  st->conf.kappa, values_of(d)};
     int err = enter(d);
     if (!err) err = fill(d, of);
-    if (!err && apart(d) && op == LK_GPU_VIEW_MOVE) err = bring(d, moves);
     if (!err) err = d->b->kernels->each(op, &arrays, d->stream);
-    if (!err && apart(d)) err = take_back(d, moves);
     note(d, leave(d, err));
 }
 
@@ -245,7 +201,9 @@ static void copy(struct wk_shard_state *st)
     if (!d->shard) return;
     d->begun = false; // the cut before was given up
     int err = enter(d);
-    if (!err) err = bring(d, other(d));
+    if (!err)
+        err =
+            d->b->memory->copy_within(other(d), local(d), values_of(d) * sizeof(float), d->stream);
     note(d, leave(d, err));
 }
 
@@ -269,7 +227,6 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
     d->left_there = false;
     int err = make_delta(d, of, beta);
     if (!err) err = to_host(d, out, d->spare);
-    back(d);
     return err ? say(d, "progress", err) : LH_OK;
 }
 
@@ -292,7 +249,6 @@ static void begin_push(struct wk_shard_state *st, const struct wk_shard_state_of
     struct device_state *d = device_of(st);
     d->begun = d->shard && residual_is(d, of);
     if (d->begun) d->begun_with = queue_push(d, of, beta);
-    back(d);
 }
 
 // Waits for what was queued, and for nothing behind it.
@@ -304,15 +260,13 @@ static int end_push(struct device_state *d, const struct wk_shard_state_of *of, 
     return err ? err : d->b->streams->event_wait(d->encoded);
 }
 
-// A payload and what it leaves, by the slots that all shards share; a pinned residual is here.
+// A payload and what it leaves, by the slots that all shards share.
 static int fetch_push(struct device_state *d, uint8_t *payload, float *left)
 {
     size_t bytes = values_of(d) * sizeof *left;
     const struct lk_way way[] = {{d->payload, payload, d->host_result->bytes},
-                                 {d->spare, left, d->conf.pinned ? 0 : bytes}};
-    int err = lk_outward_copy(d->conf.outward, d->encoded, way, LH_COUNT(way));
-    if (!err && d->conf.pinned) memcpy(left, d->spare, bytes);
-    return err;
+                                 {d->spare, left, bytes}};
+    return lk_outward_copy(d->conf.outward, d->encoded, way, LH_COUNT(way));
 }
 
 static lh_err encode_there(struct device_state *d, const struct wk_shard_state_of *of, float beta,
@@ -346,7 +300,6 @@ static lh_err encode(struct wk_shard_state *st, const struct wk_shard_state_of *
     struct device_state *d = device_of(st);
     lh_err err = encode_there(d, of, beta, left, out, info);
     if (!err) d->left_there = true;
-    back(d);
     return err;
 }
 
@@ -409,7 +362,6 @@ static int fold_payload(struct device_state *d, const struct wk_shard_state_fold
         err = d->b->kernels->fold(d->shard, &record, 1, LK_GPU_SUBTRACT, values_of(d), d->theta,
                                   d->stream);
     }
-    back(d);
     return err;
 }
 
@@ -437,9 +389,7 @@ static int hash(struct device_state *d)
     if (!err) err = d->b->kernels->digest(d->theta, bytes, d->hashes, d->stream);
     if (!err)
         err = d->b->memory->copy_out(d->host_hashes, d->hashes, n * LK_GPU_HASH_BYTES, d->stream);
-    if (!err) err = d->b->streams->wait(d->stream);
-    back(d);
-    return err;
+    return err ? err : d->b->streams->wait(d->stream);
 }
 
 static bool differs(struct device_state *d)
@@ -449,16 +399,6 @@ static bool differs(struct device_state *d)
     return false;
 }
 
-// Pinned parameters are compared here, with the replica that the record is compared with.
-static bool agrees_pinned(struct device_state *d, const struct lk_replica *r)
-{
-    int err = ready(d);
-    if (!err) err = d->b->streams->wait(d->stream);
-    if (err) return true; // a failure shows at the next cut
-    atomic_fetch_add(&d->conf.counts->compared, 1);
-    return memcmp(d->theta, r->theta, values_of(d) * sizeof *d->theta) == 0 || differs(d);
-}
-
 // The replica's digest (kernels/state/replica.c) with the device's hashes in it.
 static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                    const struct lh_record *record)
@@ -466,7 +406,6 @@ static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of
     struct device_state *d = device_of(st);
     const struct lh_ledger *l = &of->replica->ledger;
     if (!d->theta_there || !d->sgd || !lh_hash_equal(&d->chain, &l->chain)) return true;
-    if (d->conf.pinned && d->shard) return agrees_pinned(d, of->replica);
     if (record->body.len != LH_HASH_BYTES || hash(d))
         return true; // a failure shows at the next cut
     struct lh_buf all = lh_buf(SIZE_MAX);
@@ -488,7 +427,6 @@ lh_err wk_device_state_read(struct wk_shard_state *st, float *out)
     struct device_state *d = device_of(st);
     int err = ready(d);
     if (!err) err = to_host(d, out, d->theta);
-    back(d);
     return err ? say(d, "its parameters", err) : LH_OK;
 }
 
@@ -499,15 +437,13 @@ static void destroy(struct wk_shard_state *st)
     struct device_state *d = device_of(st);
     const struct lk_gpu_memory *m = d->b->memory;
     const struct lk_gpu_streams *s = d->b->streams;
-    (void)d->b->use(d->conf.index);
+    (void)d->b->use(d->conf.trainer.index);
     if (d->stream) (void)s->wait(d->stream);
-    void *arrays[] = {d->theta, d->mass, d->spare, d->slot[0], d->slot[1]};
-    void *there[] = {d->payload, d->incoming, d->result, d->hashes};
+    void *there[] = {d->theta,   d->mass,     d->spare,  d->slot[0], d->slot[1],
+                     d->payload, d->incoming, d->result, d->hashes};
     void *here[] = {d->host_incoming, d->host_hashes, d->host_result};
     lk_gpu_event events[] = {d->entered, d->left, d->staged, d->encoded};
     if (d->shard) d->b->kernels->shard_destroy(d->shard);
-    for (size_t i = 0; i < LH_COUNT(arrays); i++)
-        if (arrays[i]) (d->conf.pinned ? m->pinned_release : m->release)(arrays[i]);
     for (size_t i = 0; i < LH_COUNT(there); i++)
         if (there[i]) m->release(there[i]);
     for (size_t i = 0; i < LH_COUNT(here); i++)
@@ -516,7 +452,6 @@ static void destroy(struct wk_shard_state *st)
         if (events[i]) s->event_destroy(events[i]);
     lk_inward_close(&d->in);
     if (d->stream) s->destroy(d->stream);
-    back(d);
     free(d);
 }
 
@@ -553,15 +488,13 @@ static int take_memory(struct device_state *d, const struct lk_gpu_plan *plan)
     size_t hashes = ranges_of(plan->values) * LK_GPU_HASH_BYTES;
     int err = d->b->use(d->conf.trainer.index);
     if (!err) err = d->b->streams->event_create(&d->entered);
-    if (!err) err = d->b->use(d->conf.index);
     if (!err) err = d->b->streams->create(&d->stream);
     if (!err) err = d->b->streams->event_create(&d->left);
     if (!err) err = d->b->streams->event_create(&d->staged);
     if (!err) err = d->b->streams->event_create(&d->encoded);
     if (!err) err = d->b->streams->event_record(d->staged, d->stream);
     float **array[ARRAYS] = {&d->theta, &d->mass, &d->spare, &d->slot[0], &d->slot[1]};
-    for (size_t i = 0; i < ARRAYS; i++)
-        *array[i] = d->conf.pinned ? pinned(d, bytes, &err) : room(d, bytes, &err);
+    for (size_t i = 0; i < ARRAYS; i++) *array[i] = room(d, bytes, &err);
     d->payload = room(d, plan->bytes_max, &err);
     d->incoming = room(d, plan->bytes_max, &err);
     d->result = room(d, sizeof *d->result, &err);
@@ -606,14 +539,13 @@ lh_err wk_device_state_create(const struct wk_device_state_conf *conf, struct wk
     }
     d->info = (struct lk_payload_info){plan.chunks, plan.values_carried, 0};
     int failed = plan.chunks ? take_memory(d, &plan) : 0;
-    back(d);
     lk_gpu_plan_free(&plan);
     if (!failed) {
         *out = &d->base;
         return LH_OK;
     }
     err = lh_fail(LH_ERR_UNSUPPORTED, "the state of shard %u on %s: %s", conf->layout->shard,
-                  conf->name, d->b->error_text(failed));
+                  conf->trainer.name, d->b->error_text(failed));
     destroy(&d->base);
     return err;
 }

@@ -1,17 +1,11 @@
 // A shard's state at the device that trains (state.h): base and the copy of a cut, residual and its
 // spare, and the replica's parameters, which fold the same records. The arrays, 20 bytes a
-// parameter, are the device's, or pinned memory of the host that the device reads and writes at the
-// same addresses (CUDA's unified addressing), or those of another device of the same process. All
-// work is done by the device that has the arrays; with pinned ones by the device that trains.
+// parameter, are the device's, and it does all work on them.
 //
 // What crosses: to the device a record's payload, and a residual or parameters that came to be on
 // the host (a start, a refused push, a state that arrived whole, an outer optimizer other than
 // sgd); to the host a push's payload, and the residual that it leaves, because the slot keeps it.
 // The trainer's parameters never cross.
-// On another device: a cut's copy of the parameters crosses to it, and at a renewal the parameters
-// cross to it and back. No kernel touches another device's memory.
-// With pinned arrays: a cut's copy of the parameters crosses, what the device reads and writes of
-// the arrays does, and the host copies the residual where it lies.
 #ifndef WK_STATE_DEVICE_H
 #define WK_STATE_DEVICE_H
 
@@ -31,21 +25,16 @@ struct wk_device_counts {
 };
 
 struct wk_device_state_conf {
-    struct wk_device_lent trainer; // the parameters of all shards
-    int index;                     // the device of the arrays; with `pinned` the trainer's
-    const char *name;              // its name; borrows
-    // Work failed between two steps: no step may follow. `other`: the name of the device that has
-    // the arrays, if it is not the trainer's; else NULL. May be NULL itself.
-    void (*failed)(void *arg, const char *other, int err);
+    struct wk_device_lent trainer;      // the parameters of all shards
+    void (*failed)(void *arg, int err); // work between two steps did: no step may follow; or NULL
     void *arg;
     const struct lh_shard_layout *layout; // borrows
     struct lk_codec codec;                // what the own pushes have
     struct wk_device_counts *counts;      // borrows
     struct lk_outward *outward; // Borrows; the encode lane's, for the states of all shards.
-    bool pinned;                // The arrays are pinned memory of the host.
 };
 
-// Bytes that a state takes: its arrays, wherever they lie, and of the device payloads with scratch.
+// Bytes of the device that a state takes: its arrays, and payloads with scratch.
 LH_MUST lh_err wk_device_state_need(const struct wk_device_state_conf *conf, uint64_t *arrays,
                                     uint64_t *scratch);
 // Takes all of it; the thread uses the trainer's device afterwards, as it does after every call of

@@ -37,7 +37,6 @@ struct wk_device {
     struct wk_gpu_passes *passes;
     struct wk_params params;
     uint64_t pieces, bytes;
-    uint32_t most; // values of a piece
     struct wk_device_budget budget;
     float *value, *gradient, *m, *v; // the device's, like the next four
     float *before;                   // [values], from the first time that norms are asked for
@@ -227,12 +226,11 @@ static lh_err squares(struct wk_device *d, const float *a, const float *b)
 }
 
 // That of the tensor whose first piece is *at, which moves on to the next tensor's.
-static double square_of(const struct wk_device *d, const double *square, const struct wk_param *p,
-                        uint64_t *at)
+static double square_of(const struct wk_device *d, const struct wk_param *p, uint64_t *at)
 {
     double sum = 0.0;
-    for (uint64_t n = lk_gpu_piece_count(p->offset, p->len, d->most); n > 0; n--)
-        sum += square[(*at)++];
+    for (uint64_t n = lk_gpu_piece_count(p->offset, p->len, LK_GPU_PIECE); n > 0; n--)
+        sum += d->host_square[(*at)++];
     return sum;
 }
 
@@ -271,12 +269,14 @@ lh_err wk_device_square(struct wk_device *d, double *out)
     return LH_OK;
 }
 
-lh_err wk_device_norm_of(const struct wk_device *d, const double *square, uint64_t step,
-                         struct wk_tensor_norms *norms, double *norm)
+lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
+                      double *norm)
 {
+    LH_TRY(begin(d));
+    LH_TRY(squares(d, d->gradient, NULL));
     double sum = 0.0;
     for (uint64_t i = 0, at = 0; i < d->params.count; i++) {
-        double part = square_of(d, square, &d->params.at[i], &at);
+        double part = square_of(d, &d->params.at[i], &at);
         if (!isfinite(part))
             return lh_fail(LH_ERR_NON_FINITE, "gradient of %s at step %" PRIu64,
                            d->params.at[i].name, step);
@@ -285,14 +285,6 @@ lh_err wk_device_norm_of(const struct wk_device *d, const double *square, uint64
     }
     *norm = sqrt(sum);
     return LH_OK;
-}
-
-lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tensor_norms *norms,
-                      double *norm)
-{
-    LH_TRY(begin(d));
-    LH_TRY(squares(d, d->gradient, NULL));
-    return wk_device_norm_of(d, d->host_square, step, norms, norm);
 }
 
 static lh_err keep_before(struct wk_device *d)
@@ -312,10 +304,10 @@ static lh_err measure(struct wk_device *d, struct wk_tensor_norms *norms)
 {
     LH_TRY(squares(d, d->value, NULL));
     for (uint64_t i = 0, at = 0; i < d->params.count; i++)
-        norms[i].weight = sqrt(square_of(d, d->host_square, &d->params.at[i], &at));
+        norms[i].weight = sqrt(square_of(d, &d->params.at[i], &at));
     LH_TRY(squares(d, d->value, d->before));
     for (uint64_t i = 0, at = 0; i < d->params.count; i++)
-        norms[i].update = sqrt(square_of(d, d->host_square, &d->params.at[i], &at));
+        norms[i].update = sqrt(square_of(d, &d->params.at[i], &at));
     return LH_OK;
 }
 
@@ -337,39 +329,17 @@ lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double no
     return norms ? measure(d, norms) : LH_OK;
 }
 
-lh_err wk_device_replace(struct wk_device *d, bool keeps)
-{
-    uint64_t bytes = d->params.values * sizeof *d->value;
-    LH_TRY(begin(d));
-    if (keeps) LH_TRY(keep_before(d));
-    return end(d, d->b->memory->copy_within(d->value, d->gradient, bytes, d->stream));
-}
-
-lh_err wk_device_moved(struct wk_device *d, struct wk_tensor_norms *norms)
-{
-    LH_TRY(begin(d));
-    return measure(d, norms);
-}
-
-// With a sharded optimizer the leader alone has all of them (ranks/zero.h).
-static bool whole_moments(const struct wk_device *d)
-{
-    return !d->conf.parts || !d->conf.rank;
-}
-
 // Before anything is taken: what is missing is said at once, and as a whole.
 static lh_err check_budget(struct wk_device *d, const struct wk_gpu_passes_conf *passes,
                            uint64_t left)
 {
     struct wk_device_budget *b = &d->budget;
     for (uint32_t i = 0; i < d->params.count; i++)
-        d->pieces += lk_gpu_piece_count(d->params.at[i].offset, d->params.at[i].len, d->most);
+        d->pieces += lk_gpu_piece_count(d->params.at[i].offset, d->params.at[i].len, LK_GPU_PIECE);
     b->values = d->params.values;
     b->left = left;
-    uint64_t arrays = whole_moments(d) ? 4 : 2, part = 0;
-    if (d->conf.parts) part = 4 * ((b->values + d->conf.parts - 1) / d->conf.parts);
-    b->state = (arrays * b->values + part) * sizeof *d->value +
-               d->pieces * (sizeof *d->piece + sizeof *d->square);
+    b->state =
+        4 * b->values * sizeof *d->value + d->pieces * (sizeof *d->piece + sizeof *d->square);
     b->norms = d->conf.norms ? b->values * sizeof *d->before : 0;
     LH_TRY(wk_gpu_passes_measure(passes, &b->need));
     return wk_device_budget_check(b, d->name);
@@ -409,8 +379,8 @@ static lh_err take_memory(struct wk_device *d)
     if (crossing < CROSS_MIN) crossing = CROSS_MIN;
     d->value = room(d, bytes, &err);
     d->gradient = room(d, bytes, &err);
-    if (whole_moments(d)) d->m = room(d, bytes, &err);
-    if (whole_moments(d)) d->v = room(d, bytes, &err);
+    d->m = room(d, bytes, &err);
+    d->v = room(d, bytes, &err);
     d->piece = room(d, d->pieces * sizeof *d->piece, &err);
     d->square = room(d, d->pieces * sizeof *d->square, &err);
     if (err) return no_memory(d, d->bytes, "", err);
@@ -427,14 +397,14 @@ static lh_err fill(struct wk_device *d)
     uint64_t values = d->params.values;
     for (uint32_t i = 0; i < d->params.count; i++) {
         const struct wk_param *p = &d->params.at[i];
-        lk_gpu_pieces_of(p->offset, p->len, d->most, wk_param_decays(p), piece);
-        piece += lk_gpu_piece_count(p->offset, p->len, d->most);
+        lk_gpu_pieces_of(p->offset, p->len, LK_GPU_PIECE, wk_param_decays(p), piece);
+        piece += lk_gpu_piece_count(p->offset, p->len, LK_GPU_PIECE);
     }
     int err =
         d->b->memory->copy_in(d->piece, d->host_square, d->pieces * sizeof *d->piece, d->stream);
     float *zeros[] = {d->value, d->m, d->v};
     for (size_t i = 0; !err && i < LH_COUNT(zeros); i++)
-        if (zeros[i]) err = d->b->optimizer->zero(zeros[i], values, d->stream);
+        err = d->b->optimizer->zero(zeros[i], values, d->stream);
     int waited = d->b->streams->wait(d->stream);
     if (!err) err = waited;
     return err ? lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err)) : LH_OK;
@@ -478,7 +448,6 @@ lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out)
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "training on a device");
     d->conf = *conf;
-    d->most = conf->piece ? conf->piece : LK_GPU_PIECE;
     lh_err err = open_all(d);
     if (!err) {
         *out = d;
@@ -522,10 +491,7 @@ struct wk_device_arrays wk_device_arrays(const struct wk_device *d)
                                      .m = d->m,
                                      .v = d->v,
                                      .values = d->params.values,
-                                     .ready = d->ready,
-                                     .piece = d->piece,
-                                     .pieces = d->pieces,
-                                     .most = d->most};
+                                     .ready = d->ready};
 }
 
 const struct wk_transformer_conf *wk_device_model(const struct wk_device *d)
@@ -548,11 +514,7 @@ struct wk_device_lent wk_device_lend(const struct wk_device *d)
     return (struct wk_device_lent){d->b, d->index, d->value, d->stream, d->name};
 }
 
-void wk_device_failed(struct wk_device *d, const char *other, int err)
+void wk_device_failed(struct wk_device *d, int err)
 {
-    if (other && !d->failed) {
-        d->failed = LH_ERR_IO;
-        snprintf(d->why, sizeof d->why, "the state on %s: %s", other, d->b->error_text(err));
-    }
     (void)fail(d, err);
 }

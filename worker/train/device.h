@@ -21,11 +21,7 @@ struct wk_device_conf {
     int index;            // number of the device; -1: `rank`, modulo the devices there are
     uint32_t rank;
     enum wk_precision precision;
-    bool norms; // norms will be asked for
-    // Ranks that share a sharded optimizer's moments (ranks/zero.h), which has them itself; rank 0
-    // has all of them here besides. 0: the optimizer is whole.
-    uint32_t parts;
-    uint32_t piece;                   // the most values of a piece of a tensor; 0: LK_GPU_PIECE
+    bool norms;                       // norms will be asked for
     struct wk_transformer_conf model; // its passes; with backward
 };
 
@@ -51,14 +47,9 @@ struct wk_device_arrays {
     const struct lk_gpu_backend *gpu;
     int index;
     float *value, *gradient; // addresses of the device, [values] each
-    float *m, *v;            // like them; NULL: a rank's that has no whole moments
+    float *m, *v;            // like them
     uint64_t values;
     lk_gpu_event ready;
-    // Pieces of the tensors, the device's, in the order of the values: each is cut where a multiple
-    // of `most` values is.
-    const struct lk_gpu_piece *piece;
-    uint64_t pieces;
-    uint32_t most;
 };
 struct wk_device_arrays wk_device_arrays(const struct wk_device *d);
 // Records `ready` behind all that was queued so far.
@@ -81,14 +72,6 @@ LH_MUST lh_err wk_device_norm(struct wk_device *d, uint64_t step, struct wk_tens
 LH_MUST lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double norm,
                                struct wk_tensor_norms *norms);
 
-// For a step that ranks take together (ranks/zero.h). The norm from the squares of all pieces, as
-// wk_device_norm() finds it; the gradient's place has the new parameters, which become the
-// parameters, and with `keeps` the old ones are kept for wk_device_moved(), as wk_update_moved().
-LH_MUST lh_err wk_device_norm_of(const struct wk_device *d, const double *square, uint64_t step,
-                                 struct wk_tensor_norms *norms, double *norm);
-LH_MUST lh_err wk_device_replace(struct wk_device *d, bool keeps);
-LH_MUST lh_err wk_device_moved(struct wk_device *d, struct wk_tensor_norms *norms);
-
 // The optimizer's moments, [values] each, out of the device and into it.
 LH_MUST lh_err wk_device_moments(struct wk_device *d, float *m, float *v);
 LH_MUST lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v);
@@ -104,7 +87,6 @@ struct wk_device_lent {
 };
 struct wk_device_lent wk_device_lend(const struct wk_device *d);
 // Such work failed, between two steps: from now on every call fails, as after a failure of its own.
-// `other`: the name of the device that it failed on, if that is not this one; else NULL.
-void wk_device_failed(struct wk_device *d, const char *other, int err);
+void wk_device_failed(struct wk_device *d, int err);
 
 #endif

@@ -133,7 +133,7 @@ static void tell_final(void *arg, uint64_t from)
 
 // gradient = d(mean loss), by all ranks of the region together; loss = the mean.
 static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_update *update,
-                         bool moved, struct wk_gathered *sum)
+                         struct wk_gathered *sum)
 {
     struct wk_reduce *r = b->conf.reduce;
     double tokens = (double)(sequences * b->conf.sequence);
@@ -144,7 +144,6 @@ static lh_err accumulate(struct builtin *b, size_t sequences, const struct wk_up
         .values = b->params.values,
         .scale = (float)(1.0 / tokens),
         .measure = b->conf.warmup.threshold > 0 && !b->warmup.released,
-        .moved = moved,
         .update = update,
     };
     const struct wk_final final = {tell_final, r};
@@ -204,35 +203,21 @@ static void note_noise(struct builtin *b, const struct wk_step_in *in, struct wk
     if (!b->warmup.released) out->noise = wk_noise_ratio(&b->warmup.noise, sequences);
 }
 
-static lh_err norm_of(const struct builtin *b, const struct wk_gathered *sum, uint64_t step,
-                      struct wk_tensor_norms *norms, double *norm)
+static lh_err norm_of(const struct builtin *b, uint64_t step, struct wk_tensor_norms *norms,
+                      double *norm)
 {
-    if (b->conf.device && sum->squares)
-        return wk_device_norm_of(b->conf.device, sum->squares, step, norms, norm);
     if (b->conf.device) return wk_device_norm(b->conf.device, step, norms, norm);
-    if (sum->squares) return wk_update_norm_of(&b->params, sum->squares, step, norms, norm);
     return wk_update_norm(&b->params, b->gradient, step, norms, norm);
 }
 
-static lh_err optimize_there(struct builtin *b, const struct wk_update *update,
-                             const struct wk_gathered *sum, double norm,
-                             struct wk_tensor_norms *norms)
-{
-    if (!sum->squares) return wk_device_apply(b->conf.device, update, norm, norms);
-    return norms ? wk_device_moved(b->conf.device, norms) : LH_OK;
-}
-
-// Unless the ranks have done so together.
-static lh_err optimize(struct builtin *b, const struct wk_update *update,
-                       const struct wk_gathered *sum, double norm, struct wk_tensor_norms *norms)
+static lh_err optimize(struct builtin *b, const struct wk_update *update, double norm,
+                       struct wk_tensor_norms *norms)
 {
     const struct wk_update_arrays arrays = {b->gradient, b->m, b->v, b->value, b->before};
     if (b->conf.device)
-        LH_TRY(optimize_there(b, update, sum, norm, norms));
-    else if (!sum->squares)
+        LH_TRY(wk_device_apply(b->conf.device, update, norm, norms));
+    else
         b->conf.update(update, &b->params, norm, &arrays, norms);
-    else if (norms)
-        wk_update_moved(&b->params, b->value, b->gradient, norms);
     b->steps = update->step;
     b->conf.reduce->ops->applied(b->conf.reduce);
     return LH_OK;
@@ -247,13 +232,13 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     if (in->norms) LH_TRY(prepare_norms(b));
     LH_TRY(read_pieces(b, in, out, &sequences));
     const struct wk_update update = update_of(b, in);
-    LH_TRY(accumulate(b, sequences, &update, in->norms != NULL, &sum));
-    LH_TRY(norm_of(b, &sum, update.step, in->norms, &out->grad_norm));
+    LH_TRY(accumulate(b, sequences, &update, &sum));
+    LH_TRY(norm_of(b, update.step, in->norms, &out->grad_norm));
     uint64_t tokens = sequences * b->conf.sequence;
     out->loss = sum.nll / (double)tokens;
     out->rate = update.rate;
     note_noise(b, in, out, (uint32_t)sequences, &sum);
-    LH_TRY(optimize(b, &update, &sum, out->grad_norm, in->norms));
+    LH_TRY(optimize(b, &update, out->grad_norm, in->norms));
     if (b->conf.tokens_per_s > 0.0)
         out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
     if (!b->conf.evaluation) return LH_OK;

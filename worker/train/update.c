@@ -13,27 +13,8 @@ static size_t piece_end(const struct wk_param *is, size_t at, size_t end)
     return block < end ? block : end;
 }
 
-size_t wk_update_squares(const struct wk_params *p, const float *gradient, size_t from, size_t end,
-                         double *squares)
-{
-    size_t count = 0;
-    for (uint32_t i = 0; i < p->count; i++) {
-        const struct wk_param *is = &p->at[i];
-        size_t at = is->offset > from ? is->offset : from, last = is->offset + is->len;
-        while (at < last && at < end) {
-            size_t to = piece_end(is, at, end);
-            if (squares) squares[count] = lk_sum_squares(to - at, gradient + at);
-            count++;
-            at = to;
-        }
-    }
-    return count;
-}
-
-// By the squares, or by the gradient where they are NULL.
-static LH_MUST lh_err find_norm(const struct wk_params *p, const double *squares,
-                                const float *gradient, uint64_t step, struct wk_tensor_norms *norms,
-                                double *norm)
+lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
+                      struct wk_tensor_norms *norms, double *norm)
 {
     double sum = 0.0;
     for (uint32_t i = 0; i < p->count; i++) {
@@ -41,7 +22,7 @@ static LH_MUST lh_err find_norm(const struct wk_params *p, const double *squares
         double part = 0.0;
         for (size_t at = is->offset, end = at + is->len; at < end;) {
             size_t to = piece_end(is, at, end);
-            part += squares ? *squares++ : lk_sum_squares(to - at, gradient + at);
+            part += lk_sum_squares(to - at, gradient + at);
             at = to;
         }
         if (!isfinite(part))
@@ -51,18 +32,6 @@ static LH_MUST lh_err find_norm(const struct wk_params *p, const double *squares
     }
     *norm = sqrt(sum);
     return LH_OK;
-}
-
-lh_err wk_update_norm_of(const struct wk_params *p, const double *squares, uint64_t step,
-                         struct wk_tensor_norms *norms, double *norm)
-{
-    return find_norm(p, squares, NULL, step, norms, norm);
-}
-
-lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
-                      struct wk_tensor_norms *norms, double *norm)
-{
-    return find_norm(p, NULL, gradient, step, norms, norm);
 }
 
 static double distance(size_t n, const float *a, const float *b)
@@ -90,32 +59,6 @@ static struct lk_adamw adamw_of(const struct wk_update *u, double norm)
 static double decay_of(const struct wk_update *u, const struct wk_param *p)
 {
     return wk_param_decays(p) ? u->weight_decay : 0.0;
-}
-
-void wk_update_moved(const struct wk_params *params, const float *value, const float *before,
-                     struct wk_tensor_norms *norms)
-{
-    for (uint32_t i = 0; i < params->count; i++) {
-        const struct wk_param *p = &params->at[i];
-        norms[i].weight = sqrt(lk_sum_squares(p->len, value + p->offset));
-        norms[i].update = distance(p->len, value + p->offset, before + p->offset);
-    }
-}
-
-void wk_update_slice(const struct wk_update *u, const struct wk_params *params, double norm,
-                     size_t from, size_t end, const struct wk_update_slice *s)
-{
-    const struct lk_adamw c = adamw_of(u, norm);
-    for (uint32_t i = 0; i < params->count; i++) {
-        const struct wk_param *p = &params->at[i];
-        size_t at = p->offset > from ? p->offset : from, to = p->offset + p->len;
-        if (to > end) to = end;
-        if (at >= to) continue;
-        size_t n = at - from;
-        const struct lk_adamw_from a = {s->a.m + n, s->a.v + n, s->a.p + n};
-        const struct lk_adamw_to b = {s->to.m + n, s->to.v + n, s->to.p + n};
-        lk_adamw_into(&c, decay_of(u, p), to - at, s->gradient + n, &a, &b);
-    }
 }
 
 void wk_update_apply(const struct wk_update *u, const struct wk_params *params, double norm,

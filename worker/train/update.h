@@ -29,30 +29,10 @@ struct wk_update_arrays {
     float *before; // room for the largest tensor; only where norms are asked for
 };
 
-// The pieces of the values [from, end): their number, and the sum of squares of each, appended at
-// `squares` where that is not NULL. `from` is a multiple of WK_UPDATE_BLOCK, `end` too, or the
-// model's.
-size_t wk_update_squares(const struct wk_params *p, const float *gradient, size_t from, size_t end,
-                         double *squares);
-// The gradient's norm from the squares of all its pieces; the rest as below.
-LH_MUST lh_err wk_update_norm_of(const struct wk_params *p, const double *squares, uint64_t step,
-                                 struct wk_tensor_norms *norms, double *norm);
 // The gradient's norm; each tensor's into `norms`, where that is not NULL. LH_ERR_NON_FINITE names
 // the tensor.
 LH_MUST lh_err wk_update_norm(const struct wk_params *p, const float *gradient, uint64_t step,
                               struct wk_tensor_norms *norms, double *norm);
-// The norm of each tensor's values, and of the way that they went from `before`: into `norms`.
-void wk_update_moved(const struct wk_params *p, const float *value, const float *before,
-                     struct wk_tensor_norms *norms);
-// AdamW of the values [from, end): all arrays are those of `from` on. `a` is read only; what the
-// step makes of its m, v and p goes to `to`, whose p may be the gradient.
-struct wk_update_slice {
-    const float *gradient;
-    struct lk_adamw_from a;
-    struct lk_adamw_to to;
-};
-void wk_update_slice(const struct wk_update *u, const struct wk_params *p, double norm, size_t from,
-                     size_t end, const struct wk_update_slice *s);
 // norms NULL: nobody asks for them.
 void wk_update_apply(const struct wk_update *u, const struct wk_params *p, double norm,
                      const struct wk_update_arrays *a, struct wk_tensor_norms *norms);

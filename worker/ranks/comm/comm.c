@@ -15,7 +15,6 @@
 
 #include "common/base/check.h"
 #include "worker/ranks/comm/comm_host.h"
-#include "worker/ranks/comm/comm_zero.h"
 
 enum { IDLE_MS = 100 };
 
@@ -81,19 +80,6 @@ static LH_MUST lh_err sum_bucket(struct wk_comm *c, uint64_t from, uint64_t valu
     return c->ops->reduce(c, here, values, false);
 }
 
-// Sums on the host go back to the device: all of them, or the own slices'.
-static LH_MUST lh_err return_sums(struct wk_comm *c)
-{
-    const struct wk_comm_arrays *a = &c->arrays;
-    if (!a->zero) return wk_comm_host_return(c, 0, a->sums - a->behind);
-    for (uint64_t i = 0; i < wk_zero_buckets(a->zero); i++) {
-        struct wk_zero_bucket b = wk_zero_bucket(a->zero, i, c->ranks);
-        uint64_t from, n = wk_zero_slice(&b, c->rank, &from);
-        LH_TRY(wk_comm_host_return(c, from, n));
-    }
-    return LH_OK;
-}
-
 static LH_MUST lh_err sum_behind(struct wk_comm *c)
 {
     const struct wk_comm_arrays *a = &c->arrays;
@@ -106,30 +92,7 @@ static LH_MUST lh_err sum_behind(struct wk_comm *c)
         done += n;
     }
     bool crossed = a->device && !c->ops->reduce_there;
-    return crossed ? return_sums(c) : LH_OK;
-}
-
-static LH_MUST lh_err scatter_bucket(struct wk_comm *c, const struct wk_zero_bucket *b)
-{
-    uint64_t values = b->end - b->from;
-    float *at = c->arrays.sum + b->from, *here;
-    if (!c->arrays.device) return c->ops->scatter(c, at, values, b->each, false);
-    if (c->ops->scatter_there) return c->ops->scatter_there(c, at, values, b->each);
-    LH_TRY(wk_comm_host_fetch(c, b->from, values, &here));
-    return c->ops->scatter(c, here, values, b->each, false);
-}
-
-// Each owner gets its slices' sums.
-static LH_MUST lh_err scatter_buckets(struct wk_comm *c)
-{
-    const struct wk_comm_arrays *a = &c->arrays;
-    uint64_t values = a->sums - a->behind;
-    for (uint64_t i = wk_zero_buckets(a->zero); i-- > 0;) {
-        struct wk_zero_bucket b = wk_zero_bucket(a->zero, i, c->ranks);
-        LH_TRY(wait_final(c, values - b.from));
-        LH_TRY(scatter_bucket(c, &b));
-    }
-    return LH_OK;
+    return crossed ? wk_comm_host_return(c, 0, a->sums - a->behind) : LH_OK; // back to the device
 }
 
 static lh_err reduce_buckets(struct wk_comm *c)
@@ -146,15 +109,8 @@ static lh_err reduce_buckets(struct wk_comm *c)
     return sum_behind(c);
 }
 
-static LH_MUST lh_err step_sharded(struct wk_comm *c)
-{
-    LH_ASSERT(c->arrays.behind);
-    LH_TRY(scatter_buckets(c));
-    LH_TRY(sum_behind(c));
-    return wk_comm_zero_step(c);
-}
-
-lh_err wk_comm_share_parts(struct wk_comm *c, uint32_t parts)
+// The first `parts` of the arrays, from rank 0 to all; those of a device too.
+static LH_MUST lh_err share_parts(struct wk_comm *c, uint32_t parts)
 {
     const struct wk_comm_arrays *a = &c->arrays;
     if (!a->device) return c->ops->share(c, a->part, parts);
@@ -175,8 +131,7 @@ static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
     const struct wk_comm_arrays *a = &c->arrays;
     if (order == WK_COMM_INIT) return c->ops->init(c, &c->id, c->ranks, c->rank);
     bool all = c->what == WK_REGION_SHARE_ALL;
-    if (order == WK_COMM_REDUCE) return a->zero ? step_sharded(c) : reduce_buckets(c);
-    return a->zero && all ? wk_comm_zero_share(c) : wk_comm_share_parts(c, all ? a->parts : 1);
+    return order == WK_COMM_REDUCE ? reduce_buckets(c) : share_parts(c, all ? a->parts : 1);
 }
 
 // Locked.
@@ -280,7 +235,6 @@ void wk_comm_bind(struct wk_comm *c, const struct wk_comm_arrays *arrays, int to
     if (arrays->device) c->device = *arrays->device;
     if (arrays->device) c->arrays.device = &c->device;
     if (!c->arrays.bucket_bytes) c->arrays.bucket_bytes = WK_COMM_BUCKET_BYTES;
-    if (!c->arrays.room) c->arrays.room = c->arrays.bucket_bytes;
     c->told = told;
 }
 

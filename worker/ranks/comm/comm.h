@@ -16,7 +16,6 @@
 #include "common/env/env.h"
 #include "kernels/cuda/plugin.h"
 #include "worker/ranks/region.h"
-#include "worker/ranks/zero.h"
 
 enum { WK_COMM_BUCKET_BYTES = 25 << 20 }; // as PyTorch's DDP has it (bucket_cap_mb)
 enum { WK_COMM_TEXT_BYTES = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
@@ -46,9 +45,7 @@ struct wk_comm_arrays {
     const struct wk_comm_device *device;
     uint32_t there;
     uint64_t bucket_bytes; // between ranks; 0: WK_COMM_BUCKET_BYTES
-    uint64_t room;         // Bytes of the largest array that is one operation's; 0: bucket_bytes
     enum wk_sum_type type; // As what they cross between ranks.
-    struct wk_zero *zero;  // A sharded optimizer; NULL: it is replicated. Borrows.
 };
 struct wk_comm_counts {
     uint64_t buckets; // Buckets whose sum was begun.
@@ -68,25 +65,13 @@ struct wk_comm_ops {
     lh_err (*share)(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts);
     // A bucket. Its sum may come later, that of the `last` one and of all before it at once.
     lh_err (*reduce)(struct wk_comm *c, float *bucket, uint64_t values, bool last);
-    // The same, of which rank k gets only its own slice: `each` values from k * each on, fewer or
-    // none at the end. What else is in the bucket is worth nothing then.
-    lh_err (*scatter)(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each, bool last);
-    // Each rank's slice of `data`, `each` bytes, comes to all; the last one's `last` as above.
-    // ranks * each is at most `room`.
-    lh_err (*gather)(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last);
     lh_err (*idle)(struct wk_comm *c);  // now and then while it stands; NULL: nothing to look at
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
-    // share() of one part, reduce() and scatter() of a bucket that is not the last, and gather(),
-    // in the device's memory, behind the event `ready`; gather() waits for nothing, because what
-    // it gives is there. NULL, all of them: the communicator takes the host's alone (comm_host.h).
+    // share() of one part and reduce() of a bucket that is not the last, in the device's memory,
+    // behind the event `ready`. NULL, both: the communicator takes the host's alone (comm_host.h).
     lh_err (*share_there)(struct wk_comm *c, const struct wk_comm_part *part);
     lh_err (*reduce_there)(struct wk_comm *c, float *bucket, uint64_t values);
-    lh_err (*scatter_there)(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each);
-    lh_err (*gather_there)(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last);
-    // Memory of the device, `room` bytes, that is nobody's between two operations: what
-    // gather_there or share_there works on may lie in it.
-    void *(*room_there)(struct wk_comm *c);
 };
 
 enum wk_comm_order {
@@ -148,8 +133,6 @@ static inline bool wk_comm_stopped(struct wk_comm *c)
 {
     return atomic_load(&c->stop);
 }
-// The first `parts` of the arrays, from rank 0 to all; those of a device too.
-LH_MUST lh_err wk_comm_share_parts(struct wk_comm *c, uint32_t parts);
 // "The communicator is aborted", as an error.
 LH_MUST lh_err wk_comm_leaves(void);
 

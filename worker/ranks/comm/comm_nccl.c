@@ -24,8 +24,7 @@ struct slot { // a bucket on its way
     void *device, *pinned;
     lk_gpu_event event;
     void *to;     // The result's place on the host; NULL: none.
-    size_t at;    // The offset on the device of what goes there or comes from it.
-    size_t bytes; // Its size there.
+    size_t bytes; // Its size on the device.
     bool narrow;  // The bucket is bf16 there, and fp32 on the host.
     bool busy;
 };
@@ -90,7 +89,6 @@ static LH_MUST lh_err look(struct device_comm *d)
 static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
 {
     const struct lk_gpu_streams *streams = d->gpu.backend->streams;
-    uint8_t *from = (uint8_t *)s->pinned + s->at;
     int done = 0;
     if (!s->busy) return LH_OK;
     for (;;) {
@@ -100,9 +98,9 @@ static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
         LH_TRY(pause_for(d));
     }
     if (s->to && s->narrow)
-        lk_fp32_of_bf16((void *)from, s->to, s->bytes / sizeof(uint16_t));
+        lk_fp32_of_bf16(s->pinned, s->to, s->bytes / sizeof(uint16_t));
     else if (s->to)
-        memcpy(s->to, from, s->bytes);
+        memcpy(s->to, s->pinned, s->bytes);
     s->busy = false;
     return LH_OK;
 }
@@ -115,28 +113,24 @@ static LH_MUST lh_err finish_all(struct device_comm *d)
 
 // ---------------------------------------------------------------- buckets
 
-// The slot's turn. On the device it is `bytes` from its offset `at` on.
-static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t at, size_t bytes,
-                            bool narrow)
+// The slot's turn.
+static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t bytes, bool narrow)
 {
     LH_TRY(finish(d, s));
-    s->at = at;
     s->bytes = bytes;
     s->narrow = narrow;
     return LH_OK;
 }
 
-// Puts what is there into the slot, and zeros up to `end` behind it.
-static LH_MUST lh_err put(struct device_comm *d, struct slot *s, const void *from, size_t end)
+// Puts what is there into the slot.
+static LH_MUST lh_err put(struct device_comm *d, struct slot *s, const void *from)
 {
-    uint8_t *pinned = (uint8_t *)s->pinned + s->at, *device = (uint8_t *)s->device + s->at;
-    LH_ASSERT(end <= d->base.arrays.room && s->at + s->bytes <= end);
+    LH_ASSERT(s->bytes <= d->base.arrays.bucket_bytes);
     if (s->narrow)
-        lk_bf16_of_fp32(from, (void *)pinned, s->bytes / sizeof(uint16_t));
+        lk_bf16_of_fp32(from, s->pinned, s->bytes / sizeof(uint16_t));
     else
-        memcpy(pinned, from, s->bytes);
-    memset(pinned + s->bytes, 0, end - s->at - s->bytes);
-    return device_err(d, d->gpu.backend->memory->copy_in(device, pinned, end - s->at, d->stream),
+        memcpy(s->pinned, from, s->bytes);
+    return device_err(d, d->gpu.backend->memory->copy_in(s->device, s->pinned, s->bytes, d->stream),
                       "a copy to it");
 }
 
@@ -146,9 +140,7 @@ static LH_MUST lh_err fetch(struct device_comm *d, struct slot *s, void *to)
     s->to = to;
     s->busy = true;
     if (to)
-        LH_TRY(device_err(d,
-                          b->memory->copy_out((uint8_t *)s->pinned + s->at,
-                                              (uint8_t *)s->device + s->at, s->bytes, d->stream),
+        LH_TRY(device_err(d, b->memory->copy_out(s->pinned, s->device, s->bytes, d->stream),
                           "a copy from it"));
     return device_err(d, b->streams->event_record(s->event, d->stream), "an event");
 }
@@ -165,8 +157,8 @@ static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool las
     bool narrow = c->arrays.type == WK_SUM_BF16;
     struct slot *s = next_slot(d);
     size_t bytes = values * wk_sum_bytes(c->arrays.type);
-    LH_TRY(begin(d, s, 0, bytes, narrow));
-    LH_TRY(put(d, s, bucket, bytes));
+    LH_TRY(begin(d, s, bytes, narrow));
+    LH_TRY(put(d, s, bucket));
     LH_TRY(settle(d,
                   d->nccl.api.all_reduce(s->device, s->device, values,
                                          narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM, d->comm,
@@ -176,52 +168,7 @@ static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool las
     return last ? finish_all(d) : LH_OK;
 }
 
-// ---------------------------------------------------------------- slices
-
-// The own slice: where it begins in an array of `all`, and its size. NCCL's slices are all of one
-// size, so the device's array is `each` for each rank.
-static size_t own_slice(const struct wk_comm *c, size_t all, size_t each, size_t *at)
-{
-    *at = c->rank * each < all ? c->rank * each : all;
-    return all - *at < each ? all - *at : each;
-}
-
-static lh_err scatter(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each, bool last)
-{
-    struct device_comm *d = comm_of(c);
-    bool narrow = c->arrays.type == WK_SUM_BF16;
-    uint32_t unit = wk_sum_bytes(c->arrays.type);
-    struct slot *s = next_slot(d);
-    size_t at, own = own_slice(c, values, each, &at), mine = c->rank * each * unit;
-    LH_TRY(begin(d, s, 0, values * unit, narrow));
-    LH_TRY(put(d, s, bucket, c->ranks * each * unit));
-    LH_TRY(settle(d,
-                  d->nccl.api.reduce_scatter(s->device, (uint8_t *)s->device + mine, each,
-                                             narrow ? WK_NCCL_BF16 : WK_NCCL_FP32, WK_NCCL_SUM,
-                                             d->comm, d->stream),
-                  "ReduceScatter"));
-    s->at = mine;
-    s->bytes = own * unit;
-    LH_TRY(fetch(d, s, own ? bucket + at : NULL));
-    return last ? finish_all(d) : LH_OK;
-}
-
-static lh_err gather(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
-{
-    struct device_comm *d = comm_of(c);
-    struct slot *s = next_slot(d);
-    size_t at, own = own_slice(c, bytes, each, &at), mine = c->rank * each;
-    LH_TRY(begin(d, s, mine, own, false));
-    LH_TRY(put(d, s, (uint8_t *)data + at, mine + each));
-    LH_TRY(settle(d,
-                  d->nccl.api.all_gather((uint8_t *)s->device + mine, s->device, each,
-                                         WK_NCCL_UINT8, d->comm, d->stream),
-                  "AllGather"));
-    s->at = 0;
-    s->bytes = bytes;
-    LH_TRY(fetch(d, s, data));
-    return last ? finish_all(d) : LH_OK;
-}
+// ---------------------------------------------------------------- shares
 
 static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_part *part)
 {
@@ -231,8 +178,8 @@ static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_par
         struct slot *s = &d->slot[n % SLOTS];
         uint8_t *here = (uint8_t *)part->data + at;
         if (bytes > d->base.arrays.bucket_bytes) bytes = d->base.arrays.bucket_bytes;
-        LH_TRY(begin(d, s, 0, bytes, false));
-        if (root) LH_TRY(put(d, s, here, bytes));
+        LH_TRY(begin(d, s, bytes, false));
+        if (root) LH_TRY(put(d, s, here));
         LH_TRY(settle(d,
                       d->nccl.api.broadcast(s->device, s->device, bytes, WK_NCCL_UINT8, 0, d->comm,
                                             d->stream),
@@ -280,60 +227,10 @@ static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
     void *narrow = d->slot[0].device;
     LH_TRY(follow(d));
     if (c->arrays.type != WK_SUM_BF16) return add_up(d, bucket, values, WK_NCCL_FP32);
-    LH_ASSERT(values * sizeof(uint16_t) <= c->arrays.room);
+    LH_ASSERT(values * sizeof(uint16_t) <= c->arrays.bucket_bytes);
     LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, narrow, values));
     LH_TRY(add_up(d, narrow, values, WK_NCCL_BF16));
     return convert(d, LK_GPU_FP32_OF_BF16, narrow, bucket, values);
-}
-
-// By way of a slot's memory of the device's: NCCL's slices are all of one size, a bucket's last
-// ones may be short.
-static lh_err scatter_there(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each)
-{
-    struct device_comm *d = comm_of(c);
-    const struct lk_gpu_backend *b = d->gpu.backend;
-    bool narrow = c->arrays.type == WK_SUM_BF16;
-    size_t unit = wk_sum_bytes(c->arrays.type), all = c->ranks * each * unit, at;
-    size_t own = own_slice(c, values, each, &at);
-    uint8_t *slot = d->slot[0].device, *mine = slot + c->rank * each * unit;
-    LH_ASSERT(all <= c->arrays.room);
-    LH_TRY(follow(d));
-    if (values < c->ranks * each)
-        LH_TRY(device_err(
-            d, b->optimizer->zero((float *)(void *)slot, all / sizeof(float), d->stream), "zeros"));
-    if (narrow)
-        LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, slot, values));
-    else
-        LH_TRY(device_err(d, b->memory->copy_within(slot, bucket, values * unit, d->stream),
-                          "a copy on it"));
-    LH_TRY(settle(d,
-                  d->nccl.api.reduce_scatter(slot, mine, each, narrow ? WK_NCCL_BF16 : WK_NCCL_FP32,
-                                             WK_NCCL_SUM, d->comm, d->stream),
-                  "ReduceScatter"));
-    if (!own) return LH_OK;
-    if (narrow) return convert(d, LK_GPU_FP32_OF_BF16, mine, bucket + at, own);
-    return device_err(d, b->memory->copy_within(bucket + at, mine, own * unit, d->stream),
-                      "a copy on it");
-}
-
-static lh_err gather_there(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
-{
-    struct device_comm *d = comm_of(c);
-    const struct lk_gpu_memory *m = d->gpu.backend->memory;
-    struct slot *s = &d->slot[0];
-    size_t at, own = own_slice(c, bytes, each, &at);
-    uint8_t *slot = s->device, *mine = slot + c->rank * each;
-    LH_ASSERT(c->ranks * each <= c->arrays.room);
-    if (own)
-        LH_TRY(device_err(d, m->copy_within(mine, (uint8_t *)data + at, own, d->stream),
-                          "a copy on it"));
-    LH_TRY(settle(d, d->nccl.api.all_gather(mine, slot, each, WK_NCCL_UINT8, d->comm, d->stream),
-                  "AllGather"));
-    LH_TRY(device_err(d, m->copy_within(data, slot, bytes, d->stream), "a copy on it"));
-    if (!last) return LH_OK;
-    LH_TRY(begin(d, s, 0, 0, false));
-    LH_TRY(fetch(d, s, NULL));
-    return finish_all(d);
 }
 
 static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
@@ -341,19 +238,13 @@ static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
     struct device_comm *d = comm_of(c);
     struct slot *s = &d->slot[0];
     LH_TRY(follow(d));
-    LH_TRY(begin(d, s, 0, 0, false));
+    LH_TRY(begin(d, s, 0, false));
     LH_TRY(settle(d,
                   d->nccl.api.broadcast(part->data, part->data, part->bytes, WK_NCCL_UINT8, 0,
                                         d->comm, d->stream),
                   "Broadcast"));
     LH_TRY(fetch(d, s, NULL));
     return finish_all(d);
-}
-
-// The operations above use the first slot's alone; what crosses the host is over by then.
-static void *room_there(struct wk_comm *c)
-{
-    return comm_of(c)->slot[1].device;
 }
 
 // ---------------------------------------------------------------- a communicator
@@ -375,9 +266,9 @@ static LH_MUST lh_err make_buffers(struct device_comm *d)
     LH_TRY(device_err(d, b->streams->create(&d->stream), "a stream"));
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &d->slot[i];
-        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.room),
+        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.bucket_bytes),
                           "memory for a bucket"));
-        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->base.arrays.room),
+        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->base.arrays.bucket_bytes),
                           "pinned memory for a bucket"));
         LH_TRY(device_err(d, b->streams->event_create(&s->event), "an event"));
     }
@@ -454,10 +345,9 @@ static void tell(const struct wk_comm_nccl_conf *conf, const struct device_comm 
 
 lh_err wk_comm_nccl_create(const struct wk_comm_nccl_conf *conf, struct wk_comm **out)
 {
-    static const struct wk_comm_ops ops = {"nccl",       version,       unique_id,    init,
-                                           share,        reduce,        scatter,      gather,
-                                           idle,         end,           destroy,      share_there,
-                                           reduce_there, scatter_there, gather_there, room_there};
+    static const struct wk_comm_ops ops = {"nccl",  version,     unique_id,   init,
+                                           share,   reduce,      idle,        end,
+                                           destroy, share_there, reduce_there};
     struct device_comm *d = calloc(1, sizeof *d);
     *out = NULL;
     if (!d) return lh_fail(LH_ERR_NO_MEMORY, "collectives");

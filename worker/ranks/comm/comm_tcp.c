@@ -308,18 +308,6 @@ static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool las
     return wk_ring_sum(&tcp_of(c)->ring, bucket, values, c->arrays.type);
 }
 
-static lh_err scatter(struct wk_comm *c, float *bucket, uint64_t values, uint64_t each, bool last)
-{
-    (void)last;
-    return wk_ring_scatter(&tcp_of(c)->ring, bucket, values, each, c->arrays.type);
-}
-
-static lh_err gather(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
-{
-    (void)last;
-    return wk_ring_gather(&tcp_of(c)->ring, data, bytes, each);
-}
-
 static void end(struct wk_comm *c)
 {
     close_all(tcp_of(c), true);
@@ -339,9 +327,8 @@ static void destroy(struct wk_comm *c)
 
 static LH_MUST lh_err open_tcp(struct tcp *t, const struct wk_comm_tcp_conf *conf)
 {
-    static const struct wk_comm_ops ops = {"tcp",   version, unique_id, init, share,   reduce,
-                                           scatter, gather,  NULL,      end,  destroy, NULL,
-                                           NULL,    NULL,    NULL,      NULL};
+    static const struct wk_comm_ops ops = {"tcp", version, unique_id, init, share, reduce,
+                                           NULL,  end,     destroy,   NULL, NULL};
     t->base.ops = &ops;
     t->env = conf->env;
     t->log = conf->log;

@@ -26,8 +26,6 @@ static const struct {
     {"ncclCommAbort", offsetof(struct wk_nccl_api, abort)},
     {"ncclAllReduce", offsetof(struct wk_nccl_api, all_reduce)},
     {"ncclBroadcast", offsetof(struct wk_nccl_api, broadcast)},
-    {"ncclReduceScatter", offsetof(struct wk_nccl_api, reduce_scatter)},
-    {"ncclAllGather", offsetof(struct wk_nccl_api, all_gather)},
 };
 LH_STATIC_ASSERT(LH_COUNT(calls) * sizeof(void *) == sizeof(struct wk_nccl_api),
                  "every entry of the table has a name");

@@ -69,10 +69,6 @@ struct wk_nccl_api {
                       wk_nccl_stream stream);
     int (*broadcast)(const void *from, void *to, size_t count, int type, int root,
                      wk_nccl_comm comm, wk_nccl_stream stream);
-    int (*reduce_scatter)(const void *from, void *to, size_t count, int type, int op,
-                          wk_nccl_comm comm, wk_nccl_stream stream);
-    int (*all_gather)(const void *from, void *to, size_t count, int type, wk_nccl_comm comm,
-                      wk_nccl_stream stream);
 };
 
 struct wk_nccl {

@@ -30,7 +30,6 @@ struct operation {
     uint8_t *data;
     size_t bytes;            // On the wire; `data` has twice as many with `narrow`.
     uint32_t segments, root; // root: the rank that results begin at
-    uint32_t reach;          // How many ranks after the root get them.
     bool sums, narrow;       // narrow: fp32 in `data`, bf16 on the wire
     // Segments by kind: that may be sent, were sent, have come.
     uint32_t ready[3], sent[3], come[3];
@@ -46,14 +45,13 @@ static uint32_t distance(const struct wk_ring *r, uint32_t from, uint32_t to)
 static uint32_t to_send(const struct operation *o, enum kind kind)
 {
     bool sends = kind == PARTIAL ? o->sums && o->ring->rank + 1 < o->ring->ranks
-                                 : distance(o->ring, o->root, o->ring->rank) < o->reach;
+                                 : distance(o->ring, o->root, o->ring->rank) + 1 < o->ring->ranks;
     return sends ? o->segments : 0;
 }
 
 static uint32_t to_come(const struct operation *o, enum kind kind)
 {
-    uint32_t far = distance(o->ring, o->root, o->ring->rank);
-    bool comes = kind == PARTIAL ? o->sums && o->ring->rank > 0 : far && far <= o->reach;
+    bool comes = kind == PARTIAL ? o->sums && o->ring->rank > 0 : o->ring->rank != o->root;
     return comes ? o->segments : 0;
 }
 
@@ -224,58 +222,17 @@ static LH_MUST lh_err run(struct wk_ring *r, struct operation o)
     return LH_OK;
 }
 
-// The sum begins at rank 0 and is whole at the last rank, from where it reaches so many others.
-static LH_MUST lh_err sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type,
-                          uint32_t reach)
+// The sum begins at rank 0 and is whole at the last rank, from where it reaches all others.
+lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type)
 {
     return run(r, (struct operation){.data = (uint8_t *)x,
                                      .bytes = (size_t)n * wk_sum_bytes(type),
                                      .root = r->ranks - 1,
-                                     .reach = reach,
                                      .sums = true,
                                      .narrow = type == WK_SUM_BF16});
 }
 
-static LH_MUST lh_err give(struct wk_ring *r, uint32_t root, void *data, size_t bytes)
-{
-    return run(
-        r, (struct operation){.data = data, .bytes = bytes, .root = root, .reach = r->ranks - 1});
-}
-
-// The k-th slice: where it begins, and how much of it there is.
-static uint64_t slice(uint64_t all, uint64_t each, uint32_t k, uint64_t *at)
-{
-    *at = each * k < all ? each * k : all;
-    return all - *at < each ? all - *at : each;
-}
-
-lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type)
-{
-    return sum(r, x, n, type, r->ranks - 1);
-}
-
-lh_err wk_ring_scatter(struct wk_ring *r, float *x, uint64_t n, uint64_t each,
-                       enum wk_sum_type type)
-{
-    LH_ASSERT(each * r->ranks >= n);
-    for (uint32_t k = 0; k < r->ranks; k++) {
-        uint64_t at, values = slice(n, each, k, &at);
-        if (values) LH_TRY(sum(r, x + at, values, type, distance(r, r->ranks - 1, k)));
-    }
-    return LH_OK;
-}
-
-lh_err wk_ring_gather(struct wk_ring *r, void *data, size_t bytes, size_t each)
-{
-    LH_ASSERT(each * r->ranks >= bytes);
-    for (uint32_t k = 0; k < r->ranks; k++) {
-        uint64_t at, n = slice(bytes, each, k, &at);
-        if (n) LH_TRY(give(r, k, (uint8_t *)data + at, n));
-    }
-    return LH_OK;
-}
-
 lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes)
 {
-    return give(r, 0, data, bytes);
+    return run(r, (struct operation){.data = data, .bytes = bytes, .root = 0});
 }

@@ -1,15 +1,11 @@
 // A ring of processes, each with a connection from the one before it and one to the one after it:
-// sums over all ranks, to all or to each its slice, and what rank 0 or each rank has, to all.
+// sums over all ranks, to all, and what rank 0 has, to all.
 //
 // A sum is taken in rank's order, ((x0 + x1) + x2) + ..., element by element: the same ranks give
 // the same bits, whatever the timing. The partial sums travel from rank 0 to the last rank, the
 // sums from there around to all others, both in segments that follow each other closely. So each
 // connection carries at most twice the array, as in the usual ring, which sums in another order in
-// each of its parts. A slice's sum goes on to the rank that owns it and no further: half of the
-// results' way, on the average.
-//
-// An array of slices is cut every `each` from its start; rank k owns the k-th. At its end slices
-// may be short or empty.
+// each of its parts.
 //
 // Bytes of a segment, little endian:
 //   0 u32 magic "WSEG"   4 u32 kind (1 partial sum, 2 result)   8 u32 operation, counted from 0
@@ -42,11 +38,6 @@ struct wk_ring {
 // x[n] becomes the sum over all ranks; with WK_SUM_BF16 the wire carries bf16, as reduce.h says.
 // All ranks give the same type. LH_ERR_UNAVAILABLE: a neighbour is gone.
 LH_MUST lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type);
-// The same sum, of which each rank gets its own slice; the rest of x is worth nothing then.
-LH_MUST lh_err wk_ring_scatter(struct wk_ring *r, float *x, uint64_t n, uint64_t each,
-                               enum wk_sum_type type);
-// Each rank's slice of `data`, `each` bytes, comes to all ranks.
-LH_MUST lh_err wk_ring_gather(struct wk_ring *r, void *data, size_t bytes, size_t each);
 // `bytes` of rank 0 at `data` come to all ranks.
 LH_MUST lh_err wk_ring_share(struct wk_ring *r, void *data, size_t bytes);
 

@@ -66,7 +66,7 @@ static void gpus_have_ranks(void **state)
     (void)state;
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
-                                   "  ap: {ranks: 2, reduce: tcp, wire: bf16, optimizer: sharded}\n"
+                                   "  ap: {ranks: 2, reduce: tcp, wire: bf16}\n"
                                    "  af: {gpus: 4, ranks: 4, hosts: 2}\n"
                                    "  sa: {ranks: 5, hosts: 2}\n";
     assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
@@ -76,8 +76,6 @@ static void gpus_have_ranks(void **state)
     assert_int_equal(t->region[2].reduce, WK_REDUCE_TCP);
     assert_int_equal(t->region[2].wire, WK_SUM_BF16);
     assert_int_equal(t->region[1].wire, WK_SUM_FP32);
-    assert_int_equal(t->region[2].optimizer, WK_OPTIMIZER_SHARDED);
-    assert_int_equal(t->region[1].optimizer, WK_OPTIMIZER_REPLICATED);
     assert_int_equal(t->region[3].ranks, 4);
     assert_int_equal(t->region[3].reduce, WK_REDUCE_NCCL);
     assert_int_equal(t->region[3].hosts, 2);
@@ -119,10 +117,6 @@ static void refusals(void **state)
          "f:4: eu: reduce: shm is memory of one host: with 2 say tcp or nccl"},
         {TOP "regions: {eu: {ranks: 2, hosts: 2, command: train}}\n", "hosts are the built-in"},
         {TOP "regions: {eu: {ranks: 2, reduce: mpi}}\n", "f:4: reduce: \"mpi\" is not valid"},
-        {TOP "regions: {eu: {ranks: 2, optimizer: sharded}}\n",
-         "f:4: eu: optimizer: sharded is for"},
-        {TOP "regions: {eu: {reduce: tcp, optimizer: sharded}}\n", "for two ranks and more"},
-        {TOP "regions: {eu: {optimizer: sharded, command: train}}\n", "are the built-in trainer's"},
         {TOP "regions: {eu: {ranks: 2, wire: fp16}}\n", "f:4: wire: \"fp16\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
          "f:9: no region ue; did you mean eu?"},

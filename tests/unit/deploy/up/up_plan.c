@@ -330,8 +330,6 @@ static void ranks_take_memory(void **state)
                {"{ranks: 3, wire: bf16}", 3, "asia         3 ranks a worker, shm in bf16\n"},
                {"{ranks: 3, reduce: tcp}", 8, "asia         3 ranks a worker, tcp\n"},
                {"{ranks: 3, hosts: 2}", 8, "asia         3 ranks a worker on 2 hosts, tcp\n"},
-               {"{ranks: 4, reduce: tcp, optimizer: sharded}", 10,
-                "asia         4 ranks a worker, tcp, optimizer sharded\n"},
                {"{gpus: 8}", 28, "asia         8 ranks a worker, nccl, a GPU each\n"}};
     struct dp_plan alone, plan;
     struct dp_topology *t = parse("budget_tokens: 1000\nregions: {asia: }\n");

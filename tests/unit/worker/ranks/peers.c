@@ -1,7 +1,6 @@
 // Two processes of a region in one, over TCP: what their lanes say is final is summed while they go
 // on. The digest by which the ranks of a region compare their parameters: a bit that differs
 // anywhere shows, in the middle, in what is left over at the end, and in what was digested before.
-// Moments that are lost with their rank are told, whichever epoch stands first.
 // labels: tsan
 #include "worker/ranks/peers.h"
 
@@ -32,12 +31,10 @@ struct process {
     struct wk_reduce_state state;
     uint64_t steps;
     _Atomic uint64_t applied;
-    bool sharded; // The optimizer is, and the leader's communicator may fail.
 };
 
 static struct wk_param tensor = {.name = "a", .role = WK_MATRIX, .len = VALUES};
 static const struct wk_params params = {.at = &tensor, .count = 1, .values = VALUES};
-static void make_comm(struct wk_comm *c);
 
 static int64_t now_ns(struct lh_env *env)
 {
@@ -85,7 +82,6 @@ static void open_process(struct lh_env *env, struct process *p, uint32_t rank)
                                  .rank = rank,
                                  .ranks = RANKS,
                                  .bucket_bytes = BUCKET_VALUES * sizeof(float),
-                                 .sharded = p->sharded,
                                  .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND,
@@ -94,7 +90,6 @@ static void open_process(struct lh_env *env, struct process *p, uint32_t rank)
                                  .arg = p};
     snprintf(conf.name, sizeof conf.name, "/longhaul-early-%d", (int)getpid());
     assert_int_equal(wk_comm_tcp_create(&tcp, &conf.comm), LH_OK);
-    if (p->sharded && !rank) make_comm(conf.comm);
     assert_int_equal(wk_peers_start(&conf, &p->peers), LH_OK);
 }
 
@@ -200,141 +195,6 @@ static void a_step_begins_anew_beside_a_bucket(void **state)
     lh_env_real_destroy(env);
 }
 
-// ---------------------------------------------------------------- a sharded optimizer
-
-// The leader's communicator over TCP, whose first share() after a gather() fails once.
-static struct {
-    const struct wk_comm_ops *tcp;
-    struct wk_comm_ops ops;
-    _Atomic bool fails, gathered;
-    _Atomic bool breaks; // The next gather() fails once.
-    _Atomic unsigned gathers;
-} made;
-
-static lh_err note_gather(struct wk_comm *c, void *data, size_t bytes, size_t each, bool last)
-{
-    made.gathered = true;
-    made.gathers++;
-    if (atomic_exchange(&made.breaks, false)) return lh_fail(LH_ERR_UNAVAILABLE, "made up");
-    return made.tcp->gather(c, data, bytes, each, last);
-}
-
-static lh_err fail_once(struct wk_comm *c, const struct wk_comm_part *part, uint32_t parts)
-{
-    if (!made.fails || !made.gathered) return made.tcp->share(c, part, parts);
-    made.fails = false;
-    return lh_fail(LH_ERR_UNAVAILABLE, "made up");
-}
-
-static void make_comm(struct wk_comm *c)
-{
-    made.tcp = c->ops;
-    made.ops = *c->ops;
-    made.ops.gather = note_gather;
-    made.ops.share = fail_once;
-    c->ops = &made.ops;
-}
-
-static void compute_together(struct process *p, uint64_t step)
-{
-    const struct wk_update update = {
-        .rate = 1e-3, .beta1 = 0.9, .beta2 = 0.9, .eps = 1e-8, .step = step + 1};
-    struct wk_peers_task task;
-    for (uint32_t rank = 0; rank < RANKS; rank++) {
-        assert_int_equal(wk_peers_wait(p[rank].peers, &task), WK_PEERS_COMPUTE);
-        wk_peers_prepare(p[rank].peers, &update, false);
-        memset(p[rank].state.gradient, 0, (VALUES + WK_FIGURES) * sizeof(float));
-        fill_gradient(&p[rank], rank, 0, VALUES);
-        wk_peers_computed(p[rank].peers, true);
-    }
-}
-
-static void step_together(struct process *p, uint64_t step)
-{
-    struct wk_peers_task task;
-    compute_together(p, step);
-    assert_int_equal(wk_peers_wait(p[0].peers, &task), WK_PEERS_STEPPED);
-    p[0].steps++;
-}
-
-// Rank 1 goes, another one comes. The epoch that finds its moments lost collects the others' and
-// fails then, so the next one has all of them in the mirror.
-static void moments_that_an_epoch_lost_are_told_by_the_next(void **state)
-{
-    static struct process p[RANKS];
-    struct wk_peers_status is;
-    struct lh_env *env;
-    (void)state;
-    assert_int_equal(lh_env_real_create(&env), LH_OK);
-    for (uint32_t rank = 0; rank < RANKS; rank++) {
-        p[rank].sharded = true;
-        open_process(env, &p[rank], rank);
-    }
-    wk_peers_want(p[0].peers, 0, lh_span("step", 4), true);
-    step_together(p, 0);
-    made.gathered = false;
-    made.fails = true;
-    close_process(&p[1]);
-    p[1] = (struct process){.sharded = true};
-    open_process(env, &p[1], 1);
-    wk_peers_want(p[0].peers, 1, lh_span("step", 4), false);
-    step_together(p, 1);
-    assert_false(made.fails);
-    wk_peers_status(p[0].peers, &is);
-    assert_int_equal(is.failures, 2);
-    assert_int_equal(is.lost.times, 1);
-    assert_int_equal(is.lost.ranks, 1 << 1);
-    assert_int_equal(is.lost.step, 0);
-    for (uint32_t rank = 0; rank < RANKS; rank++) close_process(&p[rank]);
-    lh_env_real_destroy(env);
-}
-
-// Three steps of a sharded optimizer; where it breaks, the communicator does in the last one, once
-// all sums are there. `value`: the leader's parameters after them. The number of operations of the
-// last step, as it was taken, that brought something from all ranks to all.
-static unsigned take_three(bool breaks, float value[VALUES])
-{
-    static struct process p[RANKS];
-    struct wk_peers_status is;
-    struct lh_env *env;
-    memset(p, 0, sizeof p);
-    assert_int_equal(lh_env_real_create(&env), LH_OK);
-    for (uint32_t rank = 0; rank < RANKS; rank++) {
-        p[rank].sharded = true;
-        open_process(env, &p[rank], rank);
-    }
-    for (uint64_t step = 0; step < 3; step++) {
-        wk_peers_want(p[0].peers, step, lh_span("step", 4), step == 0);
-        made.gathers = 0;
-        made.breaks = breaks && step == 2;
-        if (made.breaks) {
-            compute_together(p, step);
-            while (made.breaks) sched_yield();
-            made.gathers = 0;
-        }
-        step_together(p, step);
-    }
-    unsigned gathers = made.gathers;
-    wk_peers_status(p[0].peers, &is);
-    assert_int_equal(is.failures, breaks);
-    assert_int_equal(is.lost.times, 0);
-    memcpy(value, p[0].state.value, VALUES * sizeof *value);
-    for (uint32_t rank = 0; rank < RANKS; rank++) close_process(&p[rank]);
-    lh_env_real_destroy(env);
-    return gathers;
-}
-
-// A communicator breaks, and nobody is lost: no moment is collected or dealt for the next one, and
-// the step comes to the same parameters.
-static void moments_are_kept_where_nobody_is_lost(void **state)
-{
-    static float whole[VALUES], broken[VALUES];
-    (void)state;
-    made.fails = false;
-    assert_int_equal(take_three(true, broken), take_three(false, whole));
-    assert_memory_equal(whole, broken, sizeof whole);
-}
-
 enum { BYTES = 4 * 32 + 7 };
 
 static void fill(uint8_t *data)
@@ -382,8 +242,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_final_is_summed_early),
         cmocka_unit_test(a_step_begins_anew_beside_a_bucket),
-        cmocka_unit_test(moments_that_an_epoch_lost_are_told_by_the_next),
-        cmocka_unit_test(moments_are_kept_where_nobody_is_lost),
         cmocka_unit_test(every_bit_shows),
         cmocka_unit_test(every_place_shows),
     };

@@ -1,6 +1,5 @@
 // A leader's way through a step, its ranks and its communicator made up: what it takes for the
-// bandwidth of a sum that went on beside the backward pass; how long it waits for a rank whose
-// moments nobody else has.
+// bandwidth of a sum that went on beside the backward pass.
 #include "worker/ranks/region_core.h"
 
 #include <setjmp.h>
@@ -16,7 +15,6 @@ enum { VALUES = 1000, EARLY = 600 };
 static struct {
     uint64_t final, given, steps;
     bool computed, summed;
-    struct wk_region_cut cut;
 } made;
 
 static void send(void *arg, uint32_t to, struct lh_span bytes)
@@ -118,8 +116,8 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
     static const struct wk_region_comm_ops comm = {
         version, unique_id, init, share, reduce, poll, NULL, NULL, NULL,
     };
-    static const struct wk_region_work_ops work = {compute, final,  computed, apply, steps,
-                                                   digest,  digest, NULL,     NULL,  NULL};
+    static const struct wk_region_work_ops work = {compute, final,  computed, apply,
+                                                   steps,   digest, digest};
     static const struct wk_region_hooks hooks = {.stepped = NULL};
     const struct wk_region_conf conf = {.ranks = 2,
                                         .life = 10,
@@ -161,128 +159,10 @@ static void a_long_backward_pass_is_no_slow_network(void **state)
     wk_region_destroy(r);
 }
 
-// ---------------------------------------------------------------- a sharded optimizer
-
-enum { GATHER_S = 2, COMPUTE_S = 60 };
-
-static void leave(void *arg)
-{
-    (void)arg;
-}
-
-static bool left(void *arg)
-{
-    (void)arg;
-    return true;
-}
-
-static const char *why(void *arg)
-{
-    (void)arg;
-    return "";
-}
-
-static void cut(void *arg, const struct wk_region_cut *is)
-{
-    (void)arg;
-    made.cut = *is;
-}
-
-// The leader alone has all moments until a step is taken together.
-static bool whole(void *arg)
-{
-    (void)arg;
-    return !made.steps;
-}
-
-// Ranks 1 and 2 take a step with the leader; then rank 1 is gone, and rank 2 still computes.
-static struct wk_region *lose_one_of_two(int64_t now)
-{
-    static const struct wk_region_channel_ops channel = {send};
-    static const struct wk_region_comm_ops comm = {
-        version, unique_id, init, share, reduce, poll, leave, left, why,
-    };
-    static const struct wk_region_work_ops work = {compute, final,  computed, apply, steps,
-                                                   digest,  digest, cut,      NULL,  whole};
-    static const struct wk_region_hooks hooks = {.stepped = NULL};
-    const struct wk_region_conf conf = {.ranks = 3,
-                                        .life = 10,
-                                        .sharded = true,
-                                        .gather_ns = GATHER_S * LH_SECOND,
-                                        .beat_ns = LH_SECOND,
-                                        .silence_ns = 600 * LH_SECOND,
-                                        .init_ns = LH_SECOND,
-                                        .compute_ns = COMPUTE_S * LH_SECOND,
-                                        .op_ns = LH_SECOND,
-                                        .bytes_per_s = 1,
-                                        .channel = &channel,
-                                        .comm = &comm,
-                                        .work = &work,
-                                        .hooks = &hooks};
-    const struct wk_region_message hello = {
-        .kind = WK_REGION_HELLO, .nccl = 1, .sharded = true, .held = {UINT64_MAX, UINT64_MAX}};
-    struct wk_region *r;
-    memset(&made, 0, sizeof made);
-    made.computed = made.summed = true;
-    assert_int_equal(wk_region_create(&conf, now, &r), LH_OK);
-    for (uint32_t rank = 1; rank < 3; rank++) hear_from(r, rank, hello, now);
-    assert_int_equal(wk_region_want(r, lh_span("step", 4), false), LH_OK);
-    for (int i = 0; i < 3; i++) wk_region_tick(r, now);
-    for (uint32_t rank = 1; rank < 3; rank++)
-        hear_from(r, rank, (struct wk_region_message){.kind = WK_REGION_READY, .epoch = r->epoch},
-                  now);
-    for (int i = 0; i < 3; i++) wk_region_tick(r, now);
-    assert_int_equal(made.steps, 1);
-    assert_int_equal(wk_region_want(r, lh_span("step", 4), false), LH_OK);
-    wk_region_lost(r, 1, now);
-    wk_region_tick(r, now);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_WAIT);
-    return r;
-}
-
-static void a_rank_that_lives_is_waited_for_with_its_moments(void **state)
-{
-    int64_t now = LH_SECOND;
-    struct wk_region *r = lose_one_of_two(now);
-    const struct wk_region_message hello = {.kind = WK_REGION_HELLO,
-                                            .nccl = 1,
-                                            .sharded = true,
-                                            .epoch = r->epoch,
-                                            .cut = r->epoch,
-                                            .held = {1, 0}};
-    (void)state;
-    wk_region_tick(r, now += (GATHER_S + COMPUTE_S - 1) * LH_SECOND);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_WAIT);
-    hear_from(r, 2, hello, now);
-    wk_region_tick(r, now);
-    assert_int_equal(wk_region_phase_of(r), WK_REGION_INIT);
-    assert_true(made.cut.was == 7 && made.cut.holders == 5 && made.cut.members == 5);
-    wk_region_destroy(r);
-}
-
-// One that takes longer, or is gone, is done without.
-static void a_rank_is_not_waited_for_forever(void **state)
-{
-    int64_t now = LH_SECOND;
-    struct wk_region *r = lose_one_of_two(now);
-    (void)state;
-    wk_region_tick(r, now += (GATHER_S + COMPUTE_S) * LH_SECOND);
-    assert_true(made.cut.holders == 1 && made.cut.members == 1);
-    wk_region_destroy(r);
-    now = LH_SECOND;
-    r = lose_one_of_two(now);
-    wk_region_lost(r, 2, now);
-    wk_region_tick(r, now += GATHER_S * LH_SECOND);
-    assert_true(made.cut.holders == 1 && made.cut.members == 1);
-    wk_region_destroy(r);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_backward_pass_is_no_slow_network),
-        cmocka_unit_test(a_rank_that_lives_is_waited_for_with_its_moments),
-        cmocka_unit_test(a_rank_is_not_waited_for_forever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

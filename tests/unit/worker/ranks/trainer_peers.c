@@ -27,7 +27,6 @@ struct region {
     struct wk_reduce *reduce;
     struct wk_shm_conf shm; // Their shared memory, unless they are peers.
     bool peers;
-    bool sharded; // the optimizer
     enum wk_sum_type sum;
     uint64_t bucket_bytes;
     int go;           // a byte into it lets the spare rank begin
@@ -81,7 +80,6 @@ static struct wk_peers_conf peers_conf(struct lh_env *env, const struct region *
                                  .ranks = RANKS,
                                  .sum = r->sum,
                                  .bucket_bytes = r->bucket_bytes,
-                                 .sharded = r->sharded,
                                  .address = "",
                                  .patience_ns = 600 * LH_SECOND,
                                  .gather_ns = 600 * LH_SECOND};
@@ -148,8 +146,7 @@ static void start_ranks(struct fixture *f, struct region *r)
 static void open_peers_with(struct fixture *f, struct region *r, enum wk_sum_type sum,
                             uint64_t bucket_bytes, int64_t gather_ns)
 {
-    *r = (struct region){
-        .peers = true, .sharded = r->sharded, .sum = sum, .bucket_bytes = bucket_bytes};
+    *r = (struct region){.peers = true, .sum = sum, .bucket_bytes = bucket_bytes};
     snprintf(r->name, sizeof r->name, "/longhaul-peers-%d", (int)getpid());
     start_ranks(f, r);
     assert_int_equal(lh_env_real_create(&r->env), LH_OK);
@@ -166,8 +163,7 @@ static void open_peers(struct fixture *f, struct region *r, enum wk_sum_type sum
 
 static void open_shared(struct fixture *f, struct region *r, enum wk_sum_type sum)
 {
-    *r = (struct region){.sharded = r->sharded,
-                         .shm = {.manifest = f->manifest.hash,
+    *r = (struct region){.shm = {.manifest = f->manifest.hash,
                                  .values = f->manifest.values,
                                  .ranks = RANKS,
                                  .sequences = BATCH * ACCUMULATE,
@@ -228,7 +224,7 @@ static void change(struct wk_trainer *t, size_t values)
 static void peers_train_as_one_process(void **state)
 {
     struct fixture *f = *state;
-    struct region r = {.sharded = false};
+    struct region r;
     open_peers(f, &r, WK_SUM_FP32, 600 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
@@ -249,7 +245,7 @@ static void peers_train_as_one_process(void **state)
 static void a_lost_rank_is_done_without(void **state)
 {
     struct fixture *f = *state;
-    struct region r = {.sharded = false};
+    struct region r;
     open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
@@ -269,7 +265,7 @@ static void a_lost_rank_is_done_without(void **state)
 // backward pass, and of one bucket after it.
 static float *the_same_bits_of(struct fixture *f, enum wk_sum_type sum)
 {
-    struct region r = {.sharded = false};
+    struct region r;
     size_t bytes = f->manifest.values * sizeof(float);
     float *first = malloc(bytes);
     assert_non_null(first);
@@ -308,7 +304,7 @@ static void the_same_bits_as_in_shared_memory(void **state)
 static void bf16_learns_what_fp32_learns(void **state)
 {
     struct fixture *f = *state;
-    struct region r = {.sharded = false};
+    struct region r;
     open_peers(f, &r, WK_SUM_BF16, 600 * LH_SECOND);
     struct wk_builtin_conf one = conf_with(f, wk_reduce_none()), many = conf_with(f, r.reduce);
     struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
@@ -330,155 +326,6 @@ static void bf16_learns_what_fp32_learns(void **state)
     assert_true(gained > 0.1 && most < RANKS / 256.0 * gained / 10);
     assert_true(failures(&r) <= 1);
     b->ops->destroy(b);
-    close_region(&r, a);
-}
-
-// ---------------------------------------------------------------- a sharded optimizer
-
-// Two or three slices a bucket, and the whole model in three.
-enum { SLICED_BUCKET = 4 * 6144 };
-
-static struct wk_builtin_conf clipped(struct fixture *f, struct wk_reduce *reduce)
-{
-    struct wk_builtin_conf c = conf_with(f, reduce);
-    c.clip = 0.05; // The norm's bits count.
-    return c;
-}
-
-// Norms of a step's tensors and the parameters after it, of a sharded and of a replicated
-// optimizer.
-static void sharded_is_replicated_to_the_bit(void **state)
-{
-    struct fixture *f = *state;
-    size_t values = f->manifest.values,
-           norms = f->manifest.tensors * sizeof(struct wk_tensor_norms);
-    float *first = malloc(STEPS * values * sizeof *first);
-    struct wk_tensor_norms *told = malloc(norms), *is = malloc(norms);
-    assert_true(first && told && is);
-    for (enum wk_sum_type sum = WK_SUM_FP32; sum <= WK_SUM_BF16; sum++)
-        for (int run = 0; run < 3; run++) {
-            struct region r = {.sharded = run > 0};
-            open_peers_with(f, &r, sum, run == 1 ? SLICED_BUCKET : 0, 600 * LH_SECOND);
-            struct wk_builtin_conf c = clipped(f, r.reduce);
-            struct wk_trainer *t = trainer_of(f, &c);
-            struct wk_piece piece = {0, 0, t->ops->step_tokens(t)};
-            for (uint64_t i = 0; i < STEPS; i++) {
-                struct wk_step_out out;
-                struct wk_step_in in = {.piece = &piece, .pieces = 1, .learning_rate = 3e-3f};
-                in.norms = run ? is : told;
-                if (i % CHANGED_AT == 2) change(t, values);
-                assert_int_equal(t->ops->step(t, &in, &out), LH_OK);
-                assert_true(out.grad_norm > 0.05);
-                if (!run) t->ops->copy(t, 0, values, first + i * values);
-                assert_true(has_parameters(t, first + i * values, values));
-            }
-            assert_memory_equal(told, run ? is : told, norms);
-            assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
-            assert_int_equal(failures(&r), 0);
-            close_region(&r, t);
-        }
-    free(first);
-    free(told);
-    free(is);
-}
-
-static struct wk_peers_lost lost(struct region *r)
-{
-    struct wk_peers_status is;
-    wk_reduce_peers_status(r->reduce, &is);
-    return is.lost;
-}
-
-// The optimizer's state as a snapshot would have it, whole.
-static struct lh_buf saved(struct wk_trainer *t)
-{
-    struct lh_buf b = lh_buf(1 << 24);
-    assert_int_equal(t->ops->save(t, &b), LH_OK);
-    return b;
-}
-
-// A lost rank takes its moments along: those of the last collection are taken, and it is said. What
-// the others have stays: in the end the leader is alone, and trains on as one process from there.
-static void lost_moments_come_from_the_last_collection(void **state)
-{
-    struct fixture *f = *state;
-    struct region r = {.sharded = true};
-    uint64_t last = WK_ZERO_COLLECT_STEPS + 2;
-    open_peers_with(f, &r, WK_SUM_FP32, SLICED_BUCKET, 5 * LH_SECOND);
-    struct wk_builtin_conf one = clipped(f, wk_reduce_none()), many = clipped(f, r.reduce);
-    struct wk_trainer *a = trainer_of(f, &many), *b = trainer_of(f, &one);
-    for (uint64_t i = 0; i < last; i++) take_step(a, i);
-    assert_int_equal(failures(&r), 0);
-    assert_int_equal(lost(&r).times, 0);
-    kill_rank(&r, 2);
-    take_step(a, last);
-    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS - 1);
-    assert_int_equal(lost(&r).times, 1);
-    assert_int_equal(lost(&r).ranks, 1 << 2);
-    assert_int_equal(lost(&r).step, WK_ZERO_COLLECT_STEPS);
-    kill_rank(&r, 1);
-    take_step(a, last + 1);
-    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), 1);
-    assert_int_equal(lost(&r).times, 2);
-    assert_int_equal(lost(&r).ranks, 1 << 1);
-    assert_int_equal(lost(&r).step, last); // all were collected when the first was lost
-    struct lh_buf state_of_a = saved(a);
-    assert_int_equal(b->ops->load(b, lh_buf_span(&state_of_a)), LH_OK);
-    share_parameters(a, b, f->manifest.values);
-    for (uint64_t i = last + 2; i < last + 5; i++) {
-        take_step(a, i);
-        take_step(b, i);
-        float *x = copy_parameters(b, f->manifest.values);
-        assert_true(has_parameters(a, x, f->manifest.values));
-        free(x);
-    }
-    lh_buf_free(&state_of_a);
-    b->ops->destroy(b);
-    close_region(&r, a);
-}
-
-// Some steps of a region whose ranks have all moments each.
-static struct lh_buf replicated_after(struct fixture *f, uint64_t steps)
-{
-    struct region r = {.sharded = false};
-    open_peers_with(f, &r, WK_SUM_FP32, SLICED_BUCKET, 600 * LH_SECOND);
-    struct wk_builtin_conf c = clipped(f, r.reduce);
-    struct wk_trainer *t = trainer_of(f, &c);
-    for (uint64_t i = 0; i < steps; i++) take_step(t, i);
-    struct lh_buf b = saved(t);
-    close_region(&r, t);
-    return b;
-}
-
-// Another rank takes a lost one's place, with nothing: what the others have stays to the bit, and
-// moves to its new owners.
-static void moments_move_with_the_members(void **state)
-{
-    struct fixture *f = *state;
-    struct region r = {.sharded = true};
-    struct lh_buf replicated = replicated_after(f, 3);
-    open_peers_with(f, &r, WK_SUM_FP32, SLICED_BUCKET, 600 * LH_SECOND);
-    struct wk_builtin_conf many = clipped(f, r.reduce);
-    struct wk_trainer *a = trainer_of(f, &many);
-    for (uint64_t i = 0; i < 3; i++) take_step(a, i);
-    kill_rank(&r, 1);
-    assert_int_equal(write(r.go, "g", 1), 1);
-    take_step(a, 3);
-    assert_int_equal(r.reduce->ops->watch(r.reduce, NULL), RANKS);
-    assert_int_equal(failures(&r), 1);
-    assert_int_equal(lost(&r).ranks, 1 << 1);
-    // The mirror was made by the new communicator: others' moments of step 3, the lost one's of 0.
-    struct lh_buf state_of_a = saved(a);
-    const float *is = (const float *)(const void *)(state_of_a.data + 96);
-    const float *was = (const float *)(const void *)(replicated.data + 96);
-    size_t zeros = 0;
-    for (size_t i = 0; i < 2 * f->manifest.values; i++) { // both moments
-        zeros += is[i] == 0;
-        assert_true(is[i] == 0 || is[i] == was[i]);
-    }
-    assert_true(zeros >= f->manifest.values / 2 && zeros <= f->manifest.values);
-    lh_buf_free(&state_of_a);
-    lh_buf_free(&replicated);
     close_region(&r, a);
 }
 
@@ -526,7 +373,7 @@ static void tap_on(struct wk_reduce *r)
 static void a_step_that_begins_anew_is_measured_anew(void **state)
 {
     struct fixture *f = *state;
-    struct region r = {.sharded = false};
+    struct region r;
     open_peers(f, &r, WK_SUM_FP32, 5 * LH_SECOND);
     struct wk_builtin_conf conf = conf_with(f, r.reduce);
     conf.warmup = (struct wk_warmup_conf){.threshold = 1e-9, .hold = 1, .cap_tokens = 1 << 20};
@@ -615,10 +462,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_rank_is_done_without, setup, teardown),
         cmocka_unit_test_setup_teardown(the_same_bits_as_in_shared_memory, setup, teardown),
         cmocka_unit_test_setup_teardown(bf16_learns_what_fp32_learns, setup, teardown),
-        cmocka_unit_test_setup_teardown(sharded_is_replicated_to_the_bit, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_moments_come_from_the_last_collection, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(moments_move_with_the_members, setup, teardown),
         cmocka_unit_test_setup_teardown(a_step_that_begins_anew_is_measured_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(a_step_that_the_leader_cannot_compute_is_nobodys, setup,
                                         teardown),

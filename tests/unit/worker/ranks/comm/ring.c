@@ -1,6 +1,5 @@
-// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, to all or to
-// each its slice, what rank 0 or each rank has to all, and what happens when a rank goes, talks
-// nonsense, or is told to leave.
+// A ring of ranks in threads: sums in rank's order to the bit, in fp32 and in bf16, what rank 0 has
+// to all, and what happens when a rank goes, talks nonsense, or is told to leave.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,8 +25,7 @@ struct member {
     struct wk_stream before, after;
     float *x;
     uint64_t n;
-    enum { SUM, SHARE, SCATTER, GATHER } what;
-    uint64_t each;
+    enum { SUM, SHARE } what;
     enum wk_sum_type type;
     lh_err err;
     pthread_t thread;
@@ -67,10 +65,8 @@ static void *take_part(void *arg)
     struct member *m = arg;
     struct wk_ring *r = &m->ring;
     size_t unit = sizeof *m->x;
-    m->err = m->what == SHARE     ? wk_ring_share(r, m->x, m->n * unit)
-             : m->what == SCATTER ? wk_ring_scatter(r, m->x, m->n, m->each, m->type)
-             : m->what == GATHER  ? wk_ring_gather(r, m->x, m->n * unit, m->each * unit)
-                                  : wk_ring_sum(r, m->x, m->n, m->type);
+    m->err = m->what == SHARE ? wk_ring_share(r, m->x, m->n * unit)
+                              : wk_ring_sum(r, m->x, m->n, m->type);
     return NULL;
 }
 
@@ -195,72 +191,6 @@ static void what_rank_0_has(void **state)
     }
 }
 
-static uint32_t owner_of(uint64_t i, uint64_t each)
-{
-    return (uint32_t)(i / each);
-}
-
-// Each rank has its slice of the sum, to the bits that all get from a sum for all; then all have
-// all of it. Slices that are empty and short at the end, and longer than a segment.
-static void each_its_slice_and_then_all(void **state)
-{
-    static const uint64_t sizes[] = {1, 7, 4099, SIZE};
-    enum { SIZES = sizeof sizes / sizeof *sizes };
-    (void)state;
-    for (uint32_t ranks = 2; ranks <= RANKS; ranks++)
-        for (size_t s = 0; s < 4 * SIZES; s++) {
-            uint64_t n = sizes[s % SIZES], even = (n + ranks - 1) / ranks;
-            uint64_t each = s & SIZES ? even + even / 2 + 1 : even; // the last ones have nothing
-            enum wk_sum_type type = s < 2 * SIZES ? WK_SUM_FP32 : WK_SUM_BF16;
-            struct member m[RANKS] = {0}, whole[RANKS] = {0};
-            open_ring(whole, ranks);
-            fill(whole, ranks, n);
-            open_ring(m, ranks);
-            fill(m, ranks, n);
-            for (uint32_t i = 0; i < ranks; i++) {
-                m[i].what = SCATTER;
-                m[i].each = each;
-                m[i].type = whole[i].type = type;
-            }
-            run_all(whole, ranks);
-            run_all(m, ranks);
-            for (uint32_t i = 0; i < ranks; i++) assert_int_equal(m[i].err, LH_OK);
-            for (uint64_t i = 0; i < n; i++)
-                assert_memory_equal(&m[owner_of(i, each)].x[i], &whole[0].x[i], sizeof(float));
-            for (uint32_t k = 0; k < ranks; k++) // what is not its own is worth nothing
-                for (uint64_t i = 0; i < n; i++)
-                    if (owner_of(i, each) != k) m[k].x[i] = -3;
-            for (uint32_t i = 0; i < ranks; i++) m[i].what = GATHER;
-            run_all(m, ranks);
-            for (uint32_t i = 0; i < ranks; i++) {
-                assert_int_equal(m[i].err, LH_OK);
-                assert_memory_equal(m[i].x, whole[0].x, n * sizeof(float));
-                assert_true(m[i].x[n] == -7);
-            }
-            close_ring(m, ranks);
-            close_ring(whole, ranks);
-        }
-}
-
-// A slice's sum goes no further than to its owner: rank 0's takes one way from the last rank, and
-// nothing is sent back to that one.
-static void a_slice_goes_to_its_owner_alone(void **state)
-{
-    struct member m[3] = {0};
-    (void)state;
-    open_ring(m, 3);
-    fill(m, 3, 300);
-    for (uint32_t i = 0; i < 3; i++) {
-        m[i].what = SCATTER;
-        m[i].each = 100;
-    }
-    run_all(m, 3);
-    for (uint32_t k = 0; k < 3; k++)
-        for (uint32_t v = 200; k < 2 && v < 300; v++) // the last rank's slice stays with it
-            assert_true(m[k].x[v] == (k ? value(0, v) + value(1, v) : value(0, v)));
-    close_ring(m, 3);
-}
-
 static void a_rank_that_goes(void **state)
 {
     struct member m[3] = {0};
@@ -317,8 +247,6 @@ int main(void)
         cmocka_unit_test(sums_in_ranks_order),
         cmocka_unit_test(what_is_not_finite_reaches_all),
         cmocka_unit_test(what_rank_0_has),
-        cmocka_unit_test(each_its_slice_and_then_all),
-        cmocka_unit_test(a_slice_goes_to_its_owner_alone),
         cmocka_unit_test(a_rank_that_goes),
         cmocka_unit_test(one_that_is_told_to_leave),
         cmocka_unit_test(nonsense),
