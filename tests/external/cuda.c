@@ -57,12 +57,16 @@ static void cuts_and_renews_as_on_the_host(void **state)
 struct adder {
     float *to;
     uint64_t values;
-    int calls, sparse, fails;
+    int calls, sparse, fails, ends;
 };
 
 static int add_here(void *arg, const struct longhaul_addition *a)
 {
     struct adder *x = arg;
+    if (!a->count) { // the end of a piece of a renewal
+        x->ends++;
+        return 0;
+    }
     x->calls++;
     if (a->index) x->sparse++;
     for (uint64_t i = 0; i < a->entries; i++) {
@@ -92,6 +96,46 @@ static void the_loop_may_add_corrections_itself(void **state)
     check_rounds(r);
     assert_int_equal(x.calls, 2);
     assert_int_equal(x.sparse, 2);
+    assert_int_equal(x.ends, 1);
+}
+
+// A correction that is put off reaches the cut of longhaul_finish(), which renews itself.
+static int add_at_the_end(void *arg, const struct longhaul_addition *a)
+{
+    static struct longhaul_addition later;
+    static float value[N];
+    static int32_t index[N];
+    if (a->count) {
+        later = *a;
+        memcpy(value, a->value, a->entries * sizeof *value);
+        if (a->index) memcpy(index, a->index, a->entries * sizeof *index);
+        later.value = value;
+        later.index = a->index ? index : NULL;
+        return 0;
+    }
+    int err = later.count ? add_here(arg, &later) : 0;
+    later.count = 0;
+    return err;
+}
+
+static void an_adder_may_put_corrections_off_to_the_end(void **state)
+{
+    struct rig *r = *state;
+    struct adder x = {.to = r->mine, .values = N};
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    t.add = add_at_the_end;
+    t.add_arg = &x;
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    assert_int_equal(longhaul_connect(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(longhaul_start(r->c), LONGHAUL_OK);
+    for (int i = 0; i < N; i += 100) r->view[i] += 8;
+    on_loop(r, renew_now);
+    on_loop(r, want_now);
+    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(x.calls, 1);
+    assert_int_equal(r->cuts, 1);
+    for (int i = 0; i < N; i++) assert_true(r->delta[i] == 0); // all of the view is in the cut
 }
 
 static void add_and_compare(struct rig *r, uint64_t step)
@@ -209,6 +253,44 @@ static void an_addition_that_fails_is_the_renewals_error(void **state)
     assert_int_equal(boundary(r, 1), LONGHAUL_RENEW);
     assert_int_equal(longhaul_renew(r->c), LONGHAUL_E_SYSTEM);
     assert_int_equal(x.calls, 1);
+    assert_int_equal(x.ends, 1); // what an adder put off is no other life's
+}
+
+// Each rank pins what its cuts write, and no page of the slots is pinned by all of them.
+static void ranks_pin_a_host_once(void **state)
+{
+    static float theirs[N];
+    enum { PAGES = 4 * 4096 }; // each of two ranges begins and ends within a page
+    struct rig *r = *state;
+    struct longhaul *second = join_two(r, theirs, LONGHAUL_CUDA), *both[] = {r->c, second};
+    for (int k = 0; k < 2; k++) {
+        struct longhaul_state s = {.size = sizeof s};
+        assert_int_equal(longhaul_state(both[k], &s), LONGHAUL_OK);
+        assert_in_range(s.pinned_bytes, N * sizeof(float) - PAGES, N * sizeof(float) + PAGES);
+    }
+    longhaul_close(second);
+}
+
+// A host may have libraries of two CUDAs, and a driver that is too old for the newer one.
+static void takes_the_library_that_finds_a_device(void **state)
+{
+    struct rig *r = *state;
+    char named[256];
+    snprintf(named, sizeof named, "%s", getenv("LONGHAUL_CUDART"));
+    void *none = dlopen(CUDART_13, RTLD_NOW), *some = dlopen(CUDART_12, RTLD_NOW);
+    assert_true(none && some); // dlopen() finds a library that is loaded by its name
+    struct longhaul_tensor t = tensor("w", r->mine, LONGHAUL_FP32);
+    t.memory = LONGHAUL_CUDA;
+    unsetenv("LONGHAUL_CUDART");
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_OK);
+    longhaul_close(r->c);
+    assert_int_equal(longhaul_open(&r->c), LONGHAUL_OK);
+    setenv("LONGHAUL_CUDART", CUDART_13, 1); // what is named is asked alone
+    assert_int_equal(longhaul_parameter(r->c, &t), LONGHAUL_E_UNSUPPORTED);
+    assert_non_null(strstr(longhaul_text(r->c), "CUDA finds no device here"));
+    setenv("LONGHAUL_CUDART", named, 1);
+    dlclose(none);
+    dlclose(some);
 }
 
 static void does_without_pinned_memory(void **state)
@@ -307,6 +389,7 @@ static void closing_waits_for_the_copy(void **state)
 
 static int add_late(void *arg, const struct longhaul_addition *a)
 {
+    if (!a->count) return 0;
     return copy(arg, a->value, a->entries * sizeof *a->value, 1, NULL);
 }
 
@@ -472,6 +555,9 @@ int main(int argc, char **argv)
         TEST(the_loop_may_say_what_a_cut_holds),
         TEST(an_addition_that_fails_is_the_renewals_error),
         TEST(does_without_pinned_memory),
+        TEST(an_adder_may_put_corrections_off_to_the_end),
+        TEST(takes_the_library_that_finds_a_device),
+        TEST_TWO(ranks_pin_a_host_once),
         TEST(the_next_step_waits_for_the_copy),
         TEST(the_copy_waits_for_the_step_before),
         TEST(somebody_who_waits_looks_whether_the_copy_ended),

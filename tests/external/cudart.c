@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED = 8 };
+enum { NOT_READY = 600, ASKED = 3, STREAMS = 32, EVENTS = 64, WORK = 256, PINNED = 64 };
 
 struct event {
     bool used;
@@ -164,6 +164,10 @@ CALL cudaGetLastError(void)
 
 CALL cudaGetDeviceCount(int *count)
 {
+#ifdef CUDART_NONE // a CUDA that is newer than the driver's
+    *count = 0;
+    return last = 35; // cudaErrorInsufficientDriver
+#endif
     *count = 2;
     return 0;
 }

@@ -291,7 +291,11 @@ int longhaul_renew_piece(struct longhaul *c, uint32_t i, uint32_t pieces)
         uint64_t after = LOAD(wk_channel_done(&c->channel, p, c->rank)->renewed);
         err = wk_pieces_renew(c, p, after, c->due[p].renew, i, pieces);
     }
-    return err;
+    // After an error too: nothing that was put off may reach the parameters of another life.
+    int ended = piece_of(c, i, pieces) == LONGHAUL_OK && c->due_set & LONGHAUL_RENEW
+                    ? wk_pieces_renewed(c)
+                    : LONGHAUL_OK;
+    return err ? err : ended;
 }
 
 int longhaul_renew_done(struct longhaul *c)

@@ -51,18 +51,6 @@ struct attributes { // cudaPointerAttributes; later versions are longer
 
 // ---------------------------------------------------------------- the library
 
-static void *open_library(void)
-{
-    static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
-    const char *named = getenv("LONGHAUL_CUDART");
-    if (named && *named) return dlopen(named, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (library) return library;
-    }
-    return NULL;
-}
-
 static bool find_all(struct wk_cuda *d)
 {
     const struct {
@@ -86,21 +74,34 @@ static bool find_all(struct wk_cuda *d)
     return true;
 }
 
-int wk_device_open(struct longhaul *c)
+// Does this library find a device? One of a newer CUDA than the driver's finds none, where an older
+// one beside it does. `there` is set where the host has the library.
+static bool take_library(struct longhaul *c, const char *name, bool *there)
 {
     struct wk_cuda *d = &c->cuda;
     int devices = 0;
-    if (d->library) return LONGHAUL_OK;
-    d->library = open_library();
-    if (!d->library)
-        return wk_client_fail(
-            c, LONGHAUL_E_UNSUPPORTED,
-            "a parameter lies on a CUDA device, and there is no libcudart on this "
-            "host (LONGHAUL_CUDART names another)");
-    if (find_all(d) && d->count(&devices) == 0 && devices > 0) return LONGHAUL_OK;
+    d->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!d->library) return false;
+    *there = true;
+    if (find_all(d) && d->count(&devices) == 0 && devices > 0) return true;
     wk_device_close(c);
+    return false;
+}
+
+int wk_device_open(struct longhaul *c)
+{
+    static const char *const names[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so"};
+    const char *named = getenv("LONGHAUL_CUDART"), *const *name = names;
+    size_t count = sizeof names / sizeof *names;
+    bool there = false;
+    if (c->cuda.library) return LONGHAUL_OK;
+    if (named && *named) name = &named, count = 1;
+    for (size_t i = 0; i < count; i++)
+        if (take_library(c, name[i], &there)) return LONGHAUL_OK;
     return wk_client_fail(c, LONGHAUL_E_UNSUPPORTED,
-                          "a parameter lies on a CUDA device, and CUDA finds no device here");
+                          there ? "a parameter lies on a CUDA device, and CUDA finds no device here"
+                                : "a parameter lies on a CUDA device, and there is no libcudart on "
+                                  "this host (LONGHAUL_CUDART names another)");
 }
 
 // ---------------------------------------------------------------- lanes
@@ -169,18 +170,71 @@ void wk_device_close(struct longhaul *c)
 
 // ---------------------------------------------------------------- pinned memory
 
+static void release_pins(struct wk_cuda *d)
+{
+    for (uint32_t i = 0; i < d->pins; i++) d->unpin(d->pinned[i].at);
+    free(d->pinned);
+    d->pinned = NULL;
+    d->pins = 0;
+    d->pinned_bytes = 0;
+}
+
+// Whole pages around this memory, which lies behind all that was noted before. The list is as long
+// as all ranges may need.
+static void note_pages(struct longhaul *c, uint64_t from, uint64_t until)
+{
+    struct wk_cuda *d = &c->cuda;
+    struct wk_pin *last = d->pins ? &d->pinned[d->pins - 1] : NULL;
+    from = from / WK_CHANNEL_PAGE * WK_CHANNEL_PAGE;
+    until = (until + WK_CHANNEL_PAGE - 1) / WK_CHANNEL_PAGE * WK_CHANNEL_PAGE;
+    if (until > c->channel.layout.bytes) until = c->channel.layout.bytes;
+    uint8_t *at = c->channel.base + from;
+    if (last && last->at + last->bytes >= at)
+        last->bytes = (uint64_t)(c->channel.base + until - last->at);
+    else
+        d->pinned[d->pins++] = (struct wk_pin){at, until - from};
+}
+
+static void note_values(struct longhaul *c, uint64_t from, uint64_t until, int slot)
+{
+    uint64_t at = c->channel.layout.slot_at[slot];
+    note_pages(c, at + from * sizeof(float), at + until * sizeof(float));
+}
+
+static void note_first(struct longhaul *c, uint64_t from, uint64_t until)
+{
+    note_values(c, from, until, 0);
+}
+
+static void note_second(struct longhaul *c, uint64_t from, uint64_t until)
+{
+    note_values(c, from, until, 1);
+}
+
+// An extent has at most one range in each part that it lies in.
+static bool room_for_pins(struct longhaul *c)
+{
+    size_t most = 2 * ((size_t)c->extents + c->channel.shape.parts) + 1;
+    c->cuda.pinned = calloc(most, sizeof *c->cuda.pinned);
+    return c->cuda.pinned != NULL;
+}
+
 void wk_device_pin(struct longhaul *c)
 {
     struct wk_cuda *d = &c->cuda;
     const struct wk_channel_layout *l = &c->channel.layout;
-    uint64_t from = l->slot_at[0], bytes = l->bytes - from;
-    if (!d->lanes || d->pinned) return;
-    if (d->pin(c->channel.base + from, bytes, PORTABLE) == 0) {
-        d->pinned = c->channel.base + from;
-        d->pinned_bytes = bytes;
-    } else {
-        d->forget();
-    }
+    uint32_t done = 0;
+    if (!d->lanes || d->pinned || !room_for_pins(c)) return;
+    wk_pieces_cut_here(c, note_first);
+    wk_pieces_cut_here(c, note_second);
+    if (c->ranks == 1) note_pages(c, l->ring_at, l->bytes);
+    while (done < d->pins && d->pin(d->pinned[done].at, d->pinned[done].bytes, PORTABLE) == 0)
+        done++;
+    for (uint32_t i = 0; i < done; i++) d->pinned_bytes += d->pinned[i].bytes;
+    if (done == d->pins) return;
+    d->forget();
+    d->pins = done;
+    release_pins(d);
 }
 
 void wk_device_unpin(struct longhaul *c)
@@ -195,9 +249,7 @@ void wk_device_unpin(struct longhaul *c)
         }
         d->lane[i].copies_fly = d->lane[i].unheld = false;
     }
-    if (d->pinned) d->unpin(d->pinned);
-    d->pinned = NULL;
-    d->pinned_bytes = 0;
+    release_pins(d);
 }
 
 // ---------------------------------------------------------------- the copies of a cut

@@ -19,6 +19,11 @@ struct wk_lane {
     bool unheld;     // the caller's stream was not told yet to wait for that event
 };
 
+struct wk_pin { // whole pages of the shared memory
+    uint8_t *at;
+    uint64_t bytes;
+};
+
 // The CUDA runtime; the library is opened when the first parameter lies on a device. Its functions
 // give 0 or its error; find_all() of device.c says which is which.
 struct wk_cuda {
@@ -41,8 +46,9 @@ struct wk_cuda {
     int (*forget)(void); // the thread's last error
     struct wk_lane lane[16];
     uint32_t lanes;
-    void *pinned; // slots and corrections; NULL: they are not
-    uint64_t pinned_bytes;
+    struct wk_pin *pinned; // [pins], in the order of their addresses
+    uint32_t pins;
+    uint64_t pinned_bytes; // Bytes of all of them; 0: nothing is pinned.
 };
 
 struct wk_extent { // consecutive values of the flat order that this process holds
@@ -133,6 +139,10 @@ int wk_pieces_load(struct longhaul *c, uint32_t part, uint64_t number); // from 
 int wk_pieces_cut(struct longhaul *c, uint32_t part, uint64_t number, uint32_t i, uint32_t n);
 int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t upto, uint32_t i,
                     uint32_t n);
+int wk_pieces_renewed(struct longhaul *c); // the end of a piece of a renewal, of all parts
+// Calls `found` with each range of values that this process cuts of devices, in their order.
+void wk_pieces_cut_here(struct longhaul *c,
+                        void (*found)(struct longhaul *c, uint64_t from, uint64_t until));
 // After the copies of a cut have ended: what they left in the slot becomes its values.
 void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number);
 
@@ -141,8 +151,9 @@ int wk_device_open(struct longhaul *c); // LONGHAUL_E_UNSUPPORTED: no CUDA here
 void wk_device_close(struct longhaul *c);
 // The lane of this pointer and this stream; it is made when it is new.
 int wk_device_lane(struct longhaul *c, const void *data, void *stream, uint32_t *lane);
-// Slots and corrections become pinned memory, where CUDA can do that; and are no longer, once no
-// copy flies.
+// Memory that this process's copies write becomes pinned, where CUDA can do that: its own share of
+// the slots, so that a host's ranks pin each page once; beside it the corrections, where it is the
+// only rank. Unpinning comes once no copy flies.
 void wk_device_pin(struct longhaul *c);
 void wk_device_unpin(struct longhaul *c);
 // A copy of a cut that is queued after the fence reads what the callers' streams wrote before it.

@@ -88,10 +88,11 @@ enum longhaul_due {
 /* Values of a correction, to be added to a parameter on CUDA: value[i] to value first + i of those
  * that this rank holds of it, or to first + index[i] where there is an index. Each is named once.
  * The index is gone when the call returns, and so are the values beside it; without an index they
- * stay as they are until a cut that holds them is committed, and lie in pinned memory where
- * longhaul_state() says so: an asynchronous copy needs no wait. */
+ * stay as they are until a cut that holds them is committed, and of a host's only rank they lie in
+ * pinned memory where longhaul_state() says so: an asynchronous copy needs no wait. A call with a
+ * count of 0 ends each piece of a renewal: what was put off until then has to be queued now. */
 struct longhaul_addition {
-    uint64_t first, count; /* values of the parameter, at most 4 Mi */
+    uint64_t first, count; /* values of the parameter, at most 4 Mi; 0: the end */
     uint64_t entries;      /* values to add: `count` without an index */
     const float *value;
     const int32_t *index; /* 0 to count - 1; or NULL */
@@ -146,7 +147,8 @@ struct longhaul_state {
     uint64_t returns;        /* how often it came back and this life went on */
     uint64_t memory_bytes;   /* shared with the worker */
     uint64_t shadow_bytes;   /* fp32 copies beside bf16 parameters: 4 bytes a value */
-    uint64_t pinned_bytes;   /* of the shared memory, pinned for copies from CUDA; 0: no parameter
+    uint64_t pinned_bytes;   /* of the shared memory, pinned for copies from CUDA: what this rank's
+                                cuts write, and of an only rank the corrections; 0: no parameter
                                 lies there, or CUDA can't do that, and cuts are waited for */
     uint64_t committed;      /* cuts of this life that the worker keeps for good, of the part that
                                 has the fewest */

@@ -11,10 +11,10 @@
 //     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
 //     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
 //     after the cut's number.
-//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other. What
-//  a
-//     cut holds comes from its own `take`, where it has one: the memory that is described is then a
-//     shadow of the caller's (4).
+//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other; a
+//  last
+//     call without values ends each piece of a renewal. What a cut holds comes from its own `take`,
+//     where it has one: the memory that is described is then a shadow of the caller's (4).
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +62,7 @@ struct job {
     bool reads, writes;
     // In place of all that, where the extent lies on a device. all: what this rank cuts of it.
     int (*queue)(const struct job *j, const struct wk_extent *e, struct range r, struct range all);
+    void (*found)(struct longhaul *c, uint64_t from, uint64_t until);
 };
 
 static int on_device(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n)
@@ -328,6 +329,22 @@ int wk_pieces_cut(struct longhaul *c, uint32_t part, uint64_t number, uint32_t i
     return over(&j, share(c, part, i, n), share(c, part, c->rank, c->ranks));
 }
 
+static int find(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
+{
+    (void)e, (void)all;
+    j->found(j->c, r.from, r.until);
+    return LONGHAUL_OK;
+}
+
+void wk_pieces_cut_here(struct longhaul *c,
+                        void (*found)(struct longhaul *c, uint64_t from, uint64_t until))
+{
+    for (uint32_t part = 0; part < c->channel.shape.parts; part++) {
+        struct job j = {.c = c, .part = part, .queue = find, .found = found};
+        over(&j, share(c, part, 0, 1), share(c, part, c->rank, c->ranks));
+    }
+}
+
 void wk_pieces_landed(struct longhaul *c, uint32_t part, uint64_t number)
 {
     struct job j = {.c = c, .part = part, .number = number, .queue = widen};
@@ -347,4 +364,15 @@ int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t 
                     .queue = hand_over};
     struct range all = share(c, part, i, n);
     return over(&j, all, all);
+}
+
+// Tells each `add` that nothing more comes for now: what it put off is queued before a cut.
+int wk_pieces_renewed(struct longhaul *c)
+{
+    const struct longhaul_addition none = {.count = 0};
+    for (uint32_t k = 0; k < c->extents; k++) {
+        const struct wk_extent *e = &c->extent[k];
+        if (e->add && e->add(e->add_arg, &none)) return LONGHAUL_E_SYSTEM;
+    }
+    return LONGHAUL_OK;
 }

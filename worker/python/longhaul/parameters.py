@@ -1,7 +1,6 @@
 """A PyTorch model's parameters, as the run's manifest names them."""
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
@@ -10,7 +9,7 @@ import sys
 import typing
 
 from . import client as _client
-from . import errors
+from . import errors, lanes
 
 if typing.TYPE_CHECKING:
     import torch
@@ -345,28 +344,34 @@ def _place(name: str, parameter: "torch.Tensor") -> tuple[typing.Any, ...]:
 
 class Adder:
     """Adds corrections to a tensor on its device, on the stream that was current when it was made:
-    only the corrections cross the bus, and nobody waits."""
+    only the corrections cross the bus, and nobody waits (lanes.py). What is put off is queued by
+    the call without values that ends a renewal."""
 
-    def __init__(self, data: "torch.Tensor"):
+    def __init__(self, data: "torch.Tensor", lane: lanes.Lane | None = None):
         import torch  # pylint: disable=import-outside-toplevel
 
         self._torch, self._flat = torch, data.view(-1)
-        self._stream = torch.cuda.current_stream(data.device) if data.is_cuda else None
+        self._lane = lane or (lanes.lane_of(data.device) if data.is_cuda else None)
 
     def __call__(self, first: int, count: int, entries: int, value: int, index: int) -> None:
-        with self._torch.no_grad(), self._torch.cuda.stream(self._stream):
-            to = self._flat[first:first + count]
-            values = self._here(ctypes.c_float, value, entries, self._torch.float32)
-            if not index:  # these stay as they are until a later cut
-                to.add_(values.to(to.device, non_blocking=True))
-                return
-            where = self._here(ctypes.c_int32, index, entries, self._torch.int32)
-            to.index_add_(0, where.to(to.device), values.to(to.device))
+        with self._torch.no_grad():
+            if count:
+                self._take(first, count, entries, value, index)
+            elif self._lane:
+                self._lane.flush()
 
-    def _here(self, kind: typing.Any, address: int, count: int,
-              dtype: "torch.dtype") -> "torch.Tensor":
-        """The host's memory, as a tensor."""
-        return self._torch.frombuffer((kind * count).from_address(address), dtype=dtype)
+    def _take(self, first: int, count: int, entries: int, value: int, index: int) -> None:
+        to, values = self._flat[first:first + count], lanes.floats(value, entries)
+        where = lanes.integers(index, entries) if index else None
+        if self._lane is None:
+            if where is None:
+                to.add_(values)
+            else:
+                lanes.add_entries(to, where, values)
+        elif where is None:
+            self._lane.add_dense(to, values)
+        else:
+            self._lane.add_sparse(to, values, where)
 
 
 class Shadow(Adder):
@@ -374,10 +379,10 @@ class Shadow(Adder):
     and writes this one. worker/docs/0001-boundary.md#arithmetic has the rules; what pieces.c of the
     client does on the host, bit by bit, is done here on the device."""
 
-    def __init__(self, data: "torch.Tensor"):
+    def __init__(self, data: "torch.Tensor", lane: lanes.Lane | None = None):
         self.kept = data.float().view(-1)
         self._narrow = data.view(-1)
-        super().__init__(self.kept)
+        super().__init__(self.kept, lane)
 
     def fill(self) -> None:
         """After the client wrote the shadow: the parameter is what bf16 can hold of it."""
@@ -389,19 +394,24 @@ class Shadow(Adder):
         kept, narrow = (of[first:first + count] for of in (self.kept, self._narrow))
         return kept + (narrow.float() - kept.to(narrow.dtype).float())
 
-    def __call__(self, first: int, count: int, entries: int, value: int, index: int) -> None:
-        with self._torch.no_grad(), self._torch.cuda.stream(self._stream):
-            self.kept[first:first + count] = self._now(first, count)
-            if entries:
-                super().__call__(first, count, entries, value, index)
-            self._narrow[first:first + count] = self.kept[first:first + count]
+    def _keep(self, first: int, count: int) -> None:
+        self.kept[first:first + count] = self._now(first, count)
+
+    def _round(self, first: int, count: int) -> None:
+        self._narrow[first:first + count] = self.kept[first:first + count]
+
+    def _take(self, first: int, count: int, entries: int, value: int, index: int) -> None:
+        act = self._lane.act if self._lane else lambda call: call()
+        act(lambda: self._keep(first, count))
+        if entries:
+            super()._take(first, count, entries, value, index)
+        act(lambda: self._round(first, count))
 
     def take(self, first: int, count: int, to: int, stream: int) -> None:
         """What a cut holds; it changes nothing here."""
-        on = self._torch.cuda.ExternalStream(stream, self.kept.device) if self._stream else None
+        on = self._torch.cuda.ExternalStream(stream, self.kept.device) if self._lane else None
         with self._torch.no_grad(), self._torch.cuda.stream(on):
-            self._here(ctypes.c_float, to, count, self._torch.float32).copy_(
-                self._now(first, count), non_blocking=True)
+            lanes.floats(to, count).copy_(self._now(first, count), non_blocking=True)
 
 
 class Described(typing.NamedTuple):
