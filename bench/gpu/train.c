@@ -1,6 +1,7 @@
 // How fast does the built-in trainer train on a GPU, beside the products alone?
 //
-// product: one large square product, in TFLOP/s. train: steps of forward, backward, norm and AdamW
+// product: one large square product of random numbers, in TFLOP/s; a value of it is compared with
+// the host's (zeros would be multiplied faster). train: steps of forward, backward, norm and AdamW
 // on one model; tokens/s, and as TFLOP/s beside the product of the same precision. Counted are 6
 // FLOP a parameter and token, and 12 * layers * dim * context of attention (scores that the mask
 // takes away are computed as well). `train_torch.py` has the same model in PyTorch. Without a
@@ -59,7 +60,39 @@ static void *room(const struct bench *b, size_t bytes)
     return out;
 }
 
-// TFLOP/s of one product at a time; zeros are multiplied as fast as other numbers, or faster.
+// Numbers in [-1, 1), the same every time.
+static void fill(float *x, uint64_t n)
+{
+    uint64_t seed = 11;
+    for (uint64_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        x[i] = (float)(int32_t)(seed >> 32) * 0x1p-31f;
+    }
+}
+
+static void cross(const struct bench *b, void *there, void *pinned, size_t bytes, bool in,
+                  lk_gpu_stream stream)
+{
+    const struct lk_gpu_memory *m = b->gpu.backend->memory;
+    must(b,
+         in ? m->copy_in(there, pinned, bytes, stream) : m->copy_out(pinned, there, bytes, stream),
+         "a copy");
+    must(b, b->gpu.backend->streams->wait(stream), "wait");
+}
+
+// The product's first value is the host's: the first row by itself, for both operands are x and the
+// second one counts as transposed.
+static void check_product(const struct bench *b, const float *row, float is, bool narrow)
+{
+    double should = 0, n = (double)b->flag[PRODUCT];
+    for (uint64_t i = 0; i < b->flag[PRODUCT]; i++) should += (double)row[i] * (double)row[i];
+    double apart = (double)is - should, most = (narrow ? 1e-2 : 1e-4) * n;
+    if (should > 0 && apart <= most && -apart <= most) return;
+    fprintf(stderr, "gpu.train: the product's first value is %g, not %g\n", (double)is, should);
+    exit(1);
+}
+
+// TFLOP/s of one product at a time.
 static double bench_product(const struct bench *b, enum lk_gemm_type type, const char *word)
 {
     uint64_t n = b->flag[PRODUCT], square = n * n;
@@ -68,12 +101,19 @@ static double bench_product(const struct bench *b, enum lk_gemm_type type, const
     struct lk_gemm *gemm;
     lk_gpu_stream stream;
     char name[64];
-    void *workspace = room(b, b->gemm.table->workspace_bytes);
+    void *workspace = room(b, b->gemm.table->workspace_bytes), *pinned;
     float *x = room(b, square * sizeof *x), *y = room(b, square * sizeof *y);
     int err = b->gemm.table->create(workspace, &gemm);
     if (err) no_device(b->gemm.table->error_text(err));
     must(b, gpu->streams->create(&stream), "a stream");
-    must(b, gpu->optimizer->zero(x, square, stream), "zeros");
+    must(b, gpu->memory->pinned_alloc(&pinned, square * sizeof *x), "pinned memory");
+    fill(pinned, square);
+    cross(b, x, pinned, square * sizeof *x, true, stream);
+    const struct lk_gpu_arrays round = {.a = x, .x = y, .n = square};
+    if (type == LK_GEMM_BF16) { // operands are bf16 then, and lie where x was
+        must(b, gpu->kernels->each(LK_GPU_BF16_OF_FP32, &round, stream), "bf16");
+        must(b, gpu->memory->copy_within(x, y, square * sizeof(uint16_t), stream), "a copy");
+    }
     const struct lk_gemm_call call = {.m = n,
                                       .n = n,
                                       .k = n,
@@ -93,6 +133,9 @@ static double bench_product(const struct bench *b, enum lk_gemm_type type, const
         double took = bench_now_s() - start;
         if (i) bench_sample(&rate, 2e-12 * (double)square * (double)n / took);
     }
+    float *row = pinned; // its first row is the operand's still
+    cross(b, y, row + n, sizeof *row, false, stream);
+    check_product(b, row, row[n], type == LK_GEMM_BF16);
     snprintf(name, sizeof name, "gpu.product.%s", word);
     bench_row(b->report, name, "TFLOP/s", &rate, NULL, 0);
     b->gemm.table->destroy(gemm);
@@ -100,6 +143,7 @@ static double bench_product(const struct bench *b, enum lk_gemm_type type, const
     gpu->memory->release(workspace);
     gpu->memory->release(x);
     gpu->memory->release(y);
+    gpu->memory->pinned_release(pinned);
     return bench_median(&rate);
 }
 
@@ -184,8 +228,10 @@ int main(int argc, char **argv)
     struct bench_report r = bench_start_with("gpu.train", argc, argv, flag);
     struct bench b = {.report = &r};
     for (int i = 0; i < FLAGS; i++) b.flag[i] = flag[i].value;
-    if (!b.flag[BATCH] || !b.flag[STEPS] || b.flag[STEPS] > BENCH_SAMPLES_MAX || !b.flag[PRODUCT]) {
-        fprintf(stderr, "gpu.train: every flag wants a number above 0, --steps at most 64\n");
+    if (!b.flag[BATCH] || !b.flag[STEPS] || b.flag[STEPS] > BENCH_SAMPLES_MAX ||
+        b.flag[PRODUCT] < 2) {
+        fprintf(stderr, "gpu.train: every flag wants a number above 0, --steps at most 64, "
+                        "--product above 1\n");
         return 2;
     }
     make_shape(&b);

@@ -58,5 +58,6 @@ void parity_each(void);
 void parity_transfer(void);
 void parity_layers(void);
 void parity_optimizer(void);
+void parity_large(void);
 
 #endif

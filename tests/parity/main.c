@@ -15,7 +15,7 @@ static const struct {
 } suites[] = {
     {"encode", parity_encode}, {"dense", parity_dense},         {"guard", parity_guard},
     {"fold", parity_fold},     {"each", parity_each},           {"transfer", parity_transfer},
-    {"layers", parity_layers}, {"optimizer", parity_optimizer},
+    {"layers", parity_layers}, {"optimizer", parity_optimizer}, {"large", parity_large},
 };
 
 int main(int argc, char **argv)
