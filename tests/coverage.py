@@ -31,6 +31,7 @@ ROOMS = ("common", "kernels", "server", "worker", "deploy")
 WHOLE = ("server/wal/wal.c", "server/wal/wal_scan.c", "common/format/ledger.c",
          "server/push/decide.c", "kernels/state/checkpoint.c", "kernels/state/checkpoint_read.c")
 UNITS = ("wal", "wal_ahead", "wal_bounds", "wal_scan", "ledger", "ledger_bounds", "decide",
+         "decide_norms", "charge", "grants",
          "checkpoint", "checkpoint_folder", "checkpoint_command", "log_command")
 OTHERS = ("fault_log", "golden_read")  # programs
 

@@ -199,9 +199,45 @@ static void the_copies_before_one_that_found_no_room_stay(void **state)
     life_end(l);
 }
 
+// The versions from `from` on of which a worker that nobody answers makes copies.
+static void make_copies(uint32_t count, uint64_t from, uint64_t to, bool made[])
+{
+    struct wk_worker w = {.conf = {.durable_every = 10}};
+    struct wk_shard s = {.worker = &w, .copies = {.count = count}};
+    s.replica.ledger.epoch = 2;
+    s.copies.durable = (struct lh_point){.epoch = 2, .version = from};
+    for (uint64_t v = from; v < to; v++) {
+        s.replica.ledger.version = v;
+        made[v] = wk_durable_copy_due(&s);
+        if (!made[v]) continue;
+        s.copies.count++;
+        s.copies.durable.version = v;
+    }
+}
+
+// Two regions may hold any number of copies when an epoch begins, of any version: those that they
+// make from then on are of the same versions soon, or no point would become stable any more.
+static void copies_of_two_regions_meet(void **state)
+{
+    enum { VERSIONS = 400, SOON = 80 };
+    (void)state;
+    for (uint32_t n = 0; n < 6; n++)
+        for (uint64_t from = 40; from < 80; from++) {
+            bool one[VERSIONS] = {false}, other[VERSIONS] = {false};
+            make_copies(n, from, VERSIONS, one);
+            make_copies(3, 47, VERSIONS, other);
+            uint64_t apart = 0;
+            for (uint64_t v = 80; v < VERSIONS; v++) {
+                apart = one[v] && other[v] ? 0 : apart + 1;
+                assert_true(apart < SOON);
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_of_two_regions_meet),
         cmocka_unit_test(a_copy_that_is_told_of_survives_a_power_cut),
         RIG_TEST(a_last_copy_that_found_no_room_is_made_when_there_is),
         cmocka_unit_test(the_copies_before_one_that_found_no_room_stay),

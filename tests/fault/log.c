@@ -350,6 +350,24 @@ static lh_err apply(struct lh_ledger *l, uint16_t kind, const struct lh_buf *bod
     return lh_ledger_apply(l, &r);
 }
 
+// A plan that retires a name which no row has.
+static lh_err retire_nobody(struct lh_ledger *l)
+{
+    const struct lh_plan plan = {.number = 1,
+                                 .phase = LH_PHASE_RUN,
+                                 .live = 1,
+                                 .worker = {11},
+                                 .retired_up_to = 1,
+                                 .retired_count = 1,
+                                 .retired = {12}};
+    struct lh_buf body = lh_buf(LH_SMALL_BYTES);
+    lh_plan_write(&plan, &body);
+    lh_err err = lh_buf_err(&body);
+    if (!err) err = apply(l, LH_PLAN, &body);
+    lh_buf_free(&body);
+    return err;
+}
+
 static lh_err fold(struct lh_ledger *l, struct lh_ledger *copy, struct lh_ledger *back,
                    const struct lh_buf *fence, const struct lh_buf *frame, struct lh_buf *bytes)
 {
@@ -358,6 +376,7 @@ static lh_err fold(struct lh_ledger *l, struct lh_ledger *copy, struct lh_ledger
     LH_TRY(lh_ledger_create(back, JOB, &manifest, 0, 1));
     LH_TRY(apply(l, LH_FENCE, fence));
     LH_TRY(apply(l, LH_ADMIT, frame));
+    LH_TRY(retire_nobody(l));
     LH_TRY(lh_ledger_copy(copy, l));
     lh_ledger_write(copy, bytes);
     LH_TRY(lh_buf_err(bytes));

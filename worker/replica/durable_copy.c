@@ -43,24 +43,24 @@ static bool is_of_the_past(const struct wk_shard *s)
     return s->copies.durable.epoch < s->replica.ledger.epoch;
 }
 
-// One that is not registered for so long never will be: its server can't vouch for it any more, or
-// no other region has a copy of that version.
-static bool is_too_old(const struct wk_shard *s)
+// A worker whose copies are not registered makes one at these versions all the same: its server
+// can't vouch for the others any more, or no other region has a copy of those versions. These are
+// the same for every worker, whatever copies it has, so that two regions always meet.
+static bool is_common(const struct wk_shard *s)
 {
-    uint64_t patience = COPIES_MAX * s->worker->conf.durable_every;
-    return s->replica.ledger.version >= s->copies.durable.version + patience;
+    return s->replica.ledger.version % (COPIES_MAX * s->worker->conf.durable_every) == 0;
 }
 
 // At each multiple of so many versions: all regions have copies of the same versions, of which two
-// make a stable point. More than COPIES_MAX are not made while none of them is registered, but for
-// one in each new epoch, and one that takes the place of another. The run ends only when what a
-// shard closed with is stable: of that there is a copy at once.
+// make a stable point. While none of COPIES_MAX is registered, copies are made at common versions
+// alone, and one in each new epoch. The run ends only when what a shard closed with is stable: of
+// that there is a copy at once.
 bool wk_durable_copy_due(const struct wk_shard *s)
 {
     uint64_t every = s->worker->conf.durable_every, version = s->replica.ledger.version;
     if (closing(s)) return true;
     return every && version % every == 0 && version > s->copies.durable.version &&
-           (s->copies.count < COPIES_MAX || registered(s) || is_of_the_past(s) || is_too_old(s));
+           (s->copies.count < COPIES_MAX || registered(s) || is_of_the_past(s) || is_common(s));
 }
 
 struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)

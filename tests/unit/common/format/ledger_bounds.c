@@ -343,10 +343,62 @@ static void retired_names_make_place_and_come_back_under_no_old_number(void **st
     p.retired_up_to = 1; // It never falls.
     assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
     p.retired_up_to = 3;
-    p.retired_count = 1;
+    p.retired_count = 2;
+    p.retired[1] = 3; // It never had a row.
     assert_int_equal(take_plan(l, &p), LH_OK);
     assert_null(lh_ledger_row(l, 2));
+    assert_null(lh_ledger_row(l, 3));
     assert_int_equal(fence_of(l, 2, 3, 10), LH_ERR_CORRUPT);
+}
+
+// ---------------------------------------------------------------- what a plan says of workers
+
+static void letting_back_the_same_once_more_changes_nothing(void **state)
+{
+    static struct lh_plan p;
+    struct lh_ledger *l = *state;
+    assert_int_equal(fence(l, 5), LH_OK);
+    p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1, .lets_back = 2};
+    p.let_back[0] = (struct lh_let_back){5, 2};
+    p.let_back[1] = (struct lh_let_back){6, 2}; // It has no row.
+    l->row[0].norms.outliers = LH_OUTLIERS_MAX;
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    assert_int_equal(l->row[0].norms.outliers, 0);
+    assert_null(lh_ledger_row(l, 6));
+    l->row[0].norms.outliers = 3;
+    for (p.number = 2; p.number < 4; p.number++, p.let_back[0].count--) {
+        assert_int_equal(take_plan(l, &p), LH_OK);
+        assert_int_equal(l->row[0].norms.outliers, 3);
+        assert_int_equal(l->row[0].norms.let_back, 2);
+    }
+    p.let_back[0].count = 3;
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    assert_int_equal(l->row[0].norms.outliers, 0);
+}
+
+static void the_terms_of_privacy_are_those_of_the_first_plan(void **state)
+{
+    static struct lh_plan p;
+    struct lh_ledger *l = *state;
+    p = (struct lh_plan){.number = 1, .phase = LH_PHASE_RUN, .eta = 1};
+    p.privacy = (struct lh_privacy){.level = LH_PRIVACY_REGION,
+                                    .sigma = 1,
+                                    .rate = 1,
+                                    .clip = 1,
+                                    .epsilon = 8,
+                                    .delta = 1e-5,
+                                    .steps = 10,
+                                    .ahead = 1,
+                                    .local_steps = 1};
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    p.number = 2;
+    assert_int_equal(take_plan(l, &p), LH_OK);
+    p.number = 3;
+    p.privacy.sigma = 0.5;
+    assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
+    p.privacy.level = LH_PRIVACY_NONE;
+    assert_int_equal(take_plan(l, &p), LH_ERR_CORRUPT);
+    assert_int_equal(l->plan.number, 2);
 }
 
 int main(void)
@@ -355,6 +407,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(bodies_have_their_length),
         TEST(retired_names_make_place_and_come_back_under_no_old_number),
+        TEST(letting_back_the_same_once_more_changes_nothing),
+        TEST(the_terms_of_privacy_are_those_of_the_first_plan),
         TEST(rows_are_read_in_their_order_and_each_once),
         TEST(the_last_unit_is_credited_and_reads_back),
         TEST(a_ledger_that_does_not_fit_says_so),

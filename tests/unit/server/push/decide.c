@@ -262,6 +262,26 @@ static void a_push_says_no_more_than_it_may(void **state)
     }
 }
 
+static void a_push_from_before_the_end_is_refused_after_it(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(ME, 1);
+    given.version = 20;
+    given.plan.ends = SHARD + 1;
+    given.plan.end[SHARD] = 7; // its END is version 8
+    for (f.base_version = 7; f.base_version <= 9; f.base_version++) {
+        struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+        if (f.base_version <= 8)
+            assert_refused(&d, LH_ERR_STALE);
+        else
+            assert_int_equal(d.kind, LH_ADMIT);
+    }
+    given.plan.ends = SHARD; // another shard's alone
+    f.base_version = 7;
+    struct ps_decision d = value_of(s, OPEN_GATE, &f, LH_OK, 1);
+    assert_int_equal(d.kind, LH_ADMIT);
+}
+
 static void a_claim_waits_for_the_key_and_a_flood_for_its_turn(void **state)
 {
     struct ps_shard *s = *state;
@@ -295,6 +315,7 @@ int main(void)
         TEST(weights),
         TEST(an_expelled_worker_is_turned_away),
         TEST(a_push_says_no_more_than_it_may),
+        TEST(a_push_from_before_the_end_is_refused_after_it),
         TEST(a_claim_waits_for_the_key_and_a_flood_for_its_turn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

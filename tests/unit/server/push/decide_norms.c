@@ -341,10 +341,47 @@ static void no_norm_is_refused(void **state)
     }
 }
 
+// The noise makes most of it, so its size says nothing of others' pushes: the bound is that of the
+// noise, nobody is set aside by it, and it is no voice.
+static void a_private_push_is_bounded_by_its_noise(void **state)
+{
+    struct ps_shard *s = *state;
+    given.plan.exceptions = 1;
+    given.plan.exception[0] = (struct lh_plan_exception){ME, LH_DATA_PRIVATE};
+    given.plan.privacy = (struct lh_privacy){
+        .level = LH_PRIVACY_REGION, .sigma = 3, .clip = 2, .rate = 1, .steps = 20};
+    struct lh_frame f = push_of(ME, 1);
+    f.charged = 1;
+    double bound = lh_privacy_norm_max(&given.plan.privacy, f.values, SHARDS);
+    struct ps_decision d = value_of(s, GATE, &f, LH_OK, bound);
+    assert_true(whole(&d) && d.noted.at_equal_h == 0);
+    d = value_of(s, GATE, &f, LH_OK, 1000 * bound);
+    assert_true(d.kind == LH_ADMIT && d.noted.clipped && !d.noted.outlier);
+    assert_true(d.noted.at_equal_h == 0);
+    assert_true((double)d.scale * 1000 * bound <= 0.5 * bound * (1 + 1e-6));
+}
+
+static void one_voice_of_two_does_not_raise_the_bound_above_the_shards_size(void **state)
+{
+    struct ps_shard *s = *state;
+    struct lh_frame f = push_of(OTHER, 1);
+    given.plan.live = 1;
+    for (int i = 0; i < 8; i++) push_norm(s, ME, 1, 1);
+    given.plan.live = 2; // the other one begins
+    assert_true(ps_norm_bound(s, &GATE, &f) == 10);
+    given.plan.live = 1;
+    for (int i = 0; i < 5000 && given.norm_reference < 20; i++) push_norm(s, ME, 1, 90);
+    assert_true(ps_norm_bound(s, &GATE, &f) >= 200);
+    given.plan.live = 2;
+    assert_true(ps_norm_bound(s, &GATE, &f) == 100);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_shard, free_shard)
     const struct CMUnitTest tests[] = {
+        TEST(a_private_push_is_bounded_by_its_noise),
+        TEST(one_voice_of_two_does_not_raise_the_bound_above_the_shards_size),
         TEST(the_first_push_is_bounded_by_the_shards_own_size),
         TEST(what_can_not_be_folded_is_refused),
         TEST(a_norm_above_the_gate_is_scaled_down_to_it),
