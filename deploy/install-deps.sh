@@ -22,6 +22,7 @@ build=(
 demo=(iproute2 python3 ca-certificates) # long links; text of the corpora; fetching them
 tests=(
     git libcmocka-dev clang clang-format clang-tidy ccache openssl valgrind
+    systemd      # systemd-analyze reads the units of deploy/systemd
     python3-venv # a place for the oracles' packages, made when an oracle asks for one
 )
 

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "common/app/http.h"
+#include "common/app/notify.h"
 #include "common/app/status.h"
 #include "common/base/exit.h"
 #include "common/net/grpc/transport_grpc.h"
@@ -58,6 +59,7 @@ static void asked_to_end(void *arg)
     struct lh_program *p = arg;
     if (!p->ended) lh_logf(p->log, LH_INFO, "program.end", "asked to end by a signal");
     p->asked = true;
+    (void)lh_notify("STOPPING=1");
     lh_program_end(p, LH_OK);
 }
 
@@ -107,6 +109,7 @@ static void on_timer(void *arg)
 {
     struct lh_program *p = arg;
     p->timer = lh_after(p->env, STATUS_NS, on_timer, p);
+    if (p->watchdog) (void)lh_notify("WATCHDOG=1"); // the loop is alive
     if (p->app->tick) p->app->tick(p->self);
     if (!p->ended) lh_status_write(p);
 }
@@ -401,6 +404,7 @@ static LH_MUST lh_err live(struct lh_program *p)
         complain(p, err);
     } else {
         started = true;
+        p->watchdog = lh_notify_watchdog();
         on_timer(p);
         if (p->app->over) look_for_the_end(p);
         run(p);

@@ -3,7 +3,8 @@
 // lh_program_main() is the whole life of such a process: command line and settings, log, keys,
 // manifest, certificates and transport; then the application starts its core on the loop, and
 // status.json is renewed about once a second; then, after lh_program_end() or a signal, an orderly
-// end. SIGTERM and SIGINT end it with 0, errors with their exit code (exit.h).
+// end. SIGTERM and SIGINT end it with 0, errors with their exit code (exit.h). A service manager
+// hears when it is ready, as /readyz says, that its loop is alive, and that it ends (notify.h).
 //
 // DIR/status.json is the application's object plus "pid", "time_s" (since 1970), "up_s", "version",
 // "disk_free_bytes", "certificate_expires_s", "http" (address of its HTTP server, where it has
@@ -65,6 +66,7 @@ struct lh_program {
     uint64_t timer, over_timer;
     int lanes_busy;
     bool ended, asked;          // asked: by a signal
+    bool watchdog, told_ready;  // what the service manager wants to hear, and has heard (notify.h)
     struct lh_buf status, last; // texts of status.json: being written; as the loop ended
     bool status_writing;        // on its lane
     lh_err status_result;       // result of the last status that was written, and its text

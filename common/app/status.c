@@ -4,6 +4,7 @@
 #include "common/app/status.h"
 
 #include "common/app/http.h"
+#include "common/app/notify.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -79,6 +80,8 @@ static LH_MUST lh_err with_process(struct lh_program *p, struct lh_buf *json)
                   (double)lh_env_real_longest_ns(p->env) / 1e6, "version", LH_VERSION);
     tell_limits(p, mine);
     bool merged = root && mine && json_object_update(root, mine) == 0;
+    if (!p->told_ready && json_is_true(json_object_get(root, "ready")))
+        p->told_ready = lh_notify("READY=1");
     char *text = merged ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     json_decref(mine);

@@ -61,6 +61,7 @@ class Node:
         self.settings = settings
         self.program = "longhaul-worker" if kind == "worker" else "longhaul-server"
         self.before = []  # words before the program's, which end by executing what follows them
+        self.environment = None  # variables beside those of this process
         self.address = None
         self.process = None
         world.nodes.append(self)
@@ -71,7 +72,8 @@ class Node:
             line += ["--set", item]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                            stderr=log)
+                                            stderr=log, env=self.environment and
+                                            {**os.environ, **self.environment})
         return self
 
     def listening(self):
