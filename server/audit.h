@@ -1,6 +1,7 @@
 // Audit: who did what to a run, in the file DIR/audit.jsonl of the coordinator and of each server.
 //
-// Joins and greetings, what was refused to whom, and every operator's word. `longhaul events
+// Joins and greetings, each call that was refused (the transport tells of them), an operator's
+// reading of the model, and every operator's word. `longhaul events
 // --audit` shows it. What a peer can cause is limited to LH_LOG_PEER_RATE lines a second and event;
 // the rest is counted.
 #ifndef PS_AUDIT_H
@@ -12,6 +13,8 @@
 // Notes an act of a peer, or a refusal. With `audit` NULL nothing is kept.
 void ps_audit(struct lh_log *audit, const char *event, const struct lh_peer *peer,
               const char *format, ...) __attribute__((format(printf, 4, 5)));
+// Notes a refused call. `log` is a struct lh_log, or NULL (lh_grpc_refused_fn).
+void ps_audit_refused(void *log, const struct lh_peer *peer, const char *rpc, const char *text);
 // An operator's word: it is on the disk when this returns, before the operator hears an answer.
 void ps_audit_admin(struct lh_log *audit, const char *event, const struct lh_peer *peer,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));

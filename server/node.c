@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "common/app/units_file.h"
+#include "common/net/grpc/transport_grpc.h"
 #include "common/security/hmac.h"
+#include "server/audit.h"
 #include "server/command.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/balance/terms.h"
@@ -468,6 +470,7 @@ static lh_err start(void *self, struct lh_program *p)
     n->settings = p->settings;
     LH_TRY(check_address(n->settings));
     lh_err err = open_audit(n);
+    if (!err) lh_transport_grpc_on_refused(p->transport, ps_audit_refused, n->audit);
     if (!err && ps_is_coordinator(n->settings)) err = start_coordinator(n);
     if (!err && ps_is_coordinator(n->settings) && ps_is_shard(n->settings)) err = open_door(n);
     if (!err && ps_is_shard(n->settings)) err = start_server(n);
@@ -477,6 +480,7 @@ static lh_err start(void *self, struct lh_program *p)
         snprintf(text, sizeof text, "%s", lh_err_text(err));
         ps_coordinator_stop(n->coordinator);
         n->coordinator = NULL;
+        lh_transport_grpc_on_refused(p->transport, NULL, NULL);
         lh_log_close(n->audit);
         n->audit = NULL;
         lh_units_close(&n->units);
@@ -490,6 +494,7 @@ static lh_err start(void *self, struct lh_program *p)
 static lh_err status(void *self, struct lh_buf *out)
 {
     struct ps_node *n = self;
+    lh_log_look(n->audit);
     if (n->server) n->server->ending = n->program->ended;
     if (!n->coordinator) return ps_server_status(n->server, out);
     if (!n->server) return ps_coordinator_durable_status(n->coordinator, out);
@@ -522,6 +527,7 @@ static void stop(void *self)
     struct ps_node *n = self;
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
+    lh_transport_grpc_on_refused(n->program->transport, NULL, NULL);
     lh_log_close(n->audit);
     lh_units_close(&n->units);
     lh_units_close(&n->given_units);

@@ -181,7 +181,6 @@ static void on_status(void *self, struct lh_request *rq, const ProtobufCMessage 
 
 static LH_MUST lh_err refuse_expelled(struct ps_server *s, const struct lh_peer *peer)
 {
-    ps_audit(s->conf.audit, "audit.refused", peer, "it is expelled");
     lh_log_peer(s->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
                 peer->name, peer->region);
     return lh_fail(LH_ERR_EXPELLED, "%s %s of %s was expelled from this run",
@@ -208,6 +207,8 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     if ((data || rpc == LH_RPC_CONFIRM) && s->phase != PS_SERVING)
         return lh_fail(LH_ERR_REBUILDING, "the server settles its shards' history");
     if (data && rpc != LH_RPC_HELLO) watch(s);
+    if (data && peer->role == LH_A)
+        ps_audit(s->conf.audit, "audit.read", peer, "%s", lh_rpc_path(rpc));
     switch (rpc) {
     case LH_RPC_OFFER: return ps_offer_accept(s, call, peer, ops, call_self);
     case LH_RPC_RESTORE: return ps_restore_accept(s, call, peer, ops, call_self);

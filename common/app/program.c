@@ -110,6 +110,7 @@ static void on_timer(void *arg)
     struct lh_program *p = arg;
     p->timer = lh_after(p->env, STATUS_NS, on_timer, p);
     if (p->watchdog) (void)lh_notify("WATCHDOG=1"); // the loop is alive
+    lh_log_look(p->log);
     if (p->app->tick) p->app->tick(p->self);
     if (!p->ended) lh_status_write(p);
 }

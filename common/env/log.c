@@ -183,15 +183,22 @@ static void say_left_out(struct lh_log *log, struct rate *rate)
     emit(log, LH_WARN, rate->event, text);
 }
 
-static bool rate_allows(struct lh_log *log, const char *event)
+// A flood that has ended is counted, too.
+static void look(struct lh_log *log)
 {
-    struct rate *rate = rate_of(log, event);
     int64_t now = lh_now(log->env);
-    if (now - rate->window_ns >= LH_SECOND) {
+    for (unsigned i = 0; i < log->rates; i++) {
+        struct rate *rate = &log->rate[i];
+        if (now - rate->window_ns < LH_SECOND) continue;
         rate->window_ns = now;
         rate->written = 0;
         say_left_out(log, rate);
     }
+}
+
+static bool rate_allows(struct lh_log *log, const char *event)
+{
+    struct rate *rate = rate_of(log, event);
     if (rate->written < LH_LOG_PEER_RATE) {
         rate->written++;
         return true;
@@ -250,6 +257,14 @@ void lh_log_sync(struct lh_log *log)
     pthread_mutex_unlock(&log->lock);
 }
 
+void lh_log_look(struct lh_log *log)
+{
+    if (!log) return;
+    pthread_mutex_lock(&log->lock);
+    look(log);
+    pthread_mutex_unlock(&log->lock);
+}
+
 void lh_log_close(struct lh_log *log)
 {
     if (!log) return;
@@ -265,6 +280,7 @@ __attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool 
 {
     char text[TEXT_BYTES_MAX];
     pthread_mutex_lock(&log->lock);
+    look(log);
     if (!limited || rate_allows(log, event)) {
         vsnprintf(text, sizeof text, format, args);
         emit(log, level, event, text);

@@ -2,7 +2,8 @@
 //
 // `event` is a stable dotted name (push.refused); the text says what, where and what to do. Lines
 // that a peer can cause are limited to LH_LOG_PEER_RATE a second per event; what was left out is
-// counted and said. A NULL log drops everything (the simulator's default).
+// counted, and said with any later line or look. A NULL log drops everything (the simulator's
+// default).
 #ifndef LH_COMMON_LOG_H
 #define LH_COMMON_LOG_H
 
@@ -25,6 +26,8 @@ LH_MUST lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const 
                                  const char *path);
 // Makes all lines durable. It blocks, and is for what is rare.
 void lh_log_sync(struct lh_log *log);
+// About once a second: says how many lines were left out, where nothing else is logged.
+void lh_log_look(struct lh_log *log);
 void lh_log_close(struct lh_log *log);
 void lh_logf(struct lh_log *log, enum lh_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

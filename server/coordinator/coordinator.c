@@ -13,7 +13,6 @@
 #include "longhaul/v1/health.pb-c.h"
 #include "longhaul/v1/member.pb-c.h"
 #include "server/answer.h"
-#include "server/audit.h"
 #include "server/coordinator/balance/assign.h"
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
@@ -262,7 +261,6 @@ static void on_health(void *self, struct lh_request *rq, const ProtobufCMessage 
 
 static LH_MUST lh_err refuse_expelled(struct ps_coordinator *c, const struct lh_peer *peer)
 {
-    ps_audit(c->conf.audit, "audit.refused", peer, "it is expelled");
     lh_log_peer(c->conf.log, LH_WARN, "expelled.refused", "%s %s of %s", lh_role_name(peer->role),
                 peer->name, peer->region);
     return lh_fail(LH_ERR_EXPELLED,

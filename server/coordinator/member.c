@@ -217,6 +217,15 @@ static size_t addresses(const struct ps_coordinator *c, Longhaul__V1__ShardAddre
     return n;
 }
 
+// Each join that fails is told, at a bounded rate.
+static void refuse_join(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
+{
+    const struct lh_peer *peer = lh_request_peer(rq);
+    lh_log_peer(c->conf.log, LH_WARN, "join.refused", "worker %s of %s: %s", peer->name,
+                peer->region, lh_err_text(err));
+    ps_co_refuse(c, rq, err);
+}
+
 void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *message)
 {
     struct ps_coordinator *c = self;
@@ -225,10 +234,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     bool taken = false;
     lh_err err = join(c, peer, (const Longhaul__V1__JoinRequest *)message, &w, &taken);
     if (err) {
-        ps_audit(c->conf.audit, "audit.refused", peer, "join: %s", lh_err_text(err));
-        lh_log_peer(c->conf.log, LH_WARN, "join.refused", "worker %s of %s: %s", peer->name,
-                    peer->region, lh_err_text(err));
-        ps_co_refuse(c, rq, err);
+        refuse_join(c, rq, err);
         return;
     }
     ps_audit(c->conf.audit, "audit.join", peer, "incarnation %u%s", w->granted,
@@ -241,7 +247,7 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
                                **list = calloc(shards, sizeof *list);
     if (err || !item || !list) {
-        ps_co_refuse(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
+        refuse_join(c, rq, err ? err : lh_fail(LH_ERR_BUSY, "out of memory"));
     } else {
         Longhaul__V1__JoinReply out = LONGHAUL__V1__JOIN_REPLY__INIT;
         Longhaul__V1__Wire wire = lh_head_wire();

@@ -43,6 +43,15 @@ struct ps_push {
 
 // ---------------------------------------------------------------- hello
 
+// Each hello that fails is told, at a bounded rate.
+static void refuse_hello(struct ps_server *s, struct lh_request *rq, lh_err err, const char *text)
+{
+    const struct lh_peer *peer = lh_request_peer(rq);
+    lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s", peer->name,
+                peer->region, text);
+    lh_reply_error(rq, err, text);
+}
+
 static void reply_hello(struct ps_item *i)
 {
     struct ps_shard *s = i->shard;
@@ -74,19 +83,20 @@ static void reply_hello(struct ps_item *i)
         ps_audit(s->server->conf.audit, "audit.hello", lh_request_peer(i->hello),
                  "shard %u, incarnation %llx", s->id, (unsigned long long)i->incarnation.number);
     if (err)
-        lh_reply_error(i->hello, err, NULL);
+        refuse_hello(s->server, i->hello, err, lh_err_text(err));
     else
         lh_reply(i->hello, &out.base);
 }
 
 static void hello_done(struct ps_item *i, enum ps_outcome outcome)
 {
+    struct ps_server *s = i->shard->server;
     if (outcome == PS_TAKEN_BACK)
-        lh_reply_error(i->hello, LH_ERR_BUSY, "the server's disk is full");
+        refuse_hello(s, i->hello, LH_ERR_BUSY, "the server's disk is full");
     else if (outcome == PS_STOPPING)
-        lh_reply_error(i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
+        refuse_hello(s, i->hello, LH_ERR_UNAVAILABLE, "the server is stopping");
     else if (i->decision.verdict == PS_NOT_FINAL)
-        lh_reply_error(i->hello, i->decision.error, i->text);
+        refuse_hello(s, i->hello, i->decision.error, i->text);
     else
         reply_hello(i);
 }
@@ -112,9 +122,9 @@ static void turn_away(struct ps_item *i)
     lh_err err =
         lh_fail(LH_ERR_BUSY, "%d incarnations were raised in a short time; one more each %d s",
                 LH_FENCES_MAX, LH_FENCE_MS / 1000);
-    lh_log_peer(i->shard->server->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
-                lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
-    lh_reply_error(rq, err, NULL);
+    ps_audit(i->shard->server->conf.audit, "audit.refused", lh_request_peer(rq), "hello: %s",
+             lh_err_text(err)); // BUSY is no refusal elsewhere
+    refuse_hello(i->shard->server, rq, err, lh_err_text(err));
     ps_item_free(i);
 }
 
@@ -124,16 +134,12 @@ static void on_hello(void *self, struct lh_request *rq, const ProtobufCMessage *
     const Longhaul__V1__HelloRequest *m = (const Longhaul__V1__HelloRequest *)message;
     lh_err err = check_hello(s, lh_request_peer(rq), m);
     if (err) {
-        ps_audit(s->conf.audit, "audit.refused", lh_request_peer(rq), "hello: %s",
-                 lh_err_text(err));
-        lh_log_peer(s->conf.log, LH_WARN, "hello.refused", "worker %s of %s: %s",
-                    lh_request_peer(rq)->name, lh_request_peer(rq)->region, lh_err_text(err));
-        lh_reply_error(rq, err, NULL);
+        refuse_hello(s, rq, err, lh_err_text(err));
         return;
     }
     struct ps_item *i = ps_item_new(PS_ITEM_FENCE, ps_server_shard(s, m->shard));
     if (!i) {
-        lh_reply_error(rq, LH_ERR_NO_MEMORY, NULL);
+        refuse_hello(s, rq, LH_ERR_NO_MEMORY, lh_err_text(LH_ERR_NO_MEMORY));
         return;
     }
     i->hello = rq;

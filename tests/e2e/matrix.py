@@ -5,6 +5,8 @@ The role table (common/net/transport.h) says which role may call an RPC. The row
 that a peer of the right role speaks for itself alone: a worker for its own row, a server for the
 shards that are its own (server/docs/0004-authority.md). Afterwards the run is as it was.
 """
+import json
+import re
 import subprocess
 import sys
 
@@ -69,11 +71,42 @@ def compare(peers, certificate, rows):
     return len(rows)
 
 
+REJECTS = ("ROLE", "LH_ERR_CONFIG", "LH_ERR_DENIED", "LH_ERR_NOT_FOUND", "LH_ERR_INVALID",
+           NOT_HERE)
+OPERATORS = {"Member/Drain": "audit.drain", "Member/Move": "audit.move",
+             "Member/Adopt": "audit.adopt", "Shard/Follow": "audit.read",
+             "Shard/Snapshot": "audit.read"}
+READ_ONLY = ("Member/Status", "Shard/Status")
+
+
+def audited(world, peers, refused):
+    """Each refused cell is a line of its door's audit or counted there; so is an operator's word."""
+    def lines(door):
+        return json.loads(world.tool("events", "--audit", "--dir", peers.door[door].dir,
+                                     "-o", "json"))
+
+    def count(door):
+        texts = [line["text"] for line in lines(door) if line["event"] == "audit.refused"]
+        left_out = [re.match(r"(\d+) more lines", text) for text in texts]
+        return sum(int(some.group(1)) if some else 1 for some in left_out)
+
+    for door in ("coordinator", "server"):
+        until(f"{refused[door]} refusals are in the audit of {door}",
+              lambda door=door: count(door) >= refused[door])
+    of_all = lines("coordinator") + lines("server")
+    for table in (MEMBER, SHARD):
+        for rpc in [rpc for rpc, heard in table.items() if "admin" in heard]:
+            if rpc in READ_ONLY:
+                continue
+            check(any(line["event"] == OPERATORS[rpc] and "/admin/asia/m-admin" in line["text"]
+                      for line in of_all), f"{rpc} of an operator is not in the audit")
+
+
 def roles(world):
     """Every RPC at both doors, by a peer of each role that speaks for itself."""
     coordinator, servers = run(world)
     peers = Peers(world, coordinator, servers)
-    cells = 0
+    cells, refused = 0, {"coordinator": 0, "server": 0}
     for role in ROLES:
         rows = []
         for table, here in ((MEMBER, "coordinator"), (SHARD, "server")):
@@ -83,8 +116,11 @@ def roles(world):
                 rows.append(((there, rpc, "0", 0), NOT_HERE if role in heard else "ROLE"))
         rows += [((door, HEALTH, "0", 0), "LH_OK") for door in ("coordinator", "server")]
         cells += compare(peers, "m-" + role, rows)
+        for (door, *_), came_to in rows:
+            refused[door] += came_to in REJECTS
     check(cells >= 144, f"{cells} cells")
     untouched(peers)
+    audited(world, peers, refused)
 
 
 def which_one(world):

@@ -90,6 +90,12 @@ void lh_transport_grpc_destroy(struct lh_transport *t);
 // restart; one that does not is an error and the old one stays.
 LH_MUST lh_err lh_transport_grpc_reload(struct lh_transport *t);
 
+// Hears of each call that this side's server ends with an error of class REJECT: one that the peer
+// may not make, one that can't be read, and what its owner refused. On the loop.
+typedef void (*lh_grpc_refused_fn)(void *self, const struct lh_peer *peer, const char *rpc,
+                                   const char *text);
+void lh_transport_grpc_on_refused(struct lh_transport *t, lh_grpc_refused_fn refused, void *self);
+
 // Bytes that TCP carried for this transport, TLS and retransmissions included, without IP and TCP
 // headers. Accuracy: transport_grpc_wire.c.
 void lh_transport_grpc_wire_bytes(struct lh_transport *t, struct lh_wire_bytes *out);

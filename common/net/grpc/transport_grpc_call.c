@@ -340,6 +340,7 @@ void lh_grpc_finish(struct lh_call *call, lh_err status, const char *text)
     c->finish = true;
     c->status = status;
     snprintf(c->text, sizeof c->text, "%s", text ? text : "");
+    if (c->server) lh_grpc_server_finishes(c);
     lh_grpc_touch(c);
 }
 

@@ -233,16 +233,21 @@ static void tell_of_the_door(struct lh_grpc *t)
 static void look_at_waiting(void *arg)
 {
     struct lh_grpc *t = arg;
-    char last[LH_GRPC_PEER_BYTES];
+    struct lh_grpc_waited waited;
     t->wait_timer = lh_after(t->env, LH_SECOND, look_at_waiting, t);
     if (!t->door) return;
-    uint64_t timed_out = lh_grpc_waiting_look(lh_now(t->env), last);
-    if (timed_out > t->timed_out)
+    lh_grpc_waiting_look(lh_now(t->env), &waited);
+    if (waited.timed_out > t->timed_out)
         lh_log_peer(t->log, LH_WARN, "net.handshake",
                     "%llu connections made no call within %d s and were closed, the last from %s",
-                    (unsigned long long)(timed_out - t->timed_out), LH_GRPC_HANDSHAKE_MS / 1000,
-                    last);
-    t->timed_out = timed_out;
+                    (unsigned long long)(waited.timed_out - t->timed_out),
+                    LH_GRPC_HANDSHAKE_MS / 1000, waited.last);
+    if (waited.gone > t->gone)
+        lh_log_peer(t->log, LH_INFO, "net.handshake",
+                    "%llu connections ended before they made a call, the last from %s",
+                    (unsigned long long)(waited.gone - t->gone), waited.last_gone);
+    t->timed_out = waited.timed_out;
+    t->gone = waited.gone;
 }
 
 // Memory that a flood took is given back to the system, once its connections are gone.
@@ -310,6 +315,13 @@ lh_err lh_transport_grpc_reload(struct lh_transport *base)
     warn_of_the_end(t);
     lh_err err = reload_revoked(t);
     return own ? lh_fail(own, "%s", text) : err;
+}
+
+void lh_transport_grpc_on_refused(struct lh_transport *base, lh_grpc_refused_fn refused, void *self)
+{
+    struct lh_grpc *t = (struct lh_grpc *)base;
+    t->refused = refused;
+    t->refused_self = self;
 }
 
 void lh_transport_grpc_wire_bytes(struct lh_transport *base, struct lh_wire_bytes *out)

@@ -83,6 +83,8 @@ struct lh_grpc {
     struct lh_grpc_revoked *revoked;
     struct lh_grpc_mail *mail;
     struct lh_grpc_wire *wire;
+    lh_grpc_refused_fn refused; // NULL: nobody wants to hear of refused calls
+    void *refused_self;
     grpc_completion_queue *queue;
     pthread_t thread;
     struct lh_grpc_door *door; // NULL: not listening
@@ -95,8 +97,8 @@ struct lh_grpc {
     unsigned depth; // depth of callbacks; destroy() inside one leaves the memory to the outermost
     bool dead;
     uint64_t reload_timer;
-    uint64_t away;      // connections turned away that the log knows of
-    uint64_t timed_out; // connections without a call that the log knows of
+    uint64_t away;            // connections turned away that the log knows of
+    uint64_t timed_out, gone; // connections without a call that the log knows of
     uint64_t wait_timer;
     uint64_t ended;       // connections that the guard had ended at the last look
     int64_t warned_s;     // when the log was last told that our certificate ends; 0: not yet
@@ -160,6 +162,8 @@ struct lh_grpc_call {
     grpc_slice details;                    // client
     int peer_cancelled;                    // server
     uint64_t peer;                         // server: its certificate's id
+    struct lh_peer caller;                 // server: its certificate's; no role: it is not known
+    enum lh_rpc rpc;                       // server; LH_RPC_COUNT: none that exists
     lh_err status;
     char text[LH_GRPC_TEXT_BYTES];
 };
@@ -209,7 +213,8 @@ LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
 void lh_grpc_end_revoked(struct lh_grpc *t);
 void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
-void lh_grpc_shut_door(struct lh_grpc *t); // begins; LH_GRPC_SERVER_DOWN tells the end
+void lh_grpc_server_finishes(struct lh_grpc_call *c); // with c->status and c->text
+void lh_grpc_shut_door(struct lh_grpc *t);            // begins; LH_GRPC_SERVER_DOWN tells the end
 void lh_grpc_door_down(struct lh_grpc_door *d);
 enum { LH_GRPC_SHARED_ARGS = 11 };
 // The settings of both sides; returns how many were written.
@@ -227,9 +232,12 @@ void lh_grpc_door_note(const char *peer); // counts it among them
 // ---- waiting: of the process too; connections without a call yet (transport_grpc_waiting.c)
 void lh_grpc_waiting_add(int fd);              // it was accepted
 void lh_grpc_waiting_called(const char *peer); // "HOST:PORT" in numbers made a call
-// Every second or so: closes those that waited for too long. Returns how many it did since the
-// start, and where the last of them came from.
-uint64_t lh_grpc_waiting_look(int64_t now_ns, char last[LH_GRPC_PEER_BYTES]);
+struct lh_grpc_waited {       // since the start, and where the last of each kind came from
+    uint64_t timed_out, gone; // closed here; ended before its first call: refused, or given up
+    char last[LH_GRPC_PEER_BYTES], last_gone[LH_GRPC_PEER_BYTES];
+};
+// Every second or so: closes those that waited for too long.
+void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out);
 
 // ---- status
 grpc_status_code lh_grpc_code(lh_err err);

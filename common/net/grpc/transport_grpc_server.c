@@ -294,6 +294,17 @@ static lh_err check_call(struct lh_grpc *t, const struct lh_grpc_request *rq, en
     return LH_OK;
 }
 
+void lh_grpc_server_finishes(struct lh_grpc_call *c)
+{
+    const struct lh_grpc *t = c->t;
+    if (lh_err_class(c->status) != LH_CLASS_REJECT || !c->caller.role) return;
+    const char *rpc = c->rpc < LH_RPC_COUNT ? lh_rpc_path(c->rpc) : "a call that does not exist";
+    if (c->ops && c->status == LH_ERR_MALFORMED) // no handler saw it
+        lh_log_peer(t->log, LH_WARN, "net.refused", "%s %s of %s: %s: %s",
+                    lh_role_name(c->caller.role), c->caller.name, c->caller.region, rpc, c->text);
+    if (t->refused) t->refused(t->refused_self, &c->caller, rpc, c->text);
+}
+
 static void refuse(struct lh_grpc_call *c, lh_err err)
 {
     lh_grpc_finish(&c->base, err, lh_err_text(err));
@@ -319,6 +330,8 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     struct lh_peer peer = {0};
     lh_err err = check_call(c->t, rq, &rpc, &peer);
     if (!err) c->peer = lh_worker_id(&peer);
+    c->caller = peer;
+    c->rpc = rpc;
     note_caller(rq->core);
     c->t->served++;
     grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};

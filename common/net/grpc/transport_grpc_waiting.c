@@ -56,8 +56,7 @@ static struct {
     struct address known[KNOWN_MAX];
     size_t known_count, known_next;
     int64_t looked_ns;
-    uint64_t timed_out;
-    char last[LH_GRPC_PEER_BYTES];
+    struct lh_grpc_waited waited;
 } door = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool address_of(const struct sockaddr_storage *at, struct address *out,
@@ -133,8 +132,8 @@ static void shut(size_t i, bool timed_out)
         (void)shutdown(fd, SHUT_RDWR); // gRPC sees its end, and closes it
         close(fd);
         if (timed_out) {
-            door.timed_out++;
-            memcpy(door.last, w->peer, sizeof door.last);
+            door.waited.timed_out++;
+            memcpy(door.waited.last, w->peer, sizeof door.waited.last);
         } else {
             lh_grpc_door_note(w->peer);
         }
@@ -225,7 +224,14 @@ static int64_t patience_ms(const struct waiting *w, int fd)
     return ms < LH_GRPC_CONNECT_MS_MAX ? ms : LH_GRPC_CONNECT_MS_MAX;
 }
 
-uint64_t lh_grpc_waiting_look(int64_t now_ns, char last[LH_GRPC_PEER_BYTES])
+static void note_gone(size_t i)
+{
+    door.waited.gone++;
+    memcpy(door.waited.last_gone, door.waiting[i].peer, sizeof door.waited.last_gone);
+    forget(i);
+}
+
+void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out)
 {
     pthread_mutex_lock(&door.lock);
     int64_t passed_ms = (now_ns - door.looked_ns) / LH_MS;
@@ -238,14 +244,12 @@ uint64_t lh_grpc_waiting_look(int64_t now_ns, char last[LH_GRPC_PEER_BYTES])
         int64_t patience = fd < 0 ? 0 : patience_ms(w, fd);
         if (fd >= 0) close(fd);
         if (fd < 0)
-            forget(i); // gRPC closed it
+            note_gone(i); // gRPC closed it
         else if (w->age_ms > patience)
             shut(i, true);
         else
             i++;
     }
-    uint64_t timed_out = door.timed_out;
-    memcpy(last, door.last, sizeof door.last);
+    *out = door.waited;
     pthread_mutex_unlock(&door.lock);
-    return timed_out;
 }

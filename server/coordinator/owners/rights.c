@@ -332,7 +332,6 @@ void ps_co_refused_server(struct ps_coordinator *c, const struct lh_peer *peer, 
                           lh_err err)
 {
     c->refused_servers += err == LH_ERR_DENIED;
-    ps_audit(c->conf.audit, "audit.refused", peer, "%s: %s", event, lh_err_text(err));
     lh_log_peer(c->conf.log, LH_WARN, event, "server %s of %s: %s", peer->name, peer->region,
                 lh_err_text(err));
 }

@@ -138,6 +138,26 @@ static void peers_are_limited_per_event(void **state)
     assert_int_equal(lines_with(&w, "not limited"), 7);
 }
 
+static void what_was_left_out_is_said_though_the_event_never_comes_again(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct lh_log *log = open_log(&w, false);
+    for (int i = 0; i < LH_LOG_PEER_RATE + 3; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
+    lh_log_look(log); // within the second
+    assert_int_equal(lines_with(&w, " more lines"), 0);
+    w.now_ns += LH_SECOND;
+    lh_log_look(log);
+    assert_int_equal(lines_with(&w, "tls.refused 3 more lines"), 1);
+    for (int i = 0; i < LH_LOG_PEER_RATE + 4; i++) lh_log_peer(log, LH_INFO, "tls.refused", "p");
+    w.now_ns += LH_SECOND;
+    lh_logf(log, LH_INFO, "own", "another event");
+    assert_int_equal(lines_with(&w, "tls.refused 4 more lines"), 1);
+    lh_log_look(NULL);
+    lh_log_close(log);
+    assert_int_equal(lines_with(&w, " more lines"), 2);
+}
+
 static void what_was_left_out_is_said_at_the_end(void **state)
 {
     (void)state;
@@ -213,6 +233,7 @@ int main(void)
         cmocka_unit_test(json_line_is_exact),
         cmocka_unit_test(data_stays_an_object),
         cmocka_unit_test(peers_are_limited_per_event),
+        cmocka_unit_test(what_was_left_out_is_said_though_the_event_never_comes_again),
         cmocka_unit_test(what_was_left_out_is_said_at_the_end),
         cmocka_unit_test(many_events_share_a_row),
         cmocka_unit_test(lost_lines_are_counted),

@@ -159,13 +159,16 @@ static void who_says_nothing_goes(void **state)
     struct world *w = *state;
     struct sockaddr_in to = address_of(w);
     struct side in = {0};
-    char byte, last[LH_GRPC_PEER_BYTES];
+    struct lh_grpc_waited before, now_waited;
+    char byte;
     side_open(w, &in, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
-    uint64_t before = lh_grpc_waiting_look(lh_now(w->env), last);
+    lh_grpc_waiting_look(lh_now(w->env), &before);
+    now_waited = before;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
-    for (int64_t now = lh_now(w->env), start = now; lh_grpc_waiting_look(now, last) == before;) {
+    for (int64_t now = lh_now(w->env), start = now; now_waited.timed_out == before.timed_out;) {
+        lh_grpc_waiting_look(now, &now_waited);
         assert_true(lh_now(w->env) - start < PATIENCE_S * LH_SECOND);
         pass_ms(w, 10);
         now += LH_SECOND; // as if so much had passed between two looks

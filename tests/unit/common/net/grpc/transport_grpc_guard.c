@@ -253,6 +253,18 @@ static void a_handshake_without_a_certificate_is_told(void **state)
     end_log(&l);
 }
 
+static void a_connection_that_breaks_off_is_told(void **state)
+{
+    struct world *w = *state;
+    struct logged l = {0};
+    log_server(w, &l);
+    int fd = reach(htons((uint16_t)strtoul(strrchr(w->bound, ':') + 1, NULL, 10)));
+    assert_true(fd >= 0);
+    close(fd);
+    wait_for_log(&l, "ended before they made a call, the last from 127.0.0.1:");
+    end_log(&l);
+}
+
 // ---------------------------------------------------------------- floods
 
 // Sends it to a server beside an honest worker; its connection ends, its peer is barred, the
@@ -518,6 +530,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_PAIR(another_runs_certificate_is_refused_in_the_handshake),
         IN_PAIR(a_handshake_without_a_certificate_is_told),
+        IN_PAIR(a_connection_that_breaks_off_is_told),
         IN_PAIR(rapid_reset),
         IN_PAIR(a_flood_of_requests),
         IN_PAIR(headers_without_an_end),
