@@ -80,7 +80,7 @@ READ_ONLY = ("Member/Status", "Shard/Status")
 
 
 def audited(world, peers, refused):
-    """Each refused cell is a line of its door's audit or counted there; so is an operator's word."""
+    """Each refused cell is in its door's audit or counted there; so is an operator's word."""
     def lines(door):
         return json.loads(world.tool("events", "--audit", "--dir", peers.door[door].dir,
                                      "-o", "json"))

@@ -213,7 +213,8 @@ LH_MUST lh_err lh_grpc_listen(struct lh_transport *t, const char *address,
 void lh_grpc_end_revoked(struct lh_grpc *t);
 void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
-void lh_grpc_server_finishes(struct lh_grpc_call *c); // with c->status and c->text
+// Our owner ends the call: c->status and c->text say how.
+void lh_grpc_server_finishes(struct lh_grpc_call *c);
 void lh_grpc_shut_door(struct lh_grpc *t);            // begins; LH_GRPC_SERVER_DOWN tells the end
 void lh_grpc_door_down(struct lh_grpc_door *d);
 enum { LH_GRPC_SHARED_ARGS = 11 };

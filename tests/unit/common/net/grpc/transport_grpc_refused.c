@@ -1,4 +1,4 @@
-// What the gRPC transport tells of refused calls, for the audit: each one, with its caller.
+// The gRPC transport tells of each refused call, with its caller, for the audit.
 #include "tests/unit/common/net/grpc/transport_grpc.h"
 
 struct told {
