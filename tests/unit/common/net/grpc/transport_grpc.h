@@ -58,6 +58,7 @@ struct world {
     struct lh_service service;
     struct side plan; // what an accepted side is a copy of
     lh_err refuse;    // on_call's answer
+    const char *out;  // a peer of this name is refused; NULL: nobody
     struct side accepted[SIDES];
     enum lh_rpc rpc[SIDES];
     struct lh_peer peer[SIDES];
@@ -156,6 +157,7 @@ LH_MUST static inline lh_err on_call(void *self, struct lh_call *call, enum lh_r
     w->asked++;
     wake(w);
     if (w->refuse) return lh_fail(w->refuse, "refused by plan");
+    if (w->out && !strcmp(peer->name, w->out)) return lh_fail(LH_ERR_BUSY, "it is kept out");
     struct side *s = &w->accepted[w->accepts % SIDES];
     *s = w->plan;
     s->w = w;

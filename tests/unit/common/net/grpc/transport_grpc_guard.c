@@ -276,9 +276,9 @@ static void assert_ends(struct world *w, struct stranger *s, const char *what)
     log_server(w, &l);
     issue(w, LH_W, "rogue", "r1", 1);
     w->plan.hold = true;
+    w->out = "rogue"; // It asks for more calls than the world has sides, and some come late.
     side_open(w, &open, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
-    w->refuse = LH_ERR_BUSY; // the world has no more sides
     long before = resident_bytes();
     s->times = 1000000;
     send_stranger(w, "rogue", s);
@@ -297,7 +297,6 @@ static void assert_ends(struct world *w, struct stranger *s, const char *what)
     wait_for_log(&l, "is barred for");
     assert_int_equal(open.closes, 0);
     w->plan.hold = false;
-    w->refuse = LH_OK;
     assert_works(w, w->link);
     lh_call_cancel(open.call);
     UNTIL(w, open.closes);
