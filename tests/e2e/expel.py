@@ -78,6 +78,13 @@ def revoked(world, nodes, partner, lists):
     partner.kill()
 
 
+def retired(world, coordinator, partner):
+    """Its name is free for somebody else once nobody hears of it any more."""
+    name = f"{REGIONS[0]}/{partner.name}"
+    until("it is gone, and its name is retired",
+          lambda: world.try_tool("retire", name, *world.admin(coordinator))[0] == 0)
+
+
 def audit(world, coordinator, servers):
     def lines(*dirs):
         said = []
@@ -86,12 +93,14 @@ def audit(world, coordinator, servers):
         return said
     of_all = lines(coordinator.dir)
     by = {event: [row["text"] for row in of_all if row["event"] == event]
-          for event in ("audit.join", "audit.refused", "audit.expel", "audit.admit")}
+          for event in ("audit.join", "audit.refused", "audit.expel", "audit.admit", "audit.retire")}
     check(any("/worker/asia/" in text for text in by["audit.join"]), f"{by}")
     check(any("/worker/asia/" in text and "expelled" in text for text in by["audit.refused"]),
           f"{by}")
     check(any("/admin/" in text and "asia-0: taken" in text for text in by["audit.expel"]), f"{by}")
     check(any("/admin/" in text and "asia-0: taken" in text for text in by["audit.admit"]), f"{by}")
+    check(any("/admin/" in text and "asia-0: taken" in text for text in by["audit.retire"]),
+          f"{by}")
     greeted = [row for row in lines(*[s.dir for s in servers]) if row["event"] == "audit.hello"]
     check(greeted, "the servers kept nothing")
 
@@ -112,6 +121,7 @@ def run(world):
     refusals(world, coordinator, partner)
     expelled(world, coordinator, partner, others)
     revoked(world, [coordinator, *servers], partner, lists)
+    retired(world, coordinator, partner)
     world.tool("drain", "run", "--end", "--wait", *world.admin(coordinator))
     for worker in others:
         worker.must_end()
