@@ -117,12 +117,17 @@ static uint32_t silent(const struct lh_ledger *l)
     return n;
 }
 
-static void move_reference(struct lh_ledger *l)
+// `another`: a worker says its first norm. While there are few voices that sets the reference anew,
+// or what one worker made of it alone would last.
+static void move_reference(struct lh_ledger *l, bool another)
 {
+    enum { FEW = 3 }; // of so many the median is no single worker's
     const struct lh_row *row[LH_WORKERS_MAX];
     struct medians all = medians_of(row, voices(l, row));
     double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;
-    if (l->norm_reference <= 0) {
+    if (another && all.workers > 1 && all.workers <= FEW) {
+        l->norm_reference = all.low;
+    } else if (l->norm_reference <= 0) {
         bool heard = all.workers + silent(l) >= 2 || l->plan.live < 2;
         if (heard && all.workers) l->norm_reference = all.low;
     } else if (l->norm_reference < all.low) {
@@ -137,7 +142,8 @@ static void move_reference(struct lh_ledger *l)
 void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm *norm,
                    uint32_t steps)
 {
-    if (steps && norm->at_equal_h > 0) {
+    bool says = steps && norm->at_equal_h > 0, another = says && !n->count;
+    if (says) {
         memmove(n->last + 1, n->last, (LH_NORMS - 1) * sizeof *n->last);
         n->last[0] = norm->at_equal_h;
         if (n->count < LH_NORMS) n->count++;
@@ -145,5 +151,5 @@ void lh_norms_note(struct lh_ledger *l, struct lh_norms *n, const struct lh_norm
     }
     n->clipped = norm->clipped;
     n->outliers = norm->outlier ? n->outliers + 1 : 0;
-    move_reference(l);
+    move_reference(l, another);
 }

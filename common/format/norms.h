@@ -8,7 +8,8 @@
 //
 // Invariants: 1. The reference lies between the lower and the upper median of the workers' own
 // medians, or moves towards them by a bounded factor a push. So no worker moves it alone where
-// there is another one. 2. It never leaves 0 again.
+// there is another one. 2. The first norm of the second and of the third voice sets it to their
+// lower median: what one worker made of it before ends there. 3. It never is 0 again.
 #ifndef LH_COMMON_NORMS_H
 #define LH_COMMON_NORMS_H
 

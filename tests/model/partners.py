@@ -5,6 +5,7 @@ Numbers are those of server/docs/0000-protocol.md#rule-25 and of #rule-31 to #ru
 
   pace      25: a worker pushes without end beside one whose rounds take a while
   norms     31: one of two workers lies about how large pushes are, or pushes what it likes
+  third     31: one of three pushes next to nothing; an honest one begins late
   begun     31: three honest workers, whose first pushes are small, begin at different times
   expelled  32: an operator expels a worker and lets it back; coordinator and server restart;
             another server lies
@@ -24,6 +25,8 @@ BUGS = {
     "ratchet": ("norms", "the reference rises to the upper median: to one worker's alone"),
     "own_word": ("norms", "a worker's own earlier pushes speak for it"),
     "silence_keeps": ("norms", "the first bound stays until two workers have said a norm"),
+    "alone_lasts": ("norms", "what one voice made of the reference lasts when another is heard"),
+    "third_waits": ("third", "the third voice moves the reference by a step, as any other"),
     "alone_unbounded": ("norms", "the one voice that is heard moves its own bound without an end"),
     "one_voice_enough": ("norms", "one other voice sets a worker aside, whatever the shard's size"),
     "no_floor": ("norms", "a worker whose pushes are next to nothing clips the other one"),
@@ -84,14 +87,19 @@ def voices(rows):
     return [median(last) for last, _, outliers, _ in rows if last and outliers < OUTLIERS]
 
 
-def moved_reference(bugs, reference, rows, growth=1):
+def moved_reference(bugs, reference, before, rows, growth=1):
     said = voices(rows)
+    another = any(now[0] and not old[0] for old, now in zip(before, rows))
     silent = sum(not last and admitted >= NORMS for last, _, _, admitted in rows)
     if not said:
         return reference
     low, high = median(said), median(said, upper=True)
     if "ratchet" in bugs:
         low = high
+    if another and len(said) == 2 and "alone_lasts" not in bugs:
+        return low
+    if another and len(said) == 3 and "third_waits" not in bugs:
+        return low
     if reference is None:
         heard = len(said) if "silence_keeps" in bugs else len(said) + silent
         return low if heard >= 2 else None
@@ -156,11 +164,13 @@ def norms(bugs):
             else:
                 by, row = decided(bugs, who, norm, reference, rows, size)
                 now = tuple(row if k == who else rows[k] for k in (0, 1))
-            known = trains and rows[0][3] >= NORMS and rows[1][3] >= NORMS
+            known = len(rows[0][0]) >= NORMS and rows[1][3] >= NORMS
             most = max(GATE, size - FLOOR if known else size)
             yield f"{name} pushes {norm}", \
-                (world, trains, moved_reference(bugs, reference, now), now,
+                (world, trains, moved_reference(bugs, reference, rows, now), now,
                  far or int(who == 1 and by > most))
+        if not trains:
+            yield "the honest one has something to train", (world, 1, *s[2:])
 
     def bad(s):
         world, trains, reference, rows, far = s
@@ -168,9 +178,9 @@ def norms(bugs):
             return "a rogue moves the shard farther than the bound"
         if rows[0][2] >= OUTLIERS:
             return "an honest worker is set aside"
-        if world and trains and rows[0][1] and world[0] >= FLOOR:
+        if world and trains and rows[0][0] and rows[0][1] and world[0] >= FLOOR:
             return "an honest push is clipped for what another one says"
-        if reference is not None and trains and reference > 0:
+        if reference is not None and rows[0][0] and reference > 0:
             return "a rogue moves the reference alone"
         return ""
 
@@ -198,10 +208,34 @@ def begun(bugs):
             norm = 3 if rows[who][3] else 0
             _, row = decided(bugs, who, norm, reference, rows, 9)
             now = tuple(row if k == who else rows[k] for k in range(3))
-            yield f"{who} pushes {norm}", (moved_reference(bugs, reference, now), now)
+            yield f"{who} pushes {norm}", (moved_reference(bugs, reference, rows, now), now)
 
     def bad(s):
         return "an honest worker is set aside" if any(r[2] >= OUTLIERS for r in s[1]) else ""
+
+    return start, nxt, bad, None, ()
+
+
+def third(bugs):
+    """(whether the late one has begun, the reference, the rows of the rogue, the honest one and the
+    late one). The rogue pushes next to nothing; the shard's size is 1000 times a push's."""
+    start = (0, None, (((), False, 0, 0),) * 3)
+
+    def nxt(s):
+        late, reference, rows = s
+        for who, norm in ((0, TINY), (1, 0), (2, 0)):
+            if who == 2 and not late:
+                continue
+            _, row = decided(bugs, who, norm, reference, rows, 6)
+            now = tuple(row if k == who else rows[k] for k in range(3))
+            yield f"{who} pushes {norm}", (late, moved_reference(bugs, reference, rows, now), now)
+        if not late and rows[0][0] and rows[1][0]:
+            yield "the late one begins", (1, *s[1:])
+
+    def bad(s):
+        if len(voices(s[2])) == 3 and any(row[1] for row in s[2][1:]):
+            return "an honest push is clipped for what another one says"
+        return ""
 
     return start, nxt, bad, None, ()
 
@@ -304,7 +338,8 @@ def rewound(bugs):
     return start, nxt, bad, lambda s: s[0] == s[3] == whole, fair
 
 
-WORLDS = {"pace": pace, "norms": norms, "begun": begun, "expelled": expelled, "rewound": rewound}
+WORLDS = {"pace": pace, "norms": norms, "third": third, "begun": begun,
+          "expelled": expelled, "rewound": rewound}
 
 
 def explore(world, bugs=()):

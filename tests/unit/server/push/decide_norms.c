@@ -303,6 +303,38 @@ static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
     assert_true(given.norm_reference > 10);
 }
 
+// What one voice made of the reference, while the other live worker said nothing, ends with the
+// other one's first norm.
+static void the_second_voice_sets_the_reference_anew(void **state)
+{
+    struct ps_shard *s = *state;
+    push_norm(s, OTHER, 1, 1e30);
+    for (int i = 0; i < LH_NORMS; i++) push_norm(s, ME, 1, 0);
+    push_norm(s, OTHER, 1, 1e30);
+    assert_true(given.norm_reference > 100);
+    push_norm(s, ME, 1, 5);
+    assert_true(given.norm_reference == 5);
+    struct ps_decision d = push_norm(s, OTHER, 1, 1e30);
+    assert_true((double)d.scale * 1e30 <= 0.5 * 50 * (1 + 1e-6));
+}
+
+// One whose pushes are next to nothing does not keep the reference there once two others are heard.
+static void the_third_voice_sets_the_reference_anew(void **state)
+{
+    struct ps_shard *s = *state;
+    live(s, 3);
+    push_norm(s, OTHER, 1, 1e-12);
+    for (int i = 0; i < LH_NORMS; i++) push_norm(s, ME, 1, 1);
+    assert_true(given.norm_reference < 1e-11);
+    push_norm(s, ME + 2, 1, 2);
+    assert_true(given.norm_reference == 1);
+    struct ps_decision d = push_norm(s, ME + 2, 1, 2);
+    assert_true(whole(&d));
+    live(s, 4);
+    push_norm(s, ME + 3, 1, 50); // the fourth one sets nothing: its first push is a voice as others
+    assert_true(given.norm_reference == 1);
+}
+
 static void a_worker_without_a_row_is_compared_too(void **state)
 {
     struct ps_shard *s = *state;
@@ -397,6 +429,8 @@ int main(void)
         TEST(one_of_two_with_other_data_is_not_set_aside),
         TEST(no_steps_do_not_keep_the_first_bound),
         TEST(one_voice_beside_silence_is_bounded_by_the_shards_size),
+        TEST(the_second_voice_sets_the_reference_anew),
+        TEST(the_third_voice_sets_the_reference_anew),
         TEST(a_worker_without_a_row_is_compared_too),
         TEST(no_norm_is_refused),
     };
