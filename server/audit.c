@@ -30,7 +30,6 @@ void ps_audit_admin(struct lh_log *audit, const char *event, const struct lh_pee
     va_end(args);
     lh_peer_uri(peer, uri);
     lh_logf(audit, LH_INFO, event, "%s: %s", uri, text);
-    lh_log_sync(audit);
 }
 
 void ps_audit_refused(void *log, const struct lh_peer *peer, const char *rpc, const char *text)

@@ -460,7 +460,8 @@ static LH_MUST lh_err open_audit(struct ps_node *n)
     char who[160], path[LH_PATH_BYTES];
     snprintf(who, sizeof who, "%s/%s/%s", lh_role_name(p->peer.role), p->peer.region, p->peer.name);
     LH_TRY(lh_path(path, sizeof path, n->settings->node.dir, "audit.jsonl"));
-    return lh_log_open_audit(&n->audit, p->env, who, path);
+    LH_TRY(lh_log_open_audit(&n->audit, p->env, who, path));
+    return lh_log_apart(n->audit);
 }
 
 static lh_err start(void *self, struct lh_program *p)

@@ -205,8 +205,11 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     if (part) snprintf(number, sizeof number, ".%u", part);
     snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->node->region,
              p->node->name, number);
-    return lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
-                       p->node->log_format == 1, p->node->log_file[0] ? p->node->log_file : NULL);
+    const char *file = p->node->log_file[0] ? p->node->log_file : NULL;
+    LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
+                       p->node->log_format == 1, file));
+    return file ? lh_log_apart(p->log)
+                : LH_OK; // beside `dir`, on a disk that may hang as that does
 }
 
 static LH_MUST lh_err take_dir(struct lh_program *p)

@@ -69,6 +69,7 @@ struct lh_program {
     bool watchdog, told_ready;  // what the service manager wants to hear, and has heard (notify.h)
     struct lh_buf status, last; // texts of status.json: being written; as the loop ended
     bool status_writing;        // on its lane
+    atomic_bool status_shown;   // the one that is being written is on the page
     lh_err status_result;       // result of the last status that was written, and its text
     char status_text[400];
     bool status_fails; // status.json could not be written last time

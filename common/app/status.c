@@ -127,6 +127,7 @@ static int64_t status_job(void *arg)
 {
     struct lh_program *p = arg;
     if (p->http) lh_http_publish(p->http, lh_buf_span(&p->status));
+    atomic_store(&p->status_shown, true);
     look_at_limits(p);
     p->status_result = replace_status(p, lh_buf_span(&p->status));
     if (p->status_result)
@@ -146,9 +147,23 @@ static void status_done(void *arg)
     tell_status(p, p->status_result, p->status_text);
 }
 
+// While the disk takes long for one status the page goes on with the next.
+static void show_status(struct lh_program *p)
+{
+    struct lh_buf now;
+    if (!p->http || !atomic_load(&p->status_shown)) return;
+    lh_err err = make_status(p, &now);
+    if (!err) lh_http_publish(p->http, lh_buf_span(&now));
+    lh_buf_free(&now);
+}
+
 void lh_status_write(struct lh_program *p)
 {
-    if (p->status_writing) return; // the next one tells more
+    if (p->status_writing) {
+        show_status(p);
+        return;
+    }
+    atomic_store(&p->status_shown, false);
     lh_err err = make_status(p, &p->status);
     p->status_writing = err == LH_OK;
     if (p->status_writing) {

@@ -10,6 +10,7 @@
 // 2. A line is at most LINE_MAX bytes; the text of a longer one is cut.
 // 3. Any thread may log. Lines are whole: one write each, in the order of a mutex.
 // 4. Logging never fails its caller: what can't be written is counted, and said when it can again.
+// 5. Of a log that is apart (lh_log_apart) the file belongs to the writer's thread.
 #include "common/env/log.h"
 
 #include <pthread.h>
@@ -21,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/text.h"
 
@@ -32,6 +34,15 @@ struct rate {
     int64_t window_ns;
     unsigned written;
     uint64_t left_out;
+};
+
+// Thread of a log that is apart. All under the log's lock but `batch`, which is the thread's.
+struct writer {
+    bool on, quit;
+    pthread_t thread;
+    pthread_cond_t wanted, done;
+    struct lh_buf queue, batch; // whole lines
+    uint64_t syncs_wanted, syncs_done;
 };
 
 struct lh_log {
@@ -49,6 +60,7 @@ struct lh_log {
     pthread_mutex_t lock;
     struct rate rate[EVENTS_MAX]; // the last row is shared by all events that found no other
     unsigned rates;
+    struct writer writer;
 };
 
 static const char *const level_name[] = {"DEBUG", "INFO", "WARN", "ERROR"};
@@ -136,27 +148,122 @@ static bool write_line(struct lh_log *log, struct lh_span line)
     return true;
 }
 
+static bool queue_line(struct writer *w, struct lh_span line)
+{
+    if (line.len > LH_LOG_QUEUE_BYTES - w->queue.len) return false;
+    lh_put(&w->queue, line.data, line.len);
+    bool kept = lh_buf_err(&w->queue) == LH_OK;
+    w->queue.err = LH_OK; // the next line may find memory
+    if (kept) pthread_cond_signal(&w->wanted);
+    return kept;
+}
+
+static bool keep_line(struct lh_log *log, struct lh_span line)
+{
+    return log->writer.on ? queue_line(&log->writer, line) : write_line(log, line);
+}
+
+// Gives how many lines are still to be said.
+static uint64_t say_lost(struct lh_log *log, uint64_t lost)
+{
+    struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES);
+    char count[64];
+    snprintf(count, sizeof count, "%llu lines could not be written", (unsigned long long)lost);
+    format_line(log, LH_ERROR, "log.lost", count, false, &line);
+    if (!lh_buf_err(&line) && write_line(log, lh_buf_span(&line))) lost = 0;
+    lh_buf_free(&line);
+    return lost;
+}
+
 // With the lock held.
 static void emit_line(struct lh_log *log, enum lh_level level, const char *event, const char *text,
                       bool data)
 {
     struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES); // every byte may be escaped
     format_line(log, level, event, text, data, &line);
-    if (lh_buf_err(&line) || !write_line(log, lh_buf_span(&line))) {
+    if (lh_buf_err(&line) || !keep_line(log, lh_buf_span(&line)))
         log->lost++;
-    } else if (log->lost) {
-        uint64_t lost = log->lost;
-        log->lost = 0;
-        char count[64];
-        snprintf(count, sizeof count, "%llu lines could not be written", (unsigned long long)lost);
-        emit_line(log, LH_ERROR, "log.lost", count, false);
-    }
+    else if (log->lost && !log->writer.on) // of a log that is apart the writer says it
+        log->lost = say_lost(log, log->lost);
     lh_buf_free(&line);
 }
 
 static void emit(struct lh_log *log, enum lh_level level, const char *event, const char *text)
 {
     emit_line(log, level, event, text, false);
+}
+
+// ---------------------------------------------------------------- the file, and who writes it
+
+static bool sync_file(struct lh_log *log)
+{
+    const struct lh_files_ops *files = log->env->ops->files;
+    char folder[LH_PATH_BYTES];
+    if (!log->file) return true;
+    snprintf(folder, sizeof folder, "%s", log->path);
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    if (files->sync(log->file)) return false;
+    if (!log->named && slash) log->named = files->sync_dir(log->env, folder) == LH_OK;
+    return log->named || !slash;
+}
+
+// Gives how many lines could not be written.
+static uint64_t write_batch(struct lh_log *log)
+{
+    struct lh_span rest = lh_buf_span(&log->writer.batch);
+    uint64_t lost = 0;
+    while (rest.len) {
+        const uint8_t *end = memchr(rest.data, '\n', rest.len);
+        size_t n = end ? (size_t)(end - rest.data) + 1 : rest.len;
+        lost += !write_line(log, lh_span(rest.data, n));
+        rest = lh_span(rest.data + n, rest.len - n);
+    }
+    return lost;
+}
+
+static void *write_lines(void *arg)
+{
+    struct lh_log *log = arg;
+    struct writer *w = &log->writer;
+    pthread_mutex_lock(&log->lock);
+    for (;;) {
+        while (!w->quit && !w->queue.len && w->syncs_done == w->syncs_wanted)
+            pthread_cond_wait(&w->wanted, &log->lock);
+        if (w->quit && !w->queue.len && w->syncs_done == w->syncs_wanted) break;
+        struct lh_buf taken = w->queue;
+        uint64_t lost = log->lost, syncs = w->syncs_wanted;
+        bool sync = syncs != w->syncs_done;
+        w->queue = w->batch;
+        w->queue.len = 0;
+        w->batch = taken;
+        log->lost = 0;
+        pthread_mutex_unlock(&log->lock);
+        uint64_t more = write_batch(log);
+        if (lost && taken.len && !more) lost = say_lost(log, lost);
+        if (sync) more += !sync_file(log);
+        pthread_mutex_lock(&log->lock);
+        log->lost += lost + more; // said with the next lines
+        w->syncs_done = syncs;
+        pthread_cond_broadcast(&w->done);
+    }
+    pthread_mutex_unlock(&log->lock);
+    return NULL;
+}
+
+static void end_writer(struct lh_log *log)
+{
+    struct writer *w = &log->writer;
+    if (!w->on) return;
+    pthread_mutex_lock(&log->lock);
+    w->quit = true;
+    pthread_cond_signal(&w->wanted);
+    pthread_mutex_unlock(&log->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->wanted);
+    pthread_cond_destroy(&w->done);
+    lh_buf_free(&w->queue);
+    lh_buf_free(&w->batch);
 }
 
 // ---------------------------------------------------------------- rate limit
@@ -244,17 +351,28 @@ lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *wh
 void lh_log_sync(struct lh_log *log)
 {
     if (!log || !log->file) return;
+    struct writer *w = &log->writer;
     pthread_mutex_lock(&log->lock);
-    const struct lh_files_ops *files = log->env->ops->files;
-    bool failed = files->sync(log->file) != LH_OK;
-    char folder[LH_PATH_BYTES];
-    snprintf(folder, sizeof folder, "%s", log->path);
-    char *slash = strrchr(folder, '/');
-    if (slash) *slash = 0;
-    if (!failed && !log->named && slash) failed = files->sync_dir(log->env, folder) != LH_OK;
-    log->named |= !failed;
-    if (failed) log->lost++; // said with the next line
+    if (w->on) {
+        uint64_t want = ++w->syncs_wanted;
+        pthread_cond_signal(&w->wanted);
+        while (w->syncs_done < want) pthread_cond_wait(&w->done, &log->lock);
+    } else if (!sync_file(log)) {
+        log->lost++; // said with the next line
+    }
     pthread_mutex_unlock(&log->lock);
+}
+
+lh_err lh_log_apart(struct lh_log *log)
+{
+    struct writer *w = &log->writer;
+    LH_ASSERT(!w->on);
+    w->queue = lh_buf(LH_LOG_QUEUE_BYTES);
+    w->batch = lh_buf(LH_LOG_QUEUE_BYTES);
+    pthread_cond_init(&w->wanted, NULL);
+    pthread_cond_init(&w->done, NULL);
+    w->on = pthread_create(&w->thread, NULL, write_lines, log) == 0;
+    return w->on ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "cannot start the thread that writes a log");
 }
 
 void lh_log_look(struct lh_log *log)
@@ -269,6 +387,7 @@ void lh_log_close(struct lh_log *log)
 {
     if (!log) return;
     for (unsigned i = 0; i < log->rates; i++) say_left_out(log, &log->rate[i]);
+    end_writer(log);
     if (log->file) log->env->ops->files->close(log->file);
     pthread_mutex_destroy(&log->lock);
     free(log);

@@ -24,7 +24,11 @@ LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *
 enum { LH_LOG_AUDIT_BYTES = 16 << 20 };
 LH_MUST lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *who,
                                  const char *path);
-// Makes all lines durable. It blocks, and is for what is rare.
+// From here on a thread of the log's own writes the lines, so a disk that hangs keeps nobody who
+// logs. At most LH_LOG_QUEUE_BYTES of lines wait for it; what is beyond that is lost, and counted.
+enum { LH_LOG_QUEUE_BYTES = 1 << 20 };
+LH_MUST lh_err lh_log_apart(struct lh_log *log);
+// Makes all lines durable. It blocks: not for a loop.
 void lh_log_sync(struct lh_log *log);
 // About once a second: says how many lines were left out, where nothing else is logged.
 void lh_log_look(struct lh_log *log);

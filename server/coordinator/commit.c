@@ -12,6 +12,7 @@
 // 3. After any other failure nothing is said any more: the coordinator stops.
 // 4. status.json says nothing that a commit could still take back: it is of the last durable state.
 // 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
+// 6. An operator's answer waits for its line of the audit, too, which a commit makes durable first.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
 #include <ctype.h>
@@ -23,6 +24,7 @@
 
 #include "common/env/slow.h"
 #include "common/format/manifest.h"
+#include "server/audit.h"
 #include "server/coordinator/commit.h"
 
 enum {
@@ -37,6 +39,7 @@ static const int64_t MARK_PAUSE = LH_SECOND / 2;
 struct said {
     struct said *next;
     uint64_t change; // it waits until this change is durable
+    uint64_t audit;  // and this line of the audit; 0: none
     int64_t since_ns;
     struct lh_request *rq; // NULL: a line of the log
     uint64_t peer;         // the member or owner that waits; 0: nobody whose silence counts
@@ -51,6 +54,11 @@ struct ps_co_commit {
     struct said *first, **end;
     size_t count, bytes;
     bool posted, under_way, full;
+    struct {
+        uint64_t noted, durable, written; // operators' lines; written: by the job under way
+        uint64_t owed; // the line of the request that is being handled; 0: it has none
+    } audit;
+    bool stores;         // the job under way writes the store
     struct lh_slow slow; // the commit that is under way
     uint64_t timer;      // the pause after a full disk; 0: none
     uint64_t mark_timer;
@@ -102,7 +110,9 @@ static void let_out(struct ps_coordinator *c, struct said *w)
 static void release(struct ps_coordinator *c)
 {
     struct ps_co_commit *m = c->commit;
-    while (m->first && m->first->change <= ps_store_durable(c->store)) let_out(c, take_first(m));
+    while (m->first && m->first->change <= ps_store_durable(c->store) &&
+           m->first->audit <= m->audit.durable)
+        let_out(c, take_first(m));
 }
 
 // Answers all requests that wait with this error. Held lines of the log are dropped: they tell of
@@ -178,7 +188,8 @@ static int64_t job(void *arg)
 {
     struct ps_coordinator *c = arg;
     struct ps_co_commit *m = c->commit;
-    m->result = ps_store_write(c->store);
+    if (m->audit.written != m->audit.durable) lh_log_sync(c->conf.audit);
+    m->result = m->stores ? ps_store_write(c->store) : LH_OK;
     snprintf(m->text, sizeof m->text, "%s", lh_err_text(m->result));
     return 0;
 }
@@ -213,7 +224,8 @@ static void done(void *arg)
     m->under_way = false;
     if (c->stopped) return;
     lh_slow_end(&m->slow, lh_now(c->conf.env), c->conf.log, "a commit of the store");
-    ps_store_end(c->store, m->result);
+    m->audit.durable = m->audit.written;
+    if (m->stores) ps_store_end(c->store, m->result);
     if (m->result == LH_ERR_DISK_FULL) {
         met_full_disk(c);
         return;
@@ -222,8 +234,9 @@ static void done(void *arg)
         ps_co_fatal(c, lh_fail(m->result, "%s", m->text));
         return;
     }
-    if (m->full) lh_logf(c->conf.log, LH_INFO, "store.room", "the disk has room again");
-    m->full = false;
+    if (m->full && m->stores)
+        lh_logf(c->conf.log, LH_INFO, "store.room", "the disk has room again");
+    m->full &= !m->stores;
     release(c);
     run(c);
     if (!c->stopped && !m->under_way && !m->mark_timer)
@@ -233,15 +246,17 @@ static void done(void *arg)
 static void run(struct ps_coordinator *c)
 {
     struct ps_co_commit *m = c->commit;
-    bool begun;
     if (c->stopped || m->under_way || m->timer) return;
-    if (ps_co_settled(c) && !m->mark_due) return;
-    lh_err err = ps_store_begin(c->store, &begun);
-    if (err) {
-        ps_co_fatal(c, err);
-        return;
+    m->stores = false;
+    if (!ps_co_settled(c) || m->mark_due) {
+        lh_err err = ps_store_begin(c->store, &m->stores);
+        if (err) {
+            ps_co_fatal(c, err);
+            return;
+        }
     }
-    if (!begun) return;
+    m->audit.written = m->audit.noted;
+    if (!m->stores && m->audit.written == m->audit.durable) return;
     m->under_way = true;
     lh_slow_begin(&m->slow, lh_now(c->conf.env));
     c->conf.env->ops->work(c->conf.env, LH_LANE_DISK, job, done, c);
@@ -382,6 +397,13 @@ static void hold(struct ps_coordinator *c, struct said *w)
     m->bytes += w->bytes.len;
 }
 
+static uint64_t take_owed(struct ps_coordinator *c)
+{
+    uint64_t line = c->commit->audit.owed;
+    c->commit->audit.owed = 0;
+    return line;
+}
+
 static bool too_many(const struct ps_coordinator *c)
 {
     return c->commit->count >= HELD_MAX || c->commit->bytes >= HELD_BYTES_MAX;
@@ -389,13 +411,13 @@ static bool too_many(const struct ps_coordinator *c)
 
 void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer)
 {
-    uint64_t heard = c->speaker;
+    uint64_t heard = c->speaker, audit = take_owed(c);
     c->speaker = 0;
     if (c->stopped) {
         lh_reply_error(rq, LH_ERR_UNAVAILABLE, "the coordinator is stopping");
         return;
     }
-    if (ps_co_settled(c)) {
+    if (ps_co_settled(c) && !audit) {
         lh_reply(rq, answer);
         return;
     }
@@ -405,6 +427,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const Protobu
         return;
     }
     w->rq = rq;
+    w->audit = audit;
     w->peer = heard;
     w->bytes = lh_buf(LH_SMALL_BYTES);
     w->err = lh_rpc_pack(answer, &w->bytes);
@@ -414,6 +437,7 @@ void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const Protobu
 void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
 {
     const char *text = lh_err_text(err);
+    uint64_t audit = take_owed(c);
     c->speaker = 0;
     if (!c->stopped && lh_err_class(err) == LH_CLASS_STOP) ps_co_fatal(c, err);
     if (c->stopped) {
@@ -421,16 +445,32 @@ void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err)
         return;
     }
     size_t n = strlen(text) + 1;
-    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + n);
+    bool busy = !ps_co_settled(c) || audit;
+    struct said *w = !busy || too_many(c) ? NULL : calloc(1, sizeof *w + n);
     if (!w) {
-        bool busy = !ps_co_settled(c);
         lh_reply_error(rq, busy ? LH_ERR_BUSY : err, busy ? "busy with the disk" : text);
         return;
     }
     w->rq = rq;
+    w->audit = audit;
     w->err = err;
     memcpy(w->text, text, n);
     hold(c, w);
+}
+
+void ps_co_audit(struct ps_coordinator *c, const char *event, const struct lh_peer *peer,
+                 const char *format, ...)
+{
+    enum { TEXT_BYTES = 512 };
+    char text[TEXT_BYTES];
+    va_list list;
+    if (!c->conf.audit) return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    ps_audit_admin(c->conf.audit, event, peer, "%s", text);
+    c->commit->audit.owed = ++c->commit->audit.noted;
+    changed(c);
 }
 
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,

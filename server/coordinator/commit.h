@@ -6,6 +6,7 @@
 
 #include "server/coordinator/core.h"
 
+struct lh_peer;
 struct lh_request;
 
 typedef lh_err ps_co_load_fn(struct ps_coordinator *c);
@@ -47,6 +48,10 @@ LH_MUST lh_err ps_co_load_rows(struct ps_coordinator *c, const char *kind, ps_co
 void ps_co_answer(struct ps_coordinator *c, struct lh_request *rq, const ProtobufCMessage *answer);
 // Answers with lh_err_text(err); an error of class STOP ends the coordinator.
 void ps_co_refuse(struct ps_coordinator *c, struct lh_request *rq, lh_err err);
+// An operator's word for the audit. What answers the request afterwards, in the same handler, waits
+// until the line is on the disk.
+void ps_co_audit(struct ps_coordinator *c, const char *event, const struct lh_peer *peer,
+                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 // A line of the log about what changed, after the change. Dropped where that is taken back.
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
                ...) __attribute__((format(printf, 4, 5)));

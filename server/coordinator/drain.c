@@ -18,7 +18,6 @@
 #include <string.h>
 
 #include "longhaul/v1/member.pb-c.h"
-#include "server/audit.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
@@ -199,9 +198,9 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
     const Longhaul__V1__DrainRequest *m = (const Longhaul__V1__DrainRequest *)message;
     struct ps_co_worker *worker;
     lh_err err = ps_co_drain(c, message, &worker);
-    ps_audit_admin(c->conf.audit, "audit.drain", lh_request_peer(rq), "%s%s %.64s/%.64s: %s",
-                   m->undo ? "undo " : "", m->end ? "end" : "drain", m->region, m->worker,
-                   err ? lh_err_text(err) : "taken");
+    ps_co_audit(c, "audit.drain", lh_request_peer(rq), "%s%s %.64s/%.64s: %s",
+                m->undo ? "undo " : "", m->end ? "end" : "drain", m->region, m->worker,
+                err ? lh_err_text(err) : "taken");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;
@@ -241,15 +240,15 @@ void ps_co_on_expel(void *self, struct lh_request *rq, const ProtobufCMessage *m
     struct ps_co_expelled e;
     lh_err err = m->retire ? retire(c, rq, message, &e, &changed)
                            : ps_co_expel(c, lh_request_peer(rq), message, &e, &changed);
-    ps_audit_admin(c->conf.audit,
-                   m->retire ? "audit.retire"
-                   : undo    ? "audit.admit"
-                             : "audit.expel",
-                   lh_request_peer(rq), "%s %.64s/%.64s: %s", e.server ? "server" : "worker",
-                   e.region, e.name,
-                   err       ? lh_err_text(err)
-                   : changed ? "taken"
-                             : "it was so before");
+    ps_co_audit(c,
+                m->retire ? "audit.retire"
+                : undo    ? "audit.admit"
+                          : "audit.expel",
+                lh_request_peer(rq), "%s %.64s/%.64s: %s", e.server ? "server" : "worker", e.region,
+                e.name,
+                err       ? lh_err_text(err)
+                : changed ? "taken"
+                          : "it was so before");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;

@@ -266,7 +266,17 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
     return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
 }
 
-lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
+// Puts it behind the others: it is of the moment, also where they are of the last durable state.
+static void tell_commit_age(const struct ps_coordinator *c, struct lh_buf *out)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, ",\"commit_age_s\":%.3f}", ps_co_commit_age_s(c));
+    LH_ASSERT(out->len && out->data[out->len - 1] == '}');
+    out->len--;
+    lh_put(out, text, (size_t)n);
+}
+
+static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
 {
     json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
     uint64_t begun = 0, recalled = 0;
@@ -294,7 +304,6 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     json_object_set_new(root, "ready", json_true()); // it answers only once its store is read
     json_object_set_new(root, "disk_full", json_boolean(ps_co_full(c)));
     json_object_set_new(root, "refused_servers", json_integer((json_int_t)c->refused_servers));
-    json_object_set_new(root, "commit_age_s", json_real(ps_co_commit_age_s(c)));
     json_object_set_new(root, "links", ps_co_links(c));
     json_object_set_new(root, "balancer", balancer_status(c));
     json_t *scale = ps_co_scale_status(c);
@@ -302,6 +311,13 @@ lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
     json_t *hook = ps_co_hook_status(c);
     if (hook) json_object_set_new(root, "hook", hook);
     return lh_json_give(root, out);
+}
+
+lh_err ps_coordinator_status(struct ps_coordinator *c, struct lh_buf *out)
+{
+    LH_TRY(status_of(c, out));
+    tell_commit_age(c, out);
+    return lh_buf_err(out);
 }
 
 // ---------------------------------------------------------------- what is durable of it
@@ -329,11 +345,12 @@ lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *ou
     struct lh_buf *to = ps_co_settled(c) ? &m->durable : m->made.len ? NULL : &m->made;
     if (to) {
         lh_buf_clear(to);
-        LH_TRY(ps_coordinator_status(c, to));
+        LH_TRY(status_of(c, to));
     }
     if (to == &m->made) m->made_change = ps_store_changed(c->store);
     if (!m->durable.len) return lh_fail(LH_ERR_BUSY, "the disk has nothing yet");
     lh_put(out, m->durable.data, m->durable.len);
+    if (!lh_buf_err(out)) tell_commit_age(c, out);
     return lh_buf_err(out);
 }
 

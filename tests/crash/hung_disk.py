@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """A disk that hangs for a while: `hung_disk.py --build build/release`.
 
-Each server has a standby. The owner of the first shard and one worker stand on file systems of
-their own, which are frozen one after the other, as a storage that is away freezes them. The
-coordinator's is not tried: a line of its audit file would keep its loop until the disk answers.
+Each server has a standby. The coordinator, the owner of the first shard and one worker stand on
+file systems of their own, which are frozen one after the other, as a storage that is away freezes
+them. The coordinator's log lies there too.
 
 The owner's: it says so, its standby takes over and pushes go on; when the disk answers again, the
 former owner ends with a word that says why, and comes back as a standby. The worker's: it says so,
-trains on and pushes later. In the end history.py decides: nothing
-that was acknowledged is lost, nothing is applied twice, all replicas are equal.
+trains on and pushes later. The coordinator's: it says so, answers what changes nothing, and pushes
+go on. In the end history.py decides: nothing that was acknowledged is lost, nothing is applied
+twice, all replicas are equal.
 
 Exit status 77 where namespaces or loop devices can't be had. Whatever happens, no file system stays
 frozen, and the mounts are this program's own.
@@ -18,16 +19,18 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.request
 
 from cluster import check, figures, judged, until, verdict
 from power import Disk, isolated
 from standby import Replicated, in_sync
 
 FREEZE, THAW = 0xc0045877, 0xc0045878  # FIFREEZE, FITHAW of linux/fs.h
-ON_DISKS = ("shard-0", "asia-0")
+ON_DISKS = ("shard-0", "coordinator", "asia-0")
 
 
 def order(disk, what):
@@ -61,6 +64,9 @@ class OnDisks(Replicated):
         if node.name in ON_DISKS:
             disk = self.disks[node.name] = Disk(self.world.path("disk-" + node.name), 48 << 20)
             node.dir = node.settings["dir"] = os.path.join(disk.folder, "state")
+            if node.name == "coordinator":
+                node.log = node.settings["log.file"] = os.path.join(disk.folder, "log")
+                node.settings["http.listen"] = "127.0.0.1:0"
         return node
 
     def release(self):
@@ -96,6 +102,34 @@ def worker_hangs(cluster):
     until("its push is durable", lambda: worker.says("disk.again"))
 
 
+def commit_age_s(page):
+    """As the coordinator's page tells it: its log is on the disk that hangs."""
+    with urllib.request.urlopen(f"http://{page}/metrics", timeout=20) as answer:
+        return float(re.search(r"^longhaul_commit_age_seconds(?:{.*})? (\S+)$",
+                               answer.read().decode(), re.M).group(1))
+
+
+def coordinator_hangs(cluster):
+    coordinator, world = cluster.coordinator, cluster.world
+    disk = cluster.disks[coordinator.name]
+    page = coordinator.status()["http"]
+    with frozen(disk):
+        # An operator's word is a line of the audit and a row of the store, and waits.
+        with subprocess.Popen([world.program("longhaul"), "balancer", "freeze",
+                               *world.admin(coordinator)], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as asks:
+            until("it says so", lambda: commit_age_s(page) > 3)
+            cluster.wait_for_pushes(5)
+            check(coordinator.alive(), "it ended while its disk hung")
+            check(asks.poll() is None, "an operator was answered before the disk had it")
+            order(disk, THAW)
+            asks.wait()
+            order(disk, FREEZE)
+    until("it goes on", lambda: coordinator.says("disk.again"))
+    check(coordinator.says("disk.slow"), "it says nothing")
+    world.tool("balancer", "thaw", *world.admin(coordinator))
+
+
 def one_run(given):
     cluster = OnDisks(given.build, given.units, keep=given.keep)
     with cluster.world:
@@ -103,7 +137,7 @@ def one_run(given):
             cluster.start(given.speed)
             until("both standbys are in sync", lambda: all(map(in_sync, cluster.former)))
             cluster.wait_for_pushes(30)
-            for hangs in (worker_hangs, owner_hangs):
+            for hangs in (worker_hangs, coordinator_hangs, owner_hangs):
                 check(not cluster.over(), "the run was over before every disk had hung")
                 hangs(cluster)
                 cluster.wait_for_pushes(10)

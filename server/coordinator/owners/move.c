@@ -17,7 +17,6 @@
 #include "common/format/manifest.h"
 #include "common/net/head.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/audit.h"
 #include "server/coordinator/balance/override.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/epochs.h"
@@ -277,9 +276,9 @@ void ps_co_on_move(void *self, struct lh_request *rq, const ProtobufCMessage *me
     Longhaul__V1__MoveReply out = LONGHAUL__V1__MOVE_REPLY__INIT;
     bool by_hand = ps_co_is_override(m);
     lh_err err = by_hand ? ps_co_override(c, m, &out.units) : ps_co_move(c, m->server, &out.shards);
-    ps_audit_admin(c->conf.audit, "audit.move", lh_request_peer(rq), "%.64s%.64s %.64s: %s",
-                   by_hand ? m->balancer : "shards to ", by_hand ? "" : m->server,
-                   by_hand ? m->to : "", err ? lh_err_text(err) : "taken");
+    ps_co_audit(c, "audit.move", lh_request_peer(rq), "%.64s%.64s %.64s: %s",
+                by_hand ? m->balancer : "shards to ", by_hand ? "" : m->server,
+                by_hand ? m->to : "", err ? lh_err_text(err) : "taken");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;

@@ -23,7 +23,6 @@
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
 #include "longhaul/v1/member.pb-c.h"
-#include "server/audit.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/choice.h"
 #include "server/coordinator/owners/owner.h"
@@ -369,8 +368,8 @@ void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *m
     Longhaul__V1__AdoptReply out = LONGHAUL__V1__ADOPT_REPLY__INIT;
     lh_err err = ps_co_adopt(c, m, &out.shards);
     bool state = !m->server[0];
-    ps_audit_admin(c->conf.audit, "audit.adopt", lh_request_peer(rq), "%.140s, %u shards: %s",
-                   state ? "a state" : m->server, out.shards, err ? lh_err_text(err) : "done");
+    ps_co_audit(c, "audit.adopt", lh_request_peer(rq), "%.140s, %u shards: %s",
+                state ? "a state" : m->server, out.shards, err ? lh_err_text(err) : "done");
     if (err) {
         ps_co_refuse(c, rq, err);
         return;

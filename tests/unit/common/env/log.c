@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
@@ -226,6 +227,163 @@ static void a_bad_path_and_no_log(void **state)
     lh_log_close(NULL);
 }
 
+// ---------------------------------------------------------------- apart
+
+// A disk that hangs while `hangs`, and what reached it.
+struct apart {
+    struct lh_env env;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool hangs, full;
+    size_t bytes, lines, syncs, lost;
+};
+
+static int64_t apart_now(struct lh_env *env)
+{
+    (void)env;
+    return 0;
+}
+
+static lh_err apart_open(struct lh_env *env, const char *path, unsigned flags, struct lh_file **out)
+{
+    (void)path, (void)flags;
+    *out = (struct lh_file *)env;
+    return LH_OK;
+}
+
+static lh_err apart_size(struct lh_file *file, uint64_t *out)
+{
+    (void)file;
+    *out = 0;
+    return LH_OK;
+}
+
+static void apart_close(struct lh_file *file)
+{
+    (void)file;
+}
+
+static struct apart *wait_for_disk(struct lh_file *file)
+{
+    struct apart *a = (struct apart *)file;
+    pthread_mutex_lock(&a->lock);
+    while (a->hangs) pthread_cond_wait(&a->changed, &a->lock);
+    return a;
+}
+
+static lh_err apart_write(struct lh_file *file, uint64_t at, struct lh_span bytes)
+{
+    (void)at;
+    struct apart *a = wait_for_disk(file);
+    bool full = a->full;
+    if (!full) {
+        unsigned count = 0;
+        const char *said = memmem(bytes.data, bytes.len, "log.lost ", 9);
+        a->bytes += bytes.len;
+        a->lines++;
+        if (said && sscanf(said, "log.lost %u", &count) == 1) a->lost += count;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return full ? LH_ERR_DISK_FULL : LH_OK;
+}
+
+static lh_err apart_sync(struct lh_file *file)
+{
+    struct apart *a = wait_for_disk(file);
+    a->syncs++;
+    pthread_mutex_unlock(&a->lock);
+    return LH_OK;
+}
+
+static const struct lh_files_ops apart_files = {.open = apart_open,
+                                                .close = apart_close,
+                                                .size = apart_size,
+                                                .write = apart_write,
+                                                .sync = apart_sync};
+static const struct lh_env_ops apart_ops = {
+    .now_ns = apart_now, .wall_s = apart_now, .files = &apart_files};
+
+static struct lh_log *open_apart(struct apart *a)
+{
+    struct lh_log *log;
+    *a = (struct apart){.env = {&apart_ops}};
+    pthread_mutex_init(&a->lock, NULL);
+    pthread_cond_init(&a->changed, NULL);
+    assert_int_equal(lh_log_open(&log, &a->env, "t", LH_INFO, false, "log"), LH_OK);
+    assert_int_equal(lh_log_apart(log), LH_OK);
+    return log;
+}
+
+static void set(struct apart *a, bool hangs, bool full)
+{
+    pthread_mutex_lock(&a->lock);
+    a->hangs = hangs;
+    a->full = full;
+    pthread_cond_broadcast(&a->changed);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void close_apart(struct apart *a, struct lh_log *log)
+{
+    lh_log_close(log);
+    pthread_cond_destroy(&a->changed);
+    pthread_mutex_destroy(&a->lock);
+}
+
+static void a_disk_that_hangs_keeps_nobody_who_logs(void **state)
+{
+    enum { LINES = 2000, LINE_BYTES = 1000 };
+    (void)state;
+    static struct apart a;
+    struct lh_log *log = open_apart(&a);
+    char text[LINE_BYTES];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    lh_logf(log, LH_INFO, "first", "it is written at once");
+    lh_log_sync(log);
+    assert_true(a.lines == 1 && a.syncs == 1);
+    set(&a, true, false);
+    for (int i = 0; i < LINES; i++) lh_logf(log, LH_INFO, "many", "%s", text); // it comes back
+    set(&a, false, false);
+    lh_log_sync(log);
+    assert_true(a.syncs == 2 && a.lines > 900);
+    assert_true(a.bytes < 3 * LH_LOG_QUEUE_BYTES); // what waited, and what the writer had taken
+    for (int i = 0; i < 10 && !a.lost; i++) {
+        lh_logf(log, LH_INFO, "last", "with it what was lost is said");
+        lh_log_sync(log);
+    }
+    size_t lost = a.lost, lines = a.lines;
+    assert_true(lost > 0 && lines >= 2 + (LINES - lost) && lines <= 12 + (LINES - lost));
+    close_apart(&a, log);
+}
+
+static void what_a_full_disk_took_is_counted_once(void **state)
+{
+    (void)state;
+    static struct apart a;
+    struct lh_log *log = open_apart(&a);
+    set(&a, false, true);
+    for (int i = 0; i < 5; i++) {
+        lh_logf(log, LH_INFO, "lost", "%d", i);
+        lh_log_sync(log);
+    }
+    set(&a, false, false);
+    lh_logf(log, LH_INFO, "room", "again");
+    lh_log_sync(log);
+    assert_true(a.lines == 2 && a.lost == 5);
+    close_apart(&a, log);
+}
+
+static void what_waits_is_written_at_the_end(void **state)
+{
+    (void)state;
+    static struct apart a;
+    struct lh_log *log = open_apart(&a);
+    for (int i = 0; i < 100; i++) lh_logf(log, LH_INFO, "line", "%d", i);
+    close_apart(&a, log);
+    assert_int_equal(a.lines, 100);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +393,9 @@ int main(void)
         cmocka_unit_test(peers_are_limited_per_event),
         cmocka_unit_test(what_was_left_out_is_said_though_the_event_never_comes_again),
         cmocka_unit_test(what_was_left_out_is_said_at_the_end),
+        cmocka_unit_test(a_disk_that_hangs_keeps_nobody_who_logs),
+        cmocka_unit_test(what_a_full_disk_took_is_counted_once),
+        cmocka_unit_test(what_waits_is_written_at_the_end),
         cmocka_unit_test(many_events_share_a_row),
         cmocka_unit_test(lost_lines_are_counted),
         cmocka_unit_test(a_long_text_is_cut),
