@@ -183,7 +183,7 @@ static void emit_line(struct lh_log *log, enum lh_level level, const char *event
     format_line(log, level, event, text, data, &line);
     if (lh_buf_err(&line) || !keep_line(log, lh_buf_span(&line)))
         log->lost++;
-    else if (log->lost && !log->writer.on) // of a log that is apart the writer says it
+    else if (log->lost && !log->writer.on) // the writer of a log that is apart says it
         log->lost = say_lost(log, log->lost);
     lh_buf_free(&line);
 }

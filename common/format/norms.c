@@ -121,7 +121,7 @@ static uint32_t silent(const struct lh_ledger *l)
 // or what one worker made of it alone would last.
 static void move_reference(struct lh_ledger *l, bool another)
 {
-    enum { FEW = 3 }; // of so many the median is no single worker's
+    enum { FEW = 3 }; // the median of so many is no single worker's
     const struct lh_row *row[LH_WORKERS_MAX];
     struct medians all = medians_of(row, voices(l, row));
     double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;

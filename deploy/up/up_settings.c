@@ -117,6 +117,16 @@ static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_nod
     return own(c, "data.units", "%s/units.json", up->data);
 }
 
+// `up` has one owner: where its run has one region too, nobody else is there to confirm a state,
+// also once workers of other regions join (server/docs/0000-protocol.md#rule-17).
+static LH_MUST lh_err voices_settings(const struct dp_up *up, struct lh_config *c)
+{
+    char source[DP_PATH_BYTES];
+    const char *value = lh_config_value(c, "rebuild.voices", source, sizeof source);
+    bool given = value && strcmp(source, "default") != 0;
+    return up->t->regions > 1 || given ? LH_OK : lh_config_set(c, "rebuild.voices=1");
+}
+
 static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
@@ -138,6 +148,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     LH_TRY(own(c, "checkpoint.signers", "%s", path));
     LH_TRY(own(c, "checkpoint.sign_key", "%s/secrets/%s.sign", up->dir, node->name));
     LH_TRY(giver_settings(up, node, c));
+    LH_TRY(voices_settings(up, c));
     LH_TRY(own(c, "role", "shard"));
     LH_TRY(own(c, "shards", "%s", list));
     return own(c, "model.weights", "%s/weights.bin", up->dir);

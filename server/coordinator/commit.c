@@ -39,7 +39,7 @@ static const int64_t MARK_PAUSE = LH_SECOND / 2;
 struct said {
     struct said *next;
     uint64_t change; // it waits until this change is durable
-    uint64_t audit;  // and this line of the audit; 0: none
+    uint64_t audit;  // it waits for this line of the audit, too; 0: none
     int64_t since_ns;
     struct lh_request *rq; // NULL: a line of the log
     uint64_t peer;         // the member or owner that waits; 0: nobody whose silence counts

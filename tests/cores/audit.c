@@ -80,7 +80,7 @@ static void status_is_answered(struct rig *r)
     rig_free_message(answer);
 }
 
-// What is refused changes nothing, and is a line all the same.
+// A refusal changes nothing, and is a line all the same.
 static void a_refusal_waits_for_its_line(void **state)
 {
     struct rig *r = *state;

@@ -93,7 +93,8 @@ def audit(world, coordinator, servers):
         return said
     of_all = lines(coordinator.dir)
     by = {event: [row["text"] for row in of_all if row["event"] == event]
-          for event in ("audit.join", "audit.refused", "audit.expel", "audit.admit", "audit.retire")}
+          for event in ("audit.join", "audit.refused", "audit.expel", "audit.admit",
+                        "audit.retire")}
     check(any("/worker/asia/" in text for text in by["audit.join"]), f"{by}")
     check(any("/worker/asia/" in text and "expelled" in text for text in by["audit.refused"]),
           f"{by}")

@@ -215,7 +215,7 @@ void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok);
 void lh_grpc_server_closed(struct lh_grpc_call *c);
 // Our owner ends the call: c->status and c->text say how.
 void lh_grpc_server_finishes(struct lh_grpc_call *c);
-void lh_grpc_shut_door(struct lh_grpc *t);            // begins; LH_GRPC_SERVER_DOWN tells the end
+void lh_grpc_shut_door(struct lh_grpc *t); // begins; LH_GRPC_SERVER_DOWN tells the end
 void lh_grpc_door_down(struct lh_grpc_door *d);
 enum { LH_GRPC_SHARED_ARGS = 11 };
 // The settings of both sides; returns how many were written.

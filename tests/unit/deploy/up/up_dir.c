@@ -135,6 +135,34 @@ static void what_is_made(void **state)
     close_up(up);
 }
 
+static int64_t voices_of(const char *yaml)
+{
+    struct dp_up *up = open_up(yaml);
+    all(up);
+    struct lh_config *c = settings_of(&up->node[1]);
+    int64_t voices = ((const struct ps_settings *)lh_config_settings(c))->rebuild_voices;
+    lh_config_destroy(c);
+    close_up(up);
+    assert_int_equal(nftw(run_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    return voices;
+}
+
+// One region confirms by itself; where an operator says something, that counts.
+static void voices_of_a_rebuild(void **state)
+{
+    static const char one[] =
+        "run: one\nbudget_tokens: 100000\ntokens_per_s: 1000\n"
+        "model: {vocabulary: 32, dim: 8, layers: 1, heads: 2, kv_heads: 2, ffn: 16, context: 16}\n"
+        "coordinator: {region: eu}\nservers:\n  - {name: s0, region: eu, shards: [0]}\n"
+        "regions:\n  eu: {workers: 2}\n";
+    char said[sizeof one + 40];
+    (void)state;
+    snprintf(said, sizeof said, "%sserver:\n  rebuild.voices: 3\n", one);
+    assert_int_equal(voices_of(one), 1);
+    assert_int_equal(voices_of(said), 3);
+    assert_int_equal(voices_of(text), 2);
+}
+
 static void secrets_and_identities(void **state)
 {
     (void)state;
@@ -613,6 +641,7 @@ static void an_imported_model_is_where_a_run_begins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(voices_of_a_rebuild),
         cmocka_unit_test(what_is_made),
         cmocka_unit_test(secrets_and_identities),
         cmocka_unit_test(checkpoints_are_signed),

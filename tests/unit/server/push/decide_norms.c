@@ -303,8 +303,8 @@ static void one_voice_beside_silence_is_bounded_by_the_shards_size(void **state)
     assert_true(given.norm_reference > 10);
 }
 
-// What one voice made of the reference, while the other live worker said nothing, ends with the
-// other one's first norm.
+// The reference that one voice made, while the other live worker said nothing, ends with the other
+// one's first norm.
 static void the_second_voice_sets_the_reference_anew(void **state)
 {
     struct ps_shard *s = *state;

@@ -389,7 +389,8 @@ static void an_expired_peers_connection_ends(void **state)
     struct world *w = *state;
     struct logged l = {0};
     struct side open = {0};
-    issue(w, LH_S, "server", "r1", 9); // or the client might end the connection first
+    // The server's certificate lasts, so it is the server that ends the connection.
+    issue(w, LH_S, "server", "r1", 9);
     log_server(w, &l);
     side_open(w, &open, LH_RPC_FOLLOW, 0);
     UNTIL(w, w->accepts == 1);
