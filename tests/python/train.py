@@ -334,7 +334,9 @@ def play(world, given, trainers):
         make_units(world, given)
     make_model(world, given)
     regions = REGIONS[:1] if given.trainer else REGIONS[:given.regions]
-    coordinator = world.coordinator(len(regions), **{"coordinator.h_base": 4}).start().listening()
+    coordinator = world.coordinator(len(regions), **{
+        "coordinator.h_base": 4,
+        "coordinator.data": "own" if given.trainer else "leased"}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{
         "trainer.kind": "external", "trainer.ranks": given.ranks}).start()
@@ -354,6 +356,9 @@ def play(world, given, trainers):
     if given.trainer:
         wanted = 80 if script == "accelerate_loop.py" else 25
         until("the trainer says losses", lambda: len(trainers[0].losses()) > wanted, 120)
+        if script == "trainer.py":  # its callback reports them
+            until("the worker's status has the loss",
+                  lambda: trainers[0].worker.status().get("loss", 0) > 0, 60)
         if script in KEEP and given.hosts == 1:
             check_kept(trainers[0])
         check_server(servers[0], trainers)

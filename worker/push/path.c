@@ -98,10 +98,7 @@ static double utilisation(struct wk_worker *w)
 
 double wk_path_loss(const struct wk_worker *w)
 {
-    if (!w->conf.beside) return w->count.loss;
-    for (unsigned i = 0; i < w->beside.metrics; i++)
-        if (!strcmp(w->beside.metric[i].name, "loss")) return w->beside.metric[i].value;
-    return 0;
+    return w->count.loss;
 }
 
 void wk_path_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
