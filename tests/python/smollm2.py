@@ -116,8 +116,6 @@ def main():
             check(losses["together"][language] < 0.95 * losses["before"][language],
                   f"the loss of {language} did not fall: {losses}")
         check(os.path.getsize(os.path.join(folder, "result.svg")) > 1000, "there is no picture")
-        with open(os.path.join(folder, "together", "curves.csv"), encoding="utf-8") as file:
-            check(len(file.readlines()) > 3, "`longhaul up` was shown no loss that a loop reported")
         check_adapters(folder, result)
     print("ok")
     return 0
