@@ -8,6 +8,8 @@ is helped by connections that close with a process. No time is measured: of_rank
 patience than gloo has.
 """
 import array
+import hashlib
+import json
 import os
 import sys
 import unittest
@@ -20,6 +22,7 @@ from hosts import NEAR, RANKS, TOKENS, Judged, Odd, placed
 from ranked import client_of, of_ranks
 
 DUE = longhaul.Due.RENEW | longhaul.Due.CUT
+SHA256 = hashlib.sha256(array.array("H", range(8)).tobytes()).hexdigest()  # of a unit's tokens
 FAILS = 1  # a rank of the first host; RANKS - 1 is one of another
 
 
@@ -158,8 +161,8 @@ class Ends(Judged):
 
     def test_a_loader_that_cannot_read(self):
         with open(self.path("units.json"), "w", encoding="utf-8") as file:
-            file.write('{"units": [%s]}' % ", ".join(
-                '{"id": %d, "file": "a.bin", "from": 0, "tokens": 8}' % i for i in range(6)))
+            json.dump({"units": [{"id": i, "file": "a.bin", "from": 0, "tokens": 8, "sha256": SHA256}
+                                 for i in range(6)]}, file)
         with open(self.path("a.bin"), "wb") as file:
             array.array("i", [20240520, 1, 8, *[0] * 253]).tofile(file)
             array.array("H", range(8)).tofile(file)

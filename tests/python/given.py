@@ -146,11 +146,17 @@ class Given(Case):
                     ((run, self.units(8)), {"window": 2.0}, TypeError, "window is a float: pass")):
                 self.says(kind, r"^LeasedDataLoader\(run, units\): " + words,
                           longhaul.LeasedDataLoader, *given, **{**sizes, **options})
-            for text in ("{}", "[]", "7", "{", '{"unit": []}'):
+            for text in ("{}", "[]", "7", "{", '{"unit": []}', '{"units": [{"file": "a.bin"}]}',
+                         '{"units": [7]}'):
                 with open(self.path("other.json"), "w", encoding="utf-8") as file:
                     file.write(text)
                 self.says(ValueError, "other.json is no units.json, which `longhaul data prepare`",
                           longhaul.LeasedDataLoader, run, self.path("other.json"), **sizes)
+
+            with open(self.path("other.json"), "w", encoding="utf-8") as file:
+                file.write('{"units": [{"file": "a", "from": 0, "tokens": "8", "sha256": ""}]}')
+            self.says(ValueError, "other.json: tokens of unit 0 is '8'; `longhaul data prepare`",
+                      longhaul.LeasedDataLoader, run, self.path("other.json"), **sizes)
 
     def test_a_schedule(self):
         call = r"^schedule\(optimizer, client, total_tokens\): "

@@ -9,6 +9,8 @@ records anew, in whole numbers. The same for a model of bf16 whose optimizer has
 could not hold these numbers.
 """
 import array
+import hashlib
+import json
 import math
 import os
 import subprocess
@@ -219,7 +221,9 @@ class Judged(unittest.TestCase):
             array.array("i", [20240520, 1, tokens, *[0] * 253]).tofile(file)
             array.array("H", [1] * tokens).tofile(file)
         with open(self.path("units.json"), "w", encoding="utf-8") as file:
-            file.write('{"units": [{"id": 0, "file": "a.bin", "from": 0, "tokens": %d}]}' % tokens)
+            digest = hashlib.sha256(array.array("H", [1] * tokens).tobytes()).hexdigest()
+            json.dump({"units": [{"id": 0, "file": "a.bin", "from": 0, "tokens": tokens,
+                                  "sha256": digest}]}, file)
         worker = self.worker()
         found = of_ranks(RANKS, leases, self.socket, self.path("units.json"))
         self.judged(worker, found, sum(one["tokens"] for one in found))

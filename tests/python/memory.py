@@ -51,7 +51,8 @@ def run(dtype):
     """Worker's peak, shared bytes, shadow bytes."""
     with World(BUILD) as world:
         longhaul.save_initial(torch.nn.Linear(WIDTH, WIDTH, bias=False), world.dir, shards=2)
-        coordinator = world.coordinator(1, **{"coordinator.h_base": 4}).start().listening()
+        coordinator = world.coordinator(1, **{
+            "coordinator.h_base": 4, "coordinator.data": "own"}).start().listening()
         servers = [world.server(i, coordinator).start().listening() for i in range(2)]
         worker = world.worker("asia", coordinator, **{
             "trainer.kind": "external", "snapshot.every_rounds": 2}).start()

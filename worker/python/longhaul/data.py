@@ -55,13 +55,22 @@ def digest_of(tokens: array.array) -> str:
     return hashlib.sha256(tokens.tobytes()).hexdigest()
 
 
+_FIELDS = {"file": str, "from": int, "tokens": int, "sha256": str}  # what the loader reads of a unit
+
+
 def _read_units(path: str) -> list[dict[str, typing.Any]]:
     with open(path, encoding="utf-8") as file:
         try:
-            return json.load(file)["units"]
+            rows = json.load(file)["units"]
+            wrong = next(((i, name) for i, row in enumerate(rows) for name, kind in _FIELDS.items()
+                          if not isinstance(row[name], kind)), None)
         except (ValueError, KeyError, TypeError) as why:
             raise ValueError(f"{path} is no units.json, which `longhaul data prepare` and "
-                             "longhaul.save_units() write") from why
+                             f"longhaul.save_units() write ({type(why).__name__}: {why})") from why
+    if wrong:
+        raise ValueError(f"{path}: {wrong[1]} of unit {wrong[0]} is {rows[wrong[0]][wrong[1]]!r}; "
+                         "`longhaul data prepare` and longhaul.save_units() write such files")
+    return rows
 
 
 class _Work(typing.NamedTuple):
