@@ -42,7 +42,7 @@ struct lk_codec {
 // Figures of one payload, over real values (padding does not exist).
 struct lk_payload_info {
     uint64_t chunks, values; // values carried
-    double sum_squares;      // over carried (decoded) values, fp64, chunk by chunk in index order
+    double sum_squares;      // over carried (decoded) values, fp64: kernels/docs/0001-payload.md
 };
 
 // LH_ERR_CONFIG names the nearest one and all others. The density stays as it is.

@@ -77,17 +77,17 @@ lh_err lk_fragment_encode(const struct lk_codec *codec, const struct lh_shard_la
     if (!at) return lh_buf_err(out);
     lk_header_write(at, &coding, &sizes);
     at += LK_HEADER_BYTES;
-    double sum = 0;
+    struct lk_chunk_sum sum = {.chunks = 0};
     struct lk_walk walk = lk_walk(&coding, layout);
     struct lk_group g;
     while (lk_walk_next(&walk, &g))
         for (uint32_t i = 0; i < g.chunks; i++) {
             uint32_t k = g.chunk[i].k;
             ops->pack(LK_VALUE_FP32, 0, values, k, at);
-            sum += ops->sum_squares(values, k);
+            lk_chunk_sum_add(&sum, ops->sum_squares(values, k));
             values += k;
             at += 4 * (size_t)k;
         }
-    if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, sum};
+    if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, lk_chunk_sum_of(&sum)};
     return LH_OK;
 }

@@ -117,7 +117,8 @@ lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
 uint64_t wk_join_device_bytes(const struct wk_settings *s)
 {
     bool nccl = s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_NCCL;
-    return nccl ? WK_COMM_NCCL_SLOTS * (uint64_t)s->ranks.bucket_bytes : 0;
+    uint64_t bucket = (uint64_t)s->ranks.bucket_bytes;
+    return nccl ? wk_comm_nccl_device_bytes(bucket, (enum wk_sum_type)s->ranks.wire) : 0;
 }
 
 json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)

@@ -77,9 +77,10 @@ static const struct lh_config_row rows[] = {
         "matrix products, to within rounding. auto, cuda: the GPU where it can be used, else the "
         "CPU; log and status.json say why. With ranks: tcp or nccl, replicated, and all of a "
         "worker's train on GPUs or none does. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, rare, "trainer.precision", trainer.precision, "fp32", "fp32|bf16",
+    LH_CONFIG_ROW_ENUM(T, rare, "trainer.precision", trainer.precision, "auto",
+        "fp32|bf16|auto",
         "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
-        "product, and sums, parameters and optimizer stay fp32"),
+        "product, and sums, parameters and optimizer stay fp32. auto: bf16 from sm_80 on"),
     LH_CONFIG_ROW_STRING(T, rare, "trainer.socket", trainer.socket, "",
         "Unix socket that an external trainer connects with (LONGHAUL_SOCKET names it there); "
         "empty: trainer.sock in dir"),
@@ -146,7 +147,7 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, rare, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
         "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
         "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
-    LH_CONFIG_ROW_SIZE(T, rare, "ranks.bucket_bytes", ranks.bucket_bytes, "25 MiB", 4096, 1 << 30,
+    LH_CONFIG_ROW_SIZE(T, rare, "ranks.bucket_bytes", ranks.bucket_bytes, "128 MiB", 4096, 1 << 30,
         "Gradients are summed in buckets of this size, the last layers' first, while the backward "
         "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
     LH_CONFIG_ROW_STRING(T, rare, "ranks.name", ranks.name, "",
@@ -260,7 +261,7 @@ static lh_err check_trainer(const struct wk_settings *s)
                            "and no loss: take builtin, or leave it off",
                            builtin_only[i].name,
                            s->trainer.kind == WK_TRAINER_SYNTHETIC ? "synthetic" : "external");
-    if (s->trainer.precision != WK_PRECISION_FP32 && s->trainer.backend == WK_BACKEND_CPU)
+    if (s->trainer.precision == WK_PRECISION_BF16 && s->trainer.backend == WK_BACKEND_CPU)
         return lh_fail(LH_ERR_CONFIG,
                        "trainer.precision is bf16, but trainer.backend is cpu, which "
                        "trains in fp32: set trainer.backend, or leave it");

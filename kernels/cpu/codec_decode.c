@@ -33,7 +33,7 @@ struct decoder {
     uint64_t chunk;      // its number, for messages
     struct sparse *ring; // RING chunks: the one being read, and those that wait for their memory
     size_t turn;         // ring[turn % RING] is being read
-    double sum_squares;
+    struct lk_chunk_sum sum;
 };
 
 static lh_err bad(const struct decoder *s, lh_err code, const char *what)
@@ -102,7 +102,7 @@ static void apply(const struct decoder *s, struct sparse *c, const struct sparse
 static void use_sparse(struct decoder *s, struct sparse *c)
 {
     if (s->use == LK_USE_CHECK)
-        s->sum_squares += s->ops->sum_squares(c->q, c->k);
+        lk_chunk_sum_add(&s->sum, s->ops->sum_squares(c->q, c->k));
     else
         apply(s, &s->ring[++s->turn % RING], c); // the oldest, whose place is the next to be taken
 }
@@ -196,7 +196,7 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
         s->ops->unpack(s->coding.value, level, codes.data, c->len, unpacked);
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     switch (s->use) {
-    case LK_USE_CHECK: s->sum_squares += s->ops->sum_squares(q, c->len); break;
+    case LK_USE_CHECK: lk_chunk_sum_add(&s->sum, s->ops->sum_squares(q, c->len)); break;
     case LK_USE_SUBTRACT: s->ops->subtract(s->scale, q, s->to + c->at, within(s, c)); break;
     case LK_USE_CLEAR: memset(s->to + c->at, 0, c->len * sizeof *s->to); break;
     }
@@ -222,7 +222,7 @@ static lh_err read_fragment(struct decoder *s, const struct lk_chunk *c)
     s->ops->unpack(s->coding.value, 0, codes.data, c->k, q);
     if (s->ops->key_max(q, c->k) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
     if (s->use == LK_USE_CHECK) {
-        s->sum_squares += s->ops->sum_squares(q, c->k);
+        lk_chunk_sum_add(&s->sum, s->ops->sum_squares(q, c->k));
         return LH_OK;
     }
     struct lk_fragment f = lk_fragment_of(s->coding.turn, c);
@@ -302,6 +302,6 @@ lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layou
         LH_TRY(read_plain_groups(&s));
     if (lh_left(&s.in))
         return lh_fail(LH_ERR_MALFORMED, "payload has %zu bytes left over", lh_left(&s.in));
-    if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, s.sum_squares};
+    if (info) *info = (struct lk_payload_info){sizes.chunks, sizes.values, lk_chunk_sum_of(&s.sum)};
     return LH_OK;
 }

@@ -22,8 +22,8 @@ struct encoder {
     uint8_t *record; // the place of the next chunk record
     uint8_t *unary;  // this group's stream
     size_t unary_bits;
-    double *square; // the next chunk's place in the sum of squares; NULL: sum_squares
-    double sum_squares;
+    double *square; // the next chunk's place in the sum of squares; NULL: sum
+    struct lk_chunk_sum sum;
 };
 
 static void put_le(uint8_t *out, uint32_t v, size_t n)
@@ -66,7 +66,7 @@ static void add_squares(struct encoder *s, float level, const float *q, size_t n
     if (s->square)
         *s->square++ = sum;
     else
-        s->sum_squares += sum;
+        lk_chunk_sum_add(&s->sum, sum);
 }
 
 static void put_dense(struct encoder *s, float *e, uint32_t n)
@@ -149,7 +149,7 @@ void lk_write_part(const struct lk_coding *coding, float beta, const float *d, f
     struct lk_group g;
     for (uint64_t i = 0; i < part->groups && lk_walk_next(&walk, &g); i++)
         put_group(&s, &g, &table);
-    part->sum_squares = s.sum_squares;
+    part->sum_squares = lk_chunk_sum_of(&s.sum);
     part->end = (size_t)(s.record - out);
 }
 

@@ -111,7 +111,9 @@ static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_s
     out->len -= sizes->bytes_max - used;
     if (!info) return LH_OK;
     *info = (struct lk_payload_info){.chunks = sizes->chunks, .values = sizes->values};
-    for (uint64_t i = 0; i < sizes->chunks; i++) info->sum_squares += p->square[i];
+    struct lk_chunk_sum sum = {.chunks = 0};
+    for (uint64_t i = 0; i < sizes->chunks; i++) lk_chunk_sum_add(&sum, p->square[i]);
+    info->sum_squares = lk_chunk_sum_of(&sum);
     return LH_OK;
 }
 

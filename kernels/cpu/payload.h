@@ -49,6 +49,24 @@ struct lk_sizes {
     size_t bytes_max; // bound of the whole payload
 };
 
+// The sum of squares of all chunks: a chunk's own sum, in their order, adds to the lanes in turn,
+// and the lanes are added in order at the end. So a GPU's block adds as many at a time.
+enum { LK_SUM_LANES = 256 };
+struct lk_chunk_sum {
+    double lane[LK_SUM_LANES];
+    uint64_t chunks;
+};
+static inline void lk_chunk_sum_add(struct lk_chunk_sum *s, double squares)
+{
+    s->lane[s->chunks++ % LK_SUM_LANES] += squares;
+}
+static inline double lk_chunk_sum_of(const struct lk_chunk_sum *s)
+{
+    double sum = s->lane[0];
+    for (int i = 1; i < LK_SUM_LANES; i++) sum += s->lane[i];
+    return sum;
+}
+
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
 LH_MUST lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out);
 // The values that a chunk of `len` carries: max(1, round(p*len)), ties to even; len for dense.

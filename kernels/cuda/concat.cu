@@ -1,7 +1,7 @@
 // A sparse payload from its parts: where each group begins, the table, and a group's records and
 // unary stream behind each other. The end of every encoding: length and sum of squares.
 //
-// Invariants: 1. one writer a byte; 2. sums of squares are added chunk by chunk, in order.
+// Invariants: 1. one writer a byte; 2. sums of squares are added by lanes of chunks, each in order.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 
@@ -99,30 +99,29 @@ LK_KERNEL lk_concat(struct lk_encode_args a)
         out[i] = (uint8_t)lk_stream_byte(&a.s, s.bit, first, chunks, i);
 }
 
+static_assert((int)LK_THREADS == (int)LK_GPU_SUM_LANES, "a lane of chunks a thread");
+
 struct lk_sum_shared {
     double part[LK_THREADS];
 };
 
-// One block: the sum of n doubles in their order.
-LK_DEVICE double lk_ordered_sum(struct lk_sum_shared *s, const double *x, uint64_t n)
+// One block: the sum of n doubles by lanes, one a thread (kernels/docs/0001-payload.md).
+LK_DEVICE double lk_lanes_sum(struct lk_sum_shared *s, const double *x, uint64_t n)
 {
-    double sum = 0;
-    for (uint64_t from = 0; from < n; from += LK_THREADS) {
-        uint64_t left = n - from, here = left < LK_THREADS ? left : (uint64_t)LK_THREADS;
-        if (threadIdx.x < here) s->part[threadIdx.x] = x[from + threadIdx.x];
-        __syncthreads();
-        if (threadIdx.x == 0)
-            for (uint64_t i = 0; i < here; i++) sum = __dadd_rn(sum, s->part[i]);
-        __syncthreads();
-    }
-    return sum;
+    double lane = 0;
+    for (uint64_t i = threadIdx.x; i < n; i += LK_THREADS) lane = __dadd_rn(lane, x[i]);
+    s->part[threadIdx.x] = lane;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < LK_THREADS; i++) lane = __dadd_rn(lane, s->part[i]);
+    return lane; // thread 0's
 }
 
 LK_KERNEL lk_finish(struct lk_encode_args a)
 {
     LK_SHARED(struct lk_sum_shared, s);
     if (a.in.device_result->bad != LK_GPU_FINE) return;
-    double sum = lk_ordered_sum(&s, a.s.squares, a.s.chunks);
+    double sum = lk_lanes_sum(&s, a.s.squares, a.s.chunks);
     if (threadIdx.x == 0) a.in.device_result->sum_squares = sum;
     if (a.s.codec.index != LK_DENSE) return;
     if (threadIdx.x < LK_GPU_HEADER_BYTES)
@@ -153,7 +152,7 @@ LK_KERNEL lk_chunk_squares(struct lk_gpu_shard shard, const float *x)
 LK_KERNEL lk_sum_chunks(struct lk_gpu_shard shard, double *out)
 {
     LK_SHARED(struct lk_sum_shared, s);
-    double sum = lk_ordered_sum(&s, shard.squares, shard.chunks);
+    double sum = lk_lanes_sum(&s, shard.squares, shard.chunks);
     if (threadIdx.x == 0) *out = sum;
 }
 

@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-// Every kernel of this folder runs in blocks of so many threads.
+// Every kernel of this folder runs in blocks of so many threads, but that of digest.cu.
 enum { LK_THREADS = 256, LK_WARPS = LK_THREADS / 32 };
 #define LK_ALL 0xffffffffu // every lane of a warp
 #define LK_KERNEL __global__ void __launch_bounds__(256)

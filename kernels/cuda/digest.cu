@@ -1,9 +1,11 @@
 // The hashes that a state's digest is made of (kernels/state/replica.c): BLAKE2b-256 of each range
-// of 4 MiB, RFC 7693, no key. A hash goes block by block, so one thread takes a range; there are as
-// many ranges as a GPU has threads to hide the wait for memory.
+// of 4 MiB, RFC 7693, no key. A hash goes block by block, so one thread takes a range. Blocks are
+// of one warp: a state of 6 GB has 1500 ranges, which are 47 multiprocessors' then and not 6.
 //
 // Invariant: bytes at whole words; the last range may be short, by whole words too.
 #include "kernels/cuda/internal.cuh"
+
+enum { LK_DIGEST_THREADS = 32 };
 
 LK_DEVICE uint64_t lk_rotate(uint64_t x, uint32_t by)
 {
@@ -72,7 +74,7 @@ LK_DEVICE void lk_blake2b_block(struct lk_blake2b *s, const uint64_t m[16], bool
 
 LK_KERNEL lk_digest_ranges(const uint32_t *words, uint64_t bytes, uint64_t ranges, uint8_t *out)
 {
-    uint64_t range = (uint64_t)blockIdx.x * LK_THREADS + threadIdx.x;
+    uint64_t range = (uint64_t)blockIdx.x * LK_DIGEST_THREADS + threadIdx.x;
     if (range >= ranges) return;
     uint64_t at = range * LK_GPU_DIGEST_RANGE, left = bytes - at;
     if (left > LK_GPU_DIGEST_RANGE) left = LK_GPU_DIGEST_RANGE;
@@ -100,6 +102,6 @@ void lk_launch_digest(const uint8_t *bytes, uint64_t n, uint8_t *hashes, cudaStr
 {
     uint64_t ranges = (n + LK_GPU_DIGEST_RANGE - 1) / LK_GPU_DIGEST_RANGE;
     if (!ranges) return;
-    LK_LAUNCH(lk_digest_ranges, (unsigned)((ranges + LK_THREADS - 1) / LK_THREADS), LK_THREADS,
-              stream, (const uint32_t *)(const void *)bytes, n, ranges, hashes);
+    LK_LAUNCH(lk_digest_ranges, (unsigned)((ranges + LK_DIGEST_THREADS - 1) / LK_DIGEST_THREADS),
+              LK_DIGEST_THREADS, stream, (const uint32_t *)(const void *)bytes, n, ranges, hashes);
 }

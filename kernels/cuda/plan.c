@@ -11,6 +11,7 @@
 
 LH_STATIC_ASSERT((int)LK_GPU_CHUNK == LH_CHUNK, "the plugin's chunk");
 LH_STATIC_ASSERT((int)LK_GPU_GROUP == LK_GROUP_CHUNKS, "the plugin's group");
+LH_STATIC_ASSERT((int)LK_GPU_SUM_LANES == LK_SUM_LANES, "the plugin's lanes of chunks");
 LH_STATIC_ASSERT((int)LK_GPU_HEADER_BYTES == LK_HEADER_BYTES, "the plugin's header");
 
 static struct lk_gpu_codec codec_of(const struct lk_coding *coding)

@@ -16,9 +16,10 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_ABI = 11, // changes with every struct, table and meaning of this file
+    LK_GPU_ABI = 12, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
+    LK_GPU_SUM_LANES = 256, // Lanes in which chunks' sums of squares are added.
     LK_GPU_HEADER_BYTES = 24,
     LK_GPU_RECORDS_MAX = 8,        // payloads that one call folds
     LK_GPU_DIGEST_RANGE = 4 << 20, // bytes that one hash of a state is of
@@ -135,7 +136,7 @@ struct lk_gpu_kernels {
     int (*fold)(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
                 enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream);
     int (*each)(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays, lk_gpu_stream stream);
-    // fp64, chunk by chunk, each in eight lanes: the order of kernels/docs/0001-payload.md.
+    // fp64, each chunk in eight lanes, chunks in 256: the order of kernels/docs/0001-payload.md.
     int (*sum_squares)(struct lk_gpu_shard *shard, const float *device_x, double *device_out,
                        lk_gpu_stream stream);
     // BLAKE2b-256 of each range of LK_GPU_DIGEST_RANGE bytes, in order.

@@ -38,21 +38,25 @@ HOST = "worker/ranks/comm/comm_host.c"
 PEER = "worker/ranks/peer.c"
 LEADER = "worker/ranks/reduce_peers.c"
 DEVICE = "worker/train/device.c"
-FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE)
+READY = "worker/ranks/comm/ready.c"
+FILES = (COMM, NCCL, HOST, PEER, LEADER, DEVICE, READY)
 
 ORDERS = {"late": "1", "random": "0"}  # of what runs on a device: LH_SIMT_LATE (tests/simt)
 LIMIT_S = 600  # of a program that ends by itself, beside much else
 
 FAULTS = (
     Fault("sum-follows-nothing", "nccl", "buckets_*", NCCL,
-          "d, d->gpu.backend->streams->event_follow(",
-          "d, F ? 0 : d->gpu.backend->streams->event_follow("),
+          "device_err(d, wk_ready_follow(", "device_err(d, F ? 0 : wk_ready_follow("),
     Fault("copy-follows-nothing", "tcp", "buckets_*", HOST,
-          "device_err(d, d->gpu->streams->event_follow(",
-          "device_err(d, F ? 0 : d->gpu->streams->event_follow("),
+          "device_err(d, wk_ready_follow(", "device_err(d, F ? 0 : wk_ready_follow("),
+    Fault("any-event-covers", "nccl", "buckets_*", READY,
+          "while (r->final[at % WK_READY_EVENTS] < needed &&",
+          "while (!F && r->final[at % WK_READY_EVENTS] < needed &&"),
+    Fault("old-events-count", "nccl", "buckets_*", READY,
+          "    r->first = r->next;\n", "    if (!F) r->first = r->next;\n"),
     Fault("final-not-recorded", "nccl", "buckets_*", DEVICE,
-          "if (!t->err) t->err = t->d->b->streams->event_record(",
-          "if (!t->err && !F) t->err = t->d->b->streams->event_record("),
+          "if (!t->err) t->err = wk_ready_record(",
+          "if (!t->err) t->err = F ? 0 : wk_ready_record("),
     Fault("zeros-not-settled", "nccl", "empty_*", PEER,
           "if (p->conf.device) LH_TRY(wk_device_settle(",
           "if (p->conf.device && !F) LH_TRY(wk_device_settle("),

@@ -40,8 +40,8 @@ static void wrong_plugins(void **state)
     (void)state;
     snprintf(sizes, sizeof sizes, "its table has %zu bytes, this program's %zu",
              sizeof(struct lk_gpu_backend) - sizeof(void *), sizeof(struct lk_gpu_backend));
-    refused("abi", "does not speak ABI 11");
-    refused("renamed", "speaks ABI 12, this program 11");
+    refused("abi", "does not speak ABI 12");
+    refused("renamed", "speaks ABI 13, this program 12");
     refused("short", sizes);
     refused("driver", "no NVIDIA driver");
     refused("none", "the driver sees no device");

@@ -1,8 +1,10 @@
 // The built-in trainer with its arrays on the emulated device, beside the same on the CPU: losses,
 // parameters, norms and noise agree to rounding; saved states are each other's; a device that fails
 // ends training, and no parameter of it is taken.
+#include "kernels/cuda/gemm_loader.h"
 #include "tests/unit/worker/train/trainer_case.h"
 #include "worker/train/device.h"
+#include "worker/train/transformer_gpu.h"
 
 enum { STEPS = 6, NORM_STEPS = 2 };
 
@@ -277,6 +279,55 @@ static void whoever_cannot_says_why(void **state)
     wk_device_close(tiny);
 }
 
+// By default products are of bf16 where tensor cores have it.
+static void the_device_says_the_precision(void **state)
+{
+    static const struct {
+        const char *sm, *word;
+        enum wk_precision precision;
+    } is[] = {{"75", ", fp32", WK_PRECISION_AUTO},
+              {"80", ", bf16", WK_PRECISION_AUTO},
+              {"90", ", bf16", WK_PRECISION_AUTO},
+              {"75", ", bf16", WK_PRECISION_BF16},
+              {"90", ", fp32", WK_PRECISION_FP32}};
+    for (size_t i = 0; i < LH_COUNT(is); i++) {
+        struct wk_device_conf conf = device_conf(*state, is[i].precision);
+        struct wk_device *d;
+        setenv("LH_SIMT_SM", is[i].sm, 1);
+        assert_int_equal(wk_device_open(&conf, &d), LH_OK);
+        assert_string_equal(strrchr(wk_device_name(d), ','), is[i].word);
+        wk_device_close(d);
+    }
+    unsetenv("LH_SIMT_SM");
+}
+
+// A GiB of logits at a time, and no more; the budget knows of it.
+static void logits_are_counted(void **state)
+{
+    struct fixture *f = *state;
+    struct wk_device *d = device_of(f, WK_PRECISION_FP32);
+    const struct wk_device_lent lent = wk_device_lend(d);
+    struct lk_gemm_library gemm;
+    assert_int_equal(lk_gemm_open(variable("LH_TEST_EMULATED_PLUGIN"), &gemm), LH_OK);
+    enum { VOCAB = 1 << 15, ROWS = 1 << 12 };
+    uint64_t work[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        size_t rows = (size_t)ROWS << i;
+        const struct wk_gpu_passes_conf conf = {
+            .gpu = lent.gpu,
+            .gemm = gemm.table,
+            .model = {{VOCAB, 4, 1, 2, 1, 3, 4, 1e4, 1e-6, false, true}, 4, rows, true}};
+        struct wk_gpu_passes_need need;
+        assert_int_equal(wk_gpu_passes_measure(&conf, &need), LH_OK);
+        work[i] = need.work;
+    }
+    uint64_t half = UINT64_C(1) << 29;                         // 2^27 values
+    assert_true(work[0] >= half && work[1] - work[0] >= half); // 2^12 rows, 2^13
+    assert_true(work[2] - work[1] < half / 2 && work[3] - work[2] < half / 2);
+    lk_gemm_close(&gemm);
+    wk_device_close(d);
+}
+
 // The device fails in the middle: the step says so and does not count, nor does any other; what is
 // copied from there on is no number, so that no push takes it.
 static void a_device_that_fails(void **state)
@@ -322,6 +373,8 @@ int main(void)
         cmocka_unit_test(a_budget_is_one_line),
         cmocka_unit_test_setup_teardown(whoever_cannot_says_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_device_that_fails, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_device_says_the_precision, setup, teardown),
+        cmocka_unit_test_setup_teardown(logits_are_counted, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

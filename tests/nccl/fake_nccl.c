@@ -6,8 +6,10 @@
 // real one, an operation whose peer is gone never ends by itself: the communicator's error says so,
 // and abort frees it. Faults (fake_fault): of init, "init" (it fails at once) and "never" (it goes
 // on for ever); of an operation, "call" (the call fails), "error" (the communicator does) and
-// "hang"; and "abort", which hangs. With LH_FAKE_NCCL_ONE_GPU it takes no second rank, as the real
-// one does where two are on a device of one host, and says so in its log file.
+// "hang"; and "abort", which hangs. With LH_FAKE_NCCL_ASKS=N each operation goes on until the
+// communicator was asked N times, as the real one's calls do while they get ready. With
+// LH_FAKE_NCCL_ONE_GPU it takes no second rank, as the real one does where two are on a device of
+// one host, and says so in its log file.
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -32,7 +34,7 @@ struct wk_nccl_comm {
     struct wk_nccl_comm *next; // Every one that was made; none is freed.
     struct wk_nccl_id id;
     int ranks, rank, listener, fd[RANKS_MAX]; // -1: none
-    _Atomic int error;
+    _Atomic int error, asks;                  // asks: until a call is over
     atomic_bool aborted, never;
     pthread_t thread; // makes it
 };
@@ -214,7 +216,10 @@ int ncclCommInitRankConfig(struct wk_nccl_comm **out, int ranks, struct wk_nccl_
 SHOWN int ncclCommGetAsyncError(struct wk_nccl_comm *c, int *out);
 int ncclCommGetAsyncError(struct wk_nccl_comm *c, int *out)
 {
+    int asks = atomic_load(&c->asks);
     *out = atomic_load(&c->error);
+    if (asks > 0) atomic_store(&c->asks, asks - 1);
+    if (asks > 1 && *out == WK_NCCL_OK) *out = WK_NCCL_IN_PROGRESS;
     return WK_NCCL_OK;
 }
 
@@ -359,7 +364,10 @@ static int queue(struct operation o, wk_nccl_stream stream)
     fake_stream_queue(stream, take, kept);
     fake_stream_outside(stream, run, kept);
     fake_stream_queue(stream, put, kept);
-    return WK_NCCL_OK;
+    const char *asks = getenv("LH_FAKE_NCCL_ASKS");
+    if (!asks) return WK_NCCL_OK;
+    atomic_store(&o.comm->asks, (int)strtol(asks, NULL, 10));
+    return WK_NCCL_IN_PROGRESS;
 }
 
 SHOWN int ncclAllReduce(const void *from, void *to, size_t count, int type, int op,

@@ -123,7 +123,13 @@ static void digests(const struct device *dev)
         for (size_t j = 0; j < bytes; j++) data[j] = (uint8_t)case_random(&seed);
         void *there = device_put(dev, data, bytes);
         uint8_t *out = device_room(dev, ranges * LK_GPU_HASH_BYTES);
+        struct simt_counts before = simt_counted();
         must_succeed(dev, dev->b->kernels->digest(there, bytes, out, dev->stream), "digest");
+        must_succeed(dev, dev->b->streams->wait(dev->stream), "wait");
+        struct simt_counts after = simt_counted();
+        // A warp a block: larger ones would leave most of a GPU without a range.
+        must(after.switches - before.switches <= 64, "%llu switches for %zu ranges",
+             (unsigned long long)(after.switches - before.switches), ranges);
         device_get(dev, got, out, ranges * LK_GPU_HASH_BYTES);
         for (size_t r = 0; r < ranges; r++) {
             size_t at = r * LK_GPU_DIGEST_RANGE, left = bytes - at;

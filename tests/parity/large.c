@@ -112,6 +112,10 @@ static void push(struct large *l, const struct lk_codec *codec)
     must_succeed(&l->dev, k->encode(shard, &in, l->dev.stream), "encode");
     device_get(&l->dev, &is, result, sizeof is);
     must(is.bad == LK_GPU_FINE, "value %llu is not finite", (unsigned long long)is.bad);
+    if (l->values == l->small.values) { // more chunks than lanes of their sum
+        must(is.bytes == out.len, "%llu bytes", (unsigned long long)is.bytes);
+        must_equal(&is.sum_squares, &info.sum_squares, sizeof info.sum_squares, "squares");
+    }
     const struct lk_gpu_record record = {payload, plan.codec, SCALE};
     must_succeed(&l->dev,
                  k->fold(shard, &record, 1, LK_GPU_SUBTRACT, UINT64_MAX, g_theta, l->dev.stream),
@@ -155,28 +159,35 @@ static void each(struct large *l)
     free(narrow);
 }
 
-void parity_large(void)
+// Everything, of arrays of so many values.
+static void all_of(struct large *l, uint64_t values)
 {
     static const char *const words[] = {"topk-sign", "dense-q4"};
+    l->values = values;
+    l->layout = lay_out(&l->extent, values);
+    for (size_t i = 0; i < LH_COUNT(words); i++) {
+        struct lk_codec codec = {.density = 64.0f / 4096};
+        must(!lk_codec_parse(words[i], &codec), "%s is no codec", words[i]);
+        if (codec.index == LK_INDEX_DENSE) codec.density = 1;
+        push(l, &codec);
+    }
+    each(l);
+    printf("parity: %llu values, by the hashes of all their ranges\n", (unsigned long long)values);
+}
+
+void parity_large(void)
+{
     const char *asked = getenv("LH_PARITY_VALUES");
-    struct large l = {.dev = device_create(), .values = (UINT64_C(1) << 31) + TAIL};
-    if (asked) l.values = strtoull(asked, NULL, 10);
-    must(l.values % LH_CHUNK == 0 && l.values, "LH_PARITY_VALUES: whole chunks, please");
-    l.layout = lay_out(&l.extent, l.values);
+    struct large l = {.dev = device_create()};
+    uint64_t values = asked ? strtoull(asked, NULL, 10) : (UINT64_C(1) << 31) + TAIL;
+    must(values % LH_CHUNK == 0 && values, "LH_PARITY_VALUES: whole chunks, please");
     l.small = lay_out(&l.small_extent, PERIOD + TAIL);
     l.d = periodic(CASE_GAUSSIAN, 1);
     l.e = periodic(CASE_SMALL, 2);
     l.theta = periodic(CASE_GAUSSIAN, 3);
     must_succeed(&l.dev, l.dev.b->memory->pinned_alloc(&l.pinned, LK_GPU_DIGEST_RANGE), "pinned");
-    for (size_t i = 0; i < LH_COUNT(words); i++) {
-        struct lk_codec codec = {.density = 64.0f / 4096};
-        must(!lk_codec_parse(words[i], &codec), "%s is no codec", words[i]);
-        if (codec.index == LK_INDEX_DENSE) codec.density = 1;
-        push(&l, &codec);
-    }
-    each(&l);
-    printf("parity: %llu values, by the hashes of all their ranges\n",
-           (unsigned long long)l.values);
+    all_of(&l, PERIOD + TAIL);
+    if (values != PERIOD + TAIL) all_of(&l, values);
     l.dev.b->memory->pinned_release(l.pinned);
     free(l.d);
     free(l.e);

@@ -378,7 +378,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int index)
 {
     if (!is_device(index)) return said(cudaErrorInvalidDevice);
-    *out = cudaDeviceProp{LK_GPU_EMULATED, 9, 0, 1};
+    int sm = variable("LH_SIMT_SM", 90, 999); // compute capability, as in sm_90
+    *out = cudaDeviceProp{LK_GPU_EMULATED, sm / 10, sm % 10, 1};
     return cudaSuccess;
 }
 

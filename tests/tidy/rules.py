@@ -108,6 +108,7 @@ ALLOWED = {
     "common/net/grpc/transport_grpc_wire.c": (("opendir",),
                                               "which sockets there are says /proc/self/fd"),
     "worker/client/link.c": (("clock_gettime",), "a library in somebody else's process"),
+    "worker/ranks/comm/comm_nccl.c": (("clock_gettime",), "a thread of its own waits for NCCL"),
     "worker/data/loader.c": (("clock_gettime",), "outside the core: it times waits and fetches"),
     "worker/data/source_file.c": (("open",),
                                   "the loader's threads read token files, outside the core"),

@@ -22,7 +22,8 @@
 enum {
     CROSS = (16 << 20) / sizeof(float),
     CROSS_MIN = WK_DEVICE_CHECK_VALUES,
-    WORD = 64 * LK_VIEW_LINE
+    WORD = 64 * LK_VIEW_LINE,
+    BF16_MAJOR = 8, // compute capability whose tensor cores multiply bf16
 };
 LH_STATIC_ASSERT(CROSS % WORD == 0, "a piece that crosses is whole words of `changed`");
 
@@ -32,7 +33,7 @@ struct wk_device {
     struct lk_gemm_library gemm;
     const struct lk_gpu_backend *b;
     lk_gpu_stream stream;
-    lk_gpu_event ready;
+    struct wk_ready *ready;
     int index;
     struct wk_gpu_passes *passes;
     struct wk_params params;
@@ -163,6 +164,7 @@ lh_err wk_device_set_moments(struct wk_device *d, const float *m, const float *v
 lh_err wk_device_clear(struct wk_device *d)
 {
     LH_TRY(begin(d));
+    wk_ready_forget(d->ready);
     int err = d->b->optimizer->zero(d->gradient, d->params.values, d->stream);
     return err ? fail(d, err) : LH_OK;
 }
@@ -185,7 +187,8 @@ struct told {
 static void tell_final(void *arg, uint64_t from)
 {
     struct told *t = arg;
-    if (!t->err) t->err = t->d->b->streams->event_record(t->d->ready, t->d->stream);
+    uint64_t final = t->d->params.values - from;
+    if (!t->err) t->err = wk_ready_record(t->d->ready, t->d->stream, final);
     if (!t->err) t->final->hook(t->final->arg, from);
 }
 
@@ -203,7 +206,7 @@ lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, flo
 lh_err wk_device_settle(struct wk_device *d)
 {
     LH_TRY(begin(d));
-    int err = d->b->streams->event_record(d->ready, d->stream);
+    int err = wk_ready_record(d->ready, d->stream, WK_READY_ALL);
     return err ? fail(d, err) : LH_OK;
 }
 
@@ -423,12 +426,13 @@ static lh_err open_all(struct wk_device *d)
     snprintf(d->name, sizeof d->name, "%s", is.name);
     LH_TRY(lk_gemm_open(c->products, &d->gemm));
     err = d->b->streams->create(&d->stream);
-    if (!err) err = d->b->streams->event_create(&d->ready);
     if (err) return lh_fail(LH_ERR_UNSUPPORTED, "%s: %s", d->name, d->b->error_text(err));
+    LH_TRY(wk_ready_create(d->b, &d->ready));
     if (!d->b->optimizer)
         return lh_fail(LH_ERR_UNSUPPORTED, "%s: the CUDA plugin has no layers", d->name);
     LH_TRY(wk_params_list(&c->model.shape, &d->params));
-    bool half = c->precision == WK_PRECISION_BF16;
+    bool half = c->precision == WK_PRECISION_BF16 ||
+                (c->precision == WK_PRECISION_AUTO && is.major >= BF16_MAJOR);
     const struct wk_gpu_passes_conf passes = {d->b, d->gemm.table, d->stream, c->model,
                                               half ? LK_GEMM_BF16 : LK_GEMM_FP32};
     LH_TRY(check_budget(d, &passes, is.free_bytes));
@@ -469,7 +473,7 @@ void wk_device_close(struct wk_device *d)
         if (there[i]) d->b->memory->release(there[i]);
     if (d->cross) d->b->memory->pinned_release(d->cross);
     if (d->host_square) d->b->memory->pinned_release(d->host_square);
-    if (d->ready) d->b->streams->event_destroy(d->ready);
+    wk_ready_destroy(d->ready);
     if (d->stream) d->b->streams->destroy(d->stream);
     wk_params_free(&d->params);
     lk_gemm_close(&d->gemm);

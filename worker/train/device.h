@@ -8,12 +8,14 @@
 #define WK_DEVICE_H
 
 #include "worker/train/device_budget.h"
+#include "worker/ranks/comm/ready.h"
 #include "worker/train/update.h"
 
 struct wk_device;
 
-// trainer.precision's words, in their order: what products multiply (transformer_gpu.h).
-enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16 };
+// trainer.precision's words, in their order: what products multiply (transformer_gpu.h). AUTO takes
+// bf16 on a device of compute capability 8.0 or newer, whose tensor cores have it, else fp32.
+enum wk_precision { WK_PRECISION_FP32, WK_PRECISION_BF16, WK_PRECISION_AUTO };
 
 struct wk_device_conf {
     const char *plugin;   // the CUDA plugin's file; "": where lk_gpu_find() looks
@@ -41,18 +43,18 @@ void wk_device_copy(struct wk_device *d, uint64_t first, uint64_t values, float 
 void wk_device_renew(struct wk_device *d, const struct wk_renewal *r);
 
 // The arrays, for a region's communicator (ranks/comm/comm.h). What crosses between ranks is
-// ordered by `ready`: an event of the device's own stream, recorded anew whenever values of the
-// gradient are told to be final, and by wk_device_settle().
+// ordered by `ready`: events of the device's own stream, one whenever values of the gradient are
+// told to be final, and by wk_device_settle(). wk_device_clear() begins them anew.
 struct wk_device_arrays {
     const struct lk_gpu_backend *gpu;
     int index;
     float *value, *gradient; // addresses of the device, [values] each
     float *m, *v;            // like them
     uint64_t values;
-    lk_gpu_event ready;
+    struct wk_ready *ready;
 };
 struct wk_device_arrays wk_device_arrays(const struct wk_device *d);
-// Records `ready` behind all that was queued so far.
+// Records in `ready` that all is final behind what was queued so far.
 LH_MUST lh_err wk_device_settle(struct wk_device *d);
 // Continues a digest by the parameters' bits, or all of parameters and moments: to tell what
 // differs by accident.
@@ -60,7 +62,7 @@ LH_MUST lh_err wk_device_digest(struct wk_device *d, bool moments, uint64_t *dig
 
 LH_MUST lh_err wk_device_clear(struct wk_device *d); // the gradient becomes zeros
 // wk_transformer_gradient(), wk_transformer_loss(), and lk_sum_squares() of the gradient. `final`
-// is told when the work that makes values final is queued: `ready` is recorded behind it.
+// is told when the work that makes values final is queued: `ready` has an event behind it.
 LH_MUST lh_err wk_device_gradient(struct wk_device *d, const struct wk_batch *batch, float scale,
                                   const struct wk_final *final, double *nll_sum);
 LH_MUST lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double *nll_sum);

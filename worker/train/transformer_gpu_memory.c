@@ -9,8 +9,9 @@
 #include "worker/train/transformer_gpu_parts.h"
 
 // The most values of logits, and of scores or their gradient, at once; a row of logits and a
-// sequence of scores at least.
-enum { LOGITS_MAX = 1 << 24, SCORES_MAX = 1 << 25 };
+// sequence of scores at least. A GiB of logits: few rows at a time would leave most of a large GPU
+// idle. The budget counts them.
+enum { LOGITS_MAX = 1 << 28, SCORES_MAX = 1 << 25 };
 
 // Hands out 256-byte aligned pieces of `base`; with base NULL it only counts.
 struct carver {

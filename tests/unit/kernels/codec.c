@@ -173,7 +173,7 @@ static void expect_info(const struct lh_shard_layout *l, const struct naive *got
                         const struct lk_payload_info *info)
 {
     uint64_t values = 0;
-    double total = 0;
+    double lanes[256] = {0}, total = 0;
     for (uint64_t c = 0; c < l->chunks; c++) {
         uint64_t first, len, k = 0;
         double lane[8] = {0};
@@ -181,8 +181,9 @@ static void expect_info(const struct lh_shard_layout *l, const struct naive *got
         for (uint64_t i = first; i < first + len; i++)
             if (got->carried[i]) lane[k++ % 8] += (double)got->q[i] * (double)got->q[i];
         values += k;
-        total += add_lanes(lane);
+        lanes[c % 256] += add_lanes(lane);
     }
+    for (int i = 0; i < 256; i++) total += lanes[i];
     assert_int_equal(info->chunks, l->chunks);
     assert_int_equal(info->values, values);
     assert_memory_equal(&info->sum_squares, &total, sizeof total);
@@ -250,6 +251,18 @@ static void every_density_and_feedback(void **state)
         round_trip(&codec, &c.layout, CASE_TIES, 0.5f, false);
         round_trip(&codec, &c.layout, CASE_FIXED, 1, true);
     }
+}
+
+// The sum of squares has 256 lanes of chunks: here each gets several, and some one more.
+static void more_chunks_than_lanes_of_their_sum(void **state)
+{
+    (void)state;
+    static const uint64_t lens[] = {700 * 4096, 0};
+    struct layout_case c;
+    case_layout(&c, lens);
+    struct lk_codec sparse = codec_of("topk-fp16", 64.0f / 4096), dense = codec_of("dense-fp32", 1);
+    round_trip(&sparse, &c.layout, CASE_GAUSSIAN, 1, true);
+    round_trip(&dense, &c.layout, CASE_GAUSSIAN, 1, true);
 }
 
 static void a_shard_of_nothing_and_of_one_value(void **state)
@@ -488,6 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_codec_agrees_with_a_naive_reader),
         cmocka_unit_test(every_density_and_feedback),
+        cmocka_unit_test(more_chunks_than_lanes_of_their_sum),
         cmocka_unit_test(a_shard_of_nothing_and_of_one_value),
         cmocka_unit_test(mass_is_conserved_in_fixed_point),
         cmocka_unit_test(at_most_0_140_bits_per_parameter),

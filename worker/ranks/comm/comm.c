@@ -37,6 +37,13 @@ static void silence(int fd)
     (void)n; // nothing to read is what is wanted
 }
 
+void wk_comm_slept(struct wk_comm *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->counts.sleeps++;
+    pthread_mutex_unlock(&c->lock);
+}
+
 lh_err wk_comm_leaves(void)
 {
     return lh_fail(LH_ERR_CANCELLED, "the communicator is aborted");
@@ -98,12 +105,12 @@ static LH_MUST lh_err sum_behind(struct wk_comm *c)
 static lh_err reduce_buckets(struct wk_comm *c)
 {
     const struct wk_comm_arrays *a = &c->arrays;
-    uint64_t end = a->sums - a->behind, values = end, most = wk_comm_bucket_values(a);
+    uint64_t end = a->sums - a->behind, most = wk_comm_bucket_values(a);
     while (end) {
         uint64_t n = end < most ? end : most;
         end -= n;
         bool last = !end && !a->behind;
-        LH_TRY(wait_final(c, last ? UINT64_MAX : values - end));
+        LH_TRY(wait_final(c, last ? UINT64_MAX : wk_comm_needed(a, end)));
         LH_TRY(sum_bucket(c, end, n, last));
     }
     return sum_behind(c);

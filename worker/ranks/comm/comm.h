@@ -16,20 +16,23 @@
 #include "common/env/env.h"
 #include "kernels/cuda/plugin.h"
 #include "worker/ranks/region.h"
+#include "worker/ranks/comm/ready.h"
 
-enum { WK_COMM_BUCKET_BYTES = 25 << 20 }; // as PyTorch's DDP has it (bucket_cap_mb)
+// Large enough that an AllReduce over NVLink runs at the links' rate: smaller ones pay for their
+// start.
+enum { WK_COMM_BUCKET_BYTES = 128 << 20 };
 enum { WK_COMM_TEXT_BYTES = 256, WK_COMM_PARTS = 4, WK_COMM_LEAVE_MS = 5000 };
 
 struct wk_comm_part { // memory that rank 0 gives to all
     void *data;
     size_t bytes;
 };
-// A device that has parameters and gradient of this rank. What computes records `ready` behind all
+// A device that has parameters and gradient of this rank. The trainer records in `ready` behind all
 // that it queued, whenever it says that values are final, and before anything is shared.
 struct wk_comm_device {
     const struct lk_gpu_backend *gpu;
     int index;
-    lk_gpu_event ready;
+    struct wk_ready *ready;
 };
 // The memory that the collectives work on. Nobody else touches it while one is under way, but what
 // of `sum` is not final yet.
@@ -50,6 +53,7 @@ struct wk_comm_arrays {
 struct wk_comm_counts {
     uint64_t buckets; // Buckets whose sum was begun.
     uint64_t early;   // Those that were begun while this rank still computed.
+    uint64_t sleeps;  // Milliseconds that were slept for calls that went on for more than 200 us.
 };
 
 struct wk_comm;
@@ -69,7 +73,8 @@ struct wk_comm_ops {
     void (*end)(struct wk_comm *c);     // frees what unique_id() and init() made
     void (*destroy)(struct wk_comm *c); // frees `c`; its thread is gone
     // share() of one part and reduce() of a bucket that is not the last, in the device's memory,
-    // behind the event `ready`. NULL, both: the communicator takes the host's alone (comm_host.h).
+    // behind the events of `ready`. NULL, both: the communicator takes the host's alone
+    // (comm_host.h).
     lh_err (*share_there)(struct wk_comm *c, const struct wk_comm_part *part);
     lh_err (*reduce_there)(struct wk_comm *c, float *bucket, uint64_t values);
 };
@@ -129,10 +134,16 @@ static inline uint64_t wk_comm_bucket_values(const struct wk_comm_arrays *a)
 {
     return a->bucket_bytes / wk_sum_bytes(a->type);
 }
+// How many values of the sum have to be final for a bucket that begins at value `from`.
+static inline uint64_t wk_comm_needed(const struct wk_comm_arrays *a, uint64_t from)
+{
+    return a->sums - a->behind - from;
+}
 static inline bool wk_comm_stopped(struct wk_comm *c)
 {
     return atomic_load(&c->stop);
 }
+void wk_comm_slept(struct wk_comm *c); // counts it
 // "The communicator is aborted", as an error.
 LH_MUST lh_err wk_comm_leaves(void);
 

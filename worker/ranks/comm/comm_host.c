@@ -1,7 +1,7 @@
 // A device's arrays by way of the host. See comm_host.h.
 //
-// Its copies have a stream of their own, which follows the device's `ready` before it reads: while
-// a bucket crosses, the backward pass goes on behind that event.
+// Its copies have a stream of their own, which follows the event of `ready` that covers a bucket:
+// while it crosses, the backward pass goes on behind that event.
 #include "worker/ranks/comm/comm_host.h"
 
 #include <stdlib.h>
@@ -62,11 +62,13 @@ void wk_comm_host_free(struct wk_comm *c)
     c->host = NULL;
 }
 
-static LH_MUST lh_err copy_out(struct wk_comm *c, float *to, const void *from, size_t bytes)
+// Behind the event that covers so many values of the sum.
+static LH_MUST lh_err copy_out(struct wk_comm *c, float *to, const void *from, size_t bytes,
+                               uint64_t needed)
 {
     const struct wk_comm_device *d = c->arrays.device;
     const struct wk_comm_host *h = c->host;
-    LH_TRY(device_err(d, d->gpu->streams->event_follow(h->stream, d->ready), "an event"));
+    LH_TRY(device_err(d, wk_ready_follow(d->ready, h->stream, needed), "an event"));
     LH_TRY(device_err(d, d->gpu->memory->copy_out(to, from, bytes, h->stream), "a copy from it"));
     return device_err(d, d->gpu->streams->wait(h->stream), "a copy from it");
 }
@@ -84,7 +86,8 @@ lh_err wk_comm_host_fetch(struct wk_comm *c, uint64_t from, uint64_t values, flo
     LH_TRY(open_host(c));
     LH_ASSERT((from + values) * sizeof **out <= c->host->bytes);
     *out = c->host->pinned + from;
-    return values ? copy_out(c, *out, c->arrays.sum + from, values * sizeof **out) : LH_OK;
+    uint64_t needed = wk_comm_needed(&c->arrays, from);
+    return values ? copy_out(c, *out, c->arrays.sum + from, values * sizeof **out, needed) : LH_OK;
 }
 
 lh_err wk_comm_host_return(struct wk_comm *c, uint64_t from, uint64_t values)
@@ -97,7 +100,7 @@ lh_err wk_comm_host_share(struct wk_comm *c, const struct wk_comm_part *part)
 {
     LH_TRY(open_host(c));
     const struct wk_comm_part here = {c->host->pinned, part->bytes};
-    if (c->rank == 0) LH_TRY(copy_out(c, here.data, part->data, part->bytes));
+    if (c->rank == 0) LH_TRY(copy_out(c, here.data, part->data, part->bytes, WK_READY_ALL));
     LH_TRY(c->ops->share(c, &here, 1));
     return c->rank ? copy_in(c, part->data, here.data, part->bytes) : LH_OK;
 }

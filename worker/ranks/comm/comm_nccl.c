@@ -3,22 +3,30 @@
 // Everything of an epoch (communicator, stream, buffers) is made by init() and freed by end(), so
 // that nothing which an aborted operation might still write to is used again; where a device has
 // the arrays themselves, end() waits for the stream. Calls of NCCL's and
-// of the device only queue: every wait looks at the communicator's error and at `stop` each
-// millisecond. Gradients that are summed in bf16 are converted in the pass that copies them to and
-// from pinned memory, so half as many bytes cross PCIe as well.
+// of the device only queue, and most are over at once: every wait looks first, then without a pause
+// for 200 us, then each millisecond, at the communicator's error and at `stop`. Gradients that are
+// summed in bf16 are converted in the pass that copies them to and from pinned memory, so half as
+// many bytes cross PCIe as well.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/check.h"
 #include "kernels/convert.h"
 #include "kernels/cuda/loader.h"
 #include "worker/ranks/comm/nccl.h"
 
-enum { SLOTS = WK_COMM_NCCL_SLOTS, LOOK_MS = 1, ENVIRONMENT_BYTES = 4096 };
+enum {
+    SLOTS = WK_COMM_NCCL_SLOTS,
+    LOOKS = 64, // Looks before the clock is asked, however slow they are.
+    SPIN_NS = 200000,
+    LOOK_MS = 1,
+    ENVIRONMENT_BYTES = 4096,
+};
 
 struct slot { // a bucket on its way
     void *device, *pinned;
@@ -38,6 +46,7 @@ struct device_comm {
     wk_nccl_comm comm; // NULL: none
     lk_gpu_stream stream;
     struct slot slot[SLOTS];
+    void *narrow; // A bucket in bf16, of arrays that are the device's; NULL: none.
 };
 
 static struct device_comm *comm_of(struct wk_comm *c)
@@ -60,20 +69,41 @@ static LH_MUST lh_err nccl_err(const struct device_comm *d, int result, const ch
     return lh_fail(LH_ERR_UNAVAILABLE, "NCCL: %s: %s", what, d->nccl.api.error_text(result));
 }
 
-static LH_MUST lh_err pause_for(struct device_comm *d)
+// A wait, from its first look on.
+struct patience {
+    unsigned looks;
+    int64_t since_ns; // The clock, once it was asked; 0: not yet.
+    bool call;        // It is for a call of NCCL's, not for a bucket.
+};
+
+static int64_t now_ns(void)
 {
-    struct pollfd p = {d->base.bell, POLLIN, 0};
-    poll(&p, 1, LOOK_MS);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * LH_SECOND + t.tv_nsec;
+}
+
+// Between two looks of a wait. A thousand small calls a step cost a second where each sleeps.
+static LH_MUST lh_err pause_for(struct device_comm *d, struct patience *p)
+{
+    struct pollfd bell = {d->base.bell, POLLIN, 0};
+    if (wk_comm_stopped(&d->base)) return wk_comm_leaves();
+    if (p->looks++ < LOOKS) return LH_OK;
+    if (!p->since_ns) p->since_ns = now_ns();
+    if (now_ns() - p->since_ns < SPIN_NS) return LH_OK;
+    if (p->call) wk_comm_slept(&d->base);
+    poll(&bell, 1, LOOK_MS);
     return wk_comm_stopped(&d->base) ? wk_comm_leaves() : LH_OK;
 }
 
 // A call of NCCL's goes on by itself until it is settled.
 static LH_MUST lh_err settle(struct device_comm *d, int result, const char *what)
 {
+    struct patience p = {.call = true};
     while (result == WK_NCCL_IN_PROGRESS) {
-        LH_TRY(pause_for(d));
         int asked = d->nccl.api.async_error(d->comm, &result);
         if (asked) result = asked;
+        if (result == WK_NCCL_IN_PROGRESS) LH_TRY(pause_for(d, &p));
     }
     return nccl_err(d, result, what);
 }
@@ -89,13 +119,14 @@ static LH_MUST lh_err look(struct device_comm *d)
 static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
 {
     const struct lk_gpu_streams *streams = d->gpu.backend->streams;
+    struct patience p = {0};
     int done = 0;
     if (!s->busy) return LH_OK;
     for (;;) {
         LH_TRY(device_err(d, streams->event_done(s->event, &done), "a bucket"));
         if (done) break;
         LH_TRY(look(d));
-        LH_TRY(pause_for(d));
+        LH_TRY(pause_for(d, &p));
     }
     if (s->to && s->narrow)
         lk_fp32_of_bf16(s->pinned, s->to, s->bytes / sizeof(uint16_t));
@@ -113,6 +144,21 @@ static LH_MUST lh_err finish_all(struct device_comm *d)
 
 // ---------------------------------------------------------------- buckets
 
+// A slot's memory. Of arrays that are the device's the last values alone cross by slots, and what
+// is given of the host's.
+static size_t slot_bytes(const struct wk_comm_arrays *a)
+{
+    size_t behind = a->behind * sizeof(float);
+    size_t most = behind > WK_COMM_NCCL_SLOT_BYTES ? behind : WK_COMM_NCCL_SLOT_BYTES;
+    return a->device && a->bucket_bytes > most ? most : a->bucket_bytes;
+}
+
+uint64_t wk_comm_nccl_device_bytes(uint64_t bucket_bytes, enum wk_sum_type type)
+{
+    uint64_t slot = bucket_bytes < WK_COMM_NCCL_SLOT_BYTES ? bucket_bytes : WK_COMM_NCCL_SLOT_BYTES;
+    return SLOTS * slot + (type == WK_SUM_BF16 ? bucket_bytes : 0);
+}
+
 // The slot's turn.
 static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t bytes, bool narrow)
 {
@@ -125,7 +171,7 @@ static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t bytes,
 // Puts what is there into the slot.
 static LH_MUST lh_err put(struct device_comm *d, struct slot *s, const void *from)
 {
-    LH_ASSERT(s->bytes <= d->base.arrays.bucket_bytes);
+    LH_ASSERT(s->bytes <= slot_bytes(&d->base.arrays));
     if (s->narrow)
         lk_bf16_of_fp32(from, s->pinned, s->bytes / sizeof(uint16_t));
     else
@@ -177,7 +223,7 @@ static LH_MUST lh_err share_part(struct device_comm *d, const struct wk_comm_par
         size_t bytes = part->bytes - at;
         struct slot *s = &d->slot[n % SLOTS];
         uint8_t *here = (uint8_t *)part->data + at;
-        if (bytes > d->base.arrays.bucket_bytes) bytes = d->base.arrays.bucket_bytes;
+        if (bytes > slot_bytes(&d->base.arrays)) bytes = slot_bytes(&d->base.arrays);
         LH_TRY(begin(d, s, bytes, false));
         if (root) LH_TRY(put(d, s, here));
         LH_TRY(settle(d,
@@ -198,12 +244,11 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
 
 // ---------------------------------------------------------------- in the device's memory
 
-// The stream's next operations come behind all that was told to be final.
-static LH_MUST lh_err follow(struct device_comm *d)
+// The stream's next operations come behind the event that covers so many values of the sum.
+static LH_MUST lh_err follow(struct device_comm *d, uint64_t needed)
 {
-    return device_err(
-        d, d->gpu.backend->streams->event_follow(d->stream, d->base.arrays.device->ready),
-        "an event");
+    return device_err(d, wk_ready_follow(d->base.arrays.device->ready, d->stream, needed),
+                      "an event");
 }
 
 static LH_MUST lh_err convert(struct device_comm *d, enum lk_gpu_op op, const void *from, void *to,
@@ -219,13 +264,13 @@ static LH_MUST lh_err add_up(struct device_comm *d, void *at, uint64_t values, i
                   "AllReduce");
 }
 
-// In its place; in bf16 by way of a slot's memory of the device's. The last bucket of the sum is
+// In its place; in bf16 by way of a bucket of memory of the device's. The last bucket of the sum is
 // the host's (comm.h), and its wait is one for all before it.
 static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
 {
     struct device_comm *d = comm_of(c);
-    void *narrow = d->slot[0].device;
-    LH_TRY(follow(d));
+    void *narrow = d->narrow;
+    LH_TRY(follow(d, wk_comm_needed(&c->arrays, (uint64_t)(bucket - c->arrays.sum))));
     if (c->arrays.type != WK_SUM_BF16) return add_up(d, bucket, values, WK_NCCL_FP32);
     LH_ASSERT(values * sizeof(uint16_t) <= c->arrays.bucket_bytes);
     LH_TRY(convert(d, LK_GPU_BF16_OF_FP32, bucket, narrow, values));
@@ -237,7 +282,7 @@ static lh_err share_there(struct wk_comm *c, const struct wk_comm_part *part)
 {
     struct device_comm *d = comm_of(c);
     struct slot *s = &d->slot[0];
-    LH_TRY(follow(d));
+    LH_TRY(follow(d, WK_READY_ALL));
     LH_TRY(begin(d, s, 0, false));
     LH_TRY(settle(d,
                   d->nccl.api.broadcast(part->data, part->data, part->bytes, WK_NCCL_UINT8, 0,
@@ -262,13 +307,16 @@ static lh_err unique_id(struct wk_comm *c, struct wk_nccl_id *out)
 static LH_MUST lh_err make_buffers(struct device_comm *d)
 {
     const struct lk_gpu_backend *b = d->gpu.backend;
+    const struct wk_comm_arrays *a = &d->base.arrays;
+    size_t bytes = slot_bytes(a);
     LH_TRY(device_err(d, b->use(d->device), "it can't be used"));
     LH_TRY(device_err(d, b->streams->create(&d->stream), "a stream"));
+    if (a->device && a->type == WK_SUM_BF16)
+        LH_TRY(device_err(d, b->memory->alloc(&d->narrow, a->bucket_bytes), "memory for a bucket"));
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &d->slot[i];
-        LH_TRY(device_err(d, b->memory->alloc(&s->device, d->base.arrays.bucket_bytes),
-                          "memory for a bucket"));
-        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, d->base.arrays.bucket_bytes),
+        LH_TRY(device_err(d, b->memory->alloc(&s->device, bytes), "memory for a bucket"));
+        LH_TRY(device_err(d, b->memory->pinned_alloc(&s->pinned, bytes),
                           "pinned memory for a bucket"));
         LH_TRY(device_err(d, b->streams->event_create(&s->event), "an event"));
     }
@@ -300,6 +348,8 @@ static void end(struct wk_comm *c)
     if (d->stream && c->arrays.device) (void)b->streams->wait(d->stream);
     if (d->stream) b->streams->destroy(d->stream);
     d->stream = NULL;
+    if (d->narrow) b->memory->release(d->narrow);
+    d->narrow = NULL;
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &d->slot[i];
         if (s->event) b->streams->event_destroy(s->event);

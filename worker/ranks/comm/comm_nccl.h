@@ -7,8 +7,11 @@
 #include "common/env/log.h"
 #include "worker/ranks/comm/comm.h"
 
-// Arrays of the device's that a communicator takes, struct wk_comm_arrays' `room` each.
-enum { WK_COMM_NCCL_SLOTS = 2 };
+// Slots of a communicator, each on the device and in pinned memory: of a bucket's size, but where
+// the arrays are the device's, which need no more than a mebibyte.
+enum { WK_COMM_NCCL_SLOTS = 2, WK_COMM_NCCL_SLOT_BYTES = 1 << 20 };
+// Memory of the device that a communicator takes whose arrays are there; NCCL's own not counted.
+uint64_t wk_comm_nccl_device_bytes(uint64_t bucket_bytes, enum wk_sum_type type);
 
 struct wk_comm_nccl_conf {
     struct lh_log *log;

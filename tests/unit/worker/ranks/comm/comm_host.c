@@ -79,8 +79,25 @@ static const char *text(int err)
     return err ? "made up" : "fine";
 }
 
-static const struct lk_gpu_streams streams = {
-    .create = create, .destroy = destroy, .wait = done, .event_follow = follow};
+static int event_create(lk_gpu_event *out)
+{
+    *out = malloc(1);
+    return *out ? 0 : 1;
+}
+
+static int event_record(lk_gpu_event event, lk_gpu_stream stream)
+{
+    (void)event, (void)stream;
+    return 0;
+}
+
+static const struct lk_gpu_streams streams = {.create = create,
+                                              .destroy = destroy,
+                                              .wait = done,
+                                              .event_create = event_create,
+                                              .event_destroy = free,
+                                              .event_record = event_record,
+                                              .event_follow = follow};
 static const struct lk_gpu_memory memory = {.pinned_alloc = pinned_alloc,
                                             .pinned_release = pinned_release,
                                             .copy_in = copy,
@@ -95,6 +112,8 @@ static void an_error_leaves_nothing_open(void **state)
     for (int i = 0; i < VALUES; i++) x[i] = (float)i;
     for (int failing = 1; failing <= 3; failing++) { // the device, its stream, its memory
         struct wk_comm_device d = {.gpu = &gpu};
+        assert_int_equal(wk_ready_create(&gpu, &d.ready), LH_OK);
+        assert_int_equal(wk_ready_record(d.ready, NULL, WK_READY_ALL), 0);
         struct wk_comm c = {.arrays = {.sum = x, .sums = VALUES, .device = &d}};
         float *out = NULL;
         device.calls = 0;
@@ -108,6 +127,7 @@ static void an_error_leaves_nothing_open(void **state)
         assert_memory_equal(out, x, sizeof x);
         wk_comm_host_free(&c);
         assert_int_equal(device.streams + device.pinned, 0);
+        wk_ready_destroy(d.ready);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -106,6 +107,13 @@ static void sum_early(struct rank *k)
     all_well(k);
 }
 
+static uint64_t slept_by(struct rank *k)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < RANKS; i++) all += wk_comm_counts(k[i].comm).sleeps;
+    return all;
+}
+
 static void one_epoch(struct rank *k, enum wk_sum_type type)
 {
     struct wk_nccl_id id;
@@ -122,7 +130,9 @@ static void one_epoch(struct rank *k, enum wk_sum_type type)
     all_well(k);
     for (int i = 0; i < RANKS; i++)
         for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], (float)v, 0);
+    uint64_t slept = slept_by(k);
     sum_early(k);
+    if (getenv("LH_FAKE_NCCL_ASKS")) assert_int_equal(slept_by(k), slept);
     for (int i = 0; i < RANKS; i++)
         for (uint32_t v = 0; v < VALUES; v++) assert_float_equal(k[i].x[v], sum_of(type, v), 0);
     for (int i = 0; i < RANKS; i++) wk_comm_region.abort(k[i].comm);
@@ -144,6 +154,14 @@ static void ranks_sum_and_share_and_free_what_an_epoch_made(void **state)
             close(k[i].told);
         }
     }
+}
+
+// Calls that go on until they were asked about a few times are not slept on.
+static void calls_that_go_on_for_a_moment_cost_no_sleep(void **state)
+{
+    setenv("LH_FAKE_NCCL_ASKS", "20", 1);
+    ranks_sum_and_share_and_free_what_an_epoch_made(state);
+    unsetenv("LH_FAKE_NCCL_ASKS");
 }
 
 // GPU 0 can be named too, by a rank whose turn would be another's.
@@ -187,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_sum_and_share_and_free_what_an_epoch_made),
+        cmocka_unit_test(calls_that_go_on_for_a_moment_cost_no_sleep),
         cmocka_unit_test(the_device_that_is_named_is_used),
         cmocka_unit_test(a_device_that_is_not_there_is_refused),
     };
