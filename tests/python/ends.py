@@ -161,8 +161,8 @@ class Ends(Judged):
 
     def test_a_loader_that_cannot_read(self):
         with open(self.path("units.json"), "w", encoding="utf-8") as file:
-            json.dump({"units": [{"id": i, "file": "a.bin", "from": 0, "tokens": 8, "sha256": SHA256}
-                                 for i in range(6)]}, file)
+            json.dump({"units": [{"id": i, "file": "a.bin", "from": 0, "tokens": 8,
+                                  "sha256": SHA256} for i in range(6)]}, file)
         with open(self.path("a.bin"), "wb") as file:
             array.array("i", [20240520, 1, 8, *[0] * 253]).tofile(file)
             array.array("H", range(8)).tofile(file)

@@ -55,7 +55,8 @@ def digest_of(tokens: array.array) -> str:
     return hashlib.sha256(tokens.tobytes()).hexdigest()
 
 
-_FIELDS = {"file": str, "from": int, "tokens": int, "sha256": str}  # what the loader reads of a unit
+# What the loader reads of a unit.
+_FIELDS = {"file": str, "from": int, "tokens": int, "sha256": str}
 
 
 def _read_units(path: str) -> list[dict[str, typing.Any]]:
