@@ -8,8 +8,6 @@
 
 void lk_bf16_of_fp32(const float *from, uint16_t *to, size_t n);
 void lk_fp32_of_bf16(const uint16_t *from, float *to, size_t n);
-void lk_fp16_of_fp32(const float *from, uint16_t *to, size_t n);
-void lk_fp32_of_fp16(const uint16_t *from, float *to, size_t n);
 
 // A sum in bf16, term by term: x[i] becomes bf16(bf16(x[i]) + term[i]), the addition in fp32. After
 // it x holds values that bf16 has exactly.

@@ -40,7 +40,5 @@ void lk_view_make(const float *theta, float kappa, const float *residual, const 
                   float *out, uint64_t *changed, uint64_t n);
 void lk_view_move(const float *from, const float *to, const uint64_t *changed, float *local,
                   uint64_t n);
-// Gives the progress back that lk_view_cut took into `out`, to within its roundings.
-void lk_view_uncut(float beta, const float *residual, const float *out, float *anchor, uint64_t n);
 
 #endif

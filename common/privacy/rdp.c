@@ -75,11 +75,6 @@ double lh_rdp_step(double sigma, double q, double order)
     return fmax(0, moment / (order - 1));
 }
 
-double lh_rdp_epsilon_plain(double divergence, double order, double delta)
-{
-    return divergence - log(delta) / (order - 1);
-}
-
 double lh_rdp_epsilon(double divergence, double order, double delta)
 {
     // delta <= sqrt(1 - e^(-KL)), and KL is no more than the divergence.

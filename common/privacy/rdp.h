@@ -15,8 +15,7 @@ double lh_rdp_step(double sigma, double q, double order);
 
 // Two conversions of a divergence at an order into epsilon at delta. Both hold; the second is never
 // above the first.
-double lh_rdp_epsilon_plain(double divergence, double order, double delta); // arXiv 1702.07476
-double lh_rdp_epsilon(double divergence, double order, double delta);       // arXiv 2004.00010
+double lh_rdp_epsilon(double divergence, double order, double delta); // arXiv 2004.00010
 
 // The smallest epsilon over all orders, and the order that gave it (`order` may be NULL).
 double lh_rdp_best(double sigma, double q, double steps, double delta, double *order);

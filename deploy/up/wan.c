@@ -192,15 +192,6 @@ lh_err dp_wan_down(struct dp_wan *wan, bool kill_inhabitants)
 
 // ---------------------------------------------------------------- regions
 
-size_t dp_wan_exec_argv(const struct dp_wan *wan, const char *region,
-                        const char *argv[DP_WAN_PREFIX])
-{
-    const char *const prefix[] = {wan->program, "-n", wan->instance, "exec", region, "--"};
-    LH_STATIC_ASSERT(LH_COUNT(prefix) == DP_WAN_PREFIX, "as wan.h says");
-    memcpy(argv, prefix, sizeof prefix);
-    return LH_COUNT(prefix);
-}
-
 lh_err dp_wan_enter(const struct dp_wan *wan, const char *region)
 {
     char path[DP_PATH_BYTES];

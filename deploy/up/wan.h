@@ -2,8 +2,8 @@
 //
 // Region n of the topology file (from 0) has the hosts 10.77.(n+1).1 and on. The regions reach each
 // other and nothing else: not this machine, not the Internet, and nothing reaches them from
-// outside; a process that must talk to them enters one (dp_wan_enter), or is started in one
-// (dp_wan_exec_argv). Files and UNIX sockets are shared by all. deploy/wan/README.md says more.
+// outside; a process that must talk to them enters one (dp_wan_enter).
+// Files and UNIX sockets are shared by all. deploy/wan/README.md says more.
 #ifndef LH_DEPLOY_WAN_H
 #define LH_DEPLOY_WAN_H
 
@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 #include "deploy/tool/files.h"
 
-enum { DP_WAN_NAME_BYTES = 24, DP_WAN_REGIONS_MAX = 64, DP_WAN_PREFIX = 6 };
+enum { DP_WAN_NAME_BYTES = 24, DP_WAN_REGIONS_MAX = 64 };
 
 struct dp_wan {
     char program[DP_PATH_BYTES];
@@ -34,11 +34,6 @@ LH_MUST lh_err dp_wan_up(struct dp_wan *wan, const char *topology, const char *i
 // Removes the world; processes that are still inside lose their network, or are killed. Nothing
 // where it is not up.
 LH_MUST lh_err dp_wan_down(struct dp_wan *wan, bool kill_inhabitants);
-
-// Puts what must precede a command that shall run inside a region into argv[DP_WAN_PREFIX] and
-// returns how many that are. The command's process keeps its pid: `wanem exec` becomes it. Borrows.
-size_t dp_wan_exec_argv(const struct dp_wan *wan, const char *region,
-                        const char *argv[DP_WAN_PREFIX]);
 
 // Moves the calling thread, and what it starts from then on, into a region's network. Names of
 // regions do not resolve there (that takes /etc/hosts); use addresses. LH_ERR_NOT_FOUND.

@@ -17,21 +17,6 @@ static inline float bf16_to(uint16_t x)
     return lk_float_of((uint32_t)x << 16);
 }
 
-static uint16_t fp16_of(float x)
-{
-    uint32_t key = lk_key(x), sign = lk_float_bits(x) >> 31 << 15;
-    if (key > LK_KEY_INFINITE) return (uint16_t)(sign | 0x7e00 | (key >> 13 & 0x1ff)); // NaN
-    if (fabsf(x) >= 65520.0f) return (uint16_t)(sign | LK_HALF_EXPONENT);              // infinity
-    return (uint16_t)(sign | lk_half_from((double)fabsf(x)));
-}
-
-static float fp32_of(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & LK_HALF_SIGN) << 16, fraction = half & 0x3ffu;
-    if (!lk_half_is_finite(half)) return lk_float_of(sign | LK_KEY_INFINITE | fraction << 13);
-    return lk_float_of(sign | lk_float_bits(lk_half_to_float(half & 0x7fff)));
-}
-
 void lk_bf16_of_fp32(const float *from, uint16_t *to, size_t n)
 {
 #pragma omp simd
@@ -51,14 +36,4 @@ void lk_bf16_add(const uint16_t *term, float *x, size_t n)
         float sum = bf16_to(bf16_of(x[i])) + bf16_to(term[i]);
         x[i] = bf16_to(bf16_of(sum));
     }
-}
-
-void lk_fp16_of_fp32(const float *from, uint16_t *to, size_t n)
-{
-    for (size_t i = 0; i < n; i++) to[i] = fp16_of(from[i]);
-}
-
-void lk_fp32_of_fp16(const uint16_t *from, float *to, size_t n)
-{
-    for (size_t i = 0; i < n; i++) to[i] = fp32_of(from[i]);
 }

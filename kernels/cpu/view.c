@@ -40,11 +40,6 @@ void lk_view_feed(float beta, const float *residual, float *in_out, uint64_t n)
     for (uint64_t i = 0; i < n; i++) in_out[i] = beta * residual[i] + in_out[i];
 }
 
-void lk_view_uncut(float beta, const float *residual, const float *out, float *anchor, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) anchor[i] += out[i] - beta * residual[i];
-}
-
 void lk_view_delta(float beta, const float *residual, const float *base, const float *local,
                    float *out, uint64_t n)
 {

@@ -21,17 +21,6 @@ LK_DEVICE uint32_t lk_block_sum(struct lk_block *b, uint32_t *turn, uint32_t v)
     return sum;
 }
 
-LK_DEVICE uint32_t lk_block_max(struct lk_block *b, uint32_t *turn, uint32_t v)
-{
-    uint32_t *place = b->warp[*turn & 1], max = 0;
-    ++*turn;
-    v = __reduce_max_sync(LK_ALL, v);
-    if (threadIdx.x % 32 == 0) place[threadIdx.x / 32] = v;
-    __syncthreads();
-    for (int i = 0; i < LK_WARPS; i++) max = place[i] > max ? place[i] : max;
-    return max;
-}
-
 // Inclusive prefix sum over a warp.
 template <class T> LK_DEVICE T lk_warp_scan(T v)
 {

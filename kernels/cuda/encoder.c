@@ -128,8 +128,8 @@ static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result
     return err ? err : to_host(x, result, none);
 }
 
-// Appends the payload. *there: the device made it, and `left` is what is left of `e` (NULL: that
-// does not cross); else the CPU did, in `e` itself.
+// Appends the payload. *there: the device made it, and `left` is what is left of `e`; else the CPU
+// did, in `e` itself.
 static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left,
                                  struct lh_buf *out, struct lk_payload_info *info, bool *there)
 {
@@ -150,7 +150,7 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left
     uint8_t *at = lh_buf_grow(out, is.bytes);
     if (!at) return lh_buf_err(out);
     failed = to_host(x, (struct lk_way){x->device_payload, at, is.bytes},
-                     (struct lk_way){x->device_e, left, left ? bytes : 0});
+                     (struct lk_way){x->device_e, left, bytes});
     if (failed) {
         out->len = before;
         return say(x, "what was encoded", failed);
@@ -158,11 +158,6 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left
     if (info) *info = x->info;
     if (info) info->sum_squares = is.sum_squares;
     return LH_OK;
-}
-
-lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out, bool *there)
-{
-    return payload_of(x, e, NULL, out, NULL, there);
 }
 
 lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,

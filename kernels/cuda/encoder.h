@@ -20,10 +20,6 @@ void lk_gpu_encoder_destroy(struct lk_gpu_encoder *x); // NULL is allowed
 // the device failed, and says how; `e` and `out` are as they were. One thread at a time; blocks.
 LH_MUST lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
                                   struct lk_payload_info *info);
-// The same for whoever wants the payload alone. *there: the device made it, and `e` is as it was,
-// because what is left of it does not cross back; else `e` is what is left.
-LH_MUST lh_err lk_gpu_encoder_payload(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
-                                      bool *there);
 
 // Encodes made-up values with this codec on the device and on the CPU. LH_ERR_UNSUPPORTED: the
 // device can't, or its bytes are others.

@@ -141,11 +141,6 @@ struct ps_co_span ps_co_under_way(const struct ps_coordinator *c)
     return out;
 }
 
-uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from)
-{
-    return from / c->conf.units->count * c->epoch_tokens;
-}
-
 uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     uint64_t least = UINT64_MAX;

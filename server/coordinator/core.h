@@ -406,8 +406,6 @@ struct ps_co_span {
     uint64_t from, to;
 };
 struct ps_co_span ps_co_under_way(const struct ps_coordinator *c);
-// Tokens of all units below `from`, where an epoch begins.
-uint64_t ps_co_tokens_below(const struct ps_coordinator *c, uint64_t from);
 // Tokens of this worker's admitted pushes, on the shard that admitted the fewest.
 uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Tokens of admitted pushes of the workers that train data of their own, each by the shard that

@@ -3,6 +3,7 @@
 `tree` maps a path from the root to the file's text. Each rule has a planted violation in
 self_test.py; a rule without one does not pass its own test.
 """
+import collections
 import fnmatch
 import posixpath
 import re
@@ -250,6 +251,66 @@ def unused_header(tree: Tree) -> Iterator[Finding]:
     for path, _ in c_files(tree):
         if path.endswith((".h", ".cuh")) and path not in used:
             yield Finding(path, 0, "unused-header", "nobody includes it")
+
+
+# Functions that no product file calls, each with its reason; a header's name stands for all of its.
+UNCALLED = {
+    "common/env/env_fake.h": "the world of tests",
+    "common/net/mem/transport_mem.h": "the network of tests",
+    "kernels/view.h": "the specification that devices are compared with",
+    "kernels/privacy/choice.h": "drawing records: the level `record`, which nothing enforces yet",
+    "lh_bug_plant": "plants a bug",
+    "lh_metrics_page": "the table of deploy/docs/metrics.md, which a test compares",
+    "lh_account_epsilon": "the inverse that checks lh_account_claim()",
+    "lh_account_steps": "the inverse that checks lh_account_claim()",
+    "lh_gaussian_sigma": "the inverse that checks the mechanism's epsilon",
+    "lk_gpu_query": "is called by its name",
+    "lk_gemm_query": "is called by its name",
+    "lk_gpu_value_digest": "the specification of adamw.cu's digest",
+    "wk_builtin_defaults": "the trainer of bench/learning and of tests",
+    "lk_codec_force": "encodes by one kind of instructions, beside the others",
+    "ps_balance_kind_of": "reads the words of bench/sim",
+    # what tests look at, and programs do not
+    "lh_pool_bytes": "memory that is taken",
+    "lh_env_real_copied": "files that were copied",
+    "ps_co_decided_count": "rows that are kept",
+    "ps_wal_generation": "a log that began anew",
+    "wk_device_bytes": "memory that is taken",
+    "wk_device_state_read": "an array of the device's",
+    "wk_external_there": "a life that runs",
+    "wk_loader_waited_ns": "time that was waited",
+    "wk_region_members": "members of an epoch",
+    "wk_region_phase_of": "where the machine is",
+    "wk_transformer_bytes": "memory that is taken",
+    "wk_wire_connected": "a rank that has come",
+    "wk_wire_port": "a port that was free",
+}
+_SHOWN = re.compile(r"(?:lh|lk|ps|wk|dp)_\w+\Z")
+_NAME = re.compile(r"\b(?:lh|lk|ps|wk|dp)_\w+\b")
+
+
+def uncalled(tree: Tree) -> Iterator[Finding]:
+    """A function that a header of the product shows has a caller there: one that tests alone call
+    is tested for nobody."""
+    shown: dict[str, tuple[str, int]] = {}
+    uses: collections.Counter[str] = collections.Counter()
+    for path, text in c_files(tree):
+        if room_of(path) in ("tests", "bench"):
+            continue
+        uses.update(_NAME.findall(scan.scrub(text)))
+        for head in scan.declarations(text):
+            if head.name and _SHOWN.match(head.name):
+                uses[head.name] -= 1
+                if path.endswith((".h", ".cuh")):
+                    shown.setdefault(head.name, (path, head.line))
+    for name, (path, line) in sorted(shown.items(), key=lambda item: item[1]):
+        if uses[name] <= 0 and name not in UNCALLED and path not in UNCALLED:
+            yield Finding(path, line, "uncalled", f"no product file calls {name}(): take it out, "
+                                                  "or say in UNCALLED what it is for")
+    for name in UNCALLED:
+        if uses[name] > 0 and "/" not in name:
+            yield Finding(shown.get(name, (name, 0))[0], 0, "uncalled",
+                          f"{name}() is called: take it out of UNCALLED")
 
 
 # Pages that grow into diaries where nobody counts: lines of the page, or of each of its sections.
@@ -520,7 +581,7 @@ def folder(tree: Tree) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Tree], Iterator[Finding]], ...] = (
-    direction, circle, calls, fragment, unused_header, length, banned, commit, must_check, readme,
-    opening, prefix, mutable_global, white_space, machine_path, conflict, columns, reference,
-    words, folder,
+    direction, circle, calls, fragment, unused_header, uncalled, length, banned, commit, must_check,
+    readme, opening, prefix, mutable_global, white_space, machine_path, conflict, columns,
+    reference, words, folder,
 )

@@ -34,6 +34,14 @@ PLANTED = {
     "unused-header": (
         {"common/a.h": "// a\n"}, "common/a.h",
         {"common/a.h": "// a\n", "common/a.c": '// a\n#include "common/a.h"\n'}),
+    "uncalled": (
+        {"server/a.h": "// a\nint ps_a(int x);\n",
+         "server/a.c": "// ps_a()\nint ps_a(int x)\n{\n}\n",
+         "tests/unit/server/a.c": "// a\nint main(void)\n{\n    return ps_a(1);\n}\n"},
+        "server/a.h",
+        {"server/a.h": "// a\nint ps_a(int x);\nint ps_b(void);\n",
+         "server/a.c": "// a\nint ps_a(int x)\n{\n    return f(ps_b);\n}\n",
+         "server/b.c": "// b\nint ps_b(void)\n{\n    return ps_a(2);\n}\n"}),
     "length": (
         {"server/a.c": "// a\n" * 701}, "server/a.c", {"server/a.c": "// a\n" * 600}),
     "banned": (

@@ -73,8 +73,9 @@ static bool instance_is_gone(const struct scene *s)
 // Starts `command` inside a region.
 static pid_t start(const struct scene *s, const char *region, const char *const *command)
 {
-    const char *argv[DP_WAN_PREFIX + 8];
-    size_t n = dp_wan_exec_argv(&s->wan, region, argv);
+    enum { PREFIX = 6 };
+    const char *argv[PREFIX + 8] = {s->wan.program, "-n", s->wan.instance, "exec", region, "--"};
+    size_t n = PREFIX;
     do argv[n++] = *command;
     while (*command++);
     pid_t child = fork();

@@ -170,11 +170,6 @@ uint64_t wk_budget_charged(const struct wk_budget *b, uint32_t shard)
     return r->charged[r->terms.level == LH_PRIVACY_REGION ? shard : 0];
 }
 
-bool wk_budget_allows(const struct wk_budget *b, uint64_t total)
-{
-    return total <= b->run[b->own].terms.steps;
-}
-
 static lh_err store(struct wk_budget *b)
 {
     struct lh_buf bytes = lh_buf(FILE_MAX);

@@ -53,7 +53,5 @@ uint64_t wk_budget_charged(const struct wk_budget *b, uint32_t shard);
 // charged at once. LH_ERR_BUDGET: the terms' steps are below. After any error nothing may be
 // released. Any thread, one at a time.
 LH_MUST lh_err wk_budget_charge(struct wk_budget *b, uint32_t shard, uint64_t total);
-// Is this total within the terms' steps?
-bool wk_budget_allows(const struct wk_budget *b, uint64_t total);
 
 #endif

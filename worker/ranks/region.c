@@ -47,11 +47,6 @@ uint64_t wk_region_members(const struct wk_region *r)
     return r->phase >= WK_REGION_STANDS && r->phase <= WK_REGION_REDUCE ? r->members : 0;
 }
 
-uint64_t wk_region_epochs(const struct wk_region *r)
-{
-    return r->epochs;
-}
-
 double wk_region_bandwidth(const struct wk_region *r)
 {
     return r->bytes_per_s;

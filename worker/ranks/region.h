@@ -167,7 +167,6 @@ void wk_region_over(struct wk_region *r);
 
 enum wk_region_phase wk_region_phase_of(const struct wk_region *r);
 uint64_t wk_region_members(const struct wk_region *r); // 0: no epoch stands
-uint64_t wk_region_epochs(const struct wk_region *r);  // leader: that were begun
 // Bytes a second of a reduction, measured. The backward pass hides a part of it, so this is a lower
 // bound.
 double wk_region_bandwidth(const struct wk_region *r);

@@ -91,12 +91,6 @@ struct wk_address wk_address_get(struct lh_cursor *c)
     return p;
 }
 
-bool wk_address_is_loopback(const struct wk_address *p)
-{
-    static const uint8_t one[WK_HOST_BYTES] = {[15] = 1};
-    return is_v4(p) ? p->host[12] == 127 : !memcmp(p->host, one, sizeof one);
-}
-
 void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_BYTES])
 {
     char host[INET6_ADDRSTRLEN] = "?";

@@ -23,7 +23,6 @@ LH_MUST lh_err wk_address_numeric(const char *host, struct wk_address *out);
 // Its bytes: the host's 16, then u16 port, little endian.
 void wk_address_put(struct lh_buf *out, const struct wk_address *p);
 struct wk_address wk_address_get(struct lh_cursor *c);
-bool wk_address_is_loopback(const struct wk_address *p);
 void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_BYTES]);
 
 socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storage *out);

@@ -74,18 +74,6 @@ static void says_the_same_of_parameters_that_are_elsewhere(void **state)
     assert_memory_equal(delta, out, sizeof out);
 }
 
-static void gives_a_cut_back(void **state)
-{
-    (void)state;
-    float local[N], anchor[N], out[N];
-    lk_view_start(THETA, 0.5f, RESIDUAL, local, anchor, N);
-    train(local);
-    lk_view_cut(0.5f, RESIDUAL, local, anchor, out, N);
-    train(local); // training went on meanwhile
-    lk_view_uncut(0.5f, RESIDUAL, out, anchor, N);
-    for (int i = 0; i < N; i++) assert_float_equal(local[i] - anchor[i], 2 * PROGRESS[i], 0);
-}
-
 // ---- the renewal in two, beside the one above
 
 enum {
@@ -187,7 +175,6 @@ int main(void)
         cmocka_unit_test(keeps_progress_over_a_new_base),
         cmocka_unit_test(takes_progress_once_as_base_minus_local),
         cmocka_unit_test(says_the_same_of_parameters_that_are_elsewhere),
-        cmocka_unit_test(gives_a_cut_back),
         cmocka_unit_test(a_dense_renewal_has_the_bits_of_one_in_place),
         cmocka_unit_test(a_sparse_renewal_touches_what_changed_alone),
         cmocka_unit_test(without_progress_the_parameters_are_the_view),
