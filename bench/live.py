@@ -24,15 +24,14 @@ model: {shape}
 coordinator: {{region: here}}
 servers:
   - {{name: s0, region: here, shards: [0]}}
-regions: {{here: {{h: 1}}}}
+regions: {{here: {{}}}}
 server:
+  coordinator.h_base: 1
 {settings}  log: {{level: debug, format: json}}
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
   data: {{window: 1}}
-  replica.every_versions: 100000
-  snapshot.every_rounds: 100000
   log: {{level: debug, format: json}}
 """
 

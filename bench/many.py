@@ -62,8 +62,7 @@ class Fleet:
             "data.units": self.world.path("data", "units.json"),
             "data.dir": self.world.path("data"), "trainer.batch": STEP_TOKENS // 64,
             "trainer.learning_rate": 0.001, "trainer.kind": "synthetic",
-            "trainer.tokens_per_s": STEP_TOKENS / STEP_S, "replica.every_versions": 100000,
-            "snapshot.every_rounds": 100000})
+            "trainer.tokens_per_s": STEP_TOKENS / STEP_S})
         return Node(self.world, "worker", region, name, settings).start()
 
     def nodes(self):

@@ -14,13 +14,12 @@ parameters pushed as `dense-fp32`, 64 MiB each, one worker unless the row says o
   once, by turns, from their sealed frames to the last durable acknowledgement.
 - `push.link.*`: pushes one after the other over an emulated link (root and /dev/net/tun). The
   server's folder is on the disk, the worker's outbox in /dev/shm: ends 150 ms apart share no disk.
-- `push.snapshot.mtls`: a worker that lost its replica joins again, from the moment its request is
-  at the server to the loaded state. Its ceilings' connections stand as well; `.connect` are the
-  seconds from the request until then (a new connection, mutual TLS), `.join` is the rate with them,
-  `.first` that of a run's first join, whose server has just started.
+- `push.snapshot.mtls.sealed`: a worker that lost its replica joins again, from the moment its
+  request is at the server to the loaded state. Its ceilings' connections stand as well; `.connect`
+  are the seconds from the request until then (a new connection, mutual TLS), `.join` is the rate
+  with them, `push.snapshot.mtls.first` that of a run's first join, whose server has just started.
 - `push.snapshot.mtls.large`: the same with 268 MB: what a join takes beside its bytes counts less.
-- `push.snapshot.mtls.sealed`, `push.snapshot.mtls.aes256gcm`: the same with the job key's seal
-  (`seal.snapshots`, the default).
+- `push.snapshot.mtls.aes256gcm`: the same with another cipher of the job key's seal.
 
 A shared host's pace changes within minutes, so ceilings are measured by turns with the figures,
 while the frames lie sealed (turns.py): one stream of TLS 1.3 over loopback by OpenSSL alone; our
@@ -49,8 +48,7 @@ SHARDS = 4
 WORKERS = 8
 JOINS = 4  # `longhaul up` gives a worker up that ends six times in a row
 SNAPSHOTS = {  # the rows `push.snapshot.mtls*`; a codec has nothing to do with them
-    "": {"sealed": False},
-    ".large": {"sealed": False, "shape": "large", "codec": "topk-sign"},
+    ".large": {"shape": "large", "codec": "topk-sign"},
     ".sealed": {},
     ".aes256gcm": {"cipher": "aes256gcm"},
 }
@@ -80,22 +78,19 @@ model: {shape}
 coordinator: {{region: here}}
 servers:
   - {{name: s0, region: here, shards: {shards}}}
-regions: {{here: {{h: 1, speed: {near}, workers: {workers}}}{far}}}
+regions: {{here: {{speed: {near}, workers: {workers}}}{far}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
 server:
+  coordinator.h_base: 1
   update.mode: {mode}
   checkpoint.every_versions: off
   seal.cipher: {cipher}
-  seal.snapshots: {sealed}
   log: {{level: debug, format: json}}
 worker:
   codec: {{name: {codec}}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
   data: {{window: 1}}
   seal.cipher: {cipher}
-  seal.snapshots: {sealed}
-  replica.every_versions: 100000
-  snapshot.every_rounds: 100000
   log: {{level: debug, format: json}}
 """
 STAGES = (  # of a lone push: what ends at which event, in whose log
@@ -107,14 +102,13 @@ STAGES = (  # of a lone push: what ends at which event, in whose log
 
 
 def run(tool, folder, name, pause, rounds, workers=1, shards=1, shape="full", cipher="xchacha20",
-        codec="dense-fp32", far=False, mode="async", sealed=True, **more):
+        codec="dense-fp32", far=False, mode="async", **more):
     """`far`: one worker, behind the link; the one beside the server does next to nothing."""
     text = TOPOLOGY.format(
         budget=workers * live.TOKENS * rounds, shape=SHAPES[shape][shards > 1], cipher=cipher,
         speed=workers * live.TOKENS / pause, workers=workers, codec=codec, mode=mode,
-        sealed=str(sealed).lower(),
         shards=list(range(shards)), near=NEAR if far else 1,
-        far=", far: {h: 1}" if far else "", rtt=RTT_MS, mbit=MBIT)
+        far=", far: {}" if far else "", rtt=RTT_MS, mbit=MBIT)
     names = ["far-0"] if far else [f"here-{i}" for i in range(workers)]
     return live.Run(tool, folder, name, text, names, *(() if far else ("--no-wan",)), **more)
 

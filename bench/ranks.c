@@ -3,7 +3,7 @@
 // Beside them a process that has one rank's part of the step and nobody to wait for.
 //
 //   ranks.alone.ms      one rank's part, and the optimizer of all parameters
-//   ranks.after.ms      ranks.bucket_bytes 1 GiB: nothing is summed before the pass has ended
+//   ranks.after.ms      a bucket of 1 GiB: nothing is summed before the pass has ended
 //   ranks.beside.ms     buckets of --bucket-kib
 //
 // The condition `early` says how many buckets of `beside` were begun while the pass went on.
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
         [FLAG_DIM] = {"dim", "its width; a multiple of 8", 384, NULL},
         [FLAG_LENGTH] = {"length", "tokens of a sequence", 64, NULL},
         [FLAG_SEQUENCES] = {"sequences", "of each rank's part", 2, NULL},
-        [FLAG_BUCKET] = {"bucket-kib", "a bucket; ranks.bucket_bytes is 25600", 4096, NULL},
+        [FLAG_BUCKET] = {"bucket-kib", "a bucket; a worker has 25600", 4096, NULL},
         [FLAG_REPEATS] = {"repeats", "steps of each that count", 9, NULL},
         [FLAG_REDUCE] = {"reduce", "ranks.reduce", 0, "tcp|nccl"},
         {NULL, NULL, 0, NULL},

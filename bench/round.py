@@ -40,16 +40,15 @@ servers:
   - {{name: s0, region: asia, shards: [0]}}
   - {{name: s1, region: europe, shards: [1]}}
   - {{name: s2, region: america, shards: [2]}}
-regions: {{asia: {{h: 1}}, europe: {{h: 1}}, america: {{h: 1}}}}
+regions: {{asia: {{}}, europe: {{}}, america: {{}}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
-server: {{update.mode: {mode}, checkpoint.every_versions: off}}
+server: {{coordinator.h_base: 1, update.mode: {mode}, checkpoint.every_versions: off}}
 worker:
   codec: {{name: topk-sign, density: 0.015625}}
   trainer: {{kind: synthetic, learning_rate: 0.001, batch: 4}}
-  data: {{window: 1}}{seldom}
+  data: {{window: 1}}
   log: {{level: debug, format: json}}
 """
-SELDOM = "\n  replica.every_versions: 100000\n  snapshot.every_rounds: 100000"  # not while we time
 
 
 def exchanges(run, pause):
@@ -68,8 +67,7 @@ def run_one(tool, folder, size, link, mode, rounds, drill=None):
     shape, pause = SHAPES[size]
     rtt, mbit = LINKS[link]
     text = TOPOLOGY.format(budget=len(REGIONS) * live.TOKENS * rounds, rtt=rtt, mbit=mbit,
-                           speed=len(REGIONS) * live.TOKENS / pause, shape=shape, mode=mode,
-                           seldom="" if drill else SELDOM)
+                           speed=len(REGIONS) * live.TOKENS / pause, shape=shape, mode=mode)
     return live.Run(tool, folder, f"{size}-{mode}{'-drill' if drill else ''}", text,
                     [f"{r}-0" for r in REGIONS], during=drill)
 

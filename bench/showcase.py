@@ -29,7 +29,6 @@ ARMS = {"full": ((), 1e-3), "lora": (("--lora",), 3e-3)}     # -> flags of the l
 LINK = (150, 100)  # ms, Mbit/s
 TOPOLOGY = """run: showcase-{arm}
 budget_tokens: {budget}
-data.own: true
 model: {{import: {model}}}
 command: {command}
 coordinator: {{region: europe}}
@@ -38,7 +37,7 @@ servers:
   - {{name: s1, region: america, shards: [1]}}
 regions: {{asia: {{}}, europe: {{}}, america: {{}}}}
 link: {{rtt_ms: {rtt}, mbit: {mbit}}}
-server: {{coordinator.h_base: {h}}}
+server: {{coordinator: {{h_base: {h}, data: own}}}}
 {worker}"""
 WORKER = {"full": "", "lora": "worker: {codec.name: dense-q4}\n"}  # adapters are small
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/app/units_file.h"
+#include "common/format/manifest_pace.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/hmac.h"
 #include "server/audit.h"
@@ -22,6 +23,18 @@
 #include "server/privacy.h"
 #include "server/server.h"
 #include "server/settings.h"
+
+enum {
+    DRAIN_ROUNDS = 4,    // rounds of the slowest worker that makes progress
+    WEIGHTS_EVERY = 100, // versions between a shard's checkpoints of weights alone, for readers
+    // A standby that confirms nothing for this long is no longer waited for, once the coordinator
+    // has noted that it may not take over; a long path adds eight of its retransmission timeouts.
+    STANDBY_WAIT_MS = 1000,
+    // A run has 1,024 names of workers. Once seven eighths are taken, names that nobody used for a
+    // week are retired: their directories do not count any more.
+    RETIRE_S = 7 * 24 * 3600,
+};
+static const float DAMPING = 0.5f; // a of the weight (1 + staleness)^-a of an arrival
 
 struct ps_node {
     struct lh_program *program;
@@ -144,14 +157,12 @@ static LH_MUST lh_err load_given(struct ps_node *n)
 
 static uint32_t fixed_h(void *arg, const char *region)
 {
-    return (uint32_t)ps_settings_h(arg, region);
+    return ps_settings_h(arg, region);
 }
 
 static bool region_data(void *arg, const char *region, enum lh_data *out)
 {
-    int data;
-    if (!ps_settings_data(arg, region, &data)) return false;
-    *out = (enum lh_data)data;
+    *out = ps_settings_data(arg, region);
     return true;
 }
 
@@ -202,7 +213,7 @@ static int64_t call_supplier(void *arg, const struct ps_co_scale_wish *wish,
 {
     const struct ps_node *n = arg;
     char run[160], region[32 + LH_NAME_BYTES], wanted[48], present[48];
-    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->settings->node.run);
+    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->program->peer.run);
     snprintf(region, sizeof region, "LONGHAUL_REGION=%s", wish->region);
     snprintf(wanted, sizeof wanted, "LONGHAUL_WANTED=%u", wish->wanted);
     snprintf(present, sizeof present, "LONGHAUL_PRESENT=%u", wish->present);
@@ -222,7 +233,7 @@ static int64_t call_hook(void *arg, const struct ps_co_notice *notice, const ato
     const struct lh_span body = lh_span(notice->body, notice->bytes);
     char run[160], member[32 + LH_NAME_BYTES], region[32 + LH_NAME_BYTES], state[48];
     char signature[64 + LH_HMAC_HEX_BYTES] = "LONGHAUL_SIGNATURE=";
-    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->settings->node.run);
+    snprintf(run, sizeof run, "LONGHAUL_RUN=%s", n->program->peer.run);
     snprintf(member, sizeof member, "LONGHAUL_MEMBER=%s", notice->name);
     snprintf(region, sizeof region, "LONGHAUL_REGION=%s", notice->region);
     snprintf(state, sizeof state, "LONGHAUL_STATE=%s", notice->to);
@@ -274,9 +285,9 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
         .tick_ns = 250 * LH_MS,
         .stall_floor_ns = s->coordinator.stall_floor_s * LH_SECOND,
         .stall_rounds = s->coordinator.stall_rounds,
-        .retire_ns = s->coordinator.retire_after_s * LH_SECOND,
+        .retire_ns = RETIRE_S * LH_SECOND,
         .drain_floor_ns = s->coordinator.drain_floor_s * LH_SECOND,
-        .drain_rounds = s->coordinator.drain_rounds,
+        .drain_rounds = DRAIN_ROUNDS,
         .take_over_ns = s->coordinator.take_over_ms * LH_MS,
         .take_over_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
         .ride_out_ns = s->coordinator.ride_out_s * LH_SECOND,
@@ -289,26 +300,25 @@ static LH_MUST lh_err start_coordinator(struct ps_node *n)
                   .call = n->scale_command.words ? call_supplier : NULL,
                   .arg = n,
                   .every_ns = LH_SUPPLIER_EVERY_MS * LH_MS},
-        .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = s->node.run},
-        .data = (enum lh_data)s->coordinator.data,
+        .hook = {.call = n->hook_command.words ? call_hook : NULL, .arg = n, .run = p->peer.run},
+        .data = ps_settings_data(s, ""),
         .region_data = region_data,
         .region_data_arg = (void *)(uintptr_t)s, // only read
         .step_tokens = (uint64_t)s->coordinator.step_tokens,
-        .h_base = (uint32_t)s->coordinator.h_base,
+        .h_base = ps_settings_h_base(s),
         .dylu = s->coordinator.cadence != PS_CADENCE_FIXED,
         .by_link = s->coordinator.cadence == PS_CADENCE_LINK,
-        .staged = s->coordinator.staged,
+        .staged = s->coordinator.cadence == PS_CADENCE_STAGED,
         .fixed_h = fixed_h,
         .fixed_h_arg = (void *)(uintptr_t)s, // only read
         .plan = {.mode = (uint8_t)s->mode,
                  .weighting = (uint8_t)s->weighting,
                  .eta = s->eta > 0 ? (float)s->eta : 1,
-                 .damping = (float)s->damping,
+                 .damping = DAMPING,
                  .staleness_per_live = (uint32_t)s->staleness_max_per_worker,
                  .optimizer = (uint8_t)s->optimizer,
                  .momentum = (float)ps_momentum(s),
-                 .outer_every = (uint32_t)s->outer_every,
-                 .effective_step_max = s->optimizer ? (float)s->effective_step_max : 0,
+                 .effective_step_max = s->optimizer ? (float)PS_EFFECTIVE_STEP_MAX : 0,
                  .privacy = ps_privacy_terms(s)},
         .fatal = lh_program_fatal,
         .fatal_arg = p,
@@ -369,24 +379,23 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,
-        .unsealed_states = !s->node.seal_snapshots,
         .shards = n->shard,
         .shard_count = s->shards.count,
         .initial = initial,
         .initial_arg = n,
-        .segment_bytes = (uint64_t)s->wal_segment_bytes,
+        .segment_bytes = lh_segment_bytes(&p->manifest),
         .checkpoint_every = (uint64_t)s->checkpoint_every_versions,
         .replay_ns = s->checkpoint_every_versions ? LH_REPLAY_MS * LH_MS : 0,
         .checkpoint_keep = (unsigned)s->checkpoint_keep,
-        .weights_every = (uint64_t)s->checkpoint_weights_every_versions,
+        .weights_every = WEIGHTS_EVERY,
         .weights_keep = (unsigned)s->checkpoint_keep,
         .signer = n->signer,
         .trusted = n->trusted.count ? &n->trusted : NULL,
-        .digest_every = (uint64_t)s->digest_every_versions,
+        .digest_every = lh_point_every(&p->manifest),
         .report_ns =
             (s->acknowledge == PS_ACK_REPLICATED || s->role == PS_ROLE_STANDBY ? 200 : 500) * LH_MS,
         .replicated = s->acknowledge == PS_ACK_REPLICATED,
-        .wait_ns = s->standby_wait_ms * LH_MS,
+        .wait_ns = STANDBY_WAIT_MS * LH_MS,
         .wait_max_ns = LH_TAKE_OVER_MAX_MS * LH_MS,
         .standby = s->role == PS_ROLE_STANDBY,
         .mark_ns = 100 * LH_MS,

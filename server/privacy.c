@@ -1,8 +1,6 @@
 // Terms of privacy from the settings. See privacy.h.
 #include "server/privacy.h"
 
-#include <string.h>
-
 #include "common/format/plan.h"
 #include "common/privacy/account.h"
 
@@ -12,8 +10,7 @@ enum { ROUNDS_AHEAD = 64 };
 // Is a region private? The default of all regions counts, too.
 static bool any_private(const struct ps_settings *s)
 {
-    return s->coordinator.data == LH_DATA_PRIVATE ||
-           strstr(s->coordinator.regions_data, "=private") != NULL;
+    return ps_settings_has_data(s, LH_DATA_PRIVATE);
 }
 
 struct lh_privacy ps_privacy_terms(const struct ps_settings *s)
@@ -21,7 +18,7 @@ struct lh_privacy ps_privacy_terms(const struct ps_settings *s)
     struct lh_privacy none = {0};
     if (!any_private(s)) return none;
     bool region = s->privacy.level == LH_PRIVACY_REGION;
-    uint64_t h = (uint64_t)s->coordinator.h_base;
+    uint64_t h = ps_settings_h_base(s);
     return (struct lh_privacy){.level = (uint8_t)s->privacy.level,
                                .sigma = s->privacy.sigma,
                                .rate = s->privacy.rate,
@@ -57,9 +54,8 @@ static LH_MUST lh_err check_level(const struct ps_settings *s)
 {
     switch (s->privacy.level) {
     case LH_PRIVACY_NONE:
-        return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data or "
-                                      "coordinator.regions_data names a private region: set it to "
-                                      "region, or the region to own");
+        return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data names a "
+                                      "private region: set it to region, or the region to own");
     case LH_PRIVACY_RECORD:
     case LH_PRIVACY_REPORTED:
         return lh_fail(LH_ERR_CONFIG,
@@ -108,7 +104,7 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.cadence: %s makes rounds as long as measurements of a region "
                        "ask for, and a private region tells none: set fixed, and "
-                       "coordinator.plan_h for slow regions",
+                       "name slow regions in coordinator.h_base",
                        s->coordinator.cadence == PS_CADENCE_LINK ? "link" : "speed");
     if (!s->coordinator.step_tokens)
         return lh_fail(LH_ERR_CONFIG,
@@ -126,7 +122,7 @@ lh_err ps_privacy_check(const struct ps_settings *s)
         if (!s->privacy.level) return LH_OK;
         return lh_fail(LH_ERR_CONFIG,
                        "privacy.level: %s, and no region is private: name one in "
-                       "coordinator.regions_data, or set privacy.level to none",
+                       "coordinator.data, or set privacy.level to none",
                        lh_privacy_level_name((uint8_t)s->privacy.level));
     }
     LH_TRY(check_level(s));

@@ -32,7 +32,7 @@ struct ps_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    // States are given and taken without the job key's seal too (seal.snapshots: false).
+    // States are given and taken without the job key's seal too.
     bool unsealed_states;
     uint8_t job[LH_JOB_BYTES];
     const uint32_t *shards;

@@ -32,8 +32,6 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, rare, "update.eta", eta, "auto", 0, 10, NULL, "auto=0",
         "Outer learning rate; auto: 1; `longhaul up` writes up to 2 for densities under 10 %, "
         "up to 3 under 3 %"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "update.damping", damping, "0.5", 0, 4, NULL, NULL,
-        "Exponent a of the weight (1 + staleness)^-a of an arrival"),
     LH_CONFIG_ROW_INT(T, rare, "update.staleness_max_per_worker", staleness_max_per_worker, "4", 1,
         1000,
         "pushes", NULL, "A push staler than this times the live workers is refused"),
@@ -51,45 +49,23 @@ static const struct lh_config_row rows[] = {
         "workers"),
     LH_CONFIG_ROW_FLOAT(T, rare, "update.momentum", momentum, "auto", 0, 0.99, NULL, "auto=-1",
         "Momentum of the outer optimizer; auto: 0.6 with delayed-nesterov, else 0"),
-    LH_CONFIG_ROW_INT(T, rare, "update.outer_every", outer_every, "live", 0, 1e6, "pushes",
-        "live=0",
-        "Admitted pushes of a shard between two outer steps; live: one of each live worker"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "update.effective_step_max", effective_step_max, "1.5", 0, 100,
-        NULL,
-        "off=0", "Momentum is lowered where eta / (1 - momentum * rho) would pass this, rho being "
-        "the cosine of successive outer updates"),
 
-    LH_CONFIG_ROW_SIZE(T, rare, "wal.segment_bytes", wal_segment_bytes, "64 MiB", 64 * 1024.0,
-        4 * GIB,
-        "Size of a segment file of the log, allocated ahead"),
     LH_CONFIG_ROW_INT(T, user, "checkpoint.every_versions", checkpoint_every_versions, "500", 0,
         1e9,
         "versions", "off=0", "Most versions between two checkpoints of a shard; they come earlier "
         "where folding the log above one again would take 2 s. off: there are none"),
     LH_CONFIG_ROW_INT(T, rare, "checkpoint.keep", checkpoint_keep, "2", 2, 100, NULL, NULL,
         "Checkpoints that are kept, of each kind; the log is trimmed below the oldest whole one"),
-    LH_CONFIG_ROW_INT(T, rare, "checkpoint.weights_every_versions",
-        checkpoint_weights_every_versions,
-        "100", 0, 1e9, "versions", "off=0",
-        "Distance of a shard's checkpoints of weights only, for readers"),
     LH_CONFIG_ROW_SECRET(T, rare, "checkpoint.sign_key", checkpoint_sign_key,
         "LONGHAUL_CHECKPOINT_SIGN_KEY",
         "File of this server's signing key (longhaul certs signer); empty: nothing is signed"),
     LH_CONFIG_ROW_STRING(T, rare, "checkpoint.signers", checkpoint_signers, "",
         "File of public keys: this server starts only from checkpoints that one of them signed; "
         "empty: from any that the job keys open"),
-    LH_CONFIG_ROW_INT(T, rare, "digest.every_versions", digest_every_versions, "50", 1, 1e9,
-        "versions",
-        NULL, "Distance of the records that carry the replica's hash"),
-
 
     LH_CONFIG_ROW_ENUM(T, user, "acknowledge", acknowledge, "durable", "durable|replicated",
         "A push is acknowledged when it is durable here, or when a standby holds it durably too, "
         "while one is in sync"),
-    LH_CONFIG_ROW_DURATION(T, rare, "standby.wait_ms", standby_wait_ms, "1000", 10, 3600000, "ms",
-        "A standby that confirms nothing for this long is no longer waited for, once the "
-        "coordinator has noted that it may not take over; a long path adds eight of its "
-        "retransmission timeouts"),
 
     LH_CONFIG_ROW_ENUM(T, user, "rebuild.damaged", rebuild_damaged, "refuse", "refuse|followers",
         "A log that is damaged below what was acknowledged: refuse to start, or set it aside and "
@@ -117,15 +93,8 @@ static const struct lh_config_row rows[] = {
         "rounds", NULL, "The same, in rounds of that worker (its step time x its local steps): the "
         "longer of the two counts"),
     LH_CONFIG_ROW_DURATION(T, rare, "coordinator.drain_floor_s", coordinator.drain_floor_s, "30", 1,
-        86400, "s", "The run's end waits this long for workers that have not drained, then it is "
-        "without them"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "coordinator.drain_rounds", coordinator.drain_rounds, "4", 1, 1000,
-        "rounds", NULL, "The same, in rounds of the slowest worker that makes progress: the longer "
-        "of the two counts"),
-    LH_CONFIG_ROW_DURATION(T, rare, "coordinator.retire_after_s", coordinator.retire_after_s,
-        "604800", 0, 31536000, "s", "A run has 1,024 names of workers. Once seven eighths are "
-        "taken, names that nobody used for so long are retired: their directories do not count any "
-        "more. 0: only by longhaul retire"),
+        86400, "s", "The run's end waits this long for workers that have not drained, or four "
+        "rounds of the slowest that makes progress, if that is longer; then it is without them"),
     LH_CONFIG_ROW_DURATION(T, user, "coordinator.take_over_ms", coordinator.take_over_ms, "1000", 0,
         86400000, "ms", "A server that was silent this long is replaced by its standby, where one "
         "is in sync; 0: never. A long path adds eight of its retransmission timeouts"),
@@ -163,26 +132,22 @@ static const struct lh_config_row rows[] = {
         "standbys after plus signs, as in 0-3=asia/ps-0+europe/ps-1,4=africa/ps-2. A shard that is "
         "not named belongs to the first server, and the first standby, that reports it. "
         "`longhaul adopt` adds others"),
-    LH_CONFIG_ROW_ENUM(T, user, "coordinator.data", coordinator.data, "leased",
-        "leased|own|private",
-        "Whose data the workers train: units that the coordinator leases, data of their own, or "
-        "data of their own under differential privacy"),
-    LH_CONFIG_ROW_STRING(T, rare, "coordinator.regions_data", coordinator.regions_data, "",
-        "Regions whose workers train other data than that, as in asia=own,europe=leased"),
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.data", coordinator.data, "leased",
+        "Whose data the workers train: leased, units that the coordinator leases; own, data of "
+        "their own; private, the same under differential privacy. Regions may differ, as in "
+        "leased,asia=own,europe=private"),
     LH_CONFIG_ROW_INT(T, rare, "coordinator.step_tokens", coordinator.step_tokens, "0", 0, 1e12,
         "tokens",
         NULL, "Most tokens that one step of a worker trains: a push that says more is refused. 0: "
         "twice the most that a worker says, as long as that is no more than 16 times the median"),
-    LH_CONFIG_ROW_STRING(T, rare, "coordinator.plan_h", coordinator.plan_h, "",
-        "Local steps per round of named regions, as in asia=8,europe=4; others by cadence"),
-    LH_CONFIG_ROW_INT(T, user, "coordinator.h_base", coordinator.h_base, "8", 1, 300, "steps", NULL,
-        "Local steps per round of the fastest region"),
+    LH_CONFIG_ROW_STRING(T, user, "coordinator.h_base", coordinator.h_base, "8",
+        "Local steps per round of the fastest region, from 1 to 300; those of named regions, as in "
+        "8,asia=8,europe=4, hold whatever the cadence"),
     LH_CONFIG_ROW_ENUM(T, user, "coordinator.cadence", coordinator.cadence, "speed",
-        "speed|link|fixed", "Local steps per round: h_base, fewer for slower regions as measured "
-        "(DyLU); link: more where a region's link needs longer than that to exchange a round; "
-        "fixed: h_base everywhere"),
-    LH_CONFIG_ROW_BOOL(T, rare, "coordinator.staged", coordinator.staged, "false",
-        "Half of h_base for about the first 1,000 steps of the run, twice h_base after 10,000"),
+        "speed|link|fixed|staged", "Local steps per round: h_base, fewer for slower regions as "
+        "measured (DyLU); link: more where a region's link needs longer than that to exchange a "
+        "round; fixed: h_base everywhere; staged: as speed, with half of h_base for about the "
+        "first 1,000 steps of the run and twice h_base after 10,000"),
 
     LH_CONFIG_ROW_ENUM(T, rare, "privacy.level", privacy.level, "none",
         "none|record|region|reported",
@@ -208,87 +173,90 @@ static const struct lh_config_row rows[] = {
 };
 // clang-format on
 
-// ---------------------------------------------------------------- coordinator.plan_h
+// ---------------------------------------------------------------- values by region
 
-// The next "region=steps" of the list; false at its end. *steps is 0 where it is not of that shape.
-static bool next_plan(const char **at, char region[LH_NAME_BYTES], int64_t *steps)
+// One entry of "8,asia=4": a value, and the region that it is of; "" for all others.
+struct entry {
+    char region[LH_NAME_BYTES], value[16];
+};
+
+// Takes the next entry of the list. False at its end, and where there is none of that shape:
+// then *at does not move.
+static bool next_entry(const char **at, struct entry *e)
 {
-    const char *from = *at + strspn(*at, " ,");
-    if (!*from) return false;
+    const char *from = *at + strspn(*at, " ");
     size_t len = strcspn(from, ","), name = strcspn(from, "=,");
-    char *end = NULL;
-    *steps = 0;
-    *at = from + len;
-    if (name >= LH_NAME_BYTES || name == 0 || from[name] != '=') return true;
-    memcpy(region, from, name);
-    region[name] = 0;
-    long h = strtol(from + name + 1, &end, 10);
-    if (end == from + len && end > from + name + 1 && h >= 1 && h <= 300) *steps = h;
+    size_t skip = name < len ? name + 1 : 0;
+    *e = (struct entry){.region = ""};
+    if (!len || (skip && !name) || name >= sizeof e->region || len - skip >= sizeof e->value)
+        return false;
+    if (skip) memcpy(e->region, from, name);
+    memcpy(e->value, from + skip, len - skip);
+    *at = from + len + (from[len] == ',');
     return true;
 }
 
-int64_t ps_settings_h(const struct ps_settings *s, const char *region)
+// Reads a value; -1: it is none.
+static int64_t steps_of(const char *value)
 {
-    char name[LH_NAME_BYTES];
-    int64_t steps;
-    for (const char *at = s->coordinator.plan_h; next_plan(&at, name, &steps);)
-        if (steps && !strcmp(name, region)) return steps;
-    return 0;
+    char *end;
+    long h = strtol(value, &end, 10);
+    return end > value && !*end && h >= 1 && h <= 300 ? h : -1;
 }
 
-static LH_MUST lh_err check_plan_h(const char *text)
-{
-    char name[LH_NAME_BYTES];
-    int64_t steps;
-    for (const char *at = text; next_plan(&at, name, &steps);)
-        if (!steps)
-            return lh_fail(LH_ERR_CONFIG,
-                           "coordinator.plan_h: \"%.100s\" is not valid, expected region=steps,... "
-                           "with steps from 1 to 300",
-                           text);
-    return LH_OK;
-}
-
-// ---------------------------------------------------------------- coordinator.regions_data
-
-// The next "region=data" of the list; false at its end. *data is -1 where it is not of that shape.
-static bool next_data(const char **at, char region[LH_NAME_BYTES], int *data)
+static int64_t data_of(const char *value)
 {
     static const char *const names[] = {"leased", "own", "private"}; // as enum lh_data
-    const char *from = *at + strspn(*at, " ,");
-    if (!*from) return false;
-    size_t len = strcspn(from, ","), name = strcspn(from, "=,");
-    *data = -1;
-    *at = from + len;
-    if (name >= LH_NAME_BYTES || name == 0 || from[name] != '=') return true;
-    memcpy(region, from, name);
-    region[name] = 0;
     for (size_t i = 0; i < LH_COUNT(names); i++)
-        if (strlen(names[i]) == len - name - 1 &&
-            !strncmp(from + name + 1, names[i], len - name - 1))
-            *data = (int)i;
-    return true;
+        if (!strcmp(value, names[i])) return (int64_t)i;
+    return -1;
 }
 
-bool ps_settings_data(const struct ps_settings *s, const char *region, int *data)
+// The value that a list has for a region, or for "" the others'; -1: it says nothing of it.
+static int64_t value_of(const char *list, const char *region, int64_t (*read)(const char *))
 {
-    char name[LH_NAME_BYTES];
-    for (const char *at = s->coordinator.regions_data; next_data(&at, name, data);)
-        if (*data >= 0 && !strcmp(name, region)) return true;
+    struct entry e;
+    for (const char *at = list; next_entry(&at, &e);)
+        if (!strcmp(e.region, region)) return read(e.value);
+    return -1;
+}
+
+static LH_MUST lh_err check_list(const char *key, const char *list, int64_t (*read)(const char *),
+                                 const char *expected)
+{
+    struct entry e;
+    const char *at = list;
+    bool fine = true;
+    while (fine && next_entry(&at, &e)) fine = read(e.value) >= 0;
+    if (fine && !*at) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG, "%s: \"%.100s\" is not valid, expected %s", key, list, expected);
+}
+
+uint32_t ps_settings_h_base(const struct ps_settings *s)
+{
+    int64_t h = value_of(s->coordinator.h_base, "", steps_of);
+    return h < 0 ? PS_H_BASE : (uint32_t)h;
+}
+
+uint32_t ps_settings_h(const struct ps_settings *s, const char *region)
+{
+    int64_t h = value_of(s->coordinator.h_base, region, steps_of);
+    return h < 0 ? 0 : (uint32_t)h;
+}
+
+enum lh_data ps_settings_data(const struct ps_settings *s, const char *region)
+{
+    int64_t data = value_of(s->coordinator.data, region, data_of);
+    if (data < 0) data = value_of(s->coordinator.data, "", data_of);
+    return data < 0 ? LH_DATA_LEASED : (enum lh_data)data;
+}
+
+bool ps_settings_has_data(const struct ps_settings *s, enum lh_data data)
+{
+    struct entry e;
+    for (const char *at = s->coordinator.data; next_entry(&at, &e);)
+        if (data_of(e.value) == (int64_t)data) return true;
     return false;
-}
-
-static LH_MUST lh_err check_regions_data(const char *text)
-{
-    char name[LH_NAME_BYTES];
-    int data;
-    for (const char *at = text; next_data(&at, name, &data);)
-        if (data < 0)
-            return lh_fail(LH_ERR_CONFIG,
-                           "coordinator.regions_data: \"%.100s\" is not valid, expected "
-                           "region=leased, region=own or region=private, separated by commas",
-                           text);
-    return LH_OK;
 }
 
 // ---------------------------------------------------------------- checks
@@ -308,16 +276,14 @@ static LH_MUST lh_err check_shards(const struct lh_ints *shards)
 
 static LH_MUST lh_err check_optimizer(const struct ps_settings *s)
 {
-    double bound = s->effective_step_max;
-    if (s->optimizer == LH_OPT_SGD && (s->momentum > 0 || s->outer_every > 0))
+    if (s->optimizer == LH_OPT_SGD && s->momentum > 0)
         return lh_fail(LH_ERR_CONFIG,
-                       "update.%s needs update.optimizer: delayed-nesterov; sgd has none",
-                       s->momentum > 0 ? "momentum" : "outer_every");
-    if (ps_momentum(s) > 0 && bound > 0 && s->eta > bound)
+                       "update.momentum needs update.optimizer: delayed-nesterov; sgd has none");
+    if (ps_momentum(s) > 0 && s->eta > PS_EFFECTIVE_STEP_MAX)
         return lh_fail(LH_ERR_CONFIG,
-                       "update.eta (%g) is above update.effective_step_max (%g), which no momentum "
-                       "can keep; lower the one, or raise the other (0: off)",
-                       s->eta, bound);
+                       "update.eta (%g) is above %g, the bound of the effective step, which no "
+                       "momentum can keep: lower it",
+                       s->eta, PS_EFFECTIVE_STEP_MAX);
     return LH_OK;
 }
 
@@ -373,9 +339,12 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     LH_TRY(check_hook(s));
     LH_TRY(check_links(s));
     LH_TRY(ps_rights_check(s->coordinator.servers));
-    LH_TRY(check_regions_data(s->coordinator.regions_data));
-    LH_TRY(ps_privacy_check(s));
-    return check_plan_h(s->coordinator.plan_h);
+    LH_TRY(check_list("coordinator.data", s->coordinator.data, data_of,
+                      "leased, own or private, and region=leased, region=own or region=private, "
+                      "separated by commas"));
+    LH_TRY(check_list("coordinator.h_base", s->coordinator.h_base, steps_of,
+                      "steps from 1 to 300, and region=steps, separated by commas"));
+    return ps_privacy_check(s);
 }
 
 static lh_err check(const void *settings)

@@ -3,11 +3,12 @@
 #define PS_SETTINGS_H
 
 #include "common/app/node.h"
+#include "common/format/plan.h"
 
 enum ps_damaged { PS_DAMAGED_REFUSE, PS_DAMAGED_FOLLOWERS };
 enum ps_role { PS_ROLE_SHARD, PS_ROLE_COORDINATOR, PS_ROLE_BOTH, PS_ROLE_STANDBY };
 enum ps_balance_rule { PS_RULE_FINISH, PS_RULE_WEIGHTED, PS_RULE_LEVEL };
-enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK, PS_CADENCE_FIXED };
+enum ps_cadence_rule { PS_CADENCE_SPEED, PS_CADENCE_LINK, PS_CADENCE_FIXED, PS_CADENCE_STAGED };
 enum ps_acknowledge { PS_ACK_DURABLE, PS_ACK_REPLICATED };
 
 struct ps_settings {
@@ -19,20 +20,14 @@ struct ps_settings {
 
     // how an arrival is weighed; the coordinator's values enter the plan, and so every log
     double eta; // 0: auto
-    double damping;
     int64_t staleness_max_per_worker;
     int mode;      // enum lh_mode: 0 async, 1 bsp
     int weighting; // enum lh_weighting: 0 equal, 1 tokens
     double norm_gate;
     int optimizer;   // enum lh_optimizer
     double momentum; // -1: auto
-    int64_t outer_every;
-    double effective_step_max;
 
-    int64_t wal_segment_bytes;
     int64_t checkpoint_every_versions, checkpoint_keep;
-    int64_t digest_every_versions;
-    int64_t checkpoint_weights_every_versions;
     const char *checkpoint_sign_key, *checkpoint_signers;
 
     int rebuild_damaged; // enum ps_damaged
@@ -41,12 +36,11 @@ struct ps_settings {
     bool rebuild_below_stable;
 
     int acknowledge; // enum ps_acknowledge
-    int64_t standby_wait_ms;
 
     struct { // role coordinator
         int64_t workers, worker_timeout_s, take_over_ms;
-        int64_t stall_floor_s, drain_floor_s, retire_after_s;
-        double stall_rounds, drain_rounds;
+        int64_t stall_floor_s, drain_floor_s;
+        double stall_rounds;
         int64_t ride_out_s;
         int balance; // enum ps_balance_rule
         const char *links;
@@ -54,12 +48,10 @@ struct ps_settings {
         const char *scale, *scale_command;
         const char *hook_command, *hook_secret;
         const char *servers;
-        const char *plan_h, *regions_data;
-        int data; // enum lh_data
+        const char *data;   // ps_settings_data() reads it
+        const char *h_base; // ps_settings_h() reads it
         int64_t step_tokens;
-        bool staged;
         int cadence; // enum ps_cadence_rule
-        int64_t h_base;
     } coordinator;
 
     struct {       // role coordinator
@@ -80,10 +72,17 @@ static inline bool ps_is_coordinator(const struct ps_settings *s)
     return s->role == PS_ROLE_COORDINATOR || s->role == PS_ROLE_BOTH;
 }
 double ps_momentum(const struct ps_settings *s); // the value that `auto` stands for
-// Gives whose data a region's workers train (enum lh_data); false: coordinator.regions_data does
-// not name the region.
-bool ps_settings_data(const struct ps_settings *s, const char *region, int *data);
-// Local steps that coordinator.plan_h ("asia=8,europe=4") gives a region; 0: it says nothing.
-int64_t ps_settings_h(const struct ps_settings *s, const char *region);
+// Bound of eta / (1 - momentum * rho), rho being the cosine of successive outer updates: momentum
+// is lowered where it would be passed.
+#define PS_EFFECTIVE_STEP_MAX 1.5
+enum { PS_H_BASE = 8 };
+// Local steps per round that coordinator.h_base gives regions it does not name.
+uint32_t ps_settings_h_base(const struct ps_settings *s);
+// Those of a region that it names; 0: it does not.
+uint32_t ps_settings_h(const struct ps_settings *s, const char *region);
+// Tells whose data a region's workers train.
+enum lh_data ps_settings_data(const struct ps_settings *s, const char *region);
+// Does a region, or the default, train such data?
+bool ps_settings_has_data(const struct ps_settings *s, enum lh_data data);
 
 #endif

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/check.h"
 #include "worker/ranks/comm/comm_nccl.h"
@@ -21,13 +22,19 @@ struct wk_joined { // one of them
     struct wk_peer *peer;
 };
 
-// A name for the ranks of this worker, which they alone use.
-static LH_MUST lh_err name_of(const struct wk_settings *s, char out[WK_SHM_NAME_BYTES])
+// A name for the ranks of this worker, which they alone use: where they meet, if they are on
+// several hosts, each with a certificate of its own; else the worker's identity, and the
+// coordinator, because two runs of one host may have the same names.
+static LH_MUST lh_err name_of(const struct wk_join_conf *c, char out[WK_SHM_NAME_BYTES])
 {
-    char place[LH_PATH_BYTES];
-    LH_TRY(lh_path(place, sizeof place, s->node.domain, "%s/%s/%s", s->node.run, s->node.region,
-                   s->node.name));
-    wk_shm_name(s->ranks.name[0] ? s->ranks.name : place, out);
+    const struct wk_settings *s = c->settings;
+    char place[LH_URI_BYTES + LH_PATH_BYTES];
+    lh_peer_uri(c->self, place);
+    size_t len = strlen(place);
+    int n = snprintf(place + len, sizeof place - len, " %s", s->node.coordinator);
+    if (n < 0 || (size_t)n >= sizeof place - len)
+        return lh_fail(LH_ERR_TOO_LARGE, "coordinator: the address is too long");
+    wk_shm_name(s->ranks.leader[0] ? s->ranks.leader : place, out);
     return LH_OK;
 }
 
@@ -43,7 +50,7 @@ static LH_MUST lh_err shm_conf(const struct wk_join_conf *c, struct wk_shm_conf 
         .sum = (enum wk_sum_type)s->ranks.wire,
         .patience_ms = s->ranks.patience_ms,
     };
-    return name_of(s, out->name);
+    return name_of(c, out->name);
 }
 
 static struct wk_tls_conf tls_conf(const struct wk_join_conf *c)
@@ -54,10 +61,23 @@ static struct wk_tls_conf tls_conf(const struct wk_join_conf *c)
         .ca = node->tls_ca,
         .cert = node->tls_cert,
         .key = node->tls_key,
-        .domain = node->domain,
-        .run = node->run,
-        .region = node->region,
+        .domain = c->self->domain,
+        .run = c->self->run,
+        .region = c->self->region,
     };
+}
+
+// NCCL's own connections are neither encrypted nor authenticated: they leave the host only by an
+// interface that somebody named.
+static LH_MUST lh_err check_interface(const char *leader)
+{
+    bool here = !leader[0] || !strncmp(leader, "127.", 4) || !strncmp(leader, "[::1]", 5);
+    const char *named = getenv("NCCL_SOCKET_IFNAME");
+    if (here || (named && *named && strcmp(named, "lo") != 0)) return LH_OK;
+    return lh_fail(LH_ERR_CONFIG,
+                   "ranks.leader is %.100s, but NCCL_SOCKET_IFNAME names no interface to other "
+                   "hosts: set it in the environment of each rank",
+                   leader);
 }
 
 static LH_MUST lh_err open_comm(const struct wk_join_conf *c, struct wk_comm **out)
@@ -66,12 +86,13 @@ static LH_MUST lh_err open_comm(const struct wk_join_conf *c, struct wk_comm **o
     char log_file[LH_PATH_BYTES];
     const struct wk_comm_tcp_conf tcp = {c->env, c->log, s->ranks.address, tls_conf(c)};
     if (s->ranks.reduce == WK_REDUCE_TCP) return wk_comm_tcp_create(&tcp, out);
+    LH_TRY(check_interface(s->ranks.leader));
     LH_TRY(lh_path(log_file, sizeof log_file, s->node.dir, "nccl.log"));
     const struct wk_comm_nccl_conf conf = {
         .log = c->log,
-        .library = s->nccl.library,
-        .plugin = s->gpu.plugin,
-        .interface = s->nccl.interface,
+        .library = "",
+        .plugin = "",
+        .interface = "lo",
         .log_file = log_file,
         .rank = (uint32_t)s->ranks.rank,
         .device = (int)s->gpu.device,
@@ -89,13 +110,12 @@ static LH_MUST lh_err peers_conf(const struct wk_join_conf *c, struct wk_peers_c
         .rank = (uint32_t)s->ranks.rank,
         .ranks = (uint32_t)s->ranks.count,
         .sum = (enum wk_sum_type)s->ranks.wire,
-        .bucket_bytes = (uint64_t)s->ranks.bucket_bytes,
         .patience_ns = s->ranks.patience_ms * LH_MS,
         .gather_ns = gather_ns,
-        .address = wk_ranks_leader(s),
+        .address = s->ranks.leader,
         .tls = tls_conf(c),
     };
-    LH_TRY(name_of(s, out->name));
+    LH_TRY(name_of(c, out->name));
     return open_comm(c, &out->comm);
 }
 
@@ -117,8 +137,8 @@ lh_err wk_join_lead(const struct wk_join_conf *conf, struct wk_reduce **out)
 uint64_t wk_join_device_bytes(const struct wk_settings *s)
 {
     bool nccl = s->ranks.count > 1 && s->ranks.reduce == WK_REDUCE_NCCL;
-    uint64_t bucket = (uint64_t)s->ranks.bucket_bytes;
-    return nccl ? wk_comm_nccl_device_bytes(bucket, (enum wk_sum_type)s->ranks.wire) : 0;
+    return nccl ? wk_comm_nccl_device_bytes(WK_COMM_BUCKET_BYTES, (enum wk_sum_type)s->ranks.wire)
+                : 0;
 }
 
 json_t *wk_join_status(const struct wk_settings *s, struct wk_reduce *reduce)

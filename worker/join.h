@@ -15,6 +15,7 @@ struct wk_join_conf {
     struct lh_log *log;
     const struct wk_settings *settings; // borrows
     const struct lh_manifest *manifest; // borrows
+    const struct lh_peer *self;         // the certificate's identity; borrows
     struct wk_shape shape;
     struct wk_device *device; // Of a rank that is not the worker. Borrows; NULL: the CPU trains.
     // A rank that is not the worker hears: the run is over (LH_OK), or it can't take part. On the

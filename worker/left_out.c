@@ -66,7 +66,7 @@ void wk_left_out_told(struct wk_worker *w, bool left_out)
         count_lost(w);
         lh_logf(w->conf.log, LH_WARN, "run.left_out",
                 "the run closes without this worker, which had not drained in time "
-                "(coordinator.drain_floor_s, drain_rounds): up to %" PRIu64 " pushes and about "
+                "(coordinator.drain_floor_s): up to %" PRIu64 " pushes and about "
                 "%" PRIu64 " tokens are in no model",
                 l->pushes, l->tokens);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/env/machine.h"
+#include "common/format/manifest_pace.h"
 #include "worker/backend.h"
 #include "worker/place.h"
 #include "worker/settings.h"
@@ -26,6 +27,7 @@ enum {
     RETRY_MS = 200,
     RETRY_MAX_MS = 5000,
     RECONNECT_MS = 1000,
+    SNAPSHOT_ROUNDS = 8, // between the residual's snapshots, which limit what a lost slot costs
 };
 
 struct wk_node {
@@ -84,7 +86,7 @@ static LH_MUST lh_err open_backend(struct wk_node *n, const struct lk_codec *cod
 {
     enum wk_backend_kind kind = (enum wk_backend_kind)n->settings->backend;
     const struct wk_backend_conf conf = {.kind = n->states ? WK_BACKEND_CPU : kind,
-                                         .plugin = n->settings->gpu.plugin,
+                                         .plugin = "",
                                          .manifest = &n->program->manifest,
                                          .codec = *codec,
                                          .threads = wk_codec_threads(n->settings),
@@ -122,17 +124,15 @@ static LH_MUST lh_err start_core(struct wk_node *n)
         .keys = p->keys,
         .cipher = (uint8_t)lh_node_cipher(&s->node),
         .key_id = (uint32_t)s->node.seal_key_id,
-        .unsealed_states = !s->node.seal_snapshots,
         .privacy = {.budget = s->privacy.budget[0] ? s->privacy.budget : NULL,
                     .epsilon = s->privacy.epsilon,
                     .delta = s->privacy.delta,
                     .quiet = s->privacy.telemetry == WK_TELEMETRY_NONE},
         .beta = plan.beta,
         .kappa = plan.kappa,
-        .stagger = (enum wk_stagger)s->stagger,
-        .snapshot_rounds = (uint32_t)s->snapshot_every_rounds,
+        .snapshot_rounds = SNAPSHOT_ROUNDS,
         .ranges_bytes = LH_SNAPSHOT_RANGES_BYTES,
-        .durable_every = (uint64_t)s->replica_every_versions,
+        .durable_every = lh_point_every(&p->manifest),
         .lease_ns = LH_SECOND,
         .retry_base_ns = RETRY_MS * LH_MS,
         .retry_max_ns = RETRY_MAX_MS * LH_MS,

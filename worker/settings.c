@@ -30,14 +30,8 @@ static const struct lh_config_row rows[] = {
         "that the coordinator expects of the run"),
     LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_start", codec.density_start, "same", 0, 1, NULL,
         "same=0",
-        "Density at the run's start, from which it falls in a line to codec.density; same: that "
-        "from the beginning"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "codec.density_fall", codec.density_fall, "0.12", 0, 1, NULL, NULL,
-        "Part of the run's token budget, at its start, over which it falls"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "codec.beta", codec.beta, "auto", 0, 1, NULL, "auto=0",
-        "Decay of the residual per round; auto: 1 from density 6 % on, else 0.95"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "codec.kappa", codec.kappa, "auto", 0, 1, NULL, "auto=-1",
-        "Part of the residual that the local parameters keep; auto: 0.25, none of dense codecs"),
+        "Density at the run's start, from which it falls in a line to codec.density over the first "
+        "12 % of the token budget; same: that from the beginning"),
     LH_CONFIG_ROW_INT(T, rare, "codec.threads", codec.threads, "auto", 1, 64, "threads", "auto=0",
         "Threads that encode a push on the CPU, to the same bytes; auto: one for each of "
         "ranks.count, at most one a processor"),
@@ -46,13 +40,6 @@ static const struct lh_config_row rows[] = {
         "What encodes pushes: the CPU, or a GPU by the CUDA plugin, to the same bytes. auto, cuda: "
         "the GPU where it can be used, else the CPU; log and status.json say why. cpu until a GPU "
         "was seen to run the plugin (kernels/cuda)"),
-    LH_CONFIG_ROW_STRING(T, rare, "gpu.plugin", gpu.plugin, "",
-        "File of the CUDA plugin; empty: $LONGHAUL_CUDA_PLUGIN, beside the program, or where the "
-        "system looks (`longhaul gpu` says what is found)"),
-
-    LH_CONFIG_ROW_STRING(T, rare, "gpu.products", gpu.products, "",
-        "File of the plugin of matrix products; empty: $LONGHAUL_GEMM_PLUGIN, beside the program, "
-        "or where the system looks"),
 
     LH_CONFIG_ROW_INT(T, rare, "gpu.device", gpu.device, "auto", 0, 1023, NULL, "auto=-1",
         "Which GPU trainer.backend and ranks.reduce nccl use; auto: the rank's number, modulo the "
@@ -62,11 +49,6 @@ static const struct lh_config_row rows[] = {
         "that trains, where its memory suffices; else on the host, which does the work; log and "
         "status.json say why. device: there, or the worker does not start. host until a GPU was "
         "seen to run it"),
-    LH_CONFIG_ROW_STRING(T, rare, "nccl.library", nccl.library, "",
-        "File of NCCL; empty: $LONGHAUL_NCCL_LIB, or libnccl.so.2 where the system looks"),
-    LH_CONFIG_ROW_STRING(T, rare, "nccl.interface", nccl.interface, "lo",
-        "Network interface of NCCL's own connections, which are neither encrypted nor "
-        "authenticated; $NCCL_SOCKET_IFNAME goes first"),
 
     LH_CONFIG_ROW_ENUM(T, user, "trainer.kind", trainer.kind, "builtin",
         "builtin|synthetic|external",
@@ -81,11 +63,6 @@ static const struct lh_config_row rows[] = {
         "fp32|bf16|auto",
         "What trainer.backend multiplies on a GPU. bf16: matrices are rounded to it before each "
         "product, and sums, parameters and optimizer stay fp32. auto: bf16 from sm_80 on"),
-    LH_CONFIG_ROW_STRING(T, rare, "trainer.socket", trainer.socket, "",
-        "Unix socket that an external trainer connects with (LONGHAUL_SOCKET names it there); "
-        "empty: trainer.sock in dir"),
-    LH_CONFIG_ROW_INT(T, rare, "trainer.ranks", trainer.ranks, "1", 1, 64, "processes", NULL,
-        "Processes of an external trainer on this host (torchrun's --nproc-per-node)"),
     LH_CONFIG_ROW_INT(T, user, "trainer.batch", trainer.batch, "4", 1, 4096, "sequences", NULL,
         "Sequences of one forward and backward pass"),
     LH_CONFIG_ROW_INT(T, rare, "trainer.accumulate", trainer.accumulate, "1", 1, 4096, "passes",
@@ -101,21 +78,12 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, rare, "trainer.decay", trainer.decay, "auto", 0, 1, NULL, "auto=0",
         "Part of the run's token budget, at its end, in which the learning rate falls; it stays at "
         "its peak before. auto: it falls all the time after the warm-up"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.weight_decay", trainer.weight_decay, "0.1", 0, 1, NULL,
-        NULL,
-        "AdamW's decoupled weight decay; matrices only"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.clip", trainer.clip, "1", 0, 1e6, NULL, "off=0",
-        "Largest norm of a step's gradient"),
     LH_CONFIG_ROW_FLOAT(T, rare, "trainer.tokens_per_s", trainer.tokens_per_s, "off", 0, 1e12,
         "tokens/s", "off=0", "Throttle: train no faster than this"),
     LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_threshold", trainer.noise_threshold, "off", 0, 1e9,
         NULL,
         "off=0",
         "Hold the learning rate back until the gradient's variance over its squared norm is below"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_hold", trainer.noise_hold, "0.1", 0, 1, NULL, NULL,
-        "Part of the scheduled learning rate while it is held back"),
-    LH_CONFIG_ROW_FLOAT(T, rare, "trainer.noise_cap", trainer.noise_cap, "0.1", 0, 1, NULL, NULL,
-        "Part of the run's token budget after which it is held back no longer"),
     LH_CONFIG_ROW_INT(T, rare, "trainer.norms_every_rounds", trainer.norms_rounds, "off", 0, 1e9,
         "rounds", "off=0", "Log norms of weights, gradient, update and residual of every tensor"),
 
@@ -124,19 +92,16 @@ static const struct lh_config_row rows[] = {
         "Units that a batch is mixed from; auto: the 20th part of the run's, from 8 to 64"),
     LH_CONFIG_ROW_SIZE(T, rare, "data.cache_bytes", data.cache_bytes, "0", 0, 1e15,
         "Room for local copies of fetched units (cache in dir), where data.dir is far; 0: none"),
-    LH_CONFIG_ROW_SIZE(T, rare, "data.travel_bytes", data.travel_bytes, "64 MiB", 0, 1e12,
-        "Memory for units of other regions whose files are not in data.dir: they come from a "
-        "server of their region (its data.dir); 0: such a unit is an error"),
 
     LH_CONFIG_ROW_INT(T, rare, "eval.every_tokens", eval.every_tokens, "off", 0, 1e15, "tokens",
         "off=0",
-        "Evaluate on the data's held-out texts whenever this worker trained so many more tokens"),
-    LH_CONFIG_ROW_INT(T, rare, "eval.tokens", eval.tokens, "4096", 0, 1e12, "tokens", "all=0",
-        "Of each held-out text, from its start"),
+        "Evaluate on the first 4,096 tokens of each of the data's held-out texts whenever this "
+        "worker trained so many more tokens"),
 
     LH_CONFIG_ROW_INT(T, user, "ranks.count", ranks.count, "1", 1, 64, "processes", NULL,
         "Processes that share the work of every step, the worker included; on one host, or with "
-        "ranks.listen on several"),
+        "ranks.leader on several. With trainer.kind external: those of the trainer on this host "
+        "(torchrun's --nproc-per-node)"),
     LH_CONFIG_ROW_INT(T, rare, "ranks.rank", ranks.rank, "0", 0, 63, NULL, NULL,
         "Which of them this process is: 0 is the worker, the others only compute for it"),
     LH_CONFIG_ROW_ENUM(T, rare, "ranks.reduce", ranks.reduce, "shm", "shm|tcp|nccl",
@@ -147,21 +112,13 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_ENUM(T, rare, "ranks.wire", ranks.wire, "fp32", "fp32|bf16",
         "What a gradient's value is between ranks, the same for all of a worker. bf16: half the "
         "bytes; each part and each sum of parts is rounded, which moves it by 1/256 at most"),
-    LH_CONFIG_ROW_SIZE(T, rare, "ranks.bucket_bytes", ranks.bucket_bytes, "128 MiB", 4096, 1 << 30,
-        "Gradients are summed in buckets of this size, the last layers' first, while the backward "
-        "pass goes on; tcp and nccl, and the same for all of a worker. Counted as they cross"),
-    LH_CONFIG_ROW_STRING(T, rare, "ranks.name", ranks.name, "",
-        "What names their shared memory or socket, the same for all of a worker; empty: run, "
-        "region and name of the node"),
-    LH_CONFIG_ROW_STRING(T, rare, "ranks.listen", ranks.listen, "",
-        "Rank 0 with ranks on other hosts: its address for them, host:port, under mutual TLS with "
-        "the certificates of tls.*; not with ranks.reduce shm. Empty: all ranks are on this host"),
     LH_CONFIG_ROW_STRING(T, rare, "ranks.leader", ranks.leader, "",
-        "Any other rank: where rank 0 listens (its ranks.listen), host:port; a name is looked up "
-        "at the start"),
+        "With ranks on several hosts rank 0's address, host:port, the same for all of a worker: "
+        "rank 0 listens there, the others come to it, under mutual TLS with the certificates of "
+        "tls.*; not with ranks.reduce shm. Empty: all ranks are on this host"),
     LH_CONFIG_ROW_STRING(T, rare, "ranks.address", ranks.address, "",
-        "With either, and ranks.reduce tcp: this host's address in numbers, at which the other "
-        "ranks reach it to sum gradients, at any port, under mutual TLS"),
+        "With ranks.leader and ranks.reduce tcp: this host's address in numbers, at which the "
+        "other ranks reach it to sum gradients, at any port, under mutual TLS"),
     LH_CONFIG_ROW_DURATION(T, rare, "ranks.patience_ms", ranks.patience_ms, "30000", 100, 3600000,
         "ms",
         "A rank that lives but lags behind the worker by this is left out until it caught up"),
@@ -178,17 +135,6 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
         "Largest delta of that epsilon"),
 
-    LH_CONFIG_ROW_ENUM(T, rare, "push.stagger", stagger, "auto", "auto|on|off",
-        "Cut the shards at different steps of a round, so that not all pushes leave at once; auto: "
-        "yes, but with update.mode bsp, where on waits once a shard in place of once a round"),
-    LH_CONFIG_ROW_INT(T, rare, "snapshot.every_rounds", snapshot_every_rounds, "8", 1, 100000,
-        "rounds",
-        NULL, "Distance of the residual's snapshots, which limit what a lost slot costs"),
-    LH_CONFIG_ROW_INT(T, rare, "replica.every_versions", replica_every_versions, "50", 1, 1e9,
-        "versions",
-        NULL, "Distance of the replica's durable copies, below which outboxes and logs are cut. "
-        "Copies are of multiples of it. Two regions' copies of one version make a point stable: "
-        "give it the same value everywhere"),
 };
 // clang-format on
 
@@ -203,24 +149,17 @@ const char *wk_reduce_word(int kind)
     return word[kind];
 }
 
-const char *wk_state_word(int kind)
-{
-    static const char *const word[] = {"host", "auto", "device"};
-    return word[kind];
-}
-
 struct wk_codec_plan wk_codec_plan(const struct wk_settings *s)
 {
     bool dense = wk_codec_is_dense(s), follows = !dense && s->codec.density == 0;
     // A private worker's dense pushes are fragments of this density.
     bool part = dense && s->privacy.budget[0] && s->codec.density > 0;
     double p = dense && !part ? 1 : follows ? wk_rule_density(INFINITY) : s->codec.density;
-    double kappa = dense ? 0 : 0.25;
     return (struct wk_codec_plan){
         .follows = follows,
         .density = (float)p,
-        .beta = (float)(s->codec.beta > 0 ? s->codec.beta : wk_rule_beta(p)),
-        .kappa = (float)(s->codec.kappa >= 0 ? s->codec.kappa : kappa),
+        .beta = (float)wk_rule_beta(p),
+        .kappa = dense ? 0 : 0.25f,
     };
 }
 
@@ -249,11 +188,15 @@ static lh_err check_trainer(const struct wk_settings *s)
                         {"trainer.norms_every_rounds", s->trainer.norms_rounds > 0},
                         {"eval.every_tokens", s->eval.every_tokens > 0}};
     bool builtin = s->trainer.kind == WK_TRAINER_BUILTIN;
-    if (s->ranks.count > 1 && !builtin)
+    if (s->ranks.count > 1 && s->trainer.kind == WK_TRAINER_SYNTHETIC)
         return lh_fail(LH_ERR_CONFIG,
-                       "ranks.count is %lld: only trainer.kind builtin has ranks of the worker's; "
-                       "those of an external trainer are trainer.ranks",
+                       "ranks.count is %lld, but trainer.kind is synthetic, which has no ranks",
                        (long long)s->ranks.count);
+    if (s->ranks.rank && !builtin)
+        return lh_fail(LH_ERR_CONFIG,
+                       "ranks.rank is %lld, but trainer.kind is external: the trainer starts its "
+                       "ranks itself",
+                       (long long)s->ranks.rank);
     for (size_t i = 0; i < LH_COUNT(builtin_only); i++)
         if (builtin_only[i].set && !builtin)
             return lh_fail(LH_ERR_CONFIG,
@@ -277,9 +220,6 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
-// A stable point has to come before a worker has charged A steps more (server/privacy.c).
-enum { PRIVATE_VERSIONS_MAX = 50 };
-
 // Refuses what a private worker can't do, each with the nearest sound setting.
 static lh_err check_privacy(const struct wk_settings *s)
 {
@@ -297,8 +237,6 @@ static lh_err check_privacy(const struct wk_settings *s)
          "what it serves over HTTP tells of losses and speeds"},
         {s->codec.density_start > 0, "codec.density_start: off",
          "a density that falls follows from what was trained"},
-        {s->replica_every_versions > PRIVATE_VERSIONS_MAX, "replica.every_versions: 50",
-         "the worker charges no more than 64 pushes beyond a stable point"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++)
         if (row[i].bad)
@@ -326,9 +264,7 @@ static lh_err check_one_host(const struct wk_settings *s)
 {
     const struct {
         const char *name, *value;
-    } hosts[] = {{"ranks.listen", s->ranks.listen},
-                 {"ranks.leader", s->ranks.leader},
-                 {"ranks.address", s->ranks.address}};
+    } hosts[] = {{"ranks.leader", s->ranks.leader}, {"ranks.address", s->ranks.address}};
     bool shm = s->ranks.reduce == WK_REDUCE_SHM, one = s->ranks.count == 1;
     for (size_t i = 0; i < LH_COUNT(hosts); i++)
         if (hosts[i].value[0] && (shm || one))
@@ -341,34 +277,20 @@ static lh_err check_one_host(const struct wk_settings *s)
 // Ranks on several hosts.
 static lh_err check_hosts(const struct wk_settings *s)
 {
-    bool leads = s->ranks.rank == 0, tcp = s->ranks.reduce == WK_REDUCE_TCP;
-    const char *key = leads ? "ranks.listen" : "ranks.leader", *at = wk_ranks_leader(s);
-    const char *other = leads ? s->ranks.leader : s->ranks.listen;
+    bool tcp = s->ranks.reduce == WK_REDUCE_TCP;
+    const char *at = s->ranks.leader;
     struct wk_address numeric;
     LH_TRY(check_one_host(s));
-    if (other[0])
-        return lh_fail(LH_ERR_CONFIG, "%s is set, but ranks.rank is %lld: %s",
-                       leads ? "ranks.leader" : "ranks.listen", (long long)s->ranks.rank,
-                       leads ? "rank 0 listens itself, at ranks.listen"
-                             : "only rank 0 listens, the others are given ranks.leader");
     if (!at[0] && s->ranks.address[0])
-        return lh_fail(LH_ERR_CONFIG,
-                       "ranks.address is set, but %s is not: with ranks on one host "
-                       "leave both",
-                       key);
+        return lh_fail(LH_ERR_CONFIG, "ranks.address is set, but ranks.leader is not: with ranks "
+                                      "on one host leave both");
     if (!at[0]) return LH_OK;
-    LH_TRY(lh_address_check(key, at, false));
+    LH_TRY(lh_address_check("ranks.leader", at, false));
     if (!tcp && s->ranks.address[0])
         return lh_fail(LH_ERR_CONFIG, "ranks.address is of ranks.reduce tcp; NCCL's own "
-                                      "connections are bound by nccl.interface");
-    bool here = !strncmp(at, "127.", 4) || !strncmp(at, "[::1]", 5);
-    if (!tcp && !here && !strcmp(s->nccl.interface, "lo"))
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s is %.100s, but nccl.interface is lo, where no other host "
-                       "is: name the network interface that NCCL shall take",
-                       key, at);
+                                      "connections are bound by $NCCL_SOCKET_IFNAME");
     if (!tcp) return LH_OK;
-    LH_TRY(lh_setting_needed("ranks.address", s->ranks.address, key));
+    LH_TRY(lh_setting_needed("ranks.address", s->ranks.address, "ranks.leader"));
     lh_err err = wk_address_numeric(s->ranks.address, &numeric);
     return err ? lh_fail(err, "ranks.address: %s", lh_err_text(err)) : LH_OK;
 }
@@ -381,11 +303,6 @@ lh_err wk_settings_density_start(const struct wk_settings *s, double density)
         return lh_fail(LH_ERR_CONFIG,
                        "codec.density_start is %g, but %s carries every value: leave it", start,
                        wk_codec_name(s));
-    if (s->codec.density_fall <= 0)
-        return lh_fail(LH_ERR_CONFIG,
-                       "codec.density_start is %g, but codec.density_fall is 0: no push would have "
-                       "it",
-                       start);
     if (start < density)
         return lh_fail(LH_ERR_CONFIG,
                        "codec.density_start is %g, below %s, %g: it is where a density begins that "

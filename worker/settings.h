@@ -12,6 +12,9 @@ enum wk_state_kind { WK_STATE_HOST, WK_STATE_AUTO, WK_STATE_DEVICE };
 enum wk_telemetry { WK_TELEMETRY_NONE, WK_TELEMETRY_ALL };
 enum wk_trainer_kind { WK_TRAINER_BUILTIN, WK_TRAINER_SYNTHETIC, WK_TRAINER_EXTERNAL };
 
+// Part of the run's token budget, at its start, over which a density falls.
+#define WK_DENSITY_FALL 0.12
+
 struct wk_settings {
     struct lh_node node;
 
@@ -19,57 +22,42 @@ struct wk_settings {
         int name;             // wk_codec_name() for lk_codec_parse()
         double density;       // 0: by the number of rounds
         double density_start; // 0: `density` from the beginning
-        double density_fall;
-        double beta;     // 0: by density
-        double kappa;    // -1: by density
-        int64_t threads; // 0: by ranks and processors
+        int64_t threads;      // 0: by ranks and processors
     } codec;
 
     int backend; // enum wk_backend_kind
     struct {
-        const char *plugin;   // "": where the loader looks
-        const char *products; // "": where its loader looks
-        int64_t device;       // -1: by rank
-        int state;            // enum wk_state_kind
+        int64_t device; // -1: by rank
+        int state;      // enum wk_state_kind
     } gpu;
-
-    struct {
-        const char *library, *interface;
-    } nccl;
 
     struct {
         int kind;      // enum wk_trainer_kind
         int backend;   // enum wk_backend_kind
         int precision; // enum wk_precision
         int64_t batch, accumulate;
-        double learning_rate, min_ratio, warmup, weight_decay, clip;
-        double decay;                                  // 0: auto
-        double tokens_per_s;                           // 0: as fast as it can
-        double noise_threshold, noise_hold, noise_cap; // threshold 0: the rate is not held back
-        int64_t norms_rounds;                          // 0: never
-        const char *socket;                            // "": DIR/trainer.sock
-        int64_t ranks;
+        double learning_rate, min_ratio, warmup;
+        double decay;           // 0: auto
+        double tokens_per_s;    // 0: as fast as it can
+        double noise_threshold; // 0: the rate is not held back
+        int64_t norms_rounds;   // 0: never
     } trainer;
 
     struct {
-        int64_t window;       // 0: by the run's units
-        int64_t travel_bytes; // 0: nothing travels
-        int64_t cache_bytes;  // 0: no cache
+        int64_t window;      // 0: by the run's units
+        int64_t cache_bytes; // 0: no cache
     } data;
 
     struct {
         int64_t count, rank;
-        int reduce; // enum wk_reduce_kind
-        int wire;   // enum wk_sum_type
-        int64_t bucket_bytes;
-        const char *name;
-        const char *listen, *leader, *address; // "": all ranks are on one host
+        int reduce;                   // enum wk_reduce_kind
+        int wire;                     // enum wk_sum_type
+        const char *leader, *address; // "": all ranks are on one host
         int64_t patience_ms;
     } ranks;
 
     struct {
         int64_t every_tokens; // 0: never
-        int64_t tokens;       // 0: all
     } eval;
 
     struct {
@@ -77,20 +65,12 @@ struct wk_settings {
         int telemetry;      // enum wk_telemetry
         double epsilon, delta;
     } privacy;
-
-    int stagger; // enum wk_stagger
-    int64_t snapshot_every_rounds, replica_every_versions;
 };
 
 extern const struct lh_config_table wk_settings_table;
 
 const char *wk_codec_name(const struct wk_settings *s); // "topk-sign"
 const char *wk_reduce_word(int kind);                   // "tcp"
-// The address at which rank 0 listens for ranks on other hosts; "": all are on one host.
-static inline const char *wk_ranks_leader(const struct wk_settings *s)
-{
-    return s->ranks.rank ? s->ranks.leader : s->ranks.listen;
-}
 static inline bool wk_codec_is_dense(const struct wk_settings *s)
 {
     return wk_codec_name(s)[0] == 'd';
@@ -109,7 +89,6 @@ struct wk_codec_plan wk_codec_plan(const struct wk_settings *s);
 LH_MUST lh_err wk_settings_density_start(const struct wk_settings *s, double density);
 // Can the ranks of this worker train on GPUs? LH_ERR_CONFIG says what to set instead.
 LH_MUST lh_err wk_settings_gpu_ranks(const struct wk_settings *s);
-const char *wk_state_word(int kind);
 // Threads that encode a push on the CPU.
 uint32_t wk_codec_threads(const struct wk_settings *s);
 

@@ -18,11 +18,17 @@ enum {
     FETCHES = 4,      // units fetched at once: more than a far disk or store serves in parallel
     // Steps that a trainer goes on while this worker is away: a restart takes seconds.
     RUN_ON = 1000,
+    TRAVEL_BYTES = 64 << 20, // memory for units of other regions whose files are not in data.dir
+    EVAL_TOKENS = 4096,      // the start of each held-out text
 };
 static const double WARM = 0.1;        // part of the region's units fetched at the start
 static const double EVAL_SHARE = 0.02; // part of the time that evaluations may take
-// AdamW as language models are trained with it. The rate, the decay and the clip are settings.
-static const double BETA1 = 0.9, BETA2 = 0.95, EPSILON = 1e-8;
+// AdamW as language models are trained with it; its rate is a setting. CLIP: the largest norm of a
+// step's gradient.
+static const double BETA1 = 0.9, BETA2 = 0.95, EPSILON = 1e-8, WEIGHT_DECAY = 0.1, CLIP = 1;
+// Part of the scheduled rate while the gradient is noisy, and the part of the budget after which
+// that no longer counts.
+static const double NOISE_HOLD = 0.1, NOISE_CAP = 0.1;
 
 // ---------------------------------------------------------------- data and schedule
 
@@ -110,7 +116,7 @@ static LH_MUST lh_err open_loader(struct wk_training *t)
         .cache = s->data.cache_bytes ? cache : NULL,
         .cache_bytes = (uint64_t)s->data.cache_bytes,
         .warm = WARM,
-        .region = s->node.region,
+        .region = t->program->peer.region,
     };
     return wk_loader_open(&conf, &t->loader);
 }
@@ -165,6 +171,7 @@ static struct wk_join_conf join_conf(const struct wk_training *t, const struct w
         .log = t->program->log,
         .settings = t->settings,
         .manifest = &t->program->manifest,
+        .self = &t->program->peer,
         .shape = *shape,
         .ended = rank_ended,
         .arg = t->program,
@@ -185,7 +192,7 @@ static LH_MUST lh_err open_evaluation(struct wk_training *t)
                                             .units = &t->units,
                                             .dir = s->node.data_dir,
                                             .every_tokens = (uint64_t)s->eval.every_tokens,
-                                            .tokens = (uint64_t)s->eval.tokens,
+                                            .tokens = EVAL_TOKENS,
                                             .share = EVAL_SHARE};
     return wk_evaluation_open(&conf, &t->evaluation);
 }
@@ -196,8 +203,8 @@ static struct wk_warmup_conf warmup_of(const struct wk_training *t)
     double budget = (double)t->schedule.budget_tokens;
     return (struct wk_warmup_conf){
         .threshold = s->trainer.noise_threshold,
-        .hold = s->trainer.noise_hold,
-        .cap_tokens = (uint64_t)(s->trainer.noise_cap * budget),
+        .hold = NOISE_HOLD,
+        .cap_tokens = (uint64_t)(NOISE_CAP * budget),
         .ramp_tokens = (uint64_t)(s->trainer.warmup * budget),
     };
 }
@@ -216,7 +223,7 @@ static LH_MUST lh_err open_beside(struct wk_training *t)
 {
     const struct wk_settings *s = t->settings;
     t->beside = (struct wk_beside_conf){
-        .ranks = (uint32_t)s->trainer.ranks,
+        .ranks = (uint32_t)s->ranks.count,
         .ahead = LEASES_AHEAD,
         .run_on = RUN_ON,
         .open = listen_beside,
@@ -224,16 +231,15 @@ static LH_MUST lh_err open_beside(struct wk_training *t)
         .hush = wk_external_hush,
         .arg = t,
     };
-    return s->trainer.socket[0] ? lh_path(t->socket, sizeof t->socket, "", "%s", s->trainer.socket)
-                                : lh_path(t->socket, sizeof t->socket, s->node.dir, "trainer.sock");
+    return lh_path(t->socket, sizeof t->socket, s->node.dir, "trainer.sock");
 }
 
 static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
 {
     const struct wk_settings *s = t->settings;
     const struct wk_device_conf conf = {
-        .plugin = s->gpu.plugin,
-        .products = s->gpu.products,
+        .plugin = "",
+        .products = "",
         .index = (int)s->gpu.device,
         .rank = (uint32_t)s->ranks.rank,
         .precision = (enum wk_precision)s->trainer.precision,
@@ -289,8 +295,8 @@ static LH_MUST lh_err open_trainer(struct wk_training *t)
                                             .beta1 = BETA1,
                                             .beta2 = BETA2,
                                             .eps = EPSILON,
-                                            .weight_decay = s->trainer.weight_decay,
-                                            .clip = s->trainer.clip,
+                                            .weight_decay = WEIGHT_DECAY,
+                                            .clip = CLIP,
                                             .tokens_per_s = s->trainer.tokens_per_s,
                                             .reduce = t->reduce,
                                             .warmup = warmup_of(t),
@@ -338,8 +344,8 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
     if (s->trainer.kind == WK_TRAINER_EXTERNAL) conf->beside = &t->beside;
     conf->rate = rate;
     conf->rate_arg = t;
-    t->fall = (struct wk_fall){s->codec.density_start, (double)conf->codec.density,
-                               s->codec.density_fall};
+    t->fall =
+        (struct wk_fall){s->codec.density_start, (double)conf->codec.density, WK_DENSITY_FALL};
     bool follows = wk_codec_plan(s).follows;
     if (t->fall.start > 0 || follows) conf->density = density;
     if (follows) conf->told_rounds = set_rounds;
@@ -351,8 +357,8 @@ void wk_training_give(struct wk_training *t, struct wk_conf *conf)
                                         .keep = keep_unit,
                                         .drop = drop_unit,
                                         .arg = t->loader,
-                                        .bytes_max = (uint64_t)s->data.travel_bytes};
-    if (t->loader && s->data.travel_bytes) conf->travel = &t->travel;
+                                        .bytes_max = TRAVEL_BYTES};
+    if (t->loader) conf->travel = &t->travel;
 }
 
 static json_t *loader_status(struct wk_loader *loader)

@@ -46,8 +46,7 @@ struct wk_observer {
     void (*lost)(void *arg, uint32_t shard, const char *what); // mass that is given up for lost
 };
 
-// Are the shards of a worker cut at different steps of a round? AUTO: unless rounds are BSP. The
-// words of push.stagger, in their order.
+// Are the shards of a worker cut at different steps of a round? AUTO: unless rounds are BSP.
 enum wk_stagger { WK_STAGGER_AUTO, WK_STAGGER_ON, WK_STAGGER_OFF };
 
 // A trainer of somebody else's, in processes beside this one (push/beside.c).
@@ -81,7 +80,7 @@ struct wk_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    bool unsealed_states; // seal.snapshots: false: states come and go without the job key's seal
+    bool unsealed_states;                // States come and go without the job key's seal
     struct wk_trainer *trainer;          // borrows; NULL: it is beside the worker
     const struct wk_beside_conf *beside; // borrows; NULL: `trainer` trains
     struct lk_codec codec;

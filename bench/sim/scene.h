@@ -32,7 +32,7 @@ struct scene_flags {
     uint32_t h_base;
     uint32_t window; // units that a step is mixed from; 0: as data.window: auto
     bool by_link;    // coordinator.cadence
-    bool together;   // a worker's shards are pushed at one step: push.stagger off
+    bool together;   // a worker's shards are pushed at one step
     double budget;   // part of all data that the run trains
     double limit_s;  // virtual seconds after which the run counts as stuck
 };

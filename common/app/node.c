@@ -4,20 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/security/identity.h"
-
-static LH_MUST lh_err name_check(const char *key, const char *value)
-{
-    size_t len = strlen(value);
-    if (len && len < LH_NAME_BYTES &&
-        strspn(value, "abcdefghijklmnopqrstuvwxyz0123456789._-") == len)
-        return LH_OK;
-    return lh_fail(LH_ERR_CONFIG,
-                   "%s: \"%.80s\" is not valid, expected 1 to %d of a-z 0-9 . _ - "
-                   "(it is part of certificates)",
-                   key, value, LH_NAME_BYTES - 1);
-}
-
 lh_err lh_setting_needed(const char *key, const char *value, const char *who)
 {
     if (value[0]) return LH_OK;
@@ -48,10 +34,14 @@ void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES])
 
 lh_err lh_node_check(const struct lh_node *node)
 {
-    LH_TRY(name_check("run.name", node->run));
-    LH_TRY(name_check("run.domain", node->domain));
-    LH_TRY(name_check("node.region", node->region));
-    LH_TRY(name_check("node.name", node->name));
     if (node->coordinator[0]) LH_TRY(lh_address_check("coordinator", node->coordinator, false));
     return lh_setting_needed("tls.key", node->tls_key, "every node");
+}
+
+lh_err lh_node_identity(const struct lh_node *node, struct lh_certs_info *out)
+{
+    lh_err err = lh_certs_inspect(node->tls_cert, out);
+    if (err) return lh_fail(err, "tls.cert: %s", lh_err_text(err));
+    if (out->ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", node->tls_cert);
+    return LH_OK;
 }

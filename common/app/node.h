@@ -1,27 +1,25 @@
-// Settings that every node of a run has, server or worker: who it is, what it trusts, where it
-// keeps its state. The rows stand first in the tables of server/settings.c and worker/settings.c.
+// Settings that every node of a run has, server or worker: what it trusts, where it keeps its
+// state. Who it is says its certificate (tls.cert). The rows stand first in the tables of
+// server/settings.c and worker/settings.c.
 #ifndef LH_COMMON_NODE_H
 #define LH_COMMON_NODE_H
 
 #include "common/app/config.h"
 #include "common/format/frame.h"
+#include "common/security/certs.h"
 #include "common/security/seal.h"
 
 struct lh_node {
-    const char *run, *domain;  // SPIFFE path: <domain>/longhaul/<run>/...
-    const char *region, *name; // this node
-    const char *coordinator;   // host:port; "" where this node is it
-    int64_t budget_tokens;     // 0: all, of a worker
-    int64_t epochs, seed;      // epochs 0: one, or of a worker as many as the run has
+    const char *coordinator; // host:port; "" where this node is it
+    int64_t budget_tokens;   // 0: all, of a worker
+    int64_t epochs, seed;    // epochs 0: one, or of a worker as many as the run has
     const char *units, *data_dir;
     const char *tls_ca, *tls_cert, *tls_key, *tls_revoked;
     const char *seal_keys; // file of job keys
     int64_t seal_key_id;
     int seal_cipher; // position of its word; lh_node_cipher() gives the cipher
-    bool seal_snapshots;
     const char *manifest;
     const char *dir;
-    bool core_dumps;
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
@@ -30,10 +28,6 @@ struct lh_node {
 
 // clang-format off
 #define LH_NODE_ROWS(T, node)                                                                      \
-    LH_CONFIG_ROW_STRING(T, user, "run.name", node.run, NULL,                                      \
-        "Name of the run; part of every certificate's identity"),                                  \
-    LH_CONFIG_ROW_STRING(T, rare, "run.domain", node.domain, LH_DOMAIN_DEFAULT,                    \
-        "Trust domain of the run's certificates"),                                                 \
     LH_CONFIG_ROW_INT(T, user, "run.budget_tokens", node.budget_tokens, "all", 0, 1e15, "tokens",  \
         "all=0", "Credited tokens at which the run ends, and the learning rate's schedule with "   \
         "it; where loops have data of their own, tokens of admitted pushes. A coordinator needs a "\
@@ -51,9 +45,6 @@ struct lh_node {
         "Folder of the token files that the manifest names. A worker trains on them (an external " \
         "trainer reads its own); a server gives those of its region to workers that have not got " \
         "them, as far as the manifest lets them leave"),                                           \
-    LH_CONFIG_ROW_STRING(T, user, "node.region", node.region, NULL, "Region this node stands in"), \
-    LH_CONFIG_ROW_STRING(T, user, "node.name", node.name, NULL,                                    \
-        "Name of this node, unique in the run"),                                                   \
     LH_CONFIG_ROW_STRING(T, user, "coordinator", node.coordinator, "",                             \
         "Address of the coordinator, host:port"),                                                  \
     LH_CONFIG_ROW_STRING(T, user, "tls.ca", node.tls_ca, NULL,                                     \
@@ -71,16 +62,10 @@ struct lh_node {
     LH_CONFIG_ROW_ENUM(T, rare, "seal.cipher", node.seal_cipher, "xchacha20",                      \
         "xchacha20|aes256gcm",                                                                     \
         "Cipher of new pushes; AES needs a processor that has it"),                                \
-    LH_CONFIG_ROW_BOOL(T, rare, "seal.snapshots", node.seal_snapshots, "true",                     \
-        "A shard's state crosses sealed with the job key; false: by mutual TLS alone, for peers "  \
-        "before this setting or without keys"),                                                    \
     LH_CONFIG_ROW_STRING(T, user, "model.manifest", node.manifest, NULL,                           \
         "Manifest of the model's tensors and shards (JSON file); the same everywhere"),            \
     LH_CONFIG_ROW_STRING(T, user, "dir", node.dir, NULL,                                           \
         "State directory of this node; one process at a time"),                                    \
-    LH_CONFIG_ROW_BOOL(T, rare, "core_dumps", node.core_dumps, "false",                            \
-        "A crash may leave a core dump, and a debugger of the same user may attach: both show "    \
-        "the keys"),                                                                               \
     LH_CONFIG_ROW_ENUM(T, user, "log.level", node.log_level, "info", "debug|info|warn|error",      \
         "Least severe events that are logged"),                                                    \
     LH_CONFIG_ROW_ENUM(T, rare, "log.format", node.log_format, "text", "text|json",                \
@@ -100,9 +85,11 @@ static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)
 // Tells this run's frames, logs and checkpoints from another run's: the first bytes of
 // BLAKE2b-256("longhaul job 1" | domain | "/" | run).
 void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES]);
-// The part of both tables' checks that concerns these rows: names fit a certificate, addresses are
-// host:port, tls.key is there. LH_ERR_CONFIG, naming the key.
+// The part of both tables' checks that concerns these rows: addresses are host:port, tls.key
+// is there. LH_ERR_CONFIG, naming the key.
 LH_MUST lh_err lh_node_check(const struct lh_node *node);
+// Reads the certificate of tls.cert: who this node is, and until when. LH_ERR_CONFIG: it is a CA's.
+LH_MUST lh_err lh_node_identity(const struct lh_node *node, struct lh_certs_info *out);
 // A setting that a role needs: fails with LH_ERR_CONFIG when `value` is "".
 LH_MUST lh_err lh_setting_needed(const char *key, const char *value, const char *who);
 // "host:port", "[v6]:port"; port 0 only where `any_port`.

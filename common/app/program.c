@@ -169,33 +169,19 @@ static LH_MUST lh_err load_keys(struct lh_program *p)
     return LH_OK;
 }
 
-static void who_am_i(struct lh_program *p)
-{
-    const struct lh_node *n = p->node;
-    p->peer.role = p->app->role(p->settings);
-    snprintf(p->peer.domain, sizeof p->peer.domain, "%s", n->domain);
-    snprintf(p->peer.run, sizeof p->peer.run, "%s", n->run);
-    snprintf(p->peer.region, sizeof p->peer.region, "%s", n->region);
-    snprintf(p->peer.name, sizeof p->peer.name, "%s", n->name);
-    lh_job_id(n->domain, n->run, p->job);
-}
-
-// Peers go by the certificate: settings that say something else would be refused later, elsewhere.
-static LH_MUST lh_err check_certificate(struct lh_program *p)
+// Peers go by the certificate, and so does the process itself: domain, run, region and name are
+// its.
+static LH_MUST lh_err who_am_i(struct lh_program *p)
 {
     struct lh_certs_info info;
-    LH_TRY(lh_certs_inspect(p->node->tls_cert, &info));
+    enum lh_role role = p->app->role(p->settings);
+    LH_TRY(lh_node_identity(p->node, &info));
+    p->peer = info.peer;
     p->limits.certificate_ends_s = info.not_after;
-    if (info.ca) return lh_fail(LH_ERR_CONFIG, "tls.cert: %s is a CA's", p->node->tls_cert);
-    char theirs[LH_URI_BYTES], ours[LH_URI_BYTES];
-    lh_peer_uri(&info.peer, theirs);
-    lh_peer_uri(&p->peer, ours);
-    if (info.peer.role != p->peer.role)
-        return lh_fail(LH_ERR_DENIED, "tls.cert: %s is the certificate of a %s, this is a %s",
-                       p->node->tls_cert, lh_role_name(info.peer.role), lh_role_name(p->peer.role));
-    if (strcmp(theirs, ours) == 0) return LH_OK;
-    return lh_fail(LH_ERR_DENIED, "tls.cert: %s is of %.150s, the settings say %.150s",
-                   p->node->tls_cert, theirs, ours);
+    lh_job_id(p->peer.domain, p->peer.run, p->job);
+    if (p->peer.role == role) return LH_OK;
+    return lh_fail(LH_ERR_DENIED, "tls.cert: %s is the certificate of a %s, this is a %s",
+                   p->node->tls_cert, lh_role_name(p->peer.role), lh_role_name(role));
 }
 
 static LH_MUST lh_err open_log(struct lh_program *p)
@@ -203,8 +189,8 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     char who[160], number[16] = "";
     unsigned part = p->app->part ? p->app->part(p->settings) : 0;
     if (part) snprintf(number, sizeof number, ".%u", part);
-    snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->node->region,
-             p->node->name, number);
+    snprintf(who, sizeof who, "%s/%s/%s%s", lh_role_name(p->peer.role), p->peer.region,
+             p->peer.name, number);
     const char *file = p->node->log_file[0] ? p->node->log_file : NULL;
     LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
                        p->node->log_format == 1, file));
@@ -238,9 +224,8 @@ static LH_MUST lh_err check_tls_key(const struct lh_program *p)
 }
 
 // Nobody reads the keys out of a dump or by a debugger, root excepted.
-static void hide_memory(const struct lh_program *p)
+static void hide_memory(void)
 {
-    if (p->node->core_dumps) return;
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); // a limit may always be lowered
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
@@ -269,15 +254,14 @@ static LH_MUST lh_err open_http(struct lh_program *p)
 
 static LH_MUST lh_err open_parts(struct lh_program *p)
 {
-    hide_memory(p);
-    who_am_i(p);
+    hide_memory();
+    LH_TRY(who_am_i(p));
     LH_TRY(open_log(p));
     LH_TRY(take_dir(p));
     lh_logf(p->log, LH_INFO, "program.begin", "longhaul-%s %s, process %d", p->app->table->kind,
             LH_VERSION, (int)getpid()); // the first line of a life, for `longhaul events`
     LH_TRY(load_keys(p));
     LH_TRY(load_manifest(p));
-    LH_TRY(check_certificate(p));
     LH_TRY(check_tls_key(p));
     LH_TRY(open_http(p));
     const struct lh_grpc_conf net = {.env = p->env,
@@ -286,8 +270,8 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
                                      .cert = p->node->tls_cert,
                                      .key = p->node->tls_key,
                                      .revoked = p->node->tls_revoked,
-                                     .run = p->node->run,
-                                     .domain = p->node->domain,
+                                     .run = p->peer.run,
+                                     .domain = p->peer.domain,
                                      .connect_ms = LH_GRPC_CONNECT_FAR_MS,
                                      .connect_max_ms = LH_GRPC_CONNECT_MS_MAX};
     return lh_transport_grpc_create(&net, &p->transport);

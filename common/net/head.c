@@ -35,7 +35,8 @@ lh_err lh_head_check_run(const uint8_t *job, const struct lh_hash *model,
                          const ProtobufCBinaryData *its_manifest, const char *who)
 {
     if (!is(its_job, job, LH_JOB_BYTES))
-        return lh_fail(LH_ERR_DENIED, "a %s of another run; check run.name on both sides", who);
+        return lh_fail(LH_ERR_DENIED,
+                       "a %s of another run; check the certificates (tls.cert) of both sides", who);
     if (!is(its_manifest, model->b, LH_HASH_BYTES))
         return lh_fail(LH_ERR_MANIFEST,
                        "a %s with another model's manifest; give servers and workers the same "

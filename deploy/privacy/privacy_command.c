@@ -153,10 +153,10 @@ static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, str
     *c = (struct dp_claim){.terms = ps_privacy_terms(s),
                            .values = job->has_manifest ? job->manifest.values : 0,
                            .shards = job->has_manifest ? job->manifest.shards : 1,
-                           .run = s->node.run};
+                           .run = job->run};
     if (!c->terms.level)
         return lh_fail(LH_ERR_NOT_FOUND, "these settings make no region private "
-                                         "(coordinator.data, coordinator.regions_data)");
+                                         "(coordinator.data)");
     if (!budget) return LH_OK;
     LH_TRY(wk_budget_look(job->env, budget, &b));
     lh_err err = add_earlier(b, job->id, c);

@@ -29,8 +29,11 @@ static LH_MUST lh_err read_settings(struct dp_job *j)
     if (err) return err;
     const struct ps_settings *s = lh_config_settings(j->settings);
     j->dir = s->node.dir;
-    fill(&j->run, s->node.run);
-    fill(&j->domain, s->node.domain);
+    if (!j->run) {
+        LH_TRY(lh_node_identity(&s->node, &j->identity));
+        j->run = j->identity.peer.run;
+        if (!j->domain) j->domain = j->identity.peer.domain;
+    }
     fill(&j->manifest_path, s->node.manifest);
     fill(&j->keys_path, s->node.seal_keys);
     fill(&j->weights_path, s->weights);

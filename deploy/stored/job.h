@@ -8,6 +8,7 @@
 #include "common/env/env.h"
 #include "common/format/frame.h"
 #include "common/format/manifest.h"
+#include "common/security/certs.h"
 #include "common/security/seal.h"
 #include "deploy/tool/files.h"
 
@@ -16,6 +17,7 @@ struct dp_job {
     // what follows is open()'s
     const char *dir; // the settings file's folder; NULL: none was given
     struct lh_config *settings;
+    struct lh_certs_info identity; // the certificate's that they name
     uint8_t id[LH_JOB_BYTES];
     bool has_id, has_manifest, has_keys;
     struct lh_manifest manifest;

@@ -56,8 +56,7 @@ static LH_MUST lh_err run_init(int argc, char **argv)
     int days = CA_DAYS;
     const struct dp_flag flags[] = {
         {"--dir", DP_TEXT, &dir, "DIR", "where ca.pem and ca.key go (certs)"},
-        {"--domain", DP_TEXT, &domain, "DOMAIN",
-         "trust domain; setting run.domain (" LH_DOMAIN_DEFAULT ")"},
+        {"--domain", DP_TEXT, &domain, "DOMAIN", "trust domain (" LH_DOMAIN_DEFAULT ")"},
         {"--days", DP_TEXT, &days_text, "N", "validity (3650)"},
         {"--replace", DP_SWITCH, &replace, NULL, "overwrite; all it had issued are void then"},
     };

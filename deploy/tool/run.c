@@ -17,16 +17,14 @@
 
 enum { WHO_BYTES = 160 };
 
-// Sets the variable to DIR/NAME, or to `path` where it is not empty; absolute, because the loop may
-// go to another folder.
-static LH_MUST lh_err set_path(const char *variable, const char *path, const char *dir,
-                               const char *name)
+// Sets the variable to DIR/NAME, absolute, because the loop may go to another folder.
+static LH_MUST lh_err set_path(const char *variable, const char *dir, const char *name)
 {
     char here[LH_PATH_BYTES], whole[LH_PATH_BYTES];
-    const char *first = path[0] ? path : dir;
+    bool absolute = dir[0] == '/';
     if (!getcwd(here, sizeof here)) return lh_fail_errno(errno, "cannot tell the current folder");
-    int n = snprintf(whole, sizeof whole, "%s%s%s%s%s", first[0] == '/' ? "" : here,
-                     first[0] == '/' ? "" : "/", first, path[0] ? "" : "/", path[0] ? "" : name);
+    int n = snprintf(whole, sizeof whole, "%s%s%s%s", absolute ? "" : here, absolute ? "" : "/",
+                     dir, name);
     if (n < 0 || (size_t)n >= sizeof whole)
         return lh_fail(LH_ERR_TOO_LARGE, "the path for %s is longer than %zu bytes", variable,
                        sizeof whole - 1);
@@ -39,8 +37,8 @@ static LH_MUST lh_err set_environment(const struct wk_settings *s, const char *f
     if (s->trainer.kind != WK_TRAINER_EXTERNAL)
         return lh_fail(LH_ERR_CONFIG,
                        "%s: trainer.kind is not external: this worker trains by itself", file);
-    LH_TRY(set_path("LONGHAUL_SOCKET", s->trainer.socket, s->node.dir, "trainer.sock"));
-    return set_path("LONGHAUL_MANIFEST", s->node.manifest, "", "");
+    LH_TRY(set_path("LONGHAUL_SOCKET", s->node.dir, "/trainer.sock"));
+    return set_path("LONGHAUL_MANIFEST", s->node.manifest, "");
 }
 
 // Sets the environment; `who` becomes the loop's name in logs.
@@ -52,7 +50,10 @@ static LH_MUST lh_err prepare(const char *file, const struct dp_texts *set, char
     if (!err) err = lh_config_finish(c);
     const struct wk_settings *s = lh_config_settings(c);
     if (!err) err = set_environment(s, file);
-    if (!err) snprintf(who, WHO_BYTES, "trainer/%s/%s", s->node.region, s->node.name);
+    struct lh_certs_info is;
+    snprintf(who, WHO_BYTES, "trainer");
+    if (!err && !lh_node_identity(&s->node, &is))
+        snprintf(who, WHO_BYTES, "trainer/%s/%s", is.peer.region, is.peer.name);
     lh_config_destroy(c);
     return err;
 }

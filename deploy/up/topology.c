@@ -196,12 +196,12 @@ static LH_MUST lh_err check_commands(const struct dp_topology *t)
                        "%s:%u: tokens_per_s holds the built-in trainer back, no command: leave it "
                        "out",
                        in, line_of(top, "tokens_per_s"));
-    for (unsigned i = 0; t->run->own_data && i < t->regions; i++)
+    for (unsigned i = 0; dp_topology_own_data(t) && i < t->regions; i++)
         if (!t->region[i].command && t->worker_base->trainer.kind != WK_TRAINER_EXTERNAL)
             return lh_fail(LH_ERR_CONFIG,
-                           "%s:%u: data.own: region %s has no command, and its built-in trainer "
-                           "takes units of --data",
-                           in, line_of(top, "data"), t->region[i].name);
+                           "%s: server.coordinator.data: region %s has no command, and its "
+                           "built-in trainer takes units of --data",
+                           in, t->region[i].name);
     return LH_OK;
 }
 
@@ -215,43 +215,31 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: %lld gpus and %lld ranks: each GPU has one rank; leave ranks",
                        t->parts->name, at->line, at->key, (long long)r->gpus, (long long)r->ranks);
-    bool builtin = r->gpus || r->reduce != DP_REDUCE_AUTO || r->wire != WK_SUM_FP32 || r->hosts > 1;
-    if (r->command && builtin)
+    if (r->command && (r->gpus || r->hosts > 1))
         return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus, reduce, wire and hosts are the "
-                       "built-in trainer's; a command has ranks",
+                       "%s:%u: %s: gpus and hosts are the built-in trainer's; a command has ranks",
                        t->parts->name, at->line, at->key);
-    if (r->data[0] && (r->command || t->run->own_data))
+    if (r->data[0] && (r->command || dp_topology_own_data(t)))
         return lh_fail(
             LH_ERR_CONFIG,
             "%s:%u: %s: data: units travel to the built-in trainer alone; a command reads "
             "its data by itself, so leave this out",
             t->parts->name, at->line, at->key);
     const struct wk_settings *worker = t->worker_base;
-    if (r->data[0] && (worker->trainer.kind == WK_TRAINER_EXTERNAL || !worker->data.travel_bytes))
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: data: no units travel with worker: %s; leave one of the two out",
-                       t->parts->name, at->line, at->key,
-                       worker->data.travel_bytes ? "trainer.kind: external"
-                                                 : "data.travel_bytes: 0");
+    if (r->data[0] && worker->trainer.kind == WK_TRAINER_EXTERNAL)
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "%s:%u: %s: data: no units travel with worker: trainer.kind: external; leave "
+            "one of the two out",
+            t->parts->name, at->line, at->key);
     if (r->gpus) r->ranks = r->gpus;
-    int own = r->hosts > 1 ? WK_REDUCE_TCP : WK_REDUCE_SHM;
-    if (r->reduce == DP_REDUCE_AUTO) r->reduce = r->gpus ? WK_REDUCE_NCCL : own;
-    if (r->reduce != WK_REDUCE_NCCL && r->gpus)
-        return lh_fail(LH_ERR_CONFIG,
-                       "%s:%u: %s: gpus are used by reduce: nccl alone; with another one say ranks",
-                       t->parts->name, at->line, at->key);
+    bool apart = r->hosts > 1 && worker->ranks.reduce == WK_REDUCE_SHM;
+    r->reduce = r->gpus ? WK_REDUCE_NCCL : apart ? WK_REDUCE_TCP : worker->ranks.reduce;
     if (r->hosts > r->ranks)
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: %lld ranks on %lld hosts: each host has one at least; say more "
                        "ranks, or fewer hosts",
                        t->parts->name, at->line, at->key, (long long)r->ranks, (long long)r->hosts);
-    if (r->hosts > 1 && r->reduce == WK_REDUCE_SHM)
-        return lh_fail(
-            LH_ERR_CONFIG,
-            "%s:%u: %s: reduce: shm is memory of one host: with %lld say tcp or nccl, or "
-            "leave reduce",
-            t->parts->name, at->line, at->key, (long long)r->hosts);
     return LH_OK;
 }
 
@@ -403,7 +391,6 @@ static LH_MUST lh_err read_all(struct dp_topology *t)
     p->worker = take(p->top, "worker");
     LH_TRY(read_top(t));
     LH_TRY(spelling_check(t, line_of(p->top, "run"), t->run->run));
-    LH_TRY(spelling_check(t, line_of(p->top, "domain"), t->run->domain));
     LH_TRY(read_table(p, &ps_settings_table, p->server, false, &read));
     t->server_base = read;
     LH_TRY(read_table(p, &wk_settings_table, p->worker, false, &read));
@@ -432,6 +419,11 @@ lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topolo
     }
     *out = t;
     return LH_OK;
+}
+
+bool dp_topology_own_data(const struct dp_topology *t)
+{
+    return !ps_settings_has_data(t->server_base, LH_DATA_LEASED);
 }
 
 bool dp_topology_travels(const struct dp_topology *t)

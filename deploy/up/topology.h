@@ -36,8 +36,7 @@ enum {
     DP_SERVERS_MAX = 32,
     DP_WORKERS_MAX = 64,
     DP_RANKS_MAX = 64,
-    DP_LINKS_MAX = 496,
-    DP_REDUCE_AUTO = 3 // behind the words of ranks.reduce
+    DP_LINKS_MAX = 496
 };
 
 struct dp_link_shape {
@@ -45,16 +44,14 @@ struct dp_link_shape {
 };
 
 struct dp_run_settings { // the rows outside the lists
-    const char *run, *domain;
+    const char *run;
     int64_t seed, budget_tokens, epochs;
     double tokens_per_s; // 0: no throttle
     const char *coordinator_region;
     const char *command; // "" too where the file has a list
-    bool own_data;       // the commands have data of their own: no unit is leased
     struct {
         const char *import; // "": a new model, of the shape that follows
         int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
-        bool tied;
     } model;
 };
 
@@ -64,11 +61,8 @@ struct dp_region {
     double speed;                   // relative to the others
     int64_t workers, ranks;         // ranks: processes of each of its workers
     int64_t gpus;                   // Each of its workers has as many ranks; 0: none is asked for.
-    int reduce;                     // enum wk_reduce_kind; DP_REDUCE_AUTO: nccl with gpus, tcp with
-                                    // hosts, else shm
-    int wire;                       // enum wk_sum_type: of its ranks' gradients
+    int reduce;                     // enum wk_reduce_kind: of its ranks' gradients
     int64_t hosts;                  // hosts over which each worker's ranks are spread
-    int64_t h;                      // local steps per round; 0: by speed (DyLU)
     const char *data;               // folder of its token files; "": it has all those of --data
     const char *command_text;
     const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
@@ -128,6 +122,9 @@ struct dp_topology {
 LH_MUST lh_err dp_topology_load(const char *path, struct dp_topology **out);
 LH_MUST lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out);
 void dp_topology_free(struct dp_topology *t); // NULL is allowed
+
+// Do the commands have data of their own, so that no unit is leased?
+bool dp_topology_own_data(const struct dp_topology *t);
 
 // Does a region lack others' files? Then their units travel to it, from servers of their regions.
 bool dp_topology_travels(const struct dp_topology *t);

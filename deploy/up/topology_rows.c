@@ -3,15 +3,12 @@
 #include "deploy/up/topology_rows.h"
 
 #include "common/base/check.h"
-#include "common/security/identity.h"
 #include "worker/ranks/reduce.h"
 
 // clang-format off
 #define T struct dp_run_settings
 static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_STRING(T, user, "run", run, NULL, "Name of the run; part of every certificate"),
-    LH_CONFIG_ROW_STRING(T, rare, "domain", domain, LH_DOMAIN_DEFAULT,
-        "Trust domain of certificates"),
     LH_CONFIG_ROW_INT(T, rare, "seed", seed, "1", 0, 4294967295.0, NULL, NULL,
         "Seed of the initial parameters, and of the order of units in later epochs"),
     LH_CONFIG_ROW_INT(T, user, "budget_tokens", budget_tokens, NULL, 1, 1e15, "tokens", NULL,
@@ -26,8 +23,6 @@ static const struct lh_config_row run_rows[] = {
     LH_CONFIG_ROW_STRING(T, user, "command", command, "",
         "Trainer beside each worker: words as of a shell, or a list; {worker}, {region}, {dir}, "
         "{data} are replaced"),
-    LH_CONFIG_ROW_BOOL(T, rare, "data.own", own_data, "false",
-        "The commands bring their own data: tokens are counted, no unit of --data is leased"),
     LH_CONFIG_ROW_STRING(T, user, "model.import", model.import, "",
         "Folder that `longhaul model import` made, or of a run that has ended, whose final "
         "parameters it takes; of all other model rows context alone counts"),
@@ -44,8 +39,6 @@ static const struct lh_config_row run_rows[] = {
         "Width of the feed-forward part"),
     LH_CONFIG_ROW_INT(T, rare, "model.context", model.context, "128", 1, 1e6, "tokens", NULL,
         "Length of a sequence"),
-    LH_CONFIG_ROW_BOOL(T, rare, "model.tied", model.tied, "true",
-        "Head and embedding are one matrix"),
 };
 #undef T
 #define T struct dp_region
@@ -55,19 +48,15 @@ static const struct lh_config_row region_rows[] = {
     LH_CONFIG_ROW_INT(T, user, "workers", workers, "1", 1, DP_WORKERS_MAX, NULL, NULL,
         "Workers in this region"),
     LH_CONFIG_ROW_INT(T, user, "ranks", ranks, "1", 1, WK_RANKS_MAX, "processes", NULL,
-        "Processes that share each worker's steps, the worker included; of a command: its own"),
+        "Processes that share each worker's steps, the worker included, as worker.ranks.reduce "
+        "says; of a command: its own"),
     LH_CONFIG_ROW_INT(T, user, "gpus", gpus, "0", 0, WK_RANKS_MAX, NULL, NULL,
         "GPUs of each worker: as many ranks, one a GPU, whose gradients come together by NCCL. "
         "They train too with worker.trainer.backend cuda or auto. No GPU was seen to run it"),
-    LH_CONFIG_ROW_ENUM(T, rare, "reduce", reduce, "auto", "shm|tcp|nccl|auto",
-        "ranks.reduce of these ranks; auto: nccl with gpus, tcp with hosts, else shm"),
     LH_CONFIG_ROW_INT(T, rare, "hosts", hosts, "1", 1, WK_RANKS_MAX, NULL, NULL,
         "Hosts over which each worker's ranks are spread, next to each other in order. Here each "
-        "is an address of this machine, and ranks meet as on hosts of their own, under mutual TLS"),
-    LH_CONFIG_ROW_ENUM(T, rare, "wire", wire, "fp32", "fp32|bf16",
-        "ranks.wire of these ranks: what a gradient's value is between them"),
-    LH_CONFIG_ROW_INT(T, rare, "h", h, "auto", 1, 300, "steps", "auto=0",
-        "Local steps per round; auto: server.coordinator.h_base scaled by speed"),
+        "is an address of this machine, and ranks meet over TCP as on hosts of their own, under "
+        "mutual TLS"),
     LH_CONFIG_ROW_STRING(T, rare, "data", data, "",
         "Folder of this region's own token files, where it lacks those of other regions: their "
         "units travel to it; empty: it has all files of --data"),

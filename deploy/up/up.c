@@ -138,9 +138,9 @@ static LH_MUST lh_err check_data(struct dp_up *up)
 static LH_MUST lh_err prepare(struct dp_up *up)
 {
     LH_TRY(find_programs(up));
-    if (!up->t->run->own_data) LH_TRY(check_data(up));
+    if (!dp_topology_own_data(up->t)) LH_TRY(check_data(up));
     LH_TRY(dp_dir_open(up));
-    if (up->t->run->own_data) LH_TRY(dp_dir_own_data(up));
+    if (dp_topology_own_data(up->t)) LH_TRY(dp_dir_own_data(up));
     LH_TRY(dp_dir_prepare(up));
     LH_TRY(dp_net_up(up));
     if (!up->t->server_base->node.http_listen[0]) LH_TRY(dp_net_page(up));

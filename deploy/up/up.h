@@ -170,7 +170,8 @@ bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker);
 // The node's status is of the process of now, or the last one of a process that has ended: not what
 // an earlier `up` left in the folder.
 bool dp_watch_own(const struct dp_node *node);
-// Tokens of the run: those that are credited, or with data.own those that are trained.
+// Tokens of the run: those that are credited, or where commands have data of their own those that
+// are trained.
 double dp_watch_tokens(const struct dp_up *up);
 // Mass of the run: these tokens of the budget, 0 to 1.
 double dp_watch_progress(const struct dp_up *up);

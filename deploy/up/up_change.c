@@ -29,16 +29,15 @@ static const char MOVED[] = "shards stay with the server that has their log: `lo
 
 static const struct rule run_rules[] = {
     {"run", NAMED},
-    {"domain", NAMED},
     {"seed", MADE},
     {"coordinator.region", "the coordinator's certificate names its region"},
-    {"data.own", "units are leased, or they are not, from a run's beginning"},
     {"model.*", MADE},
 };
 static const struct rule region_rules[] = {};
 static const struct rule server_rules[] = {
     {"update.mode", IN_LOG},
     {"update.weighting", IN_LOG},
+    {"coordinator.data", "units are leased, or they are not, from a run's beginning"},
 };
 static const struct rule no_rules[] = {{NULL, NULL}};
 

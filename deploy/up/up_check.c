@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/format/manifest_pace.h"
 #include "common/security/certs.h"
 
 enum { FILES_A_NODE = 64, FILES_LEAST = 1024, DAY_S = 86400, CERT_DAYS_LEFT = 14 };
@@ -271,7 +272,7 @@ void dp_check_topology(struct dp_check *c, struct dp_up *up)
     check_limits(c, nodes);
     check_clock(c);
     check_secrets(c, dir);
-    if (up->t->run->own_data) return;
+    if (dp_topology_own_data(up->t)) return;
     if (!dp_file_exists(path)) {
         say(c, WARN,
             "data: no %s: `longhaul data prepare` or longhaul.save_units makes it, --data "
@@ -316,8 +317,7 @@ void dp_check_server(struct dp_check *c, const char *file, const struct ps_setti
     check_node(c, &s->node);
     check_listen(c, s->listen);
     if (s->role == PS_ROLE_COORDINATOR) values = 0;
-    check_disk(c, s->node.dir,
-               values * (double)s->checkpoint_keep + 2 * (double)s->wal_segment_bytes);
+    check_disk(c, s->node.dir, values * (double)s->checkpoint_keep + 2.0 * LH_SEGMENT_BYTES_MAX);
     if (values > 0) check_memory(c, 2 * values, true);
 }
 

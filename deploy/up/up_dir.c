@@ -6,10 +6,9 @@
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
 //   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
 //   DIR/WORKER.trainer.log        output of the command beside a worker, over its lives
-//   DIR/units.json                with data.own: a manifest of units that nobody leases
-//   DIR/NODE/                     its state directory
-//   DIR/curves.csv, totals.json   what later `up`s go on from
-//   DIR/summary.json, loss.svg    the end
+//   DIR/units.json                where commands have data of their own: a manifest of units that
+//   nobody leases DIR/NODE/                     its state directory DIR/curves.csv, totals.json
+//   what later `up`s go on from DIR/summary.json, loss.svg    the end
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -127,7 +126,7 @@ lh_err dp_dir_model(struct dp_up *up)
         .context = (uint32_t)r->model.context,
         .rope_theta = 10000,
         .rms_eps = 1e-6,
-        .tied = r->model.tied,
+        .tied = true,
     };
     up->shaped = true;
     if (up->t->shards > DP_SHARDS_MAX)
@@ -139,7 +138,7 @@ lh_err dp_dir_model(struct dp_up *up)
         LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
     }
     if (!up->shaped) up->unjudged = "the model is none that the built-in evaluation knows";
-    if (r->own_data) up->unjudged = "the commands have data of their own";
+    if (dp_topology_own_data(up->t)) up->unjudged = "the commands have data of their own";
     dp_plan_make(up->t, up->manifest.values, &up->plan);
     return wk_settings_density_start(up->t->worker_base, up->plan.density);
 }
@@ -382,7 +381,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
     char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/%s.key", secrets, name));
     if (dp_file_exists(path)) return LH_OK;
-    snprintf(peer.domain, sizeof peer.domain, "%s", up->t->run->domain);
+    snprintf(peer.domain, sizeof peer.domain, "%s", LH_DOMAIN_DEFAULT);
     snprintf(peer.run, sizeof peer.run, "%s", up->t->run->run);
     snprintf(peer.region, sizeof peer.region, "%s", up->t->region[region].name);
     snprintf(peer.name, sizeof peer.name, "%s", name);
@@ -418,7 +417,7 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     LH_TRY(dp_path(secrets, "%s/secrets", up->dir));
     LH_TRY(dp_path(path, "%s/ca.key", secrets));
     if (!dp_file_exists(path))
-        LH_TRY(lh_certs_ca_create(secrets, up->t->run->domain, CERT_DAYS, true));
+        LH_TRY(lh_certs_ca_create(secrets, LH_DOMAIN_DEFAULT, CERT_DAYS, true));
     LH_TRY(dp_path(path, "%s/job.keys", secrets));
     if (!dp_file_exists(path)) {
         LH_TRY(make_signers(up, secrets));

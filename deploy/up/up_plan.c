@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/format/manifest.h"
+#include "common/format/manifest_pace.h"
 #include "kernels/outer.h"
 #include "worker/ranks/reduce.h"
 #include "worker/rule.h"
@@ -22,8 +23,9 @@ static double clamp(double v, double low, double high)
 
 static int64_t region_h(const struct dp_topology *t, const struct dp_region *r, double fastest)
 {
-    if (r->h) return r->h;
-    double base = (double)t->server_base->coordinator.h_base;
+    uint32_t named = ps_settings_h(t->server_base, r->name);
+    if (named) return named;
+    double base = ps_settings_h_base(t->server_base);
     if (t->server_base->coordinator.cadence == PS_CADENCE_FIXED) return (int64_t)base;
     return (int64_t)clamp(round(base * r->speed / fastest), 1, 300);
 }
@@ -82,9 +84,8 @@ const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_pl
     bool alike = t->regions == 3 && t->workers == 3 && steps == 8 + 4 + 2 && most == 8 &&
                  within((double)plan->parameters, MEASURED_PARAMETERS, 0.1) &&
                  within(rounds, MEASURED_ROUNDS, 0.1) && trained_alike(t) &&
-                 !strcmp(wk_codec_name(w), "topk-sign") &&
-                 (w->codec.kappa < 0 || within(w->codec.kappa, 0.25, 0)) && w->codec.beta <= 0 &&
-                 w->codec.density_start <= 0 && scheduled_alike(w);
+                 !strcmp(wk_codec_name(w), "topk-sign") && w->codec.density_start <= 0 &&
+                 scheduled_alike(w);
     for (size_t i = 0; alike && i < LH_COUNT(GAP); i++)
         if (within(plan->density, GAP[i].density, 0.05) && within(plan->eta, GAP[i].eta, 0.03))
             return &GAP[i];
@@ -138,9 +139,9 @@ static double largest_server(const struct dp_topology *t)
 
 // fp32 copies that the ranks beside a worker hold: a gradient each, with bf16 that and half of it
 // to give, or, as peers, parameters and two moments as well.
-static double copies_of(const struct dp_region *r)
+static double copies_of(const struct dp_topology *t, const struct dp_region *r)
 {
-    double shm = r->wire == WK_SUM_BF16 ? 1.5 : 1.0;
+    double shm = t->worker_base->ranks.wire == WK_SUM_BF16 ? 1.5 : 1.0;
     return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : 4.0);
 }
 
@@ -152,7 +153,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     *out = (struct dp_plan){.parameters = parameters};
     for (unsigned i = 0; i < t->regions; i++) {
         fastest = fmax(fastest, t->region[i].speed);
-        copies = fmax(copies, copies_of(&t->region[i]));
+        copies = fmax(copies, copies_of(t, &t->region[i]));
         speed += t->region[i].speed * (double)t->region[i].workers;
     }
     for (unsigned i = 0; i < t->regions; i++) {
@@ -176,7 +177,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
     // The mean push: a line from start_bytes down, over a part of the run.
     double mean =
-        out->payload_bytes + (out->start_bytes - out->payload_bytes) * w->codec.density_fall / 2;
+        out->payload_bytes + (out->start_bytes - out->payload_bytes) * WK_DENSITY_FALL / 2;
     for (unsigned i = 0; i < t->regions; i++) {
         double workers = (double)t->region[i].workers;
         out->region[i].up_bytes_round = workers * mean;
@@ -191,7 +192,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
     double tail = fmin(out->rounds * t->workers, every * (double)t->server_base->checkpoint_keep);
     out->server_disk_bytes = share * (double)t->server_base->checkpoint_keep +
                              tail * out->start_bytes * largest_server(t) +
-                             2 * (double)t->server_base->wal_segment_bytes;
+                             2.0 * LH_SEGMENT_BYTES_MAX;
     double outer = 1 + lk_outer_bytes_per_value((uint8_t)t->server_base->optimizer) / 4.0;
     out->server_memory_bytes = 2 * outer * share;
     out->worker_disk_bytes = 6 * values * 4;
@@ -216,7 +217,8 @@ static void print_ranks(const struct dp_topology *t, FILE *out)
         if (!dp_region_helpers(r)) continue;
         fprintf(out, "%-12s %lld ranks a worker", r->name, (long long)r->ranks);
         if (r->hosts > 1) fprintf(out, " on %lld hosts", (long long)r->hosts);
-        fprintf(out, ", %s%s", wk_reduce_word(r->reduce), r->wire == WK_SUM_BF16 ? " in bf16" : "");
+        fprintf(out, ", %s%s", wk_reduce_word(r->reduce),
+                t->worker_base->ranks.wire == WK_SUM_BF16 ? " in bf16" : "");
         fprintf(out, "%s\n", r->gpus ? ", a GPU each" : "");
     }
 }

@@ -186,7 +186,7 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
         printf("  note     no language's loss is judged: %s\n", up->unjudged);
     else
         verdict_line(v->learned, "every language was learned (held-out loss fell)");
-    verdict_line(v->credited_once, up->t->run->own_data
+    verdict_line(v->credited_once, dp_topology_own_data(up->t)
                                        ? "no unit of data is claimed: the commands have their own"
                                    : up->t->run->epochs > 1
                                        ? "every unit of every data epoch is credited at most once"

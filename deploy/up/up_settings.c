@@ -23,6 +23,14 @@ static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *form
     return lh_config_set(c, set);
 }
 
+// A setting that the topology's maps may have, too.
+static LH_MUST lh_err set(struct lh_config *c, const char *key, const char *value)
+{
+    char text[LH_CONFIG_TEXT_MAX + 128];
+    snprintf(text, sizeof text, "%s=%s", key, value);
+    return lh_config_set(c, text);
+}
+
 // The worker that a rank computes for; any other node is its own.
 static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
 {
@@ -38,10 +46,6 @@ static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *no
                                       struct lh_config *c)
 {
     const char *name = worker_of(up, node)->name;
-    LH_TRY(own(c, "run.name", "%s", up->t->run->run));
-    LH_TRY(own(c, "run.domain", "%s", up->t->run->domain));
-    LH_TRY(own(c, "node.region", "%s", up->t->region[node->region].name));
-    LH_TRY(own(c, "node.name", "%s", name));
     LH_TRY(own(c, "tls.ca", "%s/secrets/ca.pem", up->dir));
     LH_TRY(own(c, "tls.cert", "%s/secrets/%s.pem", up->dir, name));
     LH_TRY(own(c, "tls.key", "%s/secrets/%s.key", up->dir, name));
@@ -84,26 +88,18 @@ static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
 // Commands with data of their own, under the terms that `server.privacy` names.
 static bool is_private(const struct dp_up *up)
 {
-    return up->t->run->own_data && up->t->server_base->privacy.level;
+    return ps_settings_has_data(up->t->server_base, LH_DATA_PRIVATE);
 }
 
 static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
 {
-    char plan[LH_CONFIG_TEXT_MAX] = "";
-    size_t used = 0;
-    for (unsigned i = 0; i < up->t->regions; i++)
-        if (up->t->region[i].h && used < sizeof plan)
-            used += (size_t)snprintf(plan + used, sizeof plan - used, "%s%s=%lld", used ? "," : "",
-                                     up->t->region[i].name, (long long)up->t->region[i].h);
     LH_TRY(own(c, "role", "coordinator"));
     LH_TRY(own(c, "coordinator.workers", "%u", up->t->workers));
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
     if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
-    if (up->t->run->own_data)
-        LH_TRY(own(c, "coordinator.data", "%s", is_private(up) ? "private" : "own"));
-    return used ? own(c, "coordinator.plan_h", "%s", plan) : LH_OK;
+    return LH_OK;
 }
 
 // A server gives its region's units to regions that lack their files.
@@ -132,10 +128,10 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
 {
     LH_TRY(own(c, "listen", "%s", node->address));
     LH_TRY(own(c, "advertise", "%s", node->address));
-    char eta[40];
-    snprintf(eta, sizeof eta, "update.eta=%g", up->plan.eta);
+    char eta[32];
+    snprintf(eta, sizeof eta, "%g", up->plan.eta);
     if (up->t->server_base->eta == 0) // servers don't know the density before a push comes
-        LH_TRY(lh_config_set(c, eta));
+        LH_TRY(set(c, "update.eta", eta));
     if (node->kind == DP_COORDINATOR) return coordinator_settings(up, c);
     const struct lh_ints *shards = &up->t->server[node->index].shards;
     char list[LH_CONFIG_INTS_MAX * 8] = "";
@@ -158,9 +154,8 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
 static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_node *node,
                                      struct lh_config *c)
 {
-    const char *key = node->rank ? "ranks.leader" : "ranks.listen";
     bool tcp = up->t->region[node->region].reduce == WK_REDUCE_TCP;
-    LH_TRY(own(c, key, "%s", worker_of(up, node)->address));
+    LH_TRY(own(c, "ranks.leader", "%s", worker_of(up, node)->address));
     return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
 }
 
@@ -176,22 +171,17 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     // Beside the run's folders of workers, which may be lost: the records stay what they are.
     if (is_private(up) && !base->privacy.budget[0])
         LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
-    char set[64];
-    if (base->codec.density == 0 && !wk_codec_is_dense(base)) {
-        snprintf(set, sizeof set, "codec.density=%.9g", up->plan.density);
-        LH_TRY(lh_config_set(c, set));
-    }
+    char density[32];
+    snprintf(density, sizeof density, "%.9g", up->plan.density);
+    if (base->codec.density == 0 && !wk_codec_is_dense(base))
+        LH_TRY(set(c, "codec.density", density));
     const struct dp_region *region = &up->t->region[node->region];
     if (region->command && base->trainer.kind != WK_TRAINER_EXTERNAL)
         LH_TRY(own(c, "trainer.kind", "external"));
-    if (region->command && region->ranks > 1) {
-        LH_TRY(own(c, "trainer.ranks", "%lld", (long long)region->ranks));
-    } else if (region->ranks > 1) {
-        LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
+    if (region->ranks > 1) LH_TRY(own(c, "ranks.count", "%lld", (long long)region->ranks));
+    if (!region->command && region->ranks > 1) {
         LH_TRY(own(c, "ranks.rank", "%u", node->rank));
-        LH_TRY(own(c, "ranks.reduce", "%s", wk_reduce_word(up->t->region[node->region].reduce)));
-        LH_TRY(own(c, "ranks.wire", "%s", wk_sum_word((enum wk_sum_type)region->wire)));
-        LH_TRY(own(c, "ranks.name", "%s", worker_of(up, node)->dir));
+        LH_TRY(set(c, "ranks.reduce", wk_reduce_word(region->reduce)));
         if (node->host[0]) LH_TRY(hosts_settings(up, node, c));
     }
     double speed = up->plan.region[node->region].tokens_per_s;

@@ -5,9 +5,9 @@
 // is ended before its worker when the run is stopped. When the run has ended it gets END_S to leave
 // (a loop may have a large model to save); after that it is asked to, and killed.
 //
-// Where the commands have data of their own (`data.own`) no unit says when the run is over: `up`
-// ends it, as `longhaul drain run --end` does, when the workers have trained the budget. It does so
-// too when the loop of every command is over by itself.
+// Where the commands have data of their own (`coordinator.data`) no unit says when the run is over:
+// `up` ends it, as `longhaul drain run --end` does, when the workers have trained the budget. It
+// does so too when the loop of every command is over by itself.
 #ifndef DP_UP_TRAINERS_H
 #define DP_UP_TRAINERS_H
 

@@ -89,7 +89,7 @@ bool dp_watch_done(const struct dp_up *up)
 double dp_watch_tokens(const struct dp_up *up)
 {
     double trained = 0;
-    if (!up->t->run->own_data) return (double)up->node[0].status.credited_tokens;
+    if (!dp_topology_own_data(up->t)) return (double)up->node[0].status.credited_tokens;
     for (unsigned r = 0; r < up->t->regions; r++) trained += (double)dp_watch_region(up, r).tokens;
     return trained;
 }

@@ -67,7 +67,7 @@ lh_err dp_weights_final(struct dp_up *up, float *theta)
     struct reader q = {.up = up};
     char path[DP_PATH_BYTES];
     LH_TRY(dp_path(path, "%s/secrets/job.keys", up->dir));
-    lh_job_id(up->t->run->domain, up->t->run->run, q.job);
+    lh_job_id(LH_DOMAIN_DEFAULT, up->t->run->run, q.job);
     lh_err err = lh_env_real_create(&q.env);
     if (!err) err = lh_keyring_create(&q.keys);
     if (!err) err = lh_keyring_load(q.keys, path);

@@ -168,7 +168,7 @@ class Tune:
             "trainer.py" if own else "loop.py", "join", "{dir}/{worker}.adapter",
             self.given.budget, *(["--region", "{region}"] if own else []))
         if own:
-            topology["data.own"] = True
+            topology.setdefault("server", {}).setdefault("coordinator", {})["data"] = "own"
         self.tell("run.yaml", topology)
 
     def together(self):

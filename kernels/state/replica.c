@@ -44,7 +44,8 @@ lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out)
 static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
 {
     if (memcmp(f->job, r->job, LH_JOB_BYTES) != 0)
-        return lh_fail(LH_ERR_INVALID, "frame of another job; check run.name on both sides");
+        return lh_fail(LH_ERR_INVALID,
+                       "frame of another job; check the certificates (tls.cert) of both sides");
     if (!lh_hash_equal(&f->manifest, &r->manifest))
         return lh_fail(LH_ERR_MANIFEST, "frame made for another model's manifest; give servers and "
                                         "workers the same model.manifest");

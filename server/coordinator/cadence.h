@@ -14,7 +14,7 @@
 // steps of the run, twice the base after 10,000; what is credited meanwhile counts as steps of the
 // fastest of those whose loop is there.
 //
-// A region with a fixed H (coordinator.plan_h) has that. With neither cadence by link nor stages, H
+// A region with a fixed H (coordinator.h_base) has that. With neither cadence by link nor stages, H
 // follows every measurement; else small changes are not made (cadence.c). Changes are events with
 // their figures.
 #ifndef PS_CO_CADENCE_H

@@ -350,14 +350,13 @@ static LH_MUST lh_err check_data(const struct ps_coordinator *c, const struct ps
     if (m->own_data && !own && !ends)
         return lh_fail(LH_ERR_CONFIG,
                        "the loop beside %.64s of %.64s has data of its own, and the coordinator "
-                       "leases units there: take a LeasedDataLoader, or set coordinator.data or "
-                       "coordinator.regions_data to own for this region",
+                       "leases units there: take a LeasedDataLoader, or set coordinator.data "
+                       "to own for this region",
                        w->name, w->region);
     if (m->want && own && !ends)
         return lh_fail(LH_ERR_CONFIG,
                        "%.64s of %.64s asks for units, and workers there have data of their own "
-                       "(coordinator.data, coordinator.regions_data): give its loop data, or set "
-                       "leased for this region",
+                       "(coordinator.data): give its loop data, or set leased for this region",
                        w->name, w->region);
     return LH_OK;
 }

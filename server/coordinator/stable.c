@@ -176,11 +176,12 @@ static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct
     s->stable_digest = several ? p->digest : (struct lh_hash){{0}};
     s->lone_ns = 0;
     if (single && !s->single)
-        ps_co_say(c, LH_WARN, "stable.single",
-                  "shard %u: version %" PRIu64 " is stable by a copy of one region alone, for no "
-                  "other one that lives has proved a copy (replica.every_versions of its workers, "
-                  "and their disks): with that region's disk it would be lost",
-                  shard, p->at.version);
+        ps_co_say(
+            c, LH_WARN, "stable.single",
+            "shard %u: version %" PRIu64 " is stable by a copy of one region alone, for no "
+            "other one that lives has proved a copy (its workers make one every few versions, "
+            "and their disks): with that region's disk it would be lost",
+            shard, p->at.version);
     s->single = single;
     return ps_co_store_point(c, shard);
 }

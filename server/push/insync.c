@@ -7,7 +7,7 @@
 // in sync   noted: it may take over.
 // leaving   it was waited for too long: the coordinator is asked to strike it out. After a start
 //           where nobody else can tell whether this log is the last, that is after
-//           standby.wait_ms.
+//           wait_ns.
 //
 // Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
 // but the standby hears of anything, that the standby does not hold durably. So a start that

@@ -23,7 +23,7 @@ ROWS = {  # what must be there, and above what
              "push.alone.mtls.xchacha20": 0, "push.alone.stage.log": 0, "push.disk.write_sync": 0,
              "push.alone.mtls.xchacha20.of_transport": 0,
              "push.durable.mtls.aes256gcm.of_disk": 0, "push.snapshot.mtls.first": 0,
-             "push.snapshot.mtls": 0, "push.snapshot.mtls.large.join": 0,
+             "push.snapshot.mtls.large.join": 0,
              "push.snapshot.mtls.sealed.connect": 0, "push.snapshot.mtls.aes256gcm": 0,
              "push.many.mtls.1worker": 0, "push.many.mtls.8workers": 0,
              "push.ack.p50_ms": 0, "push.ack.p99_ms": 0,

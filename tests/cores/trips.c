@@ -292,7 +292,7 @@ static void a_start_knows_the_path_of_an_owner(void **state)
     lh_fabric_fates(r->fabric, NULL, NULL);
 }
 
-// It confirms 1.1 s later, which is longer than standby.wait_ms. The first confirms measure the
+// It confirms 1.1 s later, which is longer than wait_ns. The first confirms measure the
 // path.
 static void a_standby_far_away_stays_in_sync(void **state)
 {

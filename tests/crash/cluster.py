@@ -42,8 +42,8 @@ class Cluster:
                **self.COORDINATOR}).start().listening()
         self.make_servers(checkpoint_every)
         settings = LOUD | {
-            "trainer.kind": "synthetic", "trainer.batch": 1, "trainer.tokens_per_s": speed,
-            "snapshot.every_rounds": 4, "replica.every_versions": 30} | self.WORKER
+            "trainer.kind": "synthetic", "trainer.batch": 1,
+            "trainer.tokens_per_s": speed} | self.WORKER
         self.workers = [world.worker(region, self.coordinator, **settings) for region in REGIONS]
         for worker in self.workers:
             worker.program = self.PROGRAM or worker.program
@@ -52,8 +52,7 @@ class Cluster:
 
     def make_servers(self, checkpoint_every):
         self.servers = [self.world.server(i, self.coordinator, shards=self.shards_of(i), **{
-            "checkpoint.every_versions": checkpoint_every, "digest.every_versions": 10,
-            "wal.segment_bytes": "64 KiB"}) for i in range(self.SERVERS)]
+            "checkpoint.every_versions": checkpoint_every}) for i in range(self.SERVERS)]
         for server in self.servers:
             server.start().listening()
 

@@ -45,7 +45,7 @@ BASE = 98304.0  # every parameter's first value: between 2^16 and 2^17, and stay
 class Exact(Cluster):
     """A cluster in fixed point. beta: a residual that decayed would not be one."""
 
-    WORKER = {"codec.name": "topk-fp32", "codec.beta": 1}
+    WORKER = {"codec.name": "topk-fp32"}
     PROGRAM = "crash_exact_worker"
 
     def __init__(self, build, units, keep):

@@ -19,8 +19,7 @@ import time
 from cluster import SHARDS, Cluster, Sums, check, figures, judged, until, verdict
 from report import Report
 
-WHOLE = {"checkpoint.every_versions": "off",
-         "digest.every_versions": 10, "wal.segment_bytes": "64 KiB", "acknowledge": "replicated"}
+WHOLE = {"checkpoint.every_versions": "off", "acknowledge": "replicated"}
 
 
 def decided(worker, shard):

@@ -91,12 +91,8 @@ def claims(server):
 
 def lost_disk(world):
     """A server loses all it had and has it again from its follower, once an operator says so, and a
-    standby has it from the server. All three states cross sealed: who asks for another is refused
-    (seal.snapshots)."""
+    standby has it from the server. All three states cross sealed."""
     coordinator, servers = run(world)
-    plain = world.worker("europe", coordinator, **{"seal.snapshots": False}).start()
-    until("an unsealed snapshot is refused", lambda: plain.says("follow.refused", "seal.snapshots"))
-    plain.kill()
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 3000}).start()
     train(worker, 12)
     server = servers[0]
@@ -193,8 +189,8 @@ def small_run(world, every):
     """Coordinator, servers, a worker: every push takes a segment of its own, and the second
     server's disk is small."""
     coordinator = world.coordinator(workers=1).start().listening()
-    servers = [world.server(i, coordinator, **{"wal.segment_bytes": "64 KiB",
-                                               "checkpoint.every_versions": every}) for i in (0, 1)]
+    servers = [world.server(i, coordinator, **{"checkpoint.every_versions": every})
+               for i in (0, 1)]
     small_disk(servers[1], "8m")
     for server in servers:
         server.start().listening()

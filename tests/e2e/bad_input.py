@@ -185,16 +185,10 @@ def old_wire(world):
     check(not coordinator.status().get("workers"), "it was taken in")
 
 
-def wrong_name(world):
-    coordinator = world.coordinator().start().listening()
-    worker = world.worker("asia", coordinator, **{"node.region": "europe"})
-    refused(worker.start(), DENIED, "asia-0.pem", "/asia/asia-0", "/europe/asia-0")
-
-
 def other_run(world):
     """A whole and valid worker of another run under the same CA."""
     coordinator, _ = run(world)
-    worker = world.worker("asia", coordinator, **{"run.name": "other"})
+    worker = world.worker("asia", coordinator)
     world.tool("certs", "issue", "--dir", world.path("ca"), "--run", "other", "--role", "worker",
                "--region", "asia", "--name", "asia-0", "--out", world.path("certs"), "--replace")
     worker.start()
@@ -203,45 +197,19 @@ def other_run(world):
     check(not coordinator.status().get("workers"), "the coordinator took the worker in")
 
 
-UNSEALED = {"seal.snapshots": False}
-
-
 def other_key(world):
     coordinator = world.coordinator(workers=1).start().listening()
-    servers = [world.server(i, coordinator, **UNSEALED).start().listening() for i in (0, 1)]
+    servers = [world.server(i, coordinator).start().listening() for i in (0, 1)]
     world.tool("certs", "key", "--out", world.path("other.keys"))
     other = {"seal.keys": world.path("other.keys")}
     worker = world.worker("asia", coordinator, **other).start()
     until("the worker says that the state does not open",
           lambda: worker.says("snapshot.refused", "does not open", "seal.keys"))
     check(worker.alive(), f"it ended:\n{worker.tail()}")
-    worker.kill()
-    worker = world.worker("asia", coordinator, **other, **UNSEALED)
-    worker.start()
-    for side in (worker, servers[0]):
-        until(f"{side.name} says that the frame does not open",
-              lambda node=side: node.says("push.rejected", "do not open"))
     for server in servers:
         for shard in server.status().get("shards", []):
             check(shard["admitted"] == 0, "a frame under another key was admitted")
     check(all(server.alive() for server in servers), "a server died of it")
-
-
-def unsealed_states(world):
-    """Those who ask for a state without the job key's seal, and those who may give one."""
-    coordinator, servers = run(world)
-    worker = world.worker("asia", coordinator, **UNSEALED).start()
-    until("the worker says that its server gives sealed states only",
-          lambda: worker.says("follow.refused", "shard 1", "sealed only", "seal.snapshots"))
-    check(worker.alive() and not worker.status().get("step"), "it trains on no state")
-    for server in servers:
-        server.kill()
-        server.settings.update(UNSEALED)
-        server.start().listening()
-    train(worker)
-    worker.kill()
-    worker = world.worker("asia", coordinator, **{"dir": world.path("new")}).start()
-    until("who asks for a seal gets one", lambda: worker.says("replica.snapshot", "shard 1"))
 
 
 def open_key(world):
@@ -336,8 +304,8 @@ def no_server(world):
 
 CASES = (unknown_key, wrong_line, other_weights, weights_that_are_not_finite, no_such_shard,
          nothing_held_out, address_for_nobody,
-         no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire, wrong_name,
-         other_key, unsealed_states, open_key, other_model, other_units, other_run, port_taken,
+         no_data, wrong_ca, expired, wrong_role, wrong_question, operator, old_wire,
+         other_key, open_key, other_model, other_units, other_run, port_taken,
          dir_taken, nobody_there, no_server)
 
 if __name__ == "__main__":

@@ -69,8 +69,7 @@ def run_caps(world):
     workers = [world.worker(region, coordinator, **{"trainer.tokens_per_s": speed}).start()
                for region, speed in zip(REGIONS, (SLOW, BUSY, BUSY))]
     workers.append(world.worker("africa", coordinator, **{
-        "trainer.tokens_per_s": FAST, "data.dir": world.path("empty"),
-        "data.travel_bytes": "64 KiB"}).start())
+        "trainer.tokens_per_s": FAST, "data.dir": world.path("empty")}).start())
     until("the link is full", lambda: of_link(coordinator, "asia", "africa").get("state") == "full")
     kill_and_see(coordinator, workers[:1])
     # A link counts as full by units that are leased over it, too. Such a unit may be recalled

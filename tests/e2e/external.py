@@ -175,14 +175,14 @@ def play(world, given, trainers):
     write_model(world)
     draw = random.Random(given.seed)
     endless = {"run.budget_tokens": 10**12, "coordinator.data": "own"} if given.own else {}
-    denser = {} if given.own else {"codec.density_start": START, "codec.density_fall": 0.5}
+    denser = {} if given.own else {"codec.density_start": START}
     coordinator = world.coordinator(**{"coordinator.h_base": 4, **endless}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(SHARDS)]
     logs = Logs(world, servers)
     logs.start()
     workers = [world.worker(region, coordinator, **{
-        "trainer.kind": "external", "codec.name": "topk-fp32", "codec.beta": 1,
-        "trainer.ranks": given.ranks, **denser}).start() for region in REGIONS]
+        "trainer.kind": "external", "codec.name": "topk-fp32",
+        "ranks.count": given.ranks, **denser}).start() for region in REGIONS]
     for worker in workers:
         trainers.append(Trainer(world, worker, given.ranks, given.own).start())
     more_cuts(trainers, coordinator)

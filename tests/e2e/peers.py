@@ -37,7 +37,7 @@ class Region:
 
     def __init__(self, world, coordinator, ranks, more, hosts=False):
         self.worker = world.worker("asia", coordinator, **{
-            "ranks.count": ranks, "ranks.name": world.dir, "trainer.tokens_per_s": 3000, **more})
+            "ranks.count": ranks, "trainer.tokens_per_s": 3000, **more})
         self.ranks = [self.worker]
         self.made_up = "trainer.backend" not in more
         self.a_status = STEPS_A_STATUS if self.made_up else 4  # an emulator is slow
@@ -54,7 +54,7 @@ class Region:
         would be there."""
         for rank, node in enumerate(self.ranks):
             at = "%s:%d" % self.leader
-            node.settings["ranks.leader" if rank else "ranks.listen"] = at
+            node.settings["ranks.leader"] = at
             if node.settings["ranks.reduce"] == "tcp":
                 node.settings["ranks.address"] = f"127.0.0.{2 + rank}"
             if not rank:
@@ -70,7 +70,6 @@ class Region:
                 node.settings[key] = shutil.copy(path, host)
             for key in ("data.units", "data.dir"):
                 node.settings[key] = os.path.join(host, "not-here")
-            node.settings["node.name"] = node.name
 
     def start(self):
         for rank in self.ranks:
@@ -108,7 +107,7 @@ def knock(region, ca, pem):
     try:
         with socket.create_connection(region.leader) as plain:
             with context.wrap_socket(plain) as s:
-                s.sendall(b"REPW\x01\x01\0\0" + region.worker.settings["ranks.name"].encode())
+                s.sendall(b"REPW\x01\x01\0\0" + region.worker.settings["ranks.leader"].encode())
                 check(not s.recv(1), f"the leader talks to {pem} of {ca}")
     except OSError:
         pass  # It hung up in the midst of it.
@@ -336,10 +335,11 @@ def main():
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     more = {"ranks.reduce": "tcp", "ranks.patience_ms": "3 s", "ranks.wire": flags.wire}
     if flags.nccl:
-        more.update({"ranks.reduce": "nccl", "nccl.library": flags.nccl, "gpu.plugin": flags.nccl})
+        more.update({"ranks.reduce": "nccl", "LONGHAUL_NCCL_LIB": flags.nccl,
+                     "LONGHAUL_CUDA_PLUGIN": flags.nccl})
     if flags.cuda:
-        more.update({"trainer.backend": "cuda", "gpu.plugin": flags.cuda,
-                     "gpu.products": flags.cuda, "trainer.batch": 1,
+        more.update({"trainer.backend": "cuda", "LONGHAUL_CUDA_PLUGIN": flags.cuda,
+                     "LONGHAUL_GEMM_PLUGIN": flags.cuda, "trainer.batch": 1,
                      "trainer.accumulate": flags.ranks})
     units = 100 if flags.cuda else 800 if flags.nccl else 600 if flags.hosts else 480
     with World(flags.build, units=units, keep=flags.keep) as world:

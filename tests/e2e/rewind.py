@@ -81,7 +81,7 @@ def run(world):
     coordinator.start().listening()
     whole = {"checkpoint.every_versions": 100000}
     servers = [world.server(i, coordinator, **whole).start().listening() for i in (0, 1)]
-    slow = {"trainer.tokens_per_s": 1500, "data.window": 2, "replica.every_versions": 10}
+    slow = {"trainer.tokens_per_s": 1500, "data.window": 2}
     workers = [world.worker(region, coordinator, **slow).start() for region in REGIONS]
     until("all train", trained_on(workers, {}, 8))
     until("every worker's unit is credited", lambda: all(

@@ -29,7 +29,7 @@ def start(world, trainers):
     servers = [world.server(i, coordinator).start().listening() for i in range(external.SHARDS)]
     workers = [world.worker(region, coordinator,
                             **{"trainer.kind": "external", "codec.name": "topk-fp32",
-                               "codec.beta": 1}).start() for region in REGIONS]
+                               }).start() for region in REGIONS]
     trainers += [external.Trainer(world, w, 1, False).start() for w in workers]
     until("all have cut", lambda: all(t.cuts() > 2 for t in trainers))
     return coordinator, servers, workers

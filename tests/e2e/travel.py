@@ -73,7 +73,7 @@ def run(world):
     speed = {"trainer.tokens_per_s": SPEED}
     europe = world.worker("europe", coordinator, **speed).start()
     africa = world.worker("africa", coordinator, **speed,
-                          **{"data.dir": world.path("empty"), "data.travel_bytes": "64 KiB"})
+                          **{"data.dir": world.path("empty")})
     africa.start()
     workers = [europe, africa]
     until("america's are given back", lambda: is_closed(africa, "america"))

@@ -52,7 +52,7 @@ def held(servers):
 
 
 class Node:
-    """One process of the run, over its lives."""
+    """One process of the run, over its lives. Settings in capitals are its environment."""
 
     def __init__(self, world, kind, region, name, settings):
         self.world, self.kind, self.region, self.name = world, kind, region, name
@@ -70,10 +70,11 @@ class Node:
         line = [*self.before, self.world.program(self.program), "--config", self.write_settings()]
         for item in extra:
             line += ["--set", item]
+        around = {key: value for key, value in self.settings.items() if key.isupper()}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                            stderr=log, env=self.environment and
-                                            {**os.environ, **self.environment})
+                                            stderr=log, env={**os.environ,
+                                                             **(self.environment or {}), **around})
         return self
 
     def listening(self):
@@ -86,7 +87,7 @@ class Node:
         return self
 
     def write_settings(self):
-        values = dict(self.settings)
+        values = {key: value for key, value in self.settings.items() if not key.isupper()}
         if self.kind != "worker":
             values["listen"] = self.address or "127.0.0.1:0"
         path = os.path.join(self.world.dir, self.name + ".yaml")
@@ -252,8 +253,7 @@ class World:
 
     def common(self, role, region, name):
         self.certificate(role, region, name)
-        return {"run.name": self.run, "run.domain": "e2e.test", "node.region": region,
-                "node.name": name, "tls.ca": self.path("ca", "ca.pem"),
+        return {"tls.ca": self.path("ca", "ca.pem"),
                 "tls.cert": self.path("certs", name + ".pem"),
                 "tls.key": self.path("certs", name + ".key"), "seal.keys": self.path("job.keys"),
                 "model.manifest": self.path("model.json"), "dir": self.path(name)}
@@ -273,7 +273,7 @@ class World:
         node = self.coordinator(workers, **more)
         node.settings.update({"role": "both", "shards": [0, 1],
                               "model.weights": self.path("weights.bin"),
-                              "checkpoint.every_versions": 60, "digest.every_versions": 20})
+                              "checkpoint.every_versions": 60})
         return node
 
     def server(self, shard, coordinator, region="europe", name=None, **more):
@@ -281,7 +281,7 @@ class World:
         settings = self.common("server", region, name)
         settings.update({"role": "shard", "shards": [shard], "coordinator": coordinator.address,
                          "model.weights": self.path("weights.bin"),
-                         "checkpoint.every_versions": 60, "digest.every_versions": 20})
+                         "checkpoint.every_versions": 60})
         settings.update(more)
         return Node(self, "server", region, name, settings)
 
@@ -291,8 +291,7 @@ class World:
         settings.update({"coordinator": coordinator.address,
                          "data.units": self.path("data", "units.json"),
                          "data.dir": self.path("data"), "codec.density": DENSITY,
-                         "trainer.batch": 4, "trainer.learning_rate": 0.003,
-                         "replica.every_versions": 25})
+                         "trainer.batch": 4, "trainer.learning_rate": 0.003})
         settings.update(more)
         return Node(self, "worker", region, name, settings)
 

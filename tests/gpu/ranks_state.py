@@ -27,12 +27,13 @@ STEADY = {"trainer.warmup": 0, "trainer.min_ratio": 1}  # the learning rate
 
 
 def settings_of(args, where, more_still):
-    more = {"trainer.backend": "cuda", "gpu.state": where, "gpu.plugin": args.plugin,
-            "gpu.products": args.plugin, "trainer.batch": 1, "trainer.accumulate": SEQUENCES,
+    more = {"trainer.backend": "cuda", "gpu.state": where, "LONGHAUL_CUDA_PLUGIN": args.plugin,
+            "LONGHAUL_GEMM_PLUGIN": args.plugin, "trainer.batch": 1,
+            "trainer.accumulate": SEQUENCES,
             "ranks.reduce": "nccl" if args.nccl else "tcp", "ranks.patience_ms": "3 s",
             "ranks.wire": "fp32", "trainer.tokens_per_s": 600, **STEADY}
     if args.nccl:
-        more["nccl.library"] = args.plugin
+        more["LONGHAUL_NCCL_LIB"] = args.plugin
     return {**more, **more_still}
 
 
@@ -40,7 +41,6 @@ def begin(world, args, where, own=(), **more):
     """The other ranks first: most of the worker's steps have all of them. `own`: settings of the
     ranks; `more`: of the server."""
     shard = world.both(**more)
-    shard.settings["digest.every_versions"] = 3
     shard.start().listening()
     region = Region(world, shard, RANKS, settings_of(args, where, dict(own)))
     for rank in region.ranks[1:]:

@@ -20,7 +20,7 @@ from world import REGIONS, Alike, World, check, held, until  # noqa: E402
 def train(world, plugin, backend, mode="async", **more):
     """One worker to the end of the run; its last word of its backend."""
     shard = world.both(**{"update.mode": mode}).start().listening()
-    settings = {"gpu.plugin": plugin, **more}
+    settings = {"LONGHAUL_CUDA_PLUGIN": plugin, **more}
     worker = world.worker("asia", shard, backend=backend, **settings).start()
     truth = until("the run ends", lambda: worker.process.poll() is not None and held([shard]), 120)
     check(worker.process.returncode == 0, f"the worker ended with {worker.process.returncode}")
@@ -71,7 +71,7 @@ def without(args):
 def regions(args, plugin):
     """Three regions to the end of a run; all replicas agree, and the device encoded for each."""
     # Slowed down, so that whoever is there last still finds work.
-    slow = {"gpu.plugin": plugin, "trainer.tokens_per_s": 1500}
+    slow = {"LONGHAUL_CUDA_PLUGIN": plugin, "trainer.tokens_per_s": 1500}
     with World(args.build, units=90, unit_tokens=512) as world:
         shard = world.both(workers=len(REGIONS)).start().listening()
         workers = [world.worker(region, shard, backend="cuda", **slow).start()
@@ -96,7 +96,7 @@ def losses(build, plugin, products):
     found = {}
     for name in ("cpu", "fp32", "bf16"):
         more = {} if name == "cpu" else {**ON_DEVICE, "trainer.precision": name}
-        more["gpu.products"] = products
+        more["LONGHAUL_GEMM_PLUGIN"] = products
         with Alike(build, 3072) as world:
             worker, _ = train(world, plugin, "cpu", mode="bsp", **more)
             trainer = worker.last("training")
@@ -117,8 +117,8 @@ def mixed(args):
     """A region that trains and encodes on the device, and one of processors: replicas agree."""
     with World(args.build, units=18, unit_tokens=512) as world:
         shard = world.both().start().listening()
-        there = {**ON_DEVICE, "backend": "cuda", "gpu.plugin": args.emulated,
-                 "gpu.products": args.emulated, "trainer.norms_every_rounds": 1}
+        there = {**ON_DEVICE, "backend": "cuda", "LONGHAUL_CUDA_PLUGIN": args.emulated,
+                 "LONGHAUL_GEMM_PLUGIN": args.emulated, "trainer.norms_every_rounds": 1}
         # The other comes when the first has trained, for it is much faster than an emulator. It has
         # a rank, though none that was started, and so it trains on the CPU.
         ranks = {"trainer.backend": "auto", "gpu.state": "auto", "ranks.count": 2,
@@ -148,11 +148,12 @@ def breaks(args):
     os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
     with World(args.build, units=6, unit_tokens=512) as world:
         shard = world.both().start().listening()
-        there = {**ON_DEVICE, "gpu.plugin": args.fake, "gpu.products": args.emulated}
+        there = {**ON_DEVICE, "LONGHAUL_CUDA_PLUGIN": args.fake,
+                 "LONGHAUL_GEMM_PLUGIN": args.emulated}
         worker = world.worker("asia", shard, backend="cpu", **there).start()
         check(worker.end(120) != 0, "the worker took no notice of a device that fails")
         check(worker.says("training on the GPU, ", "the device fell off the bus"), worker.tail())
-        worker.settings["gpu.plugin"] = args.emulated
+        worker.settings["LONGHAUL_CUDA_PLUGIN"] = args.emulated
         worker.start().must_end(120)
         check(worker.text().count("trainer.cuda") == 2, worker.tail())
         check_replicas([shard], [worker])

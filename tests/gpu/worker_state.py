@@ -29,8 +29,8 @@ def state(args):
     found = {}
     for where in ("host", "device"):
         with Alike(args.build, 3072) as world:
-            there = {**ON_DEVICE, "gpu.products": args.emulated, "gpu.state": where,
-                     "codec.density_start": 0.5, "codec.density_fall": 0.4}
+            there = {**ON_DEVICE, "LONGHAUL_GEMM_PLUGIN": args.emulated, "gpu.state": where,
+                     "codec.density_start": 0.5}
             worker, backend = train(world, args.emulated, "cuda", mode="bsp", **there)
             is_ = worker.last("gpu_state")
             check(is_["where"] == where and is_["why"] == "", f"{is_}")
@@ -49,9 +49,9 @@ def killed(args):
     started again. Replicas agree, and so does the device at each digest record."""
     with World(args.build, units=36, unit_tokens=512) as world:
         shard = world.both(workers=2)
-        shard.settings["digest.every_versions"] = 3
         shard.start().listening()
-        there = {**ON_BOTH, "gpu.plugin": args.emulated, "gpu.products": args.emulated}
+        there = {**ON_BOTH, "LONGHAUL_CUDA_PLUGIN": args.emulated,
+                 "LONGHAUL_GEMM_PLUGIN": args.emulated}
         worker = world.worker("asia", shard, **there).start()
         other = world.worker("europe", shard, **{"trainer.tokens_per_s": 200}).start()
         for life in range(2):
@@ -78,7 +78,7 @@ def no_room(args):
     says so; device ends the start. One that leaves out records is found by the digests and filled
     anew."""
     os.environ["LH_FAKE_PLUGIN_REAL"] = args.emulated
-    there = {**ON_DEVICE, "gpu.products": args.emulated}
+    there = {**ON_DEVICE, "LONGHAUL_GEMM_PLUGIN": args.emulated}
     os.environ["LH_FAKE_PLUGIN"] = "arrays"
     with World(args.build, units=6, unit_tokens=512) as world:
         worker, _ = train(world, args.fake, "cpu", **there, **{"gpu.state": "auto"})
@@ -95,9 +95,9 @@ def no_room(args):
     os.environ["LH_FAKE_PLUGIN"] = "skips"
     with World(args.build, units=12, unit_tokens=512) as world:
         shard = world.both()
-        shard.settings["digest.every_versions"] = 2
         shard.start().listening()
-        there = {**ON_BOTH, "gpu.plugin": args.fake, "gpu.products": args.emulated}
+        there = {**ON_BOTH, "LONGHAUL_CUDA_PLUGIN": args.fake,
+                 "LONGHAUL_GEMM_PLUGIN": args.emulated}
         worker = world.worker("asia", shard, **there).start()
         worker.must_end(120)
         check_replicas([shard], [worker])

@@ -55,7 +55,7 @@ def run(dtype):
             "coordinator.h_base": 4, "coordinator.data": "own"}).start().listening()
         servers = [world.server(i, coordinator).start().listening() for i in range(2)]
         worker = world.worker("asia", coordinator, **{
-            "trainer.kind": "external", "snapshot.every_rounds": 2}).start()
+            "trainer.kind": "external"}).start()
         said = world.path("loop.log")
         with open(said, "wb") as log, subprocess.Popen(
                 [world.program("longhaul"), "run", "--config", world.path(worker.name + ".yaml"),

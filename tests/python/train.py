@@ -307,7 +307,7 @@ def check_kept(trainer):
     trainer.kill()
     trainer.start()
     until("every rank goes on with what it kept", lambda: trainer.trains(0) and
-          trainer.text().count(GOES_ON) == trainer.worker.settings["trainer.ranks"], 120)
+          trainer.text().count(GOES_ON) == trainer.worker.settings["ranks.count"], 120)
 
 
 def comes_back(trainer, others):
@@ -339,7 +339,7 @@ def play(world, given, trainers):
         "coordinator.data": "own" if given.trainer else "leased"}).start().listening()
     servers = [world.server(i, coordinator).start().listening() for i in range(2)]
     workers = [world.worker(r, coordinator, **{
-        "trainer.kind": "external", "trainer.ranks": given.ranks}).start()
+        "trainer.kind": "external", "ranks.count": given.ranks}).start()
                for r in regions]
     script = given.script or ("trainer.py" if given.trainer else "loop.py")
     data = world.path("text", "asia", "l0", "a.txt") if given.trainer else \

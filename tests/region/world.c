@@ -8,7 +8,7 @@
 //
 // The judge: 1. the leader counts step after step, each once, and holds
 // truth[s] when it does; 2. a process that ends says why; 3. the one of another
-// NCCL, ranks.wire, ranks.bucket_bytes or trainer.backend ends, with both in its
+// NCCL, ranks.wire, a bucket or trainer.backend ends, with both in its
 // text, and nobody else; 4. CALM after the last fault all ranks are members of one epoch and steps
 // are counted; 5. when no step is wanted any more all hold truth[s] of one s.
 #include "tests/region/inside.h"

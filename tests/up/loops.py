@@ -25,7 +25,6 @@ from real import check
 
 LINE = """run: line
 budget_tokens: {budget}
-data.own: true
 model: {{import: {model}}}
 coordinator: {{region: europe}}
 servers:
@@ -35,7 +34,7 @@ regions:
   europe: {{command: "{program} 1000000 5"}}
   america: {{command: ["{program}", "1000000", "5"]}}
 link: {{rtt_ms: 60, mbit: 100}}
-server: {{coordinator.h_base: 4, checkpoint.every_versions: 40}}
+server: {{coordinator: {{h_base: 4, data: own}}, checkpoint.every_versions: 40}}
 """
 IN, OUT = 8, 4  # the example's
 

@@ -22,7 +22,8 @@ with open(sys.argv[2], encoding="utf-8") as file:
         match = re.match(r'([a-z_0-9.]+): "(.*)"$', line)
         if match:
             settings[match.group(1)] = match.group(2)
-folder, name = settings["dir"], settings["node.name"]
+folder = settings["dir"]
+name = os.path.basename(settings["tls.cert"])[:-len(".pem")]
 if os.environ.get("NODE_CRASH") == name:
     print(f"{name}: out of luck", flush=True)
     sys.exit(6)
@@ -82,7 +83,7 @@ while not stopping:
     done = credited() >= budget
     if worker:
         tokens += 0 if done else int(os.environ["NODE_SPEED"]) // 20
-        write({"role": "worker", "region": settings["node.region"], "trainer": trainer(),
+        write({"role": "worker", "region": name.rsplit("-", 1)[0], "trainer": trainer(),
                "state": "done" if done else "training", "step": tokens // 16, "loss": 3.0,
                "tokens": tokens, "shards": [{"shard": 0, "version": 1, "digest": "d"}]})
         if done and os.environ.get("NODE_LEAVE") == name:

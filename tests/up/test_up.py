@@ -120,7 +120,7 @@ class Up(Launcher):
             taken.bind(("127.0.0.1", 0))
             taken.listen(1)
             at = f"127.0.0.1:{taken.getsockname()[1]}"
-            self.write("c.yaml", "run: {name: r}\nnode: {region: eu, name: c}\nrole: coordinator\n"
+            self.write("c.yaml", "role: coordinator\n"
                        f"listen: {at}\nadvertise: {at}\ntls: {{ca: no.pem, cert: no.pem, "
                        "key: no.key}\nmodel: {manifest: no.json}\ndir: state\n"
                        "coordinator.workers: 1\ndata.units: units.json\nrun.budget_tokens: 9\n")
@@ -130,7 +130,7 @@ class Up(Launcher):
         self.assertIn("FAIL   tls.cert: no.pem: no such file: `longhaul certs` makes one", said)
 
     def test_config_check_says_what_the_worker_would(self):
-        self.write("w.yaml", "run: {name: r}\nnode: {region: eu, name: w}\ncoordinator: a:1\n"
+        self.write("w.yaml", "coordinator: a:1\n"
                    "tls: {ca: a, cert: a, key: a}\nseal: {keys: a}\nmodel: {manifest: a}\n"
                    "dir: s\ndata: {units: a, dir: .}\n")
         code, said = self.tool_says("config", "check", self.path("w.yaml"), "--kind", "worker")

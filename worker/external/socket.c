@@ -424,10 +424,10 @@ static LH_MUST lh_err listen_at(struct world *w, const char *path)
     struct sockaddr_un address;
     int folder;
     if (strlen(path) >= sizeof w->path)
-        return lh_fail(LH_ERR_CONFIG, "trainer.socket: %s: at most %zu bytes", path,
-                       sizeof w->path - 1);
+        return lh_fail(LH_ERR_CONFIG, "trainer.sock: %s: at most %zu bytes; take a shorter dir",
+                       path, sizeof w->path - 1);
     if (!wk_message_address(path, &address, &folder))
-        return lh_fail_errno(errno, "trainer.socket: %s", path);
+        return lh_fail_errno(errno, "trainer.sock: %s", path);
     lh_err err = bind_at(w, path, &address);
     if (folder >= 0) close(folder);
     return err;

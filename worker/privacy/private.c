@@ -56,7 +56,7 @@ static void say_waiting(struct wk_worker *w)
     w->privacy.said_waiting = true;
     lh_logf(w->conf.log, LH_WARN, "privacy.waits",
             "the plan does not name this worker as private yet: nothing is released before it "
-            "does (coordinator.data, coordinator.regions_data)");
+            "does (coordinator.data)");
 }
 
 lh_err wk_private_look(struct wk_worker *w, bool *may)

@@ -82,10 +82,10 @@ static LH_MUST lh_err listen_as(struct wk_wire *c, int *out)
     if (fine) return LH_OK;
     close(fd);
     if (failed != EADDRINUSE) return lh_fail_errno(failed, "ranks of %s", c->name);
-    return lh_fail(
-        LH_ERR_BUSY,
-        "another process leads the ranks of %s; each worker needs a ranks.name of its own",
-        c->name);
+    return lh_fail(LH_ERR_BUSY,
+                   "another process leads the ranks of %s; each worker needs a certificate, and a "
+                   "ranks.leader, of its own",
+                   c->name);
 }
 
 static LH_MUST lh_err open_door(struct wk_wire *c)
@@ -274,8 +274,8 @@ static void let_in(struct wk_wire *c, int64_t now)
         uint32_t rank = rank_of(c, &guest);
         if (!rank) {
             wk_door_refuse(&c->door, &guest,
-                           "it is no rank of this worker: its ranks.count, or "
-                           "its ranks.name, is another one");
+                           "it is no rank of this worker: its ranks.count, "
+                           "ranks.leader or certificate is another one");
             continue;
         }
         drop(c, rank);

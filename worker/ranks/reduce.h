@@ -23,7 +23,7 @@
 //
 // Peers sum up a gradient in buckets, from its end to its start, then what stands behind it. A
 // bucket is summed as soon as all ranks' backward passes are past it, while they go on. Buckets
-// are ranks.bucket_bytes each, but the one at the start, which is what is left: all ranks cut the
+// are of one size, but the one at the start, which is what is left: all ranks cut the
 // gradient alike, whatever of it is final when. A value's sum is the same in buckets of any size
 // (but for NCCL's own order), and beside the backward pass or after it.
 #ifndef WK_REDUCE_H

@@ -340,8 +340,9 @@ static LH_MUST lh_err open_segment(const char *name, int *fd, size_t *bytes)
     if (*fd < 0) return lh_fail_errno(errno, "shared memory %s", name);
     lh_err err = fstat(*fd, &is) ? lh_fail_errno(errno, "shared memory %s", name) : LH_OK;
     if (!err && is.st_uid != geteuid())
-        err = lh_fail(LH_ERR_DENIED, "shared memory %s belongs to user %u; set another ranks.name",
-                      name, (unsigned)is.st_uid);
+        err =
+            lh_fail(LH_ERR_DENIED, "shared memory %s belongs to user %u; another run has its name",
+                    name, (unsigned)is.st_uid);
     *bytes = (size_t)is.st_size;
     if (!err && *bytes < sizeof(struct segment)) err = LH_ERR_UNAVAILABLE; // being made, or torn
     if (err) close(*fd);
@@ -364,8 +365,8 @@ static LH_MUST lh_err clear_name(const char *name)
         munmap(g, sizeof *g);
         if (alive)
             return lh_fail(LH_ERR_BUSY,
-                           "another process leads the ranks of %s; each worker needs a ranks.name "
-                           "of its own",
+                           "another process leads the ranks of %s; each worker needs a "
+                           "certificate of its own",
                            name);
     } else if (err != LH_ERR_UNAVAILABLE) {
         return err;

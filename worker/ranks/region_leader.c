@@ -192,7 +192,7 @@ static bool refuse(struct wk_region *r, const struct wk_region_message *m)
     snprintf(buckets[1], sizeof buckets[1], "%llu", (unsigned long long)r->conf.bucket_bytes);
     const char *what = version  ? "NCCL"
                        : sum    ? "ranks.wire"
-                       : bucket ? "ranks.bucket_bytes"
+                       : bucket ? "bucket_bytes"
                                 : "trainer.backend";
     const char *theirs = version  ? wk_nccl_version_text((int)m->nccl, has)
                          : sum    ? wk_sum_word(m->sum)

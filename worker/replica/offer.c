@@ -125,7 +125,7 @@ static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
     if (!r->sealed)
         return lh_fail(LH_ERR_DENIED,
                        "the server at %s asks for an unsealed state, and this worker gives sealed "
-                       "ones only: set seal.snapshots: false here",
+                       "ones only: give it the job key",
                        s->session.address);
     LH_TRY(lh_state_seal_init(&r->seal, LH_SEAL_RESTORE, conf->keys, conf->job,
                               &conf->manifest->hash, s->id,

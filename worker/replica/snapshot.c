@@ -67,8 +67,7 @@ static lh_err check_seal(const struct wk_shard *s, bool sealed)
     if (sealed) return lh_fail(LH_ERR_MALFORMED, "a sealed snapshot where none was asked for");
     return lh_fail(LH_ERR_UNSEAL,
                    "shard %u: the server at %s sends its state without the job key's seal, and "
-                   "this worker takes sealed ones only: upgrade the server, or set seal.snapshots: "
-                   "false at both (then mutual TLS alone protects it)",
+                   "this worker takes sealed ones only: give the server the job key",
                    s->id, s->session.address);
 }
 

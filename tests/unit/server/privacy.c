@@ -12,13 +12,12 @@
 #include "common/format/plan.h"
 #include "server/privacy.h"
 
-static const char file[] = "run.name: demo\nnode: {region: europe, name: c0}\n"
-                           "tls: {ca: ca.pem, cert: c.pem, key: c.key}\n"
+static const char file[] = "tls: {ca: ca.pem, cert: c.pem, key: c.key}\n"
                            "model.manifest: model.json\ndir: state\n"
                            "listen: 127.0.0.1:7000\nrole: coordinator\n"
                            "data.units: u.json\nrun.budget_tokens: 3000000\n"
                            "coordinator: {cadence: fixed,\n"
-                           "  step_tokens: 4096, regions_data: asia=private}\n"
+                           "  step_tokens: 4096, data: \"leased,asia=private\"}\n"
                            "privacy: {level: region, sigma: 33.8, clip: 1, epsilon: 4,\n"
                            "  delta: 1e-6, steps: 200}\n";
 
@@ -59,7 +58,7 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
         {"privacy.level=record", "not built yet"},
         {"privacy.level=reported", "not built yet"},
         {"privacy.level=none", "set it to region"},
-        {"coordinator.regions_data=asia=own", "no region is private"},
+        {"coordinator.data=leased,asia=own", "no region is private"},
         {"privacy.sigma=0", "longhaul privacy plan"},
         {"privacy.clip=0", "privacy.clip is missing"},
         {"privacy.epsilon=0", "privacy.epsilon is missing"},

@@ -10,9 +10,8 @@
 #include "common/format/plan.h"
 #include "server/settings.h"
 
-static const char node[] =
-    "run.name: demo\nnode: {region: eu, name: s0}\ntls: {ca: a, cert: b, key: c}\n"
-    "model.manifest: m.json\ndir: d\nlisten: 127.0.0.1:0\n";
+static const char node[] = "tls: {ca: a, cert: b, key: c}\n"
+                           "model.manifest: m.json\ndir: d\nlisten: 127.0.0.1:0\n";
 static const char shard[] = "role: shard\ncoordinator: c.example:7000\nshards: [0, 1]\n"
                             "seal.keys: k\nmodel.weights: w\n";
 static const char standby[] = "role: standby\ncoordinator: c.example:7000\nshards: [0]\n"
@@ -48,14 +47,16 @@ static void good_files(void **state)
     assert_true(ps_is_shard(s) && !ps_is_coordinator(s));
     assert_int_equal(s->shards.count, 2);
     assert_string_equal(s->node.coordinator, "c.example:7000");
-    assert_int_equal(s->wal_segment_bytes, 64 << 20);
     assert_int_equal(s->checkpoint_every_versions, 500);
-    assert_true(s->eta == 0 && s->damping == 0.5 && s->norm_gate == 10);
+    assert_true(s->eta == 0 && s->norm_gate == 10);
     lh_config_destroy(c);
     assert_int_equal(finish(coordinator, none, &c), LH_OK);
     s = lh_config_settings(c);
     assert_true(!ps_is_shard(s) && ps_is_coordinator(s));
     assert_int_equal(s->node.budget_tokens, 3000000);
+    assert_int_equal(ps_settings_h_base(s), 8);
+    assert_int_equal(ps_settings_data(s, "asia"), LH_DATA_LEASED);
+    assert_false(ps_settings_has_data(s, LH_DATA_OWN));
     lh_config_destroy(c);
     const char *const both[] = {"role=both", "data.units=u", "run.budget_tokens=1",
                                 "coordinator=", NULL};
@@ -70,20 +71,18 @@ static void an_outer_optimizer_and_its_momentum(void **state)
                                  "update.momentum=0", NULL};
     const char *const hot[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
                                "update.momentum=0.3", NULL};
-    const char *const off[] = {"update.optimizer=delayed-nesterov", "update.eta=2",
-                               "update.momentum=0.3", "update.effective_step_max=off", NULL};
     struct lh_config *c;
     assert_int_equal(finish(shard, delayed, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
     assert_int_equal(s->optimizer, LH_OPT_DELAYED_NESTEROV);
-    assert_true(ps_momentum(s) == 0.6 && s->outer_every == 0 && s->effective_step_max == 1.5);
+    assert_true(ps_momentum(s) == 0.6);
     lh_config_destroy(c);
     assert_int_equal(finish(shard, still, &c), LH_OK);
     assert_true(ps_momentum(lh_config_settings(c)) == 0);
     lh_config_destroy(c);
     assert_int_equal(finish(shard, hot, NULL), LH_ERR_CONFIG);
-    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "update.effective_step_max (1.5)"));
-    assert_int_equal(finish(shard, off, NULL), LH_OK);
+    assert_non_null(
+        strstr(lh_err_text(LH_ERR_CONFIG), "above 1.5, the bound of the effective step"));
 }
 
 static void refused_together(void **state)
@@ -105,14 +104,14 @@ static void refused_together(void **state)
         {shard, "listen=:1", "listen: \":1\""},
         {shard, "advertise=host:0", "advertise"},
         {shard, "tls.key=", "tls.key is missing: every node needs it"},
-        {shard, "run.name=Has Space", "run.name: \"Has Space\" is not valid"},
-        {shard, "node.name=a/b", "node.name"},
-        {shard, "node.region=", "node.region is missing"},
         {coordinator, "data.units=", "data.units is missing: a coordinator needs it"},
         {coordinator, "run.budget_tokens=0", "run.budget_tokens is missing"},
-        {coordinator, "coordinator.plan_h=asia", "coordinator.plan_h: \"asia\" is not valid"},
-        {coordinator, "coordinator.plan_h=asia=8,eu=0", "coordinator.plan_h"},
-        {coordinator, "coordinator.plan_h=asia=8,=4", "coordinator.plan_h"},
+        {coordinator, "coordinator.h_base=asia", "coordinator.h_base: \"asia\" is not valid"},
+        {coordinator, "coordinator.h_base=8,asia=8,eu=0", "coordinator.h_base"},
+        {coordinator, "coordinator.h_base=301", "coordinator.h_base"},
+        {coordinator, "coordinator.h_base=asia=8,=4", "coordinator.h_base"},
+        {coordinator, "coordinator.data=mine", "coordinator.data: \"mine\" is not valid"},
+        {coordinator, "coordinator.data=own,asia", "coordinator.data"},
         {coordinator, "coordinator.scale=25:00=3", "coordinator.scale: \"25:00=3\" is not valid"},
         {coordinator, "coordinator.scale_command=a | b", "coordinator.scale_command: | means"},
         {coordinator, "coordinator.scale_command=a", "scale_command needs coordinator.scale"},
@@ -122,7 +121,6 @@ static void refused_together(void **state)
         {coordinator, "coordinator.links=a>b", "coordinator.links: \"a>b\" is not valid"},
         {level, "coordinator.affinity=0.1", "affinity needs coordinator.balance: finish"},
         {shard, "update.momentum=0.5", "update.momentum needs update.optimizer"},
-        {shard, "update.outer_every=3", "update.outer_every needs update.optimizer"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {
         const char *const set[] = {row[i].set, NULL};
@@ -142,7 +140,17 @@ static void ipv6_and_any_port(void **state)
 static void the_plan_of_named_regions(void **state)
 {
     (void)state;
-    const char *const set[] = {"coordinator.plan_h=asia=8, europe=4,america=300", NULL};
+    const char *const set[] = {"coordinator.h_base=6, asia=8, europe=4,america=300",
+                               "coordinator.data=own,asia=leased,europe=private",
+                               "privacy.level=region",
+                               "privacy.sigma=33.8",
+                               "privacy.clip=1",
+                               "privacy.epsilon=4",
+                               "privacy.delta=1e-6",
+                               "privacy.steps=200",
+                               "coordinator.cadence=fixed",
+                               "coordinator.step_tokens=4096",
+                               NULL};
     struct lh_config *c;
     assert_int_equal(finish(coordinator, set, &c), LH_OK);
     const struct ps_settings *s = lh_config_settings(c);
@@ -150,6 +158,11 @@ static void the_plan_of_named_regions(void **state)
     assert_int_equal(ps_settings_h(s, "europe"), 4);
     assert_int_equal(ps_settings_h(s, "america"), 300);
     assert_int_equal(ps_settings_h(s, "africa"), 0);
+    assert_int_equal(ps_settings_h_base(s), 6);
+    assert_int_equal(ps_settings_data(s, "asia"), LH_DATA_LEASED);
+    assert_int_equal(ps_settings_data(s, "europe"), LH_DATA_PRIVATE);
+    assert_int_equal(ps_settings_data(s, "africa"), LH_DATA_OWN);
+    assert_true(ps_settings_has_data(s, LH_DATA_LEASED));
     lh_config_destroy(c);
 }
 

@@ -123,7 +123,7 @@ class Client:
                 return FarClient()
             raise errors.StateError(
                 "LONGHAUL_SOCKET is not set: it names the socket of this host's worker, "
-                "trainer.sock in the worker's dir unless trainer.socket moves it",
+                "trainer.sock in the worker's dir",
                 errors.StateError.code)
         return cls(threads=threads)
 

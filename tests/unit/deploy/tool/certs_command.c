@@ -275,7 +275,7 @@ static void wrong_lines_say_what_is_wanted(void **state)
         prints(s, wrong[i].says);
     }
     assert_int_equal(certs(s, "init --dir @"), DP_OK);
-    prints(s, LH_DOMAIN_DEFAULT); // the setting run.domain's default
+    prints(s, LH_DOMAIN_DEFAULT);
     assert_int_equal(certs(s, "issue --dir @ --run a/b --role worker --region eu --name w1"),
                      DP_USAGE);
     assert_int_equal(certs(s, "issue --help"), DP_OK);

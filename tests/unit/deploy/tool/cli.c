@@ -114,8 +114,7 @@ static void config_check(void **state)
     char path[] = "/tmp/longhaul-cli-XXXXXX", line[128];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
-    const char *good = "run.name: demo\nnode: {region: eu, name: s0}\n"
-                       "tls: {ca: a, cert: b, key: c}\nmodel: {manifest: m, weights: w}\ndir: d\n"
+    const char *good = "tls: {ca: a, cert: b, key: c}\nmodel: {manifest: m, weights: w}\ndir: d\n"
                        "listen: 127.0.0.1:0\ncoordinator: c:1\nshards: [0]\nseal.keys: k\n";
     assert_int_equal(write(fd, good, strlen(good)), strlen(good));
     close(fd);
@@ -124,20 +123,19 @@ static void config_check(void **state)
     snprintf(line, sizeof line, "config check %s --kind server --set shards=", path);
     runs(line, DP_CONFIG, "shards is empty");
     snprintf(line, sizeof line, "config check %s --kind worker", path);
-    runs(line, DP_CONFIG, ":4: no setting model.weights of a worker (");
+    runs(line, DP_CONFIG, ":2: no setting model.weights of a worker (");
     snprintf(line, sizeof line, "config explain shards --kind=server --file %s", path);
     runs(line, DP_OK, "value    0   (");
     unlink(path);
     runs("config check /nowhere/x --kind server", DP_MISSING, "/nowhere/x: no such file");
-    runs("config explain wal --kind server", DP_OK, "wal.segment_bytes\n");
-    runs("config explain --kind server --all", DP_OK, "wal.segment_bytes\n");
+    runs("config explain rebuild --kind server", DP_OK, "rebuild.voices\n");
+    runs("config explain --kind server --all", DP_OK, "rebuild.voices\n");
     runs("config explain --kind server", DP_OK, "are not shown (`longhaul config explain --kind");
     runs("config explain", DP_OK, "a worker (--kind worker), beside those that a server has too:");
     unsigned shown = 0;
     for (const char *at = printed; (at = strstr(at, "\n  ")) != NULL; at++) shown++;
     assert_true(shown > 30 && shown <= 50); // a reader goes through them in one sitting
-    runs("config explain wla.segment_bytes --kind server", DP_MISSING,
-         "did you mean wal.segment_bytes?");
+    runs("config explain rebiuld.voices --kind server", DP_MISSING, "did you mean rebuild.voices?");
 }
 
 static void files_are_read_and_written_whole(void **state)

@@ -15,7 +15,7 @@
 #define SERVERS                                                                                    \
     "servers:\n  - {name: s0, region: eu, shards: [0, 2]}\n  - {name: s1, region: us, shards: "    \
     "[1]}\n"
-#define REGIONS "regions:\n  eu: {speed: 2, workers: 3}\n  us:\n  ap: {h: 5}\n"
+#define REGIONS "regions:\n  eu: {speed: 2, workers: 3}\n  us:\n  ap:\n"
 
 static void the_example(void **state)
 {
@@ -33,7 +33,7 @@ static void the_example(void **state)
         assert_true(t->link[i].shape.rtt_ms >= 150 && t->link[i].shape.rtt_ms <= 200);
         assert_true(t->link[i].shape.mbit == 100);
     }
-    assert_true(t->region[0].speed == 4 && t->region[0].h == 8);
+    assert_true(t->region[0].speed == 4 && ps_settings_h(t->server_base, "america") == 2);
     assert_true(t->server_base->eta == 1.4 && t->worker_base->codec.density == 0);
     dp_topology_free(t);
 }
@@ -54,8 +54,7 @@ static void defaults_and_default_links(void **state)
         bool named = l->a == 0 && l->b == 1;
         assert_true(l->shape.rtt_ms == (named ? 10 : 90) && l->shape.mbit == (named ? 0 : 100));
     }
-    assert_true(t->region[1].speed == 1 && t->region[1].workers == 1 && t->region[1].h == 0);
-    assert_int_equal(t->region[2].h, 5);
+    assert_true(t->region[1].speed == 1 && t->region[1].workers == 1);
     assert_int_equal(t->server[1].region, 1);
     dp_topology_free(t);
 }
@@ -66,16 +65,14 @@ static void gpus_have_ranks(void **state)
     (void)state;
     struct dp_topology *t;
     const char *text = TOP SERVERS "regions:\n  eu: {gpus: 8, workers: 2}\n  us: {ranks: 3}\n"
-                                   "  ap: {ranks: 2, reduce: tcp, wire: bf16}\n"
+                                   "  ap: {ranks: 2}\n"
                                    "  af: {gpus: 4, ranks: 4, hosts: 2}\n"
                                    "  sa: {ranks: 5, hosts: 2}\n";
     assert_int_equal(dp_topology_parse("t", lh_span_str(text), &t), LH_OK);
     assert_int_equal(t->region[0].ranks, 8);
     assert_int_equal(t->region[0].reduce, WK_REDUCE_NCCL);
     assert_int_equal(t->region[1].reduce, WK_REDUCE_SHM);
-    assert_int_equal(t->region[2].reduce, WK_REDUCE_TCP);
-    assert_int_equal(t->region[2].wire, WK_SUM_BF16);
-    assert_int_equal(t->region[1].wire, WK_SUM_FP32);
+    assert_int_equal(t->region[2].reduce, WK_REDUCE_SHM);
     assert_int_equal(t->region[3].ranks, 4);
     assert_int_equal(t->region[3].reduce, WK_REDUCE_NCCL);
     assert_int_equal(t->region[3].hosts, 2);
@@ -102,7 +99,6 @@ static void refusals(void **state)
         {TOP "regions: {EU: }\n", "f:4: \"EU\" is no name"},
         {"budget_tokens: 1\nrun: A b\ncoordinator: {region: eu}\n" SERVERS REGIONS,
          "f:2: \"A b\" is no name"},
-        {TOP "domain: a/b\n" SERVERS REGIONS, "f:4: \"a/b\" is no name"},
         {TOP "regions: {eu: {sped: 1}}\n", "f:4: no setting sped of a region; did you mean speed?"},
         {TOP SERVERS "region: {eu: }\n", "no setting region of a topology; did you mean regions?"},
         {TOP "regions: {eu: {utterly: 1}}\n", "f:4: no setting utterly of a region (`longhaul "
@@ -110,14 +106,9 @@ static void refusals(void **state)
         {TOP "regions: {eu: {speed: -1}}\n", "f:4: speed: \"-1\" is not valid"},
         {TOP "regions: {eu: {workers: 40}, us: {workers: 40}}\n", "more than 64 workers"},
         {TOP "regions: {eu: {gpus: 8, ranks: 4}}\n", "f:4: eu: 8 gpus and 4 ranks: each GPU has"},
-        {TOP "regions: {eu: {gpus: 8, reduce: tcp}}\n", "gpus are used by reduce: nccl alone"},
         {TOP "regions: {eu: {ranks: 2, hosts: 3}}\n", "f:4: eu: 2 ranks on 3 hosts: each host has"},
         {TOP "regions: {eu: {hosts: 2}}\n", "f:4: eu: 1 ranks on 2 hosts"},
-        {TOP "regions: {eu: {ranks: 2, hosts: 2, reduce: shm}}\n",
-         "f:4: eu: reduce: shm is memory of one host: with 2 say tcp or nccl"},
         {TOP "regions: {eu: {ranks: 2, hosts: 2, command: train}}\n", "hosts are the built-in"},
-        {TOP "regions: {eu: {ranks: 2, reduce: mpi}}\n", "f:4: reduce: \"mpi\" is not valid"},
-        {TOP "regions: {eu: {ranks: 2, wire: fp16}}\n", "f:4: wire: \"fp16\" is not valid"},
         {TOP REGIONS "servers:\n  - {name: s, region: ue, shards: [0]}\n",
          "f:9: no region ue; did you mean eu?"},
         {TOP REGIONS "servers:\n  - {name: eu, region: eu, shards: [0]}\n",
@@ -156,9 +147,7 @@ static void refusals(void **state)
          "f:8: eu: data: units travel to the built-in trainer alone"},
         {TOP SERVERS "regions:\n  eu: {data: /d}\nworker: {trainer: {kind: external}}\n",
          "f:8: eu: data: no units travel with worker: trainer.kind: external"},
-        {TOP SERVERS "regions:\n  eu: {data: /d}\nworker: {data: {travel_bytes: 0}}\n",
-         "f:8: eu: data: no units travel with worker: data.travel_bytes: 0"},
-        {TOP SERVERS "regions: {eu: {command: a}, us: }\ndata.own: true\n",
+        {TOP SERVERS "regions: {eu: {command: a}, us: }\nserver: {coordinator.data: own}\n",
          "region us has no command"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++) {

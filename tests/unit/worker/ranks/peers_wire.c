@@ -196,7 +196,7 @@ static void who_is_turned_away(void **state)
     region.region = "europe";
     assert_int_equal(open_end(w, &w->member[0], 1, "asia-2", &w->tls), LH_OK);
     UNTIL(w, w->leader.refusals == 1);
-    assert_non_null(strstr(w->leader.why, "ranks.name"));
+    assert_non_null(strstr(w->leader.why, "ranks.leader"));
     UNTIL(w, w->member[0].losses == 1);
     wk_wire_close(w->member[0].wire);
 
