@@ -3,7 +3,7 @@
 
     trainer.py join BASE UNITS OUT --budget N --region NAME     LONGHAUL_SOCKET names the worker
 
-The Trainer brings its own data, so the run leases no unit (`coordinator.data: own` in its topology).
+The Trainer brings its own data, so the run leases no unit (`coordinator.data: own`).
 """
 import argparse
 

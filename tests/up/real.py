@@ -337,7 +337,7 @@ def operator(world, wan):
 
 
 def shared_memory(world):
-    """The segment of asia's ranks, by its worker and the coordinator (name_of() of worker/join.c)."""
+    """The segment of asia's ranks, by its worker and the coordinator (worker/join.c)."""
     with open(world.path("run", "asia-0.yaml"), encoding="utf-8") as file:
         at = re.search(r'^coordinator: "(.*)"$', file.read(), re.M).group(1)
     with open(world.path("t.yaml"), encoding="utf-8") as file:
