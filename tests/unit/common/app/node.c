@@ -1,0 +1,53 @@
+// ctest: app_node
+// Who a node is says its certificate.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/app/node.h"
+
+static void the_certificate_says_who_a_node_is(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/longhaul-node-XXXXXX", cert[64], ca[64], none[64], rest[96];
+    assert_non_null(mkdtemp(dir));
+    const struct lh_peer peer = {LH_S, "example.org", "demo", "eu", "s0"};
+    assert_int_equal(lh_certs_ca_create(dir, peer.domain, 9, false), LH_OK);
+    assert_int_equal(lh_certs_issue(dir, &peer, 9, dir, false), LH_OK);
+    snprintf(cert, sizeof cert, "%s/s0.pem", dir);
+    snprintf(ca, sizeof ca, "%s/ca.pem", dir);
+    snprintf(none, sizeof none, "%s/none.pem", dir);
+    struct lh_node node = {.tls_cert = cert};
+    struct lh_certs_info is;
+    assert_int_equal(lh_node_identity(&node, &is), LH_OK);
+    assert_int_equal(is.peer.role, LH_S);
+    assert_string_equal(is.peer.domain, "example.org");
+    assert_string_equal(is.peer.run, "demo");
+    assert_string_equal(is.peer.region, "eu");
+    assert_string_equal(is.peer.name, "s0");
+    node.tls_cert = ca;
+    assert_int_equal(lh_node_identity(&node, &is), LH_ERR_CONFIG);
+    assert_non_null(strstr(lh_err_text(LH_ERR_CONFIG), "is a CA's"));
+    node.tls_cert = none;
+    lh_err err = lh_node_identity(&node, &is);
+    assert_int_not_equal(err, LH_OK);
+    assert_memory_equal(lh_err_text(err), "tls.cert: ", 10);
+    static const char *const files[] = {"s0.pem", "s0.key", "ca.pem", "ca.key"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(rest, sizeof rest, "%s/%s", dir, files[i]);
+        unlink(rest);
+    }
+    rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_certificate_says_who_a_node_is)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
