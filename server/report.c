@@ -128,6 +128,7 @@ static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_
         to->worker = row->worker;
         to->pushes = row->admitted;
         to->charged = row->charged;
+        to->round = row->round;
         to->tokens = row->tokens;
         to->set_aside = lh_norms_set_aside(&row->norms);
         to->let_back = row->norms.let_back;

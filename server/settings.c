@@ -36,8 +36,7 @@ static const struct lh_config_row rows[] = {
         1000,
         "pushes", NULL, "A push staler than this times the live workers is refused"),
     LH_CONFIG_ROW_ENUM(T, user, "update.mode", mode, "async", "async|bsp",
-        "Apply pushes as they arrive, or wait for one of every worker, also of one that lies: bsp "
-        "is for partners that trust each other"),
+        "Apply pushes as they arrive, or wait for one of every worker"),
     LH_CONFIG_ROW_ENUM(T, rare, "update.weighting", weighting, "equal", "equal|tokens",
         "Regions count equally, or by the tokens they trained"),
     LH_CONFIG_ROW_FLOAT(T, rare, "update.norm_gate", norm_gate, "10", 0, 1e6, NULL, "off=0",

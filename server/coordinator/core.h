@@ -71,6 +71,7 @@ struct ps_co_measured { // balance/measure.c: all as the worker said last
 struct ps_co_admitted { // balance/measure.c: of one worker, as a shard's server said last
     uint64_t pushes, tokens, charged;
     bool set_aside;
+    uint64_t round; // mode bsp
 };
 
 struct ps_co_evidence {     // balance/measure.c: what was admitted while the worker trained
@@ -120,7 +121,13 @@ struct ps_co_pace {   // cadence.c: local steps that hold, and the base that the
 
 // Why a worker that is heard does not count: the trainer makes no step, no push is admitted, or its
 // loop ends its lives with values that are not finite.
-enum ps_co_stall_why { PS_CO_GOES_ON, PS_CO_NO_STEP, PS_CO_NO_PUSH, PS_CO_FAILING };
+enum ps_co_stall_why {
+    PS_CO_GOES_ON,
+    PS_CO_NO_STEP,
+    PS_CO_NO_PUSH,
+    PS_CO_HOLDS_ROUND, // mode bsp
+    PS_CO_FAILING
+};
 
 struct ps_co_stall { // watch/stall.c
     // As the worker said last: time without a step that could be made, time of a step (0: not
@@ -132,6 +139,10 @@ struct ps_co_stall { // watch/stall.c
     uint64_t lost_pushes, lost_tokens; // what it says that it lost, left out
     enum ps_co_stall_why why;
     int64_t since_ns, bound_ns; // when it stalled, and the bound that was over
+    // How long others have waited for its push of a round, as servers say, and how often that was
+    // longer than the bound.
+    int64_t holds_ns;
+    uint32_t held, holds_shard;
 };
 
 // The state of a worker that operators and hooks are told (watch/states.c).
@@ -355,7 +366,8 @@ struct ps_coordinator {
     struct ps_co_commit *commit;
     struct ps_co_status status;
     struct lh_listener listener;
-    uint64_t speaker; // the peer whose silence ends with the request at hand; 0: none
+    int64_t looked_at_rounds_ns; // watch/stall.c
+    uint64_t speaker;            // the peer whose silence ends with the request at hand; 0: none
     uint64_t timer, listen_timer;
     int64_t listen_ns;                                          // the listener looks so often
     char drained_region[PS_DRAINED_REGIONS_MAX][LH_NAME_BYTES]; // drain.c

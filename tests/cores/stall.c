@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "server/coordinator/balance/lease.h"
+#include "server/coordinator/balance/measure.h"
 #include "server/coordinator/cadence.h"
 #include "server/coordinator/drain.h"
+#include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/states.h"
 #include "tests/cores/words.h"
 #include "worker/push/idle.h"
@@ -261,6 +263,99 @@ static void a_server_that_serves_nobody_stalls_nobody(void **state)
     rig_free(r);
 }
 
+// ---------------------------------------------------------------- mode bsp
+
+static struct rig *in_rounds(struct words *a, struct words *b)
+{
+    struct rig *r = stalling(UNITS);
+    r->coordinator->conf.plan.mode = r->coordinator->plan.mode = LH_MODE_BSP;
+    *a = *b = TRAINS;
+    say(r, 0, a);
+    say(r, 1, b);
+    return r;
+}
+
+// As the shard's server reports it.
+static void pushes(struct rig *r, uint32_t w, uint64_t count)
+{
+    Longhaul__V1__ShardReport m = LONGHAUL__V1__SHARD_REPORT__INIT;
+    Longhaul__V1__Admitted row = LONGHAUL__V1__ADMITTED__INIT, *rows[] = {&row};
+    Longhaul__V1__Point head = LONGHAUL__V1__POINT__INIT;
+    row.worker = worker_of(r, w)->id;
+    row.pushes = row.tokens = row.round = count;
+    m.head = &head;
+    m.n_admitted = 1;
+    m.admitted = rows;
+    ps_co_take_admitted(r->coordinator, &m);
+}
+
+// Both are heard for so long; worker 0 says that it waits for nothing.
+static bool holds_for(struct rig *r, struct words *a, struct words *b, int seconds)
+{
+    int64_t end = lh_now(r->c.env) + seconds * LH_SECOND;
+    while (lh_now(r->c.env) < end) {
+        rig_run(r, LH_SECOND / 2);
+        say(r, 0, a);
+        say(r, 1, b);
+    }
+    return is_stalled(r, 0);
+}
+
+static void nobody_holds_a_round_in_silence(void **state)
+{
+    (void)state;
+    struct words a, b;
+    struct rig *r = in_rounds(&a, &b);
+    pushes(r, 1, 1);
+    assert_false(holds_for(r, &a, &b, 10 * FLOOR_S - 2)); // before its first push
+    assert_true(holds_for(r, &a, &b, 4));
+    assert_true(!is_counted(r, 0) && is_counted(r, 1) && !is_stalled(r, 1));
+    pushes(r, 0, 1);
+    assert_false(holds_for(r, &a, &b, 2));
+    assert_true(is_counted(r, 0));
+    for (uint64_t round = 2; round < 4; round++) {
+        pushes(r, 1, round);
+        a.step_ms = 1000000; // Its own word of its rounds is no bound here.
+        assert_false(holds_for(r, &a, &b, FLOOR_S - 2));
+        assert_true(holds_for(r, &a, &b, 4));
+        pushes(r, 0, round);
+        // Once more, and others wait for it no longer.
+        assert_int_equal(holds_for(r, &a, &b, 2), round == 3);
+    }
+    assert_false(is_counted(r, 0));
+    assert_int_equal(ps_co_worker_state(r->coordinator, worker_of(r, 0)), PS_CO_STALLED);
+    Longhaul__V1__ExpelRequest m = LONGHAUL__V1__EXPEL_REQUEST__INIT;
+    struct ps_co_expelled who;
+    bool changed;
+    m.region = (char *)(uintptr_t) ""; // only read
+    m.name = (char *)(uintptr_t)r->w[0].self.name;
+    m.admit = true;
+    assert_int_equal(ps_co_expel(r->coordinator, &r->c.self, &m.base, &who, &changed), LH_OK);
+    assert_true(changed);
+    assert_false(holds_for(r, &a, &b, 2));
+    assert_true(is_counted(r, 0));
+    rig_free(r);
+}
+
+// One that pushed last waits for the others; a server that is away makes nobody hold anything.
+static void who_waits_holds_no_round(void **state)
+{
+    (void)state;
+    struct words a, b;
+    struct rig *r = in_rounds(&a, &b);
+    pushes(r, 1, 1);
+    rig_run(r, LH_SECOND);
+    pushes(r, 0, 1);
+    assert_false(holds_for(r, &a, &b, FLOOR_S - 2));
+    assert_false(is_stalled(r, 1));
+    pushes(r, 1, 2);
+    assert_false(holds_for(r, &a, &b, FLOOR_S / 2));
+    rig_kill_server(r, false);
+    rig_run(r, 30 * LH_SECOND);
+    assert_false(holds_for(r, &a, &b, 10 * FLOOR_S));
+    rig_free(r);
+}
+
 // ---------------------------------------------------------------- the end
 
 static lh_err ask_to_end(struct rig *r)
@@ -461,6 +556,8 @@ int main(void)
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),
         cmocka_unit_test(a_server_that_serves_nobody_stalls_nobody),
+        cmocka_unit_test(nobody_holds_a_round_in_silence),
+        cmocka_unit_test(who_waits_holds_no_round),
         cmocka_unit_test(the_end_does_not_wait_for_a_hung_trainer),
         cmocka_unit_test(the_end_does_not_wait_for_who_never_says_that_it_drained),
         cmocka_unit_test(a_drain_s_bound_is_by_rounds_and_no_liar_makes_it_long),

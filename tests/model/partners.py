@@ -7,12 +7,13 @@ Numbers are those of server/docs/0000-protocol.md#rule-25 and of #rule-31 to #ru
   norms     31: one of two workers lies about how large pushes are, or pushes what it likes
   third     31: one of three pushes next to nothing; an honest one begins late
   begun     31: three honest workers, whose first pushes are small, begin at different times
+  rounds    30: in mode bsp a worker pushes when it likes, and others wait for it
   expelled  32: an operator expels a worker and lets it back; coordinator and server restart;
             another server lies
   rewound   33: an operator takes a worker's pushes out of a stopped server's log, which crashes
 
-Each is searched exhaustively, and judged in every state. `norms`, `expelled` and `rewound` have a
-goal too: no fair run goes on for ever without it.
+Each is searched exhaustively, and judged in every state. `norms`, `rounds`, `expelled` and
+`rewound` have a goal too: no fair run goes on for ever without it.
 """
 import time
 from collections import deque
@@ -30,6 +31,8 @@ BUGS = {
     "alone_unbounded": ("norms", "the one voice that is heard moves its own bound without an end"),
     "one_voice_enough": ("norms", "one other voice sets a worker aside, whatever the shard's size"),
     "no_floor": ("norms", "a worker whose pushes are next to nothing clips the other one"),
+    "held_by_word": ("rounds", "who holds a round is stalled by its own word alone"),
+    "held_forgiven": ("rounds", "one that held rounds is waited for again with each push"),
     "young_voices": ("begun", "a worker's first pushes set others aside"),
     "expel_memory": ("expelled", "the coordinator keeps who is expelled in memory alone"),
     "expel_consumes": ("expelled", "a push of an expelled worker consumes its step"),
@@ -240,6 +243,31 @@ def third(bugs):
     return start, nxt, bad, None, ()
 
 
+# ---------------------------------------------------------------- 30: rounds of mode bsp
+
+def rounds(bugs, most=6, forgiven=3):
+    """(rounds that the honest worker pushed, those of the rogue, whether the rogue is counted, how
+    often others waited for it for a bound). A round begins when all have pushed that count."""
+    start = (0, 0, 1, 0)
+
+    def nxt(s):
+        honest, rogue, counted, held = s
+        if honest < most and (rogue >= honest or not counted):
+            yield "the honest worker pushes", (honest + 1, rogue, counted, held)
+        if rogue < honest:
+            back = held < forgiven or "held_forgiven" in bugs
+            yield "the rogue pushes", (honest, rogue + 1, int(counted or back), held)
+            yield "the rogue says that it moves", s
+            if counted and "held_by_word" not in bugs:
+                yield "the bound is over", (honest, rogue, 0, held + 1)
+
+    def bad(s):
+        return "a rogue holds one round after the other" if s[3] > forgiven else ""
+
+    return start, nxt, bad, lambda s: s[0] == most, ("the honest worker pushes",
+                                                     "the bound is over")
+
+
 # ---------------------------------------------------------------- 32: expelled
 
 def expelled(bugs):
@@ -339,7 +367,7 @@ def rewound(bugs):
 
 
 WORLDS = {"pace": pace, "norms": norms, "third": third, "begun": begun,
-          "expelled": expelled, "rewound": rewound}
+          "rounds": rounds, "expelled": expelled, "rewound": rewound}
 
 
 def explore(world, bugs=()):

@@ -147,7 +147,7 @@ void ps_co_take_admitted(struct ps_coordinator *c, const Longhaul__V1__ShardRepo
                 "%s of %s: shard %u refuses its pushes, ten in a row of which were far larger "
                 "than other workers'. If it is in order, let it back: longhaul admit %s",
                 w->name, w->region, r->head->shard, w->name);
-        *was = (struct ps_co_admitted){m->pushes, m->tokens, m->charged, aside};
+        *was = (struct ps_co_admitted){m->pushes, m->tokens, m->charged, aside, m->round};
     }
 }
 

@@ -259,5 +259,13 @@ lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
     const Longhaul__V1__ExpelRequest *m = (const Longhaul__V1__ExpelRequest *)message;
     *changed = false;
     LH_TRY(ps_co_who(c, asker, message, who));
-    return m->admit ? admit(c, who, changed) : expel(c, who, changed);
+    if (!m->admit) return expel(c, who, changed);
+    LH_TRY(admit(c, who, changed));
+    uint32_t index = ps_co_worker_index(c, who->id);
+    if (who->server || index >= c->workers) return LH_OK;
+    struct ps_co_stall *s = &c->worker[index].stall;
+    *changed |= s->held > 0; // stall.c: others wait for it again
+    s->held = 0;
+    s->holds_ns = 0;
+    return LH_OK;
 }

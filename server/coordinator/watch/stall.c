@@ -15,7 +15,11 @@
 //    what it runs a second time is over, and what it has begun or claimed may be leased a second
 //    time (balance/twice.c).
 // 4. After a pause of this process nobody is judged before the listener's rest is over.
-// 5. A drain's bound is by rounds of workers that move. A round counts as RELATIVE times the median
+// 5. In mode bsp others wait for each live worker's push. How long they do is the servers' word,
+// and
+//    the bound is by rounds of those that move, so a worker's own word holds nobody. After HELD_MAX
+//    such stalls others wait for it no more: one push now and then would hold each round as long.
+// 6. A drain's bound is by rounds of workers that move. A round counts as RELATIVE times the median
 //    one at most, so that no worker's word makes it long.
 //
 // Nothing is stored: it is said anew about once a second. Events: worker.stalled, worker.failing,
@@ -36,6 +40,8 @@
 static const int64_t UNMEASURED = 10;
 static const double EXCHANGES = 4;
 static const double RELATIVE = 4;
+static const uint32_t HELD_MAX = 3;
+static const int64_t HOLDS_STEP = LH_SECOND;    // a pause of this process counts as that
 static const int64_t MS_MAX = INT64_C(1) << 40; // a peer's word counts up to that: 34 years
 
 static int64_t said_ns(uint64_t ms)
@@ -107,16 +113,92 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-int64_t ps_co_drain_bound(const struct ps_coordinator *c)
+// The longest round of workers that move, but for `but`; NULL: of all.
+static double longest_round_ns(const struct ps_coordinator *c, const struct ps_co_worker *but)
 {
     double round[LH_WORKERS_MAX];
     size_t n = 0;
     for (uint32_t i = 0; i < c->workers; i++)
-        if (ps_co_moves(&c->worker[i]))
+        if (&c->worker[i] != but && ps_co_moves(&c->worker[i]))
             round[n++] = training_ns(&c->worker[i]) + exchange_ns(&c->worker[i]);
     qsort(round, n, sizeof *round, ascending);
-    double longest = n ? fmin(round[n - 1], RELATIVE * round[(n - 1) / 2]) : 0;
-    return longer(c->conf.drain_floor_ns, c->conf.drain_rounds * longest);
+    return n ? fmin(round[n - 1], RELATIVE * round[(n - 1) / 2]) : 0;
+}
+
+int64_t ps_co_drain_bound(const struct ps_coordinator *c)
+{
+    return longer(c->conf.drain_floor_ns, c->conf.drain_rounds * longest_round_ns(c, NULL));
+}
+
+// ---------------------------------------------------------------- mode bsp
+
+static int64_t hold_bound(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    int64_t floor_ns = c->conf.stall_floor_ns;
+    if (w->stall.held >= HELD_MAX) return 0;
+    if (!w->admitted_ns) return UNMEASURED * floor_ns;
+    return longer(floor_ns, RELATIVE * c->conf.stall_rounds * longest_round_ns(c, w));
+}
+
+static uint64_t round_of(const struct ps_co_worker *w, uint32_t shard)
+{
+    return w->admitted ? w->admitted[shard].round : 0;
+}
+
+// Most of the others are in a later round of the shard. One that runs ahead alone waits for nobody.
+static bool holds_round(const struct ps_coordinator *c, const struct ps_co_worker *w,
+                        uint32_t shard)
+{
+    const struct ps_co_shard *s = &c->shard[shard];
+    uint32_t others = 0, ahead = 0;
+    bool heard = s->reported && !s->move.target &&
+                 c->listener.ns - s->heard_ns <= 2 * ps_co_reported_within(c);
+    for (uint32_t i = 0; heard && i < c->workers; i++) {
+        const struct ps_co_worker *o = &c->worker[i];
+        if (o == w || !ps_co_moves(o)) continue;
+        others++;
+        ahead += round_of(o, shard) > round_of(w, shard);
+    }
+    return 2 * ahead > others;
+}
+
+// Whoever waits for another one holds the round of whoever does not wait, as one that pushes to one
+// shard alone. It began later, so it is not judged before that one.
+static bool held_longest(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_stall *o = &c->worker[i].stall;
+        if (o->why == PS_CO_GOES_ON && o->holds_ns > w->stall.holds_ns) return false;
+    }
+    return true;
+}
+
+// They go on in the next round, without the one that held this.
+static void forgive_others(struct ps_coordinator *c)
+{
+    for (uint32_t i = 0; i < c->workers; i++)
+        if (c->worker[i].stall.why == PS_CO_GOES_ON) c->worker[i].stall.holds_ns = 0;
+}
+
+static void look_at_rounds(struct ps_coordinator *c)
+{
+    int64_t passed = c->listener.ns - c->looked_at_rounds_ns;
+    c->looked_at_rounds_ns = c->listener.ns;
+    if (passed > HOLDS_STEP) passed = HOLDS_STEP;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        struct ps_co_worker *w = &c->worker[i];
+        bool holds = false;
+        bool waited_for = w->live && !w->done && !w->drained && !w->left;
+        bool silent = c->listener.ns - w->seen_ns >= ps_co_worker_bound(c, w) / 2;
+        for (uint32_t k = 0; waited_for && k < c->conf.manifest->shards && !holds; k++) {
+            holds = holds_round(c, w, k);
+            if (holds) w->stall.holds_shard = k;
+        }
+        if (!holds)
+            w->stall.holds_ns = 0;
+        else if (!silent) // silence.c judges one that is
+            w->stall.holds_ns += passed;
+    }
 }
 
 // ---------------------------------------------------------------- the judgement
@@ -147,6 +229,10 @@ static enum ps_co_stall_why judge(const struct ps_coordinator *c, const struct p
     if (s->failing) return PS_CO_FAILING;
     *bound = step_bound(c, w);
     if (s->idle_ns > *bound) return PS_CO_NO_STEP;
+    *bound = hold_bound(c, w);
+    bool out = s->held >= HELD_MAX;
+    bool holds = s->holds_ns > *bound && (s->why == PS_CO_HOLDS_ROUND || held_longest(c, w));
+    if (c->plan.mode == LH_MODE_BSP && (out || holds)) return PS_CO_HOLDS_ROUND;
     *bound = push_bound(c, w);
     return s->waits_ns > *bound && serves_others(c, w, *bound) ? PS_CO_NO_PUSH : PS_CO_GOES_ON;
 }
@@ -157,6 +243,7 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
     struct ps_co_worker *w = &c->worker[worker];
     struct ps_co_stall *s = &w->stall;
     bool anew = s->why == PS_CO_GOES_ON;
+    if (anew && why == PS_CO_HOLDS_ROUND && s->held < HELD_MAX) s->held++;
     s->why = why;
     s->bound_ns = bound;
     if (!anew) return LH_OK;
@@ -173,6 +260,13 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
                   "(coordinator.stall_floor_s, stall_rounds); others train its units. Look at its "
                   "training process",
                   w->name, w->region, (double)s->idle_ns / LH_SECOND, (double)bound / LH_SECOND);
+    else if (why == PS_CO_HOLDS_ROUND)
+        ps_co_say(c, LH_WARN, "worker.stalled",
+                  "%s of %s: others have waited for %.1f s for its push of a round to shard %u, "
+                  "bound %.1f s (coordinator.stall_floor_s, stall_rounds); they go on without it%s",
+                  w->name, w->region, (double)s->holds_ns / LH_SECOND, s->holds_shard,
+                  (double)bound / LH_SECOND,
+                  s->held < HELD_MAX ? "" : " from now on: longhaul admit lets it back");
     else
         ps_co_say(c, LH_WARN, "worker.stalled",
                   "%s of %s: shard %u admitted no push of it for %.1f s, bound %.1f s "
@@ -208,17 +302,22 @@ static bool anybody_goes_on(const struct ps_coordinator *c)
 lh_err ps_co_judge_stalls(struct ps_coordinator *c)
 {
     if (lh_listener_rests(&c->listener)) return LH_OK;
-    bool pushes_count = anybody_goes_on(c);
+    if (c->plan.mode == LH_MODE_BSP) look_at_rounds(c);
+    bool pushes_count = anybody_goes_on(c), one_held = false;
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];
         int64_t bound = 0;
+        bool goes_on = w->stall.why == PS_CO_GOES_ON;
         enum ps_co_stall_why why = judge(c, w, &bound);
-        if (why == PS_CO_NO_PUSH && !pushes_count) why = PS_CO_GOES_ON;
+        bool by_pushes = why == PS_CO_NO_PUSH || why == PS_CO_HOLDS_ROUND;
+        if (by_pushes && !pushes_count) why = PS_CO_GOES_ON;
         if (why == PS_CO_GOES_ON)
             end(c, w);
         else
             LH_TRY(begin(c, i, why, bound));
+        one_held |= why == PS_CO_HOLDS_ROUND && goes_on;
     }
+    if (one_held) forgive_others(c);
     return LH_OK;
 }
 
@@ -233,6 +332,16 @@ void ps_co_tell_stall(const struct ps_coordinator *c, const struct ps_co_worker 
                             json_pack("{s:s s:f}", "why", "failing", "for_s",
                                       (double)(c->listener.ns - s->since_ns) / LH_SECOND));
         json_object_set_new(row, "why", json_string("failing: its values are not finite"));
+        return;
+    }
+    if (s->why == PS_CO_HOLDS_ROUND) {
+        double waited = (double)s->holds_ns / LH_SECOND;
+        json_object_set_new(row, "stalled",
+                            json_pack("{s:s s:f s:f s:f s:i}", "why", "holds the round", "age_s",
+                                      waited, "bound_s", (double)s->bound_ns / LH_SECOND, "for_s",
+                                      (double)(c->listener.ns - s->since_ns) / LH_SECOND, "shard",
+                                      (int)s->holds_shard));
+        json_object_set_new(row, "why", json_string("others wait for its push of a round"));
         return;
     }
     bool step = s->why == PS_CO_NO_STEP;
