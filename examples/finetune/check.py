@@ -61,8 +61,8 @@ def onnx(folder: str, model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor
     return torch.from_numpy(session.run(None, {"ids": ids.numpy()})[0])
 
 
-def gguf(folder: str, llama: str) -> str:
-    """llama.cpp's converter over the merged folder: the file's tensors, counted."""
+def gguf(folder: str, llama: str, model: torch.nn.Module) -> str:
+    """llama.cpp's converter over the merged folder, and its file read again."""
     from gguf import GGUFReader  # pylint: disable=import-outside-toplevel
 
     path = os.path.join(folder, "merged.gguf")
@@ -70,7 +70,11 @@ def gguf(folder: str, llama: str) -> str:
                     "f32", "--outfile", path, os.path.join(folder, "merged")], check=True,
                    env={**os.environ, "PYTHONPATH": os.pathsep.join(
                        [os.path.join(llama, "gguf-py"), os.environ.get("PYTHONPATH", "")])})
-    return f"{len(GGUFReader(path).tensors)} tensors in {path}"
+    tensors = {t.name: t.data for t in GGUFReader(path).tensors}
+    mine = model.get_submodule("model.layers.0.mlp.up_proj").weight.detach()
+    if not torch.equal(torch.from_numpy(tensors["blk.0.ffn_up.weight"].copy()), mine):
+        raise SystemExit(f"check: {path} has another blk.0.ffn_up.weight")
+    return f"{len(tensors)} tensors in {path}"
 
 
 def main() -> int:
@@ -93,7 +97,7 @@ def main() -> int:
              "ONNX, onnxruntime": far(onnx(given.dir, model, ids), wanted)}
     for name, difference in found.items():
         print(f"{name}: logits differ by {difference:.2e} at most")
-    print(f"GGUF: {gguf(given.dir, given.llama)}" if given.llama else
+    print(f"GGUF: {gguf(given.dir, given.llama, model)}" if given.llama else
           "GGUF: not run, --llama names no sources of llama.cpp")
     return 0 if all(d < 1e-3 for d in found.values()) else 1
 
