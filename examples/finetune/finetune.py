@@ -229,8 +229,8 @@ class Tune:
 
     # ---- the judge
 
-    def judged(self, name, adapters=None):
-        """Held-out nats a token by language, and what the model writes after the prompts."""
+    def judged(self, name, adapters=None, writes=False):
+        """Held-out nats a token by language, and what the model `writes` after the prompts."""
         known = self.told(f"judged-{name}.json")
         if known:
             return known
@@ -245,9 +245,9 @@ class Tune:
         if adapters:
             model = peft.PeftModel.from_pretrained(model, adapters)
         losses = longhaul.evaluate(model, self.path("data"), sequence_length=self.given.length,
-                                   most_tokens=self.given.held_tokens)
+                                   most_tokens=self.given.held_tokens, batch_size=2)
         tokenizer, says = AutoTokenizer.from_pretrained(self.base), {}
-        for language, prompt in PROMPTS.items():
+        for language, prompt in (PROMPTS if writes else {}).items():
             ids = tokenizer(prompt, return_tensors="pt")
             with torch.no_grad():
                 out = model.generate(**ids, max_new_tokens=self.given.sample_tokens,
@@ -257,8 +257,9 @@ class Tune:
                          {"losses": {k: round(v, 4) for k, v in losses.items()}, "says": says})
 
     def result(self):
-        columns = {"before": self.judged("before"),
-                   "together": self.judged("together", next(iter(self.adapters().values())))}
+        columns = {"before": self.judged("before", writes=True),
+                   "together": self.judged("together", next(iter(self.adapters().values())),
+                                           writes=True)}
         if "alone" in self.given.arms:
             for region in LANGUAGES:
                 columns["alone." + region] = self.judged("alone-" + region,
@@ -372,10 +373,10 @@ def main():
     flags.add_argument("--loop", choices=("plain", "trainer"), default="plain")
     flags.add_argument("--arms", nargs="+", choices=("together", "alone"),
                        default=["together", "alone"])
-    flags.add_argument("--rate", type=float, default=1e-3)
+    flags.add_argument("--rate", type=float, default=2e-3)
     flags.add_argument("--length", type=int, default=256, help="tokens of a sequence")
     flags.add_argument("--text-bytes", type=int, default=200_000, help="of each language")
-    flags.add_argument("--held-tokens", type=int, default=2048, help="judged, of each language")
+    flags.add_argument("--held-tokens", type=int, default=1024, help="judged, of each language")
     flags.add_argument("--sample-tokens", type=int, default=32)
     flags.add_argument("--dtype", choices=("float32", "bfloat16"),
                        default="bfloat16" if bf16() else "float32", help="of the frozen base")

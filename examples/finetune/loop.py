@@ -95,7 +95,7 @@ def main() -> None:
     flags.add_argument("out")
     flags.add_argument("--budget", type=int, required=True, help="tokens")
     flags.add_argument("--region")
-    flags.add_argument("--rate", type=float, default=1e-3)
+    flags.add_argument("--rate", type=float, default=2e-3)
     flags.add_argument("--length", type=int, default=256)
     flags.add_argument("--dtype", default="float32", help="of the frozen base, everywhere")
     given = flags.parse_args()
