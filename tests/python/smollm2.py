@@ -77,7 +77,7 @@ def tune(folder, build, site):
     """The example, cut short: its exit status. None: it took too long, and nothing is left."""
     words = [sys.executable, os.path.join(EXAMPLE, "finetune.py"), "--dir", folder, "--build",
              build, "--text", os.path.join(folder, "source"), *CUT]
-    env = {**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}  # on busy cores more would spin
+    env = {**os.environ, "PYTHONPATH": site, "OMP_NUM_THREADS": "1"}  # more would spin
     with subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL,
                           start_new_session=True) as process:
         try:
