@@ -115,7 +115,9 @@ def abort_hangs(args):
         with World(args.build, units=18, unit_tokens=512) as world:
             os.mkdir(world.path("faults"))
             os.environ["LH_FAKE_NCCL_FAULTS"] = world.path("faults")
-            shard, region = begin(world, args, where, {"backend": "auto"})
+            # Slowed down, for the run lasts until the process that hangs is back.
+            slow = {"backend": "auto", "trainer.tokens_per_s": 200}
+            shard, region = begin(world, args, where, slow)
             node, other = region.worker, region.ranks[-1]
             if where == "host":
                 node, other = other, node
