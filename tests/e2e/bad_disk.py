@@ -93,6 +93,10 @@ def lost_disk(world):
     """A server loses all it had and has it again from its follower, once an operator says so, and a
     standby has it from the server. All three states cross sealed."""
     coordinator, servers = run(world)
+    other = world.worker("europe", coordinator, **{"trainer.tokens_per_s": 1}).start()
+    until("a second region is known", lambda: "europe" in json.dumps(
+        coordinator.status().get("workers", [])))
+    other.kill()
     worker = world.worker("asia", coordinator, **{"trainer.tokens_per_s": 3000}).start()
     train(worker, 12)
     server = servers[0]
