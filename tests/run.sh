@@ -12,9 +12,9 @@
 #   --quick   gcc only, the checks of the tree, and the simulator with few seeds: a few minutes
 #   --stage   only these stages (their builds included); --list names them
 #
-# Tests say by their ctest label where they belong: none: every compiler and sanitizer; tsan: those
-# and ThreadSanitizer; long: gcc, plain and with sanitizers; gcc: with that compiler alone; tree:
-# once, they read only the tree; links, sim, bugs, e2e, oracle: their own stage.
+# Tests say by their ctest label where they belong: none: gcc as users build it, and clang with
+# sanitizers; tsan: those and ThreadSanitizer; gcc: with that compiler alone; tree: once, they
+# read only the tree; links, sim, bugs, e2e, oracle: their own stage.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -31,9 +31,7 @@ stage_gcc() { build release && jobs=$((jobs + 1)) run_ctest release -LE "${OWN_S
 
 stage_tree() { configure release && run_ctest release -L '^tree$'; }
 
-stage_clang() { build clang && run_fewer clang "${OWN_STAGE/gcc/gcc|long}"; }
-
-# AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
+# clang, with AddressSanitizer and UndefinedBehaviorSanitizer; the simulator too, with fewer seeds
 stage_asan() { build asan && run_fewer asan "${OWN_STAGE/sim|/}"; }
 
 stage_tsan() { build tsan --target tsan_tests && run_ctest tsan -L '^tsan$'; }
@@ -61,7 +59,7 @@ stage_oracle() { # its tests exist once .venv does
     build release && run_ctest release -L '^oracle$'
 }
 
-ALL=(deps links e2e oracle gcc tree clang asan tsan coverage fuzz arm sim bugs)
+ALL=(deps links e2e oracle gcc tree asan tsan coverage fuzz arm sim bugs)
 # Those that mostly wait run one after the other beside those that come after them.
 WAITING=' links e2e oracle '
 QUICK=(deps gcc tree sim)

@@ -2,7 +2,6 @@
 // make the same training as one process at the same global batch, also when one of them is killed;
 // and the same bits as ranks that share memory, in fp32 and in bf16. With NCCL and a plugin in
 // LH_TEST_NCCL (the tests' own: tests/nccl) in place of TCP.
-// labels: long
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
