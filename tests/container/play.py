@@ -5,8 +5,8 @@
 
 Each stage begins with a minbase Debian of its own; COPY, RUN, WORKDIR, USER and ENTRYPOINT do what
 they do in an image, and any other instruction is an error. Then, in the last stage and as its user:
-the three programs say their version, and a run of one region is prepared and checked by `longhaul
-doctor`. Nothing that was mounted is left.
+the three programs say their version, settings are explained, and certificates and a key are made.
+Nothing that was mounted is left.
 """
 import argparse
 import json
