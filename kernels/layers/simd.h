@@ -10,20 +10,13 @@
 
 #include <stddef.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define LK_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LK_SANITIZED 1
-#endif
+#include "common/base/sanitizer.h"
 
 #if defined(__clang__) && __clang_major__ < 18
 #define LK_OLD_CLANG 1
 #endif
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(LK_SANITIZED) &&                     \
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(LH_ASAN) && !defined(LH_TSAN) &&     \
     !defined(LK_OLD_CLANG)
 #define LK_WIDE __attribute__((target_clones("avx2", "default")))
 #else

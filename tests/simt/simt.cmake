@@ -36,6 +36,9 @@ function(lh_simt_library name root)
             -fno-omit-frame-pointer -O1)
         # Type checks of the standard library's function objects would need its own build.
         target_compile_options(${name} PRIVATE -fno-sanitize=vptr)
+        if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang") # programs in C lack that part of its runtime
+            target_compile_options(${name} PRIVATE -fno-sanitize=function)
+        endif()
         # The scheduler is no code under test, and most of what runs.
         foreach(source ${ARGN})
             if(source MATCHES "fibre\\.cu$" AND LH_SANITIZE MATCHES "address")

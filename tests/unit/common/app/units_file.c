@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/app/units_file.h"
+#include "common/base/sanitizer.h"
 
 static char dir[64], path[128], index_path[128];
 
@@ -207,7 +208,7 @@ static void a_unit_takes_no_memory_of_the_programs_own(void **state)
     for (int again = 0; again < 2; again++) {
         assert_int_equal(lh_units_open(path, &u), LH_OK);
         assert_int_equal(u.count, UNITS);
-#ifdef __SANITIZE_ADDRESS__ // it keeps what was freed
+#ifdef LH_ASAN // it keeps what was freed
         long bound = before + LONG_MAX / 2;
 #else
         long bound = before + UNITS * BOUND / 1024;

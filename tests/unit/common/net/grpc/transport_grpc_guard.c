@@ -10,13 +10,14 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "common/base/sanitizer.h"
 #include "common/net/grpc/transport_grpc_core.h"
 #include "common/net/grpc/transport_grpc_frames.h"
 
 enum { LOG_BYTES = 1 << 16, MEMORY_BYTES_MAX = 64 * MIB };
 
 // A sanitizer keeps freed memory aside, so the process's size says nothing there.
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined LH_ASAN || defined LH_TSAN
 static const bool MEMORY_IS_SEEN = false;
 #else
 static const bool MEMORY_IS_SEEN = true;
@@ -483,7 +484,7 @@ static void a_revoked_peers_connection_without_a_call_ends(void **state)
 
 // ---------------------------------------------------------------- the key
 
-#ifndef __SANITIZE_ADDRESS__ // it maps memory that nobody may read
+#ifndef LH_ASAN // it maps memory that nobody may read
 static bool holds(const uint8_t *at, size_t n, const uint8_t *what, size_t m)
 {
     return memmem(at, n, what, m) != NULL;
@@ -542,7 +543,7 @@ int main(void)
         IN_PAIR(an_expired_peers_connection_ends),
         IN_PAIR(a_revoked_peers_connection_ends_though_it_is_silent),
         IN_PAIR(a_revoked_peers_connection_without_a_call_ends),
-#ifndef __SANITIZE_ADDRESS__
+#ifndef LH_ASAN
         IN_PAIR(a_keys_text_lies_nowhere),
 #endif
     };
