@@ -8,8 +8,8 @@
 #   --root      the root; made by debootstrap where it is not there
 #   --driver    a driver library that lists a GPU and then fails (tests/gpu/fake_driver.c)
 #   --pack      of bench/gpu/pack.sh; build/gpu-pack.tar.xz otherwise
-#   --emulated  the pack's plugin is the emulated one (pack.sh --plugin): every stage has to pass
-#               that needs no PyTorch, no NCCL and no sanitizer
+#   --emulated  the pack's plugin is the emulated one (pack.sh --plugin): conformance, training,
+#               worker and regions have to pass; the benches' sizes are a GPU's
 #   --suite     of debootstrap, stable otherwise
 #
 # Without --emulated no stage finds a device that works: then each run has to end soon, incomplete
