@@ -26,7 +26,8 @@ import sys
 import numpy
 import torch
 from safetensors.torch import load_file
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen2Config)
+from transformers import (AutoModelForCausalLM, DeepseekV3Config, GPT2Config, LlamaConfig,
+                          Qwen2Config, Qwen3MoeConfig)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.append(os.path.join(ROOT, "tests", "e2e"))
@@ -36,7 +37,16 @@ from world import REGIONS, Failure, World, check, until  # noqa: E402
 SMALL = {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
 MODELS = {"llama": LlamaConfig(**SMALL), "qwen2": Qwen2Config(**SMALL, tie_word_embeddings=True),
-          "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2)}
+          "gpt2": GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=2, n_head=2),
+          "qwen3_moe": Qwen3MoeConfig(**SMALL, head_dim=16, moe_intermediate_size=16,
+                                      num_experts=8, num_experts_per_tok=2),
+          "deepseek_v3": DeepseekV3Config(
+              **{**SMALL, "num_key_value_heads": 2}, q_lora_rank=16, kv_lora_rank=16,
+              qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=16, moe_intermediate_size=16,
+              n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1,
+              first_k_dense_replace=1)}
+# Their experts have other names in a file than in the model: a run begins from the model itself.
+EXPERTS = ("qwen3_moe", "deepseek_v3")
 KEEP = {"loop.py": "--keep", "fsdp.py": "{out}.optimizer", "trainer.py": "{out}.optimizer",
         "accelerate_loop.py": "{out}.optimizer"}  # words of the command line
 # What `accelerate launch --use_fsdp --fsdp_version 2` tells a script.
@@ -211,6 +221,11 @@ def make_model(world, given):
         subprocess.run([sys.executable, os.path.join(given.package, "examples", given.script),
                         "--initial", world.path("imported"), *base], check=True,
                        env={**os.environ, "PYTHONPATH": given.package, "HF_HUB_OFFLINE": "1"})
+    elif given.model in EXPERTS:
+        sys.path.insert(0, given.package)
+        import longhaul  # pylint: disable=import-outside-toplevel
+        longhaul.save_initial(AutoModelForCausalLM.from_pretrained(
+            world.path("hf"), dtype=torch.float32), world.path("imported"), shards=2)
     else:
         world.tool("model", "import", world.path("hf"), "--shards", "2", "--out",
                    world.path("imported"))
@@ -236,6 +251,9 @@ def saved_and_run(world, given, worker, trainer):
     if given.script == "lora.py":
         return load_file(os.path.join(trainer.out, "adapter_model.safetensors")), {
             n.replace(".default", ""): v for n, v in run_tensors(world, worker).items()}
+    if given.model in EXPERTS:
+        saved = AutoModelForCausalLM.from_pretrained(trainer.out, dtype=torch.float32)
+        return dict(saved.named_parameters()), run_tensors(world, worker)
     world.tool("export", "--to", "safetensors", "--like", world.path("hf"), "--out",
                trainer.out + ".run", "--manifest", world.path("model.json"), "--parameters",
                os.path.join(worker.dir, "final.weights"))
