@@ -1,5 +1,5 @@
-// Which sanitizer this is built with, if any: LH_ASAN or LH_TSAN. gcc and clang say so in their own
-// ways.
+// LH_ASAN or LH_TSAN is defined where this is built with that sanitizer: gcc and clang say so in
+// ways of their own.
 #ifndef LH_COMMON_SANITIZER_H
 #define LH_COMMON_SANITIZER_H
 

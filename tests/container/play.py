@@ -107,7 +107,7 @@ def look(stage):
     tool = shlex.join(stage.entry)
     for program in (tool, "longhaul-server", "longhaul-worker"):
         stage.run(f"{program} --version")
-    stage.run(f"test $(id -u) != 0 && {tool} config explain --kind server >explained && rm explained")
+    stage.run(f"test $(id -u) != 0 && {tool} config explain --kind server >/dev/null")
     stage.run(f"{tool} certs init --dir ca --domain example.org && {tool} certs key --out job.key")
 
 
