@@ -23,7 +23,8 @@ struct lh_node {
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
-    const char *http_listen; // "": it serves no HTTP
+    const char *log_tensorboard; // "": no event files
+    const char *http_listen;     // "": it serves no HTTP
 };
 
 // clang-format off
@@ -72,6 +73,9 @@ struct lh_node {
         "Lines for people or for machines"),                                                       \
     LH_CONFIG_ROW_STRING(T, rare, "log.file", node.log_file, "",                                   \
         "Log file; empty: standard error"),                                                        \
+    LH_CONFIG_ROW_STRING(T, rare, "log.tensorboard", node.log_tensorboard, "",                     \
+        "Folder for TensorBoard's event files of this node's metrics, which lie in a folder of "   \
+        "its name there; empty: none"),                                                            \
     LH_CONFIG_ROW_STRING(T, rare, "http.listen", node.http_listen, "",                             \
         "Address for /metrics, /healthz, /readyz, /status.json and the coordinator's page, "       \
         "host:port, read-only and without a login; port 0: any; fd:N: a socket that listens; "     \

@@ -21,6 +21,7 @@
 #include "common/app/http.h"
 #include "common/app/notify.h"
 #include "common/app/status.h"
+#include "common/app/tensorboard.h"
 #include "common/base/exit.h"
 #include "common/net/grpc/transport_grpc.h"
 #include "common/security/certs.h"
@@ -252,6 +253,16 @@ static LH_MUST lh_err open_http(struct lh_program *p)
     return LH_OK;
 }
 
+static LH_MUST lh_err open_tensorboard(struct lh_program *p)
+{
+    char folder[LH_PATH_BYTES], process[200];
+    if (!p->node->log_tensorboard[0]) return LH_OK;
+    LH_TRY(lh_path(folder, sizeof folder, p->node->log_tensorboard, "%s", p->peer.name));
+    snprintf(process, sizeof process, "%s.%d", p->peer.name, (int)getpid());
+    lh_err err = lh_tensorboard_open(p->env, folder, process, &p->tensorboard);
+    return err ? lh_fail(err, "log.tensorboard: %s", lh_err_text(err)) : LH_OK;
+}
+
 static LH_MUST lh_err open_parts(struct lh_program *p)
 {
     hide_memory();
@@ -264,6 +275,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
     LH_TRY(load_manifest(p));
     LH_TRY(check_tls_key(p));
     LH_TRY(open_http(p));
+    LH_TRY(open_tensorboard(p));
     const struct lh_grpc_conf net = {.env = p->env,
                                      .log = p->log,
                                      .ca = p->node->tls_ca,
@@ -280,6 +292,7 @@ static LH_MUST lh_err open_parts(struct lh_program *p)
 static void close_parts(struct lh_program *p)
 {
     lh_http_stop(p->http);
+    lh_tensorboard_close(p->tensorboard);
     lh_manifest_free(&p->manifest);
     lh_keyring_destroy(p->keys);
     if (p->lock) p->env->ops->files->close(p->lock);

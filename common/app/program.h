@@ -21,6 +21,7 @@
 #include "common/net/transport.h"
 
 struct lh_http;
+struct lh_tensorboard;
 struct lh_program;
 
 struct lh_app {
@@ -55,8 +56,11 @@ struct lh_program {
     struct lh_keyring *keys; // NULL: the settings name none
     struct lh_manifest manifest;
     struct lh_transport *transport;
-    struct lh_http *http; // NULL: http.listen is empty
-    struct {              // the loop's, but for what the status' lane found last
+    struct lh_http *http;               // NULL: http.listen is empty
+    struct lh_tensorboard *tensorboard; // NULL: log.tensorboard is empty; the status' lane's
+    lh_err board_result;
+    bool board_fails; // the last metrics could not be written there
+    struct {          // the loop's, but for what the status' lane found last
         uint64_t disk_free, next_disk_free;
         int64_t certificate_ends_s, next_ends_s; // seconds since 1970; 0: not looked at
         int64_t looked_s;                        // when the certificate was looked at

@@ -5,6 +5,7 @@
 
 #include "common/app/http.h"
 #include "common/app/notify.h"
+#include "common/app/tensorboard.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -123,6 +124,17 @@ static LH_MUST lh_err make_status(struct lh_program *p, struct lh_buf *out)
     return with_process(p, out);
 }
 
+// On the status' lane.
+static lh_err write_metrics(struct lh_program *p)
+{
+    double now = (double)p->env->ops->wall_s(p->env);
+    if (!p->tensorboard || !lh_tensorboard_due(p->tensorboard, now)) return LH_OK;
+    json_t *status = json_loadb((const char *)p->status.data, p->status.len, 0, NULL);
+    lh_err err = status ? lh_tensorboard_add(p->tensorboard, now, status) : LH_ERR_NO_MEMORY;
+    json_decref(status);
+    return err;
+}
+
 static int64_t status_job(void *arg)
 {
     struct lh_program *p = arg;
@@ -132,6 +144,7 @@ static int64_t status_job(void *arg)
     p->status_result = replace_status(p, lh_buf_span(&p->status));
     if (p->status_result)
         snprintf(p->status_text, sizeof p->status_text, "%s", lh_err_text(p->status_result));
+    p->board_result = write_metrics(p);
     return 0;
 }
 
@@ -145,6 +158,11 @@ static void status_done(void *arg)
         p->limits.looked_s = p->env->ops->wall_s(p->env);
     lh_buf_free(&p->status);
     tell_status(p, p->status_result, p->status_text);
+    if (p->board_result && !p->board_fails)
+        lh_logf(p->log, LH_WARN, "tensorboard.unwritten",
+                "%s: an event file can't be written (%s); tried again", p->node->log_tensorboard,
+                lh_err_name(p->board_result));
+    p->board_fails = p->board_result != LH_OK;
 }
 
 // While the disk takes long for one status the page goes on with the next.
