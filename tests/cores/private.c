@@ -20,7 +20,7 @@ static const char BUDGET[] = "records.budget";
 struct seen { // a frame that a server has decided
     uint32_t shard;
     bool admitted;
-    uint64_t charged;
+    uint64_t charged, base;
     struct lh_hash payload;
 };
 
@@ -49,7 +49,7 @@ static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
     assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
     struct seen *s = &play.seen[play.count++];
     assert_true(play.count < SEEN_MAX);
-    *s = (struct seen){shard, record->kind == LH_ADMIT, f.charged, {{0}}};
+    *s = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.base_version, {{0}}};
     assert_int_equal(f.steps, H);
     assert_int_equal(f.tokens, H * STEP_TOKENS);
     assert_int_equal(f.claims, 0);
@@ -244,12 +244,17 @@ static void a_fenced_push_is_sealed_again_as_it_was(void **state)
     struct lh_hash payload;
     struct lh_span plain = lh_buf_span(&e->plain);
     payload = lh_hash_of((struct lh_span){0}, &plain, 1);
+    // Nobody is asked for another view before it is in: of the old one it would be stale for ever.
+    for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = (struct wk_view_of){.version = 1};
+    s->view.of = s->view.by[0];
+    uint64_t version = s->replica.ledger.version;
     assert_int_equal(wk_bump(l->worker, 0), LH_OK);
     l->rig->folded = on_folded;
     assert_int_equal(rig_start_server(l->rig, false), LH_OK);
     life_hook(l);
     until_admitted(before + 1);
     assert_int_equal(play.seen[play.count - 1].charged, charged);
+    assert_true(play.seen[play.count - 1].base >= version);
     assert_true(lh_hash_equal(&play.seen[play.count - 1].payload, &payload));
     assert_true(s->release.used <= used + 1);
     until_admitted(before + 3);

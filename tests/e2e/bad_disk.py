@@ -284,7 +284,7 @@ def full_from_the_start(world):
     """No room for the first segment: the server refuses to start and says where room is missing."""
     coordinator = world.coordinator().start().listening()
     server = world.server(1, coordinator)
-    small_disk(server, "1m")
+    small_disk(server, "16k")
     refused(server.start(), FAILED, server.dir, "No space left", "free some")
     check(coordinator.alive(), "the coordinator suffered")
 

@@ -111,9 +111,10 @@ static void note_step_tokens(struct wk_worker *w, const struct wk_cut *c)
 static void fill_head(const struct wk_shard *s, struct wk_cut *c)
 {
     const struct wk_worker *w = s->worker;
-    const struct wk_view_of *base = &s->view.of;
+    const struct wk_view_of *base = &s->view.of, now = wk_view_now(s);
     struct lh_frame *f = &c->head;
     if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
+    if (c->again) base = &now; // of its first base it would be stale for ever: no view comes before it
     *f = (struct lh_frame){.index_code = c->codec.index,
                            .value_code = c->codec.value,
                            .cipher = w->conf.cipher,

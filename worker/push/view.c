@@ -43,7 +43,7 @@ static uint64_t round_of(const struct lh_ledger *l, uint64_t worker)
     return row ? row->round : 0;
 }
 
-static struct wk_view_of now_of(const struct wk_shard *s)
+struct wk_view_of wk_view_now(const struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
     return (struct wk_view_of){.version = l->version,
@@ -54,7 +54,7 @@ static struct wk_view_of now_of(const struct wk_shard *s)
 
 static void take_base(struct wk_shard *s)
 {
-    s->view.of = now_of(s);
+    s->view.of = wk_view_now(s);
 }
 
 // ---------------------------------------------------------------- the trainer in this process
@@ -74,7 +74,7 @@ static void make_next(struct wk_shard *s)
     next->at_ns = lh_now(s->worker->conf.env);
     s->state->ops->make(s->state, &of);
     next->took_ns = lh_now(s->worker->conf.env) - next->at_ns;
-    next->of = now_of(s);
+    next->of = wk_view_now(s);
     next->of_residual = s->slot.residual_number;
     next->made = true;
 }

@@ -7,6 +7,8 @@
 LH_MUST lh_err wk_view_open(struct wk_shard *s); // its memory
 void wk_view_close(struct wk_shard *s);
 void wk_view_start(struct wk_shard *s); // the first view of a replica
+// A view of the replica as it is now.
+struct wk_view_of wk_view_now(const struct wk_shard *s);
 bool wk_view_renew(struct wk_shard *s); // call it at a boundary; true: the view changed
 // The next boundary will make a view that was not made beside the step yet.
 bool wk_view_due(const struct wk_shard *s);
