@@ -127,6 +127,7 @@ void wk_worker_close(struct wk_worker *w)
     for (uint32_t i = 0; w->shard && i < w->shards; i++) {
         lh_cancel(env, &w->shard[i].session.timer);
         lh_cancel(env, &w->shard[i].copies.timer);
+        lh_cancel(env, &w->shard[i].copies.rest);
         lh_cancel(env, &w->shard[i].disk.timer);
         lh_cancel(env, &w->shard[i].stream.timer);
         hang_up(&w->shard[i].session.link);

@@ -169,6 +169,45 @@ static void copies_go_on_in_the_next_epoch(void **state)
     rig_life_end(r, &l, false);
 }
 
+// Releases of private workers wait for the stable point: where all of them wait, no record comes
+// that would ask others for a copy of what they have.
+static void under_privacy_there_is_a_copy_of_where_the_log_rests(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    lh_units_free(&r->units);
+    setup_units(&r->units, 4000, 64, RIG_WORKERS); // the run does not end meanwhile
+    rig_start_coordinator(r);
+    r->coordinator->conf.plan.privacy = r->coordinator->plan.privacy =
+        (struct lh_privacy){.level = LH_PRIVACY_REGION,
+                            .sigma = 80,
+                            .rate = 1,
+                            .clip = 0.5,
+                            .epsilon = 8,
+                            .delta = 1e-6,
+                            .steps = 100,
+                            .ahead = 16,
+                            .local_steps = 8};
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+    live(r, &l);
+    rig_run(r, 2 * LH_SECOND);
+    rig_kill_coordinator(r);
+    rig_run(r, 60 * LH_SECOND); // its leases are used up
+    const struct wk_shard *s = &l.worker->shard[0];
+    assert_true(s->replica.ledger.plan.privacy.level);
+    // No version at which it makes a copy anyway.
+    for (uint64_t v = 1; v <= 40 || s->replica.ledger.version % 4 == 0; v++) {
+        rig_hello(r, 0, v << 32, 0, 1);
+        rig_run(r, 100 * LH_MS);
+    }
+    uint64_t version = s->replica.ledger.version;
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(s->replica.ledger.version, version);
+    assert_int_equal(s->copies.durable.version, version);
+    rig_life_end(r, &l, false);
+}
+
 // The server's history went back, so the next copy is of an older version than those before it:
 // they go when it is there, not sooner.
 static void the_copies_before_one_that_found_no_room_stay(void **state)
@@ -243,6 +282,7 @@ int main(void)
         cmocka_unit_test(the_copies_before_one_that_found_no_room_stay),
         RIG_TEST(copies_go_on_when_the_coordinator_is_back),
         RIG_TEST(copies_go_on_in_the_next_epoch),
+        RIG_TEST(under_privacy_there_is_a_copy_of_where_the_log_rests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

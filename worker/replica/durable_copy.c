@@ -15,6 +15,9 @@ enum { COPIES_MAX = 4 };
 // Between two copies that find no room: each writes until there is none.
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
+// Without a record for so long a log rests.
+static const int64_t REST = 5 * LH_SECOND;
+
 struct wk_durable_copy {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
@@ -117,6 +120,28 @@ static void look_again(void *arg)
     bool kept = s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
     lh_err err = kept || !wk_durable_copy_due(s) ? LH_OK : wk_durable_copy_start(s);
     if (err) wk_fatal(s->worker, err);
+}
+
+// Releases of a private worker wait for the stable point (server/docs/0000-protocol.md#rule-34).
+// Where all workers wait, no version comes that two of them would make a copy of. So each makes one
+// of the version at which the log rests.
+static void at_rest(void *arg)
+{
+    struct wk_shard *s = arg;
+    s->copies.rest = 0;
+    const struct lh_ledger *l = &s->replica.ledger;
+    bool kept = s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
+    if (kept || s->worker->stopped || s->copies.count >= 2 * COPIES_MAX) return;
+    lh_err err = wk_durable_copy_start(s);
+    if (err) wk_fatal(s->worker, err);
+}
+
+void wk_durable_copy_folded(struct wk_shard *s)
+{
+    struct wk_worker *w = s->worker;
+    if (!s->replica.ledger.plan.privacy.level || w->stopped) return;
+    lh_cancel(w->conf.env, &s->copies.rest);
+    s->copies.rest = lh_after(w->conf.env, REST, at_rest, s);
 }
 
 // No record may come any more that would ask for another copy.

@@ -6,6 +6,8 @@
 #include "worker/worker.h"
 
 bool wk_durable_copy_due(const struct wk_shard *s);
+// A record was folded: under privacy terms a copy is made of where the log comes to rest.
+void wk_durable_copy_folded(struct wk_shard *s);
 // Writes one of the replica as it stands now, on the copy lane, unless one is being written.
 LH_MUST lh_err wk_durable_copy_start(struct wk_shard *s);
 void wk_durable_copy_free(struct wk_durable_copy *k); // NULL is allowed

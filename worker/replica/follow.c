@@ -159,6 +159,7 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
         wk_session_start(s);
     }
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
+    wk_durable_copy_folded(s);
     wk_trim(s);
     // A run that closes has no next round, and the step under way may hang.
     bool closes = l->plan.phase >= LH_PHASE_CLOSE || s->worker->phase >= LH_PHASE_CLOSE;

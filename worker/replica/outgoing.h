@@ -24,6 +24,7 @@ struct wk_copies {
     struct lh_point durable;         // the newest one
     struct wk_durable_copy *writing; // NULL: none
     uint64_t timer;                  // another try of one that met a full disk; 0: none is due
+    uint64_t rest;                   // the log rests when it fires, under privacy; 0: none is due
     unsigned count;                  // copies on the disk
     struct wk_proving *proving;      // NULL: no copy is being read
     struct wk_proof proof;           // the last one that was read
