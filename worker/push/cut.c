@@ -114,7 +114,7 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     const struct wk_view_of *base = &s->view.of, now = wk_view_now(s);
     struct lh_frame *f = &c->head;
     if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
-    if (c->again) base = &now; // of its first base it would be stale for ever: no view comes before it
+    if (c->again) base = &now; // it would be stale for ever
     *f = (struct lh_frame){.index_code = c->codec.index,
                            .value_code = c->codec.value,
                            .cipher = w->conf.cipher,
