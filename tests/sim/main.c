@@ -268,7 +268,6 @@ static const struct {
     {"no_rewrite", "io,kill,power", NULL, ANY},
     {"erase_unknown", "io", NULL, ANY},
     {"one_is_enough", "rot,kill", "checkpoint", ANY},
-    {"lease_unheard", "power,kill,worker_kill,worker_power,coordinator", NULL, ANY},
     {"credit_any", "kill,worker_kill,partition,network", NULL, ANY},
     {"hung_talks", "standby,disk_hang", NULL, ANY},
     {"take_any", "standby,kill,partition,network", NULL, ANY},
