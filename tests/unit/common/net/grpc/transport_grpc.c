@@ -473,5 +473,5 @@ int main(void)
         IN_PAIR(names_are_resolved_and_proxies_ignored),
         IN_PAIR(a_port_that_is_taken_is_said),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <openssl/crypto.h>
 
 #include "common/base/check.h"
 #include "common/net/grpc/transport_grpc.h"
@@ -318,6 +319,16 @@ static inline int drop_world(void **state)
     lh_env_real_destroy(w->env);
     test_free(w);
     return 0;
+}
+
+// ---------------------------------------------------------------- a whole program
+
+// gRPC's threads may free a connection while the process ends. OpenSSL's own exit handler would have
+// taken away by then how what hangs on a connection is freed.
+static inline int keep_openssl(void **state)
+{
+    (void)state;
+    return OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL) ? 0 : -1;
 }
 
 // ---------------------------------------------------------------- asking

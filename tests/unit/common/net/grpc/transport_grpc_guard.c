@@ -548,5 +548,5 @@ int main(void)
 #endif
     };
     signal(SIGPIPE, SIG_IGN); // a server that ends a connection ends no test
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

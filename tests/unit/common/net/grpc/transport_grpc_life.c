@@ -551,5 +551,5 @@ int main(void)
         IN_PAIR(destroy_with_nothing_done),
         IN_PAIR(random_orders_end_well),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

@@ -67,5 +67,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_PAIR(each_refused_call_is_told_with_its_caller),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

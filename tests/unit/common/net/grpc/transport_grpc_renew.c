@@ -294,5 +294,5 @@ int main(void)
         IN_PAIR(the_list_is_read_whatever_is_wrong_with_our_own_files),
         IN_PAIR(a_client_does_not_talk_to_a_revoked_server),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

@@ -597,5 +597,5 @@ int main(void)
         IN_PAIR(garbage_at_the_door_does_no_harm),
         IN_PAIR(tls_is_1_2_or_newer),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }

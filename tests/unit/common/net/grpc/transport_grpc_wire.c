@@ -145,5 +145,5 @@ int main(void)
         cmocka_unit_test(a_peer_has_one_name),
         IN_PAIR(a_link_knows_the_round_trip_of_its_own_path),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, keep_openssl, NULL);
 }
