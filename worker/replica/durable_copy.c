@@ -112,13 +112,18 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
+// There is a copy of the replica as it is now.
+static bool is_kept(const struct wk_shard *s)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    return s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
+}
+
 static void look_again(void *arg)
 {
     struct wk_shard *s = arg;
     s->copies.timer = 0;
-    const struct lh_ledger *l = &s->replica.ledger;
-    bool kept = s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
-    lh_err err = kept || !wk_durable_copy_due(s) ? LH_OK : wk_durable_copy_start(s);
+    lh_err err = is_kept(s) || !wk_durable_copy_due(s) ? LH_OK : wk_durable_copy_start(s);
     if (err) wk_fatal(s->worker, err);
 }
 
@@ -129,9 +134,11 @@ static void at_rest(void *arg)
 {
     struct wk_shard *s = arg;
     s->copies.rest = 0;
-    const struct lh_ledger *l = &s->replica.ledger;
-    bool kept = s->copies.durable.epoch == l->epoch && s->copies.durable.version >= l->version;
-    if (kept || s->worker->stopped || s->copies.count >= 2 * COPIES_MAX) return;
+    if (is_kept(s) || s->worker->stopped || s->copies.count >= 2 * COPIES_MAX) return;
+    if (s->copies.writing) { // of an earlier version
+        s->copies.rest = lh_after(s->worker->conf.env, REST, at_rest, s);
+        return;
+    }
     lh_err err = wk_durable_copy_start(s);
     if (err) wk_fatal(s->worker, err);
 }
