@@ -135,7 +135,7 @@ static void at_rest(void *arg)
     struct wk_shard *s = arg;
     s->copies.rest = 0;
     if (is_kept(s) || s->worker->stopped || s->copies.count >= 2 * COPIES_MAX) return;
-    if (s->copies.writing) { // of an earlier version
+    if (s->copies.writing) {
         s->copies.rest = lh_after(s->worker->conf.env, REST, at_rest, s);
         return;
     }
