@@ -1,12 +1,19 @@
 // Tables and JSON of the commands that show a run. See table.h.
 #include "deploy/tool/table.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/text.h"
 #include "deploy/tool/files.h"
+
+// Tenths would show it as zero: a delta of a privacy budget.
+static bool is_below_tenths(double value)
+{
+    return value != 0 && fabs(value) < 0.05;
+}
 
 void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t size)
 {
@@ -15,10 +22,10 @@ void dp_scalar_text(const json_t *value, enum dp_real real, char *out, size_t si
         snprintf(out, size, "%s", json_string_value(value));
     else if (json_is_integer(value))
         snprintf(out, size, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value) && real == DP_TENTHS)
+    else if (json_is_real(value) && real == DP_TENTHS && !is_below_tenths(json_real_value(value)))
         snprintf(out, size, "%.1f", json_real_value(value));
     else if (json_is_real(value))
-        snprintf(out, size, "%.4g", json_real_value(value));
+        snprintf(out, size, real == DP_TENTHS ? "%.2g" : "%.4g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(out, size, "%s", json_is_true(value) ? "yes" : "no");
     lh_text_tame(out, strlen(out));

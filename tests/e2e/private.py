@@ -117,8 +117,12 @@ class Play:
                 check(released <= shown <= said, f"{worker.name}: {row}, the file says {charged}")
         return sum(sum(row["released"]) for row in rows.values())
 
+    def is_spent(self):
+        return all(w.process.poll() is not None for w in self.workers)
+
     def goes_on(self, before):
-        until("releases go on", lambda: self.judge() > before, 90)
+        """Or the plan's steps are spent: how many a cycle lasts depends on the machine."""
+        until("releases go on", lambda: self.judge() > before or self.is_spent(), 90)
 
     def kill(self, draw):
         """Some processes die, and start again."""
@@ -172,11 +176,11 @@ def main():
         if not state["dir"]:
             write_model(world)
         state["dir"] = world.dir
-        play = Play(world, 60 + 40 * given.cycles)
+        play = Play(world, 60 + 60 * given.cycles)
         try:
             until("budgets are charged", lambda: all(
                 os.path.exists(w.settings["privacy.budget"]) for w in play.workers), 60)
-            while state["done"] < given.cycles:
+            while state["done"] < given.cycles and not play.is_spent():
                 before = play.judge()
                 play.kill(random.Random(f"{given.seed} {state['done']}"))
                 play.goes_on(before)
@@ -186,6 +190,7 @@ def main():
                         json.dump(state, out)
                     os.replace(given.state + ".tmp", given.state)
             print(f"{state['done']} cycles, {play.judge()} releases")
+            check(state["done"] > given.cycles // 2, "the plan's steps were spent too soon")
             if not given.state:
                 play.spend()
         finally:
