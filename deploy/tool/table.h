@@ -14,8 +14,8 @@ struct dp_column {
     int width; // negative: to the left
 };
 
-// How a number that is not whole is written: 12.3, or 0.012 where tenths would show zero; or by four
-// digits, as 0.01234 or 1.234e+06.
+// How a number that is not whole is written: 12.3, or 0.012 where tenths would show zero; or by
+// four digits, as 0.01234 or 1.234e+06.
 enum dp_real { DP_TENTHS, DP_FOUR_DIGITS };
 // Writes a string, number or truth value as people read it, control characters as "?"; "-": it is
 // none of them.

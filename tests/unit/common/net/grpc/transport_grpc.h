@@ -323,8 +323,8 @@ static inline int drop_world(void **state)
 
 // ---------------------------------------------------------------- a whole program
 
-// gRPC's threads may free a connection while the process ends. OpenSSL's own exit handler would have
-// taken away by then how what hangs on a connection is freed.
+// gRPC's threads may free a connection while the process ends. OpenSSL's own exit handler would
+// have taken away by then how what hangs on a connection is freed.
 static inline int keep_openssl(void **state)
 {
     (void)state;
