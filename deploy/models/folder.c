@@ -56,8 +56,8 @@ static LH_MUST lh_err read_header(int fd, uint64_t size, struct dp_folder_file *
                        file->path, length);
     lh_err err = read_at(fd, file->path, DP_ST_LENGTH_BYTES, length, header);
     if (!err)
-        err = dp_st_parse(file->path, lh_span(header, length),
-                          size - DP_ST_LENGTH_BYTES - length, &file->st);
+        err = dp_st_parse(file->path, lh_span(header, length), size - DP_ST_LENGTH_BYTES - length,
+                          &file->st);
     free(header);
     return err;
 }

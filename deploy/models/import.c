@@ -277,8 +277,8 @@ enum { AT_THE_END = 4 }; // renamings whose part ends the name
 static bool is_of(const char *types, const char *type)
 {
     char word[64];
-    return !types || ((size_t)snprintf(word, sizeof word, " %s ", type) < sizeof word &&
-                      strstr(types, word));
+    return !types ||
+           ((size_t)snprintf(word, sizeof word, " %s ", type) < sizeof word && strstr(types, word));
 }
 
 static const char *renamed(const char *type, const char *name)

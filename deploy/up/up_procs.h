@@ -44,7 +44,8 @@ struct dp_proc {
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start
     // The processes of one that is tended which ended with an error and left nothing behind, the
     // last ones in a row, however long each took. Whoever sees that the last one did leave
-    // something sets `came`, until retry_ns at the latest, and `joined` where it greeted its worker.
+    // something sets `came`, until retry_ns at the latest, and `joined` where it greeted its
+    // worker.
     unsigned fails;
     bool came, joined;
     off_t log_from; // bytes that its log had when this process began

@@ -227,8 +227,8 @@ static bool was_killed(const struct dp_proc *proc)
     return proc->state == DP_PROC_WAITING && WIFSIGNALED(proc->last_status);
 }
 
-// A worker counts the trainers that greeted it, and what it kept of them. One whose worker has ended before it could greet
-// waits in vain, and is not waited for.
+// A worker counts the trainers that greeted it, and what it kept of them. One whose worker has
+// ended before it could greet waits in vain, and is not waited for.
 static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
 {
     struct dp_trainer *t = &node->trainer;
