@@ -1,9 +1,9 @@
 // Settings from their sources into a struct. See config.h.
 //
-// 1. The settings struct always holds values that passed their row; a failed source changes nothing
-//    of the key it failed at.
-// 2. A key is given at most once in a file, in whatever spelling (a.b: or a: {b:}).
-// 3. Texts of string settings are owned by the lh_config; the struct points to them.
+// 1. The settings struct always holds values that passed their row's checks; a source that fails at
+//    a key leaves that key unchanged.
+// 2. A file sets a key at most once, in either spelling (a.b: or a: {b:}).
+// 3. The lh_config owns the texts of string settings; the struct points to them.
 #include "common/app/config.h"
 
 #include <stdarg.h>
@@ -18,9 +18,9 @@
 enum { KEY_BYTES = 256 };
 
 struct value {
-    char *text;       // NULL: required and not given
+    char *text;       // NULL: required and not set
     char *source;     // "default", "server.yaml:12", "--set", "$NAME"
-    const char *file; // pass in which a file set it last, for invariant 2
+    const char *file; // file that is being read and has set the key, for invariant 2
 };
 
 struct lh_config {
@@ -181,7 +181,7 @@ static LH_MUST lh_err walk(struct lh_config *c, const char *name, const char *pr
                 return lh_fail(LH_ERR_CONFIG, "%s: %s takes one value, not a list", where, key);
             LH_TRY(join_list(at, where, key, list, sizeof list));
             LH_TRY(set_key(c, key, list, where, name));
-        } else if (is_section(c->table, key)) { // a row may have its name, as `coordinator` has
+        } else if (is_section(c->table, key)) { // a row may have the same name
             LH_TRY(walk(c, name, key, at));
         } else if (row) {
             return lh_fail(LH_ERR_CONFIG, "%s: %s takes a value, not a section", where, key);

@@ -4,7 +4,7 @@
 // Sources, later over earlier: the table's defaults, a YAML file (nested maps become dotted keys),
 // assignments "a.b=c" from the command line, the environment for rows that name a variable (paths
 // of secrets only). Every error is LH_ERR_CONFIG and names the place ("server.yaml:12"), the key,
-// what was expected, and for an unknown key the nearest known one.
+// the expected value, and for an unknown key the nearest known one.
 //
 // Values: sizes take B, KiB, MiB, GiB, TiB, kB, MB, GB, TB; durations ns, us, ms, s, min, h, d, and
 // without a suffix the row's own unit; integers may be written 3_000_000.
@@ -26,7 +26,7 @@ struct lh_ints {
     uint32_t count;
 };
 
-// The type of the field in the settings struct stands beside each.
+// The comment beside each type gives its field's type in the settings struct.
 enum lh_config_type {
     LH_CONFIG_STRING,   // const char *, lives as long as the lh_config
     LH_CONFIG_BOOL,     // bool
@@ -35,7 +35,7 @@ enum lh_config_type {
     LH_CONFIG_SIZE,     // int64_t, bytes
     LH_CONFIG_DURATION, // int64_t, in the row's unit
     LH_CONFIG_ENUM,     // int: position in `words`
-    LH_CONFIG_INTS,     // struct lh_ints; min and max are of each
+    LH_CONFIG_INTS,     // struct lh_ints; min and max bound each element
 };
 
 struct lh_config_row {
@@ -43,19 +43,20 @@ struct lh_config_row {
     enum lh_config_type type;
     size_t offset;     // the field's offset in the settings struct
     const char *def;   // the default in the file's syntax; NULL: the setting must be given
-    double min, max;   // limits of the value; equal: there are none
+    double min, max;   // limits of the value; equal: no limits
     const char *unit;  // "ms", "tokens"; may be NULL. Durations: ns, us, ms, s, min or h
-    const char *words; // enum: "text|json". Numbers: words for values, "auto=0|off=-1"; may be NULL
+    const char *words; // enum: "text|json". Numbers: words that stand for values, "auto=0|off=-1";
+                       // may be NULL
     const char *help;  // one sentence, no full stop
     const char *env;   // variable that overrides it; NULL for all but paths of secrets
-    bool rare;         // a plain `explain` leaves it out: few runs ever set it
+    bool rare;         // `explain` without --all omits it: few runs ever set it
 };
 
 // The offset of T's field; does not compile unless the field has the type C.
 #define LH_CONFIG_FIELD(T, field, C)                                                               \
     (offsetof(T, field) + (size_t) _Generic(((T *)0)->field, C : 0))
 
-// A row of a table. `who` is `user` for what people set, or `rare`.
+// A row of a table. `who` is `user` for a setting that people set, or `rare`.
 #define LH_CONFIG_ROW_STRING(T, who, key, field, def, help)                                        \
     {                                                                                              \
         key, LH_CONFIG_STRING, LH_CONFIG_FIELD(T, field, const char *), def, 0, 0, 0, 0, help, 0,  \
@@ -105,14 +106,15 @@ struct lh_config_row {
 #define LH_CONFIG_IS_rare true
 
 struct lh_config_table {
-    const char *kind;          // "server": stands in help and errors
-    const char *const *beside; // keys that the file has apart from the rows, to name the nearest of
-                               // for a wrong one; ends with NULL. NULL: none
-    const char *part_of;       // the kind that `longhaul config explain` takes for it; NULL: `kind`
+    const char *kind; // "server"; used in help and errors
+    // Further keys of the file, candidates for "did you mean"; ends with NULL. NULL: none.
+    const char *const *beside;
+    // The kind's name on `longhaul config explain`'s command line; NULL: `kind`.
+    const char *part_of;
     const struct lh_config_row *row;
     unsigned rows;
     size_t settings_bytes;
-    // Checks what no single row can say. May be NULL. Fails with LH_ERR_CONFIG, naming keys.
+    // Checks relations between rows. May be NULL. Fails with LH_ERR_CONFIG, naming keys.
     lh_err (*check)(const void *settings);
 };
 
@@ -120,33 +122,35 @@ struct lh_config;
 
 LH_MUST lh_err lh_config_create(const struct lh_config_table *table, struct lh_config **out);
 void lh_config_destroy(struct lh_config *c); // NULL is allowed
-// `name` stands in the errors.
+// Errors show `name`.
 LH_MUST lh_err lh_config_text(struct lh_config *c, const char *name, struct lh_span yaml);
 LH_MUST lh_err lh_config_tree(struct lh_config *c, const char *name, const struct lh_yaml *map);
 LH_MUST lh_err lh_config_set(struct lh_config *c, const char *assignment); // "a.b=c"
-// get(name) is getenv or a test's; NULL: not set.
+// get(name) is getenv or a test's function; it returns NULL for a variable that is not set.
 LH_MUST lh_err lh_config_environment(struct lh_config *c, const char *(*get)(const char *name));
-// Call once, last: nothing required is missing, and the table's check.
+// Call once, last: checks that no required setting is missing, and runs the table's check.
 LH_MUST lh_err lh_config_finish(struct lh_config *c);
 const void *lh_config_settings(const struct lh_config *c); // lives as long as `c`
 
-// The value in the file's syntax and where it came from ("default", "server.yaml:12", "--set",
-// "$NAME"); NULL: no such key, or required and not given.
+// The value in the file's syntax and its source ("default", "server.yaml:12", "--set", "$NAME");
+// NULL: no such key, or a required one that is not set.
 const char *lh_config_value(const struct lh_config *c, const char *key, char *source, size_t size);
-// Appends a file that gives these settings again: "key: "value"" for whatever is not a default.
+// Appends a file that reproduces these settings: a line "key: "value"" for each that is not a
+// default.
 void lh_config_write(const struct lh_config *c, struct lh_buf *out);
-// The rows of one key or section, with current value and source; `key` NULL: all rows, or without
-// `all` those that are not rare, and how many others there are. LH_ERR_NOT_FOUND names the nearest
+// The rows of one key or section, with current value and source. `key` NULL: all rows; without
+// `all` those that are not rare, and the number of rare ones. LH_ERR_NOT_FOUND names the nearest
 // key.
 LH_MUST lh_err lh_config_explain(const struct lh_config *c, const char *key, bool all,
                                  struct lh_buf *out);
-// One line per key that is not rare, for --help; keys that `beside` has too are left out (NULL:
-// none).
+// One line per key that is not rare, for --help, without the keys that `beside` (may be NULL) also
+// has.
 void lh_config_help(const struct lh_config_table *table, const struct lh_config_table *beside,
                     struct lh_buf *out);
 // The command line of a program of one table: --config FILE, --set a.b=c (may repeat), --explain
-// [KEY], --help, --version. Reads the file, the assignments and the environment, and finishes. With
-// LH_OK and something in `shown`: print that and exit with 0. LH_ERR_INVALID: a wrong command line.
+// [KEY], --help, --version. Reads the file, the assignments and the environment, and finishes.
+// LH_OK with `shown` not empty: the caller prints it and exits with 0. LH_ERR_INVALID: a wrong
+// command line.
 LH_MUST lh_err lh_config_main(struct lh_config *c, const struct lh_config_table *table,
                               struct lh_env *env, const char *(*get)(const char *name), int argc,
                               char **argv, struct lh_buf *shown);

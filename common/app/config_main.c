@@ -1,4 +1,5 @@
-// The command line of a program that is one table: longhaul-server, longhaul-worker. See config.h.
+// The command line of a program of one settings table: longhaul-server, longhaul-worker. See
+// config.h.
 #include <stdio.h>
 #include <string.h>
 

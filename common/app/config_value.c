@@ -1,6 +1,6 @@
 // Parsing and describing values of settings. See config_value.h.
 //
-// 1. All of a text is a value or none of it: "10x", "", "1e999" are errors, never 10, 0 or
+// 1. A text is a value as a whole or an error: "10x", "", "1e999" are errors, never 10, 0 or
 // infinity.
 // 2. A suffix multiplies exactly: "1.5 KiB" is 1536, "1.5 ms" for a setting in ms is an error.
 #include "common/app/config_value.h"
@@ -59,7 +59,7 @@ static bool in_range(const struct lh_config_row *row, double v)
 
 // ---------------------------------------------------------------- words
 
-// Walks "a|b=1|c": the next word, its length and what stands behind '=' (NULL: nothing).
+// Walks "a|b=1|c": the next word, its length and the text after '=' (NULL: none).
 static const char *next_word(const char *at, size_t *len, const char **value)
 {
     size_t all = strcspn(at, "|");
@@ -69,7 +69,7 @@ static const char *next_word(const char *at, size_t *len, const char **value)
     return at[all] ? at + all + 1 : NULL;
 }
 
-// Position of `text` among the row's words, -1: none. *value: the number it stands for.
+// Position of `text` among the row's words, -1: none. *value: the word's number.
 static int word_of(const struct lh_config_row *row, const char *text, double *value)
 {
     int position = 0;
@@ -94,7 +94,7 @@ bool lh_config_nearest_word(const struct lh_config_row *row, const char *text, c
         const char *from = at, *number;
         at = next_word(at, &len, &number);
         snprintf(word, sizeof word, "%.*s", (int)len, from);
-        near.best = NULL; // set again by a nearer word only
+        near.best = NULL; // only a nearer word sets it again
         lh_nearest_try(&near, word);
         if (!near.best) continue;
         memcpy(out, word, sizeof word);
@@ -105,7 +105,7 @@ bool lh_config_nearest_word(const struct lh_config_row *row, const char *text, c
 
 // ---------------------------------------------------------------- numbers
 
-// Copies without '_' between digits; false when it is no plain number text.
+// Copies without the '_' between digits; false: the text is no plain number.
 static bool clean_number(const char *text, char *out, size_t size)
 {
     size_t n = 0;
@@ -142,7 +142,7 @@ static bool parse_int(const char *text, int64_t *out)
     return true;
 }
 
-// "64 MiB" -> 64 and the factor of MiB over `base`; an integer in the end.
+// "64 MiB" -> 64 times the factor of MiB over `base`; the result must be an integer.
 static bool parse_suffixed(const struct suffix *table, double base, const char *text, int64_t *out)
 {
     char number[64];

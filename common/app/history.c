@@ -1,4 +1,4 @@
-// A run's curves in bounded memory. See history.h.
+// A process's curves in bounded memory. See history.h.
 #include "common/app/history.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ struct lh_history {
     struct series *series[LH_HISTORY_SERIES];
 };
 
-// The rows that are worth a curve.
+// Metrics that get a curve.
 static const char *const kept[] = {
     "longhaul_member_loss",          "longhaul_member_tokens_per_second",
     "longhaul_run_tokens_total",     "longhaul_member_utilisation_ratio",

@@ -1,7 +1,7 @@
 // HTTP for Prometheus, probes and browsers. See http.h.
 //
 // libmicrohttpd speaks HTTP and owns the thread. The lock guards the published status and the
-// curves; it is held for copies and for one point of the curves, never while anything is sent.
+// curves; it is held for copies and for adding one sample to the curves, never during a send.
 #include "common/app/http.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum {
     TEXT_BYTES = 1 << 24,
     LOG_TAIL = 64 << 10,
     IDLE_S = 10,
-    SILENT_S = 15, // a status comes about once a second
+    SILENT_S = 15, // a status is published about once a second
     PEER_BYTES = 32 << 10
 };
 
@@ -139,7 +139,7 @@ static void answer_log(struct lh_http *h, struct answer *a)
     lh_err err = text ? files->size(f, &size) : LH_ERR_NO_MEMORY;
     uint64_t from = size > LOG_TAIL ? size - LOG_TAIL : 0;
     if (!err) err = files->read(f, from, text, LOG_TAIL, &n);
-    if (!err) { // whole lines only
+    if (!err) { // drops the first, cut line
         const uint8_t *line = from ? memchr(text, '\n', n) : NULL;
         size_t skip = line ? (size_t)(line + 1 - text) : 0;
         lh_put(&a->body, text + skip, n - skip);
@@ -182,7 +182,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
     struct lh_http *h = arg;
     struct answer a = {MHD_HTTP_OK, "", lh_buf(TEXT_BYTES)};
     (void)version, (void)upload, (void)request;
-    if (*upload_bytes) return MHD_NO; // it ends the connection
+    if (*upload_bytes) return MHD_NO; // ends the connection
     bool reads = !strcmp(method, "GET") || !strcmp(method, "HEAD");
     if (reads)
         answer(h, url, &a);
@@ -208,10 +208,10 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *peer, const 
 
 static void quiet(void *arg, const char *format, va_list args)
 {
-    (void)arg, (void)format, (void)args; // what peers do wrong is no event of the run
+    (void)arg, (void)format, (void)args; // errors of HTTP peers are not logged
 }
 
-// A socket that listens, "fd:N": whoever started this process made it and passed it on.
+// A listening socket "fd:N" that this process inherited.
 static LH_MUST lh_err passed_on(const char *listen, int *fd)
 {
     int yes = 0;

@@ -1,17 +1,17 @@
 // The HTTP/1.1 server of a program, read-only: for Prometheus, for probes and for a browser.
 //
 //   /metrics       the registry's metrics (metrics.h), Prometheus' text format 0.0.4
-//   /healthz       200 while the program's loop tells its state, 503 when that is 15 s old
-//   /readyz        200 once the status has "ready": true, else 503 and why
+//   /healthz       200 while the program's loop publishes its status, 503 when the last is 15 s old
+//   /readyz        200 once the status has "ready": true, else 503 and the reason
 //   /status.json   the last status
-//   /history.json  its curves (history.h), where the program keeps them
+//   /history.json  its curves (history.h), if the program records them
 //   /log           the last 64 KiB of its log file
-//   /              the page, where the program has one
+//   /              the page, if the program has one
 //
-// GET and HEAD only. There is neither TLS nor a login: it listens on loopback unless told
-// otherwise. It runs on a thread of its own from the last status that was published, so a request
-// never waits for the program's loop and the loop never for a request. LH_HTTP_PEERS connections
-// at most, 10 s each without a word.
+// GET and HEAD only. There is no TLS and no login: the server listens on loopback unless `listen`
+// names another host. Its own thread answers from the last published status, so requests and the
+// program's loop never wait for each other. It keeps at most LH_HTTP_PEERS connections and closes
+// one that is silent for 10 s.
 #ifndef LH_COMMON_HTTP_H
 #define LH_COMMON_HTTP_H
 
@@ -26,16 +26,16 @@ struct lh_http;
 struct lh_http_conf {
     const char *listen;   // host:port, the host an address or "localhost", port 0: any; or fd:N
     struct lh_env *env;   // borrowed; its clock and files work on any thread
-    const char *log_file; // "": /log says where the log is
+    const char *log_file; // "": /log names the log's destination instead
     const char *page;     // HTML of "/"; NULL: none. Lives as long as the server
-    double history_s;     // distance of the curves' first points; 0: no curves
+    double history_s;     // initial interval of the curves' samples; 0: no curves
 };
 
-// LH_ERR_CONFIG names what of `listen` is wrong or used by another program.
+// LH_ERR_CONFIG: `listen` is malformed, or another program uses the address.
 LH_MUST lh_err lh_http_start(const struct lh_http_conf *conf, struct lh_http **out);
 void lh_http_stop(struct lh_http *h);                 // NULL is allowed
 const char *lh_http_address(const struct lh_http *h); // host:port as bound
-// Takes a copy of a status, which is a JSON object. Any thread, one at a time.
+// Copies `status`, a JSON object. Any thread, one at a time.
 void lh_http_publish(struct lh_http *h, struct lh_span status);
 
 #endif

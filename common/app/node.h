@@ -1,5 +1,5 @@
-// Settings that every node of a run has, server or worker: what it trusts, where it keeps its
-// state. Who it is says its certificate (tls.cert). The rows stand first in the tables of
+// Settings of every node of a run, server or worker: trusted certificates, keys, directories, logs.
+// The node's identity comes from its certificate (tls.cert). These rows come first in the tables of
 // server/settings.c and worker/settings.c.
 #ifndef LH_COMMON_NODE_H
 #define LH_COMMON_NODE_H
@@ -10,21 +10,21 @@
 #include "common/security/seal.h"
 
 struct lh_node {
-    const char *coordinator; // host:port; "" where this node is it
-    int64_t budget_tokens;   // 0: all, of a worker
-    int64_t epochs, seed;    // epochs 0: one, or of a worker as many as the run has
+    const char *coordinator; // host:port; "": this node is the coordinator
+    int64_t budget_tokens;   // 0: all (workers only)
+    int64_t epochs, seed;    // epochs 0: one; at a worker the run's number
     const char *units, *data_dir;
     const char *tls_ca, *tls_cert, *tls_key, *tls_revoked;
     const char *seal_keys; // file of job keys
     int64_t seal_key_id;
-    int seal_cipher; // position of its word; lh_node_cipher() gives the cipher
+    int seal_cipher; // index of its word; lh_node_cipher() gives the cipher
     const char *manifest;
     const char *dir;
     int log_level;  // enum lh_level
     int log_format; // 0 text, 1 json
     const char *log_file;
     const char *log_tensorboard; // "": no event files
-    const char *http_listen;     // "": it serves no HTTP
+    const char *http_listen;     // "": no HTTP server
 };
 
 // clang-format off
@@ -87,17 +87,17 @@ static inline enum lh_cipher lh_node_cipher(const struct lh_node *node)
 {
     return node->seal_cipher ? LH_CIPHER_AES256GCM : LH_CIPHER_XCHACHA20;
 }
-// Tells this run's frames, logs and checkpoints from another run's: the first bytes of
+// Distinguishes this run's frames, logs and checkpoints from another run's: the first bytes of
 // BLAKE2b-256("longhaul job 1" | domain | "/" | run).
 void lh_job_id(const char *domain, const char *run, uint8_t out[LH_JOB_BYTES]);
-// The part of both tables' checks that concerns these rows: addresses are host:port, tls.key
-// is there. LH_ERR_CONFIG, naming the key.
+// Checks these rows for both tables: addresses are host:port, tls.key is set. LH_ERR_CONFIG names
+// the key.
 LH_MUST lh_err lh_node_check(const struct lh_node *node);
-// Reads the certificate of tls.cert: who this node is, and until when. LH_ERR_CONFIG: it is a CA's.
+// Reads this node's identity and expiry from the certificate tls.cert. LH_ERR_CONFIG: it is a CA's.
 LH_MUST lh_err lh_node_identity(const struct lh_node *node, struct lh_certs_info *out);
-// A setting that a role needs: fails with LH_ERR_CONFIG when `value` is "".
+// Fails with LH_ERR_CONFIG when `value`, a setting that the role `who` needs, is "".
 LH_MUST lh_err lh_setting_needed(const char *key, const char *value, const char *who);
-// "host:port", "[v6]:port"; port 0 only where `any_port`.
+// "host:port", "[v6]:port"; port 0 only with `any_port`.
 LH_MUST lh_err lh_address_check(const char *key, const char *value, bool any_port);
 
 #endif

@@ -1,9 +1,9 @@
 // The life of a process. See program.h.
 //
-//  1. Signals are taken by a thread of their own (sigwait) and handed to the loop; no other thread
-//     sees them, because they are blocked before any is made.
-//  2. The end comes in this order: the last status, the application is closed, what its lanes still
-//     do comes back to a closed core, the transport goes (every call hears of it), then memory.
+//  1. A thread of its own takes signals (sigwait) and posts them to the loop; no other thread
+//     receives them, because main() blocks them before it makes any thread.
+//  2. The end has this order: render the last status, close the application, let its lanes finish,
+//     destroy the transport (every call gets its on_close), free the memory.
 #include "common/app/program.h"
 
 #include <malloc.h>
@@ -27,8 +27,8 @@
 #include "common/security/certs.h"
 #include "common/security/keyfile.h"
 
-enum { HEAPS_MAX = 2 }; // each thread of gRPC's would have its own, as large as its largest moment
-enum { HISTORY_S = 5 }; // between the first points of the page's curves
+enum { HEAPS_MAX = 2 }; // without it each gRPC thread keeps a heap of its peak size
+enum { HISTORY_S = 5 }; // initial interval of the page's curves
 enum { STATUS_NS = 1000000000, OVER_NS = STATUS_NS / 10, MANIFEST_BYTES = 32 << 20 };
 
 static void complain(const struct lh_program *p, lh_err err)
@@ -52,7 +52,7 @@ static void signal_set(sigset_t *set)
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
-    sigaddset(set, SIGUSR1); // ours: the thread may go
+    sigaddset(set, SIGUSR1); // ours: ends the signal thread
 }
 
 static void asked_to_end(void *arg)
@@ -72,14 +72,14 @@ static void *wait_for_signals(void *arg)
     signal_set(&set);
     for (int asked = 0;; asked++) {
         if (sigwait(&set, &number) || number == SIGUSR1) return NULL;
-        if (asked) _exit(LH_EXIT_STOPPED); // a second time: at once
+        if (asked) _exit(LH_EXIT_STOPPED); // the second signal ends the process at once
         lh_post(p->env, asked_to_end, p);
     }
 }
 
-// A library may have started threads before main() blocked the signals (OpenBLAS does, when it is
-// loaded): the default action would end us there and then. Such a thread is hit once, sends the
-// signal on to the others, and goes on with it blocked; the waiting thread gets it in the end.
+// A library may have started threads before main() blocked the signals (OpenBLAS does, at load),
+// and the default action would end the process. Such a thread runs this handler once: it sends the
+// signal to the process again and blocks it for itself, so the waiting thread gets it in the end.
 static void send_on(int number, siginfo_t *info, void *context)
 {
     (void)info;
@@ -116,7 +116,7 @@ static void on_timer(void *arg)
     if (!p->ended) lh_status_write(p);
 }
 
-// Whoever waits for the run's end reads status.json: it is not a second late.
+// Programs that wait for the run's end read status.json, so it must not be a second late.
 static void look_for_the_end(void *arg)
 {
     struct lh_program *p = arg;
@@ -170,8 +170,7 @@ static LH_MUST lh_err load_keys(struct lh_program *p)
     return LH_OK;
 }
 
-// Peers go by the certificate, and so does the process itself: domain, run, region and name are
-// its.
+// Like its peers, the process takes its domain, run, region and name from its certificate.
 static LH_MUST lh_err who_am_i(struct lh_program *p)
 {
     struct lh_certs_info info;
@@ -195,8 +194,7 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     const char *file = p->node->log_file[0] ? p->node->log_file : NULL;
     LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
                        p->node->log_format == 1, file));
-    return file ? lh_log_apart(p->log)
-                : LH_OK; // beside `dir`, on a disk that may hang as that does
+    return file ? lh_log_apart(p->log) : LH_OK; // its disk may hang, as that of `dir` may
 }
 
 static LH_MUST lh_err take_dir(struct lh_program *p)
@@ -214,7 +212,7 @@ static LH_MUST lh_err take_dir(struct lh_program *p)
                    p->node->dir);
 }
 
-// The transport reads it from any file; on a real host it is as secret as the job key.
+// The transport accepts a key file of any mode; a real host must protect it like the job key.
 static LH_MUST lh_err check_tls_key(const struct lh_program *p)
 {
     char pem[LH_KEYFILE_BYTES_MAX];
@@ -224,14 +222,14 @@ static LH_MUST lh_err check_tls_key(const struct lh_program *p)
     return err ? lh_fail(err, "tls.key: %s", lh_err_text(err)) : LH_OK;
 }
 
-// Nobody reads the keys out of a dump or by a debugger, root excepted.
+// Keeps keys out of core dumps and from debuggers, root's excepted.
 static void hide_memory(void)
 {
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); // a limit may always be lowered
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-// The file that the log goes to: the setting's, or what standard error was sent to; "": none.
+// The log's file: the setting's, or the file behind standard error; "": none.
 static const char *log_path(const struct lh_program *p, char out[LH_PATH_BYTES])
 {
     struct stat is;
@@ -336,7 +334,7 @@ static void stop_loop(void *arg)
     lh_env_real_stop(arg);
 }
 
-// Lets everything that is under way on the lanes and in the loop's queue come to its end.
+// Waits until all jobs on the lanes and in the loop's queue are done.
 static void come_to_rest(struct lh_program *p)
 {
     p->lanes_busy = LH_LANE_COUNT;
@@ -370,7 +368,7 @@ static void end(struct lh_program *p, bool started)
         settle(p);
     }
     lh_transport_grpc_destroy(p->transport);
-    lh_post(p->env, stop_loop, p->env); // runs after what the transport left in the queue
+    lh_post(p->env, stop_loop, p->env); // runs after the functions that the transport posted
     lh_env_real_run(p->env);
     if (started) p->app->stop(p->self);
 }

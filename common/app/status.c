@@ -1,6 +1,7 @@
 // status.json of a process. See status.h.
 //
-// A temporary file that is renamed, so a reader sees a whole one; not synced, for it is about now.
+// Written to a temporary file and renamed, so a reader sees a whole one. Not synced: a status is of
+// use only while the process runs.
 #include "common/app/status.h"
 
 #include "common/app/http.h"
@@ -19,7 +20,7 @@
 
 enum { STATUS_BYTES = 1 << 24, LOOK_S = 60 };
 
-// Peak of resident memory; 0 where /proc does not tell.
+// Peak of resident memory; 0 if /proc has no figure.
 static uint64_t peak_bytes(struct lh_program *p)
 {
     const struct lh_files_ops *files = p->env->ops->files;
@@ -34,7 +35,7 @@ static uint64_t peak_bytes(struct lh_program *p)
     return at ? 1024 * strtoull(at + strlen("VmHWM:"), NULL, 10) : 0;
 }
 
-// Processor seconds so far, of the user and of the system for it.
+// Processor seconds so far, user and system.
 static double cpu_s(void)
 {
     struct rusage u;
@@ -43,8 +44,8 @@ static double cpu_s(void)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-// The two limits of a long life, the disk and the certificate, as they were when the status before
-// was written: a disk that hangs would keep the loop.
+// Free disk space and the certificate's expiry, as the status lane read them for the previous
+// status: reading them here could block the loop on a hanging disk.
 static void tell_limits(const struct lh_program *p, json_t *out)
 {
     int64_t now = p->env->ops->wall_s(p->env);
@@ -107,7 +108,7 @@ static LH_MUST lh_err replace_status(struct lh_program *p, struct lh_span json)
     return err ? err : files->rename(p->env, fresh, path);
 }
 
-// A status that can't be written is no reason to stop a run.
+// Logs the first failure and the recovery; a failed write does not stop a run.
 static void tell_status(struct lh_program *p, lh_err err, const char *text)
 {
     if (err && !p->status_fails)
@@ -165,7 +166,7 @@ static void status_done(void *arg)
     p->board_fails = p->board_result != LH_OK;
 }
 
-// While the disk takes long for one status the page goes on with the next.
+// While a slow disk writes one status, publishes the next over HTTP.
 static void show_status(struct lh_program *p)
 {
     struct lh_buf now;

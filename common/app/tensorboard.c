@@ -27,7 +27,7 @@ enum {
 struct lh_tensorboard {
     struct lh_env *env;
     struct lh_file *file;
-    uint64_t at; // end of what is whole
+    uint64_t at; // end of the last whole record
     double every_s, last_s;
     unsigned points;
 };
@@ -53,7 +53,7 @@ static uint32_t masked(const void *bytes, size_t n)
     return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-// One record, at the end of the file.
+// Appends one record at t->at.
 static lh_err append(struct lh_tensorboard *t, const struct lh_buf *event)
 {
     LH_TRY(lh_buf_err(event));

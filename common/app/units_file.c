@@ -1,9 +1,9 @@
 // The data's manifest, mapped from its index. See units_file.h.
 //
-// 1. The index is believed for the units.json whose hash it names; that one is hashed at each
+// 1. The index is used only for the units.json whose hash it holds; units.json is hashed at each
 // start.
-// 2. It takes its name when it is whole, by a rename: programs that start at once make one each.
-// 3. It is not synced: one that a power cut tore has a wrong checksum, and is made anew.
+// 2. A rename gives a complete index its name, so programs that start together each make one.
+// 3. The index is not synced: one that a power cut tore has a wrong checksum and is made anew.
 #include "common/app/units_file.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ enum { UNITS_AT_ONCE = 1024 };
 
 // ---------------------------------------------------------------- maps
 
-// Maps the whole file. An empty one is no map.
+// Maps the whole file; an empty file gives an empty span.
 static lh_err map_file(int fd, const char *path, struct lh_span *out)
 {
     struct stat is;
@@ -53,7 +53,7 @@ static lh_err map_path(const char *path, struct lh_span *out)
     return err;
 }
 
-// Takes the map on success.
+// Takes `map` on success.
 static lh_err take_index(struct lh_span map, const struct lh_hash *hash, struct lh_units *u)
 {
     lh_err err = lh_units_index_read(u, map, hash);
@@ -103,11 +103,11 @@ static lh_err flush(struct making *m)
 static lh_err put(void *arg, const struct lh_unit *unit)
 {
     struct making *m = arg;
-    memcpy(&m->unit[m->units++], unit, sizeof *unit); // its padding is zeros, too
+    memcpy(&m->unit[m->units++], unit, sizeof *unit); // includes the padding, which is zeros
     return m->units == UNITS_AT_ONCE ? flush(m) : LH_OK;
 }
 
-// Writes the index of `json`; *u and *unit_tokens are what it says beside the units.
+// Writes the index of `json`; *u and *unit_tokens get the rest of its fields.
 static lh_err write_index(struct making *m, struct lh_span json, struct lh_units *u,
                           uint64_t *unit_tokens)
 {
@@ -125,7 +125,7 @@ static lh_err write_index(struct making *m, struct lh_span json, struct lh_units
     return err;
 }
 
-// Makes the index in an open file, and *u of it.
+// Makes the index in an open file and opens *u from it.
 static lh_err make_in(int fd, const char *path, struct lh_span json, struct lh_units *u)
 {
     struct making *m = calloc(1, sizeof *m);
@@ -145,7 +145,7 @@ static lh_err make_in(int fd, const char *path, struct lh_span json, struct lh_u
     return err;
 }
 
-// A file of this process alone, without a name.
+// An unlinked file of this process alone.
 static int nameless(char *path, size_t size)
 {
     const char *folder = getenv("TMPDIR");
@@ -167,7 +167,7 @@ static lh_err make(const char *index, struct lh_span json, struct lh_units *u)
     int fd = mkstemp(path);
     lh_err err = fd < 0 ? LH_ERR_IO : make_in(fd, path, json, u);
     if (fd >= 0 && !err) {
-        (void)!fchmod(fd, 0644); // others of the host may have no use for it, and make their own
+        (void)!fchmod(fd, 0644); // if it fails, other users of the host make their own index
         if (rename(path, index)) unlink(path);
     }
     if (fd >= 0 && err) unlink(path);

@@ -1,6 +1,6 @@
 // YAML trees, over libyaml's events. See yaml.h.
 //
-// Events are used, not libyaml's documents: those expand aliases and know no limits.
+// Uses libyaml's events, not its documents, which expand aliases and have no limits.
 #include "common/app/yaml.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ void lh_yaml_free(struct lh_yaml *node)
 {
     while (node) {
         struct lh_yaml *next = node->next;
-        lh_yaml_free(node->child); // the recursion goes LH_YAML_DEPTH_MAX deep at most
+        lh_yaml_free(node->child); // recursion depth is at most LH_YAML_DEPTH_MAX
         free(node->key);
         free(node->text);
         free(node);
@@ -37,7 +37,7 @@ static unsigned line_of(const yaml_event_t *event)
     return (unsigned)event->start_mark.line + 1;
 }
 
-// The caller owns the event after LH_OK, and deletes it.
+// After LH_OK the caller owns the event and deletes it.
 static LH_MUST lh_err next_event(struct reader *r, yaml_event_t *event)
 {
     if (yaml_parser_parse(&r->parser, event)) return LH_OK;
@@ -96,7 +96,7 @@ static LH_MUST lh_err make_node(struct reader *r, const yaml_event_t *event, uns
 
 static LH_MUST lh_err read_children(struct reader *r, struct lh_yaml *parent, unsigned depth);
 
-// One value, its children included. Linked into the parent at once, so that a failure frees it.
+// Reads one value with its children. Links it into its parent at once, so that a failure frees it.
 static LH_MUST lh_err read_node(struct reader *r, const yaml_event_t *event, unsigned depth,
                                 struct lh_yaml **slot)
 {

@@ -1,7 +1,7 @@
 // YAML from outside, as a small tree: maps, lists and scalars with their lines.
 //
-// The part of YAML that settings need. Refused: anchors and aliases, tags, several documents, keys
-// that are not scalars, a key given twice, more than LH_YAML_* of anything.
+// Supports the part of YAML that settings need. Refused: anchors and aliases, tags, several
+// documents, keys that are not scalars, a key given twice, more than LH_YAML_* of anything.
 #ifndef LH_COMMON_YAML_H
 #define LH_COMMON_YAML_H
 
@@ -23,8 +23,8 @@ struct lh_yaml {
     struct lh_yaml *next;  // sibling
 };
 
-// `name` stands in the errors (LH_ERR_CONFIG, "name:line: ..."). An empty file is an empty map. The
-// top must be a map.
+// Errors (LH_ERR_CONFIG) begin with "name:line: ". An empty file is an empty map. The top level
+// must be a map.
 LH_MUST lh_err lh_yaml_parse(const char *name, struct lh_span text, struct lh_yaml **out);
 void lh_yaml_free(struct lh_yaml *node);                                        // NULL is allowed
 const struct lh_yaml *lh_yaml_find(const struct lh_yaml *map, const char *key); // NULL: absent

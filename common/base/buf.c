@@ -21,13 +21,14 @@ bool lh_span_equal(struct lh_span a, struct lh_span b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-// Says that the n bytes at p will all be used: memory of several MiB then comes in huge pages where
-// the system has them. A fault for each 4 KiB of a dense push costs more than copying it.
+// Announces that all n bytes at p will be used: several MiB then come in huge pages if the system
+// has them. One page fault per 4 KiB of a dense push costs more than copying it.
 static void use_huge_pages(void *p, size_t n)
 {
     if (!p || n < HUGE_BYTES_MIN) return;
     size_t before = (PAGE - (uintptr_t)p % PAGE) % PAGE;
-    (void)madvise((uint8_t *)p + before, (n - before) / PAGE * PAGE, MADV_HUGEPAGE); // a wish
+    // Only advice: a failure does not matter.
+    (void)madvise((uint8_t *)p + before, (n - before) / PAGE * PAGE, MADV_HUGEPAGE);
 }
 
 void *lh_zeros(size_t count, size_t size)
@@ -37,7 +38,7 @@ void *lh_zeros(size_t count, size_t size)
     return p;
 }
 
-#ifndef MADV_POPULATE_WRITE // newer than some C library's headers
+#ifndef MADV_POPULATE_WRITE // some C libraries' headers lack it
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -297,9 +298,10 @@ void lh_blob_release(struct lh_blob *b)
 // ---------------------------------------------------------------- hashes
 
 // CRC-32C (Castagnoli, reflected polynomial 0x82f63b78; RFC 3720 B.4): a table, and the SSE 4.2
-// instruction where the processor has it. That takes three cycles and begins one in each, so large
-// inputs go in three lanes; a lane's sum moves past the next lane as if that were zeros (crc_past),
-// for a sum is linear in what it begins with (M. Adler, crc32c.c, 2013).
+// instruction where the processor has it. The instruction's latency is three cycles and its
+// throughput one per cycle, so large inputs go in three lanes. CRC is linear in its start value, so
+// crc_past() moves a lane's sum past the next lane as if that were zeros (M. Adler, crc32c.c,
+// 2013).
 enum { CRC_LANE = 4096 };
 static uint32_t crc_table[256], crc_zeros[4][256];
 
@@ -310,8 +312,8 @@ static uint32_t crc_times(const uint32_t bit[32], uint32_t c)
     return sum;
 }
 
-// Fills in what CRC_LANE bytes of zeros make of each byte of a sum: the effect of one zero byte,
-// squared.
+// Fills in the effect of CRC_LANE zero bytes on each byte of a sum, by repeatedly squaring the
+// effect of one zero byte.
 static void crc_fill_zeros(void)
 {
     uint32_t bit[32], twice[32];

@@ -1,7 +1,7 @@
 // Bytes: spans borrow, buffers own, cursors read, blobs are shared.
 //
-// All integers in our formats are little endian and of fixed width. Nothing from outside is read
-// except through a cursor, whose failure is sticky: read everything, then ask once.
+// All integers in our formats are little endian and of fixed width. All bytes from outside are read
+// through a cursor, whose failure is sticky: read everything, then check once.
 #ifndef LH_COMMON_BUF_H
 #define LH_COMMON_BUF_H
 
@@ -24,16 +24,16 @@ static inline struct lh_span lh_span(const void *data, size_t len)
 struct lh_span lh_span_str(const char *text); // without the terminating zero
 bool lh_span_equal(struct lh_span a, struct lh_span b);
 
-// calloc(). All of it will be used: memory of several MiB comes in huge pages where the system has
-// them, as that of large buffers and blobs does.
+// calloc() for memory that will all be used: several MiB come in huge pages if the system has them,
+// as in large buffers and blobs.
 void *lh_zeros(size_t count, size_t size);
-// Has the system bring the pages of n bytes at p now, on any thread, instead of one by one as they
-// are first written: a kernel clears some 2 GB/s. What they hold stays as it is, and memory that
-// was freed meanwhile does no harm. False: this system can't (before Linux 5.14).
+// Maps the pages of n bytes at p now, on any thread, instead of at the first write to each: a
+// kernel clears some 2 GB/s. Their contents stay; memory that was freed meanwhile does no harm.
+// False: not supported (before Linux 5.14).
 bool lh_populate(void *p, size_t n);
 
-// ---- buffer: grows up to `max`, never beyond. Writes after a failure do nothing; lh_buf_err()
-// tells. Zero-initialise with lh_buf(max); free with lh_buf_free().
+// ---- buffer: grows up to `max`, never beyond. After a failure writes do nothing; lh_buf_err()
+// gives the error. Zero-initialise with lh_buf(max); free with lh_buf_free().
 struct lh_buf {
     uint8_t *data;
     size_t len, cap, max;
@@ -44,7 +44,7 @@ static inline struct lh_buf lh_buf(size_t max)
 {
     return (struct lh_buf){.max = max};
 }
-// Over memory of somebody else, which it never leaves; not to be freed.
+// A buffer over the caller's memory; it never grows beyond it and must not be freed.
 static inline struct lh_buf lh_buf_over(void *data, size_t bytes)
 {
     return (struct lh_buf){.data = data, .cap = bytes, .max = bytes};
@@ -100,24 +100,24 @@ double lh_get_f64(struct lh_cursor *c);
 void lh_get_str(struct lh_cursor *c, char *out, size_t size);
 
 // ---- blob: immutable shared bytes with a count of owners; any thread may release.
-// A large one lies LH_BLOB_PHASE bytes behind a block of the disk, as the first body of a log
-// segment does in its file (server/wal/wal.h): the disk then takes it from where it is, uncopied.
+// A large blob's address lies LH_BLOB_PHASE bytes after a multiple of LH_BLOCK, as the first body
+// of a log segment does in its file (server/wal/wal.h), so a direct write needs no copy.
 enum { LH_BLOCK = 512, LH_BLOB_PHASE = 168 };
 struct lh_pool;
 struct lh_blob {
     atomic_uint owners;
     size_t len, cap;
-    struct lh_pool *home; // the pool that gets it back (pool.h); NULL: it is freed
-    uint8_t *data;        // the bytes: in the same memory, or owned by somebody else
-    void *given;          // freed with it; or NULL
+    struct lh_pool *home; // the pool that it returns to (pool.h); NULL: it is freed
+    uint8_t *data;        // the bytes: in this allocation, or in the caller's memory
+    void *given;          // memory that is freed with the blob; may be NULL
 };
 struct lh_blob *lh_blob_new(size_t len); // one owner, contents undefined; NULL: out of memory
 struct lh_blob *lh_blob_copy(struct lh_span s);
-// Over memory of the caller's, who leaves it as it is, and does not free it, until he is the only
-// owner, or has given it (one that malloc() gave).
+// A blob over the caller's memory. The caller must not change or free the memory until the blob has
+// no other owner, or until lh_blob_give() (memory of malloc() only).
 struct lh_blob *lh_blob_over(void *memory, size_t len);
-bool lh_blob_alone(const struct lh_blob *b);      // it has one owner: what others read is read
-void lh_blob_give(struct lh_blob *b);             // its memory goes with its last owner
+bool lh_blob_alone(const struct lh_blob *b);      // it has one owner: no other reader is left
+void lh_blob_give(struct lh_blob *b);             // the last owner's release frees the memory
 struct lh_blob *lh_blob_share(struct lh_blob *b); // one more owner; NULL gives NULL
 void lh_blob_release(struct lh_blob *b);          // NULL is allowed
 static inline struct lh_span lh_blob_span(const struct lh_blob *b)

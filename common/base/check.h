@@ -11,8 +11,8 @@ _Noreturn void lh_assert_failed(const char *expression, const char *file, int li
 #define LH_STATIC_ASSERT(expression, text) _Static_assert(expression, text)
 #define LH_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-// Planted bugs (tests/model BUGS): compiled in by -DLH_BUGS=ON only, where the test names the one
-// that is live. In every other build LH_BUG() is the constant false and the branch disappears.
+// Planted bugs (tests/model BUGS): compiled in by -DLH_BUGS=ON only; the test names the active one.
+// In every other build LH_BUG() is the constant false and the branch disappears.
 #ifdef LH_PLANTED_BUGS
 bool lh_bug_is(const char *name);
 void lh_bug_plant(const char *name); // NULL: none
@@ -22,8 +22,9 @@ void lh_bug_plant(const char *name); // NULL: none
 #endif
 
 // Failpoints: places where a process may be made to die, in the same builds only. With
-// LONGHAUL_FAILPOINT=NAME@N in its environment it kills itself with -9 at the N-th passage of NAME.
-// Names are an interface: tests/crash/failpoints.py reads this list and shows that each one fires.
+// LONGHAUL_FAILPOINT=NAME@N in its environment a process sends itself SIGKILL at the N-th passage
+// of NAME. Names are an interface: tests/crash/failpoints.py reads this list and shows that each
+// one fires.
 #define LH_FAILPOINTS(X)                                                                           \
     X("wal.write", server, "a group is decided, not written")                                      \
     X("wal.sync", server, "written, not synced")                                                   \

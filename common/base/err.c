@@ -18,17 +18,17 @@ static const struct {
 #undef LH_ERR_ROW
 };
 
-// The one exception to "no mutable globals": like errno, it belongs to the thread.
+// The exception to "no mutable globals": like errno, it is per thread.
 static _Thread_local struct lh_err_said last;
 
 __attribute__((format(printf, 2, 0))) static void keep(lh_err code, const char *format,
                                                        va_list args)
 {
-    char text[sizeof last.text]; // the arguments may be what lh_err_text gave
+    char text[sizeof last.text]; // an argument may be lh_err_text()'s
     vsnprintf(text, sizeof text, format, args);
     memcpy(last.text, text, strlen(text) + 1);
     last.code = code;
-    lh_text_tame(last.text, strlen(last.text)); // it quotes input
+    lh_text_tame(last.text, strlen(last.text)); // the text may quote input
 }
 
 lh_err lh_fail(lh_err code, const char *format, ...)

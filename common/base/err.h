@@ -1,9 +1,9 @@
 // Errors: one type, one table.
 //
-// A code names what happened; its class answers the caller's only question: try again, reject the
-// peer, or stop. The text that says what, where and what to do is written once, by the function
-// that decides the error (lh_fail), and is read by whoever reports it (lh_err_text). It is kept per
-// thread, like errno: it belongs to the last failing call of this thread.
+// A code names the failure; its class answers the caller's only question: try again, reject the
+// peer, or stop. The function that decides the error writes its text once (lh_fail): the failure,
+// its place and its remedy. The function that reports the error reads the text (lh_err_text). Each
+// thread has its own text, like errno: that of its last failing call.
 #ifndef LH_COMMON_ERR_H
 #define LH_COMMON_ERR_H
 
@@ -60,24 +60,24 @@ enum lh_err_class { LH_CLASS_OK, LH_CLASS_RETRY, LH_CLASS_REJECT, LH_CLASS_STOP 
 
 enum { LH_ERR_TEXT_BYTES = 512 };
 
-// Records the text for this thread and returns `code`. Control characters in it are replaced. The
-// arguments may be lh_err_text's, so that what failed below is said with where: "FILE: ...".
+// Records the text for this thread and returns `code`. Control characters in it are replaced. An
+// argument may be lh_err_text()'s, to prefix the error of a callee with its place: "FILE: ...".
 lh_err lh_fail(lh_err code, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 // The same, with ": <strerror(saved_errno)>" appended; ENOSPC and EDQUOT turn LH_ERR_IO into
-// LH_ERR_DISK_FULL, and the way out is named.
+// LH_ERR_DISK_FULL, with a remedy in the text.
 lh_err lh_fail_errno(int saved_errno, const char *format, ...)
     __attribute__((format(printf, 2, 3), cold));
 
 const char *lh_err_name(lh_err code); // "LH_ERR_STALE"
 const char *lh_err_text(lh_err code); // this thread's recorded text, or the table's
 
-// A recorded text on its way from a thread to another, which tells of it.
+// An error with its text, to pass from the thread that failed to the one that reports it.
 struct lh_err_said {
     lh_err code; // LH_OK: none
     char text[LH_ERR_TEXT_BYTES];
 };
-void lh_err_take(struct lh_err_said *out);        // this thread's; from now on it has none
-void lh_err_give(const struct lh_err_said *said); // is this thread's, as if it had failed here
+void lh_err_take(struct lh_err_said *out);        // moves this thread's error to *out
+void lh_err_give(const struct lh_err_said *said); // sets this thread's error
 enum lh_err_class lh_err_class(lh_err code);
 
 // The two propagation macros. LH_TRY returns; LH_TRY_TO sets `err` and jumps to a clean-up label.

@@ -1,4 +1,4 @@
-// Exit: the code that an error has, and the end of a process. See exit.h.
+// Exit codes of errors, and the end of a process. See exit.h.
 #include "common/base/exit.h"
 
 #include <stdio.h>

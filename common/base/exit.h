@@ -1,4 +1,4 @@
-// Exit codes of every program, so that a supervisor or a script knows what to do next.
+// Exit codes of every program, for supervisors and scripts.
 #ifndef LH_COMMON_EXIT_H
 #define LH_COMMON_EXIT_H
 
@@ -21,14 +21,13 @@
 enum lh_exit { LH_EXITS(LH_EXIT_ENUM) };
 #undef LH_EXIT_ENUM
 
-// The exit code that tells an error best.
+// The exit code that fits an error best.
 enum lh_exit lh_exit_of(lh_err err);
 
-// Ends the process with this status, after an orderly end: what streams still hold is written, and
-// exit handlers are left out, because gRPC gives back its last threads some time after
-// grpc_shutdown() (1.51 waits for none of its event engine's), and handlers and destructors of its
-// and OpenSSL's globals would run under them. Builds that do their work in exit handlers (leak
-// check, coverage) run them all the same.
+// Ends the process with this status, at the end of main(). Flushes streams but skips exit handlers:
+// gRPC's last threads run on for some time after grpc_shutdown() (1.51 does not join its event
+// engine's), and the handlers would destroy gRPC's and OpenSSL's globals under them. Builds that
+// need exit handlers (leak check, coverage) run them.
 _Noreturn void lh_leave(int status);
 
 #endif

@@ -6,7 +6,7 @@
 
 struct lh_nearest {
     const char *word; // borrows
-    const char *best; // borrows; NULL: no candidate is near enough
+    const char *best; // borrows; NULL: no candidate near enough yet
     size_t distance;
 };
 

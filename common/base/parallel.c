@@ -1,7 +1,7 @@
 // Parts on several threads. See parallel.h.
 //
-// Threads live for one call: starting one costs tens of microseconds, a part is milliseconds, and
-// nothing has to be owned, woken or ended in between.
+// Threads live for one call: starting one takes tens of microseconds and a part milliseconds, and
+// no thread pool needs an owner.
 #include "common/base/parallel.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // The pool of large blobs. See pool.h.
 //
-// `holders` are the owner and every blob that is out; the last one frees the pool. `bytes` are of
-// all blobs, in use and kept.
+// `holders` counts the owner and every blob in use; the last one frees the pool. `bytes` counts all
+// blobs, in use and cached.
 #include "common/base/pool.h"
 
 #include <pthread.h>
@@ -11,8 +11,8 @@
 
 enum {
     KEPT_MAX = 16,
-    SMALL = 1 << 20, // below this malloc() does as well
-    GRAINS = 16,     // capacities are multiples of len / 16 or so: shards are nearly of one size
+    SMALL = 1 << 20, // below this malloc() is as fast
+    GRAINS = 16,     // capacities are multiples of about len / 16: shards have similar sizes
 };
 
 struct lh_pool {
@@ -39,7 +39,7 @@ static void drop_kept(struct lh_pool *p, size_t i)
     p->keep[i] = p->keep[--p->kept];
 }
 
-// Leaves the lock.
+// Drops one holder and releases the lock.
 static void let_go(struct lh_pool *p)
 {
     bool last = --p->holders == 0;
@@ -81,7 +81,7 @@ void lh_pool_destroy(struct lh_pool *p)
     let_go(p);
 }
 
-// The smallest kept one that holds `len` without wasting as much again.
+// The smallest cached blob of `len` to 2 * `len` bytes.
 static struct lh_blob *fitting(struct lh_pool *p, size_t len)
 {
     size_t best = KEPT_MAX;
@@ -115,7 +115,8 @@ struct lh_blob *lh_pool_blob(struct lh_pool *p, size_t len)
     return b;
 }
 
-// Drops small ones first: a snapshot's many would fill every place, and large ones are what costs.
+// Drops small blobs first: large ones cost more to make, and a snapshot's many small ones would
+// fill every slot.
 static void make_place(struct lh_pool *p, size_t cap)
 {
     while (p->kept == KEPT_MAX || p->bytes > p->bytes_max) {

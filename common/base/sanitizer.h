@@ -1,5 +1,5 @@
-// LH_ASAN or LH_TSAN is defined where this is built with that sanitizer: gcc and clang say so in
-// ways of their own.
+// Defines LH_ASAN or LH_TSAN in a build with that sanitizer; gcc and clang announce them
+// differently.
 #ifndef LH_COMMON_SANITIZER_H
 #define LH_COMMON_SANITIZER_H
 

@@ -1,7 +1,7 @@
-// Env: every env shares these: random numbers and whole files, built on the table alone. See env.h.
+// Env: random numbers and whole files for every env, built on the table alone. See env.h.
 //
-// 1. lh_random_below is exact: draws of the incomplete last interval are thrown away, so no value
-//    is more likely than another, and the same seed gives the same numbers on every machine.
+// 1. lh_random_below is exact: it discards draws in the incomplete last interval, so all values are
+//    equally likely, and the same seed gives the same numbers on every machine.
 // 2. lh_file_replace is all or nothing across a power cut: bytes durable under another name, then
 //    one rename, then the directory. A reader sees the old file or the new one, never a mixture.
 #include "common/env/env.h"
@@ -24,7 +24,7 @@ int64_t lh_random_below(struct lh_env *e, int64_t bound)
 {
     if (bound < 1) return 0;
     uint64_t n = (uint64_t)bound;
-    uint64_t short_of = (UINT64_MAX % n + 1) % n; // 2^64 mod n: values without a full interval
+    uint64_t short_of = (UINT64_MAX % n + 1) % n; // 2^64 mod n: size of the incomplete interval
     uint64_t draw;
     do draw = lh_random_u64(e);
     while (draw > UINT64_MAX - short_of);
@@ -96,7 +96,7 @@ static lh_err replace(struct lh_env *e, const char *path, unsigned flags, lh_fil
     if (n < 0 || (size_t)n >= sizeof tmp)
         return lh_fail(LH_ERR_TOO_LARGE, "path too long: %s", path);
     lh_err err = write_synced(e, tmp, flags, write, arg);
-    if (err == LH_ERR_DISK_FULL) { // the bytes of this try hold the last room
+    if (err == LH_ERR_DISK_FULL) { // the temporary file takes the last free bytes
         lh_err gone = files->remove(e, tmp);
         if (gone && gone != LH_ERR_NOT_FOUND) err = gone;
     }

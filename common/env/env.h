@@ -1,8 +1,9 @@
-// The world, injected: clock, timers, hand-off between threads, randomness, files.
+// The world, injected: clock, timers, work on other threads, randomness, files.
 //
 // The cores of server, worker and coordinator are state machines owned by one loop thread. They
-// reach the world through this table and a transport (transport.h) alone, so the real programs give
-// them threads and disks, and the simulator a virtual clock and a disk that loses unsynced writes.
+// reach the world only through this table and a transport (transport.h). The real programs give
+// them threads and disks; the simulator gives them a virtual clock and a disk that loses unsynced
+// writes.
 //
 // Two implementations: env_real.c (a loop thread per node, POSIX files) and env_fake.c (every node
 // of a cluster on one virtual clock; a run is a function of its seed).
@@ -20,14 +21,14 @@ struct lh_env;
 struct lh_file;
 
 typedef void (*lh_fn)(void *arg);
-// Blocking work. Returns how long it must last at least, in ns from its start, 0 for "as long as it
-// takes": the real loop delivers `done` no earlier, the virtual clock exactly then.
+// Blocking work. Returns its minimum duration in ns from its start, 0 for none: the real loop calls
+// `done` no earlier, the virtual clock exactly then.
 typedef int64_t (*lh_job)(void *arg);
 
 // One thread each, jobs in order. Compute: training steps; a server's unsealing and digests.
-// Encode: what pushes are made of. Disk: what a commit waits for. Copy: long copies. Status: small
-// files that nobody waits for, which a file system busy with a long copy may take seconds to name.
-// Hook: commands of operators.
+// Encode: encoding of pushes. Disk: writes that a commit waits for. Copy: long copies. Status:
+// small files that no commit waits for; a file system busy with a long copy may take seconds to
+// rename one. Hook: operators' commands.
 enum lh_lane {
     LH_LANE_COMPUTE,
     LH_LANE_ENCODE,
@@ -44,9 +45,9 @@ enum lh_open {
     LH_OPEN_CREATE = 4,    // create when absent
     LH_OPEN_EXCLUSIVE = 8, // fail with LH_ERR_EXISTS when present
     LH_OPEN_TRUNCATE = 16,
-    LH_OPEN_LOCK = 32,    // exclusive lock of this file until close; held elsewhere: LH_ERR_BUSY
-    LH_OPEN_SECRET = 128, // a file that is created is its owner's alone to read
-    LH_OPEN_DIRECT = 64, // large writes go round the page cache if they can: nobody reads them soon
+    LH_OPEN_LOCK = 32,    // locks the file exclusively until close; locked elsewhere: LH_ERR_BUSY
+    LH_OPEN_SECRET = 128, // a created file is readable by its owner alone
+    LH_OPEN_DIRECT = 64,  // large writes bypass the page cache if possible: they are not read soon
 };
 
 // All calls are made on the loop thread of this env unless said otherwise.
@@ -54,17 +55,18 @@ struct lh_env_ops {
     // -- clock: monotonic ns (any thread); seconds since 1970 for certificates and log stamps only
     int64_t (*now_ns)(struct lh_env *env);
     int64_t (*wall_s)(struct lh_env *env);
-    // -- loop: fn(arg) soon, in the order of posting (any thread); after a delay, cancellable
+    // -- loop: post() calls fn(arg) soon, in the order of posting (any thread); after() calls it
+    // after a delay
     void (*post)(struct lh_env *env, lh_fn fn, void *arg);
-    // (after() gives a timer, never 0; cancel() ignores 0 and fired timers)
+    // after() returns a timer, never 0; cancel() ignores 0 and fired timers
     uint64_t (*after)(struct lh_env *env, int64_t delay_ns, lh_fn fn, void *arg);
     void (*cancel)(struct lh_env *env, uint64_t timer);
-    // -- hand-off: job(arg) on a lane, then done(arg) on the loop. `arg` is the job's alone until
-    // its done(), which finds the text of the job's last error as its own thread's (err.h)
+    // -- work: job(arg) on a lane, then done(arg) on the loop. `arg` belongs to the job until
+    // done(), which finds the job's last error text as its own thread's (err.h)
     void (*work)(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn done, void *arg);
     // -- randomness (any thread): cryptographic in the real env, from the seed in the fake one
     void (*random)(struct lh_env *env, void *out, size_t n);
-    // The id of the machine's start: another one after a power cut, the same after kill -9.
+    // The id of the machine's boot: new after a power cut, the same after kill -9.
     void (*boot_id)(struct lh_env *env, uint8_t out[16]);
     const struct lh_files_ops *files;
 };
@@ -83,10 +85,10 @@ struct lh_files_ops {
     lh_err (*sync)(struct lh_file *file);                  // fdatasync; a failure is final
     lh_err (*rename)(struct lh_env *env, const char *from, const char *to);
     lh_err (*remove)(struct lh_env *env, const char *path); // absent: LH_ERR_NOT_FOUND
-    // and its parents; present: LH_OK. Their own names are durable when it returns
+    // makes parents too; present: LH_OK. All their names are durable when it returns
     lh_err (*make_dir)(struct lh_env *env, const char *path);
     lh_err (*sync_dir)(struct lh_env *env, const char *path); // names in it become durable
-    lh_err (*room)(struct lh_env *env, const char *path, uint64_t *bytes); // free where it stands
+    lh_err (*room)(struct lh_env *env, const char *path, uint64_t *bytes); // free bytes of its disk
     // Calls each(arg, name) for the plain files of a directory, sorted by name.
     lh_err (*list)(struct lh_env *env, const char *path, void (*each)(void *arg, const char *name),
                    void *arg);
@@ -126,29 +128,28 @@ int64_t lh_random_below(struct lh_env *e, int64_t bound); // uniform in [0, boun
 #define LH_SECOND INT64_C(1000000000)
 
 // ---- whole files, through any env (env.c)
-// Reads a file of at most `max` bytes into `out` (cleared first).
+// Reads a file of at most out->max bytes into `out` (cleared first).
 LH_MUST lh_err lh_file_load(struct lh_env *e, const char *path, struct lh_buf *out);
-// LH_ERR_DISK_FULL unless a new file of so many bytes leaves `reserve` free on the disk of the
-// directory; 0: nobody looks.
+// LH_ERR_DISK_FULL unless a new file of `bytes` leaves `reserve` free on the directory's disk;
+// reserve 0: no check.
 LH_MUST lh_err lh_file_room(struct lh_env *env, const char *dir, uint64_t bytes, uint64_t reserve);
 // Writes `path.tmp`, syncs it, renames it over `path`, syncs the directory: all or nothing, also
-// across a power cut. Without room for it `path.tmp` goes: it would hold the room there was.
+// across a power cut. On disk full it removes `path.tmp`, which would take the last free bytes.
 LH_MUST lh_err lh_file_replace(struct lh_env *e, const char *path, struct lh_span bytes);
-// The same for a file that nobody but its owner may read.
+// The same for a file that only its owner may read.
 LH_MUST lh_err lh_file_replace_secret(struct lh_env *e, const char *path, struct lh_span bytes);
-// The same for what need not be in memory as a whole: write(arg, file) writes it from offset 0 on.
+// The same for contents that need not be in memory: write(arg, file) writes them from offset 0 on.
 typedef lh_err (*lh_file_writer)(void *arg, struct lh_file *file);
 LH_MUST lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_writer write,
                                   void *arg);
-// Joins with '/', into out[size]; LH_ERR_TOO_LARGE when it does not fit.
+// Joins with '/', into out[size]; LH_ERR_TOO_LARGE if the path does not fit.
 LH_MUST lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-// ---- the real one (env_real.c). run() gives the calling thread to the loop until stop().
+// ---- the real one (env_real.c). run() runs the loop on the calling thread until stop().
 LH_MUST lh_err lh_env_real_create(struct lh_env **out);
 void lh_env_real_run(struct lh_env *env);
-// The longest that one function kept the loop since the last call: nothing else was looked at for
-// so long. On the loop's thread.
+// The longest time that one function blocked the loop since the last call. On the loop's thread.
 int64_t lh_env_real_longest_ns(struct lh_env *env);
 void lh_env_real_stop(struct lh_env *env); // any thread, signal-safe: run() returns soon
 void lh_env_real_destroy(struct lh_env *env);

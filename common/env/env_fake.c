@@ -2,9 +2,8 @@
 // env_fake.h.
 //
 // Invariants: 1. events run in order of (time, sequence number); equal seeds give equal runs.
-// 2. An event of a node runs only in the life of the node that it was made in, and while it does
-// not stand still. 3. A dead node's operations fail or do nothing; its handlers may run to their
-// end, but nobody hears of them.
+// 2. A node's event runs only in the life that made it, and not during a stall. 3. A dead node's
+// operations fail or do nothing; a running handler may finish, but without effect outside.
 #include "common/env/env_fake.h"
 
 #include <stdlib.h>
@@ -13,13 +12,13 @@
 #include "common/base/check.h"
 #include "common/env/env_fake_files.h"
 
-enum { SLOT_BITS = 24 }; // a timer's name has so many for its slot: the most events at a time
+enum { SLOT_BITS = 24 }; // bits of a timer's id for its slot; bounds the pending events
 
 struct event {
-    int64_t at, due; // they differ where its node stood still
+    int64_t at, due; // they differ after a stall of its node
     uint64_t sequence;
     uint32_t slot;            // its index in lh_fake_world.place
-    struct lh_fake_env *node; // NULL: of the world
+    struct lh_fake_env *node; // NULL: an event of the world
     uint64_t life;
     lh_fn fn, lost;
     void *arg;
@@ -28,10 +27,10 @@ struct event {
 struct lh_fake_world {
     struct event *heap;
     size_t events, cap;
-    size_t *place;       // [cap] where in the heap the event with this slot is
-    uint32_t *free_slot; // [cap] slots of no event, from `events` on
+    size_t *place;       // [cap] heap index of the slot's event
+    uint32_t *free_slot; // [cap] from index `events` on: free slots
     int64_t now;
-    bool struck; // some node was, by a crash, and has not been told
+    bool struck; // a node has crashed and its on_death() was not called yet
     uint64_t sequence, handled, random;
     struct lh_fake_env **node;
     size_t nodes;
@@ -138,7 +137,7 @@ static uint32_t put(struct lh_fake_world *w, struct event e)
     return e.slot;
 }
 
-// Gives the timer's name: its sequence number, and the slot by which it is found.
+// Returns the timer's id: its sequence number and its slot.
 static uint64_t add(struct lh_fake_world *w, int64_t delay, struct lh_fake_env *node, lh_fn fn,
                     lh_fn lost, void *arg)
 {
@@ -238,7 +237,7 @@ static void fake_cancel(struct lh_env *env, uint64_t timer)
     struct lh_fake_world *w = ((struct lh_fake_env *)env)->world;
     uint64_t slot = timer & ((1u << SLOT_BITS) - 1);
     if (slot >= w->cap) return;
-    size_t i = w->place[slot]; // the last place of this slot, where it is over
+    size_t i = w->place[slot]; // stale if the slot's event is over
     if (i < w->events && w->heap[i].sequence == timer >> SLOT_BITS) take(w, i);
 }
 
@@ -249,7 +248,7 @@ static void do_job(struct lh_fake_env *e, enum lh_lane lane, lh_job job, lh_fn d
     fake_after(&e->env, least, done, arg);
 }
 
-struct late { // a job that waits for its slow disk
+struct late { // a job that waits for its slow or hanging disk
     struct lh_fake_env *node;
     enum lh_lane lane;
     lh_job job;
@@ -277,7 +276,7 @@ static void fake_work(struct lh_env *env, enum lh_lane lane, lh_job job, lh_fn d
     struct late *l = malloc(sizeof *l);
     LH_ASSERT(l);
     *l = (struct late){e, lane, job, done, arg};
-    if (*begins < now) *begins = now; // a lane keeps its order
+    if (*begins < now) *begins = now; // a lane keeps the order of its jobs
     if (e->slow) *begins += (int64_t)(splitmix(&e->random) % (uint64_t)e->slow);
     add(e->world, *begins - now, e, do_late, free, l);
 }
@@ -367,7 +366,7 @@ static void sort_again(struct lh_fake_world *w)
     for (size_t i = w->events / 2 + 1; i-- > 0;) sift_down(w, i);
 }
 
-// Makes due what piled up while the node stood still: its peers hear that it is gone.
+// Makes the events that a stall delayed due, so that peers notice the node's death.
 static void let_go(struct lh_fake_env *e)
 {
     struct lh_fake_world *w = e->world;
@@ -392,7 +391,7 @@ void lh_fake_kill(struct lh_env *env, bool power)
     fake_random(env, e->boot, sizeof e->boot);
 }
 
-// Makes due what waits for the disk, in the order in which it was handed over.
+// Makes the jobs that wait for the disk due, in their order.
 static void answer_again(struct lh_fake_env *e)
 {
     struct lh_fake_world *w = e->world;
@@ -490,7 +489,7 @@ bool lh_fake_failed(const struct lh_env *env)
     return ((const struct lh_fake_env *)env)->failed;
 }
 
-// Counts one file operation of a node; tells whether the node (still) lives.
+// Counts one file operation of a node; returns whether the node is (still) alive.
 bool lh_fake_step(struct lh_fake_env *e)
 {
     if (!e->alive) return false;

@@ -2,9 +2,9 @@
 //
 // A file has the bytes that programs see, the bytes that are durable, and the writes in between.
 // Names are journalled in order: a power cut keeps a random prefix of the changes since the last
-// sync of a directory; or, with folders apart, of those of each folder since its own. A file's
-// writes since its last sync are each kept, torn at a 512-byte boundary, or lost. A disk may do
-// more harm than that, see struct lh_fake_harm.
+// sync of any directory; after lh_fake_folders_apart(), of each folder's changes since its own
+// sync. A file's writes since its last sync are each kept, torn at a 512-byte boundary, or lost.
+// struct lh_fake_harm has further faults.
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ struct lh_file {
 
 static void image_resize(struct image *m, size_t len)
 {
-    if (len > m->cap) { // doubled: a file is appended to more often than it is read
+    if (len > m->cap) { // doubles: files are mostly appended to
         m->cap = len > 2 * m->cap ? len : 2 * m->cap;
         m->data = realloc(m->data, m->cap);
         LH_ASSERT(m->data);
@@ -78,7 +78,7 @@ static void image_apply(struct image *m, const struct change *c, size_t n)
 
 static void add_change(struct lh_fake_inode *i, uint64_t at, const uint8_t *bytes, size_t n)
 {
-    if ((i->changes & (i->changes - 1)) == 0) { // a power of two, or none: full
+    if ((i->changes & (i->changes - 1)) == 0) { // a power of two, or 0: the array is full
         i->change = realloc(i->change, (i->changes ? 2 * i->changes : 1) * sizeof *i->change);
         LH_ASSERT(i->change);
     }
@@ -138,7 +138,7 @@ static struct lh_fake_names copy_names(const struct lh_fake_names *n)
     return c;
 }
 
-// Remembers the names before a change, so that a power cut may undo it.
+// Saves the names before a change, so that a power cut may undo it.
 static void journal(struct lh_fake_env *e)
 {
     if (e->apart) return;
@@ -207,7 +207,7 @@ static void forget_change(struct lh_fake_env *e, size_t at)
     e->changes--;
 }
 
-static void forget_changes_of(struct lh_fake_env *e, const char *folder) // NULL: of all
+static void forget_changes_of(struct lh_fake_env *e, const char *folder) // NULL: of all folders
 {
     for (size_t i = 0; i < e->changes;) {
         const struct lh_fake_change *c = &e->change[i];
@@ -218,7 +218,7 @@ static void forget_changes_of(struct lh_fake_env *e, const char *folder) // NULL
     }
 }
 
-// The name is about to change. `also`: the other one of a rename, whose change comes next.
+// Notes that `path` is about to change. `also`: the rename's other name, whose change comes next.
 static void note_change(struct lh_fake_env *e, const char *path, const char *also, bool with_next)
 {
     if (!e->apart) return;
@@ -246,8 +246,8 @@ static void undo(struct lh_fake_env *e, size_t at)
     forget_change(e, at);
 }
 
-// The newest change's folder: some of its newest changes are undone, its others become durable. A
-// rename is one of the folder of its new name.
+// In the newest change's folder, undoes some of the newest changes and makes the others durable. A
+// rename belongs to the folder of its new name.
 static void settle_folder(struct lh_fake_env *e)
 {
     char folder[160];
@@ -272,7 +272,7 @@ static void settle_folder(struct lh_fake_env *e)
     }
 }
 
-// Keeps or loses each sector by itself.
+// Keeps or loses each sector on its own.
 static void keep_pieces(struct lh_fake_env *e, struct lh_fake_inode *f, const struct change *c)
 {
     for (size_t at = 0, n; at < c->n; at += n) {
@@ -346,7 +346,7 @@ void lh_fake_disk_each(const struct lh_env *env,
         each(arg, names->name[i].path, names->name[i].inode->now.len);
 }
 
-// Its name is sure where every state that a cut may fall back to has it, for the same file.
+// A name is certain if every state that a power cut may fall back to has it for the same file.
 bool lh_fake_durable(const struct lh_env *env, const char *path, struct lh_span *out)
 {
     const struct lh_fake_env *e = (const struct lh_fake_env *)env;
@@ -384,7 +384,7 @@ static lh_err dead(void)
     return lh_fail(LH_ERR_KILLED, "this process was killed");
 }
 
-// An operation begins: the node may be dead, or die now, or the disk fails this once.
+// Begins an operation: the node may be dead or die now, or the disk may fail this once.
 static lh_err step(struct lh_fake_env *e)
 {
     if (e->looking) return e->alive ? LH_OK : dead();
@@ -442,13 +442,13 @@ static lh_err fake_read(struct lh_file *f, uint64_t at, void *out, size_t n, siz
     return LH_OK;
 }
 
-// Is this the write that is to find the disk full, whatever room there is?
+// Whether this write finds the disk full regardless of its free bytes.
 static bool runs_short(struct lh_fake_env *e)
 {
     return !e->looking && e->short_in >= 0 && e->short_in-- == 0;
 }
 
-// As much of n bytes as a disk without room for all of them takes.
+// Bytes of n that a nearly full disk takes.
 static size_t part(const struct lh_file *f, uint64_t at, size_t n)
 {
     uint64_t end = f->inode->now.len, taken = used(f->e);
@@ -462,7 +462,7 @@ static lh_err fake_write(struct lh_file *f, uint64_t at, struct lh_span bytes)
     lh_err err = step(f->e);
     if (f->life != f->e->life) return dead();
     size_t n = bytes.len;
-    if (err) { // a crash tears the write, so does a disk that fails, or is full by then
+    if (err) { // a crash, a failing disk or a full disk tears the write
         if (err == LH_ERR_KILLED && (!f->e->struck || f->e->crash_power)) return err;
         if (n) add_change(f->inode, at, bytes.data, (size_t)(lh_fake_env_random(f->e) % n));
         return err;
@@ -504,7 +504,7 @@ static lh_err fake_sync(struct lh_file *f)
     }
     if (f->life != f->e->life) return dead();
     struct lh_fake_inode *i = f->inode;
-    if (err && err != LH_ERR_KILLED) forget_changes(i); // pages are clean, and not on the disk
+    if (err && err != LH_ERR_KILLED) forget_changes(i); // the pages are clean but lost
     if (err) return err;
     for (size_t k = 0; k < i->changes; k++) image_apply(&i->durable, &i->change[k], i->change[k].n);
     forget_changes(i);
@@ -557,7 +557,7 @@ static lh_err fake_list(struct lh_env *env, const char *path,
     struct lh_fake_env *e = (struct lh_fake_env *)env;
     if (!e->alive) return dead();
     size_t n = strlen(path);
-    struct lh_fake_names names = copy_names(&e->now); // each() may change them
+    struct lh_fake_names names = copy_names(&e->now); // a copy: each() may change them
     for (size_t i = 0; i < names.count; i++) {
         const char *p = names.name[i].path;
         if (strncmp(p, path, n) == 0 && p[n] == '/' && !strchr(p + n + 1, '/'))

@@ -1,4 +1,5 @@
-// The fake world's disks: what env_fake.c and env_fake_files.c share. Nobody else includes it.
+// The fake world's disks: declarations that env_fake.c and env_fake_files.c share. No other file
+// includes it.
 #ifndef LH_COMMON_ENV_FAKE_FILES_H
 #define LH_COMMON_ENV_FAKE_FILES_H
 
@@ -14,12 +15,12 @@ struct lh_fake_names {
     size_t count;
 };
 
-// A change of a name, which a power cut may undo.
+// A change of a name that a power cut may undo.
 struct lh_fake_change {
     char path[160];
-    struct lh_fake_inode *was; // NULL: there was none of that name
-    char folder[2][160];       // a sync of either makes it durable; "": there is no second
-    bool with_next;            // a rename's two halves are done or undone together
+    struct lh_fake_inode *was; // NULL: the name did not exist
+    char folder[2][160];       // a sync of either makes it durable; "": no second folder
+    bool with_next; // the next change is the other half of this rename; both are kept or undone
 };
 
 struct lh_fake_env {
@@ -34,21 +35,21 @@ struct lh_fake_env {
     bool no_room_in_place;     // a write within a file found no room in this life
     struct lh_fake_harm harm;  // its seed is the stream's state
     int64_t short_in, sync_in; // writes and syncs until one finds the disk full or fails; < 0: none
-    int64_t still_until;       // it handles nothing before
-    int64_t still_in, still_ns;    // file operations until it stands still, < 0: never; for so long
-    bool looking;                  // operations are the driver's
-    int64_t slow;                  // lanes begin up to so late
-    int64_t begins[LH_LANE_COUNT]; // when the last job that was late begins
-    int64_t hangs_until;           // the disk does nothing before
+    int64_t still_until;       // the node handles nothing before
+    int64_t still_in, still_ns;    // file operations until the stall, < 0: never; its length
+    bool looking;                  // operations are the test driver's
+    int64_t slow;                  // bound of a job's delay
+    int64_t begins[LH_LANE_COUNT]; // when the last delayed job begins
+    int64_t hangs_until;           // jobs of the disk's lanes begin no earlier
     uint8_t boot[16];
     lh_fn on_death;
     void *arg;
-    // disk: names as programs see them, and as they were at the last journal commits since the
-    // last sync of a directory (the oldest first); a power cut falls back to any of these
+    // disk: `now` has the names as programs see them; `past` has them before each change since the
+    // last sync of a directory, oldest first; a power cut falls back to any of these
     struct lh_fake_names now;
     struct lh_fake_names *past;
     size_t past_count;
-    bool apart; // instead: each folder's changes by themselves, the oldest first
+    bool apart; // folders are synced separately: `change` replaces `past`, oldest first
     struct lh_fake_change *change;
     size_t changes;
     uint64_t limit, used;

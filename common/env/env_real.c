@@ -1,19 +1,20 @@
 // The real env: one loop thread, one thread per lane, the machine's clock, random and files.
 //
-// Threads. The loop is the thread that calls lh_env_real_run(). Other threads touch the env through
-// post(), now_ns(), wall_s(), random() and lh_env_real_stop() alone; `lock` guards what they share
-// with the loop (the posted tasks and `sleeping`), `random_lock` the source of random numbers, for
-// jobs draw nonces too. Timers and work() belong to the loop and take no lock. No lock is held
-// while somebody's function runs.
+// Threads. The loop is the thread that calls lh_env_real_run(). Other threads use the env only
+// through post(), now_ns(), wall_s(), random() and lh_env_real_stop(). `lock` guards the posted
+// tasks and `sleeping`; `random_lock` guards the random numbers, because jobs draw nonces too.
+// Timers and work() belong to the loop and take no lock. No lock is held while a caller's function
+// runs.
 //
 // 1. Posted functions run in the order of posting, timers in the order of their due times (equal
-//    ones in the order of arming); a round runs the due timers, then what was posted before it.
+//    ones in the order of arming). A round runs the due timers, then the functions posted before
+//    it.
 // 2. A wake-up is never lost: the loop sets `sleeping` under the lock only when nothing is posted,
-//    and who posts to a sleeping loop writes the eventfd, whose count stays until it is read.
+//    and a post to a sleeping loop writes the eventfd, whose count stays until it is read.
 // 3. stop() is an atomic store and one write(): safe in a signal handler. run() may be called again
-//    and goes on where it stopped. destroy() drops what was not run.
+//    and continues where it stopped. destroy() drops pending work.
 // 4. A lane runs one job at a time and stays occupied for the job's minimum duration, so an
-//    emulated slow device is slow for the jobs behind it too. `done` comes in job order.
+//    emulated slow device also delays the jobs behind it. `done` is called in job order.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -30,9 +31,9 @@
 #include "common/base/check.h"
 #include "common/env/env_real_files.h"
 
-enum { RANDOM_BYTES = 1024 }; // made at once: few system calls, little to wipe
-// Niceness of long copies: hashing and sealing a checkpoint takes every processor for a second, and
-// a fold of 50 ms beside it took up to 300.
+enum { RANDOM_BYTES = 1024 }; // refill size: few system calls, little to wipe
+// Niceness of long copies: hashing and sealing a checkpoint uses every processor for a second, and
+// a fold of 50 ms took up to 300 ms beside it.
 enum { COPY_NICE = 10 };
 
 struct task {
@@ -46,19 +47,19 @@ struct tasks {
 
 struct timer {
     int64_t due_ns;
-    uint64_t order; // number of its arming: timers due at one time run in this order
+    uint64_t order; // arming number: timers due at one time run in this order
     lh_fn fn;
     void *arg;
-    size_t heap_at;      // its place in the heap while armed
+    size_t heap_at;      // its heap index while armed
     uint32_t generation; // rises when it fires or is cancelled: old ids no longer match
-    uint32_t next_free;  // slot + 1 of the next free one, 0: none
+    uint32_t next_free;  // next free slot + 1, 0: none
 };
 
 struct job {
     lh_job run;
     lh_fn done;
     void *arg;
-    struct lh_err_said said; // on the lane; `done` finds it on the loop's thread
+    struct lh_err_said said; // the job's error, for `done` on the loop's thread
     struct job *next;
 };
 
@@ -69,7 +70,7 @@ struct lane {
     pthread_mutex_t lock; // guards quit and the queues
     pthread_cond_t changed;
     struct job *first, **last;     // waiting
-    struct job *over, **over_last; // ended on the lane; `done` was not called yet
+    struct job *over, **over_last; // ended on the lane, `done` not called yet
 };
 
 struct env_real {
@@ -79,7 +80,7 @@ struct env_real {
     pthread_mutex_t lock;
     struct tasks posted;
     bool sleeping;
-    // the loop's own
+    // owned by the loop
     struct tasks batch; // taken from `posted`; [batch_at, len) is still to run
     size_t batch_at;
     struct timer *timer;
@@ -132,7 +133,7 @@ static void wake(struct env_real *e)
 {
     uint64_t one = 1;
     ssize_t n = write(e->wake_fd, &one, sizeof one);
-    (void)n; // it fails only when the count is full, and then the loop is awake
+    (void)n; // fails only when the count is full; then the loop is awake
 }
 
 static void push_task(struct tasks *list, lh_fn fn, void *arg)
@@ -140,7 +141,7 @@ static void push_task(struct tasks *list, lh_fn fn, void *arg)
     if (list->len == list->cap) {
         list->cap = list->cap ? list->cap * 2 : 64;
         list->task = realloc(list->task, list->cap * sizeof *list->task);
-        LH_ASSERT(list->task); // a hand-off cannot be refused; its owners have the limits
+        LH_ASSERT(list->task); // a post cannot fail; its callers have the limits
     }
     list->task[list->len++] = (struct task){fn, arg};
 }
@@ -156,7 +157,7 @@ static void real_post(struct lh_env *env, lh_fn fn, void *arg)
     if (asleep) wake(e);
 }
 
-// Swaps in what was posted; with nothing there, the loop counts as asleep from here on.
+// Swaps in the posted tasks; if there are none, the loop counts as asleep from here on.
 static void take_posted(struct env_real *e)
 {
     LH_ASSERT(e->batch_at == e->batch.len);
@@ -183,7 +184,7 @@ static void heap_set(struct env_real *e, size_t at, uint32_t slot)
     e->timer[slot].heap_at = at;
 }
 
-// Moves `slot`, whose place is `at`, up or down to where it belongs.
+// Moves `slot` from index `at` up or down to its place in the heap.
 static void heap_settle(struct env_real *e, size_t at, uint32_t slot)
 {
     for (; at > 0 && earlier(e, slot, e->heap[(at - 1) / 2]); at = (at - 1) / 2)
@@ -261,7 +262,7 @@ static void run_task(struct env_real *e, lh_fn fn, void *arg)
 static void run_due_timers(struct env_real *e)
 {
     int64_t now =
-        e->heap_len ? real_now_ns(&e->env) : 0; // those armed meanwhile wait for the next round
+        e->heap_len ? real_now_ns(&e->env) : 0; // timers armed meanwhile wait for the next round
     while (e->heap_len && !atomic_load(&e->stop)) {
         struct timer due = e->timer[e->heap[0]];
         if (due.due_ns > now) return;
@@ -280,7 +281,7 @@ static void run_batch(struct env_real *e)
     }
 }
 
-// Until a post, a stop or the next timer; only called when nothing is posted.
+// Sleeps until a post, a stop or the next timer; called only when nothing is posted.
 static void nap(struct env_real *e)
 {
     struct timespec wait, *timeout = NULL;
@@ -300,7 +301,7 @@ void lh_env_real_run(struct lh_env *env)
     struct env_real *e = real(env);
     while (!atomic_load(&e->stop)) {
         run_due_timers(e);
-        run_batch(e); // work that a stop left over
+        run_batch(e); // tasks that a stop left
         if (atomic_load(&e->stop)) break;
         take_posted(e);
         if (e->batch.len)
@@ -322,7 +323,7 @@ int64_t lh_env_real_longest_ns(struct lh_env *env)
 void lh_env_real_stop(struct lh_env *env)
 {
     struct env_real *e = real(env);
-    int saved = errno; // we may be inside a signal handler
+    int saved = errno; // may run in a signal handler
     atomic_store(&e->stop, true);
     wake(e);
     errno = saved;
@@ -343,7 +344,7 @@ static struct job *next_job(struct lane *l)
     return j;
 }
 
-// Sleeps until `due_ns`, or until the lane is told to quit.
+// Sleeps until `due_ns`, or until the lane must quit.
 static void stay_occupied(struct lane *l, int64_t due_ns)
 {
     struct timespec due = timespec_of(due_ns);
@@ -353,7 +354,7 @@ static void stay_occupied(struct lane *l, int64_t due_ns)
     pthread_mutex_unlock(&l->lock);
 }
 
-// On the loop's thread, once for each job, in their order.
+// On the loop's thread, once for each job, in job order.
 static void tell_done(void *arg)
 {
     struct lane *l = arg;
@@ -384,8 +385,8 @@ static void *run_lane(void *arg)
 {
     struct lane *l = arg;
     struct lh_env *env = &l->env->env;
-    // This thread's alone, and of those that it starts (parallel.h): as Linux counts it. A refusal
-    // is no matter.
+    // On Linux the niceness is this thread's and that of threads it starts (parallel.h). A failure
+    // does not matter.
     if (l == &l->env->lane[LH_LANE_COPY]) (void)setpriority(PRIO_PROCESS, 0, COPY_NICE);
     for (struct job *j; (j = next_job(l)) != NULL;) {
         int64_t start = real_now_ns(env), least = j->run(j->arg);
@@ -445,9 +446,9 @@ static void lane_destroy(struct lane *l)
 
 // ---------------------------------------------------------------- random
 
-// ChaCha20 under a key from the system, replaced with its own output at every refill and wiped
-// where given, so numbers already handed out cannot be computed from memory ("fast key erasure",
-// D. J. Bernstein, 2017). About ten times faster than one system call per number.
+// ChaCha20 under a key from the system. Each refill replaces the key with its own output, and bytes
+// are wiped once given, so memory does not reveal past numbers ("fast key erasure", D. J.
+// Bernstein, 2017). About ten times faster than one system call per number.
 static void refill_random(struct env_real *e)
 {
     static const uint8_t nonce[crypto_stream_chacha20_NONCEBYTES]; // each key is used once
@@ -461,7 +462,7 @@ static void refill_random(struct env_real *e)
 static void real_random(struct lh_env *env, void *out, size_t n)
 {
     struct env_real *e = real(env);
-    pthread_mutex_lock(&e->random_lock); // two threads are never handed the same bytes
+    pthread_mutex_lock(&e->random_lock); // two threads never get the same bytes
     for (uint8_t *to = out; n;) {
         if (e->random_at == sizeof e->random) refill_random(e);
         size_t k = sizeof e->random - e->random_at;
@@ -477,8 +478,8 @@ static void real_random(struct lh_env *env, void *out, size_t n)
 
 // ---------------------------------------------------------------- the machine's start
 
-// Linux gives every start of a kernel a random UUID. Where it can't be read (a container without
-// /proc) each process is a start of its own: what was not synced counts as lost, which is safe.
+// Linux gives every boot a random UUID. If it can't be read (a container without /proc), each
+// process counts as a boot of its own: unsynced bytes count as lost, which is safe.
 static void real_boot_id(struct lh_env *env, uint8_t out[16])
 {
     char text[40] = "";

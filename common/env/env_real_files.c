@@ -1,17 +1,18 @@
 // Files of the real env: POSIX, with the promises of env.h.
 //
-// 1. What was written before a sync that returned LH_OK is durable. A sync that failed is final:
-//    the kernel may have dropped the dirty pages and marked them clean, so a second try would
-//    "succeed" over lost bytes. The file refuses every later write and sync; restart from the disk.
-// 2. Growth is allocated and reads as zeros: a later write inside the size cannot fail for space.
-// 3. A file opened LH_OPEN_DIRECT has a second descriptor with O_DIRECT, through which the whole
-//    blocks of a large write go; its ends go the usual way. Memory that lies as far behind a block
-//    as its place in the file goes from where it is, other memory is copied through an aligned
-//    buffer. The two never hold the same page dirty, and a sync of either is one of the file.
+// 1. Bytes written before a sync that returned LH_OK are durable. A failed sync is final: the
+//    kernel may have dropped the dirty pages and marked them clean, so a retry would "succeed" over
+//    lost bytes. The file refuses every later write and sync; restart from the disk.
+// 2. Growth is allocated and reads as zeros: a later write inside the size never finds the disk
+//    full.
+// 3. A file opened LH_OPEN_DIRECT has a second descriptor with O_DIRECT for the whole blocks of a
+//    large write; the ends are written through the page cache. Memory with the same offset within a
+//    block as in the file is written uncopied; other memory is copied through an aligned buffer.
+//    The two descriptors never hold the same page dirty, and a sync of either syncs the file.
 // 4. A locked file is truncated after its lock is held, never before: a second process that loses
 //    the race has changed nothing.
-// 5. A folder that make_dir() made or found is there after a power cut: what is synced in it later
-//    would be lost with its name.
+// 5. A folder that make_dir() made or found survives a power cut; without its name, files synced in
+//    it would be lost.
 #include "common/env/env_real_files.h"
 
 #include <dirent.h>
@@ -39,14 +40,14 @@ enum { BLOCK = 4096, DIRECT_BYTES_MIN = 1 << 20, BOUNCE = 4 << 20, LEND = 16 << 
 
 struct lh_file {
     int fd;
-    int direct;      // the same file with O_DIRECT: made for the first large write; -1: none
-    uint8_t *bounce; // BOUNCE aligned bytes: made for the first one that can't go uncopied
+    int direct;      // the same file with O_DIRECT, opened at the first large write; -1: none
+    uint8_t *bounce; // BOUNCE aligned bytes, allocated at the first write that needs a copy
     bool want_direct, want_bounce, sync_failed;
-    uint64_t copied; // bytes that went through it
+    uint64_t copied; // bytes copied through `bounce`
     char path[];
 };
 
-// errno of a call on a name, in our words.
+// Turns errno of a call on a name into an lh_err.
 static lh_err fail_name(int saved_errno, const char *what, const char *path)
 {
     switch (saved_errno) {
@@ -80,7 +81,7 @@ static lh_err after_open(struct lh_file *f, unsigned flags)
 
 static void file_close(struct lh_file *f)
 {
-    if (f->fd >= 0) close(f->fd); // nothing to learn here: what matters was synced before
+    if (f->fd >= 0) close(f->fd); // errors do not matter: synced bytes are durable
     if (f->direct >= 0) close(f->direct);
     free(f->bounce);
     free(f);
@@ -163,13 +164,13 @@ static ssize_t write_blocks(const struct lh_file *f, uint64_t at, const uint8_t 
     return k;
 }
 
-// Some or all of n bytes, from where they are. 0: not from there, or not with this file system.
+// Writes some or all of n bytes uncopied. 0: the memory's alignment or the file system forbids it.
 static ssize_t write_uncopied(struct lh_file *f, uint64_t at, const uint8_t *from, size_t n)
 {
     if ((uintptr_t)from % LH_BLOCK || f->want_bounce) return 0;
     ssize_t k = write_blocks(f, at, from, n < LEND ? n : LEND);
     if (k >= 0 || errno != EINVAL) return k;
-    f->want_bounce = true; // its blocks are larger
+    f->want_bounce = true; // the file system's blocks are larger
     return 0;
 }
 
@@ -193,7 +194,7 @@ static lh_err write_direct(struct lh_file *f, uint64_t at, struct lh_span bytes)
         ssize_t k = write_uncopied(f, at + done, bytes.data + done, n);
         if (!k) k = write_copied(f, at + done, bytes.data + done, n);
         if (k < 0) return fail_name(errno, "write", f->path);
-        if (!k || k % BLOCK) break; // not on this file system after all: the rest as usual
+        if (!k || k % BLOCK) break; // the file system can't: the rest goes through the page cache
         done += (size_t)k;
     }
     return write_by(f, f->fd, at + done, lh_span(bytes.data + done, bytes.len - done));
@@ -213,7 +214,7 @@ static lh_err file_size(struct lh_file *f, uint64_t *out)
     return LH_OK;
 }
 
-// For file systems without fallocate: real zeros do the same, slower.
+// For file systems without fallocate: writes zeros, which is slower.
 static lh_err grow_by_writing(struct lh_file *f, uint64_t from, uint64_t to)
 {
     static const uint8_t zeros[ZERO_BYTES];
@@ -257,7 +258,7 @@ static lh_err file_sync(struct lh_file *f)
     do rc = fdatasync(f->fd);
     while (rc && errno == EINTR);
     if (!rc) return LH_OK;
-    f->sync_failed = true; // final (1), for ENOSPC too, which lh_fail_errno would call retryable
+    f->sync_failed = true; // final (1), even for ENOSPC, which lh_fail_errno would call retryable
     return lh_fail(LH_ERR_IO, "cannot sync %s: %s; check the disk and restart", f->path,
                    strerror(errno));
 }
@@ -276,8 +277,8 @@ static lh_err name_remove(struct lh_env *env, const char *path)
     return unlink(path) ? fail_name(errno, "remove", path) : LH_OK;
 }
 
-// `ours`: something of this process's is to become durable. Else a folder that can't be synced, as
-// on some file systems, is no matter unless its disk fails.
+// `ours`: this process made a name in the folder, and the sync must succeed. Else only a failing
+// disk (EIO) is an error: some file systems can't sync folders.
 static lh_err sync_folder(const char *path, bool ours)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -290,8 +291,8 @@ static lh_err sync_folder(const char *path, bool ours)
                    strerror(saved));
 }
 
-// Syncs the folder that `path` stands in. A folder that was there already may be of a
-// process that was killed before it synced it; but where we may not write, it was not ours.
+// Syncs the parent of `path`. A process that made an existing folder may have been killed before
+// its sync, so it is synced too, unless the parent is not writable to us.
 static lh_err sync_parent(const char *path, bool made)
 {
     char parent[4096];
@@ -308,8 +309,7 @@ static lh_err make_one_dir(const char *path)
 {
     struct stat st;
     if (!mkdir(path, DIR_MODE)) return sync_parent(path, true);
-    int saved =
-        errno; // mkdir says EEXIST also for a file of that name, EROFS for one that is there
+    int saved = errno; // EEXIST may mean a file; EROFS an existing folder
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) return sync_parent(path, false);
     if (saved == EEXIST || saved == ENOTDIR)
         return lh_fail(LH_ERR_EXISTS, "%s is a file where a folder is needed", path);
@@ -345,7 +345,8 @@ static int plain_file(const struct dirent *entry)
 
 static int by_bytes(const struct dirent **a, const struct dirent **b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name); // not alphasort: the order is no matter of locale
+    // Not alphasort(): its order depends on the locale.
+    return strcmp((*a)->d_name, (*b)->d_name);
 }
 
 static lh_err name_list(struct lh_env *env, const char *path,

@@ -6,7 +6,7 @@
 
 extern const struct lh_files_ops lh_env_real_files;
 
-// Bytes of a file's direct writes that were copied first (tests look).
+// Bytes of a file's direct writes that were copied first (for tests).
 uint64_t lh_env_real_copied(const struct lh_file *file);
 
 #endif

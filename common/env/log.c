@@ -5,12 +5,13 @@
 //          "level":"warn","who":"server/eu/s1","event":"push.refused","text":"..."}
 //          (of lh_log_data: "data":{...} instead of "text")
 //
-// mono_us is the machine's monotonic clock: it orders lines of processes of one machine.
+// mono_us is the machine's monotonic clock: it orders lines of one machine's processes.
 // 1. One event is one line: control characters of the text are replaced (text) or escaped (JSON).
 // 2. A line is at most LINE_MAX bytes; the text of a longer one is cut.
-// 3. Any thread may log. Lines are whole: one write each, in the order of a mutex.
-// 4. Logging never fails its caller: what can't be written is counted, and said when it can again.
-// 5. Of a log that is apart (lh_log_apart) the file belongs to the writer's thread.
+// 3. Any thread may log. Each line is one write, under a mutex.
+// 4. Logging never fails its caller: lines that can't be written are counted, and the count is
+//    logged later.
+// 5. After lh_log_apart() the file belongs to the writer's thread.
 #include "common/env/log.h"
 
 #include <pthread.h>
@@ -28,7 +29,7 @@
 
 enum { LINE_MAX_BYTES = 4096, TEXT_BYTES_MAX = 2048, EVENTS_MAX = 64, EVENT_BYTES = 48 };
 
-// Lines of one event in the current second, and how many were left out.
+// Lines of one event in the current second, written and suppressed.
 struct rate {
     char event[EVENT_BYTES];
     int64_t window_ns;
@@ -36,7 +37,8 @@ struct rate {
     uint64_t left_out;
 };
 
-// Thread of a log that is apart. All under the log's lock but `batch`, which is the thread's.
+// The thread of lh_log_apart(). The log's lock guards all fields but `batch`, which is the
+// thread's.
 struct writer {
     bool on, quit;
     pthread_t thread;
@@ -49,7 +51,7 @@ struct lh_log {
     struct lh_env *env;
     struct lh_file *file; // NULL: stderr
     uint64_t at;          // offset in `file` of the next line
-    uint64_t bytes_max;   // bytes of a file before the next one begins; 0: there is one file
+    uint64_t bytes_max;   // bytes of a file before the next begins; 0: one file
     char path[LH_PATH_BYTES];
     bool named; // the file's name is durable
     int64_t opened_ns;
@@ -58,7 +60,7 @@ struct lh_log {
     char who[128];
     uint64_t lost; // lines that could not be written
     pthread_mutex_t lock;
-    struct rate rate[EVENTS_MAX]; // the last row is shared by all events that found no other
+    struct rate rate[EVENTS_MAX]; // all further events share the last row
     unsigned rates;
     struct writer writer;
 };
@@ -83,7 +85,7 @@ static void put_json(struct lh_buf *b, const char *text)
         if (c == '"' || c == '\\') {
             lh_put_u8(b, '\\');
             lh_put_u8(b, c);
-        } else if (c < ' ' || c >= 127) { // bytes that are not ASCII may not be UTF-8
+        } else if (c < ' ' || c >= 127) { // other bytes may be invalid UTF-8
             int n = snprintf(escape, sizeof escape, "\\u%04x", c);
             lh_put(b, escape, (size_t)n);
         } else {
@@ -123,7 +125,7 @@ static void format_line(const struct lh_log *log, enum lh_level level, const cha
     }
 }
 
-// A file that can't be renamed grows on.
+// If the rename fails, the file keeps growing.
 static void begin_next_file(struct lh_log *log)
 {
     const struct lh_files_ops *files = log->env->ops->files;
@@ -163,7 +165,7 @@ static bool keep_line(struct lh_log *log, struct lh_span line)
     return log->writer.on ? queue_line(&log->writer, line) : write_line(log, line);
 }
 
-// Gives how many lines are still to be said.
+// Returns the lost lines that are not logged yet.
 static uint64_t say_lost(struct lh_log *log, uint64_t lost)
 {
     struct lh_buf line = lh_buf(6 * LINE_MAX_BYTES);
@@ -183,7 +185,7 @@ static void emit_line(struct lh_log *log, enum lh_level level, const char *event
     format_line(log, level, event, text, data, &line);
     if (lh_buf_err(&line) || !keep_line(log, lh_buf_span(&line)))
         log->lost++;
-    else if (log->lost && !log->writer.on) // the writer of a log that is apart says it
+    else if (log->lost && !log->writer.on) // a writer logs it itself
         log->lost = say_lost(log, log->lost);
     lh_buf_free(&line);
 }
@@ -208,7 +210,7 @@ static bool sync_file(struct lh_log *log)
     return log->named || !slash;
 }
 
-// Gives how many lines could not be written.
+// Returns the number of lines that could not be written.
 static uint64_t write_batch(struct lh_log *log)
 {
     struct lh_span rest = lh_buf_span(&log->writer.batch);
@@ -243,7 +245,7 @@ static void *write_lines(void *arg)
         if (lost && taken.len && !more) lost = say_lost(log, lost);
         if (sync) more += !sync_file(log);
         pthread_mutex_lock(&log->lock);
-        log->lost += lost + more; // said with the next lines
+        log->lost += lost + more; // logged with the next lines
         w->syncs_done = syncs;
         pthread_cond_broadcast(&w->done);
     }
@@ -290,7 +292,7 @@ static void say_left_out(struct lh_log *log, struct rate *rate)
     emit(log, LH_WARN, rate->event, text);
 }
 
-// A flood that has ended is counted, too.
+// Logs the counts of suppressed lines, also of events that have stopped.
 static void look(struct lh_log *log)
 {
     int64_t now = lh_now(log->env);
@@ -358,7 +360,7 @@ void lh_log_sync(struct lh_log *log)
         pthread_cond_signal(&w->wanted);
         while (w->syncs_done < want) pthread_cond_wait(&w->done, &log->lock);
     } else if (!sync_file(log)) {
-        log->lost++; // said with the next line
+        log->lost++; // logged with the next line
     }
     pthread_mutex_unlock(&log->lock);
 }

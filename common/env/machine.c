@@ -1,7 +1,7 @@
 // The machine that a process runs on. See machine.h.
 //
-// The processor's name is that of the CPUID instruction (AMD64 Architecture Programmer's Manual,
-// volume 3, functions 8000_0002h to 8000_0004h); elsewhere the architecture stands for it.
+// The processor's name comes from the CPUID instruction (AMD64 Architecture Programmer's Manual,
+// volume 3, functions 8000_0002h to 8000_0004h); other processors show their architecture.
 #include "common/env/machine.h"
 
 #include <stdbool.h>

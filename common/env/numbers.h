@@ -10,17 +10,17 @@ enum { LH_NUMBERS_MAX = 4 };
 
 struct lh_numbers { // a kind of file
     uint32_t magic;
-    uint16_t version;   // the only one that is read
+    uint16_t version;   // the only version that load() accepts
     uint8_t count;      // numbers in the file
-    const char *remedy; // advice about a file that is damaged
-    bool secret;        // nobody but its owner may read the file
+    const char *remedy; // advice if the file is damaged
+    bool secret;        // only its owner may read the file
 };
 
-// Reads the numbers. LH_ERR_NOT_FOUND, LH_ERR_CORRUPT with path and remedy, or of the disk: then
-// `out` is as it was.
+// Reads the numbers. LH_ERR_NOT_FOUND, LH_ERR_CORRUPT with path and remedy, or a disk error: then
+// `out` is unchanged.
 LH_MUST lh_err lh_numbers_load(struct lh_env *e, const struct lh_numbers *kind, const char *path,
                                uint64_t *out);
-// Durable when it returns, or as it was.
+// Durable after LH_OK; all or nothing (lh_file_replace()).
 LH_MUST lh_err lh_numbers_store(struct lh_env *e, const struct lh_numbers *kind, const char *path,
                                 const uint64_t *number);
 

@@ -1,5 +1,5 @@
-// How long a wait for a disk lasts, and when its process says so: after LH_DISK_SLOW, and each time
-// that it has lasted twice as long.
+// Measures a wait for the disk and logs it: after LH_DISK_SLOW, and again each time its age has
+// doubled.
 #ifndef LH_COMMON_SLOW_H
 #define LH_COMMON_SLOW_H
 
@@ -9,15 +9,15 @@
 
 struct lh_slow {
     bool waits;
-    int64_t since_ns, say_ns; // say_ns: the age that is said next
+    int64_t since_ns, say_ns; // say_ns: age of the next log line
 };
 
 void lh_slow_begin(struct lh_slow *w, int64_t now_ns);
-double lh_slow_age_s(const struct lh_slow *w, int64_t now_ns); // 0: nothing waits
-// Says "disk.slow" where it is time to: `what` waits, and with it `who`.
+double lh_slow_age_s(const struct lh_slow *w, int64_t now_ns); // 0: no wait
+// Logs "disk.slow" when it is due: `what` waits for the disk; `who` is a clause about the effect.
 void lh_slow_look(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what,
                   const char *who);
-// Says "disk.again" where the wait was said.
+// Ends the wait; logs "disk.again" if it was logged.
 void lh_slow_end(struct lh_slow *w, int64_t now_ns, struct lh_log *log, const char *what);
 
 #endif

@@ -85,6 +85,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .h = (int64_t)count(o, "h"),
         .disk_full = json_is_true(json_object_get(o, "disk_full")),
         .trainer_lives = count(json_object_get(o, "trainer"), "lives"),
+        .trainer_cuts = count(json_object_get(o, "trainer"), "cuts"),
         .life_steps = count(json_object_get(o, "trainer"), "life_steps"),
         .life_tokens = count(json_object_get(o, "trainer"), "life_tokens"),
         .trainer_over = json_is_true(json_object_get(json_object_get(o, "trainer"), "over")),

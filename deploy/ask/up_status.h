@@ -4,7 +4,7 @@
 //                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
 //                 shard], "payload_up_bytes", "payload_down_bytes", "plain_up_bytes",
 //                 "wire_up_bytes", "wire_down_bytes", "accepted", "damped", "returned",
-//                 "stall_s", "lost_units", "trainer": {"lives", "over", "life",
+//                 "stall_s", "lost_units", "trainer": {"lives", "over", "cuts", "life",
 //                 "life_steps", "life_tokens", ...},
 //                 "digests": [{"shard", "version", "digest"}]}
 //   server       {"role": "server", "name", "pid", "address", "shards": [{"shard", "version",
@@ -61,6 +61,7 @@ struct dp_status {
     bool disk_full;         // the process's disk has no room
     bool trainer_over;      // its loop has ended, and its last cut is committed
     uint64_t trainer_lives; // Lives of the trainer beside this process of a worker.
+    uint64_t trainer_cuts;  // Parts of their progress that this process made durable.
     // The name of the last of them, and its part of the counts: a trainer that outlives its worker
     // is counted from its beginning by both processes.
     char trainer_life[40];

@@ -282,8 +282,13 @@ static LH_MUST lh_err read_gpt2(struct reading *r, uint32_t context)
 // ---------------------------------------------------------------- which family
 
 static const char *const llama_buffers[] = {"*.rotary_emb.inv_freq", NULL};
-static const char *const other_buffers[] = {"*.running_mean", "*.running_var",
-                                            "*.num_batches_tracked", "*.inv_freq", NULL};
+static const char *const other_buffers[] = {"*.running_mean",
+                                            "*.running_var",
+                                            "*.num_batches_tracked",
+                                            "*.inv_freq",
+                                            "*.masked_bias",
+                                            "final_logits_bias",
+                                            NULL};
 static const char *const gpt2_buffers[] = {"*h.*.attn.bias", "*h.*.attn.masked_bias", NULL};
 
 static const struct family {

@@ -29,25 +29,34 @@ static LH_MUST lh_err read_at(int fd, const char *path, uint64_t at, size_t byte
     return LH_OK;
 }
 
+// `git clone` without Git LFS leaves a text of three lines in the place of a file.
+static LH_MUST lh_err check_pointer(const char *path, const uint8_t *first, size_t bytes)
+{
+    static const char begin[] = "version https://git-lfs";
+    size_t n = sizeof begin - 1;
+    if (bytes < n || memcmp(first, begin, n) != 0) return LH_OK;
+    return lh_fail(LH_ERR_MALFORMED,
+                   "%s is a Git LFS pointer, and not the file itself: `git lfs pull` in its folder "
+                   "gets it",
+                   path);
+}
+
 static LH_MUST lh_err read_header(int fd, uint64_t size, struct dp_folder_file *file)
 {
-    uint8_t first[DP_ST_LENGTH_BYTES] = {0};
+    uint8_t first[64] = {0};
     size_t begin = size < sizeof first ? (size_t)size : sizeof first;
     uint64_t length = 0;
     LH_TRY(read_at(fd, file->path, 0, begin, first));
-    if (begin == sizeof first && !memcmp(first, "version ", sizeof first))
-        return lh_fail(LH_ERR_MALFORMED,
-                       "%s is a Git LFS pointer, and not the weights: `git lfs pull` in its folder "
-                       "gets them",
-                       file->path);
+    LH_TRY(check_pointer(file->path, first, begin));
+    if (begin > DP_ST_LENGTH_BYTES) begin = DP_ST_LENGTH_BYTES;
     LH_TRY(dp_st_length(file->path, lh_span(first, begin), size, &length));
     uint8_t *header = malloc(length + 1);
     if (!header)
         return lh_fail(LH_ERR_NO_MEMORY, "%s: no memory for its header of %" PRIu64 " bytes",
                        file->path, length);
-    lh_err err = read_at(fd, file->path, sizeof first, length, header);
+    lh_err err = read_at(fd, file->path, DP_ST_LENGTH_BYTES, length, header);
     if (!err)
-        err = dp_st_parse(file->path, lh_span(header, length), size - sizeof first - length,
+        err = dp_st_parse(file->path, lh_span(header, length), size - DP_ST_LENGTH_BYTES - length,
                           &file->st);
     free(header);
     return err;
@@ -131,11 +140,13 @@ lh_err dp_folder_json(const char *dir, const char *name, json_t **out)
     struct lh_buf text = lh_buf(DP_ST_HEADER_BYTES_MAX);
     *out = NULL;
     LH_TRY(dp_path(path, "%s/%s", dir, name));
+    LH_TRY(check_link(path));
     lh_err err = dp_file_read(path, &text);
     if (err == LH_ERR_NOT_FOUND) {
         lh_buf_free(&text);
         return LH_OK;
     }
+    if (!err) err = check_pointer(path, text.data, text.len);
     if (!err) blank_words(text.data, text.len);
     if (!err) err = lh_json_load(path, lh_buf_span(&text), DP_ST_HEADER_BYTES_MAX, out);
     lh_buf_free(&text);

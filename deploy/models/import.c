@@ -249,27 +249,50 @@ static int by_number(const void *a, const void *b)
     return *x ? 1 : *y ? -1 : 0;
 }
 
-// Part of a name that transformers changes when it loads a model, and what it does.
-static const char *renamed(const char *name)
+// Part of a name that transformers changes when it loads a model, and what it does. A part that
+// begins with a dot may stand anywhere, another one begins the name. `types`: of these models
+// alone, a space before and after each.
+static const struct renaming {
+    const char *part, *why, *types;
+} renamings[] = {
+    {".gamma", "calls it weight", NULL},
+    {".beta", "calls it bias", NULL},
+    {".weight_g", "makes a parametrization of it", NULL},
+    {".weight_v", "makes a parametrization of it", NULL},
+    {".experts.", "merges the experts of a layer into one tensor", NULL},
+    {"language_model.", "moves the parts of a model of text and images", NULL},
+    {"vision_tower.", "moves the parts of a model of text and images", NULL},
+    {"visual.", "moves the parts of a model of text and images", " qwen2_vl qwen2_5_vl "},
+    {"embed_out.", "calls it lm_head", " gpt_neox "},
+    {".attention.attention.", "gives the layers' parts other names",
+     " vit vit_mae vit_msn vivit deit ijepa beit data2vec-vision dinov2 dinov2_with_registers "
+     "audio-spectrogram-transformer "},
+    {".attention.self.", "gives the layers' parts other names", " swin segformer "},
+    {".conv_encoder.", "gives the layers' parts other names",
+     " detr conditional_detr deformable_detr maskformer "},
+    {".encoder.encoder.", "gives the layers' parts other names", " rt_detr rt_detr_v2 d_fine "},
+};
+enum { AT_THE_END = 4 }; // renamings whose part ends the name
+
+static bool is_of(const char *types, const char *type)
 {
-    static const struct {
-        const char *part, *why;
-    } parts[] = {
-        {".experts.", "merges the experts of a layer into one tensor"},
-        {"language_model.", "moves the parts of a model of text and images"},
-        {"vision_tower.", "moves the parts of a model of text and images"},
-        {".gamma", "calls it weight"},
-        {".beta", "calls it bias"},
-        {".weight_g", "makes a parametrization of it"},
-        {".weight_v", "makes a parametrization of it"},
-    };
-    for (size_t i = 0; i < LH_COUNT(parts); i++) {
-        const char *at = strstr(name, parts[i].part), *behind = at + strlen(parts[i].part);
-        if (!at) continue;
-        bool fits = parts[i].part[0] != '.' ? at == name
-                    : i == 0                ? *behind >= '0' && *behind <= '9'
-                                            : !*behind;
-        if (fits) return parts[i].why;
+    char word[64];
+    return !types ||
+           ((size_t)snprintf(word, sizeof word, " %s ", type) < sizeof word && strstr(types, word));
+}
+
+static const char *renamed(const char *type, const char *name)
+{
+    for (size_t i = 0; i < LH_COUNT(renamings); i++) {
+        const struct renaming *r = &renamings[i];
+        const char *at = strstr(name, r->part), *behind = at ? at + strlen(r->part) : NULL;
+        if (!at || !is_of(r->types, type)) continue;
+        bool number = *behind >= '0' && *behind <= '9';
+        bool fits = i < AT_THE_END                      ? !*behind
+                    : r->part[0] != '.'                 ? at == name
+                    : strcmp(r->part, ".experts.") == 0 ? number
+                                                        : true;
+        if (fits) return r->why;
     }
     return NULL;
 }
@@ -279,7 +302,7 @@ static void find_renamed(struct choice *c)
 {
     c->named = 0;
     for (uint32_t i = 0; c->family.type && i < c->takes; i++) {
-        const char *name = c->take[i]->t.name, *why = renamed(name);
+        const char *name = c->take[i]->t.name, *why = renamed(c->family.type, name);
         if (!why) continue;
         problem(c,
                 "%s: transformers %s when it loads a model, so that a loop has no parameter of "

@@ -44,12 +44,14 @@ struct dp_entry { // what a child needs to enter its region
 struct dp_trainer {
     struct dp_words *words; // as it was started; owned
     bool end_said;
-    unsigned fails_said; // failures before it came that were told
-    bool came;           // this process has greeted its worker
-    bool late;           // it never did, and the worker has ended: nobody is left to greet
-    pid_t pid;           // the process that `came` and the next two are about
-    int64_t worker; // process of the worker when it began, and how many trainers that had heard
-    uint64_t lives;
+    int64_t quoted_ns; // when its last words were shown; 0: never
+    bool came;         // this process has greeted its worker
+    bool kept;         // the worker made some of this process's progress durable
+    bool late;         // it never greeted, and the worker has ended: nobody is left to greet
+    pid_t pid;         // the process that these are about
+    pid_t told;        // the last process whose failure was told
+    int64_t worker;    // process of the worker when it began, and what that had counted by then
+    uint64_t lives, cuts;
 };
 
 // One process of the run.

@@ -16,7 +16,7 @@
 #include "deploy/tool/tend.h"
 
 static const int64_t steady_ns = 20 * LH_SECOND; // lived longer: the next crash counts as the first
-// A command waits at least so long: by then its worker's status says whether it had come.
+// A command waits at least so long: by then its worker's status says what is left of it.
 static const int64_t judge_ns = 2 * LH_SECOND;
 static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
 
@@ -80,7 +80,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
     proc->pid = pid;
     proc->state = DP_PROC_RUNNING;
     proc->started_ns = dp_now_ns();
-    proc->stopping = proc->came = false;
+    proc->stopping = proc->came = proc->joined = false;
     return LH_OK;
 }
 
@@ -148,7 +148,9 @@ static LH_MUST lh_err start_again(struct dp_proc *proc)
 {
     if (proc->came) proc->fails = 0;
     if (proc->tended && proc->fails >= DP_FAILS_MAX)
-        return give_up(proc, proc->fails, " before it joined the run");
+        return give_up(proc, proc->fails,
+                       proc->joined ? " before anything of it was kept"
+                                    : " before it joined the run");
     proc->restarts++;
     return dp_proc_start(proc);
 }

@@ -14,7 +14,7 @@
 #include "common/base/err.h"
 
 // A process is given up after so many crashes in a row, each soon after its start; a command, too,
-// after so many failures in a row before it came to work.
+// after so many failures in a row that left nothing behind.
 enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6, DP_FAILS_MAX = 3 };
 
 enum dp_proc_state {
@@ -42,11 +42,12 @@ struct dp_proc {
     pid_t pid;
     int64_t started_ns, retry_ns;
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start
-    // The processes of one that is tended which ended with an error before they came to work, the
-    // last ones in a row, however long each took. Whoever sees that the last one did come sets
-    // `came`, until retry_ns at the latest.
+    // The processes of one that is tended which ended with an error and left nothing behind, the
+    // last ones in a row, however long each took. Whoever sees that the last one did leave
+    // something sets `came`, until retry_ns at the latest, and `joined` where it greeted its
+    // worker.
     unsigned fails;
-    bool came;
+    bool came, joined;
     off_t log_from; // bytes that its log had when this process began
     unsigned restarts;
     int last_status; // waitpid's

@@ -186,6 +186,8 @@ static void print_verdict(const struct dp_up *up, const struct dp_verdict *v)
         printf("  note     no language's loss is judged: %s\n", up->unjudged);
     else
         verdict_line(v->learned, "every language was learned (held-out loss fell)");
+    if (up->node[0].status.seen && dp_watch_tokens(up) <= 0)
+        printf("  note     nothing was trained: the run ended before any progress was taken\n");
     verdict_line(v->credited_once, dp_topology_own_data(up->t)
                                        ? "no unit of data is claimed: the commands have their own"
                                    : up->t->run->epochs > 1

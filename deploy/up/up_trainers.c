@@ -10,7 +10,7 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-enum { END_S = 300, LOOPS_OVER_S = 3, QUOTED_LINES = 12 };
+enum { END_S = 300, LOOPS_OVER_S = 3, QUOTED_LINES = 12, QUOTED_AGAIN_S = 600 };
 
 static bool is_trainer(const struct dp_node *node)
 {
@@ -221,8 +221,14 @@ static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
     return false;
 }
 
-// A worker counts the trainers that greeted it. One whose worker has ended before it could greet
-// waits in vain, and is not waited for.
+// Killed from outside, or by a machine without memory: that says nothing of the script.
+static bool was_killed(const struct dp_proc *proc)
+{
+    return proc->state == DP_PROC_WAITING && WIFSIGNALED(proc->last_status);
+}
+
+// A worker counts the trainers that greeted it, and what it kept of them. One whose worker has
+// ended before it could greet waits in vain, and is not waited for.
 static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
 {
     struct dp_trainer *t = &node->trainer;
@@ -231,13 +237,16 @@ static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view
     const struct dp_status *s = &worker->status;
     if (proc->pid && t->pid != proc->pid) { // a new process; the status was read before it began
         t->pid = proc->pid;
-        t->came = false;
+        t->came = t->kept = false;
         t->worker = s->pid;
         t->lives = s->trainer_lives;
+        t->cuts = s->trainer_cuts;
     }
-    t->came |= s->trainer_lives > (s->pid == t->worker ? t->lives : 0);
-    if (t->came) t->fails_said = 0;
-    proc->came |= t->came;
+    bool same = s->pid == t->worker;
+    t->came |= s->trainer_lives > (same ? t->lives : 0);
+    t->kept |= t->came && s->trainer_cuts > (same ? t->cuts : 0);
+    proc->joined |= t->came;
+    proc->came |= t->kept || (t->came && was_killed(proc));
     if (worker->proc->state != DP_PROC_ENDED || proc->state == DP_PROC_GIVEN_UP) return;
     bool good = over(node) && !proc->last_status;
     dp_proc_last(proc);
@@ -279,32 +288,44 @@ static const char *last_lines(const char *text, unsigned lines)
     return at;
 }
 
-// A script that fails before it joined is most often a mistake in it: its words are quoted at once,
-// and again only where they may be others.
-static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+static void quote(struct dp_trainer *t, const struct dp_proc *proc)
 {
-    struct dp_trainer *t = &node->trainer;
-    struct dp_proc *proc = node->proc;
-    char tail[4000], how[64];
-    if (proc->state != DP_PROC_WAITING || proc->fails <= t->fails_said || t->came) return;
-    t->fails_said = proc->fails;
-    dp_proc_ending(proc, how, sizeof how);
-    if (proc->fails > 1) {
-        dp_view_say(v, up, "%s failed again before it joined the run, with %s: %u of %d times",
-                    node->name, how, proc->fails, DP_FAILS_MAX);
-        return;
-    }
+    char tail[4000];
     dp_proc_log_tail(proc, tail, sizeof tail);
     drop_own_lines(tail);
     const char *said = last_lines(tail, QUOTED_LINES);
     size_t n = strlen(said);
-    dp_view_say(v, up,
-                "%s failed before it joined the run, with %s; it is started again, and given up "
-                "after %d times. Its output is in %s; %s",
-                node->name, how, DP_FAILS_MAX, proc->log,
-                n ? "its last lines:" : "it said nothing");
-    if (n) printf("%s%s", said, said[n - 1] == '\n' ? "" : "\n");
+    if (n)
+        printf("%s%s", said, said[n - 1] == '\n' ? "" : "\n");
+    else
+        printf("(it said nothing)\n");
     fflush(stdout);
+    t->quoted_ns = dp_now_ns();
+}
+
+// A script that fails is most often wrong: its words are quoted at once, and again only where they
+// may be others. One that was killed after it had joined has nothing to say.
+static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
+{
+    struct dp_trainer *t = &node->trainer;
+    struct dp_proc *proc = node->proc;
+    char how[64];
+    if (proc->state != DP_PROC_WAITING || t->told == t->pid) return;
+    t->told = t->pid;
+    if (t->came && was_killed(proc)) return;
+    dp_proc_ending(proc, how, sizeof how);
+    const char *where = t->came ? "" : " before it joined the run,";
+    if (t->quoted_ns && dp_now_ns() - t->quoted_ns < QUOTED_AGAIN_S * LH_SECOND) {
+        if (!t->kept)
+            dp_view_say(v, up, "%s failed again%s with %s: %u of %d times", node->name, where, how,
+                        proc->fails, DP_FAILS_MAX);
+        return;
+    }
+    dp_view_say(v, up,
+                "%s failed%s with %s; it is started again, and given up after %d times in a row "
+                "that left nothing behind. Its output is in %s; its last lines:",
+                node->name, where, how, DP_FAILS_MAX, proc->log);
+    quote(t, proc);
 }
 
 static void look_at_all(struct dp_up *up, struct dp_view *v)

@@ -47,7 +47,7 @@ bool dp_credited_once(const struct dp_up *up)
     }
     const struct dp_status *c = &up->node[0].status;
     if (dp_topology_own_data(up->t)) return c->seen && !logs && !c->credited;
-    return c->seen && c->credited > 0 && logs == c->credited &&
+    return c->seen && logs == c->credited &&
            c->credited <= up->units.count * (uint64_t)up->t->run->epochs;
 }
 

@@ -1,13 +1,12 @@
 // Cadence: see cadence.h.
 //
-// 1. With `staged` or the cadence by link, H is held: it changes where the new one differs by two
-//    steps and a quarter at least, or where a stage begins. A round that is a little too short or
-//    too long costs less than one whose length is another each time.
-//    Without them H follows from speeds at once.
-// 2. A change by a quarter or more of what was told last is an event with its figures
-//    (cadence.changed); a region has one an hour at most, the first of each worker apart.
-// 3. A stage never goes back in one life of the coordinator, whoever joins or leaves.
-// 4. Nothing is stored: a restarted coordinator concludes it anew from what workers tell.
+// 1. With `staged` or the cadence by link, H is held: it changes only by two steps and a quarter or
+//    more, or when a stage begins. A round that is a little too short or too long costs less than
+//    rounds of ever new lengths. Without those settings H follows the measured speeds at once.
+// 2. A change by a quarter or more since the last report is an event with its figures
+//    (cadence.changed); at most one per region and hour, plus the first of each worker.
+// 3. A stage never goes back within one process of the coordinator, whoever joins or leaves.
+// 4. Nothing is stored: a restarted coordinator derives everything again from the workers' reports.
 #include "server/coordinator/cadence.h"
 
 #include <math.h>
@@ -15,20 +14,20 @@
 
 #include "common/format/manifest.h"
 
-static const double IN_ROUND = 0.8; // share of a round that an exchange may take
+static const double IN_ROUND = 0.8; // share of a round that one exchange may take
 static const int64_t TOLD_NS = 3600 * LH_SECOND;
 enum { EARLY_STEPS = 1000, LATE_STEPS = 10000 };
 
 struct figures {
-    uint32_t base, by_speed, by_link; // by_link 0: not known, or it does not count
+    uint32_t base, by_speed, by_link; // by_link 0: not known, or not used
     double exchange_s, step_s;
 };
 
 // ---------------------------------------------------------------- stages
 
-// Tokens that all train while the fastest worker takes a step. 0: not known; so it is until each
-// has told its speed, after a restart of this process too: by the first one's alone the run would
-// be older than it is, for good.
+// Tokens that all workers train while the fastest one takes a step. 0: not known until every worker
+// has reported its speed, also after a restart: with the first worker's speed alone, the run would
+// seem older than it is, for good.
 static double step_tokens(const struct ps_coordinator *c)
 {
     double speed = 0, fastest = 0, step_s = 0;
@@ -44,15 +43,15 @@ static double step_tokens(const struct ps_coordinator *c)
     return speed * step_s;
 }
 
-// Steps that the fastest worker of each time has taken: what was credited since the last look is of
-// those that train now. So one that leaves, or whose loop does, ages nothing that it trained.
+// Steps that the run's fastest worker has taken: newly credited tokens are divided by the present
+// workers' tokens per step. So a worker that leaves does not age the run.
 static double run_steps(struct ps_coordinator *c)
 {
     uint64_t tokens = ps_co_credited_tokens(c);
     double step = step_tokens(c);
     if (tokens > c->run_tokens && step <= 0) return c->run_steps;
     if (tokens > c->run_tokens) c->run_steps += (double)(tokens - c->run_tokens) / step;
-    c->run_tokens = tokens; // fewer where history was lost
+    c->run_tokens = tokens; // fewer after lost history
     return c->run_steps;
 }
 
@@ -84,15 +83,15 @@ static uint32_t by_speed(const struct ps_coordinator *c, const struct ps_co_work
     double fastest = 0;
     for (uint32_t i = 0; i < c->workers; i++) {
         const struct ps_co_worker *o = &c->worker[i];
-        bool trains = !o->idle || o == w; // its own H does not rise while its loop is away
+        bool trains = !o->idle || o == w; // a worker's own H does not rise while its loop is away
         if (o->live && !o->left && trains && o->tokens_per_s > fastest) fastest = o->tokens_per_s;
     }
     if (!c->conf.dylu || fastest <= 0 || w->tokens_per_s <= 0) return base;
     double h = round(base * w->tokens_per_s / fastest); // DyLU: equal time a round
-    return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // One that left may be any times as fast.
+    return h < 1 ? 1 : (uint32_t)fmin(h, PS_CO_H_MAX);  // A gone worker may be far faster.
 }
 
-// Workers whose pushes come down to `w`: one whose loop is away makes none.
+// Workers whose pushes `w` receives; a worker without a loop makes none.
 static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     uint32_t n = 0;
@@ -103,7 +102,7 @@ static uint32_t count_others(const struct ps_coordinator *c, const struct ps_co_
     return n;
 }
 
-// Shards that the server of this path serves.
+// Number of shards on this path's server.
 static uint32_t shards_of(const struct ps_coordinator *c, const struct ps_co_path *p)
 {
     uint32_t n = 0;
@@ -112,7 +111,7 @@ static uint32_t shards_of(const struct ps_coordinator *c, const struct ps_co_pat
     return n;
 }
 
-// The time that one round's exchange takes the worker's link. 0: not known.
+// Time that one round's exchange takes on the worker's link. 0: not known.
 static double exchange_s(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     double up = 0, down = 0, trip = 0;
@@ -120,7 +119,7 @@ static double exchange_s(const struct ps_coordinator *c, const struct ps_co_work
     for (uint32_t i = 0; i < w->measured.paths; i++) {
         const struct ps_co_path *p = &w->measured.path[i];
         double rtt = (double)p->trip.mean_ns / LH_SECOND, shards = shards_of(c, p);
-        double crossing = fmax(p->push_s.mean - rtt, 0); // one push's, without the way
+        double crossing = fmax(p->push_s.mean - rtt, 0); // one push without the round trip
         trip = fmax(trip, rtt);
         up += shards * crossing;
         if (p->down.mean > 0) down += shards * others * crossing * p->up.mean / p->down.mean;
@@ -147,7 +146,7 @@ static uint32_t steps_of(const struct figures *f)
 
 // ---------------------------------------------------------------- what is told
 
-// A private region's H is the plan's: its speed would say something of its data.
+// A private region's H comes from the plan: its speed would leak facts about its data.
 static uint32_t fixed_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     if (ps_co_data(c, w) == LH_DATA_PRIVATE && c->plan.privacy.level)
@@ -182,7 +181,7 @@ static bool is_due(const struct ps_coordinator *c, const struct ps_co_pace *p, u
     return !p->h || !is_held(c) || differs(h, p->h) || base != p->base;
 }
 
-// Speeds waver, and so does what follows from them: that is no news.
+// Small changes of speed are no news.
 static bool is_news(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t h)
 {
     uint32_t told = w->pace.told, most = h > told ? h : told, least = h > told ? told : h;
@@ -198,8 +197,8 @@ static bool is_news(const struct ps_coordinator *c, const struct ps_co_worker *w
 
 void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
 {
-    if (fixed_steps(c, w) || (!is_held(c) && !c->conf.dylu)) return; // it never changes
-    if (w->tokens_per_s <= 0) return;                                // it has not measured yet
+    if (fixed_steps(c, w) || (!is_held(c) && !c->conf.dylu)) return; // H is constant
+    if (w->tokens_per_s <= 0) return;                                // no measurement yet
     take_stage(c);
     struct figures f = figures_of(c, w);
     uint32_t h = steps_of(&f);
@@ -218,12 +217,12 @@ void ps_co_pace(struct ps_coordinator *c, struct ps_co_worker *w)
     w->pace.said_ns = c->listener.ns;
 }
 
-// Tokens that the run ends with.
+// Tokens at which the run ends.
 static double all_tokens(const struct ps_coordinator *c)
 {
     double data = (double)c->epochs * (double)c->epoch_tokens;
     double budget = (double)c->conf.budget_tokens;
-    if (ps_co_any_own(c)) return budget; // the units are not all that is trained
+    if (ps_co_any_own(c)) return budget; // the units are not all of the data
     return budget > 0 ? fmin(budget, data) : data;
 }
 
@@ -246,7 +245,7 @@ double ps_co_rounds(const struct ps_coordinator *c)
     }
     if (!told) return 0;
     double missing = here < c->conf.workers ? c->conf.workers - here : 0;
-    double mean = tokens / steps; // tokens of a step
+    double mean = tokens / steps; // tokens per step
     return fmax(1, all_tokens(c) / (tokens + mean * (silent + missing * steps / told)));
 }
 

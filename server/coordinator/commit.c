@@ -1,18 +1,18 @@
-// Commit: nothing leaves the coordinator before what it rests on is durable
+// Commit: the coordinator sends nothing before the state behind it is durable
 // (server/docs/0000-protocol.md#rule-26).
 //
-// Handlers change memory and put rows, in any order, and never wait. What they say, to peers and in
-// the log, goes through here, and is held until every change of before is durable. One commit is
-// under way at a time, on the disk lane; what is put meanwhile makes the next one.
+// Handlers change memory and put rows, in any order, and never wait. Their answers and log lines go
+// through this file, which holds them until every earlier change is durable. One commit at a time
+// is under way, on the disk lane; changes made meanwhile form the next one.
 //
 // 1. A commit holds the changes of whole handlers: it begins between two of them.
-// 2. A commit for which the disk has no room takes everything since the last durable one with it:
-//    the store takes its pairs back, memory is read from them again (ps_co_load), and whoever waits
-//    hears "busy". The next one is tried after a pause, for which answers to changes wait.
-// 3. After any other failure nothing is said any more: the coordinator stops.
-// 4. status.json says nothing that a commit could still take back: it is of the last durable state.
+// 2. A commit that meets a full disk takes back everything since the last durable one: the store
+//    restores its pairs, memory is read from them again (ps_co_load), and all waiting peers get
+//    "busy". The next one is tried after a pause; until then answers to changes wait.
+// 3. After any other failure nothing more is sent: the coordinator stops.
+// 4. status.json shows only the last durable state, which no commit can take back.
 // 5. A peer that waits for its answer is not silent: its silence counts from the answer on.
-// 6. An operator's answer waits for its line of the audit, too, which a commit makes durable first.
+// 6. An operator's answer also waits for its audit line, which a commit makes durable first.
 //
 // No other file of the coordinator answers a request or changes the store (tests/tidy).
 #include <ctype.h>
@@ -28,21 +28,21 @@
 #include "server/coordinator/commit.h"
 
 enum {
-    HELD_MAX = 8192,           // answers that wait; more than members and their calls
-    HELD_BYTES_MAX = 64 << 20, // theirs
+    HELD_MAX = 8192,           // waiting answers; more than members and their calls
+    HELD_BYTES_MAX = 64 << 20, // bytes of those answers
 };
 static const int64_t FULL_PAUSE = LH_SECOND;
-// A mark follows a commit that nothing follows so soon: nobody waits for it.
+// Pause before a mark, if no commit follows; nothing waits for a mark.
 static const int64_t MARK_PAUSE = LH_SECOND / 2;
 
-// An answer, an error, or a line of the log, that waits for a commit.
+// An answer, an error or a log line that waits for a commit.
 struct said {
     struct said *next;
-    uint64_t change; // it waits until this change is durable
-    uint64_t audit;  // it waits for this line of the audit, too; 0: none
+    uint64_t change; // sent when this change is durable
+    uint64_t audit;  // sent when this audit line is durable, too; 0: none
     int64_t since_ns;
-    struct lh_request *rq; // NULL: a line of the log
-    uint64_t peer;         // the member or owner that waits; 0: nobody whose silence counts
+    struct lh_request *rq; // NULL: a log line
+    uint64_t peer;         // the waiting member or owner; 0: none whose silence counts
     lh_err err;            // LH_OK: `bytes` is the answer
     struct lh_buf bytes;
     enum lh_level level;
@@ -55,17 +55,17 @@ struct ps_co_commit {
     size_t count, bytes;
     bool posted, under_way, full;
     struct {
-        uint64_t noted, durable, written; // operators' lines; written: by the job under way
-        uint64_t owed; // the line of the request that is being handled; 0: it has none
+        uint64_t noted, durable, written; // audit lines; written: by this job
+        uint64_t owed;                    // audit line of the current request; 0: none
     } audit;
-    bool stores;         // the job under way writes the store
-    struct lh_slow slow; // the commit that is under way
-    uint64_t timer;      // the pause after a full disk; 0: none
+    bool stores;         // the current job writes the store
+    struct lh_slow slow; // the commit under way
+    uint64_t timer;      // pause after a full disk; 0: none
     uint64_t mark_timer;
     bool mark_due;
     lh_err result;
     char text[256];             // the result's text, from the lane's thread
-    ps_co_load_fn *const *load; // they read memory again after a commit that failed
+    ps_co_load_fn *const *load; // functions that read memory again after a failed commit
 };
 
 lh_err ps_co_commit_open(struct ps_coordinator *c, ps_co_load_fn *const *load)
@@ -115,8 +115,7 @@ static void release(struct ps_coordinator *c)
         let_out(c, take_first(m));
 }
 
-// Answers all requests that wait with this error. Held lines of the log are dropped: they tell of
-// what did not happen.
+// Answers all waiting requests with this error. Drops held log lines: their changes did not happen.
 static void turn_away(struct ps_coordinator *c, lh_err err, const char *text)
 {
     while (c->commit->first) {
@@ -230,7 +229,7 @@ static void done(void *arg)
         met_full_disk(c);
         return;
     }
-    if (m->result) { // a failed sync is never tried again
+    if (m->result) { // a failed sync is never retried
         ps_co_fatal(c, lh_fail(m->result, "%s", m->text));
         return;
     }
@@ -273,7 +272,7 @@ static void changed(struct ps_coordinator *c)
 {
     if (c->commit->posted || c->stopped) return;
     c->commit->posted = true;
-    lh_post(c->conf.env, on_post, c); // not before this handler is over
+    lh_post(c->conf.env, on_post, c); // runs after the current handler
 }
 
 lh_err ps_co_put(struct ps_coordinator *c, const char *key, struct lh_span value)
@@ -294,8 +293,8 @@ lh_err ps_co_remove(struct ps_coordinator *c, const char *key)
 
 static const char TOO_SHORT[] = "is too short";
 
-// The file's checksums hold, so no disk did it. What a row says was answered to somebody: going on
-// without it would grant a number twice, or forget an operator's word.
+// The file's checksums are right, so the disk is not the cause. A peer may know this row's content:
+// without it, the coordinator could grant a number twice or forget an operator's command.
 lh_err ps_co_bad_row(const struct ps_coordinator *c, const char *key, const char *why)
 {
     return lh_fail(
@@ -339,7 +338,7 @@ struct walk {
     struct ps_coordinator *c;
     size_t prefix_bytes;
     ps_co_read_named *read;
-    lh_err err; // the first row's that can't be read
+    lh_err err; // error of the first unreadable row
 };
 
 static void read_next(void *arg, const char *key, struct lh_span value)
@@ -362,7 +361,7 @@ lh_err ps_co_load_named(struct ps_coordinator *c, const char *prefix, ps_co_read
 bool ps_co_row_number(const char *name, int base, uint64_t *out)
 {
     char *end;
-    if (!isxdigit((unsigned char)name[0])) return false; // strtoull() would take blanks and signs
+    if (!isxdigit((unsigned char)name[0])) return false; // strtoull() accepts blanks and signs
     *out = strtoull(name, &end, base);
     return !*end;
 }
@@ -385,7 +384,7 @@ bool ps_co_settled(const struct ps_coordinator *c)
     return ps_store_changed(c->store) == ps_store_durable(c->store);
 }
 
-// Takes `w`.
+// Takes ownership of `w`.
 static void hold(struct ps_coordinator *c, struct said *w)
 {
     struct ps_co_commit *m = c->commit;

@@ -1,4 +1,4 @@
-// The coordinator: start, door, servers' reports, status. See coordinator.h.
+// The coordinator: start, calls, servers' reports, status. See coordinator.h.
 #include "server/coordinator/coordinator.h"
 
 #include <inttypes.h>
@@ -47,8 +47,8 @@
 
 static const int64_t LISTEN_MIN = 10 * LH_MS;
 
-// These read their rows at a start, and again after a commit that failed, in this order: rows of
-// leases and of members go by the members' indices.
+// These functions read their rows at a start, and again after a failed commit, in this order: rows
+// of leases and members use the members' indices.
 static ps_co_load_fn *const LOADS[] = {
     ps_co_load_members,
     ps_co_load_overrides,
@@ -75,7 +75,7 @@ static ps_co_load_fn *const LOADS[] = {
     NULL,
 };
 
-// A run that has ended goes on where there is more to train.
+// A run that has ended continues if there is more to train.
 static lh_err go_on(struct ps_coordinator *c)
 {
     struct ps_co_budget was;
@@ -92,7 +92,7 @@ static void on_timer(void *arg)
     c->timer = 0;
     if (c->stopped) return;
     ps_co_commit_look(c);
-    lh_err err = ps_co_full(c) ? LH_OK : go_on(c); // the start may have had no room for it
+    lh_err err = ps_co_full(c) ? LH_OK : go_on(c); // the start may have met a full disk
     if (err) ps_co_fatal(c, err);
     ps_co_tick(c);
     ps_co_scale_tick(c);
@@ -109,7 +109,7 @@ static void listen(void *arg)
     c->listen_timer = lh_after(c->conf.env, c->listen_ns, listen, c);
 }
 
-// A gap counts as heard through where it is a small part of what anybody is given up after.
+// A pause counts as listened through if it is a small part of every member's timeout.
 static void start_listening(struct ps_coordinator *c)
 {
     const struct ps_co_conf *conf = &c->conf;
@@ -119,7 +119,7 @@ static void start_listening(struct ps_coordinator *c)
     if (c->listen_ns < LISTEN_MIN) c->listen_ns = LISTEN_MIN;
     lh_listener_start(&c->listener, lh_now(conf->env), 2 * c->listen_ns, ps_co_rest(c));
     c->listen_timer = lh_after(conf->env, c->listen_ns, listen, c);
-    for (uint32_t i = 0; i < conf->manifest->shards; i++) // not silent yet: nobody was heard of
+    for (uint32_t i = 0; i < conf->manifest->shards; i++) // silence counts from here
         c->shard[i].heard_ns = ps_co_now(c);
 }
 
@@ -145,7 +145,7 @@ static lh_err make_units(struct ps_coordinator *c)
     return LH_OK;
 }
 
-// From here on there is one that is durable.
+// From here on there is a durable status.
 static lh_err make_first_status(struct ps_coordinator *c)
 {
     struct lh_buf json = lh_buf(PS_CO_STATUS_BYTES);
@@ -166,7 +166,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
         err = LH_ERR_NO_MEMORY;
         goto fail;
     }
-    LH_TRY_TO(fail, err, ps_co_stock_make(c)); // asks which units are credited
+    LH_TRY_TO(fail, err, ps_co_stock_make(c)); // reads which units are credited
     LH_TRY_TO(fail, err, conf->env->ops->files->make_dir(conf->env, conf->dir));
     LH_TRY_TO(fail, err, ps_store_open(conf->env, conf->dir, &c->store));
     c->status.durable = c->status.made = c->status.told = lh_buf(PS_CO_STATUS_BYTES);

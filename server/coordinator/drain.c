@@ -1,17 +1,16 @@
-// Drain: an operator asks that the run, a region or a worker drains, or that the run ends here; or
-// that somebody is expelled or let back (watch/expelled.c), or a name retired (watch/retired.c).
+// Drain: an operator asks that the run, a region or a worker drains or that the run ends; that a
+// member is expelled or let back (watch/expelled.c); or that a name is retired (watch/retired.c).
 //
-// A worker that drains gets no new units and finishes what is in flight. Then it stands still, and
-// goes on following the log. A wish is durable before it is answered and holds over restarts of
-// both sides until it is undone. Keys of the store: drain/run (u8: 1 = end), drain/region/NAME,
-// drain/worker/ID (hex), and drained/ID of a worker that has drained
-// (plan.c).
+// A draining worker gets no new units and finishes its work in flight. Then it stands still and
+// only follows the log. A command is durable before it is answered and survives restarts of both
+// sides until it is undone. Keys of the store: drain/run (u8: 1 = end), drain/region/NAME,
+// drain/worker/ID (hex), and drained/ID of a worker that has drained (plan.c).
 //
-// 1. The whole run stands still with its plan as it is: the last pushes weigh as the others did.
-// 2. A worker that leaves by itself or with its region leaves the plan once it has drained: nobody
-//    waits for it, the others weigh more. Its leases go to others a little later, when the servers'
-//    reports have told which of them its last pushes credited.
-// 3. An end is taken back only before the shards begin to close.
+// 1. If the whole run drains, its plan stays unchanged: the last pushes weigh like earlier ones.
+// 2. A worker that drains alone or with its region leaves the plan once drained: nothing waits for
+//    it, and the others weigh more. Its leases go to others a little later, when the servers have
+//    reported which units its last pushes credited.
+// 3. An end can be undone only before the shards begin to close.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/watch/retired.h"
 
-// The only worker of that name, in `region` if one is given.
+// Finds the only worker of that name, in `region` if given.
 static LH_MUST lh_err find_worker(struct ps_coordinator *c, const char *region, const char *name,
                                   struct ps_co_worker **out)
 {
@@ -98,13 +97,13 @@ lh_err ps_co_load_drains(struct ps_coordinator *c)
     LH_TRY(ps_co_load_named(c, "drain/region/", read_region));
     LH_TRY(ps_co_load_named(c, "drain/run", read_run));
     LH_TRY(ps_co_load_named(c, "drained/", read_drained));
-    // Leases that went to others may be back with whom they were: that one is given up once more.
+    // Freed leases may be back with a worker that left: frees them again.
     for (uint32_t i = 0; i < c->workers; i++)
         if (c->worker[i].left) c->worker[i].left_ns = ps_co_now(c);
     return LH_OK;
 }
 
-// Puts a mark or takes it away.
+// Sets or removes a mark.
 static LH_MUST lh_err mark(struct ps_coordinator *c, const char *key, uint8_t value, bool undo)
 {
     return undo ? ps_co_remove(c, key) : ps_co_put(c, key, lh_span(&value, 1));
@@ -154,7 +153,7 @@ static LH_MUST lh_err drain_region(struct ps_coordinator *c, const char *region,
                        PS_DRAINED_REGIONS_MAX);
     snprintf(key, sizeof key, "drain/region/%s", region);
     LH_TRY(mark(c, key, 0, undo));
-    if (!undo && !drained) // shorter than LH_NAME_BYTES, as a worker's own
+    if (!undo && !drained) // shorter than LH_NAME_BYTES, like a worker's region
         memcpy(c->drained_region[c->drained_regions++], region, strlen(region) + 1);
     if (undo && drained)
         memcpy(c->drained_region[index], c->drained_region[--c->drained_regions], LH_NAME_BYTES);
@@ -210,7 +209,7 @@ void ps_co_on_drain(void *self, struct lh_request *rq, const ProtobufCMessage *m
         struct ps_co_worker *w = &c->worker[i];
         bool concerned = worker ? w == worker : !m->region[0] || !strcmp(w->region, m->region);
         out.workers += concerned && w->live;
-        w->drained &= ps_co_draining(c, w); // until it says so anew
+        w->drained &= ps_co_draining(c, w); // until it reports that anew
     }
     ps_co_say(c, LH_INFO, "run.drain", "%s%s %s%s%s asked by %s: %u live workers",
               m->undo ? "undo " : "", m->end ? "end" : "drain", worker ? worker->name : "",

@@ -31,7 +31,7 @@ lh_err ps_co_budget_was(const struct ps_coordinator *c, struct ps_co_budget *was
 {
     struct lh_span bytes;
     *was = c->budget;
-    if (!ps_store_get(c->store, ROW, &bytes)) return LH_OK; // a full disk took the first one back
+    if (!ps_store_get(c->store, ROW, &bytes)) return LH_OK; // a full disk dropped the first one
     struct lh_cursor at = lh_cursor(bytes);
     was->tokens = lh_get_u64(&at);
     was->units = lh_get_u64(&at);

@@ -1,27 +1,27 @@
 // Grant: the answer to a lease request (server/docs/0000-protocol.md#rule-19, #rule-20).
 //
-// A lease saves work; what credits a unit is the first claim in its shard's log. A worker is handed
-// all the units that it holds at every call, so a restarted one picks up where it was. A lease ends
-// with its unit's credit, with its holder's silence, or where its holder gives it back.
+// A lease only avoids double work; the first claim in a shard's log credits a unit. Every answer
+// lists all units that the worker holds, so a restarted worker continues with them. A lease ends
+// with its unit's credit, with its holder's silence, or when the holder returns it.
 //
-// 1. Which units it gets on top follows from conf.balance: by whoever asks (balance/level.c), or by
-//    the balancer's policy (balance/assign.c). A worker built before there were recalls
-//    is served by the former.
-// 2. Only units that are not begun are recalled: the holder looks again when it is asked, and its
-//    word counts. A unit that came back is kept for whom it was recalled, as long as that one is
-//    there, asks for units, and may train it. One that asks for none gives back what others need.
-// 3. What is recalled and what is begun is in memory alone. A coordinator that starts again leases
-//    by its store, and asks anew.
-// 4. A worker that comes back after its leases went to others gives those back; what is still free
-//    of what it holds is leased to it again.
-// 5. A worker gets a unit of a later data epoch only where none of an earlier one is free for it,
-//    in the pool that it takes from. Nobody waits for the end of an epoch: a region goes on with
-//    the next one when all units that are left are leased to others or may not leave their region.
-//    So epochs overlap by what is leased, and regions whose data stay at home may be epochs apart;
-//    where a budget ends the run, it counts tokens.
+// 1. conf.balance decides which further units a worker gets: first come, first served
+//    (balance/level.c), or the balancer's policy (balance/assign.c). A worker built before recalls
+//    existed gets the former.
+// 2. Only units that are not begun are recalled. The holder checks again when asked, and its answer
+//    counts. A returned unit is kept for its new worker, as long as that one is live, asks for
+//    units and may train it. A worker that asks for none returns units that others need.
+// 3. Recalls and begun units are in memory only. A restarted coordinator leases by its store and
+//    asks again.
+// 4. A worker that returns after its leases went to others gives those up; the units that are still
+//    free are leased to it again.
+// 5. A worker gets a unit of a later data epoch only if no unit of an earlier one is free for it in
+//    its pool. No worker waits for the end of an epoch: a region continues with the next one when
+//    all remaining units are leased to others or may not leave their region. So epochs overlap by
+//    the leased units, and regions whose data stay at home may be epochs apart. A budget that ends
+//    the run counts tokens.
 //
-// Memory: 17 bytes a unit of the run, whoever has it, those of balance/stock.c and of order.c;
-// 40 KiB for an answer. A request looks only at the units that its worker holds, not at every unit.
+// Memory: 17 bytes per unit of the run, plus balance/stock.c and order.c; 40 KiB per answer. A
+// request looks only at its worker's units, not at every unit.
 #include "server/coordinator/grant.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-struct named { // units of one of its lists, ascending
+struct named { // units of one of the worker's lists, ascending
     uint64_t *unit;
     size_t count;
 };
@@ -62,9 +62,9 @@ static bool has(const struct named *n, uint64_t unit)
     return bsearch(&unit, n->unit, n->count, sizeof unit, by_number) != NULL;
 }
 
-// A copy of this request that comes late may free a unit that was leased to the same worker again:
-// it is trained twice then, and credited once. Not where the worker has said since that it claimed
-// the unit: a claim never comes back, and may be credited by now.
+// A late duplicate of this request may free a unit that was leased to the same worker again: it is
+// then trained twice and credited once. That is not allowed if the worker has claimed the unit
+// since: a claim never comes back, and may be credited by now.
 static lh_err take_returned(struct ps_co_asking *a)
 {
     struct ps_coordinator *c = a->c;
@@ -80,14 +80,14 @@ static lh_err take_returned(struct ps_co_asking *a)
     return LH_OK;
 }
 
-// The store keeps no lease of a credited unit. Before each shard reported what it credited, a
-// coordinator that has just started can't tell how much of the budget is left.
+// The store keeps no lease of a credited unit. Until each shard has reported its credits, a
+// restarted coordinator can't tell how much of the budget is left.
 static bool knows_budget(const struct ps_co_asking *a)
 {
     return !a->c->conf.budget_tokens || ps_co_all_known(a->c);
 }
 
-// A worker may hold units that are not leased to it: it lost them while it could not be heard.
+// Handles units that a worker holds without a lease: it lost them while it was silent.
 static lh_err reconcile(struct ps_co_asking *a)
 {
     struct ps_coordinator *c = a->c;
@@ -119,7 +119,7 @@ static void list_unit(struct ps_co_asking *a, uint64_t unit)
         a->out->unit[a->out->units++] = unit;
 }
 
-// Lists what it has, but what it claimed and what is recalled from it.
+// Lists the worker's units except claimed and recalled ones.
 static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
                       const struct named *claimed, const struct named *begun)
 {
@@ -147,7 +147,7 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
     }
 }
 
-// Tokens that are credited, leased, or kept for others: as good as leased.
+// Tokens that are credited, leased, or kept for other workers.
 static uint64_t committed(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -177,7 +177,7 @@ static lh_err look_at_held(struct ps_co_asking *a)
 static lh_err grant(struct ps_co_asking *a)
 {
     LH_TRY(ps_co_lease_settle(a->c));
-    LH_TRY(take_returned(a)); // units that do not reach it come back without leases ahead, too
+    LH_TRY(take_returned(a)); // units that do not reach the worker return even without leases ahead
     if (a->ahead) LH_TRY(reconcile(a));
     LH_TRY(look_at_held(a));
     if (a->c->worker[a->w].stall.why) LH_TRY(ps_co_lease_end_waiting(a->c, a->w));

@@ -1,4 +1,4 @@
-// Grant: which units of data are leased to whom, and which are recalled.
+// Grant: leases units of data to workers and recalls them.
 #ifndef PS_CO_GRANT_H
 #define PS_CO_GRANT_H
 
@@ -7,7 +7,7 @@
 struct Longhaul__V1__LeaseRequest;
 struct ps_co_leased; // balance/asking.h
 
-// Takes back what this worker (its index in c->worker) returns, and leases to it.
+// Takes back units from this worker (its index in c->worker), and leases new ones to it.
 LH_MUST lh_err ps_co_grant(struct ps_coordinator *c, uint32_t worker,
                            const struct Longhaul__V1__LeaseRequest *m, struct ps_co_leased *out);
 

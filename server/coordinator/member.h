@@ -1,4 +1,4 @@
-// Members: workers join, and say with each lease request how they are.
+// Members: workers join, and report their state with each lease request.
 #ifndef PS_CO_MEMBER_H
 #define PS_CO_MEMBER_H
 

@@ -1,14 +1,13 @@
-// Order: the units of a run, epoch after epoch, as they are leased
+// Order: the sequence in which a run's units are leased, epoch after epoch
 // (server/docs/0000-protocol.md#rule-19).
 //
 // 1. All units of an epoch come before all of the next one.
-// 2. Epoch 0 has its units as they are numbered. Each later epoch has a shuffle of its own
-//    (Fisher-Yates), which follows from the seed and the epoch: a restarted coordinator leases in
-//    the same order.
-// 3. The order is no promise. With another seed after a restart units come in another order, and
-//    are credited once all the same.
+// 2. Epoch 0 has its units in numeric order. Each later epoch has its own shuffle (Fisher-Yates),
+//    derived from the seed and the epoch: a restarted coordinator leases in the same order.
+// 3. The order is no promise. With another seed after a restart, units come in another order and
+//    are still credited once.
 //
-// Memory: 4 bytes a unit of the run where it has several epochs, else none.
+// Memory: 4 bytes per unit of the run if it has several epochs, else none.
 #include "server/coordinator/order.h"
 
 #include <stdlib.h>
@@ -26,7 +25,7 @@ void ps_co_shuffle(uint64_t seed, uint32_t epoch, uint32_t *order, uint32_t coun
 {
     for (uint32_t i = 0; i < count; i++) order[i] = i;
     if (!epoch) return;
-    uint64_t own = seed, state = next(&own) + epoch; // neighbouring seeds share no stream
+    uint64_t own = seed, state = next(&own) + epoch; // neighbouring seeds give unrelated streams
     for (uint32_t left = count; left > 1; left--) {
         uint32_t i = (uint32_t)(next(&state) % left), last = order[left - 1];
         order[left - 1] = order[i];

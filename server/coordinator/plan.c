@@ -1,11 +1,11 @@
-// The plan: phases of the run, live workers (DESIGN.md#section-6, #section-10).
+// Plan: phases of the run, live workers (DESIGN.md#section-6, #section-10).
 //
-// WAIT until everybody expected is here; RUN until the budget is leased and credited, or an
-// operator ends the run; DRAIN until every live worker has nothing undecided, or for its bound
-// (watch/ending.c); CLOSE until every
-// shard took that plan and what it closed with is stable; then END. Until then a shard that lost
-// credited units brings back RUN. A run that has ended goes on where an operator raised its budget
-// (goes_on.c). Each change is stored, then handed to the servers, whose logs record it.
+// WAIT until all expected workers have joined. RUN until the budget is leased and credited, or an
+// operator ends the run. DRAIN until every live worker has nothing undecided, or until its bound
+// (watch/ending.c). CLOSE until every shard has that plan and its closing version is stable; then
+// END. Before END, a shard that lost credited units brings back RUN. An ended run continues if an
+// operator raises its budget (goes_on.c). Each change is stored, then sent to the servers, whose
+// logs record it.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static lh_err store_plan(struct ps_coordinator *c)
     return err;
 }
 
-// The terms of privacy are fixed for the run: epsilon is of all its pushes. What was pushed before
-// there were terms is in no budget.
+// The privacy terms are fixed for the run: epsilon covers all its pushes, and pushes made without
+// terms would be in no budget.
 static LH_MUST lh_err check_privacy(const struct ps_coordinator *c, const struct lh_plan *stored)
 {
     const struct lh_privacy *now = &c->conf.plan.privacy;
@@ -106,8 +106,8 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// Workers that drained leave the plan, and a little later their leases go to others: by then the
-// servers' reports have told which of those their last pushes credited.
+// Drained workers leave the plan. Their leases go to others a little later, when the servers have
+// reported which units their last pushes credited.
 static LH_MUST lh_err let_go(struct ps_coordinator *c)
 {
     int64_t now = ps_co_now(c);
@@ -127,8 +127,8 @@ static LH_MUST lh_err let_go(struct ps_coordinator *c)
     return LH_OK;
 }
 
-// Stores which workers have drained, where that changed: one may end its process before a restart
-// of this one, and is not lost then.
+// Stores changes of the set of drained workers: a drained worker may end before this process
+// restarts, and is not lost then.
 static LH_MUST lh_err keep_drained(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
@@ -143,7 +143,7 @@ static LH_MUST lh_err keep_drained(struct ps_coordinator *c)
     return LH_OK;
 }
 
-// Lists the workers that were heard of lately. *changed: the list did.
+// Lists the recently heard workers. *changed: the list changed.
 static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
 {
     int64_t now = ps_co_now(c);
@@ -156,7 +156,7 @@ static LH_MUST lh_err update_live(struct ps_coordinator *c, bool *changed)
         if (LH_BUG("give_up_early")) bound = c->conf.worker_timeout_ns; // planted: not as printed
         bool barred = ps_co_barred(c, w);
         bool alive = !barred && (now - w->seen_ns < bound || ps_co_owes(c, w->id));
-        bool over = c->plan.phase == LH_PHASE_END; // it ends, as it is to, and had its last units
+        bool over = c->plan.phase == LH_PHASE_END; // a worker that ends normally had its last units
         if (w->live && !alive) {
             LH_TRY(ps_co_free_leases(c, i));
             ps_co_lease_drop_wanted(c, i);
@@ -191,7 +191,7 @@ static int by_worker(const void *a, const void *b)
     return x->worker < y->worker ? -1 : x->worker > y->worker;
 }
 
-// The settings and a worker's region alone say whose data it trains.
+// The settings and the worker's region alone decide its data mode.
 static bool update_data(struct ps_coordinator *c)
 {
     struct lh_plan_exception list[LH_WORKERS_MAX];
@@ -213,9 +213,9 @@ static bool update_data(struct ps_coordinator *c)
     return true;
 }
 
-// The largest that a live worker says, but at most 16 times the lower median: one worker's word
-// does not lift the bound of all. Twice that is let pass. Most of the expected workers have to say
-// something first. The bound never falls by itself: pushes are on their way that keep to it.
+// The bound is twice the largest step that a live worker reports, or 32 times the lower median if
+// that is less, so that no single worker lifts it for all. More than half of the expected workers
+// must report first. The bound never falls by itself: pushes under way obey the old one.
 static bool update_step_tokens(struct ps_coordinator *c)
 {
     uint64_t said[LH_WORKERS_MAX], most = c->conf.step_tokens;
@@ -233,7 +233,7 @@ static bool update_step_tokens(struct ps_coordinator *c)
     return true;
 }
 
-// A loop that outruns its exchange may have that many of the longest rounds between two cuts.
+// A loop that outruns its exchange may take this many of the longest rounds between two cuts.
 enum { ROUNDS_OF_A_PUSH = 16 };
 
 static bool update_steps(struct ps_coordinator *c)
@@ -256,7 +256,7 @@ static bool update_bounds(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- phases
 
-// Since this process started: what the shards credited is known.
+// Every shard has reported to this process, so its credits are known.
 static bool all_reported(const struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
@@ -271,7 +271,7 @@ static bool everybody_here(const struct ps_coordinator *c)
     return joined >= c->conf.workers && joined > 0 && all_reported(c);
 }
 
-// The tokens are there; or all units are credited, and no worker has data of its own to go on with.
+// The tokens are credited; or all units are, and no worker has data of its own to continue with.
 static bool budget_met(const struct ps_coordinator *c)
 {
     uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
@@ -281,7 +281,7 @@ static bool budget_met(const struct ps_coordinator *c)
     return !s->leased_units && (ps_co_credited_tokens(c) >= budget || (!s->free_units && !goes_on));
 }
 
-// Or what is left is for nobody who makes progress, and was given up.
+// Also true if only units without a progressing worker are left and were given up.
 static bool is_trained(const struct ps_coordinator *c)
 {
     return budget_met(c) || ps_co_rest_is_given_up(c);
@@ -301,9 +301,9 @@ static bool anybody_live(const struct ps_coordinator *c)
     return false;
 }
 
-// A follower has a durable copy of what the shard closed with: a disk that is lost now takes
-// nothing with it. Where nobody is left to make one, nobody is left to push again either. Workers
-// that are left out may make one, for as long as a drain lasts.
+// A follower has a durable copy of the shard's closing version, so a lost disk loses nothing. If no
+// live worker is left to make one, none is left to push again either. Left-out workers may still
+// make one while the drain lasts.
 static bool closed_for_good(const struct ps_coordinator *c, const struct ps_co_shard *s)
 {
     bool stable = s->stable.epoch == s->head.epoch && s->stable.version == s->head.version;
@@ -329,7 +329,7 @@ static uint8_t next_phase(const struct ps_coordinator *c)
         if (c->ending) return LH_PHASE_DRAIN;
         return is_trained(c) && !c->draining ? LH_PHASE_DRAIN : LH_PHASE_RUN;
     case LH_PHASE_DRAIN:
-        // a shard lost history that credited units, or an operator took the end back
+        // a shard lost history that credited units, or an operator undid the end
         if (!c->ending && all_reported(c) && !is_trained(c)) return LH_PHASE_RUN;
         return all_drained(c) || ps_co_drain_is_over(c) ? LH_PHASE_CLOSE : LH_PHASE_DRAIN;
     case LH_PHASE_CLOSE:
@@ -345,7 +345,7 @@ static void name_end(struct ps_coordinator *c)
     for (uint32_t i = 0; i < c->plan.ends; i++) c->plan.end[i] = c->shard[i].head.version;
 }
 
-// The phase changes to `phase`, which is not what it is.
+// Changes to `phase`, which differs from the current one.
 static void enter(struct ps_coordinator *c, uint8_t phase)
 {
     if (phase == LH_PHASE_CLOSE) c->plan.left = ps_co_leave_out(c, c->plan.left_out);
@@ -368,7 +368,7 @@ lh_err ps_co_plan_goes_on(struct ps_coordinator *c)
     return store_plan(c);
 }
 
-// Once it is known what is credited.
+// Declares a new budget once the credited tokens are known.
 static LH_MUST lh_err declare_budget(struct ps_coordinator *c, bool *changed)
 {
     struct ps_co_budget was, is = c->budget;
@@ -399,7 +399,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
     c->listener.rest_max_ns = ps_co_rest(c);
     ps_co_look_at_rest(c);
     uint8_t phase = next_phase(c), before = c->plan.phase;
-    if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing moves
+    if (before == LH_PHASE_END) return LH_OK; // the run is over: nothing changes
     LH_TRY(ps_co_look_at_retired(c));
     changed |= ps_co_plan_expelled(c);
     if (before <= LH_PHASE_RUN) changed |= ps_co_plan_retired(c);
@@ -416,7 +416,7 @@ static LH_MUST lh_err tick(struct ps_coordinator *c)
 
 void ps_co_tick(struct ps_coordinator *c)
 {
-    if (c->stopped || ps_co_full(c)) return; // a change could only be taken back
+    if (c->stopped || ps_co_full(c)) return; // a change would only be taken back
     lh_err err = tick(c);
     if (err)
         ps_co_fatal(c, err);

@@ -4,12 +4,12 @@
 
 #include "server/coordinator/core.h"
 
-void ps_co_tick(struct ps_coordinator *c); // liveness, phases; a changed plan is stored
+void ps_co_tick(struct ps_coordinator *c); // updates liveness and phase; stores a changed plan
 LH_MUST lh_err ps_co_load_plan(struct ps_coordinator *c);
-// The run, which has ended, waits for its workers once more (goes_on.h).
+// The ended run waits for its workers again (goes_on.h).
 LH_MUST lh_err ps_co_plan_goes_on(struct ps_coordinator *c);
-// After memory was read from the store again: a worker of the plan whose leases are back counts as
-// alive, until it is given up once more.
+// After memory was read from the store again: a worker in the plan whose leases are back counts as
+// live until it times out again.
 LH_MUST lh_err ps_co_load_live(struct ps_coordinator *c);
 
 #endif

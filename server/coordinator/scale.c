@@ -1,15 +1,15 @@
 // Scale: see scale.h.
 //
-// 1. A call blocks a lane of its own, never the loop, and one is under way at a time. Its failure
-//    is a warning and a longer wait, and nothing else.
-// 2. A coordinator that has just started calls nobody until every worker has had its time to be
-//    heard of (coordinator.worker_timeout_s).
-// 3. What is wanted at a time is a function of the schedule and the wall clock: nothing is stored.
-// 4. Workers that an operator drains are not counted as here. While a region or the run is drained
-//    nobody is called for it, and in a run that ends for none.
+// 1. A call blocks its own lane, never the loop; only one is under way. A failure causes a warning
+//    and a longer wait, nothing else.
+// 2. A restarted coordinator makes no call until every worker has had time to report
+//    (coordinator.worker_timeout_s).
+// 3. The wanted number is a function of the schedule and the wall clock: nothing is stored.
+// 4. Draining workers do not count as present. While a region or the run is drained, no call is
+//    made for it, and an ending run makes none.
 //
 // Events: scale.wanted (the schedule wants another number from now on), scale.called,
-// scale.answered, scale.failed, scale.reached (as many are here as are wanted).
+// scale.answered, scale.failed, scale.reached (the wanted number is present).
 #include "server/coordinator/scale.h"
 
 #include <stdio.h>
@@ -18,27 +18,27 @@
 
 #include "server/coordinator/schedule.h"
 
-static const int64_t RETRY = 10 * LH_SECOND; // after the first failure; doubles with each
+static const int64_t RETRY = 10 * LH_SECOND; // after the first failure; then doubles
 
 struct ps_co_scale {
     struct row {
         const char *region; // "": the whole run
         const struct ps_schedule_entry *entry;
         uint32_t present;
-        bool reached; // as many were here as the entry wants, and that was said
+        bool reached; // the wanted number was present and logged
         int64_t next_ns, called_s;
         uint64_t calls;
-        uint32_t failures; // since the last call that went well
+        uint32_t failures; // failures since the last success
         char says[sizeof((struct ps_co_call_end *)0)->says];
     } row[PS_SCHEDULE_MAX];
     uint32_t rows;
-    int64_t from_ns; // nobody is called earlier
-    // The call that is under way: the lane's alone until it is done.
+    int64_t from_ns; // no call is made earlier
+    // The call under way: owned by the lane until it is done.
     bool busy;
     struct row *of;
     struct ps_co_scale_wish wish;
     struct ps_co_call_end end;
-    atomic_bool stop; // the call is to end early
+    atomic_bool stop; // asks the call to end early
     struct ps_co_scale_conf conf;
 };
 
@@ -151,7 +151,7 @@ static void take_entry(struct ps_coordinator *c, struct row *r,
     r->entry = entry;
     r->failures = 0;
     r->reached = false;
-    r->next_ns = c->scale->from_ns; // another wish: the wait for the last one is over
+    r->next_ns = c->scale->from_ns; // a new wish need not wait
     lh_logf(c->conf.log, LH_INFO, "scale.wanted", "%s", figures(text, r));
 }
 

@@ -1,5 +1,5 @@
-// Scale: how many workers are wanted by the schedule, how many are here, and the call to whoever
-// supplies machines where these differ. Off the data path: nothing waits for it.
+// Scale: compares the scheduled number of workers with the present one, and calls the supplier of
+// machines if they differ. Off the data path: nothing waits for it.
 #ifndef PS_CO_SCALE_H
 #define PS_CO_SCALE_H
 
@@ -9,11 +9,12 @@
 
 LH_MUST lh_err ps_co_scale_make(struct ps_coordinator *c);
 void ps_co_scale_tick(struct ps_coordinator *c);
-void ps_co_scale_close(struct ps_coordinator *c); // ends a call that is under way
+void ps_co_scale_close(struct ps_coordinator *c); // ends a call under way
 void ps_co_scale_free(struct ps_coordinator *c);
-// Gives a row for the run and each region that the schedule names: {"region": "" | name, "at":
-// "22:00", "wanted", "present", "calls", "failures": in a row, "called_at": wall seconds | null,
-// "says": what the last call said}. NULL: there is no schedule.
+// Gives a row for the run and for each region in the schedule: {"region": ""
+// name, "at": "22:00", "wanted", "present", "calls", "failures": in a row, "called_at": wall
+// seconds
+// null, "says": text of the last call}. NULL: there is no schedule.
 json_t *ps_co_scale_status(const struct ps_coordinator *c);
 
 #endif

@@ -1,4 +1,4 @@
-// Schedule: how many workers are wanted at which time of the day. See schedule.h.
+// Schedule: the wanted number of workers by time of day. See schedule.h.
 #include "server/coordinator/schedule.h"
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 enum { MINUTES = 24 * 60 };
 
-// "22:00": two digits each.
+// Parses "22:00": two digits each.
 static bool parse_time(const char *at, uint32_t *minute)
 {
     for (int i = 0; i < 5; i++)
@@ -18,7 +18,7 @@ static bool parse_time(const char *at, uint32_t *minute)
     return hours < 24 && minutes < 60;
 }
 
-// All of the `len` characters at `at`: "[region@]HH:MM=workers".
+// Parses the `len` characters at `at`: "[region@]HH:MM=workers".
 static bool parse_entry(const char *at, size_t len, struct ps_schedule_entry *e)
 {
     const char *end = at + len, *sign = memchr(at, '@', len);
@@ -32,7 +32,7 @@ static bool parse_entry(const char *at, size_t len, struct ps_schedule_entry *e)
     if (end - at < 7 || !parse_time(at, &e->minute) || at[5] != '=') return false;
     char *stop = NULL;
     at += 6;
-    if (*at < '0' || *at > '9') return false; // strtoul() would take blanks and signs
+    if (*at < '0' || *at > '9') return false; // strtoul() accepts blanks and signs
     unsigned long workers = strtoul(at, &stop, 10);
     e->workers = (uint32_t)workers;
     return stop == end && workers <= LH_WORKERS_MAX;
@@ -77,7 +77,7 @@ const struct ps_schedule_entry *ps_schedule_at(const struct ps_schedule *s, cons
     const struct ps_schedule_entry *found = NULL;
     for (uint32_t i = 0; i < s->entries; i++) {
         const struct ps_schedule_entry *e = &s->entry[i];
-        uint32_t since = (now + MINUTES - e->minute) % MINUTES; // minutes that it holds by now
+        uint32_t since = (now + MINUTES - e->minute) % MINUTES; // minutes since the entry's time
         if (since >= least || strcmp(e->region, region) != 0) continue;
         least = since;
         found = e;

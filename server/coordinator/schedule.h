@@ -1,8 +1,8 @@
-// Schedule: how many workers are wanted at which time of the day (UTC). Pure.
+// Schedule: the wanted number of workers by time of day (UTC). Pure.
 //
-// Text: "22:00=64,06:00=8,asia@22:00=32". An entry holds from its time on until the next one of the
-// same region; the last one of a day holds over midnight. Without a region it is the number of all
-// workers of the run. A region that no entry names has no number.
+// Text: "22:00=64,06:00=8,asia@22:00=32". An entry holds until the next entry of the same region;
+// the day's last entry holds over midnight. An entry without a region counts all workers of the
+// run. A region without entries has no wanted number.
 #ifndef PS_CO_SCHEDULE_H
 #define PS_CO_SCHEDULE_H
 
@@ -10,7 +10,7 @@
 #include "common/base/limits.h"
 #include "common/security/identity.h"
 
-enum { PS_SCHEDULE_MAX = 32 }; // entries: some a day of some regions
+enum { PS_SCHEDULE_MAX = 32 }; // entries: a few per day for a few regions
 
 struct ps_schedule {
     struct ps_schedule_entry {
@@ -21,9 +21,9 @@ struct ps_schedule {
     uint32_t entries;
 };
 
-// LH_ERR_CONFIG says what is wrong, beginning with the setting's key.
+// LH_ERR_CONFIG: a text that begins with the setting's key.
 LH_MUST lh_err ps_schedule_parse(const char *text, struct ps_schedule *out);
-// The entry of this region that holds at this wall time; NULL: none names the region.
+// This region's entry at this wall time; NULL: the region has no entries.
 const struct ps_schedule_entry *ps_schedule_at(const struct ps_schedule *s, const char *region,
                                                int64_t wall_s);
 

@@ -1,8 +1,8 @@
-// Servers: what they report, and the epochs that they ask for.
+// Servers: their reports, and the epochs that they request.
 //
-// A report of an owner is its word on its shards: their heads, their credits, whose copies are of
-// its log. A report of a standby may make it the owner (owners/insync.c, owners/move.c). A server
-// asks for the epochs of a shard before it serves it, and opens the next one (owners/epochs.c).
+// An owner's report gives its shards' heads and credits, and which workers' copies match its log. A
+// standby's report may make it the owner (owners/insync.c, owners/move.c). A server asks for a
+// shard's epochs before it serves the shard, and opens the next epoch (owners/epochs.c).
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@
 #include "server/coordinator/silence.h"
 #include "server/coordinator/stable.h"
 
-enum { COPIES_ASKED = 256 }; // about: workers' copies that one answer asks the server for
+enum { COPIES_ASKED = 256 }; // about this many workers' copies per answer
 
 // ---------------------------------------------------------------- an owner's report
 
@@ -53,8 +53,8 @@ static lh_err put_in(struct ps_coordinator *c, uint64_t unit, bool credited)
     return credited ? ps_co_lease_credited(c, unit) : LH_OK;
 }
 
-// Calls change() for the units of this shard whose credit differs from what it is to be: all of
-// them, whatever it returns. Gives the first error.
+// Calls change() for every unit of this shard whose credit changes, even after an error. Returns
+// the first error.
 static lh_err change_all(struct ps_coordinator *c, uint32_t shard, const uint8_t *bits, size_t n,
                          const uint8_t *old, size_t was, change_credit *change)
 {
@@ -71,7 +71,7 @@ static lh_err change_all(struct ps_coordinator *c, uint32_t shard, const uint8_t
     return first;
 }
 
-// Takes the bits, which are packed.
+// Takes ownership of the packed bits.
 static lh_err replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t *bits, size_t n)
 {
     struct ps_co_shard *s = &c->shard[shard];
@@ -85,7 +85,7 @@ static lh_err replace_credits(struct ps_coordinator *c, uint32_t shard, uint8_t 
     return out ? out : in;
 }
 
-// The shard's credits, however its server said them.
+// Takes the shard's credits, in either form.
 static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardReport *r)
 {
     uint32_t shard = r->head->shard, shards = c->conf.manifest->shards;
@@ -107,7 +107,7 @@ static lh_err take_credit(struct ps_coordinator *c, const Longhaul__V1__ShardRep
     return err;
 }
 
-// The shard's own word replaces what was known: also when an epoch lost credited units
+// The shard's report replaces the known values, also when an epoch lost credited units
 // (server/docs/0000-protocol.md#rule-20).
 static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                          const Longhaul__V1__ShardReport *r, uint64_t server)
@@ -122,7 +122,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     LH_TRY(ps_co_believe_owner(c, r->head->shard, r->in_sync, r->changes));
     struct lh_point told = {.epoch = r->head->epoch};
     LH_TRY(ps_co_adopt_epoch(c, r->head->shard, &told));
-    // Within an epoch versions only rise: this one was overtaken, or comes a second time.
+    // Within an epoch versions only rise: this report was overtaken, or is a duplicate.
     if (s->reported && r->head->epoch == s->head.epoch && r->head->version < s->head.version)
         return LH_OK;
     LH_TRY(take_credit(c, r));
@@ -139,7 +139,7 @@ static lh_err take_shard(struct ps_coordinator *c, const Longhaul__V1__ReportReq
     return ps_co_take_answers(c, r->head->shard, r);
 }
 
-// Nothing of a report counts unless its server may speak for all of its shards.
+// A report counts only if its server may report for all of its shards.
 static LH_MUST lh_err check_rights(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                                    const struct lh_peer *peer)
 {
@@ -173,7 +173,7 @@ static lh_err take_report(struct ps_coordinator *c, const Longhaul__V1__ReportRe
     return LH_OK;
 }
 
-// A report that was believed tells who has its shards (`owns`), or stands by for them.
+// Notes from an accepted report that its server owns its shards (`owns`) or stands by for them.
 static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                           const struct lh_peer *peer, bool owns)
 {
@@ -193,7 +193,7 @@ static lh_err hear_server(struct ps_coordinator *c, const Longhaul__V1__ReportRe
 
 // ---------------------------------------------------------------- its answer
 
-// To a standby: whom it follows, or what it is to serve.
+// To a standby: the owner that it follows, or the epochs that it must serve.
 static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
                           const Longhaul__V1__ReportRequest *m, bool serves,
                           Longhaul__V1__ReportReply *out)
@@ -213,7 +213,7 @@ static void reply_standby(struct ps_coordinator *c, struct lh_request *rq,
         turn[i].epoch = s->least > last ? s->least : last;
         longhaul__v1__shard_address__init(owners[i] = &owner[i]);
         owner[i].shard = id;
-        owner[i].address = (char *)(uintptr_t)s->address; // not changed
+        owner[i].address = (char *)(uintptr_t)s->address; // not modified
         owner[i].epoch = last;
     }
     out->n_turns = serves ? n : 0;
@@ -235,7 +235,7 @@ struct stands {
     size_t count;
 };
 
-// Gathers the servers that may stand by for the shards; without memory the next answer tells them.
+// Gathers the servers that may stand by for the shards; without memory, the next answer names them.
 static struct stands tell_stands(const struct ps_coordinator *c,
                                  const Longhaul__V1__ReportRequest *m)
 {
@@ -256,7 +256,7 @@ static struct stands tell_stands(const struct ps_coordinator *c,
     return t;
 }
 
-// The answer asks about one copy of every shard at least. Without memory the next one asks.
+// The answer asks about at least one copy of every shard. Without memory, the next one asks.
 static void reply_owner(struct ps_coordinator *c, struct lh_request *rq,
                         const Longhaul__V1__ReportRequest *m, Longhaul__V1__ReportReply *out)
 {
@@ -289,7 +289,7 @@ struct told {
     size_t count;
 };
 
-// Gathers what the server is to know of moves; without memory the next answer tells it.
+// Gathers the server's moves; without memory, the next answer has them.
 static struct told tell_moves(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
 {
     struct told t = {calloc(m->n_shards + 1, sizeof *t.move),
@@ -308,7 +308,7 @@ struct keys {
     size_t count;
 };
 
-// The keys of the shards that were reported; without memory the next answer tells them.
+// The keys of the reported shards; without memory, the next answer has them.
 static struct keys tell_keys(const struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
 {
     size_t n = m->n_shards + 1;
@@ -382,10 +382,10 @@ static lh_err take_epoch(struct ps_coordinator *c, const Longhaul__V1__EpochRequ
     LH_TRY(check_epoch(c, m));
     LH_TRY(ps_co_speaks_to_serve(c, m->shard, peer, m->standby, m->below_stable));
     struct ps_co_shard *s = &c->shard[m->shard];
-    bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // if not, it only asks
+    bool opens = ps_co_use_ticket(s, m->ticket) && m->open; // otherwise it only asks
     if (m->below_stable && opens) LH_TRY(ps_co_give_up_owner(c, m->shard, m->standby, server));
     if (!m->below_stable) LH_TRY(ps_co_check_owner(c, m->shard, m->standby));
-    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without
+    if (m->starts && !m->open) return LH_OK; // it serves at once, or asks again without `starts`
     snprintf(s->address, sizeof s->address, "%s", m->address);
     s->unwanted |= s->move.target != 0;
     if (!opens) return LH_OK;

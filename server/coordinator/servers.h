@@ -1,4 +1,4 @@
-// Servers: what they report of their shards, and the epochs that they ask for.
+// Servers: their reports on their shards, and the epochs that they request.
 #ifndef PS_CO_SERVERS_H
 #define PS_CO_SERVERS_H
 

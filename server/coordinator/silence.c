@@ -1,14 +1,13 @@
-// Silence: how long a member may be silent before it is given up, and what operators see of it.
+// Silence: the time after which a silent member is given up, and the display of it.
 //
-// Bound = the setting (coordinator.worker_timeout_s, take_over_ms) + what the member's path needs
-// by the round trip that it reports (common/net/trip.h), at most the setting's maximum. So whoever
-// makes a round trip up gains that maximum and no more. A member that reports none has the setting
-// alone.
+// Bound = the setting (coordinator.worker_timeout_s, take_over_ms) + an allowance for the round
+// trip that the member reports (common/net/trip.h), at most the setting's maximum. So an invented
+// round trip gains that maximum and no more. A member that reports none gets the setting alone.
 //
 // Store: trip/w/<worker, 16 hex>, trip/s/<shard, 4 hex> = mean u64, spread u64, in ns: the trips of
-// workers, and of the servers that have the shards. A coordinator that starts again needs them:
-// whom it has not heard yet is connecting, which takes long on a long path. A row is written when
-// the bound that follows from it is off by a quarter, so that a trip that wavers costs no commits.
+// workers, and of the servers that own the shards. A restarted coordinator needs them: a member
+// that it has not heard yet is connecting, which takes long on a long path. A row is written when
+// its bound is off by a quarter, so that a wavering trip costs no commits.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +19,10 @@
 #include "server/coordinator/silence.h"
 
 static const char OF_WORKERS[] = "trip/w/", OF_SHARDS[] = "trip/s/";
-static const int64_t STANDBY = 10 * LH_SECOND; // one that is there reports more often
+static const int64_t STANDBY = 10 * LH_SECOND; // a live standby reports more often
 static const int64_t STANDBY_MAX = 120 * LH_SECOND;
 static const int64_t REPORTED = 2 * LH_SECOND, REPORTED_MAX = 60 * LH_SECOND;
-static const int64_t REST = 30 * LH_SECOND; // members that were cut off have connected again
+static const int64_t REST = 30 * LH_SECOND; // time for disconnected members to connect again
 
 // ---------------------------------------------------------------- bounds
 
@@ -53,7 +52,7 @@ int64_t ps_co_standby_bound(const struct ps_co_standby *b)
     return lh_trip_patience_ns(&b->trip, STANDBY, STANDBY_MAX);
 }
 
-// Servers report twice a second, and the slowest path adds what it needs.
+// Servers report twice a second; the slowest path adds its allowance.
 int64_t ps_co_reported_within(const struct ps_coordinator *c)
 {
     int64_t most = REPORTED;
@@ -64,8 +63,8 @@ int64_t ps_co_reported_within(const struct ps_coordinator *c)
     return most;
 }
 
-// After a pause of this process every member gets the time to be heard, the one with the longest
-// path too.
+// After a pause of this process, every member gets time to report, even the one with the longest
+// path.
 int64_t ps_co_rest(const struct ps_coordinator *c)
 {
     int64_t most = REST;
@@ -92,7 +91,7 @@ struct lh_trip ps_co_said_trip(const Longhaul__V1__Trip *m)
     return m ? lh_trip_said(m->mean_us, m->spread_us) : (struct lh_trip){0};
 }
 
-// Is what is stored so far off that a start of the coordinator would judge by it wrongly?
+// Is the stored trip so far off that a restarted coordinator would misjudge silence?
 static bool is_off(int64_t bound, int64_t stored)
 {
     int64_t off = bound > stored ? bound - stored : stored - bound;
@@ -105,7 +104,7 @@ static void put_trip(struct lh_buf *b, const struct lh_trip *t)
     lh_put_u64(b, (uint64_t)t->spread_ns);
 }
 
-// The store is bounded as a peer is: what is in it was said once.
+// Stored values are bounded like a peer's: a peer reported them once.
 static struct lh_trip get_trip(struct lh_cursor *at)
 {
     uint64_t mean = lh_get_u64(at), spread = lh_get_u64(at);

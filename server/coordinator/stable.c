@@ -1,21 +1,21 @@
-// Stable: which durable copies on workers' disks move a shard's stable point
+// Stable: moves a shard's stable point when workers have proved durable copies on their disks
 // (server/docs/0000-protocol.md#rule-13).
 //
-// A worker's word of a copy is a claim. 1. The shard's server is asked about it in the answer to a
-// report. It says with the next one whether its log has that version with exactly this chain, and
-// if so, a challenge and what a holder of the state answers. 2. The worker is challenged with the
-// answer to a lease request. A right answer proves that it had that state, on its disk, when it was
-// asked. 3. A point of which live workers of two regions have proved copies with one digest becomes
-// the stable point. Where no other region has proved a copy for too long, one region is enough
-// (event stable.single): a region that makes none must not stop the others for ever.
+// A worker's report of a copy is only a claim. 1. The answer to the server's report asks the
+// shard's server about it. The server's next report says whether its log has that version with
+// exactly this chain, and if so, gives a challenge and the right answer. 2. The answer to a lease
+// request challenges the worker. A right answer proves that the worker had that state on its disk
+// when it was asked. 3. A point becomes stable when live workers of two regions have proved copies
+// of it with one digest. If no other region has proved a copy for too long, one region is enough
+// (event stable.single): a region that makes no copies must not block the others for ever.
 //
-// So no worker alone moves a point that another region counts on, and none without the state.
+// So no single worker moves a point that another region counts on, and none without the state.
 //
 // Store: stable/<shard 4 hex> = epoch u64, version u64, chain 32 and digest 32 (zeros: not known)
 // of the stable point.
 //
-// Claims and proofs are lost with the process, and said again with every lease. Each worker has its
-// own, so that a false one takes no other's place, and the server is asked about them in turn.
+// Claims and proofs are lost with the process; every lease request repeats them. Each worker has
+// its own, so that a false one displaces no other. The server is asked about them in turn.
 #include "server/coordinator/stable.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@
 #include "server/coordinator/watch/stall.h"
 
 static const char POINTS[] = "stable/";
-enum { ENOUGH = 2, PATIENCE = 10 }; // regions; times a drain's bound, while the run goes on
+enum { ENOUGH = 2, PATIENCE = 10 }; // regions; multiple of a drain's bound while the run goes on
 
 // ---------------------------------------------------------------- what is stored
 
@@ -69,7 +69,7 @@ static bool same(const struct lh_point *a, const struct lh_point *b)
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
-// Is it at or below what the server reported, and above what is stable?
+// Is the point at or below the server's reported head, and above the stable point?
 static bool in_reach(const struct ps_co_shard *s, const struct lh_point *p)
 {
     return s->reported && p->version <= s->head.version && p->version > s->stable.version;
@@ -133,7 +133,7 @@ static const struct ps_co_proved *proof_of(const struct ps_co_worker *w, uint32_
     return NULL;
 }
 
-// Regions of which a live worker has proved this very state.
+// Counts the regions with a live worker that has proved this very state.
 static uint32_t regions_with(const struct ps_coordinator *c, uint32_t shard,
                              const struct ps_co_proved *p)
 {
@@ -149,7 +149,7 @@ static uint32_t regions_with(const struct ps_coordinator *c, uint32_t shard,
     return n;
 }
 
-// The newest copy that so many regions have proved; NULL: none above the stable point.
+// The newest copy that this many regions have proved; NULL: none above the stable point.
 static const struct ps_co_proved *newest(const struct ps_coordinator *c, uint32_t shard,
                                          uint32_t enough)
 {
@@ -166,7 +166,7 @@ static const struct ps_co_proved *newest(const struct ps_coordinator *c, uint32_
     return best;
 }
 
-// A compare-and-swap on (shard, epoch): the caller has compared.
+// A compare-and-swap on (shard, epoch); the caller has compared.
 static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct ps_co_proved *p)
 {
     struct ps_co_shard *s = &c->shard[shard];
@@ -186,9 +186,9 @@ static lh_err make_stable(struct ps_coordinator *c, uint32_t shard, const struct
     return ps_co_store_point(c, shard);
 }
 
-// One region's copy has waited for another one's for as long as anybody waits. Regions that are
-// silent may come back, with outboxes that they cut by what is stable: a worker that outlives them
-// for a moment moves nothing. When the run closes they push nothing more.
+// One region's copy has waited long enough for another region's. Silent regions may come back with
+// outboxes that they trimmed by the stable point, so a worker that merely outlives them for a
+// moment must not move it. When the run closes, they push nothing more.
 static bool waited(struct ps_coordinator *c, struct ps_co_shard *s)
 {
     int64_t bound = ps_co_drain_bound(c), now = c->listener.ns;

@@ -1,22 +1,22 @@
-// Status: what the coordinator tells operators as JSON.
+// Status: the coordinator's state as JSON, for operators.
 //
-// Its state as a whole: an object of the members, the shards, the servers, the plan, when each
-// region will end (balance/forecast.h), and what workers measured (balance/measure.h). For an
-// answer it is as memory is, since the answer is held until that is durable. status.json says
-// nothing that a commit could still take back: it is of the last durable state.
+// The whole state: an object with the members, the shards, the servers, the plan, each region's
+// forecast end (balance/forecast.h), and the workers' measurements (balance/measure.h). An answer
+// shows the state in memory, since it is held until that is durable. status.json shows only the
+// last durable state, which no commit can take back.
 //
-// The lease of every unit of the run, a page at a time:
+// The leases of all units of the run, one page at a time:
 // {"leases": [{"unit", "data_epoch", "language", "home", "tokens", "state":
 //   "free|leased|credited", "lease": "waits|begun|recalled" | null, "holder", "holder_region",
 //   "token", "age_s", "expires_s", "credited_tokens"}], "next": unit | null}
 //
-// `unit` is one of the run, in `data_epoch` (from 0): epoch * units of the data + unit of the data.
-// `lease` of a leased unit: it is leased ahead, trained in part (or whole, and its claim is on its
-// way), or asked back from its holder, as that said last. `holder` of a credited unit: the last
-// one, as far as this process saw it lease the unit. `token` is the holder's granted incarnation:
-// what it says under an older one is not heard. A lease is renewed by every word of its holder,
-// about once a second; `expires_s` is what is left if it falls silent. A page is what is true now;
-// over several pages a unit may move on in between.
+// `unit` is numbered in the run, `data_epoch` from 0: epoch * units of the data + unit of the data.
+// `lease` of a leased unit: waits (leased ahead), begun (trained in part, or whole with its claim
+// on its way), or recalled, by the holder's last report. `holder` of a credited unit: the last one
+// known to this process. `token` is the holder's granted incarnation: messages under an older one
+// are ignored. Every message of the holder, about once a second, renews a lease; `expires_s` is the
+// time left if the holder falls silent. A page shows the present state; between two pages a unit
+// may change.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@
 #include "server/coordinator/watch/states.h"
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
-enum { LOOKED_AT = 1 << 16 };              // units that a page looks at: it may have no row
+enum { LOOKED_AT = 1 << 16 };              // units examined per page; they may give no row
 LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
 
 // ---------------------------------------------------------------- how long each is silent
@@ -61,7 +61,7 @@ static void tell_silence(json_t *row, int64_t silent_ns, int64_t bound_ns, const
     json_object_set_new(row, "spread_ms", json_real((double)t->spread_ns / LH_MS));
 }
 
-// The row of this server, made where it is the first of its shards; NULL: no memory.
+// The row of this server, created for its first shard; NULL: no memory.
 static json_t *server_row(json_t *rows, const char *name, const char *region, const char *role)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -79,7 +79,7 @@ static void tell_owner(const struct ps_coordinator *c, uint32_t shard, json_t *r
 {
     const struct ps_co_shard *s = &c->shard[shard];
     char unheard[32];
-    bool known = s->name[0]; // false: not heard of in this life
+    bool known = s->name[0]; // false: this process has not heard it
     snprintf(unheard, sizeof unheard, "shard %u", shard);
     json_t *row = server_row(rows, known ? s->name : unheard, known ? s->region : "-", "server");
     if (!row) return;
@@ -186,7 +186,7 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
 
 // ---------------------------------------------------------------- the whole
 
-// Epsilon of what the shards' logs have admitted of a private worker, by the plan's terms.
+// Epsilon of the admitted pushes of a private worker, by the plan's terms.
 static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
     const struct lh_privacy *p = &c->plan.privacy;
@@ -221,7 +221,7 @@ static json_t *worker_status(const struct ps_coordinator *c, const struct ps_co_
                   (json_int_t)w->tokens, "h", (int)ps_co_local_steps(c, w), "final", final);
     json_object_set_new(row, "expelled", json_boolean(ps_co_is_expelled(c, w->id)));
     json_object_set_new(row, "set_aside", json_boolean(ps_co_set_aside(c, w)));
-    // Not "state": the worker's own status has that, and tools show both beside each other.
+    // Not "state": the worker's own status has that key, and tools show both together.
     json_object_set_new(row, "member_state",
                         json_string(ps_co_state_name(ps_co_worker_state(c, w))));
     tell_silence(row, c->listener.ns - w->seen_ns, ps_co_worker_bound(c, w), &w->trip);
@@ -251,8 +251,8 @@ static json_t *shard_status(const struct ps_coordinator *c, uint32_t i)
                      "moving", s->move.target != 0, "taken_over", s->owner != 0);
 }
 
-// {"rule", "frozen", "twice": units that run twice now, "decisions": the last ones
-// (balance/decided.h), "links": what crossed them (balance/crossed.h)}
+// {"rule", "frozen", "twice": units that two workers run now, "decisions": the last ones
+// (balance/decided.h), "links": bytes that crossed them (balance/crossed.h)}
 static json_t *balancer_status(const struct ps_coordinator *c)
 {
     const char *rule =
@@ -266,7 +266,7 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
     return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
 }
 
-// Puts it behind the others: it is of the moment, also where they are of the last durable state.
+// Appends it: it is current even if the rest is the last durable state.
 static void tell_commit_age(const struct ps_coordinator *c, struct lh_buf *out)
 {
     char text[64];
@@ -356,7 +356,7 @@ lh_err ps_coordinator_durable_status(struct ps_coordinator *c, struct lh_buf *ou
 
 // ---------------------------------------------------------------- the call
 
-// Escapes, the slice's head and the message's other fields fit beside it.
+// Escapes, the slice's head and the message's other fields still fit.
 enum { SLICE_BYTES = LH_SMALL_BYTES / 4 * 3 };
 
 static size_t end_of_slice(const struct lh_buf *text, size_t from)
@@ -385,7 +385,7 @@ lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t f
     *bytes = s->told.len;
     *number = from || end < s->told.len ? s->told_number : 0;
     lh_put(out, s->told.data + from, end - (size_t)from);
-    if (end == s->told.len) { // it was the last one
+    if (end == s->told.len) { // the last slice
         lh_buf_free(&s->told);
         s->told = lh_buf(PS_CO_STATUS_BYTES);
         s->told_number = 0;

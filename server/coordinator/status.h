@@ -1,4 +1,4 @@
-// Status: what operators see. ps_coordinator_status() and its kin are in coordinator.h.
+// Status for operators. ps_coordinator_status() and related calls are in coordinator.h.
 #ifndef PS_CO_STATUS_H
 #define PS_CO_STATUS_H
 
@@ -8,11 +8,10 @@
 LH_MUST lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *request,
                             struct lh_buf *out);
 void ps_co_on_status(void *self, struct lh_request *rq, const ProtobufCMessage *m);
-LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops what could be taken back
+LH_MUST lh_err ps_co_load_status(struct ps_coordinator *c); // drops a status not yet durable
 
-// A slice of the whole state's text, which is told to one operator at a time: *number 0 begins
-// anew, and is 0 afterwards where `out` is all of it. LH_ERR_BUSY: another one began anew
-// meanwhile.
+// A slice of the whole state's text, which one operator at a time reads: *number 0 starts over, and
+// stays 0 if `out` holds the whole text. LH_ERR_BUSY: another operator started over meanwhile.
 LH_MUST lh_err ps_co_status_slice(struct ps_coordinator *c, uint64_t *number, uint64_t from,
                                   struct lh_buf *out, uint64_t *bytes);
 

@@ -1,9 +1,9 @@
-// Decide: what becomes of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
+// Decide: the outcome of a received push (server/docs/0000-protocol.md#rule-2 to #rule-4, #rule-6,
 // #rule-25; DESIGN.md#section-5 step 9).
 //
 // Order: expelled, session, incarnation, dedupe, move, phase of the run, key of the grants, pace;
-// then, after unsealing: payload, claims and what else it says, set aside, staleness, norm. Only
-// the checks after unsealing consume the step, by a record. No I/O here.
+// then, after unsealing: payload, base, claims, bounds, budget, set aside, staleness, norm. Only
+// the checks after unsealing write a record, which consumes the step. No I/O here.
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -73,8 +73,8 @@ void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
     }
 }
 
-// A log has no record of an epoch or a version that is to come. How many pushes of others the base
-// has is believed up to what the log has: more would not make the push any fresher.
+// The base must not lie beyond the log's epoch or version. `base_others` above the log's own count
+// is cut to it: a larger count would not make the push any fresher.
 static lh_err check_base(const struct lh_ledger *l, const struct lh_frame *f)
 {
     if (f->base_epoch > l->epoch)
@@ -86,11 +86,11 @@ static lh_err check_base(const struct lh_ledger *l, const struct lh_frame *f)
     return LH_OK;
 }
 
-// Compares what a push says beside its values with what it may say.
+// Checks the push's header: base, tokens, claims, bounds, privacy charge.
 static lh_err check_said(const struct ps_shard *s, const struct lh_frame *f)
 {
     const struct lh_plan *plan = &s->head->plan;
-    // Its worker took it back when it heard of that end.
+    // The worker has taken this push back: it has heard of that end of the run.
     if (s->id < plan->ends && f->base_version <= plan->end[s->id] + 1 && !LH_BUG("push_of_the_end"))
         return lh_fail(LH_ERR_STALE, "it was made before the run ended at version %llu",
                        (unsigned long long)plan->end[s->id] + 1);
@@ -125,17 +125,17 @@ static void refuse(struct ps_decision *d, lh_err reason)
 
 // ---------------------------------------------------------------- the norm gate
 
-// The steps are the pusher's own word, which norms.h bounds.
+// The pusher states the step count itself; norms.h bounds it.
 static double root_of_steps(const struct ps_shard *s, const struct lh_frame *f)
 {
     return sqrt(lh_norms_steps(s->head, f->worker, f->steps));
 }
 
-// Before there is a reference a push may be as large as the shard's parameters are: local steps
-// move parameters by a part of themselves. The reference is then the bound. Where fewer than three
-// workers have pushed, it may be one's whose pushes are next to nothing: one push may then move the
-// shard by 1/32 of itself all the same. Where one voice alone is heard of several live workers, it
-// moves the reference alone: the shard's size stays the bound of that.
+// Without a reference the bound is the norm of the shard's parameters: local steps move parameters
+// by a fraction of themselves. With a reference the bound follows it. If fewer than three workers
+// have pushed, that reference may come from a worker whose pushes are almost zero, so the bound is
+// at least 1/32 of the shard's norm. If only one of several live workers has pushed, that worker
+// alone sets the reference, so the shard's norm caps the bound.
 double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f)
 {
     if (ps_charge_bounds_norm(s->head, f)) return ps_charge_norm_max(s->head, f);
@@ -148,10 +148,10 @@ double ps_norm_bound(const struct ps_shard *s, const struct ps_gate *gate, const
     return bound > least ? bound : least;
 }
 
-// A clipped push that is far from what others push now, whose own pushes go in as they are. Where
-// all are clipped, the reference is what lags behind, and nobody is an outlier. One other voice may
-// lie: then the push must be far from the shard's own size, too. The worker's earlier pushes are no
-// witness for it: one that was too large from the beginning would stay.
+// A clipped push far above the recent pushes of other workers that were admitted unclipped. If
+// everybody is clipped, the reference lags and nobody is an outlier. A single other worker may lie,
+// so the push must then be far above the shard's norm as well. The worker's own earlier pushes do
+// not count: a worker that is too large from the start would stay.
 static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
                        const struct lh_frame *f, double norm)
 {
@@ -161,15 +161,15 @@ static bool is_outlier(const struct ps_shard *s, const struct ps_gate *gate,
     return others.workers > 1 || norm > FAR * gate->size;
 }
 
-// Clipped, not refused: a refused push returns to its residual and comes back no smaller. The
-// record notes the norm, but no more than NOTED times the bound, so that one push of any size says
-// no more than another one.
+// Clips a large push instead of refusing it: a refused push returns to its residual and comes back
+// no smaller. The record notes the norm, capped at NOTED times the bound, so that no single push
+// dominates the reference.
 static void gate_norm(const struct ps_shard *s, const struct ps_gate *gate,
                       const struct lh_frame *f, struct ps_decision *d)
 {
     enum { NOTED = 4 };
     double bound = ps_norm_bound(s, gate, f), noted = d->norm;
-    bool noise = ps_charge_bounds_norm(s->head, f); // its size is the noise's, and no voice
+    bool noise = ps_charge_bounds_norm(s->head, f); // a norm of noise stays out of the reference
     d->noted.clipped = d->norm > bound;
     if (d->noted.clipped) {
         d->noted.outlier = !noise && is_outlier(s, gate, f, d->norm);
@@ -180,8 +180,8 @@ static void gate_norm(const struct ps_shard *s, const struct ps_gate *gate,
     d->noted.at_equal_h = noted < (double)FLT_MAX ? (float)noted : FLT_MAX;
 }
 
-// No fold may leave fp32: the norm bounds each value, momentum multiplies what lasts. A scale that
-// is too small for a whole fp32 would fold other values than it says.
+// Keeps every fold finite in fp32: the push's norm bounds each value, momentum multiplies it. A
+// scale below FLT_MIN would lose precision in fp32.
 static bool folds_finite(const struct lh_plan *plan, const struct ps_gate *gate,
                          const struct ps_decision *d)
 {

@@ -5,19 +5,19 @@
 #include "server/shard.h"
 
 enum ps_verdict {
-    PS_DECIDED_NOW,    // goes on: it is unsealed next, then a record of `kind` is appended
-    PS_DECIDED_BEFORE, // the row's recorded outcome, when it is durable
-    PS_NOT_FINAL,      // `error` says why: no record, and the step is not consumed
+    PS_DECIDED_NOW,    // continues: unsealed next, then a record of `kind` is appended
+    PS_DECIDED_BEFORE, // the row's recorded outcome, sent when it is durable
+    PS_NOT_FINAL,      // `error` gives the reason; no record, and the step is not consumed
 };
 
 struct ps_decision {
     enum ps_verdict verdict;
     uint16_t kind; // LH_ADMIT or LH_REFUSE
     float scale;
-    lh_err error; // the reason of a refusal, or why it is not final
+    lh_err error; // the reason of a refusal, or of PS_NOT_FINAL
     uint64_t staleness;
-    double norm;          // as it came
-    struct lh_norm noted; // what an ADMIT carries of it
+    double norm;          // before clipping
+    struct lh_norm noted; // the norm that an ADMIT record carries
 };
 
 struct ps_gate {
@@ -27,20 +27,21 @@ struct ps_gate {
     double reach;       // no parameter's magnitude is above this
 };
 
-// No push moves a value by more, and no value gets larger: fp32 ends at 3.4e38.
+// Limits per push and per parameter that keep the fold below fp32's maximum of 3.4e38.
 #define PS_MOVED_MAX 1e30
 #define PS_REACH_MAX 1e37
-// The farthest that an admitted push of this norm moves any value, momentum and all.
+// The farthest that an admitted push of this norm moves any value, momentum included.
 static inline double ps_moved(const struct lh_plan *plan, double scale, double norm)
 {
     return scale * norm / (1 - (double)plan->momentum);
 }
 
-// Everything about a received frame that is known before it is unsealed: session, incarnation,
-// step, closing. `d->verdict` is PS_DECIDED_NOW when it is to be unsealed next.
+// The checks that need no unsealing: session, incarnation, step, phase. `d->verdict` is
+// PS_DECIDED_NOW if the push is to be unsealed next.
 void ps_decide_step(const struct ps_shard *s, const struct lh_frame *f,
                     const struct lh_digest *digest, struct ps_decision *d);
-// After unsealing, which ended with `unsealed` (lk_replica_unseal_into). Sets kind, scale, error.
+// The checks after unsealing; `unsealed` is its result (lk_replica_unseal_into). Sets kind, scale,
+// error.
 void ps_decide_value(const struct ps_shard *s, const struct ps_gate *gate, const struct lh_frame *f,
                      lh_err unsealed, const struct lk_payload_info *info, struct ps_decision *d);
 // The largest norm of this push that is not clipped; INFINITY: the gate is off.

@@ -1,5 +1,5 @@
-// Due: which records of our own are to be written now: a digest, a plan, the MOVE of every shard.
-// A record that is due stays due until it is durable (head.c).
+// Due: which of the server's own records (a digest, a plan, the MOVE of every shard) must be
+// written now. A record stays due until it is durable (head.c).
 #include "server/core.h"
 #include "server/push/follow.h"
 #include "server/push/group_commit.h"
@@ -27,7 +27,8 @@ static bool wished(const struct ps_shard *s)
     return s->wish.epoch > s->head->epoch && !s->head->move.epoch && !over;
 }
 
-// One target serves them all, or none; it is near before their last records are written.
+// All shards move to one target, or none moves. The target is nearly caught up before the last
+// records are written.
 bool ps_due_move(const struct ps_server *s)
 {
     bool any = false;

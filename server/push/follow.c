@@ -1,15 +1,15 @@
-// Follow and snapshot: the durable log, and the fold state, to whoever may have them
-// (DESIGN.md#section-5 step 12, #section-7 downlink; server/docs/0000-protocol.md#rule-14,
+// Follow and snapshot: streams of the durable log and of the fold state to workers, standbys and
+// tools (DESIGN.md#section-5 step 12, #section-7 downlink; server/docs/0000-protocol.md#rule-14,
 // #rule-16).
 //
 // A follow stream is the bytes of records from a version on, header and body one after another, in
-// messages that may end anywhere. Record bytes come from the log on disk as they were written; the
-// payload of a frame that the follower declared to hold is left out. A follower that names another
-// history or a version that was trimmed away is told to take a snapshot (LH_ERR_NOT_FOUND).
+// messages that may end anywhere. Record bytes come from the log on disk unchanged; the payload of
+// a frame that the follower already holds is left out. A follower whose history differs, or whose
+// version was trimmed, must take a snapshot (LH_ERR_NOT_FOUND).
 //
-// A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most: then its
-// call is cancelled. A peer's oldest streams end for its newer ones, and no peer has all snapshots.
-// A snapshot has a time as a whole, by its bytes; where another waits, the slowest reader goes.
+// A peer that does not read holds a few messages of memory, for LH_READ_SILENT_MS at most; then its
+// call is cancelled. A peer's newer streams replace its oldest, and no peer takes all snapshot
+// slots. A snapshot has a deadline by its size; if a reader waits, the slowest is cancelled.
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,11 +23,11 @@
 
 enum {
     HELD_MAX = 64,
-    NEAR = 64, // versions that are not sent yet: a standby that is nearer soon has them
+    NEAR = 64, // versions not sent yet; a standby within this distance soon catches up
     SNAPSHOTS_MAX = 4 * LH_SNAPSHOT_RANGES,
     SNAPSHOTS_OF_A_PEER = 3 * LH_SNAPSHOT_RANGES,
-    // The first bytes of a record, with all of the frame's head: they tell whether its payload is
-    // to be sent.
+    // The first bytes of a record, with the whole frame head: enough to decide whether to send its
+    // payload.
     FRAME_START = LH_RECORD_HEADER_BYTES + LH_FRAME_HEADER_BYTES + LH_CLAIM_BYTES * LH_CLAIMS_MAX,
 };
 
@@ -41,24 +41,24 @@ struct ps_follower {
     struct ps_server *server;
     struct lh_peer peer;
     int64_t begun_ns;
-    int64_t sent_ns; // when a message left last, or the oldest of those under way was handed over
-    struct ps_shard *shard; // NULL: nothing was asked yet
+    int64_t sent_ns;        // time of the last send completion, or of the oldest pending send
+    struct ps_shard *shard; // NULL: no request yet
     struct lh_call *call;
     uint64_t next_version;
     struct held held[HELD_MAX];
     size_t held_count;
-    struct lh_blob *bytes; // [at, end) of it is being sent now; NULL: the next is to be found
+    struct lh_blob *bytes; // [at, end) of it is being sent; NULL: find the next bytes
     size_t at, end;
-    struct ps_place place; // the record whose bytes from `taken` on come after that
+    struct ps_place place; // the record being sent; its bytes from `taken` on follow `bytes`
     size_t taken;
     struct lh_blob *frame; // the record's body, while it is still in memory
-    size_t shared;         // bytes of it that are counted as shared, until they were sent
+    size_t shared;         // bytes of it counted in shared_bytes until they are sent
     int sending;
     bool asked, snapshot, ended;
-    bool cut;                // cancelled by us; its end is under way
+    bool cut;                // cancelled by us; on_close() will follow
     struct ps_giving giving; // a snapshot
     bool server_calls;       // not a worker or an admin
-    uint64_t standby;        // not 0: it gets what is durable here before anybody hears of it
+    uint64_t standby;        // not 0: it gets durable records before they are visible
 };
 
 static void end(struct ps_follower *f, lh_err err)
@@ -82,7 +82,7 @@ static bool holds(const struct ps_follower *f, const struct lh_frame *frame)
     return false;
 }
 
-// The tag of a record's frame: the last bytes of what was read of it, or of what was not.
+// Reads the tag of a record's frame: from the bytes in memory, or else from the log.
 static lh_err read_tag(struct ps_follower *f, struct lh_buf *out)
 {
     size_t at = f->place.bytes - LH_SEAL_TAG_BYTES;
@@ -115,7 +115,7 @@ static lh_err make_elided(struct ps_follower *f, struct lh_record *r, size_t hea
     return err;
 }
 
-// Replaces a record whose payload the follower holds by its elided form. Its payload is not read.
+// Elides the payload of a record if the follower holds it, without reading the payload.
 static lh_err elide(struct ps_follower *f)
 {
     struct lh_record r;
@@ -138,7 +138,7 @@ static lh_err elide(struct ps_follower *f)
     return LH_OK;
 }
 
-// The record's next bytes: from memory all that is left, from the disk as much as a message takes.
+// The record's next bytes: all that is left if it is in memory, else one message's worth from disk.
 static lh_err next_bytes(struct ps_follower *f)
 {
     size_t left = f->place.bytes - f->taken, n = left < LH_PART_BYTES ? left : LH_PART_BYTES;
@@ -203,7 +203,7 @@ static lh_err next_of_snapshot(struct ps_follower *f)
     return LH_OK;
 }
 
-// Something to send, in f->bytes; NULL afterwards: there is nothing now.
+// Fills f->bytes with the next bytes to send; leaves NULL if there is nothing now.
 static lh_err refill(struct ps_follower *f)
 {
     if (f->snapshot) return next_of_snapshot(f);
@@ -232,7 +232,7 @@ static lh_err send_part(struct ps_follower *f)
     return LH_OK;
 }
 
-// Ranges come at the same time: together they hold as much memory as a whole one.
+// Ranges run in parallel: together they hold as much memory as one whole snapshot.
 static int sends_max(const struct ps_follower *f)
 {
     return f->giving.range ? LH_CALL_SENDS_MAX / LH_SNAPSHOT_RANGES : LH_CALL_SENDS_MAX;
@@ -266,7 +266,7 @@ void ps_follow_publish(struct ps_shard *s)
 
 // ---------------------------------------------------------------- slow readers of snapshots
 
-// At once: a status would wait behind what is not read.
+// Cancels at once: a final status would wait behind the unread messages.
 static void cut_off(struct ps_follower *f, const char *why)
 {
     lh_log_peer(
@@ -282,7 +282,7 @@ static int64_t bytes_sent(const struct ps_follower *f)
     return (int64_t)(f->giving.at - f->giving.from);
 }
 
-// The time that a snapshot may take from its beginning to its end, however it goes on.
+// The deadline of a snapshot from its start, whatever its progress.
 static int64_t time_of(const struct ps_follower *f)
 {
     int64_t rate = f->server->snapshot_rate / LH_JOIN_RATE_PART;
@@ -291,7 +291,7 @@ static int64_t time_of(const struct ps_follower *f)
     return LH_JOIN_SILENT_MS * LH_MS + bytes / rate * LH_SECOND;
 }
 
-// The rate of those that came to their end: the mean of the last few.
+// Updates the mean rate of completed snapshots.
 static void note_rate(const struct ps_follower *f)
 {
     int64_t took_ms = (lh_now(f->server->conf.env) - f->begun_ns) / LH_MS + 1;
@@ -299,15 +299,15 @@ static void note_rate(const struct ps_follower *f)
     *mean = *mean ? *mean + (rate - *mean) / 4 : rate;
 }
 
-// When it would have all at its rate until now, in ms from now.
+// Time to completion at the rate so far, in ms.
 static int64_t left_ms(const struct ps_follower *f, int64_t now)
 {
     int64_t rate = bytes_sent(f) * 1000 / ((now - f->begun_ns) / LH_MS + 1) + 1; // bytes a second
     return (int64_t)(f->giving.until - f->giving.at) / rate * 1000 + (f->sending ? 1 : 0);
 }
 
-// Somebody waits for a snapshot. The slowest reader that had its turn makes place for it, and all
-// that read the same state as slowly; of the shard `s`, or of any where that is NULL.
+// Another reader waits for a snapshot. Cancels the slowest reader past its turn, and all other
+// readers of the same state that are as slow; of shard `s`, or of any shard if that is NULL.
 static void make_place(struct ps_server *server, const struct ps_shard *s)
 {
     int64_t now = lh_now(server->conf.env);
@@ -338,7 +338,7 @@ static lh_err check_asked(struct ps_server *s, uint32_t shard, const ProtobufCBi
     return LH_OK;
 }
 
-// Is (version, chain) a point of our history, from which the log can go on?
+// Is (version, chain) a point of our history from which the log can continue?
 static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -348,9 +348,9 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
     if (from->version < l->version && !ps_shard_place(s, from->version + 1))
         return lh_fail(LH_ERR_NOT_FOUND, "version %llu was trimmed away; take a snapshot",
                        (unsigned long long)from->version);
-    struct lh_hash chain = l->chain; // version 0: the genesis chain is checked by the first record
+    struct lh_hash chain = l->chain; // version 0: the first record checks the genesis chain
     lh_err err = from->version ? ps_shard_chain(s, from->version, &chain) : LH_OK;
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is there: that one's chain tells
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // its successor is in the log and carries its chain
     LH_TRY(err);
     if (from->version &&
         !lh_span_equal(lh_span(from->chain.data, from->chain.len),
@@ -361,8 +361,8 @@ static lh_err check_point(struct ps_shard *s, const Longhaul__V1__Point *from)
     return LH_OK;
 }
 
-// Nobody hears of a record before it is durable here, so a follower that is ahead of this log in
-// its own epoch says that the directory is an older copy (server/docs/0000-protocol.md#rule-27).
+// A record is published only after it is durable here, so a follower ahead of this log in the same
+// epoch shows that the directory is an older copy (server/docs/0000-protocol.md#rule-27).
 static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
                        const struct lh_point *have)
 {
@@ -374,8 +374,8 @@ static void tell_ahead(const struct ps_follower *f, const struct ps_shard *s,
                 f->server->conf.dir);
 }
 
-// A directory that is an older copy may have as many records by now, and others: then a standby in
-// sync would give up what was acknowledged for this log's state.
+// A directory that is an older copy may have as many records by now, but different ones. A standby
+// in sync would then discard acknowledged records for this log's state.
 static lh_err check_history(const struct ps_follower *f, const struct ps_shard *s,
                             const struct lh_point *have, uint64_t standby)
 {
@@ -422,8 +422,8 @@ bool ps_follow_near(const struct ps_shard *s, uint64_t standby)
     return false;
 }
 
-// A standby gives its state to a server that asks for this directory's: to the owner of the shard,
-// which can't go on with its own log (held.c). What may lack what was confirmed is nobody's.
+// A standby sends its state to the owner of the shard, which names the standby's directory, if the
+// owner can't go on with its own log (held.c). A standby that may lack confirmed records refuses.
 static lh_err check_held(const struct ps_follower *f, const Longhaul__V1__SnapshotRequest *m)
 {
     const struct ps_server *s = f->server;
@@ -447,7 +447,7 @@ static lh_err start_snapshot(struct ps_follower *f, const Longhaul__V1__Snapshot
     return err;
 }
 
-// An empty part, so that a follower learns at once which process it speaks with.
+// Sends an empty part, so that a follower learns the server's process number at once.
 static lh_err say_who(struct ps_follower *f)
 {
     Longhaul__V1__PartHead head = LONGHAUL__V1__PART_HEAD__INIT;
@@ -535,7 +535,7 @@ bool ps_follow_look(struct ps_server *s)
     for (struct ps_follower *f = s->readers, *older; f; f = older) {
         older = f->older;
         int64_t most = (f->snapshot ? LH_JOIN_SILENT_MS : LH_READ_SILENT_MS) * LH_MS;
-        bool waits = f->sending || !f->asked; // on its peer
+        bool waits = f->sending || !f->asked; // waits on its peer
         if (f->snapshot && f->giving.of && !f->cut && now - f->begun_ns >= time_of(f)) {
             cut_off(f, "it takes its snapshot too slowly");
             continue;
@@ -558,8 +558,8 @@ static bool same_peer(const struct ps_follower *f, const struct lh_peer *peer)
            !strcmp(f->peer.region, peer->region);
 }
 
-// How many streams of that kind a peer has; *oldest: the one that came first, not cut off yet. A
-// snapshot whose last messages nobody reads counts on: its place is taken until it is closed.
+// Counts a peer's streams of that kind; *oldest: the first that was not cut off. A snapshot whose
+// last messages are unread still counts: it occupies a slot until it is closed.
 static uint32_t streams_of(const struct ps_server *s, const struct lh_peer *peer, bool snapshot,
                            struct ps_follower **oldest)
 {

@@ -1,9 +1,9 @@
-// Grants: what a push says is compared with what the coordinator granted
+// Grants: compares a push's claims, steps and tokens with the coordinator's grants
 // (server/docs/0004-authority.md#grants, server/docs/0000-protocol.md#rule-19, #rule-25).
 //
-// The shard's key comes with the answer to a report and is kept in DIR/grant-<shard 4 hex>
-// (common/env/numbers.h), readable by its owner alone. So grants are checked while the coordinator
-// is away. The check is no part of the fold: the log has its outcome.
+// The shard's key comes with the answer to a report and is stored in DIR/grant-<shard 4 hex>
+// (common/env/numbers.h), readable by its owner only. So grants can be checked while the
+// coordinator is down. The check is no part of the fold: the log has its outcome.
 #include "server/push/grants.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ lh_err ps_grants_load(struct ps_shard *s)
     return LH_OK;
 }
 
-// A key that finds no room on the disk is in force all the same, and stored with a later answer.
+// A key is used even if the disk is full; a later answer stores it.
 static lh_err store(struct ps_shard *s)
 {
     char path[LH_PATH_BYTES];
@@ -105,7 +105,8 @@ static lh_err check_claims(const struct ps_grants *g, const struct lh_ledger *l,
     return LH_OK;
 }
 
-// All tokens that the worker's pushes to this shard may stand for. One push's is for everybody.
+// The most tokens that the worker's pushes to this shard may count. Every worker may push once
+// without an allowance.
 static double allowed(const struct ps_grants *g, const struct lh_ledger *l,
                       const struct lh_frame *f)
 {

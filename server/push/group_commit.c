@@ -1,8 +1,8 @@
-// Group commit: decide what is queued, append, one sync, then fold, acknowledge and publish
+// Group commit: decide the queued items, append, one sync, then fold, acknowledge and publish
 // (DESIGN.md#section-5 steps 9-12; server/docs/0000-protocol.md#rule-2 to #rule-5).
 //
-// While a group is being made durable, arriving pushes queue up and make the next one, so the group
-// grows with the load by itself. Invariant: nothing is answered or published before its sync.
+// While one group is being made durable, arriving pushes queue up and form the next one, so the
+// group grows with the load. Invariant: nothing is answered or published before its group's sync.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +32,10 @@ static lh_err append(struct ps_item *i, uint16_t kind, struct lh_span body)
     lh_ledger_next(i->shard->head, r);
     lh_err refused;
     LH_TRY(ps_head_append(i, &refused));
-    return refused; // one of our own follows, or we are wrong
+    return refused; // our own record must follow; otherwise this is our bug
 }
 
-// The ledger has the row as it was before this push.
+// The ledger's row is still the one before this push.
 static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
 {
     const struct lh_row *row = lh_ledger_row(i->shard->head, i->worker);
@@ -52,7 +52,7 @@ static void warn_of_outlier(struct ps_server *s, const struct ps_item *i)
             i->shard->id, (unsigned long long)i->worker, n);
 }
 
-// No outliers: one other voice is no proof, or the worker is only somewhat above the others.
+// Not outliers: only one other worker to compare with, or only somewhat above the others.
 static void warn_of_clipped(struct ps_server *s, const struct ps_item *i)
 {
     lh_log_peer(s->conf.log, LH_WARN, "push.clipped",
@@ -69,7 +69,7 @@ static lh_err unseal_and_decide(struct ps_server *s, struct ps_item *i)
     if (err) err = lh_fail(err, "%s", i->text);
     bool ours = err == LH_ERR_NO_MEMORY;
     if (err && (!i->unsealed || ours) &&
-        !LH_BUG("corrupt_burn")) { // damage on the way is not final
+        !LH_BUG("corrupt_burn")) { // corruption in transit is not final
         i->decision.verdict = PS_NOT_FINAL;
         i->decision.error = ours ? LH_ERR_BUSY : err;
         return LH_OK;
@@ -145,7 +145,7 @@ static lh_err decide_fence(struct ps_server *s, struct ps_item *i)
     return append(i, LH_FENCE, lh_buf_span(&i->body));
 }
 
-// A record of our own. What it is made from stays as it is until the record is durable.
+// Builds one of the server's own records. Its source stays unchanged until the record is durable.
 static lh_err decide_own(struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
@@ -165,7 +165,7 @@ static lh_err decide_own(struct ps_item *i)
     return append(i, kind, lh_buf_span(&i->body));
 }
 
-// A record as the shard's owner made it. One that does not follow ends its stream.
+// Appends a record from the shard's owner. A record that does not follow ends its stream.
 static lh_err append_copy(struct ps_server *s, struct ps_item *i)
 {
     lh_err refused = LH_ERR_CONFLICT;
@@ -193,7 +193,7 @@ static void note_staleness(struct ps_shard *shard, uint64_t staleness)
     shard->staleness_seen[staleness < bins ? staleness : bins - 1]++;
 }
 
-// The disk is full: nothing of the group happened. Its pushes are to be sent again.
+// Disk full: drops the group. Its pushes must be sent again.
 static void take_back(struct ps_server *s)
 {
     lh_err err = ps_head_take_back(s);
@@ -216,7 +216,7 @@ static struct lh_span payload_of(const struct ps_item *i)
     return i->payload ? lh_blob_span(i->payload) : (struct lh_span){0};
 }
 
-// Followers that wait for this record get its frame from memory: it need not be read again.
+// Followers that wait for this record get its frame from memory, without reading the log.
 static void keep_newest(struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
@@ -225,7 +225,7 @@ static void keep_newest(struct ps_item *i)
     shard->newest.version = i->record.version;
 }
 
-// The plan is not wanted any more once the record is durable.
+// Frees the plan once its record is durable.
 static void forget_plan(struct ps_shard *shard)
 {
     if (!shard->plan || shard->plan->number > shard->replica.ledger.plan.number) return;
@@ -281,8 +281,8 @@ static void on_mark(void *arg)
 {
     struct ps_server *s = arg;
     s->mark_timer = 0;
-    // While history is settled the log is the loop's, which writes EPOCH to it (recover.c): nothing
-    // may be on the lane. Where pushes come, a group follows, and a frame may be written ahead.
+    // While history is settled, the loop itself writes EPOCH to the log (recover.c): the disk lane
+    // must be idle. If pushes arrive, a group follows, and a frame may be written ahead.
     bool settles = s->phase <= PS_SETTLING;
     if (settles || !s->wal || s->unsealing || s->received) {
         s->mark_timer = lh_after(s->conf.env, s->conf.mark_ns, on_mark, s);
@@ -345,7 +345,7 @@ static lh_err add_to_group(struct ps_server *s, struct ps_item *i)
     return decide(s, i);
 }
 
-// The digest comes first: it is of the durable state, and of all that a move hands over.
+// The digest comes first: it covers the durable state, which is the state that a move hands over.
 static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
 {
     enum ps_item_kind kind[3] = {PS_ITEM_DIGEST, PS_ITEM_PLAN, PS_ITEM_MOVE};
@@ -361,7 +361,7 @@ static lh_err add_own(struct ps_server *s, struct ps_shard *shard, bool moves)
     return LH_OK;
 }
 
-// The first whose shard does not wait for a digest.
+// The first item whose shard does not wait for a digest.
 static struct ps_item *take_queued(struct ps_server *s)
 {
     struct ps_item **at = &s->queue;
@@ -376,7 +376,7 @@ static struct ps_item *take_queued(struct ps_server *s)
 static lh_err build_group(struct ps_server *s)
 {
     bool moves = ps_due_move(s);
-    if (moves && !ps_digest_all_ready(s)) return LH_OK; // their end calls again
+    if (moves && !ps_digest_all_ready(s)) return LH_OK; // their completion calls again
     uint64_t most = LH_GROUP_BYTES;
     s->disk_full.small_reserve = ps_disk_full_reserve(s);
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
@@ -385,7 +385,7 @@ static lh_err build_group(struct ps_server *s)
         bool needed = ps_due_digest(s->shard[k]) && ps_disk_full_needs_record(s->shard[k]);
         LH_TRY(add_own(s, s->shard[k], moves && !s->shard[k]->head->move.epoch));
         if (!needed || !ps_wal_group_bytes(s->wal)) continue;
-        // There is room for that record, and for nothing else.
+        // The disk has space for that record only.
         s->disk_full.small_reserve = ps_checkpointer_bytes(s);
         most = 0;
     }
@@ -404,7 +404,7 @@ static bool due(const struct ps_server *s)
 
 void ps_group_commit_run(struct ps_server *s)
 {
-    // without a log: a new one had no room yet (recover.c)
+    // no log yet: the disk had no space for a new one (recover.c)
     if (s->committing || s->phase == PS_STOPPED || !s->wal || !due(s)) return;
     int64_t start = lh_now(s->conf.env);
     lh_err err = build_group(s);
@@ -414,7 +414,7 @@ void ps_group_commit_run(struct ps_server *s)
         return;
     }
     if (LH_BUG("ack_before_sync")) ps_bug_answer_early(s);
-    if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes, greetings
+    if (!ps_wal_group_bytes(s->wal)) { // nothing new: repeated pushes or hellos
         for (struct ps_item *i; (i = s->group);) {
             s->group = i->next;
             ps_insync_answer(i);
@@ -432,7 +432,7 @@ void ps_group_commit_run(struct ps_server *s)
 
 bool ps_at_rest(const struct ps_server *s)
 {
-    // A mark is in no list; what is queued while there is no log (its disk is full) waits for one.
+    // A mark is in no list. If there is no log (disk full), queued items wait for one.
     bool rest = !s->committing && (!s->queue || !s->wal) && !s->group;
     if (s->wal) rest &= !ps_wal_group_bytes(s->wal);
     for (uint32_t i = 0; i < s->conf.shard_count; i++)

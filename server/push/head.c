@@ -1,14 +1,13 @@
-// Head: the state that decisions look at, of every shard: the durable fold state and, on top of it,
-// the group that is being made durable (server/docs/0000-protocol.md#rule-26: commit, then memory).
+// Head: the state that decisions read, for every shard: the durable fold state plus the group that
+// is being made durable (server/docs/0000-protocol.md#rule-26: commit, then memory).
 //
-// A record goes into the head and into the log's next group by one call, and into nothing else.
-// Then the group is committed and every one of its records folded, or it is taken back: the log's
-// group, and the head of every shard. Everybody else sees the heads only to read them.
+// One call adds a record to the head and to the log's next group, and to nothing else. Then either
+// the group is committed and all its records are folded, or it is taken back from the log's group
+// and from every shard's head. Other code only reads the heads.
 //
-// Invariants: 1. with no group under way each head is its replica's ledger: a group begins, ends
-// and is taken back with that. 2. What a shard wants in its log (a plan, a move, a digest) is
-// wanted until its record is durable: it is looked up when a group is made, never used up by it. 3.
-// Nobody is answered, and nothing is published, from a head.
+// Invariants: 1. If no group is under way, each head equals its replica's ledger. 2. A record that
+// a shard needs (a plan, a move, a digest) stays due until it is durable: making a group reads the
+// need and does not clear it. 3. No answer and no publication is made from a head.
 #include <stdlib.h>
 
 #include "server/core.h"
@@ -16,7 +15,7 @@
 
 struct ps_head {
     struct lh_ledger ledger;
-    bool ahead; // records of the group under way are in it: it is ahead of the replica
+    bool ahead; // holds records of the current group: ahead of the replica
 };
 
 static bool settled(const struct ps_shard *s)

@@ -1,5 +1,5 @@
-// In sync: answers that wait for the standby, with the setting `acknowledge: replicated`
-// (server/docs/0000-protocol.md#rule-21).
+// In sync: holds back answers until the standby has the records, with the setting `acknowledge:
+// replicated` (server/docs/0000-protocol.md#rule-21).
 //
 // alone     nobody stands by: what is durable here is answered and published.
 // catching  a standby is near: from here on answers wait for it too.
@@ -9,10 +9,10 @@
 //           where nobody else can tell whether this log is the last, that is after
 //           wait_ns.
 //
-// Invariant: while the coordinator may have a standby noted, nothing is answered, and no follower
-// but the standby hears of anything, that the standby does not hold durably. So a start that
-// replicated before begins in `leaving`, and `leaving` ends only when the coordinator says so: with
-// neither the standby nor the coordinator there, acknowledgements wait.
+// Invariant: while the coordinator may have a standby noted, no answer is sent, and no other
+// follower gets a record, before that standby holds the record durably. So a server that replicated
+// before starts in `leaving`, and leaves that state only on the coordinator's answer: with neither
+// the standby nor the coordinator reachable, acknowledgements wait.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +27,8 @@
 #include "server/push/item.h"
 #include "server/push/older_copy.h"
 
-enum { NEAR = 64 };     // versions behind: a standby that is nearer soon catches up
-enum { WAIT_GAPS = 4 }; // a pause of this part of wait_ns is not the standby's silence
+enum { NEAR = 64 };     // versions behind; a standby within this distance soon catches up
+enum { WAIT_GAPS = 4 }; // a pause of wait_ns / WAIT_GAPS is not the standby's silence
 static const uint64_t ONLY_ASK = UINT64_MAX;
 
 static void look(struct ps_shard *s);
@@ -52,14 +52,14 @@ static struct ps_item *take_first(struct ps_insync *n)
     return i;
 }
 
-// The standby's silence is measured while an answer waits, and this server was there to hear it.
+// Counts the standby's silence only while an answer waits and this server is listening.
 static void start_waiting(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
     const struct ps_conf *conf = &s->server->conf;
     lh_listener_start(&n->listener, lh_now(conf->env), conf->wait_ns / WAIT_GAPS, conf->wait_ns);
     n->progress_ns = n->listener.ns;
-    lh_cancel(conf->env, &n->timer); // it may be longer than the listener's gap
+    lh_cancel(conf->env, &n->timer); // it may be set for later than the listener's gap
 }
 
 static int64_t listened(struct ps_shard *s)
@@ -67,7 +67,7 @@ static int64_t listened(struct ps_shard *s)
     return lh_listener_look(&s->insync.listener, lh_now(s->server->conf.env));
 }
 
-// How long the standby may be silent, by the round trip that it reports.
+// How long the standby may be silent, from the round trip that it reports.
 static int64_t patience(const struct ps_shard *s)
 {
     const struct ps_conf *conf = &s->server->conf;
@@ -80,7 +80,7 @@ static void release(struct ps_shard *s)
     while (n->waiting && n->waiting->wait_version <= ps_shard_visible(s)) {
         struct ps_item *i = take_first(n);
         if (i->kind == PS_ITEM_FENCE && ps_shard_visible(s) < s->replica.ledger.version) {
-            wait_more(i); // it tells what the row says by now
+            wait_more(i); // its answer must carry the row's newest state
             continue;
         }
         ps_item_done(i);
@@ -108,7 +108,7 @@ static uint64_t wanted(const struct ps_insync *n)
     return n->state == PS_JOINING || n->state == PS_IN_SYNC ? n->standby : 0;
 }
 
-// The standby that the coordinator noted, as far as its answers say; *changes 0: there was none.
+// The standby noted by the coordinator, from its answers; *changes 0: not known.
 uint64_t ps_insync_noted(const struct ps_shard *s, uint64_t *changes)
 {
     const struct ps_insync *n = &s->insync;
@@ -147,9 +147,9 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_server *server = s->server;
     n->ask = NULL;
     if (server->phase == PS_STOPPED) return;
-    // The standby has taken the shard over, or an operator gave it away. Or a later epoch is being
-    // opened here, which was not known when this was sent: then the answer to that request says
-    // whose the shard is.
+    // The standby has taken the shard over, or an operator moved it. Or this server is already
+    // starting a later epoch and the request was sent before; then the answer to the later request
+    // names the owner.
     if (err == LH_ERR_FENCED && server->phase == PS_SERVING) {
         ps_fatal(server, err);
         return;
@@ -163,7 +163,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
         }
     }
     if (!err) {
-        if (!n->known) n->least = m->changes + 1; // a late request of an earlier life has no effect
+        if (!n->known) n->least = m->changes + 1; // voids a late request of an earlier process
         n->known = true;
         n->noted = m->standby;
         n->changes = m->changes;
@@ -210,19 +210,19 @@ static void on_timer(void *arg)
     look(s);
 }
 
-// The standby has been waited for too long.
+// The standby has kept answers waiting for too long.
 static void give_up(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
     if (n->state == PS_CATCHING || LH_BUG("degrade_local")) {
-        become(s, PS_ALONE); // nobody noted it
+        become(s, PS_ALONE); // the coordinator has noted no standby
     } else if (n->state == PS_JOINING || n->state == PS_IN_SYNC) {
         n->settled = false;
         n->state = PS_LEAVING;
     }
 }
 
-// Does what is to be done now: asks, gives up, or looks again later.
+// Runs the next step: asks the coordinator, gives up on the standby, or sets the timer.
 static void look(struct ps_shard *s)
 {
     struct ps_insync *n = &s->insync;
@@ -264,7 +264,7 @@ static lh_err take_confirm(struct ps_server *server, const Longhaul__V1__Confirm
     enum ps_stand stand;
     if (!server->conf.replicated) return LH_OK;
     LH_TRY(ps_shard_stand(s, &have, &stand));
-    // A standby of another history finds out, by the first record that does not follow.
+    // A standby with another history finds that out at the first record that does not follow.
     if (stand != PS_POINT_OURS) return LH_OK;
     bool near = n->state == PS_ALONE && m->have->version + NEAR >= l->version;
     if (near) {
@@ -312,10 +312,10 @@ lh_err ps_confirm_accept(struct ps_server *s, struct lh_call *call, const struct
 
 static const char NOTE[] = "acknowledges with a standby\n";
 
-// DIR/replicated: this directory once acknowledged with a standby, so that there may be one noted,
-// whatever the settings say by now. One that the coordinator named at this start is struck out
-// before anything is acknowledged, also where this directory does not know of it: an older copy may
-// be of before that standby.
+// DIR/replicated marks a directory that once acknowledged with a standby, so the coordinator may
+// still have one noted, whatever the settings are now. A standby that the coordinator named at this
+// start is struck out before anything is acknowledged, even if this directory has no mark: an older
+// copy may predate that standby.
 lh_err ps_insync_start(struct ps_server *s, bool noted)
 {
     char path[LH_PATH_BYTES];
@@ -334,7 +334,7 @@ lh_err ps_insync_start(struct ps_server *s, bool noted)
         struct ps_shard *shard = s->shard[i];
         shard->insync.state = PS_LEAVING;
         shard->insync.confirmed = 0;
-        shard->insync.settled = false; // it may have been served before (move.c)
+        shard->insync.settled = false; // the shard may have been served before (move.c)
         shard->insync.hold_ns = shard->unproved ? lh_now(s->conf.env) + s->conf.wait_ns : 0;
         shard->unproved = false;
         if (shard->insync.ask)

@@ -1,13 +1,12 @@
 // Older copy. See older_copy.h.
 //
-// All that a standby in sync holds in this epoch it has from the server that has the shard. Where
-// it holds more, or other records, this directory is an older copy of that server's, which may have
-// gone on by itself and have as many by now. A record that was trimmed away shows nothing where
-// this process knows its chain still, or the standby has confirmed it, or a later one, to this
-// process.
+// A standby in sync gets all its records of this epoch from the server that owns the shard. If the
+// standby holds more records, or different ones, this directory is an older copy of that server's;
+// it may have written as many records since. A trimmed record proves nothing if this process still
+// knows its chain, or if the standby has confirmed that version or a later one to this process.
 //
-// A worker may say anything, so its word counts for nothing here. The standby that the coordinator
-// has noted is the run's own server.
+// A worker may claim anything, so its point counts for nothing here. The standby that the
+// coordinator noted is one of the run's own servers.
 #include "server/push/older_copy.h"
 
 #include <inttypes.h>

@@ -1,15 +1,15 @@
 // Pace: how often each worker pushes to a shard (server/docs/0000-protocol.md#rule-25,
 // server/docs/0004-authority.md#bounds-on-what-is-said).
 //
-// 1. A worker has a bucket of pushes. It fills FASTER times as fast as the other live workers push,
-//    by the median of each one's last intervals, and never slower than LEAST_HZ. While nobody
-//    else's pace is known it fills with UNKNOWN_HZ. A push that finds it empty is answered "busy"
-//    and does not enter the log. A worker beside which no other is live is not held back. No
-//    worker's own word counts, and the buckets are this process's memory.
-// 2. Staleness counts at most so many pushes of another worker since the base: twice the lower
-//    median of the live workers' counts. The pusher itself counts as one more than it has. This
-//    follows from the log alone. Where the base is older than what this process has folded, or of
-//    an earlier epoch, all pushes count.
+// 1. A worker has a bucket of pushes. It refills FASTER times as fast as the other live workers
+//    push (the median of each one's last intervals), and at LEAST_HZ or more. While no other
+//    worker's pace is known, it refills at UNKNOWN_HZ. A push that finds the bucket empty is
+//    answered "busy" and does not enter the log. The only live worker is not limited. Nothing that
+//    a worker reports counts, and the buckets are in this process's memory only.
+// 2. Staleness counts at most a limit of pushes per other worker since the base: twice the lower
+//    median of the live workers' counts. The pusher's own count is raised by one. All this follows
+//    from the log alone. If the base is older than this process's first folded record, or from an
+//    earlier epoch, all pushes count.
 #include "server/push/pace.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static int64_t lower_median(int64_t *of, uint32_t n)
 
 // ---------------------------------------------------------------- the bucket
 
-// Pushes a second that the worker may make; 0: they are not bounded.
+// Pushes per second that the worker may make; 0: no limit.
 static double rate_of(const struct ps_shard *s, uint64_t worker)
 {
     int64_t other[LH_WORKERS_MAX];
@@ -72,7 +72,7 @@ static double rate_of(const struct ps_shard *s, uint64_t worker)
     return rate > LEAST_HZ ? rate : LEAST_HZ;
 }
 
-// The bucket holds so many now.
+// The bucket's content now.
 static double filled(const struct ps_shard *s, const struct ps_pace_row *r, double rate)
 {
     double pushes = r->pushes + rate * (double)(s->pace.now_ns - r->last_ns) / (double)LH_SECOND;
@@ -91,7 +91,7 @@ void ps_pace_decided(struct ps_shard *s, uint64_t worker)
 {
     int64_t now = s->pace.now_ns;
     struct ps_pace_row *r = find_or_make(&s->pace, worker);
-    if (!r) return; // no memory: this one does not count
+    if (!r) return; // no memory: this push is not counted
     double rate = rate_of(s, worker);
     r->pushes = (rate > 0 ? filled(s, r, rate) : PS_PACE_BURST) - 1;
     if (r->last_ns) {
@@ -109,7 +109,7 @@ void ps_pace_decided(struct ps_shard *s, uint64_t worker)
 uint32_t ps_pace_clipped(struct ps_shard *s, uint64_t worker, bool clipped)
 {
     struct ps_pace_row *r = find_or_make(&s->pace, worker);
-    if (!r) return 0; // no memory: nobody is told
+    if (!r) return 0; // no memory: no warning
     r->clipped = clipped ? r->clipped + 1 : 0;
     return r->clipped;
 }
@@ -148,7 +148,7 @@ static uint32_t count_after(const struct ps_pace_row *r, uint64_t version)
     return n;
 }
 
-// How many pushes of each other worker count.
+// How many pushes of each other worker staleness counts at most.
 static uint32_t most_counted(const struct ps_shard *s, const struct lh_frame *f)
 {
     const struct lh_plan *plan = &s->head->plan;
@@ -170,7 +170,7 @@ uint64_t ps_pace_staleness(const struct ps_shard *s, const struct lh_frame *f)
     bool known = p->sees && f->base_epoch == s->head->epoch && f->base_version >= p->since;
     if (!all || !known) return all;
     uint32_t most = most_counted(s, f);
-    // what this group has admitted is not folded yet
+    // pushes that this group has admitted are not folded yet
     uint64_t sum = lh_ledger_others(s->head, f->worker) - lh_ledger_others(durable, f->worker);
     for (uint32_t i = 0; i < p->rows; i++) {
         if (p->row[i].worker == f->worker) continue;

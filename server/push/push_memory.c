@@ -1,23 +1,23 @@
-// Push memory: how much memory the pushes under way may take, and who waits for it.
+// Push memory: limits the memory of the pushes under way and queues the ones that wait for it.
 //
-// A push takes memory for its frame before its first part is kept, and for its payload when it
-// is unsealed; both are given back together (ps_item_free), or the frame when its stream breaks for
-// good. A push that finds no memory waits unread, in the order of arrival, so that the sender is
-// slowed.
+// A push reserves memory for its frame before it stores the first part, and for its payload when it
+// is unsealed. Both are given back together (ps_item_free), or the frame alone if its stream breaks
+// for good. A push that gets no memory waits in the order of arrival without reading: backpressure
+// to the sender.
 //
-// Large frames come in one after another. If they came together, all would be complete only at the
-// end: until then nothing could be unsealed or written, afterwards there would be no memory for
-// more, and the link would be idle. The next one is let in one round trip before the current one is
-// nearly complete; that trip is the time that the current one's first bytes took. A push
-// that has sent nothing after LH_TURN_MS, or not nearly all of it in as much time after that, loses
-// its turn.
+// Large frames are received one after another. If they came together, all would complete only at
+// the end: until then nothing could be unsealed or written, afterwards there would be no memory for
+// more, and the link would be idle. The next frame is let in one round trip before the current one
+// is nearly complete; the round trip is the time that the current one's first bytes took. A push
+// loses its turn if its first bytes do not come within LH_TURN_MS, or if it is not nearly complete
+// LH_TURN_MS after that.
 //
 // On a fast link the memory is kept for the next pushes. On a slow link it goes back to the system
 // at once, because gRPC's read-ahead needs the space.
 //
-// Invariants: 1. frames + the largest frame <= bytes_max, unless there is one frame only. So the
-// memory for one payload is always left: what is received can be unsealed. 2. frames + payloads <=
-// bytes_max, unless there is one payload only.
+// Invariants: 1. frames + the largest frame <= bytes_max, unless there is only one frame. So memory
+// for one payload is always left, and a received push can be unsealed. 2. frames + payloads <=
+// bytes_max, unless there is only one payload.
 #include "server/push/push_memory.h"
 
 #include "common/base/limits.h"

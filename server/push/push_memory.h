@@ -1,4 +1,4 @@
-// Push memory: how much memory the pushes under way may take, and whose turn it is to come in.
+// Push memory: limits the memory of the pushes under way and decides which large one comes next.
 #ifndef PS_PUSH_MEMORY_H
 #define PS_PUSH_MEMORY_H
 
@@ -9,29 +9,29 @@ struct ps_server;
 
 struct ps_push_memory { // memory of the pushes under way
     struct lh_pool *pool;
-    uint64_t bytes_max, frames, payloads, largest; // bytes; the largest frame since there was none
-    struct ps_push *first, **last;                 // pushes that wait for memory for their frame
-    const struct ps_push *arriving; // the large one whose turn it is; the next large one waits
+    uint64_t bytes_max, frames, payloads, largest; // bytes; `largest`: since `frames` was 0
+    struct ps_push *first, **last;                 // pushes that wait for frame memory
+    const struct ps_push *arriving; // the large push that is arriving; the next large one waits
     int64_t let_in_at, begun_at;    // when it was let in; when its first bytes came, or -1
-    uint64_t begun_with;            // bytes that came first
+    uint64_t begun_with;            // bytes present when its first bytes came
     uint64_t turn_timer;
 };
 
 LH_MUST lh_err ps_push_memory_open(struct ps_server *s);
-// May a frame of so many bytes come in now, as far as the one that arrives is concerned?
+// May a frame of this size start now, or must it wait for the large one that is arriving?
 bool ps_push_memory_turn(const struct ps_server *s, uint64_t bytes);
-// The turn of `p` begins, if it is a large one.
+// Starts the turn of `p`, if its frame is large.
 void ps_push_memory_arrives(struct ps_server *s, const struct ps_push *p, uint64_t bytes);
-// So many bytes of it are here, and so many are left.
+// Reports progress: bytes received and bytes left.
 void ps_push_memory_arriving(struct ps_server *s, const struct ps_push *p, uint64_t have,
                              uint64_t left);
-// Its turn is over: it gets no more, or the next one may as well come.
+// Ends the turn of `p`: no more bytes will come, or the next large frame may start.
 void ps_push_memory_arrived(struct ps_server *s, const struct ps_push *p);
-// False: there is no memory for a frame of so many bytes now. Else gives a blob; NULL: the process
-// is out of memory.
+// False: no memory for a frame of this size now. Else gives a blob; NULL: the process is out of
+// memory.
 bool ps_push_memory_frame(struct ps_server *s, uint64_t bytes, struct lh_blob **out);
 void ps_push_memory_give_frame(struct ps_server *s, struct lh_blob *frame); // NULL is allowed
-// Reserves memory for a payload; false: there is none now.
+// Reserves memory for a payload; false: none left now.
 bool ps_push_memory_payload(struct ps_server *s, uint64_t bytes);
 void ps_push_memory_give_payload(struct ps_server *s, uint64_t bytes);
 

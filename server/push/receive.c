@@ -2,12 +2,12 @@
 // server/docs/0000-protocol.md#rule-6).
 //
 // A push arrives as messages of up to 1 MiB whose bulk is copied once, from the transport's slices
-// into the frame's blob. A stream that breaks leaves its part behind, one per worker and shard, and
-// the next attempt asks how much is there (probe). A complete frame is queued for the next group.
+// into the frame's blob. A broken stream leaves its partial frame behind, one per worker and shard;
+// the next attempt asks for its length (probe). A complete frame is queued for the next group.
 //
-// Nobody keeps others out: a worker that brings no full part for LH_PUSH_SILENT_MS is told to send
-// its push again later. A worker's oldest streams end for its newer ones. Parts that were left
-// behind are dropped where a stream needs their memory.
+// No worker can block others: one that brings no full part for LH_PUSH_SILENT_MS must send its push
+// again later. A worker's newer streams replace its oldest. Partial frames that were left behind
+// are dropped when a stream needs their memory.
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,22 +28,22 @@ struct ps_push {
     struct lh_call *call;
     uint64_t peer_worker;
     uint64_t bytes;        // bytes of the frame
-    struct lh_blob *frame; // NULL: no memory yet, or an item has it
+    struct lh_blob *frame; // NULL: no memory yet, or moved to the item
     size_t have;
-    bool taking;                  // bytes of it came on this call
-    struct ps_push *next_waiting; // the next one that waits for memory
+    bool taking;                  // this call has brought bytes of it
+    struct ps_push *next_waiting; // the next push in the queue for memory
     bool waiting, first_is_probe;
     struct lh_buf first; // the first message's part, while it waits
     struct lh_digest digest;
     struct ps_item *item; // queued or in a group; it points back
-    bool parked;          // no call any more: a part that waits for its next attempt
-    bool over;            // answered: what else comes is not read
-    int64_t heard_ns;     // when its last full part came, or it was let in
+    bool parked;          // no call: a partial frame kept for the next attempt
+    bool over;            // answered; further messages are ignored
+    int64_t heard_ns;     // time of the last full part, or of being let in
 };
 
 // ---------------------------------------------------------------- hello
 
-// Each hello that fails is told, at a bounded rate.
+// Logs each hello that fails, rate-limited.
 static void refuse_hello(struct ps_server *s, struct lh_request *rq, lh_err err, const char *text)
 {
     const struct lh_peer *peer = lh_request_peer(rq);
@@ -72,8 +72,8 @@ static void reply_hello(struct ps_item *i)
         out.last_admitted = row->last.number && !row->last_reason;
         out.last_version = row->last_version;
     }
-    // A row behind what the worker knows, or ahead of what it ever sent, is another history
-    // (server/docs/0000-protocol.md#rule-6).
+    // A row behind the worker's decided step, or at a step that the worker never sent, belongs to
+    // another history (server/docs/0000-protocol.md#rule-6).
     bool same = row && lh_incarnation_equal(row->incarnation, i->incarnation);
     uint64_t last = lh_row_step(row);
     out.session = same && ((last >= i->decided && last < i->next_step) || LH_BUG("no_hello"));
@@ -115,7 +115,7 @@ static lh_err check_hello(struct ps_server *s, const struct lh_peer *peer,
     return LH_OK;
 }
 
-// It raises its incarnation over and over: each would be a record that all followers get and keep.
+// The worker raises its incarnation too often: each is a record that all followers get and store.
 static void turn_away(struct ps_item *i)
 {
     struct lh_request *rq = i->hello;
@@ -123,7 +123,7 @@ static void turn_away(struct ps_item *i)
         lh_fail(LH_ERR_BUSY, "%d incarnations were raised in a short time; one more each %d s",
                 LH_FENCES_MAX, LH_FENCE_MS / 1000);
     ps_audit(i->shard->server->conf.audit, "audit.refused", lh_request_peer(rq), "hello: %s",
-             lh_err_text(err)); // BUSY is no refusal elsewhere
+             lh_err_text(err)); // the audit log does not take BUSY as a refusal elsewhere
     refuse_hello(i->shard->server, rq, err, lh_err_text(err));
     ps_item_free(i);
 }
@@ -226,8 +226,8 @@ static void answer_push(struct ps_push *p, const struct ps_item *item)
                PS_DECIDED_NOW) { // a planted bug: refused without a record
         out.reason = (uint32_t)item->decision.error;
     } else {
-        // A late copy may be decided in one group with the step after it, whose sender knew
-        // already.
+        // A late duplicate may share a group with the step after it; its sender already knew the
+        // outcome.
         if (!row || row->last_step != item->head.step ||
             !lh_incarnation_equal(row->last, item->head.incarnation)) {
             fail_push(p, lh_fail(LH_ERR_PROTOCOL, "step %llu is older than the last decided one",
@@ -270,7 +270,7 @@ static struct ps_push *parked_part(const struct ps_push *p)
     return NULL;
 }
 
-// Takes over what an earlier attempt of the same frame left behind.
+// Takes over the partial frame of an earlier attempt.
 static void resume(struct ps_push *p, uint64_t bytes)
 {
     struct ps_push *part = parked_part(p);
@@ -363,7 +363,7 @@ static lh_err take_bytes(struct ps_push *p, bool probe, uint64_t from, const str
     return p->have == p->frame->len ? complete(p) : LH_OK;
 }
 
-// Drops a part that no worker has come back for yet: its next attempt starts anew.
+// Drops the oldest partial frame without a stream: its next attempt starts anew.
 static bool drop_a_part(struct ps_server *s)
 {
     struct ps_push *oldest = NULL;
@@ -373,7 +373,7 @@ static bool drop_a_part(struct ps_server *s)
     return oldest != NULL;
 }
 
-// Its turn and memory for the frame; true: there is an answer, and *err is it.
+// Waits for its turn and for frame memory; true: settled, with *err as the result.
 static bool let_in(struct ps_push *p, lh_err *err)
 {
     *err = LH_OK;
@@ -388,7 +388,7 @@ static bool let_in(struct ps_push *p, lh_err *err)
     return true;
 }
 
-// Keeps what the first message brought; nothing more is read meanwhile.
+// Stores the first message's bytes; reads nothing more until there is memory.
 static lh_err wait_for_memory(struct ps_push *p, bool probe, const struct lh_msg *msg, size_t at)
 {
     struct ps_push_memory *r = &p->server->push_memory;
@@ -419,14 +419,14 @@ static lh_err take_part(struct ps_push *p, const struct lh_msg *msg)
         return lh_fail(LH_ERR_MALFORMED, "bytes from %llu on where none were received",
                        (unsigned long long)from);
     const struct ps_push_memory *r = &p->server->push_memory;
-    // others wait already, and not only for the turn of a large one
+    // other pushes wait already, and not only for a large one's turn
     bool behind = first && r->first && !p->frame &&
                   (!r->arriving || !ps_push_memory_turn(p->server, p->bytes));
     if (behind || !let_in(p, &err)) return wait_for_memory(p, probe, msg, at);
     return err ? err : take_bytes(p, probe, from, msg, at);
 }
 
-// Reads on, unless that was all or wrong.
+// Fails the push on an error; else reads on if more bytes are to come.
 static void go_on(struct ps_push *p, lh_err err)
 {
     if (err)
@@ -497,7 +497,7 @@ static const struct lh_call_ops push_ops = {push_message, push_half_close, push_
 
 // ---------------------------------------------------------------- streams that say nothing
 
-// Comes in: its messages, or the rest of its frame.
+// The push still brings messages or the rest of its frame.
 static bool is_coming(const struct ps_push *p)
 {
     return !p->parked && !p->over && !p->item;
@@ -528,8 +528,8 @@ void ps_receive_expel(struct ps_server *s)
             fail_push(p, lh_fail(LH_ERR_EXPELLED, "this worker was expelled from the run"));
 }
 
-// A worker pushes once a shard at a time; the streams of a connection that broke unseen linger, and
-// so does one whose answer nobody takes.
+// A worker has one push per shard at a time. Streams of a broken connection linger, and so does a
+// stream whose answer the worker does not read.
 static void make_way(struct ps_server *s, uint64_t worker)
 {
     uint32_t later = 0;

@@ -1,12 +1,12 @@
-// Snapshot: a shard's fold state as bytes, for workers and standbys that join
+// Snapshot: sends a shard's fold state to workers and standbys that join
 // (server/docs/0000-protocol.md#rule-16, kernels/state/replica.h).
 //
-// All that join at about the same time are sent the state of the same version, and follow from
-// there. Its parameters are sent from where they lie, uncopied; when a record is about to change
-// them while anybody may still read them, a transport too, the replica goes on with a copy, for
-// which there is memory since then. What an outer optimizer holds beside them is copied a message
-// at a time, and as a whole when it is about to change; when there is no memory for that, those who
-// wait are told to ask again later. Each range of a state is sent on a call of its own.
+// Followers that join at about the same time get the state of one version and follow the log from
+// there. Its parameters are sent without a copy. When a record is about to change them while a
+// follower or the transport may still read them, the replica switches to a copy, whose memory was
+// reserved when sending began. The outer optimizer's state is copied a message at a time, and as a
+// whole when it is about to change; if there is no memory for that copy, the waiting followers must
+// ask again later. Each range of a state is sent on its own call.
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +16,12 @@
 #include "server/push/follow.h"
 #include "server/push/snapshot.h"
 
-// The parameters may be sent from where they lie. Without memory they are copied, a message at a
-// time.
+// Lets the parameters be sent without a copy. If there is no memory, they are copied, a message at
+// a time.
 static void lend(struct ps_shard *s)
 {
     struct ps_lent *l = &s->lent;
-    if (l->theta) return; // some of it is still on its way
+    if (l->theta) return; // some of them are still being sent
     size_t bytes = s->replica.layout->values * sizeof *s->replica.theta;
     l->spare = malloc(bytes);
     l->theta = l->spare ? lh_blob_over(s->replica.theta, bytes) : NULL;
@@ -46,7 +46,7 @@ static lh_err take(struct ps_shard *s, struct ps_snapshot *n)
     return LH_OK;
 }
 
-// Can a follower go on from its version?
+// Can a follower continue from this snapshot's version?
 static bool goes_on(const struct ps_shard *s, const struct ps_snapshot *n)
 {
     return n->users && !n->lost &&
@@ -81,8 +81,8 @@ void ps_snapshot_end(struct ps_giving *g)
     *n = (struct ps_snapshot){0};
 }
 
-// Chooses the bytes of the state that are asked for: of all its pieces, or bytes where it comes
-// unsealed, the `range`th of `ranges` shares. The first one is never empty.
+// Chooses the requested share of the state, in whole pieces if sealed, else in bytes: the `range`th
+// of `ranges` shares. The first share is never empty.
 static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequest *m)
 {
     uint64_t bytes = g->of->bytes, each = m->challenge.len ? LH_STATE_PIECE_BYTES : 1;
@@ -98,7 +98,7 @@ static lh_err choose_range(struct ps_giving *g, const Longhaul__V1__SnapshotRequ
     return LH_OK;
 }
 
-// As the follower asks for it, and never unsealed but where the settings say so.
+// Seals if the follower asks for it; sends unsealed only if the settings allow it.
 static lh_err choose_seal(struct ps_giving *g, const ProtobufCBinaryData *challenge)
 {
     const struct ps_conf *conf = &g->shard->server->conf;
@@ -178,8 +178,8 @@ static void gather(const struct ps_snapshot *s, uint64_t at, size_t n, uint8_t *
     for (size_t i = 0; i < count; out += part[i++].len) memcpy(out, part[i].data, part[i].len);
 }
 
-// On the loop: 0.4 ms of a core for a piece of 1 MiB (either cipher), a few pieces before others
-// have their turn (follow.c). A lane would read the state while records are folded into it.
+// Runs on the loop: 0.4 ms of a core per piece of 1 MiB (either cipher), a few pieces before other
+// work gets its turn (follow.c). A lane would read the state while records are folded into it.
 static lh_err seal_next(const struct ps_snapshot *s, uint64_t at, size_t n,
                         struct lh_state_seal *seal, uint8_t *out)
 {
@@ -188,7 +188,7 @@ static lh_err seal_next(const struct ps_snapshot *s, uint64_t at, size_t n,
     return lh_state_seal_piece(seal, part, count, out);
 }
 
-// From where they lie, if the next bytes are parameters and go as they are.
+// Lends the next bytes if they are parameters that go out unsealed.
 static bool next_lent(struct ps_giving *g, struct lh_blob **out, size_t *at, size_t *end)
 {
     const struct ps_snapshot *from = g->of;
@@ -231,8 +231,8 @@ lh_err ps_snapshot_next(struct ps_giving *g, struct lh_blob **out, size_t *at, s
     return LH_OK;
 }
 
-// Parameters that nobody reads stay the replica's. Otherwise the readers keep them, and the replica
-// goes on with a copy.
+// The replica keeps parameters that have no reader. Otherwise the readers keep them, and the
+// replica continues with a copy.
 static void part_lent(struct ps_shard *s, bool gone)
 {
     struct ps_lent *l = &s->lent;
@@ -264,7 +264,7 @@ void ps_snapshot_part(struct ps_shard *s, bool gone)
 
 void ps_snapshot_keep(struct ps_shard *s, const struct lh_record *r)
 {
-    bool changes = // the arrays; the rest was copied
+    bool changes = // only the arrays can change; the rest was copied
         r->kind == LH_ADMIT || (r->kind == LH_PLAN && s->replica.outer.kind != LH_OPT_SGD);
     if (changes) ps_snapshot_part(s, false);
 }

@@ -1,12 +1,12 @@
-// Unseal: a push is unsealed and its payload checked on the compute lane, before it is
-// queued (DESIGN.md#section-5 step 9), so that the loop and the disk go on meanwhile.
+// Unseal: unseals a push and checks its payload on the compute lane, before it is queued
+// (DESIGN.md#section-5 step 9), so that the loop and the disk continue.
 //
-// Meanwhile the disk lane writes a large frame to the log, where its record will stand (wal.h):
-// bytes that mean nothing before the record's head and checksum are there.
+// At the same time the disk lane writes a large frame to the log, at its record's place (wal.h).
+// Those bytes mean nothing until the record's header and checksum are written.
 //
-// The lane judges only the frame's bytes; every decision is made afterwards, on the loop, in the
-// order of the queue. A push that could not be admitted now anyway is not unsealed;
-// should it turn out otherwise in its group, it is unsealed there.
+// The lane judges only the frame's bytes. The loop makes every decision afterwards, in queue order.
+// A push that could not be admitted now is not unsealed; if its group decides otherwise, it is
+// unsealed there.
 #include "server/push/unseal.h"
 
 #include <stdio.h>
@@ -62,12 +62,12 @@ static int64_t ahead_job(void *arg)
 
 static void ahead_done(void *arg)
 {
-    (void)arg; // a commit comes after it on the same lane
+    (void)arg; // the next commit runs after it on the same lane
 }
 
-// The disk has time while a push is unsealed: a large frame goes to where its record will stand.
-// Shared until a commit used it or left it behind, so that its memory is nobody else's till then;
-// a frame that gets no record is held until another one's commit.
+// The disk is idle while a push is unsealed, so a large frame is written to its record's place. The
+// frame is shared until a commit uses it or leaves it behind, so that its memory is not reused
+// before; a frame without a record is held until another one's commit.
 static void write_ahead(struct ps_server *s, const struct ps_item *i)
 {
     uint64_t least = s->conf.ahead_bytes_min ? s->conf.ahead_bytes_min : LH_AHEAD_BYTES;
@@ -78,7 +78,7 @@ static void write_ahead(struct ps_server *s, const struct ps_item *i)
 
 // ---------------------------------------------------------------- one after another
 
-// False: there is no memory for its payload now.
+// False: no memory for its payload now.
 static bool start(struct ps_server *s, struct ps_item *i)
 {
     struct ps_decision now;

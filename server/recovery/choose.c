@@ -1,15 +1,15 @@
-// Choose: which state a shard comes back from (server/docs/0000-protocol.md#rule-17).
+// Choose: picks the state from which a shard recovers (server/docs/0000-protocol.md#rule-17).
 //
-// 1. It is of the shard's history, as far as that is known: at the stable point, or above it if no
-// epoch that is later than its own began below it. 2. It is at or above the stable point, or an
-// operator gave that up. 3. It is *confirmed*: workers of `rebuild.voices` regions hold that very
-// state, by the digest of all of it (or of all the run's regions, where those are fewer); or it is
+// 1. The state belongs to the shard's history as far as that is known: it is at the stable point,
+// or above it with no later epoch that began below it. 2. It is at or above the stable point, or an
+// operator gave that point up. 3. It is *confirmed*: workers of `rebuild.voices` regions (or of all
+// the run's regions, if there are fewer) hold the same state, by the digest of all of it; or it is
 // the stable point with the digest that workers of several regions proved while the server lived;
-// or an operator chose it. This directory's own state needs nobody's word.
+// or an operator chose it. This directory's own state needs no confirmation.
 //
-// The highest of them is the best. A higher state that nobody confirms holds nobody up: what lies
-// above the stable point is pushed again by its authors. Where no state is confirmed and somebody
-// holds one, an operator chooses: status and log say what each worker claims.
+// The highest such state is the best. A higher state without confirmation delays nothing: its
+// authors push again all that lies above the stable point. If no state is confirmed but a worker
+// holds one, an operator chooses; status and log list each worker's claims.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +17,8 @@
 #include "server/core.h"
 #include "server/recovery/rebuilding.h"
 
-// Versions, and epochs, that a log can have reached above the last ones that are known: a server
-// that decided a thousand pushes a second did so for a quarter of an hour unheard.
+// Versions, and epochs, that a log may have gained beyond the last known ones: a quarter of an hour
+// at a thousand pushes per second.
 static const uint64_t REACH = 1 << 20;
 enum { CLAIMS_TOLD = 32 };
 
@@ -29,7 +29,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 
 // ---------------------------------------------------------------- the shard's history
 
-// No log can be there: a number that is made up, which would be the highest of all.
+// No log can have reached this point: an invented number would win as the highest.
 static bool out_of_reach(const struct ps_rebuild *b, const struct lh_point *p)
 {
     const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
@@ -40,7 +40,7 @@ static bool out_of_reach(const struct ps_rebuild *b, const struct lh_point *p)
     return p->version > version + REACH || p->epoch > epoch + REACH;
 }
 
-// The coordinator was told of another history at exactly this version.
+// The coordinator has another chain at exactly this version.
 static bool contradicts_head(const struct ps_rebuild *b, const struct lh_point *p)
 {
     return b->head_known && p->epoch == b->head.epoch && p->version == b->head.version &&
@@ -68,7 +68,7 @@ bool ps_rebuild_counts(const struct ps_rebuild *b, const struct lh_point *p)
 bool ps_rebuild_enough(const struct ps_rebuild *b, const struct lh_point *p)
 {
     return b->shard->server->conf.below_stable || p->version >= b->stable.version ||
-           LH_BUG("take_no_stable"); // planted: whoever answers is good enough
+           LH_BUG("take_no_stable"); // planted: any worker's state is good enough
 }
 
 // ---------------------------------------------------------------- who confirms it
@@ -86,7 +86,7 @@ static bool offers(const struct ps_offer *o, const struct ps_state *state)
     return false;
 }
 
-// Regions of which a worker offers this very state.
+// Counts the regions with a worker that offers this very state.
 static uint32_t voices(const struct ps_rebuild *b, const struct ps_state *state)
 {
     const char *seen[LH_WORKERS_MAX];
@@ -142,7 +142,7 @@ static bool best_of(const struct ps_rebuild *b, bool chosen, struct ps_state *be
 {
     struct ps_state own = {.at = ps_rebuild_own(b)};
     if (lh_hash_equal(&own.at.chain, &b->taken.at.chain)) own.digest = b->taken.digest;
-    // Turns of the best one so far; anything is better than nothing.
+    // Turns of the best state's worker; any state is better than none.
     uint32_t turns = own.at.version ? 0 : UINT32_MAX;
     bool found = !b->unreliable && possible(b, &own) && (!chosen || was_chosen(b, &own));
     *worker = 0;
@@ -164,8 +164,8 @@ static bool best_of(const struct ps_rebuild *b, bool chosen, struct ps_state *be
     return found;
 }
 
-// An operator's word goes before what is confirmed, where somebody has that state. The beginning of
-// the history is not gone back to while anybody claims more of it.
+// The operator's choice comes before a confirmed state, if a worker or this directory holds it. The
+// shard does not restart from the initial state while a worker claims a later one.
 bool ps_rebuild_choose(const struct ps_rebuild *b, struct ps_state *best, uint64_t *worker)
 {
     if (best_of(b, true, best, worker)) return true;
@@ -183,7 +183,7 @@ bool ps_rebuild_undecided(const struct ps_rebuild *b)
 
 // ---------------------------------------------------------------- what an operator is shown
 
-// The first bytes of a digest, as an operator names it.
+// The first bytes of a digest, in the form that an operator types.
 static void write_digest(const struct ps_state *state, char out[17])
 {
     for (int i = 0; i < 8; i++) snprintf(out + 2 * i, 3, "%02x", state->digest.b[i]);

@@ -1,9 +1,9 @@
-// Epoch: the epochs that this directory asks for (server/docs/0000-protocol.md#rule-17). See
+// Epoch: the epochs that this directory has requested (server/docs/0000-protocol.md#rule-17). See
 // recover.h.
 //
-// DIR/epoch-<shard 4 hex> holds the highest one, durable before the log is written to again and
-// before it is asked for. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token.
-// The token OLDER says that the directory is an older copy.
+// DIR/epoch-<shard 4 hex> holds the highest one, durable before the request and before the next
+// write to the log. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token. The token
+// OLDER marks the directory as an older copy.
 #include "common/env/numbers.h"
 #include "server/core.h"
 #include "server/recovery/recover.h"
@@ -80,14 +80,13 @@ static bool due_alone(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;
     const struct lh_ledger *l = &shard->replica.ledger;
-    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes it back
+    if (l->move.epoch && s->conf.below_stable) return true; // an operator takes the move back
     return s->log.damaged || !l->version || ps_epoch_asked_for(shard) ||
            l->epoch < shard->least_epoch;
 }
 
-// An operator's word is for all of the server's shards, which go together: where one of them needs
-// an epoch each begins one. With the row of that one alone the server would be refused for the
-// others.
+// An operator's choice covers all of the server's shards: if one needs a new epoch, each begins
+// one. Without that, the coordinator would refuse the server for the other shards.
 bool ps_epoch_due(const struct ps_shard *shard)
 {
     const struct ps_server *s = shard->server;

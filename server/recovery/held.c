@@ -1,9 +1,9 @@
-// Held: the owner of a shard fetches what its standby alone may hold
-// (server/docs/0000-protocol.md#rule-21; rebuild.c says when).
+// Held: the owner of a shard fetches the state that only its standby may hold
+// (server/docs/0000-protocol.md#rule-21; rebuild.c decides when).
 //
-// The whole state comes as to a follower that joins (snapshot.c), from the directory that the
-// coordinator has noted as in sync and from no other. Nothing is believed but what its ledger says,
-// and, where it is sealed, the seal: which standby is asked, the coordinator said.
+// The standby sends the whole state as to a joining follower (snapshot.c). Only the directory that
+// the coordinator noted as in sync is asked. The owner trusts the state's ledger and, if the state
+// is sealed, the seal.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +19,13 @@
 
 struct ps_held {
     struct ps_rebuild *rebuild;
-    uint64_t standby; // the standby that is asked
+    uint64_t standby; // the standby being asked
     struct lh_link *link;
     struct lh_call *call;
     bool begun, sealed;
     struct lh_state_seal seal;
     struct lh_buf bytes;
-    int64_t heard_ns; // when the call began, or its last bytes came
+    int64_t heard_ns; // time of the call's start or of its last bytes
 };
 
 void ps_held_tell(struct ps_rebuild *b)
@@ -100,7 +100,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     lh_call_read(call);
 }
 
-// Reads the ledger before the state replaces what is held here; *of: which state it is.
+// Reads the state's ledger before the state replaces the replica's; *of: its point.
 static lh_err check_state(const struct ps_held *h, struct lh_point *of)
 {
     const struct lh_ledger *have = &h->rebuild->shard->replica.ledger;
@@ -116,7 +116,7 @@ static lh_err check_state(const struct ps_held *h, struct lh_point *of)
     return err;
 }
 
-// This log goes on from that state: it holds all that was acknowledged too, and perhaps more.
+// This log continues from that state: it holds all acknowledged records too, and perhaps more.
 static bool goes_on_from(const struct ps_rebuild *b, const struct lh_point *of)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
@@ -163,13 +163,13 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct ps_rebuild *b = h->rebuild;
     struct ps_server *s = b->shard->server;
     bool whole = !status && h->begun && !(h->sealed && lh_state_seal_next(&h->seal));
-    // A standby that was replaced meanwhile is not the one to go on from.
+    // Ignores the state if the coordinator has noted another standby meanwhile.
     lh_err err = whole && h->standby == b->standby && !b->ready ? take_state(h) : status;
     if (err)
         lh_log_peer(s->conf.log, LH_WARN, "held.broken", "shard %u of standby %016" PRIx64 ": %s",
                     b->shard->id, h->standby, status ? text : lh_err_text(err));
     ps_held_end(b);
-    if (b->from) ps_rebuild_decide(b); // if not, the next look fetches it anew
+    if (b->from) ps_rebuild_decide(b); // otherwise the next check fetches it anew
 }
 
 static const struct lh_call_ops ops = {on_message, nothing, nothing, on_close};
@@ -208,7 +208,7 @@ void ps_held_fetch(struct ps_rebuild *b)
         return;
     ps_held_end(b);
     struct ps_held *h = calloc(1, sizeof *h);
-    if (!h) return; // asked again with the coordinator's next answer
+    if (!h) return; // the coordinator's next answer asks again
     *h = (struct ps_held){.rebuild = b, .standby = b->standby, .heard_ns = lh_now(s->conf.env)};
     b->held = h;
     if (ask(h)) ps_held_end(b);

@@ -1,10 +1,10 @@
-// Identity: the number that names a directory that may stand by. See recover.h.
+// Identity: the number that names a directory which may stand by. See recover.h.
 //
-// DIR/standby (common/env/numbers.h) holds it. It changes when the directory may lack what it
-// confirmed under that name, but for its upper half: that stays, and is what a MOVE record means
-// (common/format/ledger.h). A second number is 1 from the moment such a loss
-// is found until the name has changed: the coordinator hears of it first, under the old name, and a
-// start that is killed before finds a log without the torn tail.
+// DIR/standby (common/env/numbers.h) holds it. Its lower half changes when the directory may lack
+// records that it confirmed under that name; the upper half stays and is used in MOVE records
+// (common/format/ledger.h). A second number is 1 from the moment that such a loss is found until
+// the name has changed: the coordinator must first hear of the loss under the old name, and a
+// killed start leaves a log without the torn tail.
 #include "common/env/numbers.h"
 #include "server/core.h"
 #include "server/recovery/recover.h"

@@ -1,21 +1,20 @@
 // Move: a server's shards go to its standby while both live (server/docs/0000-protocol.md#rule-22).
 //
-// The coordinator reserves an epoch for the target, durably, and tells the owner with the answer to
-// its report. When the target is near the owner's log gets its last records, in one group: DIGEST,
-// so that the target holds the same state or stops, and MOVE(epoch, target). From then on the owner
-// decides nothing (ps_shard_frozen: the log says so, also to its next life), but goes on to serve
-// followers. The target gets the record by its stream; when its own log holds it durably, for every
-// one of its shards, it opens the reserved epoch and serves. The coordinator hears of it
-// afterwards.
+// The coordinator durably reserves an epoch for the target and tells the owner in the answer to its
+// report. When the target is nearly caught up, the owner's log gets its last records, in one group:
+// DIGEST, so that the target either holds the same state or stops, and MOVE(epoch, target). From
+// then on the owner decides nothing (ps_shard_frozen; the log tells the next process too), but
+// still serves followers. The target gets the record in its stream. When its own log holds the MOVE
+// of every shard durably, it opens the reserved epochs and serves, then reports that to the
+// coordinator.
 //
-// The reserved epoch is served by the process that the record came to, and by no other: a start
-// that finds the record in its log can't tell whether the directory is an older copy, and much was
-// served in that epoch since. It asks the coordinator, and begins a later epoch
-// (server/docs/0000-protocol.md#rule-18).
+// Only the process that received the record serves the reserved epoch. A start that finds the
+// record in its log can't tell whether the directory is an older copy and that epoch was already
+// served. It asks the coordinator and begins a later epoch (server/docs/0000-protocol.md#rule-18).
 //
-// A move is given up by its target alone: it makes durable that it refuses the reserved epoch, and
-// says so; then the owner opens a later one. That is asked of it where the owner has to open an
-// epoch anyway (a torn tail). Until the target has answered nobody else opens one.
+// Only the target can give up a move: it durably refuses the reserved epoch and reports that; then
+// the owner opens a later one. The coordinator asks for that if the owner must open an epoch anyway
+// (a torn tail). Until the target has answered, no other server opens one.
 #include "longhaul/v1/member.pb-c.h"
 #include "server/core.h"
 #include "server/push/group_commit.h"
@@ -28,7 +27,7 @@ static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 // ---------------------------------------------------------------- the owner
 
-// The move is given up: the shard goes on here, in a later epoch than the one that it reserved.
+// The move was given up: this server keeps the shard, in an epoch after the reserved one.
 static void take_back(void *arg)
 {
     struct ps_server *s = arg;
@@ -38,7 +37,7 @@ static void take_back(void *arg)
         s->move_timer = lh_after(s->conf.env, LOOK_AGAIN, take_back, s);
         return;
     }
-    ps_report_forget(s); // said of the epoch that ends here: refused, once the next one is opened
+    ps_report_forget(s); // the next epoch's server would refuse reports of this one
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         uint64_t given_up = shard->replica.ledger.move.epoch;
@@ -90,7 +89,7 @@ lh_err ps_move_take(struct ps_server *s)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
         if (!ps_shard_reserved(shard)) continue;
-        LH_TRY(ps_epoch_store(shard, shard->replica.ledger.move.epoch)); // tried again: disk full
+        LH_TRY(ps_epoch_store(shard, shard->replica.ledger.move.epoch)); // disk full: tried again
         lh_logf(s->conf.log, LH_INFO, "shard.moved",
                 "shard %u was moved here, from version %llu on in epoch %llu", shard->id,
                 (unsigned long long)shard->replica.ledger.version,
@@ -99,7 +98,7 @@ lh_err ps_move_take(struct ps_server *s)
     return LH_OK;
 }
 
-// It may serve, or have served, in the reserved epochs.
+// This server may serve, or have served, the reserved epochs.
 static bool all_here(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
@@ -109,9 +108,9 @@ static bool all_here(const struct ps_server *s)
     return true;
 }
 
-// The coordinator wants the move given up. Too late once the records of all shards are here: then
-// it says so. Where one of them was here, and is lost again with the log's end, so is all that may
-// have been served: these records come before it.
+// The coordinator wants the move given up. If the MOVE records of all shards are here, it is too
+// late, and this server reports that. If one record was here but was lost with the log's end,
+// nothing was served: MOVE precedes every served record.
 static lh_err refuse(struct ps_shard *s, uint64_t epoch)
 {
     bool here = ps_shard_moved_here(s) && s->replica.ledger.move.epoch == epoch;

@@ -1,10 +1,10 @@
-// Owner stream: one shard of another server's, followed record by record
-// (server/docs/0000-protocol.md#rule-21; standby.c says when).
+// Owner stream: follows one shard of another server record by record
+// (server/docs/0000-protocol.md#rule-21; standby.c decides when).
 //
-// Its records go through the group like an owner's (group_commit.c): appended, one sync, folded;
-// then the owner is told what is durable here. Where the records don't go on from what is here, a
-// snapshot becomes all there is, unless it is of an older history: what was confirmed to an owner
-// is never given up for a state of an older epoch, or of the same epoch and a lower version
+// Records go through the group as on an owner (group_commit.c): append, one sync, fold; then the
+// standby confirms its durable version to the owner. If the records do not follow the log here, a
+// snapshot replaces all state, unless its history is older: confirmed records are never dropped for
+// a state of an older epoch, or of the same epoch and a lower version
 // (server/docs/0000-protocol.md#rule-27).
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 #include "server/recovery/standby.h"
 #include "server/state/fold.h"
 
-enum { AHEAD_BYTES = 16 << 20 }; // received and not yet folded: no more is read
+enum { AHEAD_BYTES = 16 << 20 }; // limit on bytes received and not yet folded; reading stops there
 static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 struct ps_owner_stream { // follows the owner of one shard
@@ -32,19 +32,19 @@ struct ps_owner_stream { // follows the owner of one shard
     struct lh_link *link;
     struct lh_call *call; // NULL: not connected
     bool snapshot, need_snapshot, whole;
-    bool fruitless; // a snapshot was taken, and nothing followed from it yet
-    // The time when the call of a snapshot began, or its last bytes came.
+    bool fruitless; // a snapshot was taken, and no record has followed yet
+    // Time of a snapshot call's start or of its last bytes.
     int64_t heard_ns;
-    bool paused; // the next message is asked for when what is here is folded
+    bool paused; // reads the next message once queued bytes are folded
     uint64_t timer;
     struct lh_record_stream stream;
     bool begun, sealed; // a snapshot's first message came; its pieces are sealed
     struct lh_state_seal seal;
-    size_t queued; // bytes of items on their way into the log
-    // A snapshot's; `whole`: all of them are here, and are taken when nothing is under way.
+    size_t queued; // bytes of items queued for the log
+    // A snapshot's bytes; `whole`: complete, taken when nothing is under way.
     struct lh_buf bytes;
     struct lh_unary *confirm;
-    uint64_t told; // version that was confirmed last
+    uint64_t told; // last confirmed version
     bool in_sync;
 };
 
@@ -67,14 +67,14 @@ void ps_owner_stream_hang_up(struct ps_owner_stream *c)
     if (call) lh_call_cancel(call);
 }
 
-// The stream begins anew, from what is durable by then.
+// Restarts the stream from the version durable by then.
 static void restart(struct ps_owner_stream *c)
 {
     ps_owner_stream_hang_up(c);
     again(c, c->shard->server->conf.report_ns);
 }
 
-// A record does not follow: where none is missing before it, only a snapshot does.
+// A record does not follow. If none is missing before it, only a snapshot helps.
 static void refused(struct ps_owner_stream *c, const struct lh_record *r, lh_err err)
 {
     struct ps_shard *s = c->shard;
@@ -95,18 +95,18 @@ static void record_done(struct ps_item *i, enum ps_outcome outcome)
         return;
     }
     c->queued -= i->body.len + 1;
-    bool lost = outcome == PS_TAKEN_BACK; // the owner sends it again, later
+    bool lost = outcome == PS_TAKEN_BACK; // the owner sends it again later
     if (lost && c->call) restart(c);
 }
 
-// A whole record: into the log.
+// Queues a whole record for the log.
 static lh_err take_record(struct ps_owner_stream *c)
 {
     struct lh_record_stream *t = &c->stream;
     const struct lh_record *r = &t->record;
     if (r->flags & LH_RECORD_ELIDED)
         return lh_fail(LH_ERR_MALFORMED, "a record without its payload");
-    if (c->shard->server->phase != PS_STANDBY) { // a former owner's: it is listened to no more
+    if (c->shard->server->phase != PS_STANDBY) { // from a former owner: ignored
         if (LH_BUG("old_epoch")) confirm_point(c, r->epoch, r->version, &r->chain);
         return LH_OK;
     }
@@ -133,7 +133,7 @@ static lh_err take_bytes(struct ps_owner_stream *c, struct lh_span bytes)
     return LH_OK;
 }
 
-// The state here was confirmed, perhaps, and is what this standby would take over with.
+// Refuses an older state: the state here may be confirmed, and a take-over would use it.
 static lh_err check_age(const struct ps_owner_stream *c, uint64_t epoch, uint64_t version,
                         const struct lh_hash *chain)
 {
@@ -191,18 +191,18 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
     if (c->call != call) return;
     size_t had = c->bytes.len;
     lh_err err = take_message(c, msg);
-    if (c->call != call) return; // it was given up meanwhile
+    if (c->call != call) return; // the stream was given up meanwhile
     if (c->bytes.len > had) c->heard_ns = lh_now(c->shard->server->conf.env);
     if (!c->snapshot) c->fruitless = false;
     if (err) {
         if (err == LH_ERR_CONFLICT)
-            c->need_snapshot = false; // the records after ours are asked next
+            c->need_snapshot = false; // asks for the records after ours next
         lh_logf(c->shard->server->conf.log, LH_WARN, "standby.broken", "shard %u: %s", c->shard->id,
                 lh_err_text(err));
         restart(c);
         return;
     }
-    confirm(c); // when nothing is new, the owner still learns that somebody stands by
+    confirm(c); // even without news: the owner learns that a standby is there
     c->paused = c->queued >= AHEAD_BYTES;
     if (!c->paused) lh_call_read(call);
 }
@@ -271,7 +271,7 @@ static lh_err ask_snapshot(struct ps_owner_stream *c)
     return lh_rpc_send(c->call, &m.base);
 }
 
-// The state's ledger says which state came. It is read before the state replaces what is held here.
+// Reads the state's point from its ledger, before the state replaces the replica's.
 static lh_err check_whole(const struct ps_owner_stream *c)
 {
     const struct lh_ledger *have = &c->shard->replica.ledger;
@@ -287,7 +287,7 @@ static lh_err check_whole(const struct ps_owner_stream *c)
     return err;
 }
 
-// The snapshot becomes what is held here, in memory; write_whole() makes it durable.
+// Replaces the replica by the snapshot, in memory; write_whole() makes it durable.
 static lh_err take_whole(struct ps_owner_stream *c)
 {
     struct ps_shard *s = c->shard;
@@ -295,7 +295,7 @@ static lh_err take_whole(struct ps_owner_stream *c)
     if (!err) err = ps_fold_load(s, lh_buf_span(&c->bytes));
     lh_buf_free(&c->bytes);
     c->whole = false;
-    c->need_snapshot = false; // if it was not taken, the owner is asked what follows from ours
+    c->need_snapshot = false; // if it was not taken, ask the owner for the records after ours
     if (err)
         lh_logf(s->server->conf.log, LH_WARN, "standby.refused", "shard %u: %s", s->id,
                 lh_err_text(err));
@@ -313,7 +313,7 @@ lh_err ps_owner_stream_write(struct ps_server *s)
     return LH_OK;
 }
 
-// Checkpointed, under a log of its own. Until it is, nothing is followed from it and nothing is
+// Writes a checkpoint and starts a new log. Until then nothing follows the snapshot and nothing is
 // confirmed.
 static lh_err write_whole(struct ps_owner_stream *c)
 {
@@ -326,8 +326,8 @@ static lh_err write_whole(struct ps_owner_stream *c)
     return LH_OK;
 }
 
-// An owner whose host is gone brings no byte of its snapshot, and nothing says so
-// (server/docs/0000-protocol.md#rule-29). A stream of records may be silent for as long as nobody
+// If the owner's host is gone, no byte of the snapshot comes and no error either
+// (server/docs/0000-protocol.md#rule-29). A record stream may be silent as long as no worker
 // pushes.
 static void watch(struct ps_owner_stream *c)
 {
@@ -351,11 +351,11 @@ static void connect_copy(void *arg)
         return;
     }
     bool anew = c->whole || c->need_snapshot || s->standby.unwritten;
-    if (c->queued || (anew && !ps_at_rest(s))) { // it follows from what was folded
+    if (c->queued || (anew && !ps_at_rest(s))) { // it continues from the folded state
         again(c, LOOK_AGAIN);
         return;
     }
-    lh_err err = s->standby.unwritten ? write_whole(c) : LH_OK; // one at a time is in memory only
+    lh_err err = s->standby.unwritten ? write_whole(c) : LH_OK; // one at a time
     if (!err && c->whole) err = take_whole(c);
     if (!err && s->standby.unwritten) err = write_whole(c);
     if (err && lh_err_class(err) == LH_CLASS_STOP) {
@@ -390,7 +390,7 @@ static void on_confirmed(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_owner_stream *c = self;
     c->confirm = NULL;
     if (c->shard->server->phase == PS_STOPPED) return;
-    if (err) c->told = 0; // told again with the next message, or the next stream
+    if (err) c->told = 0; // confirm again with the next message or stream
     c->in_sync = !err && ((const Longhaul__V1__ConfirmReply *)answer)->in_sync;
     if (!err && c->shard->replica.ledger.version > c->told) confirm(c);
 }
@@ -414,7 +414,7 @@ static void confirm_point(struct ps_owner_stream *c, uint64_t epoch, uint64_t ve
         c->told = 0;
 }
 
-// Tells the owner what is durable here, if it is new to it.
+// Confirms the durable version to the owner, if it is news.
 static void confirm(struct ps_owner_stream *c)
 {
     const struct ps_shard *s = c->shard;

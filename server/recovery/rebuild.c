@@ -1,35 +1,35 @@
-// Rebuild: a shard whose history is lost, or must begin anew, comes back
+// Rebuild: recovers a shard whose history is lost or must begin a new epoch
 // (server/docs/0000-protocol.md#rule-13, #rule-17, #rule-18).
 //
-// Before a shard is served the coordinator is asked what is registered and was reported of its
-// history. A log that is the last one is served as it is. One that ends before what is known of its
-// epoch is an older copy of the directory: it is not served (server/docs/0000-protocol.md#rule-27).
-// Where the coordinator was restarted and can't tell, or heard last of a process that this
-// directory does not know, a new epoch begins where the log ends, so that no version of the old one
-// can exist twice.
+// Before a shard is served, the coordinator reports the registered and reported points of its
+// history. A log that is the last one is served unchanged. A log that ends before the known end of
+// its epoch shows that the directory is an older copy; it is not served
+// (server/docs/0000-protocol.md#rule-27). If the coordinator was restarted and can't tell, or if it
+// last heard from a process that this directory does not know, a new epoch begins at the log's end,
+// so that no version of the old epoch can exist twice.
 //
-// Where the directory holds nothing, or its log lost its tail and nothing acknowledged, an epoch is
-// opened at once. Where the log is damaged below its durable position, or an older copy, followers,
-// who are refused with LH_ERR_REBUILDING, offer what they hold: when all that are there have
-// answered, or the grace time is over, the best state of the shard's own history is fetched, its
-// epoch registered by compare-and-swap, and only then is it installed: checkpoint, new log, EPOCH
-// record (recover.c).
+// If the directory is empty, or its log lost a tail with nothing acknowledged, an epoch is opened
+// at once. If the log is damaged below its durable position, or is an older copy, the shard asks
+// its followers: they are refused with LH_ERR_REBUILDING and offer their states. When all known
+// workers have answered, or the grace time is over, the best state of the shard's own history is
+// fetched, its epoch is registered by compare-and-swap, and only then it is installed: checkpoint,
+// new log, EPOCH record (recover.c).
 //
-// Which state counts, choose.c says. Nobody with a state at or above the stable point: the shard
-// waits for one, or for an operator who sets rebuild.below_stable.
+// choose.c decides which states count. If no worker holds a state at or above the stable point, the
+// shard waits for one, or for an operator who sets rebuild.below_stable.
 //
-// While a standby is in sync what was acknowledged is known to be in its state alone: it takes the
-// shards over. Where it is not in sync for all of them, it takes none, and the shards for which it
-// is go on here from its state (held.c), which it keeps until the shard is served.
+// While a standby is in sync, only its state is known to hold all acknowledged records, so it takes
+// the shards over. If it is not in sync for all of them, it takes none; the shards for which it is
+// in sync continue here from its state (held.c), and it keeps that state until they are served.
 //
-// While nobody has said what became of an epoch that was asked for, nothing is decided anew: the
-// request may come late, and open it after all where it was to begin then. An answer to any later
-// request says so, for it has used up the ticket of this one (coordinator/epochs.c).
+// While the outcome of an epoch request is unknown, nothing new is decided: a late request may
+// still open that epoch at its old point. An answer to any later request settles that, because it
+// used up the earlier ticket (coordinator/owners/epochs.c).
 //
-// A state that an operator made the history (`longhaul rewind`, `refold`; recover.c) is gone on
-// with as it is, under a new epoch, whatever is stable or held by others above it.
+// A state that an operator made the history (`longhaul rewind`, `refold`; recover.c) continues
+// unchanged under a new epoch, whatever is stable or held by others above it.
 //
-// A crash anywhere before the installation starts over, under another epoch.
+// A crash before the installation starts over, under another epoch.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@
 #include "server/recovery/recover.h"
 #include "server/state/fold.h"
 
-// An operator chose what this directory holds, above what is stable or not.
+// An operator chose this directory's state, even below the stable point.
 static bool operators_word(const struct ps_rebuild *b)
 {
     return b->shard->server->conf.below_stable || b->shard->server->log.rewound;
@@ -84,8 +84,8 @@ static bool take_points(struct lh_point **out, size_t *count, size_t n, Longhaul
     return true;
 }
 
-// Takes the words that the coordinator passes on: the digest of the stable point, which workers of
-// several regions proved, and the state that an operator chose.
+// Takes two states from the coordinator's answer: the digest of the stable point, proved by workers
+// of several regions, and the state that an operator chose.
 static void take_words(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
 {
     b->stable_digest = (struct lh_hash){{0}};
@@ -116,7 +116,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     b->reserved = m->reserved;
     b->shard->end = m->end;
     b->shard->end_told = true;
-    // An epoch may be due where a run goes on after its end.
+    // A run that continues after its end may need an epoch.
     bool end = b->shard->replica.ledger.plan.phase == LH_PHASE_END;
     b->anew |= end && ps_epoch_due(b->shard);
     b->standby = m->standby;
@@ -132,7 +132,7 @@ static bool take_reply(struct ps_rebuild *b, const Longhaul__V1__EpochReply *m)
     return true;
 }
 
-// The state that is to be served is in the replica, and its epoch is registered.
+// The replica holds the state to serve, and its epoch is registered.
 static void settled(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
@@ -160,8 +160,8 @@ static void later(struct ps_rebuild *b)
         b->timer = lh_after(s->conf.env, s->conf.report_ns, on_timer, b);
 }
 
-// Roles start in any order: a coordinator that is not there yet is no warning for so many requests,
-// some ten seconds.
+// Roles start in any order, so this many unanswered requests in a row (some ten seconds) give no
+// warning.
 enum { EARLY_ASKS = 8 };
 
 static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -170,7 +170,7 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
     struct ps_server *s = b->shard->server;
     b->ask = NULL;
     if (s->phase == PS_STOPPED) return;
-    if (err == LH_ERR_FENCED) { // the shard is another server's by now
+    if (err == LH_ERR_FENCED) { // another server owns the shard now
         ps_fatal(s, err);
         return;
     }
@@ -185,15 +185,15 @@ static void on_asked(void *self, lh_err err, const ProtobufCMessage *answer)
                 b->shard->id, s->conf.coordinator, lh_err_text(err));
     b->unheard = err ? b->unheard + 1 : 0;
     const Longhaul__V1__EpochReply *m = (const Longhaul__V1__EpochReply *)answer;
-    // An epoch that was refused is refused again until somebody else has said a word: the target of
-    // a move, a standby, a worker that has made more stable.
+    // The coordinator refuses an epoch until another role acts: the target of a move, a standby, or
+    // a worker that advances the stable point. Asks again later.
     if (err || !take_reply(b, m) || (b->opening && !m->opened))
         later(b);
     else
         ps_rebuild_decide(b);
 }
 
-// Asks what is registered, or opens the epoch that the shard's file names from the replica's point.
+// Asks for the registered state; `open`: requests the shard's epoch from the replica's point.
 static lh_err ask(struct ps_rebuild *b, bool open)
 {
     struct ps_shard *shard = b->shard;
@@ -225,7 +225,7 @@ static lh_err ask(struct ps_rebuild *b, bool open)
 
 // ---------------------------------------------------------------- is it the last history?
 
-// Something of this epoch, or a later one, is known above what the replica holds.
+// A point above the replica's version is known in this epoch or a later one.
 static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
 {
     uint64_t version = b->shard->replica.ledger.version;
@@ -233,22 +233,22 @@ static bool overtaken(const struct ps_rebuild *b, uint64_t epoch)
            (b->head.epoch >= epoch && b->head.version > version);
 }
 
-// The stand of a point that is known to the log; one that can't be read shows nothing.
+// The stand of a known point against the log; an unreadable point proves nothing.
 static enum ps_stand stand_of(const struct ps_rebuild *b, const struct lh_point *p)
 {
     enum ps_stand stand;
     return !p->version || ps_shard_stand(b->shard, p, &stand) ? PS_POINT_CUT : stand;
 }
 
-// The point that shows the directory to be an older copy, or of another history; NULL: none does.
-// A store that is older than this log (its epoch was never registered there) shows nothing.
+// The point that proves the directory an older copy, or of another history; NULL: none. A
+// coordinator's store older than this log (the log's epoch is missing there) proves nothing.
 static const struct lh_point *newer(struct ps_rebuild *b)
 {
     const struct lh_ledger *l = &b->shard->replica.ledger;
     const struct lh_point *last = b->begun_count ? &b->begun[b->begun_count - 1] : NULL;
     if (!last || l->epoch > b->epoch) return NULL;
     if (l->epoch < b->epoch) return last;
-    // The beginning of this epoch says all of an earlier one.
+    // The beginning of this epoch covers all earlier ones.
     b->unreliable |= stand_of(b, &b->stable) == PS_POINT_OTHER;
     b->unreliable |= stand_of(b, last) == PS_POINT_OTHER;
     if (b->unreliable || b->stable.version > l->version) return &b->stable;
@@ -256,8 +256,8 @@ static const struct lh_point *newer(struct ps_rebuild *b)
     return head == PS_POINT_AHEAD || head == PS_POINT_OTHER ? &b->head : NULL;
 }
 
-// Nothing is served from an older copy. What it holds is one of the states that its shards may come
-// back from, under a new epoch, and where the settings forbid that it stops here.
+// An older copy is never served. Its state becomes one of the candidates for the rebuild, under a
+// new epoch; if the settings forbid a rebuild, the server stops.
 static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
 {
     struct ps_server *s = b->shard->server;
@@ -276,7 +276,7 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
                        lh_err_text(err));
     lh_logf(s->conf.log, LH_ERROR, "log.older",
             "%s; the shards are rebuilt from their followers (rebuild.damaged)", lh_err_text(err));
-    // One shard shows it for all of them, and no later start may have to find it out again.
+    // One shard proves it for all of them; stored, so that no later start must find it again.
     for (uint32_t i = 0; i < s->conf.shard_count; i++) LH_TRY(ps_epoch_give_up(s->shard[i]));
     s->log.damaged = true;
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -291,7 +291,7 @@ static lh_err give_up_log(struct ps_rebuild *b, const struct lh_point *known)
 
 // ---------------------------------------------------------------- the decision
 
-// The last epoch registered is the one this directory asked for, from what the replica holds now.
+// The newest registered epoch is this directory's request, from the replica's present point.
 static bool registered(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
@@ -302,10 +302,10 @@ static bool registered(const struct ps_rebuild *b)
            !b->unreliable;
 }
 
-// The epoch was asked for by this very process, so nothing was ever served in it. One that an
-// earlier process asked for may have been served since: a directory of the moment between the
-// request and the EPOCH record can come back from an older copy, and a coordinator that was
-// restarted knows of no version that shows it (server/docs/0000-protocol.md#rule-18).
+// This very process requested the epoch, so nothing was served in it before. An epoch that an
+// earlier process requested may have been served since: the directory may be a copy from the time
+// between the request and the EPOCH record, and a restarted coordinator knows no version that
+// proves it (server/docs/0000-protocol.md#rule-18).
 static bool opened(const struct ps_rebuild *b)
 {
     return registered(b) && b->shard->drawn && !overtaken(b, b->epoch);
@@ -317,7 +317,7 @@ static lh_err open_next(struct ps_rebuild *b)
     const struct lh_ledger *l = &s->replica.ledger;
     bool first = !b->epoch && !l->version;
     uint64_t least = first ? 1 : (b->epoch > l->epoch ? b->epoch : l->epoch) + 1;
-    // The epoch of a move is another server's, also where this log lost the MOVE record.
+    // The epoch of a move belongs to the target, even if this log lost the MOVE record.
     uint64_t reserved = b->reserved > l->move.epoch ? b->reserved : l->move.epoch;
     if (least <= reserved) least = reserved + 1;
     if (s->begun < least || !s->token || !s->drawn)
@@ -359,21 +359,21 @@ static void tell_waiting(struct ps_rebuild *b, const char *what)
             b->shard->id, what, b->stable.version, b->stable.epoch, b->offer_count, b->live_count);
 }
 
-// Nothing was ever stable, and nobody, here neither, holds anything of the shard's history: what is
-// left of it is its beginning.
+// No version was ever stable, and neither a worker nor this directory holds any of the history: the
+// shard restarts from its initial state.
 static lh_err begin_anew(struct ps_rebuild *b)
 {
     struct ps_shard *s = b->shard;
     LH_TRY(ps_fold_anew(s));
     b->unreliable = false;
-    b->chosen = b->fetched = true; // the disk's state is not gone on with
+    b->chosen = b->fetched = true; // the disk's state is discarded
     struct lh_point own = ps_rebuild_own(b);
     ps_rebuild_name_lost(b, &own, 0);
     return LH_OK;
 }
 
-// A checkpoint that the disk failed to read may be read at the next start. What it holds is not
-// given up for an older state, however well that one would do.
+// The next start may be able to read a checkpoint that the disk failed to read. Its state is not
+// given up for an older one.
 static lh_err check_unread(const struct ps_rebuild *b, const struct lh_point *best)
 {
     const struct ps_shard *s = b->shard;
@@ -385,7 +385,7 @@ static lh_err check_unread(const struct ps_rebuild *b, const struct lh_point *be
                    s->server->conf.dir, s->id, s->unread, best->version);
 }
 
-// Followers are asked; sets `chosen` or what is wanted of whom.
+// Asks followers; sets `chosen`, or `wanted` and `wanted_of`.
 static void gather(struct ps_rebuild *b)
 {
     struct ps_state best;
@@ -421,10 +421,10 @@ static void gather(struct ps_rebuild *b)
     }
 }
 
-// While a standby is in sync it holds what was acknowledged, and this log, of which something is
-// missing, does not: the standby takes the shards over. Where it can't, for it is not in sync for
-// another one of them, its state is what goes on here (server/docs/0000-protocol.md#rule-21).
-// False: that one is here.
+// While a standby is in sync, it holds all acknowledged records, and this damaged log does not: the
+// standby takes the shards over. If it can't, because it is not in sync for another shard, this
+// shard continues from its state (server/docs/0000-protocol.md#rule-21). False: that state is here,
+// or no standby is needed.
 static bool waits_for_standby(struct ps_rebuild *b)
 {
     if (!b->standby || b->from == b->standby || operators_word(b)) return false;
@@ -434,7 +434,7 @@ static bool waits_for_standby(struct ps_rebuild *b)
     return true;
 }
 
-// A log that needs no new epoch for its own sake. False: it is served, or never.
+// Checks a log that needs no new epoch on its own account. False: it is served, or never will be.
 static bool confirm(struct ps_rebuild *b)
 {
     struct ps_server *s = b->shard->server;
@@ -446,23 +446,24 @@ static bool confirm(struct ps_rebuild *b)
         if (err && (lh_err_class(err) == LH_CLASS_STOP || err == LH_ERR_FENCED))
             ps_fatal(s, err);
         else if (err)
-            later(b); // the disk is full
+            later(b); // disk full
         return !err;
     }
     bool ours = b->process && (b->process == s->former || b->process == s->process);
     bool told = b->head_known && b->head.epoch == l->epoch && ours;
-    bool silent = ps_shard_over(b->shard) || l->move.epoch; // nothing is decided here any more
-    // Without its standby in sync nothing is acknowledged here, and that one knows (follow.c).
+    bool silent = ps_shard_over(b->shard) || l->move.epoch; // this shard decides nothing any more
+    // Without the standby in sync nothing is acknowledged here, and the standby can tell
+    // (follow.c).
     b->shard->unproved = !told && b->standby;
     if (!told && !silent && !b->standby) return true;
     settled(b);
     return false;
 }
 
-// It is to serve what it took over, or what was moved here, and a later epoch is known above its
-// log's end: an earlier process of this directory served it, and this is an older copy. A directory
-// that holds nothing is none: it took the place of one that was lost. Nor is what followers
-// brought.
+// This directory is to serve shards that it took over, or that were moved here, but a later epoch
+// is known above its log's end: an earlier process of this directory served that epoch, so this is
+// an older copy. An empty directory is no older copy: it replaces a lost one. Nor is a state
+// fetched from followers.
 static bool left_behind(const struct ps_rebuild *b)
 {
     const struct ps_shard *s = b->shard;
@@ -483,10 +484,10 @@ void ps_rebuild_decide(struct ps_rebuild *b)
     bool served = l->version && !s->log.rewound && registered(b) && overtaken(b, b->epoch);
     if ((served || left_behind(b) || !b->anew) && !confirm(b)) return;
     bool begins = !b->epoch && !l->version; // no history anywhere
-    // The log lost its tail, and nothing that was acknowledged.
+    // The log lost its tail, but nothing acknowledged.
     bool shorter = l->version && ps_rebuild_counts(b, &own) && own.version >= b->stable.version;
-    // anew each time: the stable point may have moved, and what was asked for been refused
-    // Else followers have it, and more (see above).
+    // Recomputed each time: the stable point may have moved, or the epoch was refused. If the log
+    // is no choice, the standby's state may be one.
     bool held = b->from && ps_rebuild_enough(b, &own);
     bool rewound = s->log.rewound && l->version;
     b->chosen = rewound || held || (!b->from && !s->log.damaged && (begins || shorter));

@@ -1,5 +1,5 @@
-// Rebuild: whether a shard's log is the last one, and its history where it is not (rebuild.c,
-// restore.c, held.c).
+// Rebuild: decides whether a shard's log is the last one, and finds its history if it is not
+// (rebuild.c, restore.c, held.c).
 #ifndef PS_REBUILD_H
 #define PS_REBUILD_H
 
@@ -10,12 +10,12 @@
 // ---- rebuild.c
 LH_MUST lh_err ps_rebuild_begin(struct ps_shard *shard);
 bool ps_rebuild_fetched(const struct ps_rebuild *b); // the replica holds a follower's state
-bool ps_rebuild_noted(const struct ps_rebuild *b); // a standby was in sync, as the coordinator said
-// "waits_for": "coordinator", "standby", "followers", "operator" or "" (nobody); "stable": version,
-// "workers": how many are there, "answered": how many said what they hold; "claims": what each of
-// them holds, and how many regions say the same.
-json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives it
-void ps_rebuild_close(struct ps_rebuild *b);           // takes no timer any more; NULL is allowed
+bool ps_rebuild_noted(const struct ps_rebuild *b);   // the coordinator named a standby in sync
+// Fields: "waits_for": "coordinator", "standby", "followers", "operator" or "" (nothing); "stable":
+// version; "workers": number of live workers; "answered": number of workers that made an offer;
+// "claims": each worker's states and the number of regions that agree.
+json_t *ps_rebuild_status(const struct ps_rebuild *b); // gives the object
+void ps_rebuild_close(struct ps_rebuild *b);           // cancels the timer; NULL is allowed
 void ps_rebuild_free(struct ps_rebuild *b);            // NULL is allowed
 // ---- restore.c
 LH_MUST lh_err ps_offer_accept(struct ps_server *s, struct lh_call *call,

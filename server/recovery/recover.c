@@ -1,20 +1,20 @@
 // Recover: checkpoint + log = state (DESIGN.md#section-8, server/docs/0000-protocol.md#rule-5,
 // #rule-17, #rule-18).
 //
-// Each shard loads its newest good checkpoint, the log is replayed above it, what survived is made
-// durable, and if bytes had to be dropped that may have been acknowledged every shard opens a new
-// epoch before it serves. A shard without history, or with an epoch to open, is settled with the
-// coordinator first, and perhaps with its followers (rebuild.c); recovered() comes after that.
+// Each shard loads its newest good checkpoint and replays the log above it; the surviving records
+// are made durable. If bytes were dropped that may have been acknowledged, every shard opens a new
+// epoch before it serves. A shard without history, or with an epoch to open, is first settled with
+// the coordinator and perhaps its followers (rebuild.c); ps_recovered() comes after that.
 //
-// No two histories of a shard have the same epoch, although the record that opens one can be lost
-// like any other: the coordinator registers each (server/docs/0000-protocol.md#rule-17), and
-// DIR/epoch-<shard 4 hex> holds the highest that this directory asked for, durable before the log
-// is written to again and before it is asked for. A log below it lost history, or its start crashed
-// before the record. It is a file of numbers (common/env/numbers.h), "LHEP": epoch, token (version
-// 1 had no token). DIR/process, "LHPR", is the random number of the process that served this
-// directory last: what the coordinator heard of another one is missing here. A log that is damaged
-// below its durable position is set aside (quarantine.c) once every shard has a checkpoint of what
-// it goes on from.
+// No two histories of a shard have the same epoch, although the record that opens an epoch can be
+// lost like any other: the coordinator registers each (server/docs/0000-protocol.md#rule-17), and
+// DIR/epoch-<shard 4 hex> holds the highest one that this directory requested, durable before the
+// request and before the next write to the log. A log with a lower epoch lost history, or its start
+// crashed before the record. The file holds numbers (common/env/numbers.h), "LHEP": epoch, token
+// (version 1 had no token). DIR/process, "LHPR", is the random number of the last process that
+// served this directory; a later process known to the coordinator has records that are missing
+// here. A log damaged below its durable position is quarantined (quarantine.c) once every shard has
+// a checkpoint of its new state.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,8 +40,8 @@ static void skipped(void *arg, const char *file, lh_err err)
             "%s: %s; an older one is taken", file, lh_err_text(err));
 }
 
-// A checkpoint that a killed process did not get to remove may be the room that is missing.
-// Where newer ones were passed over, those are not counted on: all stay.
+// Removing a checkpoint that a killed process left behind may free the needed space. If newer
+// checkpoints were skipped, keeps all.
 static lh_err prune(const struct ps_shard *shard, const struct lk_checkpoint_conf *conf)
 {
     uint64_t *version, oldest;
@@ -68,13 +68,13 @@ static lh_err load(struct ps_server *s, struct ps_shard *shard)
     if (none) return LH_OK;
     shard->checkpointed = shard->digested = version;
     LH_TRY(prune(shard, &conf));
-    // a process that was killed may have left its name in the page cache only
+    // a killed process may have left its name in the page cache only
     return s->conf.env->ops->files->sync_dir(s->conf.env, s->checkpoint_dir);
 }
 
-// Versions are missing that only a newer checkpoint holds: between the state and the log, or above
-// both. One that the disk did not give may be read at the next start; where followers bring the
-// state, nobody waits.
+// Only a newer checkpoint holds the missing versions: those between the state and the log, or above
+// both. A checkpoint that the disk failed to read may be readable at the next start; with a rebuild
+// from followers, no retry is needed.
 static lh_err gap(const struct ps_shard *shard, uint64_t version)
 {
     const struct ps_server *s = shard->server;
@@ -88,8 +88,8 @@ static lh_err gap(const struct ps_shard *shard, uint64_t version)
                           : "part of its log or its newer checkpoints are missing");
 }
 
-// The log was trimmed below a checkpoint that was passed over and may be whole: to go on from here
-// would begin another history, and the next start that can read it would take it for ours.
+// The log was trimmed below a skipped checkpoint that may be intact. Continuing from here would
+// begin another history, which a later start that can read the checkpoint would take for ours.
 static lh_err reaches(struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
@@ -102,7 +102,7 @@ static lh_err reaches(struct ps_shard *shard)
     return newest > shard->replica.ledger.version ? gap(shard, newest + 1) : LH_OK;
 }
 
-// The checkpoint is of a history that was fetched, and the log was to be set aside after it.
+// The checkpoint is of a fetched history, and the log should have been quarantined.
 static bool of_another(const struct ps_shard *shard, const struct lh_record *r)
 {
     const struct lh_ledger *l = &shard->replica.ledger;
@@ -115,7 +115,7 @@ static lh_err replay(void *arg, uint32_t id, const struct lh_record *r, struct p
     struct ps_server *s = arg;
     struct ps_shard *shard = ps_server_shard(s, id);
     s->log.replayed = true;
-    if (!shard) // a shard that this server owned before: its records stay where they are
+    if (!shard) // a shard that this server owned before; its records stay in the log
         return LH_OK;
     if (of_another(shard, r)) {
         s->log.given_up = true;
@@ -152,8 +152,8 @@ static lh_err load_process(struct ps_server *s)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// An operator's word about the state in this directory: it is the shards' history, whatever others
-// hold above it. It holds until the epoch that begins with that state is in the log.
+// An operator made this directory's state the history of its shards, whatever others hold above it.
+// That is valid until the new epoch is in the log.
 static lh_err load_rewound(struct ps_server *s)
 {
     char path[LH_PATH_BYTES];
@@ -182,8 +182,8 @@ static lh_err forget_rewound(struct ps_server *s)
     return files->sync_dir(s->conf.env, s->conf.dir);
 }
 
-// Durable before it serves. Where the disk has no room for it the next start finds another one's,
-// and begins a new epoch.
+// Stores the process number durably before serving. If the disk is full, the next start finds
+// another process's number and begins a new epoch.
 static lh_err store_process(struct ps_server *s)
 {
     char path[LH_PATH_BYTES];
@@ -194,7 +194,7 @@ static lh_err store_process(struct ps_server *s)
     return err == LH_ERR_DISK_FULL ? LH_OK : err;
 }
 
-// History was lost: says so on the disk before the log's next segment hides it.
+// Notes lost history on disk before the log's next segment hides it.
 static lh_err scanned(void *arg, bool torn)
 {
     struct ps_server *s = arg;
@@ -213,7 +213,7 @@ static lh_err scanned(void *arg, bool torn)
     return LH_OK;
 }
 
-// One EPOCH record into the group; its body is the item's.
+// Adds one EPOCH record to the group; the item owns its body.
 static lh_err add_epoch(struct ps_item *i)
 {
     struct ps_shard *shard = i->shard;
@@ -242,7 +242,7 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     }
     if (!*list) return LH_OK;
     lh_err err = ps_wal_commit(s->wal);
-    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server makes room
+    if (err == LH_ERR_DISK_FULL) err = ps_wal_commit_small(s->wal, 0); // only a server frees space
     if (err) return err;
     for (struct ps_item *i = *list; i; i = i->next)
         LH_TRY(ps_fold_record(i->shard, &i->record, (struct lh_span){0},
@@ -252,12 +252,12 @@ static lh_err commit_epochs(struct ps_server *s, struct ps_item **list)
     return LH_OK;
 }
 
-// One group of EPOCH records, durable before the first greeting.
+// Commits one group of EPOCH records, durable before the first hello.
 static lh_err open_epochs(struct ps_server *s)
 {
     struct ps_item *list = NULL;
     lh_err err = commit_epochs(s, &list);
-    if (err == LH_ERR_DISK_FULL) { // tried again when there is room
+    if (err == LH_ERR_DISK_FULL) { // tried again when there is space
         lh_err lost = ps_head_take_back(s);
         if (lost) err = lost;
     }
@@ -280,7 +280,7 @@ static lh_err open_log(struct ps_server *s, bool *torn)
     return ps_wal_open(&wal, replay, s, torn, &s->wal);
 }
 
-// Keeps the first word of damage for the end.
+// Keeps the first error text of damage for the end.
 static lh_err or_damage(lh_err err, char text[256])
 {
     if (err != LH_ERR_CORRUPT) return err;
@@ -288,8 +288,8 @@ static lh_err or_damage(lh_err err, char text[256])
     return LH_OK;
 }
 
-// Damage of one shard leaves no other one unread. A shard whose checkpoints are all damaged has the
-// initial parameters: a rebuild that finds nobody with a later state goes on from these.
+// Loads every shard even if one is damaged. A shard with only damaged checkpoints gets the initial
+// parameters: a rebuild that finds no later state continues from them.
 static lh_err load_shards(struct ps_server *s)
 {
     char text[256] = "";
@@ -315,8 +315,8 @@ static lh_err read_disk(struct ps_server *s, bool *torn)
     return LH_OK;
 }
 
-// Damaged checkpoints, which are those above the one that was loaded, are not counted any more when
-// older ones and the log are trimmed.
+// Renames the damaged checkpoints (those above the loaded one), so that trimming does not count
+// them.
 static lh_err set_checkpoints_aside(struct ps_shard *shard)
 {
     struct ps_server *s = shard->server;
@@ -340,7 +340,7 @@ static lh_err set_checkpoints_aside(struct ps_shard *shard)
     return err;
 }
 
-// The disk is full: what was set aside goes, for the next start. This one says what it lacked.
+// Disk full: removes quarantined files for the next start; this start still fails.
 static lh_err fail_without_room(struct ps_server *s)
 {
     char lacks[256];
@@ -356,7 +356,7 @@ lh_err ps_recover(struct ps_server *s)
     bool torn = false;
     lh_err err = read_disk(s, &torn);
     if (err == LH_ERR_DISK_FULL) return fail_without_room(s);
-    bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches it from its owner
+    bool mends = s->conf.rebuild_damaged || s->conf.standby; // a standby fetches from its owner
     if (!err && s->log.older) {
         mends |= s->conf.below_stable;
         err = lh_fail(LH_ERR_CORRUPT,
@@ -380,8 +380,7 @@ lh_err ps_recover(struct ps_server *s)
                 "been acknowledged: a new epoch begins");
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        if (s->log.damaged)
-            shard->token = 0; // the epoch that it opened is not the one that is left
+        if (s->log.damaged) shard->token = 0; // the epoch that it opened is not the remaining one
         bool whole = shard->index_count &&
                      shard->index[shard->index_count - 1].version == shard->replica.ledger.version;
         if (!whole) shard->index_count = 0; // the log ends below the checkpoint: it lost its tail
@@ -404,10 +403,10 @@ static lh_err checkpoint(struct ps_shard *shard)
     lh_err err = lk_checkpoint_write(&c);
     lk_checkpoint_free(&c);
     if (!err) err = lk_checkpoint_drop_above(&conf, shard->id, shard->replica.ledger.version);
-    if (err) return err; // the shard still stands on what it stood on
+    if (err) return err; // the shard still rests on its previous files
     shard->checkpointed = shard->replica.ledger.version;
     shard->weighed = 0;
-    shard->digested = 0; // the next DIGEST record comes soon: followers compare
+    shard->digested = 0; // a DIGEST record comes soon, for followers to compare
     shard->index_count = 0;
     return LH_OK;
 }
@@ -420,7 +419,7 @@ static lh_err set_log_aside(struct ps_server *s)
         s->wal = NULL;
         LH_TRY(ps_quarantine_log(s));
     }
-    s->log.aside = true; // the old log is aside, even if the disk is full for a new one
+    s->log.aside = true; // the old log is moved, even if the disk is full for a new one
     LH_TRY(open_log(s, &torn));
     s->log.aside = false;
     return LH_OK;
@@ -441,20 +440,19 @@ lh_err ps_start_over(struct ps_server *s)
     return room ? start_over(s) : err;
 }
 
-// The state that was fetched from followers becomes the history here: durable before anything
-// follows it.
+// Installs the state fetched from followers: durable before any record follows it.
 static lh_err install(struct ps_server *s, bool fetched)
 {
     if ((!fetched && !s->log.damaged) || s->log.installed) return LH_OK;
     for (uint32_t i = 0; i < s->conf.shard_count && !s->log.aside; i++)
         LH_TRY(checkpoint(s->shard[i]));
     if (s->log.damaged || s->log.replayed) LH_TRY(set_log_aside(s));
-    s->log.installed = true; // the EPOCH record may have to wait for room
+    s->log.installed = true; // the EPOCH record may have to wait for disk space
     return LH_OK;
 }
 
-// After a lost tail or a rebuild the log goes on above one checkpoint, which a start would then
-// depend on: another is due.
+// After a lost tail or a rebuild, the log continues above a single checkpoint: makes another one
+// due, so that a start does not depend on one.
 static lh_err look_for_another(struct ps_shard *shard)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);

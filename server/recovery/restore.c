@@ -1,9 +1,9 @@
-// Restore: what followers hold of a shard that lost its history, and bring
-// (server/docs/0000-protocol.md#rule-13, #rule-17; which of it counts, rebuild.c says).
+// Restore: receives offers and states from followers of a shard that lost its history
+// (server/docs/0000-protocol.md#rule-13, #rule-17; choose.c decides which counts).
 //
-// Patience has a bound that bytes renew, not words (server/docs/0000-protocol.md#rule-29): a worker
-// that was told to bring its state has had its turn when it brings no full part for the grace time,
-// or breaks its transfer off BROKEN_MAX times. It is asked again when all others have had theirs.
+// Only bytes renew a worker's deadline, not messages (server/docs/0000-protocol.md#rule-29): a
+// worker that was asked for its state loses its turn if it sends no full part for the grace time,
+// or breaks off BROKEN_MAX transfers. It is asked again when all others have had a turn.
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -21,15 +21,15 @@
 
 enum { BROKEN_MAX = 3 };
 
-struct ps_restore { // a state that is being received
+struct ps_restore { // a state being received
     struct ps_server *server;
-    struct ps_rebuild *rebuild; // NULL: none is wanted any more
+    struct ps_rebuild *rebuild; // NULL: no longer wanted
     struct lh_call *call;
     uint64_t worker;
     struct lh_peer peer;
     struct lh_buf bytes;
     uint64_t total;
-    bool over; // answered: what else comes is not read
+    bool over; // answered; further messages are ignored
     bool sealed;
     struct lh_state_seal seal;
 };
@@ -39,7 +39,7 @@ static bool same(const struct lh_point *a, const struct lh_point *b)
     return a->epoch == b->epoch && a->version == b->version && lh_hash_equal(&a->chain, &b->chain);
 }
 
-// Its transfer is over, brought or not.
+// Ends the transfer, complete or not.
 static void end(struct ps_restore *r)
 {
     struct ps_offer *o = r->rebuild ? ps_rebuild_offer(r->rebuild, r->worker) : NULL;
@@ -70,7 +70,7 @@ void ps_restore_drop_silent(struct ps_rebuild *b)
         struct ps_offer *o = &b->offer[i];
         bool silent = now - o->heard_ns >= conf->grace_ns;
         if (silent && !o->lied && !o->turns && !o->asked_ns) continue;
-        if (silent) o->have_count = 0; // the offer itself stays: its worker may come back
+        if (silent) o->have_count = 0; // keep the offer: its worker may come back
         b->offer[n++] = *o;
     }
     b->offer_count = n;
@@ -115,7 +115,7 @@ static struct ps_offer *note_worker(struct ps_rebuild *b, const struct lh_peer *
     return o;
 }
 
-// It is not asked for; whoever watches the log hears whose word it was.
+// Logs the worker and its impossible offer; the state is not fetched.
 static void tell_impossible(const struct ps_rebuild *b, const struct lh_peer *peer,
                             const struct lh_point *p)
 {
@@ -204,7 +204,7 @@ static lh_err open_begin(struct ps_restore *r, const struct ps_rebuild *b,
                : lh_fail(LH_ERR_MALFORMED, "sealed is another state than wanted");
 }
 
-// The first message says which state comes.
+// Handles the first message, which names the state.
 static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHead *m)
 {
     struct ps_server *s = r->server;
@@ -223,7 +223,7 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     LH_TRY(ps_state_asked(s, shard->id, r->sealed, "the follower"));
     if (r->sealed) LH_TRY(open_begin(r, b, m));
     struct ps_offer *o = ps_rebuild_offer(b, r->worker);
-    if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env); // its turn went by meanwhile: another one
+    if (!o->asked_ns) o->asked_ns = lh_now(s->conf.env); // a new turn
     r->rebuild = b;
     r->total = m->total;
     r->bytes = lh_buf((size_t)m->total);
@@ -231,7 +231,7 @@ static lh_err begin_restore(struct ps_restore *r, const Longhaul__V1__RestoreHea
     return LH_OK;
 }
 
-// Parameters of a model that trains lie far below that.
+// A training model's parameters stay far below this.
 static const float PARAMETER_MAX = 1e9F;
 
 static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
@@ -253,7 +253,7 @@ static lh_err check_parameters(const struct ps_restore *r, struct lh_cursor *at)
                       : LH_OK;
 }
 
-// The state's ledger says which point it is of.
+// Checks the point in the state's ledger.
 static lh_err check_point(const struct ps_restore *r)
 {
     const struct ps_rebuild *b = r->rebuild;
@@ -269,8 +269,8 @@ static lh_err check_point(const struct ps_restore *r)
                    b->shard->id);
 }
 
-// It is the state whose digest was confirmed. It is read beside what is held here, which it does
-// not replace yet.
+// Checks that the state has the confirmed digest, in a scratch replica: the shard's own state is
+// not replaced yet.
 static lh_err check_digest(const struct ps_restore *r)
 {
     struct ps_rebuild *b = r->rebuild;
@@ -303,7 +303,7 @@ static lh_err take_state(struct ps_restore *r)
     return LH_OK;
 }
 
-// A part that came is a sign of life where it is a full one, as all but the last are.
+// Only a full part counts as progress; all parts but the last are full.
 static void note_part(struct ps_restore *r, size_t bytes)
 {
     struct ps_offer *o = ps_rebuild_offer(r->rebuild, r->worker);
@@ -326,8 +326,8 @@ static lh_err take_part(struct ps_restore *r, const struct lh_msg *msg)
     return lh_msg_copy(msg, at, to, n) ? LH_OK : LH_ERR_INTERNAL;
 }
 
-// A worker that sends what can't be read may try again: the bytes are bound to the last answer. One
-// that sends a whole state other than the offered one is not asked again.
+// A worker whose bytes can't be read may try again: the bytes are bound to the last answer. A
+// worker that sends a whole state other than the offered one is not asked again.
 static void tell_refused(const struct ps_restore *r, lh_err err, bool whole)
 {
     struct ps_rebuild *b = r->rebuild;

@@ -1,4 +1,4 @@
-// Settle: every shard's history is settled, alone or with others (rebuild.c); then all are served.
+// Settle: settles every shard's history, alone or with others (rebuild.c); then serves all shards.
 #include "server/recovery/settle.h"
 
 #include <stdio.h>
@@ -29,8 +29,8 @@ static LH_MUST lh_err begin_serving(struct ps_server *s)
     lh_logf(s->conf.log, LH_INFO, "server.serving", "at %s", s->address);
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         ps_checkpointer_start(s->shard[i]);
-        // A move that was taken back has left streams open: they bring the EPOCH record now, and
-        // not with the next record, for which a quiet shard may wait long.
+        // After a move was taken back, streams are still open: this sends them the EPOCH record
+        // now. The next record of a quiet shard may take long.
         ps_follow_publish(s->shard[i]);
     }
     ps_report_start(s);
@@ -42,7 +42,7 @@ static void serve(void *arg)
     ps_settle_serve(arg);
 }
 
-// Tries again at once where something could go.
+// Tries again at once if some space was freed.
 static LH_MUST lh_err wait_for_room(struct ps_server *s)
 {
     char text[256];
@@ -65,12 +65,12 @@ void ps_settle_serve(struct ps_server *s)
     if (err) ps_fatal(s, err);
 }
 
-// Whether a log is the last one of its shard only the coordinator can say
-// (server/docs/0000-protocol.md#rule-27): what is served was confirmed by it, but for what a move
-// hands over (server/docs/0000-protocol.md#rule-22).
+// Only the coordinator knows whether a log is its shard's last one
+// (server/docs/0000-protocol.md#rule-27), so it confirms every served state, except after a move
+// (server/docs/0000-protocol.md#rule-22).
 static bool unsettled(const struct ps_shard *shard)
 {
-    if (!shard->server->conf.coordinator[0]) return false; // nobody registers anything (tests)
+    if (!shard->server->conf.coordinator[0]) return false; // no coordinator (tests)
     return !ps_shard_reserved(shard) || shard->begun != shard->replica.ledger.move.epoch;
 }
 

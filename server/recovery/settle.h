@@ -4,11 +4,11 @@
 
 #include "server/core.h"
 
-// Serves the shards: at once, or when their history is settled with others, which raises
-// PS_SETTLED. LH_ERR_DISK_FULL: what has to be durable first found no room.
+// Serves the shards: at once, or after PS_SETTLED, when their history is settled with others.
+// LH_ERR_DISK_FULL: no space for the state that must be durable first.
 LH_MUST lh_err ps_settle(struct ps_server *s);
-// The same; where the disk is full it is tried again until there is room.
+// The same, but on a full disk it tries again until there is space.
 LH_MUST lh_err ps_settle_in_room(struct ps_server *s);
-void ps_settle_serve(struct ps_server *s); // hears PS_SETTLED
+void ps_settle_serve(struct ps_server *s); // handles PS_SETTLED
 
 #endif

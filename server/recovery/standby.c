@@ -1,9 +1,9 @@
-// Standby: a server that follows another one's shards record by record, and takes them over when it
-// falls silent (server/docs/0000-protocol.md#rule-21; the owner's half is insync.c, the stream of
-// each shard owner_stream.c).
+// Standby: a server that follows another server's shards record by record and takes them over when
+// that server falls silent (server/docs/0000-protocol.md#rule-21; the owner's half is insync.c,
+// each shard's stream owner_stream.c).
 //
-// Which server owns the shards, and that they are to be taken over, the coordinator answers to its
-// reports. A take-over opens an epoch (rebuild.c) and serves.
+// The coordinator's answers to reports name the shards' owner and tell the standby to take over. A
+// take-over opens an epoch (rebuild.c) and serves.
 #include <inttypes.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static const int64_t LOOK_AGAIN = 20 * LH_MS;
 
 // ---------------------------------------------------------------- the coordinator's word
 
-// The shards are served as they are here, when their history is settled.
+// Serves the shards in their present state, once their history is settled.
 static lh_err own(struct ps_server *s)
 {
     if (s->log.damaged && !s->conf.rebuild_damaged)
@@ -29,7 +29,7 @@ static lh_err own(struct ps_server *s)
     LH_TRY(ps_owner_stream_write(s));
     LH_TRY(ps_move_take(s));
     s->standby.taking = false;
-    ps_report_forget(s); // the answers to what it said as a standby
+    ps_report_forget(s); // answers to its standby reports no longer matter
     return ps_settle_in_room(s);
 }
 
@@ -48,8 +48,8 @@ static void look_again(struct ps_server *s)
         s->take_over_timer = lh_after(s->conf.env, LOOK_AGAIN, on_take_over, s);
 }
 
-// Nothing comes from the former owner any more; what came is durable, then the shards are served.
-// Called again while anything is under way.
+// Stops the former owner's streams; once the received records are durable, serves the shards.
+// Called again while work is under way.
 static void take_over(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count && !LH_BUG("old_epoch"); i++)
@@ -66,10 +66,10 @@ static void take_over(struct ps_server *s)
     else if (err)
         ps_fatal(s, err);
     else if (s->phase == PS_SERVING)
-        ps_report_now(s); // the shards were moved, and nobody knows yet
+        ps_report_now(s); // the shards were moved, and the coordinator does not know yet
 }
 
-// The log may give this standby every shard by now.
+// If the log now gives this standby every shard, takes over. Confirms durable versions.
 void ps_standby_durable(struct ps_server *s)
 {
     if (!s->standby.taking && ps_moved_here(s)) {
@@ -80,14 +80,13 @@ void ps_standby_durable(struct ps_server *s)
         if (s->shard[i]->owner_stream) ps_owner_stream_durable(s->shard[i]->owner_stream);
 }
 
-// The state here can't be believed: everything is fetched anew.
+// The state here is not trusted: fetches everything anew.
 static lh_err begin_anew(struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         struct ps_shard *shard = s->shard[i];
-        // Records that were served here in that epoch may be lost: nothing is served in it a second
-        // time. A file that can't be read is replaced, or the next start would begin anew for it,
-        // too.
+        // Records served here in that epoch may be lost, so the epoch is not served again. Storing
+        // also replaces an unreadable file, or the next start would begin anew because of it.
         LH_TRY(ps_epoch_store(shard, shard->begun + 1));
         LH_TRY(ps_fold_anew(shard));
     }
@@ -106,9 +105,9 @@ static lh_err stand_by(struct ps_server *s)
     return LH_OK;
 }
 
-// Another server's epoch is registered by now. A standby that lost its own log receives once more
-// a MOVE record to this directory that the owner's log has from an earlier time: it reserves
-// nothing any more (server/docs/0000-protocol.md#rule-22).
+// Another server's epoch is registered. A standby that lost its own log may receive an old MOVE
+// record to this directory again; that record no longer reserves anything
+// (server/docs/0000-protocol.md#rule-22).
 static void take_owner(struct ps_server *s, const Longhaul__V1__ShardAddress *m)
 {
     struct ps_shard *shard = ps_server_shard(s, m->shard);

@@ -1,13 +1,13 @@
-// Checkpointer: checkpoints of the fold state, and the log trimmed below the older one
+// Checkpointer: writes checkpoints of the fold state and trims the log below the older one
 // (DESIGN.md#section-8).
 //
-// The state is copied on the loop in slices, between which records are folded as ever, and written
-// on the copy lane; what is folded meanwhile is folded there in the part that was copied, too: on
-// the loop it would double what a fold takes. The copy's memory is touched there first: the system
-// clears pages ten times slower than they are copied. Two channels: the full state, from which a
-// server starts, and weights only, more often, for readers; a full one serves readers as well. A
-// full disk makes one due: it lets the log be trimmed, and with the room the log goes on. What is
-// promised holds all the same: two checkpoints, and the log from the older one on.
+// The loop copies the state in slices and folds records between them; the copy lane writes the
+// copy. A record folded meanwhile is also folded into the copied part, on the copy lane: on the
+// loop that would double the time of a fold. The copy lane touches the copy's memory first, because
+// clearing new pages takes ten times as long as copying them. There are two kinds: the full state,
+// from which a server starts, and weights only, more often, for readers; a full checkpoint serves
+// readers as well. A full disk makes a full checkpoint due: it lets the log be trimmed, which frees
+// space. Even then two checkpoints are kept, and the log from the older one on.
 #include <stdlib.h>
 
 #include "server/core.h"
@@ -18,29 +18,29 @@
 
 // A few milliseconds of the loop.
 enum { SLICE_BYTES = 8 << 20 };
-// Between two checkpoints that find no room: each writes until there is none.
+// Time between two checkpoints that fail on a full disk.
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
-// A record that was folded while the state is copied: it is folded in the copy on the copy lane.
-// Its payload, with its push memory, is held until then.
+// A record folded while the state is copied; the copy lane folds it into the copy. Its payload,
+// with its push memory, is held until then.
 struct late {
     struct late *next;
     struct ps_checkpointer *checkpointer;
     struct lk_checkpoint_late what;
-    struct lh_blob *plain; // NULL: a plan has none
+    struct lh_blob *plain; // NULL: a plan has no payload
     uint64_t reserved;
 };
 
 struct ps_checkpointer {
     struct ps_shard *shard;
     struct lk_checkpoint checkpoint;
-    struct late *late; // records on the lane; those that a stop leaves there are freed with this
-    bool touching;     // the copy's memory is being touched on the lane
-    bool given_up;     // it is freed when nothing of it is on a lane
+    struct late *late; // records on the lane; the ones left after a stop are freed with this
+    bool touching;     // the lane is touching the copy's memory
+    bool given_up;     // freed once no lane uses it
     uint64_t timer;    // timer of the next slice; 0: none
-    int64_t replay_ns; // the shard's replay_ns when this began
-    int64_t begun_ns;  // when this began
-    int64_t whole_ns;  // the same when the state was whole: the part that it covers
+    int64_t replay_ns; // the shard's replay_ns at the start
+    int64_t begun_ns;  // start time
+    int64_t whole_ns;  // the shard's replay_ns when the copy was whole: the covered part
     lh_err result;
 };
 
@@ -51,7 +51,7 @@ static lh_err prune(struct ps_server *s, uint32_t shard, bool weights, uint64_t 
     return lk_checkpoint_prune(&conf, shard, weights, keep, oldest);
 }
 
-// All that takes long for its size alone is here: writing it, its memory, older ones' removal.
+// All slow work is here: writing the copy, freeing its memory, removing older checkpoints.
 static int64_t write_job(void *arg)
 {
     struct ps_checkpointer *k = arg;
@@ -65,7 +65,7 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
-// The segments of the log that only versions below every shard's older checkpoint need.
+// The log segments that hold only versions below every shard's older checkpoint.
 static lh_err release(struct ps_server *s, struct ps_segments *out)
 {
     uint64_t needed = UINT64_MAX;
@@ -73,7 +73,7 @@ static lh_err release(struct ps_server *s, struct ps_segments *out)
         struct ps_shard *shard = s->shard[i];
         uint64_t oldest;
         LH_TRY(prune(s, shard->id, false, &oldest));
-        // the first that is there: a log may begin above its oldest checkpoint (recover.c)
+        // the first version present: a log may begin above its oldest checkpoint (recover.c)
         const struct ps_place *place = ps_shard_place_from(shard, oldest + 1);
         uint64_t segment = place ? place->segment : oldest ? UINT64_MAX : 0;
         if (segment < needed) needed = segment;
@@ -117,7 +117,7 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
             c->weights ? "checkpoint.weights" : "checkpoint.written", "shard %u version %llu",
             shard->id, (unsigned long long)c->version);
     shard->alone &= c->weights;
-    if (!c->weights) shard->disk_retry_at_ns = 0; // there was room: the next one need not wait
+    if (!c->weights) shard->disk_retry_at_ns = 0; // space again: no wait
     if (c->weights || s->trim.busy) return LH_OK; // the next one trims as well
     LH_TRY(release(s, &s->trim.segments));
     s->trim.busy = true;
@@ -125,7 +125,7 @@ static lh_err written(struct ps_server *s, const struct ps_checkpointer *k)
     return LH_OK;
 }
 
-// Weights are for readers: of several, the older ones make room for what lets the log be trimmed.
+// Removes all but the newest weights checkpoint: only readers need it.
 static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
 {
     struct lk_checkpoint_conf conf = ps_checkpoint_conf(shard->server);
@@ -137,7 +137,7 @@ static LH_MUST lh_err drop_weights(struct ps_shard *shard, bool *dropped)
     return *dropped ? lk_checkpoint_prune(&conf, shard->id, true, 1, &oldest) : LH_OK;
 }
 
-// Whether or not a record comes meanwhile, by which all else is looked at.
+// Looks again even if no record is folded meanwhile.
 static void on_retry(void *arg)
 {
     struct ps_server *s = arg;
@@ -145,7 +145,7 @@ static void on_retry(void *arg)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) ps_checkpointer_start(s->shard[i]);
 }
 
-// A checkpoint found no room: what is not promised is removed, so that the next full one fits.
+// The disk was too full for a checkpoint: makes space for the next full one.
 static LH_MUST lh_err unwritten(struct ps_shard *shard, bool weights)
 {
     struct ps_server *s = shard->server;
@@ -201,13 +201,13 @@ void ps_checkpointer_free(struct ps_checkpointer *k)
     free(k);
 }
 
-// No memory for it now; the next record that is folded tries again.
+// No memory for the copy now; the next folded record tries again.
 static void give_up(struct ps_shard *shard)
 {
     struct ps_checkpointer *k = shard->checkpointer;
     k->given_up = true;
     lh_cancel(shard->server->conf.env, &k->timer);
-    if (k->late || k->touching) return; // its end calls again
+    if (k->late || k->touching) return; // their completion calls this again
     shard->checkpointer = NULL;
     ps_checkpointer_free(k);
 }
@@ -223,7 +223,7 @@ static void slice(void *arg)
     k->timer = 0;
     if (s->phase == PS_STOPPED) return; // freed with the shard
     if (!c->whole && ps_checkpointer_due(shard))
-        c->weights = false; // a full one fell due meanwhile
+        c->weights = false; // a full checkpoint became due meanwhile
     if (lk_checkpoint_copy(c, &shard->replica, bytes)) {
         give_up(shard);
         return;
@@ -278,7 +278,7 @@ static void late_done(void *arg)
     if (k->given_up) give_up(shard);
 }
 
-// The payload is the item's, or, of a standby's record, what the fold has just opened.
+// The item's payload; for a standby's record, the payload that the fold has just unsealed.
 static struct lh_blob *hold_payload(struct ps_item *i)
 {
     if (i->payload) return lh_blob_share(i->payload);
@@ -317,9 +317,9 @@ void ps_checkpointer_folded(struct ps_item *i)
     if (err) give_up(shard);
 }
 
-// A start that comes before the new checkpoint is whole replays what is folded until then as well;
-// half of the time is enough, or checkpoints would follow each other without an end.
-// `later_ns`: or it will be when so much more is folded.
+// A start before the new checkpoint is complete also replays the records folded meanwhile, so the
+// checkpoint begins earlier by that margin: half of the limit at most, or checkpoints would follow
+// each other without end. `later_ns`: replay time expected to be added.
 static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
 {
     int64_t most = shard->server->conf.replay_ns, margin = shard->meanwhile_ns;
@@ -327,7 +327,7 @@ static bool replay_due(const struct ps_shard *shard, int64_t later_ns)
     return most && shard->replay_ns + later_ns >= most - margin;
 }
 
-// Would a full one fall due while another is made, and wait for its end?
+// Would a full checkpoint become due while a weights one is made, and have to wait for it?
 static bool soon_due(const struct ps_server *s)
 {
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
@@ -351,12 +351,12 @@ bool ps_checkpointer_due(const struct ps_shard *shard)
     return conf->checkpoint_every && l->version >= shard->checkpointed + conf->checkpoint_every;
 }
 
-// Not where it would hold back a full one, which serves readers as well.
+// Not if it would delay a full checkpoint, which serves readers as well.
 bool ps_checkpointer_weights_due(const struct ps_shard *shard)
 {
     uint64_t every = shard->server->conf.weights_every;
     uint64_t read = shard->weighed > shard->checkpointed ? shard->weighed : shard->checkpointed;
-    if (shard->server->disk_full.now) return false; // it would take room and make none
+    if (shard->server->disk_full.now) return false; // it would take space and free none
     return every && shard->replica.ledger.version >= read + every && !soon_due(shard->server);
 }
 
@@ -384,7 +384,7 @@ void ps_checkpointer_start(struct ps_shard *shard)
     struct ps_server *s = shard->server;
     bool full = ps_checkpointer_due(shard);
     if (s->phase == PS_STOPPED || !(full || ps_checkpointer_weights_due(shard))) return;
-    if (ps_checkpointer_busy(s)) return; // one copy at a time; its end looks at all
+    if (ps_checkpointer_busy(s)) return; // one copy at a time; its completion looks at all shards
     struct ps_checkpointer *k = calloc(1, sizeof *k);
     if (!k) return;
     k->shard = shard;

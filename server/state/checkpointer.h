@@ -1,4 +1,4 @@
-// Checkpointer: checkpoints, and the log trimmed below the older one.
+// Checkpointer: writes checkpoints and trims the log below the older one.
 #ifndef PS_CHECKPOINTER_H
 #define PS_CHECKPOINTER_H
 
@@ -9,22 +9,22 @@ struct ps_item;
 struct ps_server;
 struct ps_shard;
 
-struct ps_trim { // removes the log's beginning, on the copy lane
+struct ps_trim { // removal of the log's beginning, on the copy lane
     struct ps_segments segments;
     lh_err result;
     bool busy;
 };
 
 bool ps_checkpointer_due(const struct ps_shard *s);         // a full checkpoint is due
-bool ps_checkpointer_weights_due(const struct ps_shard *s); // one of weights only is due
+bool ps_checkpointer_weights_due(const struct ps_shard *s); // a weights-only checkpoint is due
 void ps_checkpointer_start(struct ps_shard *s);             // begins one if any is due
 bool ps_checkpointer_busy(const struct ps_server *s);       // one is being made
-// Bytes that the next full one takes at most, of any shard: parameters, optimizer, ledger, seals.
+// Upper bound on the bytes of a full checkpoint of any shard.
 uint64_t ps_checkpointer_bytes(const struct ps_server *s);
-// Removes what only versions below every shard's older checkpoint need.
+// Removes log segments below every shard's older checkpoint.
 LH_MUST lh_err ps_checkpointer_trim(struct ps_server *s);
-// The item's record was folded: a checkpoint that is being copied hears of it, and may hold the
-// item's payload, with its memory, for longer.
+// Passes a folded record to the checkpoint being copied, which may keep the item's payload and its
+// memory for longer.
 void ps_checkpointer_folded(struct ps_item *i);
 void ps_checkpointer_free(struct ps_checkpointer *k); // NULL is allowed
 

@@ -1,12 +1,12 @@
-// Digest: the fold state's digest, made beside the loop where it takes long
+// Digest: computes the fold state's digest, beside the loop if the state is large
 // (kernels/state/replica.h).
 //
-// It reads all that a shard has: half a second for 1 GB. A DIGEST record says it of the version
-// right before its own, so nothing of the shard is decided between (`held`): its pushes wait, other
-// shards' go on, and so does everything else of the loop. That of the run's end is for the status.
-// It is made in steps on the compute lane, so that seals of other shards' pushes are opened in
-// between. A move wants those of all shards in one group: until the last one is made nothing of any
-// shard is decided. One that nobody would wait for is made at once.
+// The digest reads the whole state of a shard: half a second for 1 GB. A DIGEST record describes
+// the version right before its own, so the shard decides nothing in between (`held`): its pushes
+// wait, while other shards and the rest of the loop go on. The digest at the run's end is for the
+// status. The compute lane makes it in steps and unseals other shards' pushes in between. A move
+// needs the digests of all shards in one group, so no shard decides anything until the last one is
+// made. If nothing would wait, the digest is computed at once.
 #include <string.h>
 
 #include "server/core.h"
@@ -47,7 +47,7 @@ static void step_done(void *arg)
     }
     d->busy = false;
     d->known = !d->result && d->making.done;
-    d->held &= d->known; // without memory for it, there is none for now
+    d->held &= d->known; // no memory for it now
     lk_digest_end(&d->making, &d->hash);
     ps_raise(s, PS_WISHED);
 }
@@ -70,7 +70,7 @@ struct lh_hash ps_digest_now(struct ps_shard *s)
     int64_t start = lh_now(s->server->conf.env);
     struct lh_hash hash = lk_replica_digest(&s->replica);
     ps_took(s->server, PS_LOOP_DIGEST, start);
-    if (s->digest.busy) return hash; // the lane has the rest
+    if (s->digest.busy) return hash; // the lane finishes its own
     s->digest.hash = hash;
     s->digest.chain = s->replica.ledger.chain;
     s->digest.known = true;
@@ -87,7 +87,7 @@ static bool at_once(const struct ps_shard *s)
 bool ps_digest_ready(struct ps_shard *s, bool holds)
 {
     struct ps_digest *d = &s->digest;
-    // while a history is settled all may be replaced
+    // while a history is being settled, all state may be replaced
     bool beside = s->server->phase == PS_SERVING || s->server->phase == PS_STANDBY;
     if (!d->busy && !known(s)) {
         if (!beside || s->server->ending || at_once(s))
@@ -106,7 +106,7 @@ bool ps_digest_all_ready(struct ps_server *s)
     for (uint32_t i = 0; i < s->conf.shard_count; i++) {
         if (ps_shard_frozen(s->shard[i])) continue;
         (void)ps_digest_ready(s->shard[i], true);
-        busy |= s->shard[i]->digest.busy; // without memory for one it is made at once
+        busy |= s->shard[i]->digest.busy; // a digest that fails for lack of memory is made at once
     }
     for (uint32_t i = 0; i < s->conf.shard_count; i++)
         s->shard[i]->digest.held = busy && !ps_shard_frozen(s->shard[i]);

@@ -1,16 +1,16 @@
-// Disk full: what a server does while its disk is full (deploy/docs/full-disk.md#a-server).
+// Disk full: how a server behaves while its disk is full (deploy/docs/full-disk.md#a-server).
 //
-// Only the log's next segment and a checkpoint take room. A segment leaves what a checkpoint needs
-// (invariant 1), so the log is the first to find the disk full. Nothing of that group happened, its
-// pushes are sent again, and a checkpoint is made, which lets the log be trimmed. Where the
-// checkpoint has no room either, what is not promised is removed: logs and checkpoints that were
-// set aside (quarantine.c), then older checkpoints of weights. Where no checkpoint is due or can be
-// made, the next group gets a segment of its own size. Where not even that fits, a record of our
-// own is written into the few blocks that invariant 1 keeps for it: it makes a checkpoint due.
+// Only the log's next segment and a checkpoint need new disk space. A segment leaves enough for a
+// checkpoint (invariant 1), so the log meets the full disk first. Its group is dropped, its pushes
+// must be sent again, and a checkpoint is made, which lets the log be trimmed. If the checkpoint
+// does not fit either, files that need not be kept are removed: quarantined logs and checkpoints
+// (quarantine.c), then older weights checkpoints. If no checkpoint is due or possible, the next
+// group gets a segment of its own size. If even that does not fit, a record of our own is written
+// into the few blocks that invariant 1 reserves for it: it makes a checkpoint due.
 //
-// Invariants: 1. a whole segment leaves a full checkpoint of any shard, and RECORDS_BYTES. 2. A
-// small one leaves as much, unless it is that record's. 3. Two checkpoints and the log from the
-// older one on are never given up.
+// Invariants: 1. A whole segment leaves space for a full checkpoint of any shard, and
+// RECORDS_BYTES. 2. A small segment leaves as much, unless it holds that record. 3. Two checkpoints
+// and the log from the older one on are never removed.
 #include <stdlib.h>
 
 #include "server/core.h"
@@ -18,7 +18,7 @@
 #include "server/state/disk_full.h"
 #include "server/wal/quarantine.h"
 
-// A segment with a DIGEST record of each shard, in blocks of the file system's.
+// Bytes of a segment with one DIGEST record per shard, in blocks of the file system.
 enum { RECORDS_BYTES = 4096, RECORD_BYTES = 256 };
 
 uint64_t ps_disk_full_reserve(const struct ps_server *s)
@@ -26,7 +26,7 @@ uint64_t ps_disk_full_reserve(const struct ps_server *s)
     return ps_checkpointer_bytes(s) + RECORDS_BYTES + (uint64_t)RECORD_BYTES * s->conf.shard_count;
 }
 
-// The room that is left is that checkpoint's: small segments would use it up and make none.
+// That checkpoint needs the remaining space: small segments would use it up and free none.
 static bool checkpoint_lacks_room(const struct ps_server *s)
 {
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
@@ -78,7 +78,7 @@ lh_err ps_disk_full_met(struct ps_server *s)
                 "log be trimmed, if there is room for it. Else free some space",
                 s->conf.dir);
     if (!before && !ps_checkpointer_busy(s))
-        LH_TRY(ps_checkpointer_trim(s)); // a start may have left it to do
+        LH_TRY(ps_checkpointer_trim(s)); // a start may have left segments to trim
     return make_room(s);
 }
 
@@ -89,5 +89,5 @@ void ps_disk_full_committed(struct ps_server *s)
     s->disk_full.now = false;
     lh_logf(s->conf.log, LH_INFO, "log.room", "there is room for the log again");
     for (uint32_t k = 0; k < s->conf.shard_count; k++)
-        s->shard[k]->disk_retry_at_ns = 0; // checkpoints are tried again at once, too
+        s->shard[k]->disk_retry_at_ns = 0; // try checkpoints again at once, too
 }

@@ -1,6 +1,6 @@
-// Fold: a record, or a whole state, changes what a shard durably is. See fold.h.
+// Fold: applies a record, or a whole state, to a shard's durable state. See fold.h.
 //
-// Whoever still reads the state as it was (snapshot.c) keeps it before anything changes.
+// Current readers of the old state (snapshot.c) get a copy before it changes.
 #include "server/state/fold.h"
 
 #include "server/core.h"
@@ -8,7 +8,7 @@
 #include "server/push/snapshot.h"
 #include "server/state/digest.h"
 
-// An ADMIT whose payload is not here is unsealed again.
+// Unseals an ADMIT again if its payload is not in memory.
 static LH_MUST lh_err admit(struct ps_shard *s, const struct lh_record *r, struct lh_span plain)
 {
     struct lk_payload_info info;

@@ -1,11 +1,11 @@
-// Quarantine: logs that are not gone on with, kept for whoever looks at them while there is room.
+// Quarantine: replaced logs and damaged checkpoints, kept for inspection while the disk has space.
 //
-// A log that a follower's state took the place of, or another history, moves to
-// DIR/damaged-<number, 16 hex>/. 1. The state that took its place is durable before it does:
-// nothing is ever read there again. 2. So it goes where the disk is full, before anything that is
-// promised has to wait: all of them at once, and the log says so. Numbers have no gaps, for a
-// directory is not listed by the environment: where there is no file, there is no later folder.
-// Damaged checkpoints, which a start passed over (checkpoints/*.damaged), go with them.
+// A log that is replaced by a follower's state, or by another history, moves to
+// DIR/damaged-<number, 16 hex>/. 1. The replacing state is durable before the move, so the server
+// never reads the folder again. 2. When the disk is full, all these folders are removed at once,
+// before any promised write has to wait, and the log says so. Folder numbers have no gaps, because
+// the environment cannot list directories: the first folder without a file ends the count. Damaged
+// checkpoints that a start skipped (checkpoints/*.damaged) are removed with them.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static void note_segment(void *arg, const char *name)
     memcpy(s->name[s->count++], name, strlen(name) + 1);
 }
 
-// The files of a folder, in their order; none where there is no folder. free(out->name).
+// The files of a folder, in order; none if there is no folder. Caller frees out->name.
 static lh_err list(struct ps_server *s, const char *folder, struct segments *out)
 {
     *out = (struct segments){0};
@@ -48,7 +48,7 @@ static lh_err folder_path(const struct ps_server *s, uint64_t number, char out[L
     return lh_path(out, LH_PATH_BYTES, s->conf.dir, "damaged-%016" PRIx64, number);
 }
 
-// How many folders there are.
+// Counts the folders.
 static lh_err count_folders(struct ps_server *s, uint64_t *out)
 {
     char path[LH_PATH_BYTES];
@@ -61,7 +61,7 @@ static lh_err count_folders(struct ps_server *s, uint64_t *out)
     }
 }
 
-// The oldest first: what is left after a crash in between is the log's end, never a shorter log.
+// Moves the oldest first: a crash in between leaves the log's end, never a log that seems shorter.
 static lh_err move_segments(struct ps_server *s, const char *to)
 {
     const struct lh_files_ops *files = s->conf.env->ops->files;

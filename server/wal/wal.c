@@ -36,8 +36,8 @@ void ps_wal_reserve(struct ps_wal *w, uint64_t bytes)
     atomic_store(&w->reserve, bytes);
 }
 
-// Bytes that failed to become durable may be there all the same: nobody may go on as if they were
-// not, not even where the disk had no room for it.
+// Bytes that failed to sync may still be on disk. The process must not go on as if they were
+// absent, even if the error was a full disk.
 static lh_err final(lh_err err)
 {
     char text[256];
@@ -46,7 +46,7 @@ static lh_err final(lh_err err)
     return lh_fail(LH_ERR_IO, "%s", text);
 }
 
-// Opens the next segment of `size` bytes, which leaves `reserve`. Disk lane.
+// Opens the next segment of `size` bytes and leaves `reserve` bytes free. Disk lane.
 static lh_err open_segment(struct ps_wal *w, uint64_t size, uint64_t reserve)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
@@ -96,11 +96,11 @@ static lh_err roll(struct ps_wal *w, uint64_t need)
     return open_segment(w, size, atomic_load(&w->reserve));
 }
 
-// A start's segment. On a disk that is full by now it is a header alone: the server comes up,
-// serves what it has, and the first group meets the full disk (and with it, what makes room).
+// Opens a start's segment. If the disk is full, the segment is a header only: the server comes up,
+// serves its state, and the first group handles the full disk.
 static lh_err first_segment(struct ps_wal *w)
 {
-    bool first = !w->segment; // nothing could be dropped
+    bool first = !w->segment; // a new log has nothing to remove
     ps_wal_reserve(w, first ? 0 : w->conf.reserve);
     lh_err err = roll(w, 0);
     if (err == LH_ERR_DISK_FULL && !first) err = open_segment(w, PS_SEGMENT_HEADER_BYTES, 0);
@@ -108,7 +108,7 @@ static lh_err first_segment(struct ps_wal *w)
     return err;
 }
 
-// Nobody can guess it: the body that a worker chose is no entry, whatever it holds. Never 0.
+// Random, so that a worker's chosen body cannot pass as an entry. Never 0.
 static uint64_t new_generation(struct lh_env *env)
 {
     return (lh_random_u64(env) & PS_COUNT_MAX) | 1;
@@ -161,7 +161,7 @@ static struct ps_piece *new_piece(struct ps_wal *w)
     return &w->piece[w->pieces];
 }
 
-// The checksum is left to the disk lane (seal_entries), which has the time to read the body.
+// The disk lane adds the checksum (seal_entries): it has the time to read the body.
 static lh_err add_entry(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
                         struct ps_place *place)
 {
@@ -232,8 +232,8 @@ static void seal_entries(struct ps_wal *w)
     }
 }
 
-// Invariant 5: nothing is written to this segment any more. Its end is given back, and what a
-// failed write left there with it, if the disk does so much: a start would call that a torn tail.
+// Invariant 5: nothing more is written to this segment. Cuts the file at its last good byte, if the
+// disk allows it; a start would take the leftovers of a failed write for a torn tail.
 static void close_segment(struct ps_wal *w)
 {
     w->size = w->at;
@@ -260,20 +260,20 @@ void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body)
     lh_err err = write_body(w, body);
     if (!err)
         w->ahead = body;
-    else // the commit writes it again, and may succeed: then nobody else would hear of it
+    else // the commit writes it again and may succeed, so only this message reports the error
         lh_log_peer(w->conf.log, LH_WARN, "log.ahead", "a frame was not written ahead: %s",
                     lh_err_text(err));
 }
 
-// `ahead`: the first body stands there already.
+// `ahead`: the first body is already written.
 static lh_err write_group(struct ps_wal *w, bool ahead)
 {
     const struct lh_files_ops *files = w->conf.env->ops->files;
     uint64_t at = w->at;
-    size_t done = 0; // bytes that are our own
+    size_t done = 0; // bytes of our own buffer written so far
     for (size_t i = 0; i < w->pieces; i++) {
         const struct ps_piece *p = &w->piece[i];
-        if (!p->body.len) continue; // goes with its neighbours'
+        if (!p->body.len) continue; // written together with its neighbours
         LH_TRY(files->write(w->file, at, lh_span(w->group.data + done, p->body_at - done)));
         at += p->body_at - done;
         done = p->body_at;
@@ -303,8 +303,8 @@ lh_err ps_wal_commit(struct ps_wal *w)
     bool fits = w->at + w->group_bytes <= w->size;
     bool there = ahead.len && fits && w->piece[0].body.data == ahead.data;
     w->ahead = (struct lh_span){0};
-    // Bytes of a body that is not wanted here end with their segment, where nobody looks behind the
-    // last entry for a torn one: it is closed, also where there is no room for another.
+    // Leftover bytes of an unused body end with their segment, where no scan takes them for a torn
+    // entry. The segment is closed even if the disk has no space for another.
     if (ahead.len && !there) w->size = w->at;
     if (w->at + w->group_bytes > w->size) LH_TRY(roll(w, w->group_bytes));
     return write_synced(w, there);
@@ -347,7 +347,7 @@ struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place i
 
 // ---------------------------------------------------------------- reading back
 
-// Never the file that is written: that one is the disk lane's.
+// Never opens the file being written: that one belongs to the disk lane.
 static lh_err reader(struct ps_wal *w, uint64_t segment, struct lh_file **out)
 {
     size_t slot = segment % LH_COUNT(w->reader);

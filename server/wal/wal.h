@@ -41,11 +41,11 @@ struct ps_wal_conf {
     struct lh_log *log;
     const char *dir;
     uint64_t segment_bytes;
-    // Bytes that the start's whole segment has to leave, see ps_wal_reserve(); 0: none.
+    // Bytes that the segment opened at start must leave free, see ps_wal_reserve(); 0: none.
     uint64_t reserve;
     uint8_t job[LH_JOB_BYTES];
-    // After the last replay and before a new segment is opened, which hides that bytes were
-    // dropped: the place to note it durably. NULL: nobody does. An error stops the start.
+    // Called after the last replay and before a new segment is opened, which hides that bytes were
+    // dropped: the place to note that durably. NULL: not called. An error stops the start.
     lh_err (*scanned)(void *arg, bool torn);
 };
 
@@ -57,24 +57,24 @@ struct ps_place {
 };
 
 struct ps_segments {
-    uint64_t from, to; // the first one, and the first that is not of them
+    uint64_t from, to; // the first segment, and the first one after the range
 };
 
-// An entry, as somebody sees it who looks at the log.
+// An entry as ps_wal_look() reports it.
 struct ps_wal_entry {
-    uint64_t segment, at; // the place where it begins, in bytes of the file
+    uint64_t segment, at; // the segment, and the entry's first byte in the file
     uint32_t bytes;       // bytes of the whole entry
     uint64_t generation, sequence, durable;
     uint32_t shard;
-    const struct lh_record *record; // NULL: a mark, which is of no shard
+    const struct lh_record *record; // NULL: a mark, which belongs to no shard
 };
 
 struct ps_wal_found {
     uint8_t job[LH_JOB_BYTES];
     uint64_t segments, entries, records;
-    uint64_t durable;    // highest position that an entry names
-    uint64_t generation; // the newest segment's
-    bool torn;           // bytes stand behind the last whole entry of a segment: at this place
+    uint64_t durable;    // highest durable position that any entry names
+    uint64_t generation; // generation of the newest segment
+    bool torn;           // bytes follow the last whole entry of a segment, at the place below
     uint64_t torn_segment, torn_at;
 };
 
@@ -87,26 +87,26 @@ LH_MUST lh_err ps_wal_open(const struct ps_wal_conf *conf, ps_wal_replay_fn repl
 void ps_wal_close(struct ps_wal *w);
 
 // Loop thread: adds a record to the next group. Nothing is written yet, and the body is borrowed
-// until the group is done or dropped; `place` is inside the group until ps_wal_committed_place()
-// makes it one in a segment, after commit and before group_done.
+// until the group is done or dropped. `place` is relative to the group until
+// ps_wal_committed_place() makes it a place in a segment, after commit and before group_done.
 LH_MUST lh_err ps_wal_add(struct ps_wal *w, uint32_t shard, const struct lh_record *r,
                           struct ps_place *place);
 uint64_t ps_wal_group_bytes(const struct ps_wal *w);
-// Any thread: what a checkpoint takes. A new segment has to leave so much room, or finds none.
+// Any thread: sets the bytes that a new segment must leave free, for a checkpoint.
 void ps_wal_reserve(struct ps_wal *w, uint64_t bytes);
-// Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of it counts, it may be thrown
-// away by ps_wal_drop_group() and the server goes on; any other error: the process must end.
+// Disk lane: writes and syncs the group. LH_ERR_DISK_FULL: nothing of the group counts;
+// ps_wal_drop_group() may drop it, and the server goes on. Any other error: the process must end.
 LH_MUST lh_err ps_wal_commit(struct ps_wal *w);
-// Disk lane, after that: the group in a segment of its own that is no larger than it, and leaves
-// `reserve` bytes.
+// Disk lane, after LH_ERR_DISK_FULL: writes the group to its own segment of exactly its size, and
+// leaves `reserve` bytes free.
 LH_MUST lh_err ps_wal_commit_small(struct ps_wal *w, uint64_t reserve);
-// Disk lane, between two commits: writes a body to where it stands if its record is the first of
-// the next group, which then writes the rest only. The body's memory must stay, and be nobody
-// else's, until that commit. It is a hint: a group that begins with another record leaves it behind
-// at the end of its segment, and an error is logged: whether it matters shows at the commit.
+// Disk lane, between two commits: writes a body to the place it has if its record is the first of
+// the next group; that commit then writes only the rest. The body's memory must stay valid and
+// unchanged until that commit. It is a hint: a group that begins with another record leaves the
+// body behind at the end of its segment. An error is only logged: the commit writes the body again.
 void ps_wal_write_ahead(struct ps_wal *w, struct lh_span body);
 struct ps_place ps_wal_committed_place(const struct ps_wal *w, struct ps_place in_group);
-// Loop thread, after a commit: the group is durable; or it is given up.
+// Loop thread, after a commit: the group is durable; or drop the group.
 void ps_wal_group_done(struct ps_wal *w);
 void ps_wal_drop_group(struct ps_wal *w);
 // Adds a mark to an empty group if the last entry is not one.
@@ -115,17 +115,17 @@ bool ps_wal_mark(struct ps_wal *w);
 // Reads record bytes back: `n` of them from byte `from` of the record on.
 LH_MUST lh_err ps_wal_read(struct ps_wal *w, struct ps_place place, size_t from, size_t n,
                            struct lh_blob **out);
-// The segments before this one, from which nothing is read any more. Loop thread.
+// The segments before `first_segment_needed`, which nobody reads any more. Loop thread.
 struct ps_segments ps_wal_release(struct ps_wal *w, uint64_t first_segment_needed);
-// Removes them, the oldest first. Any thread: a file system that is busy may take seconds for it.
+// Removes the segments, oldest first. Any thread: a busy file system may take seconds.
 LH_MUST lh_err ps_wal_remove(const struct ps_wal *w, struct ps_segments gone);
 uint64_t ps_wal_generation(const struct ps_wal *w);
-uint64_t ps_wal_segment(const struct ps_wal *w); // the one that is written now
+uint64_t ps_wal_segment(const struct ps_wal *w); // the segment being written
 
-// Looks at a log and changes nothing: what a start would find. `each` gets every entry in order; an
-// error of it ends the look. `job` NULL: of whatever run. Damage that would stop a start is
-// LH_ERR_CORRUPT with its place, after the entries before it were seen. A server may write to the
-// log meanwhile: then the end may look torn, and LH_ERR_NOT_FOUND means that it trimmed the log.
+// Reads a log as a start would, and changes nothing. `each` gets every entry in order; its error
+// ends the scan. `job` NULL: any run. Damage that would stop a start is LH_ERR_CORRUPT with its
+// place, after the entries before it. If a server writes to the log meanwhile, the end may look
+// torn, and LH_ERR_NOT_FOUND means that the server trimmed the log.
 LH_MUST lh_err ps_wal_look(struct lh_env *env, const char *dir, const uint8_t *job,
                            lh_err (*each)(void *arg, const struct ps_wal_entry *e), void *arg,
                            struct ps_wal_found *found);

@@ -1,4 +1,4 @@
-// The write-ahead log: reading it, at start and for whoever looks. Layout and invariants: wal.h.
+// The write-ahead log: reading, at start and for tools. Layout and invariants: wal.h.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,21 +11,21 @@ struct scan {
     lh_err (*each)(void *arg, const struct ps_wal_entry *e);
     void *arg;
     bool look;          // change nothing
-    const uint8_t *job; // NULL: any; the first segment's is taken
+    const uint8_t *job; // NULL: any run; then the first segment's
     struct ps_wal_found found;
     uint64_t *number; // segments, ascending
     size_t segments;
-    uint64_t durable; // highest durable position that any entry names
+    uint64_t durable; // highest durable position in any entry
     uint64_t generation;
     lh_err err;
-    struct lh_buf bytes, ahead; // the segment that is being read, and the next
+    struct lh_buf bytes, ahead; // the current segment and the next
 };
 
 void ps_wal_segment_path(const struct ps_wal *w, uint64_t number, char out[LH_PATH_BYTES])
 {
     lh_err err =
         lh_path(out, LH_PATH_BYTES, w->conf.dir, "%016llx.seg", (unsigned long long)number);
-    LH_ASSERT(err == LH_OK); // scan() looked whether paths fit
+    LH_ASSERT(err == LH_OK); // scan() checked that paths fit
 }
 
 static void note_name(void *arg, const char *name)
@@ -49,7 +49,7 @@ struct entry {
     struct lh_record record;
 };
 
-// The generation of a segment whose header was found whole.
+// The generation of a segment with a whole header.
 static uint64_t generation_of(struct lh_span segment)
 {
     struct lh_cursor c = lh_cursor(lh_span(segment.data + 16, 8));
@@ -62,8 +62,8 @@ static bool summed(struct lh_span bytes, size_t at, size_t total)
     return lh_get_u32(&end) == lh_crc32c(0, bytes.data + at, total - PS_ENTRY_TRAILER);
 }
 
-// Reads the entry at `at` of a segment; false: there is no valid one. `checked`: its checksum was
-// looked at before.
+// Parses the entry at `at` of a segment; false: no valid entry. `checked`: its checksum is known to
+// be right.
 static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct entry *e)
 {
     memset(e, 0, sizeof *e);
@@ -84,7 +84,7 @@ static bool parse_entry(struct lh_span bytes, size_t at, bool checked, struct en
     if (e->shard == PS_MARK) return true;
     uint32_t body;
     struct lh_span inside = lh_get(&c, e->total - PS_ENTRY_HEADER_BYTES - PS_ENTRY_TRAILER);
-    c = lh_cursor(inside); // the bytes that the checksum covers, and no others
+    c = lh_cursor(inside); // only the bytes that the checksum covers
     if (lh_record_parse_header(lh_get(&c, LH_RECORD_HEADER_BYTES), &e->record, &body)) return false;
     e->record.body = lh_get(&c, body);
     return !c.failed;
@@ -95,8 +95,8 @@ static bool read_entry(struct lh_span bytes, size_t at, struct entry *e)
     return parse_entry(bytes, at, false, e);
 }
 
-// Is all of the group there that begins at `at` with entry `sequence`, and goes no further than to
-// entry `stop` (0: as far as it likes)? Then it ends before *end.
+// Is the whole group that begins at `at` with entry `sequence` present, and does it end before
+// entry `stop` (0: no limit)? Then it ends at *end.
 static bool read_group(struct lh_span bytes, size_t at, uint64_t sequence, uint64_t stop,
                        size_t *end)
 {
@@ -112,8 +112,8 @@ static bool read_group(struct lh_span bytes, size_t at, uint64_t sequence, uint6
     return true;
 }
 
-// Acknowledged records would be lost: a durable position names the entry, or the next segment goes
-// on behind it, which was opened when this one was whole.
+// Acknowledged records would be lost: a durable position covers the entry, or the next segment,
+// which was opened when this one was whole, continues behind it.
 static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequence)
 {
     char why[64];
@@ -130,7 +130,7 @@ static lh_err damaged(const struct scan *s, size_t i, size_t at, uint64_t sequen
                    (unsigned long long)sequence, why);
 }
 
-// This one ends as if it were whole, and the next begins above its end.
+// This segment ends cleanly, but the next one begins above its end.
 static lh_err missing(const struct scan *s, size_t i, uint64_t following)
 {
     return lh_fail(LH_ERR_CORRUPT,
@@ -148,7 +148,7 @@ static bool any_byte(struct lh_span bytes, size_t at)
     return false;
 }
 
-// After an invalid entry: does a later valid one of this segment show that it had been synced?
+// After an invalid entry: does a later valid entry of this segment prove that it had been synced?
 static void look_ahead(struct scan *s, struct lh_span bytes, size_t at, uint64_t sequence)
 {
     struct entry e;
@@ -159,7 +159,7 @@ static void look_ahead(struct scan *s, struct lh_span bytes, size_t at, uint64_t
     }
 }
 
-// One entry of a group that is whole.
+// Takes one entry of a whole group.
 static lh_err take_entry(struct scan *s, size_t i, size_t at, const struct entry *e)
 {
     struct ps_wal *w = s->w;
@@ -190,14 +190,14 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     while (w->next != stop && read_group(bytes, at, w->next, stop, &end)) {
         for (; at < end; at += e.total) {
             bool there = parse_entry(bytes, at, true, &e);
-            LH_ASSERT(there); // read_group() has seen it
+            LH_ASSERT(there); // read_group() has checked it
             LH_TRY(take_entry(s, i, at, &e));
         }
     }
     if (w->next == stop) return LH_OK;
     look_ahead(s, bytes, at, w->next);
     bool more = any_byte(bytes, at);
-    if (stop && !more) return missing(s, i, stop); // entries name durable what stands before them
+    if (stop && !more) return missing(s, i, stop); // the entries before are whole
     if (stop || w->next <= s->durable) return damaged(s, i, at, w->next);
     if (more) {
         s->found.torn = true;
@@ -207,7 +207,7 @@ static lh_err scan_entries(struct scan *s, size_t i, uint64_t stop)
     return LH_OK;
 }
 
-// Reads one segment's bytes; `first` gets the sequence of its first entry, 0: an unfinished file.
+// Reads one segment's bytes; `first`: sequence of its first entry, 0 for an unfinished file.
 static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint64_t *first)
 {
     struct lh_env *env = s->w->conf.env;
@@ -229,7 +229,7 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
                  crc == lh_crc32c(0, bytes->data, PS_SEGMENT_HEADER_BYTES - 8) &&
                  number == s->number[i];
     whole &= sequence && sequence <= PS_COUNT_MAX && generation <= PS_COUNT_MAX;
-    if (!whole) { // a segment counts from the sync of its header on
+    if (!whole) { // a segment counts once its header is synced
         bool newest = i + 1 == s->segments;
         if (newest && !any_byte(lh_buf_span(bytes), PS_SEGMENT_HEADER_BYTES)) return LH_OK;
         return lh_fail(LH_ERR_CORRUPT,
@@ -251,9 +251,9 @@ static lh_err load_segment(struct scan *s, size_t i, struct lh_buf *bytes, uint6
     return LH_OK;
 }
 
-// Writes again what no durable position names: after a failed sync the page cache may hold it as
-// clean, and a sync alone would do nothing. The same bytes, so a torn write changes none. Zeros
-// behind it are given back.
+// Rewrites the entries above the durable position: after a failed sync the page cache may hold them
+// as clean, and another sync would do nothing. The bytes are the same, so a torn write changes
+// nothing. Gives back trailing zeros.
 static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
 {
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
@@ -269,13 +269,11 @@ static lh_err write_again(struct scan *s, size_t i, struct lh_file *file)
         end = behind;
     LH_TRY(files->write(file, 0, lh_span(bytes.data, PS_SEGMENT_HEADER_BYTES)));
     if (end > from) LH_TRY(files->write(file, from, lh_span(bytes.data + from, end - from)));
-    // starts that come to nothing, one after another, would fill the disk with what they
-    // preallocate
+    // repeated failed starts would otherwise fill the disk with preallocated segments
     return end < bytes.len && !any_byte(bytes, end) ? files->resize(file, end) : LH_OK;
 }
 
-// Makes what survived durable, before anything is said about it
-// (server/docs/0000-protocol.md#rule-5).
+// Makes the survivors durable before they are acknowledged (server/docs/0000-protocol.md#rule-5).
 static lh_err sync_survivors(struct scan *s)
 {
     const struct lh_files_ops *files = s->w->conf.env->ops->files;
@@ -293,7 +291,7 @@ static lh_err sync_survivors(struct scan *s)
     return files->sync_dir(s->w->conf.env, s->w->conf.dir);
 }
 
-// Loads segment i into `bytes`; a last one that was never finished is removed and counts no more.
+// Loads segment i into `bytes`; removes an unfinished last segment and forgets it.
 static lh_err load_or_remove(struct scan *s, size_t i, struct lh_buf *bytes, uint64_t *first)
 {
     *first = 0;
@@ -312,8 +310,8 @@ static lh_err scan_all(struct scan *s)
     LH_TRY(load_or_remove(s, 0, &s->bytes, &first));
     s->w->next = first ? first : s->w->next;
     for (size_t i = 0; i < s->segments; i++) {
-        LH_ASSERT(first == s->w->next); // the one before was read to its end
-        // This one ended where the next segment goes on, whatever stands behind.
+        LH_ASSERT(first == s->w->next); // the segment before was read to its end
+        // The next segment's first sequence ends this one, whatever bytes follow.
         LH_TRY(load_or_remove(s, i + 1, &s->ahead, &following));
         LH_TRY(scan_entries(s, i, following));
         struct lh_buf done = s->bytes;

@@ -2,7 +2,8 @@
 """A training loop that pretends, beside a pretended worker: command.py [HOW].
 
 Writes what it found into command.json beside the worker's status and ends when that says done. It
-keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once; `deaf`
+keeps a child in a session of its own, as torchrun does. HOW: `fail` ends with 3 at once, `break`
+when its worker knows it, `fall` the same with something trained; `none` ends with 0 at once; `deaf`
 and its child ignore SIGTERM; `lost` never ends.
 """
 import json
@@ -16,6 +17,8 @@ how = sys.argv[1] if len(sys.argv) > 1 else ""
 if how == "fail":
     print("no such model", flush=True)
     sys.exit(3)
+if how == "none":
+    sys.exit(0)
 if how == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 folder = os.path.dirname(os.environ["LONGHAUL_SOCKET"])
@@ -32,5 +35,9 @@ state = ""
 while state != "done" or how == "lost":
     time.sleep(0.05)  # polls; the worker's state decides
     with open(os.path.join(folder, "status.json"), encoding="utf-8") as file:
-        state = json.load(file)["state"]
+        status = json.load(file)
+    state = status["state"]
+    if how in ("break", "fall") and status["trainer"]["life"] == str(os.getpid()):
+        print(f"no such batch of {os.getpid()}", flush=True)
+        sys.exit(3)
 print("saved", flush=True)

@@ -52,10 +52,11 @@ def trainer():
     found = load(os.path.join(folder, "command.json"))
     if found.get("words") != ["lost"] and found.get("pid", seen["pid"]) != seen["pid"]:
         seen.update(pid=found["pid"], lives=seen["lives"] + 1)
-    return {"lives": seen["lives"]}
+        seen["cuts"] += found.get("words") != ["break"]
+    return {"lives": seen["lives"], "cuts": seen["cuts"], "life": str(seen["pid"])}
 
 
-seen = {"pid": load(os.path.join(folder, "command.json")).get("pid", 0), "lives": 0}
+seen = {"pid": load(os.path.join(folder, "command.json")).get("pid", 0), "lives": 0, "cuts": 0}
 
 
 def write(status):

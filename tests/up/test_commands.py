@@ -109,6 +109,26 @@ class Commands(Launcher):
         self.assertNotIn("program.begin", said[:quoted + 30])
         self.assertEqual(self.nodes_left(), [])
 
+    def test_one_that_joins_and_leaves_nothing_ends_the_run(self):
+        up = self.up(["break"], NODE_SPEED="20", regions='eu: {}, us: {command: ""}')
+        said, _ = up.communicate(timeout=PATIENCE_S)
+        self.assertEqual(up.returncode, 1, said)
+        self.assertIn("eu-0.trainer failed with exit 3; it is started again", said)
+        self.assertIn("eu-0.trainer failed again with exit 3: 2 of 3 times", said)
+        self.assertIn("eu-0.trainer ended 3 times in a row before anything of it was kept, last "
+                      "with exit 3", said)
+        quoted = said.split("last words of")[0]
+        self.assertEqual(quoted.count("\nno such batch of"), 1, said)
+        self.assertEqual(self.nodes_left(), [])
+
+    def test_one_of_which_something_is_kept_is_quoted_and_goes_on(self):
+        up = self.up(["fall"], NODE_SPEED="20", regions='eu: {}, us: {command: ""}')
+        said, _ = up.communicate(timeout=PATIENCE_S)  # as it falls so quickly, six times are enough
+        self.assertEqual(up.returncode, 1, said)
+        self.assertIn("eu-0.trainer failed with exit 3; it is started again", said)
+        self.assertNotIn("failed again", said)
+        self.assertIn("eu-0.trainer ended 6 times in a row, last with exit 3", said)
+
     def test_a_run_that_has_ended_starts_none(self):
         self.up([], NODE_SPEED="20000").communicate(timeout=PATIENCE_S)
         for worker in ("eu-0", "eu-1"):

@@ -40,6 +40,7 @@ def main() -> None:
             optimizer.step()
             optimizer.zero_grad()
             print(f"loss {loss.item():.4f}", flush=True)
+            run.report(loss=loss)  # `longhaul up` and `longhaul top` show it
     torch.save(model.state_dict(), out)  # the run's final parameters, the same in every region
 
 

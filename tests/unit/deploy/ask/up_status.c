@@ -30,7 +30,7 @@ static void a_worker(void **state)
         "\"plain_up_bytes\": 900, \"payload_down_bytes\": 2000, \"wire_up_bytes\": 1100, "
         "\"wire_down_bytes\": 2200, "
         "\"accepted\": 28, \"damped\": 3, \"returned\": 2, \"stall_s\": 0.25, \"lost_units\": 1, "
-        "\"trainer\": {\"kind\": \"external\", \"lives\": 3, \"over\": true}, "
+        "\"trainer\": {\"kind\": \"external\", \"lives\": 3, \"cuts\": 5, \"over\": true}, "
         "\"digests\": [{\"shard\": 0, \"version\": 50, \"digest\": \"ab\"}, {\"shard\": 1, "
         "\"version\": 100, \"digest\": \"cd\"}], \"later\": {}}");
     assert_true(s.seen);
@@ -45,7 +45,7 @@ static void a_worker(void **state)
     assert_int_equal(s.counts.plain_up, 900);
     assert_int_equal(s.counts.returned, 2);
     assert_true(s.loss == 2.5 && s.counts.stall_s == 0.25);
-    assert_true(s.trainer_lives == 3 && s.trainer_over);
+    assert_true(s.trainer_lives == 3 && s.trainer_cuts == 5 && s.trainer_over);
     assert_int_equal(s.shards, 2);
     assert_int_equal(s.shard[1].version, 100);
     assert_string_equal(s.shard[1].digest, "cd");

@@ -296,23 +296,42 @@ static void one_tensor(const struct folders *f, const char *config, const char *
 static void names_that_no_loop_would_have_are_refused(void **state)
 {
     const struct folders *f = *state;
-    static const char *const bad[] = {"model.layers.0.block_sparse_moe.experts.0.w1.weight",
-                                      "language_model.model.norm.weight",
-                                      "vision_tower.vision_model.post_layernorm.weight",
-                                      "bert.embeddings.LayerNorm.gamma", "conv.weight_g"};
-    static const char *const good[] = {"model.experts.gate_up_proj", "model.language_model.norm",
-                                       "gamma.weight"};
+    static const char *const bad[][2] = {
+        {"other", "model.layers.0.block_sparse_moe.experts.0.w1.weight"},
+        {"other", "language_model.model.norm.weight"},
+        {"other", "vision_tower.vision_model.post_layernorm.weight"},
+        {"other", "bert.embeddings.LayerNorm.gamma"},
+        {"other", "conv.weight_g"},
+        {"gpt_neox", "embed_out.weight"},
+        {"vit", "vit.encoder.layer.0.attention.attention.key.bias"},
+        {"dinov2", "encoder.layer.0.attention.attention.query.weight"},
+        {"swin", "swin.encoder.layers.0.blocks.0.attention.self.query.weight"},
+        {"detr", "model.backbone.conv_encoder.model.conv1.weight"},
+        {"qwen2_vl", "visual.patch_embed.proj.weight"},
+    };
+    static const char *const good[][2] = {
+        {"other", "model.experts.gate_up_proj"},
+        {"other", "model.language_model.norm"},
+        {"other", "gamma.weight"},
+        {"other", "embed_out.weight"},
+        {"gpt_neox", "gpt_neox.embed_out.weight"},
+        {"bert", "bert.encoder.layer.0.attention.self.query.weight"},
+        {"vi", "vit.encoder.layer.0.attention.attention.key.bias"},
+    };
+    char config[80];
     struct lh_buf said = lh_buf(1 << 20);
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
-        one_tensor(f, "{\"model_type\": \"other\"}", bad[i]);
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", bad[i][0]);
+        one_tensor(f, config, bad[i][1]);
         assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_ERR_MANIFEST);
-        assert_true(says(&said, bad[i]));
+        assert_true(says(&said, bad[i][1]));
         assert_true(says(&said, "begin the run in Python, longhaul.save_initial(model, FOLDER)"));
     }
     for (size_t i = 0; i < LH_COUNT(good); i++) {
         char out[8];
         snprintf(out, sizeof out, "out%zu", i);
-        one_tensor(f, "{\"model_type\": \"other\"}", good[i]);
+        snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", good[i][0]);
+        one_tensor(f, config, good[i][1]);
         assert_int_equal(import_with(f, "hf", out, NULL, &said, NULL), LH_OK);
     }
     lh_buf_free(&said);
@@ -325,6 +344,9 @@ static void running_statistics_are_buffers(void **state)
     one_tensor(f, "{\"model_type\": \"resnet\"}", "bn.running_mean");
     assert_int_equal(import_with(f, "hf", "out", NULL, &said, NULL), LH_OK);
     assert_true(says(&said, "left out: bn.running_mean, a buffer, not a parameter"));
+    one_tensor(f, "{\"model_type\": \"bart\"}", "final_logits_bias");
+    assert_int_equal(import_with(f, "hf", "other", NULL, &said, NULL), LH_OK);
+    assert_true(says(&said, "left out: final_logits_bias, a buffer, not a parameter"));
     lh_buf_free(&said);
 }
 
@@ -347,7 +369,15 @@ static void files_that_are_not_what_they_seem_are_named(void **state)
     folders_text(f, "lfs/model.safetensors",
                  "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
     lh_err err = import_with(f, "lfs", "out", NULL, &said, NULL);
-    assert_true(folders_says(err, "is a Git LFS pointer, and not the weights: `git lfs pull`"));
+    assert_true(folders_says(err, "is a Git LFS pointer, and not the file itself: `git lfs pull`"));
+    one_tensor(f, "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "v");
+    err = import_with(f, "hf", "out", NULL, &said, NULL);
+    assert_true(folders_says(err, "config.json is a Git LFS pointer"));
+    one_tensor(f, "{}", "v");
+    assert_int_equal(unlink(folders_path(f, "hf/config.json")), 0);
+    assert_int_equal(symlink("../../blobs/0123abcd", folders_path(f, "hf/config.json")), 0);
+    err = import_with(f, "hf", "out", NULL, &said, NULL); // not as one that has none
+    assert_true(folders_says(err, "config.json is a link to ../../blobs/0123abcd, which is not"));
     static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
     for (size_t i = 0; i < LH_COUNT(names); i++) {
         char name[64], dir[8];

@@ -103,6 +103,12 @@ static void credits(void **state)
         assert_false(v.credited_once);
         assert_true(!dp_verdict_ok(&v) && v.replicas_equal);
     }
+    struct dp_up *up = good_run(); // the commands left before they trained: nothing counts twice
+    for (unsigned i = 0; i < up->nodes; i++)
+        for (unsigned s = 0; s < up->node[i].status.shards; s++)
+            up->node[i].status.shard[s].credited = 0;
+    up->node[0].status.credited = 0;
+    assert_true(judge(up).credited_once);
 }
 
 static void credits_of_several_epochs(void **state)
