@@ -18,6 +18,7 @@ build=(
     liblz4-dev libopenblas-dev            # dense frames, matrix products
     libjansson-dev libyaml-dev            # JSON, YAML
     libmicrohttpd-dev                     # metrics, probes and the page
+    libcurl4-openssl-dev                  # S3 stores
 )
 demo=(iproute2 python3 ca-certificates) # long links; text of the corpora; fetching them
 tests=(

@@ -23,6 +23,7 @@
 #include "server/privacy.h"
 #include "server/server.h"
 #include "server/settings.h"
+#include "server/state/uploader.h"
 
 enum {
     DRAIN_ROUNDS = 4,    // rounds of the slowest worker that makes progress
@@ -50,8 +51,10 @@ struct ps_node {
     struct lh_trusted trusted;
     uint32_t shard[LH_CONFIG_INTS_MAX];
     char address[LH_ADDRESS_BYTES];
-    struct lh_service door; // the door of both roles
-    struct lh_log *audit;   // One file for both roles.
+    struct lh_service door;       // the door of both roles
+    struct lh_log *audit;         // One file for both roles.
+    struct ps_uploader *uploader; // NULL: checkpoint.store is empty
+    char checkpoints[LH_PATH_BYTES];
 };
 
 lh_err ps_node_create(struct ps_node **out)
@@ -352,6 +355,36 @@ static LH_MUST lh_err load_signers(struct ps_node *n)
                    s->checkpoint_signers);
 }
 
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+static json_t *store_status(void *arg)
+{
+    return ps_uploader_status(((struct ps_node *)arg)->uploader);
+}
+
+static LH_MUST lh_err start_uploader(struct ps_node *n)
+{
+    struct lh_program *p = n->program;
+    const struct ps_settings *s = n->settings;
+    if (!s->checkpoint_store[0]) return LH_OK;
+    LH_TRY(lh_path(n->checkpoints, sizeof n->checkpoints, s->node.dir, "checkpoints"));
+    const struct ps_uploader_conf conf = {.env = p->env,
+                                          .log = p->log,
+                                          .dir = n->checkpoints,
+                                          .shards = n->shard,
+                                          .shard_count = s->shards.count,
+                                          .keep = (unsigned)s->checkpoint_keep,
+                                          .store = {.address = s->checkpoint_store,
+                                                    .endpoint = s->store_endpoint,
+                                                    .credentials = s->store_credentials,
+                                                    .variable = environment}};
+    lh_err err = ps_uploader_start(&conf, &n->uploader);
+    return err ? lh_fail(err, "checkpoint.store: %s", lh_err_text(err)) : LH_OK;
+}
+
 static LH_MUST lh_err start_server(struct ps_node *n)
 {
     struct lh_program *p = n->program;
@@ -364,6 +397,7 @@ static LH_MUST lh_err start_server(struct ps_node *n)
     }
     LH_TRY(load_signers(n));
     LH_TRY(load_given(n));
+    LH_TRY(start_uploader(n));
     bool both = n->coordinator != NULL;
     struct ps_conf conf = {
         .env = p->env,
@@ -406,6 +440,8 @@ static LH_MUST lh_err start_server(struct ps_node *n)
         .below_stable = s->rebuild_below_stable,
         .units = n->given_units.count ? &n->given_units : NULL,
         .units_dir = s->node.data_dir,
+        .store_status = n->uploader ? store_status : NULL,
+        .store_status_arg = n,
         .grace_ns = s->rebuild_grace_s * LH_SECOND,
         .voices = (uint32_t)s->rebuild_voices,
         .fatal = lh_program_fatal,
@@ -488,6 +524,7 @@ static lh_err start(void *self, struct lh_program *p)
     if (err) {
         char text[512];
         snprintf(text, sizeof text, "%s", lh_err_text(err));
+        ps_uploader_stop(n->uploader);
         ps_coordinator_stop(n->coordinator);
         n->coordinator = NULL;
         lh_transport_grpc_on_refused(p->transport, NULL, NULL);
@@ -506,6 +543,7 @@ static lh_err status(void *self, struct lh_buf *out)
     struct ps_node *n = self;
     lh_log_look(n->audit);
     if (n->server) n->server->ending = n->program->ended;
+    if (n->uploader) ps_uploader_serve(n->uploader, n->server->phase == PS_SERVING);
     if (!n->coordinator) return ps_server_status(n->server, out);
     if (!n->server) return ps_coordinator_durable_status(n->coordinator, out);
     static const char server[] = "{\"role\":\"both\",\"server\":",
@@ -535,6 +573,7 @@ static void close_cores(void *self)
 static void stop(void *self)
 {
     struct ps_node *n = self;
+    ps_uploader_stop(n->uploader);
     ps_server_stop(n->server);
     ps_coordinator_stop(n->coordinator);
     lh_transport_grpc_on_refused(n->program->transport, NULL, NULL);

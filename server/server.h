@@ -79,6 +79,9 @@ struct ps_conf {
     // get from here; NULL: it gives none. Borrows.
     const struct lh_units *units;
     const char *units_dir;
+    // Tells of the store of checkpoints for the status (state/uploader.h); NULL: there is none.
+    struct json_t *(*store_status)(void *arg);
+    void *store_status_arg;
     // Tests look on: every durable record as it is folded, also at a start. NULL: nobody does.
     void (*folded)(void *arg, uint32_t shard, const struct lh_record *r);
     void *folded_arg;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/format/plan.h"
+#include "common/objects/objects.h"
 #include "common/security/identity.h"
 #include "server/command.h"
 #include "server/coordinator/balance/terms.h"
@@ -61,6 +62,15 @@ static const struct lh_config_row rows[] = {
     LH_CONFIG_ROW_STRING(T, rare, "checkpoint.signers", checkpoint_signers, "",
         "File of public keys: this server starts only from checkpoints that one of them signed; "
         "empty: from any that the job keys open"),
+    LH_CONFIG_ROW_STRING(T, rare, "checkpoint.store", checkpoint_store, "",
+        "Where the newest checkpoints are stored as well, beside training: s3://BUCKET/PREFIX, the "
+        "same for all servers of a run, or file:///FOLDER; empty: nowhere"),
+    LH_CONFIG_ROW_STRING(T, rare, "checkpoint.store_endpoint", store_endpoint, "",
+        "URL of the S3 store, such as https://s3.example.org:9000; empty: AWS_ENDPOINT_URL_S3, "
+        "AWS_ENDPOINT_URL, or Amazon's of AWS_REGION"),
+    LH_CONFIG_ROW_STRING(T, rare, "checkpoint.store_credentials", store_credentials, "",
+        "File of the store's access key, of its owner alone to read, as ~/.aws/credentials is; "
+        "empty: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or that file"),
 
     LH_CONFIG_ROW_ENUM(T, user, "acknowledge", acknowledge, "durable", "durable|replicated",
         "A push is acknowledged when it is durable here, or when a standby holds it durably too, "
@@ -346,6 +356,18 @@ static LH_MUST lh_err check_coordinator(const struct ps_settings *s)
     return ps_privacy_check(s);
 }
 
+static LH_MUST lh_err check_store(const struct ps_settings *s)
+{
+    if (!s->checkpoint_store[0]) return LH_OK;
+    lh_err err = lh_objects_check(s->checkpoint_store);
+    if (err) return lh_fail(err, "checkpoint.store: %s", lh_err_text(err));
+    if (!s->checkpoint_every_versions)
+        return lh_fail(LH_ERR_CONFIG,
+                       "checkpoint.store needs checkpoints: checkpoint.every_versions "
+                       "is off");
+    return LH_OK;
+}
+
 static lh_err check(const void *settings)
 {
     const struct ps_settings *s = settings;
@@ -362,6 +384,7 @@ static lh_err check(const void *settings)
     if (!ps_is_shard(s)) return LH_OK;
 
     LH_TRY(check_shards(&s->shards));
+    LH_TRY(check_store(s));
     LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a server of shards"));
     LH_TRY(lh_setting_needed("model.weights", s->weights, "a server of shards"));
     if (!ps_is_coordinator(s))

@@ -29,6 +29,7 @@ struct ps_settings {
 
     int64_t checkpoint_every_versions, checkpoint_keep;
     const char *checkpoint_sign_key, *checkpoint_signers;
+    const char *checkpoint_store, *store_endpoint, *store_credentials;
 
     int rebuild_damaged; // enum ps_damaged
     int64_t rebuild_grace_s;

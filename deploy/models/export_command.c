@@ -12,6 +12,7 @@
 #include "common/base/regular.h"
 #include "deploy/models/export.h"
 #include "deploy/stored/replay.h"
+#include "deploy/stored/store.h"
 #include "deploy/text/eval.h"
 #include "deploy/tool/commands.h"
 
@@ -22,6 +23,7 @@ struct request {
     bool weights_only;
     const char *buffers;
     char path[3][DP_PATH_BYTES];
+    struct dp_fetched fetched;
 };
 
 // ---------------------------------------------------------------- flags
@@ -194,9 +196,13 @@ static LH_MUST lh_err export_state(struct request *q, struct dp_export *e)
     struct dp_replay r = {.job = &q->job};
     lh_err err = dp_job_open(&q->job, true);
     e->manifest_path = q->job.manifest_path; // the settings file's, where no flag named one
+    const struct dp_fetch fetch = {
+        .job = &q->job, .near = q->out, .weights = q->weights_only, .all = q->at.count > 0};
+    if (!err) err = dp_store_fetch(&fetch, &q->dirs, &q->fetched);
     if (!err) err = dp_replay_create(&r, &q->job);
     if (!err) err = export_shards(&r, q, e);
     json_decref(e->about);
+    dp_store_drop(&q->fetched);
     dp_replay_free(&r);
     dp_job_close(&q->job);
     return err;
@@ -249,8 +255,9 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_usage usage = {
         "longhaul export --to safetensors --out FOLDER DIR... | --config FILE [flags]",
         "Writes the parameters of a run so that transformers loads them: from servers'\n"
-        "directories (checkpoint and log, at any version that both still hold), from a run's\n"
-        "folder (--dir) or from a parameter file (--parameters). Values are rounded to nearest\n"
+        "directories (checkpoint and log, at any version that both still hold), from a store of\n"
+        "checkpoints (s3://BUCKET/PREFIX), from a run's folder (--dir) or from a parameter file "
+        "(--parameters). Values are rounded to nearest\n"
         "even. longhaul.json in the folder says which versions and digests they are.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &q.dirs, &help));

@@ -1,4 +1,4 @@
-// longhaul checkpoint ls|verify|restore|prune: the checkpoints in a folder.
+// longhaul checkpoint ls|verify|restore|prune: the checkpoints in a folder, or in a store.
 //
 // ls believes names and headers. verify checks what each file proves: with the run's keys it is
 // opened, loaded into a replica of its own and its digest compared, as a node that starts from it
@@ -10,9 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "deploy/stored/checkpoint_restore.h"
+#include "deploy/stored/store.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/table.h"
 #include "kernels/state/checkpoint.h"
@@ -23,6 +25,7 @@ static LH_MUST lh_err one_dir(const struct dp_usage *usage, const struct dp_text
 {
     const char *dir = rest->count ? rest->at[0] : job->dir;
     if (rest->count > 1 || !dir) return lh_fail(LH_ERR_INVALID, "usage: %s", usage->line);
+    if (lh_objects_is(dir)) return dp_path(out, "%s", dir);
     return dp_job_checkpoint_dir(dir, out);
 }
 
@@ -130,6 +133,82 @@ static LH_MUST lh_err list_dir(struct listing *l)
     return err;
 }
 
+// ---------------------------------------------------------------- a store's
+
+static void add_stored(struct listing *l, const struct lk_stored *s,
+                       const struct lk_stored_about *about, lh_err err)
+{
+    char name[LK_STORED_NAME_BYTES];
+    lk_stored_name(s, name);
+    json_t *row =
+        json_pack("{s:s s:I s:I s:I s:s}", "name", name, "shard", (json_int_t)s->name.shard,
+                  "version", (json_int_t)s->name.version, "epoch", (json_int_t)s->epoch, "channel",
+                  s->name.weights ? "weights" : "full");
+    json_int_t age = (json_int_t)time(NULL) - about->time_s;
+    if (about->bytes) {
+        json_object_set_new(row, "bytes", json_integer((json_int_t)about->bytes));
+        json_object_set_new(row, "age_s", json_integer(age < 0 ? 0 : age));
+    }
+    if (err) json_object_set_new(row, "state", json_string(lh_err_text(err)));
+    json_array_append_new(l->rows, row);
+    l->count++;
+    l->bad += err != LH_OK;
+}
+
+// Fetches one checkpoint, proves it and removes it again: the disk holds one at a time.
+static LH_MUST lh_err prove_stored(struct listing *l, struct lh_objects *o,
+                                   const struct lk_stored *s, const struct lk_stored_about *about)
+{
+    char path[LH_PATH_BYTES];
+    LH_TRY(lk_checkpoint_path(l->dir, &s->name, path));
+    lh_err err = lk_stored_get(o, l->job->env, s, path);
+    if (err == LH_ERR_CORRUPT) {
+        add_stored(l, s, about, err);
+        return LH_OK;
+    }
+    if (err) return err;
+    err = list_one(l, strrchr(path, '/') + 1);
+    lh_err removed = l->job->env->ops->files->remove(l->job->env, path);
+    return err ? err : removed;
+}
+
+static LH_MUST lh_err list_stored(struct listing *l, struct lh_objects *o)
+{
+    struct lk_stored_list list;
+    lh_err err = lk_stored_list(o, LK_STORED_ALL, &list);
+    for (size_t i = 0; !err && i < list.count; i++) {
+        const struct lk_stored *s = &list.at[i];
+        struct lk_stored_about about;
+        lh_err bad = lk_stored_about(o, s, &about);
+        if (bad == LH_ERR_NOT_FOUND) continue; // pruned since the store was listed
+        if (bad && bad != LH_ERR_CORRUPT)
+            err = bad;
+        else if (bad || !l->verify)
+            add_stored(l, s, &about, bad);
+        else
+            err = prove_stored(l, o, s, &about);
+    }
+    lk_stored_list_free(&list);
+    return err;
+}
+
+static LH_MUST lh_err list_store(struct listing *l)
+{
+    char folder[DP_PATH_BYTES];
+    const char *address = l->dir, *tmp = getenv("TMPDIR");
+    struct lh_objects *o;
+    LH_TRY(dp_path(folder, "%s/longhaul-verify-XXXXXX", tmp && tmp[0] ? tmp : "/tmp"));
+    LH_TRY(dp_store_open(l->job, address, &o));
+    lh_err err = LH_OK;
+    if (l->verify && !mkdtemp(folder)) err = lh_fail_errno(errno, "%s", folder);
+    l->dir = l->conf.dir = folder;
+    if (!err) err = list_stored(l, o);
+    if (l->verify) rmdir(folder);
+    l->dir = l->conf.dir = address;
+    lh_objects_close(o);
+    return err;
+}
+
 static const struct dp_column columns[] = {{"NAME", "name", -30},      {"SHARD", "shard", 5},
                                            {"VERSION", "version", 10}, {"EPOCH", "epoch", 5},
                                            {"CHANNEL", "channel", -7}, {"BYTES", "bytes", 12},
@@ -158,7 +237,7 @@ static LH_MUST lh_err checkpoints(struct dp_job *job, const char *dir, const cha
     l.conf = (struct lk_checkpoint_conf){.env = job->env, .dir = dir, .keys = job->keys};
     lh_err err = signers ? lh_trusted_load(signers, &trusted) : LH_OK;
     if (signers) l.conf.trusted = &trusted;
-    if (!err) err = list_dir(&l);
+    if (!err) err = lh_objects_is(dir) ? list_store(&l) : list_dir(&l);
     if (!err) err = show(&l, json);
     if (!err && !verify && !l.count) fprintf(stderr, "no checkpoint in %s\n", dir); // not yet
     if (!err && verify && !l.count) err = lh_fail(LH_ERR_NOT_FOUND, "no checkpoint in %s", dir);
@@ -185,10 +264,12 @@ static LH_MUST lh_err run_ls(int argc, char **argv)
     };
     const struct dp_usage usage = {"longhaul checkpoint ls DIR | --config FILE [-o table|json]",
                                    "Lists the checkpoints of a server or a worker: DIR is its "
-                                   "directory (setting dir), or the\n"
-                                   "folder of the checkpoints itself. Names and headers are "
-                                   "believed; `verify` checks. A server\n"
-                                   "starts from the channel `full`; `weights` is for readers.",
+                                   "directory (setting dir), the\n"
+                                   "folder of the checkpoints itself, or a store "
+                                   "(s3://BUCKET/PREFIX, file:///FOLDER). Names and\n"
+                                   "headers are believed; `verify` checks. A server starts from "
+                                   "the channel `full`; `weights` is\n"
+                                   "for readers.",
                                    flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -217,7 +298,9 @@ static LH_MUST lh_err run_verify(int argc, char **argv)
         "Without keys: the hashes of every range and the signature, which need none; whoever "
         "keeps\n"
         "copies can check them. With manifest, run and keys each is opened too, loaded, and its\n"
-        "digest compared. Exit code 5 when one is no good.",
+        "digest compared. Of a store (s3://BUCKET/PREFIX) each is fetched in its turn, into "
+        "TMPDIR.\n"
+        "Exit code 5 when one is no good.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
@@ -236,6 +319,7 @@ static LH_MUST lh_err run_restore(int argc, char **argv)
     struct dp_job job = {0};
     struct dp_restore q = {.job = &job};
     struct dp_texts rest;
+    struct dp_fetched fetched = {.root = ""};
     bool help;
     const struct dp_flag flags[] = {
         DP_JOB_FLAGS(job),
@@ -251,8 +335,9 @@ static LH_MUST lh_err run_restore(int argc, char **argv)
     };
     const struct dp_usage usage = {
         "longhaul checkpoint restore FROM... --into DIR | --export FILE [flags]",
-        "FROM is a server's directory, whose log is folded onto its checkpoint, or a folder of\n"
-        "checkpoints alone. Shards are what is moved: those of one server may go into the\n"
+        "FROM is a server's directory, whose log is folded onto its checkpoint, a folder of\n"
+        "checkpoints alone, or a store (s3://BUCKET/PREFIX), whose newest are fetched first. "
+        "Shards are what is moved: those of one server may go into the\n"
         "directories of several, those of several into one; each new server's setting `shards`\n"
         "names what its directory holds. Where FROM is the whole directory of a stopped server,\n"
         "nothing is lost and the history goes on; else the new server opens a new epoch, and "
@@ -267,7 +352,11 @@ static LH_MUST lh_err run_restore(int argc, char **argv)
     lh_err err = dp_job_open(&job, true);
     if (!err && !rest.count) rest = (struct dp_texts){.at = {job.dir}, .count = 1};
     q.from = &rest;
+    const struct dp_fetch fetch = {
+        .job = &job, .near = q.into ? q.into : q.export, .shards = q.shards, .all = q.to.count > 0};
+    if (!err) err = dp_store_fetch(&fetch, &rest, &fetched);
     if (!err) err = dp_checkpoint_restore(&q);
+    dp_store_drop(&fetched);
     dp_job_close(&job);
     return err;
 }
@@ -288,15 +377,20 @@ static LH_MUST lh_err run_prune(int argc, char **argv)
         "Removes all but the newest good checkpoints of a stopped server's directory. Only files\n"
         "that were read whole count as kept, and of those only such as the log goes on from; what "
         "is\n"
-        "damaged stays, to be looked at. A running server prunes by itself (checkpoint.keep).",
+        "damaged stays, to be looked at. A running server prunes by itself (checkpoint.keep). Of "
+        "a\n"
+        "store (s3://BUCKET/PREFIX) nothing is read: all but the newest are removed.",
         flags, LH_COUNT(flags)};
     LH_TRY(dp_flags(&usage, argc, argv, &rest, &help));
     if (help) return LH_OK;
     LH_TRY(dp_number("--keep", keep_text, 2, 1000, &keep));
     if (rest.count > 1 || (!rest.count && !job.config))
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
-    lh_err err = dp_job_open(&job, true);
-    if (!err) err = dp_checkpoint_prune(&job, rest.count ? rest.at[0] : job.dir, (unsigned)keep);
+    bool store = rest.count && lh_objects_is(rest.at[0]);
+    lh_err err = dp_job_open(&job, !store);
+    if (!err && store) err = dp_store_prune(&job, rest.at[0], (unsigned)keep);
+    if (!err && !store)
+        err = dp_checkpoint_prune(&job, rest.count ? rest.at[0] : job.dir, (unsigned)keep);
     dp_job_close(&job);
     return err;
 }
@@ -309,7 +403,7 @@ int dp_cmd_checkpoint(int argc, char **argv)
         {"ls", run_ls}, {"verify", run_verify}, {"restore", run_restore}, {"prune", run_prune}};
     const struct dp_usage usage = {
         "longhaul checkpoint ls | verify | restore | prune [flags]",
-        "ls       list the checkpoints of a server or a worker\n"
+        "ls       list the checkpoints of a server, a worker or a store\n"
         "verify   read each whole and compare hashes, signature, digest\n"
         "restore  a server's directory, or parameters, from checkpoints\n"
         "prune    remove the older ones of a stopped server\n\n"

@@ -44,6 +44,7 @@ FOLDERS = {
     "common/base": (),
     "common/env": ("common/base",),
     "common/security": ("common/base",),
+    "common/objects": _BYTES[:3],
     "common/privacy": ("common/base",),
     "common/format": _BYTES[:3],
     "common/net": _BYTES,
@@ -60,7 +61,7 @@ FOLDERS = {
     # a plugin of its own: the table that it fills, and libc
     "kernels/cublaslt": ("kernels/cuda",),
     "kernels/layers": ("kernels", "common/base"),
-    "kernels/state": ("kernels", "kernels/cpu", *_BYTES),
+    "kernels/state": ("kernels", "kernels/cpu", "common/objects", *_BYTES),
     "kernels/privacy": ("kernels", "common/base", "common/env"),
 }
 PREFIX = {"common": "lh_", "kernels": "lk_", "server": "ps_", "worker": "wk_", "deploy": "dp_"}

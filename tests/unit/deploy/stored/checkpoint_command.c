@@ -15,6 +15,7 @@
 #include "common/app/node.h"
 #include "common/base/check.h"
 #include "common/env/env_fake.h"
+#include "deploy/stored/store.h"
 #include "deploy/tool/commands.h"
 #include "deploy/tool/files.h"
 #include "server/recovery/recover.h"
@@ -251,6 +252,104 @@ static void pruning_leaves_a_start(void **state)
     lh_buf_free(&b);
 }
 
+// ---------------------------------------------------------------- a store
+
+static const char *address(const struct history_rig *r)
+{
+    static char text[DP_PATH_BYTES + 16];
+    snprintf(text, sizeof text, "file://%s", history_in_root(r, "store"));
+    return text;
+}
+
+// The server's checkpoints go into the store, as its uploader stores them.
+static void store_all(const struct history_rig *r)
+{
+    struct dp_job job = {.config = NULL};
+    struct lh_objects *o;
+    static const struct lk_checkpoint_name names[] = {{0, 5, false}, {0, 11, false}, {1, 4, false}};
+    assert_int_equal(dp_job_open(&job, false), LH_OK);
+    assert_int_equal(dp_store_open(&job, address(r), &o), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(names); i++) {
+        uint64_t bytes;
+        assert_int_equal(
+            lk_stored_put(o, job.env, history_in_root(r, "server/checkpoints"), &names[i], &bytes),
+            LH_OK);
+        assert_true(bytes > 0);
+    }
+    lh_objects_close(o);
+    dp_job_close(&job);
+}
+
+static int on_store(struct history_rig *r, const char *format)
+{
+    char line[2 * DP_PATH_BYTES];
+    const char *at = strstr(format, "STORE");
+    snprintf(line, sizeof line, "%.*s%s%s", (int)(at - format), format, address(r), at + 5);
+    return run(r, line);
+}
+
+// Flips a byte of the file of shard 0's newest checkpoint.
+static void damage_newest(struct history_rig *r)
+{
+    struct lk_stored_list list;
+    struct lk_stored_about about;
+    struct dp_job job = {.config = NULL};
+    struct lh_objects *o;
+    struct lh_buf b;
+    char name[LK_STORED_NAME_BYTES], file[160];
+    assert_int_equal(dp_job_open(&job, false), LH_OK);
+    assert_int_equal(dp_store_open(&job, address(r), &o), LH_OK);
+    assert_int_equal(lk_stored_list(o, 0, &list), LH_OK);
+    const struct lk_stored *newest = &list.at[list.count - 1];
+    assert_int_equal(lk_stored_about(o, newest, &about), LH_OK);
+    lk_stored_name(newest, name);
+    snprintf(file, sizeof file, "store/%s.%.32s", name, about.sha256);
+    load(r, file, &b);
+    b.data[300] ^= 1;
+    store(r, file, lh_buf_span(&b));
+    lh_buf_free(&b);
+    lk_stored_list_free(&list);
+    lh_objects_close(o);
+    dp_job_close(&job);
+}
+
+static bool holds(struct history_rig *r, const char *where, unsigned shard, unsigned version)
+{
+    char name[DP_PATH_BYTES];
+    snprintf(name, sizeof name, "%s/checkpoints/%04x-%016x.ckpt", where, shard, version);
+    return dp_file_exists(history_in_root(r, name));
+}
+
+static void a_run_comes_back_from_a_store(void **state)
+{
+    struct history_rig *r = *state;
+    assert_int_equal(on_store(r, "ls STORE"), DP_OK); // empty
+    assert_int_equal(on_store(r, "verify STORE"), DP_MISSING);
+    assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_MISSING);
+    store_all(r);
+    assert_int_equal(on_store(r, "ls STORE"), DP_OK);
+    assert_true(history_says(r, "-000000000000000b.ckpt"));
+    assert_int_equal(on_store(r, "verify STORE"), DP_OK);
+    assert_int_equal(on_store(r, "verify STORE JOB -o json"), DP_OK);
+    assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_OK);
+    assert_true(holds(r, "new", 0, 11) && holds(r, "new", 1, 4));
+    assert_int_equal(run(r, "verify @new JOB"), DP_OK);
+    assert_int_equal(on_store(r, "restore STORE JOB --into @one/deep --shards 1"), DP_OK);
+    assert_true(holds(r, "one/deep", 1, 4) && !holds(r, "one/deep", 0, 11));
+    assert_int_equal(on_store(r, "restore STORE JOB --into @old --to 0:5"), DP_OK);
+    assert_true(holds(r, "old", 0, 5));
+    assert_int_equal(on_store(r, "restore STORE JOB --into @new"), DP_FAILED); // it holds something
+    damage_newest(r);
+    assert_int_equal(on_store(r, "verify STORE"), DP_UNVERIFIED);
+    assert_true(history_says(r, "SHA-256"));
+    assert_int_equal(on_store(r, "restore STORE JOB --into @older"), DP_OK);
+    assert_true(holds(r, "older", 0, 5)); // the one before it
+    assert_int_equal(on_store(r, "prune STORE --keep 2"), DP_OK);
+    assert_false(history_says(r, "removed"));
+    assert_int_equal(run(r, "ls ftp://x/y"), DP_MISSING); // a folder's name, as any other
+    assert_int_equal(run(r, "ls s3://x/"), DP_CONFIG);
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, history_set_up_files, history_tear_down)
@@ -264,6 +363,7 @@ int main(void)
         TEST(restores_that_must_not_be),
         TEST(what_is_restored_can_be_signed),
         TEST(pruning_leaves_a_start),
+        TEST(a_run_comes_back_from_a_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,83 @@
+// Object stores: named files that others keep for us. A store is an address: s3://BUCKET/PREFIX of
+// an S3 store, or file:///FOLDER of a mount.
+//
+// A key is a file's name under the address: letters, digits and -._ alone, so nothing in a key has
+// to be encoded. All calls block, for as long as a store that is away is tried again, and are made
+// by one thread at a time.
+#ifndef LH_COMMON_OBJECTS_H
+#define LH_COMMON_OBJECTS_H
+
+#include <stdatomic.h>
+
+#include "common/base/limits.h"
+#include "common/env/env.h"
+
+enum {
+    LH_OBJECT_KEY_BYTES = 128,
+    LH_OBJECTS_MAX = 100000,    // keys that a listing may have
+    LH_OBJECT_SMALL = 64 << 10, // bytes that get() and put_new() take
+    LH_OBJECT_PART = 16 << 20,  // bytes of a file that are in memory at a time
+    LH_OBJECT_ATTEMPTS = 6,     // tries of a request
+};
+
+struct lh_objects;
+
+// Takes one object of a listing; its key is without the address.
+typedef lh_err (*lh_object_fn)(void *arg, const char *key, uint64_t bytes);
+
+struct lh_objects_ops {
+    // Calls each(arg, ...) for the objects whose keys begin with `prefix`. LH_ERR_TOO_LARGE.
+    lh_err (*list)(struct lh_objects *s, const char *prefix, lh_object_fn each, void *arg);
+    // Stores the file as an object, which appears whole or not at all. LH_ERR_NOT_FOUND: no file.
+    lh_err (*put)(struct lh_objects *s, const char *key, const char *path);
+    // Stores bytes where there is no such object yet. LH_ERR_EXISTS: there is one.
+    lh_err (*put_new)(struct lh_objects *s, const char *key, struct lh_span bytes);
+    // Gets a small object into `out` (cleared first); LH_ERR_NOT_FOUND.
+    lh_err (*get)(struct lh_objects *s, const char *key, struct lh_buf *out);
+    // Gets an object of `bytes` bytes as a file that is synced; LH_ERR_NOT_FOUND.
+    lh_err (*get_file)(struct lh_objects *s, const char *key, uint64_t bytes, const char *path);
+    lh_err (*remove)(struct lh_objects *s, const char *key); // absent: LH_OK
+    // Gives up what put() of processes that died has left unfinished under `prefix`.
+    lh_err (*tidy)(struct lh_objects *s, const char *prefix);
+    void (*close)(struct lh_objects *s);
+};
+
+struct lh_objects {
+    const struct lh_objects_ops *ops;
+};
+
+struct lh_objects_conf {
+    struct lh_env *env;
+    const char *address;
+    // The URL of an S3 store, with paths BUCKET/KEY; "": AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, or
+    // else that of Amazon's store in the region (AWS_REGION, AWS_DEFAULT_REGION, or us-east-1).
+    const char *endpoint;
+    // The file of the access key, as credentials.h reads it; "": it says which others are tried.
+    const char *credentials;
+    const atomic_bool *stop;               // true: calls end soon with LH_ERR_CANCELLED; NULL: none
+    const char *(*variable)(const char *); // getenv()
+    uint64_t part_bytes;                   // 0: LH_OBJECT_PART
+    int64_t pause_ns;                      // most of the first pause between two tries; 0: 0.25 s
+};
+
+bool lh_objects_is(const char *address); // an address, and no folder of checkpoints
+// Whether the address is well formed; LH_ERR_CONFIG says what is not, and what to write.
+LH_MUST lh_err lh_objects_check(const char *address);
+// Opens it without asking it anything. LH_ERR_CONFIG; LH_ERR_UNSUPPORTED: an S3 store, and this
+// build is without libcurl.
+LH_MUST lh_err lh_objects_open(const struct lh_objects_conf *conf, struct lh_objects **out);
+static inline void lh_objects_close(struct lh_objects *s)
+{
+    if (s) s->ops->close(s);
+}
+bool lh_object_key_fits(const char *key);
+// The SHA-256 of a file in hexadecimal digits, and how many bytes it has.
+enum { LH_OBJECT_HASH_BYTES = 64 + 1 };
+LH_MUST lh_err lh_object_hash(struct lh_env *env, const char *path, char out[LH_OBJECT_HASH_BYTES],
+                              uint64_t *bytes);
+
+// The two kinds (folder.c, s3.c).
+LH_MUST lh_err lh_objects_folder(const struct lh_objects_conf *conf, struct lh_objects **out);
+LH_MUST lh_err lh_objects_s3(const struct lh_objects_conf *conf, struct lh_objects **out);
+
+#endif

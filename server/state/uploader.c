@@ -1,0 +1,241 @@
+// Uploader: a server's newest checkpoints go into an object store. See uploader.h.
+//
+//  1. Only the thread calls the store. The lock guards what status() tells, and nothing else.
+//  2. Of each shard and channel the newest checkpoint is stored, so a store that comes back gets
+//     one file and not all that it missed.
+#include "server/state/uploader.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "kernels/state/stored.h"
+
+enum { CHANNELS = 2 };
+
+struct channel {
+    uint64_t stored;  // version that the store has; 0: none that this process knows of
+    int64_t since_ns; // when a newer one was first seen; 0: there is none
+};
+
+struct ps_uploader {
+    struct ps_uploader_conf conf;
+    struct lh_objects *store;
+    pthread_t thread;
+    int wake, ended; // eventfd(2): the thread is to look; it has ended
+    atomic_bool closing, stop, serves;
+    struct channel *channel; // CHANNELS of each shard; the thread's
+    bool *tidied;            // one for each shard; the thread's
+    pthread_mutex_t lock;
+    bool away;
+    int64_t since_ns; // the oldest of all channels; 0: the store has all
+    uint64_t uploads, bytes, failures;
+};
+
+static bool wait_for(int fd, int64_t ns)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, (int)(ns / LH_MS)) > 0;
+}
+
+static void signal_to(int fd)
+{
+    uint64_t one = 1;
+    ssize_t n = write(fd, &one, sizeof one);
+    (void)n; // a counter that is full has woken it already
+}
+
+// ---------------------------------------------------------------- one look
+
+static LH_MUST lh_err newest(struct ps_uploader *u, uint32_t shard, bool weights, uint64_t *version)
+{
+    const struct lk_checkpoint_conf conf = {.env = u->conf.env, .dir = u->conf.dir};
+    uint64_t *versions;
+    size_t count;
+    *version = 0;
+    lh_err err = lk_checkpoint_versions(&conf, shard, weights, &versions, &count);
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // there is no folder yet
+    if (!err && count) *version = versions[count - 1];
+    if (!err) free(versions);
+    return err;
+}
+
+static LH_MUST lh_err tidy(struct ps_uploader *u, uint32_t i)
+{
+    char prefix[8];
+    if (u->tidied[i]) return LH_OK;
+    snprintf(prefix, sizeof prefix, "%04x-", u->conf.shards[i] & 0xffff);
+    lh_err err = u->store->ops->tidy(u->store, prefix);
+    if (err == LH_ERR_UNAVAILABLE || err == LH_ERR_CANCELLED) return err;
+    if (err) // not every store lists uploads; what is left there costs room alone
+        lh_logf(u->conf.log, LH_WARN, "checkpoint.store_untidy", "%s", lh_err_text(err));
+    u->tidied[i] = true;
+    return LH_OK;
+}
+
+static LH_MUST lh_err upload(struct ps_uploader *u, uint32_t i, bool weights, uint64_t version)
+{
+    const struct lk_checkpoint_name name = {u->conf.shards[i], version, weights};
+    uint64_t bytes = 0;
+    LH_TRY(tidy(u, i));
+    lh_err err = lk_stored_put(u->store, u->conf.env, u->conf.dir, &name, &bytes);
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // it was pruned meanwhile: a newer one is there
+    if (err) return err;
+    u->channel[i * CHANNELS + weights].stored = version;
+    pthread_mutex_lock(&u->lock);
+    u->uploads += bytes > 0;
+    u->bytes += bytes;
+    pthread_mutex_unlock(&u->lock);
+    if (!bytes) return LH_OK;
+    lh_logf(u->conf.log, weights ? LH_DEBUG : LH_INFO, "checkpoint.stored",
+            "shard %u version %llu%s: %llu bytes to %s", name.shard, (unsigned long long)version,
+            weights ? ", weights only" : "", (unsigned long long)bytes, u->conf.store.address);
+    return lk_stored_prune(u->store, name.shard, weights, u->conf.keep, NULL, NULL);
+}
+
+// Notes what is new in every channel, so that the age is right while the store is away.
+static LH_MUST lh_err look(struct ps_uploader *u, uint64_t *version, bool *any)
+{
+    int64_t oldest = 0, now = lh_now(u->conf.env);
+    *any = false;
+    for (uint32_t k = 0; k < u->conf.shard_count * CHANNELS; k++) {
+        struct channel *c = &u->channel[k];
+        LH_TRY(newest(u, u->conf.shards[k / CHANNELS], k % CHANNELS, &version[k]));
+        bool is_new = version[k] && version[k] != c->stored;
+        if (!is_new) c->since_ns = 0;
+        if (is_new && !c->since_ns) c->since_ns = now;
+        if (is_new && (!oldest || c->since_ns < oldest)) oldest = c->since_ns;
+        *any |= is_new;
+    }
+    pthread_mutex_lock(&u->lock);
+    u->since_ns = oldest;
+    pthread_mutex_unlock(&u->lock);
+    return LH_OK;
+}
+
+// Full checkpoints first: a run comes back from them.
+static LH_MUST lh_err store_all(struct ps_uploader *u, const uint64_t *version)
+{
+    for (int weights = 0; weights < CHANNELS; weights++)
+        for (uint32_t i = 0; i < u->conf.shard_count; i++) {
+            uint32_t k = i * CHANNELS + (uint32_t)weights;
+            if (!version[k] || version[k] == u->channel[k].stored) continue;
+            LH_TRY(upload(u, i, weights, version[k]));
+        }
+    return LH_OK;
+}
+
+static void tell(struct ps_uploader *u, lh_err err)
+{
+    pthread_mutex_lock(&u->lock);
+    bool was_away = u->away;
+    u->failures += err != LH_OK;
+    u->away = err != LH_OK;
+    pthread_mutex_unlock(&u->lock);
+    if (err && !was_away)
+        lh_logf(u->conf.log, LH_WARN, "checkpoint.store_away",
+                "%s; training goes on, and the checkpoints are on this disk; it is tried again",
+                lh_err_text(err));
+    if (!err && was_away)
+        lh_logf(u->conf.log, LH_INFO, "checkpoint.store_back",
+                "%s has the newest checkpoints again", u->conf.store.address);
+}
+
+// Gives whether all is stored.
+static bool pass(struct ps_uploader *u, uint64_t *version)
+{
+    bool any = false;
+    if (!atomic_load(&u->serves)) return true;
+    lh_err err = look(u, version, &any);
+    if (!err && !any) return true;
+    if (!err) err = store_all(u, version);
+    if (err == LH_ERR_CANCELLED) return false; // asked to stop
+    tell(u, err);
+    if (!err) err = look(u, version, &any);
+    return !err;
+}
+
+static void *run(void *arg)
+{
+    struct ps_uploader *u = arg;
+    uint64_t *version = calloc((size_t)u->conf.shard_count * CHANNELS, sizeof *version);
+    bool fine = true;
+    while (version && !atomic_load(&u->closing)) {
+        fine = pass(u, version);
+        int64_t again = u->conf.again_ns / 2 + lh_random_below(u->conf.env, u->conf.again_ns);
+        (void)wait_for(u->wake, fine ? u->conf.look_ns : again);
+    }
+    if (version && fine) (void)pass(u, version); // what the end of a run has written
+    free(version);
+    signal_to(u->ended);
+    return NULL;
+}
+
+// ---------------------------------------------------------------- start, stop
+
+void ps_uploader_serve(struct ps_uploader *u, bool serves)
+{
+    atomic_store(&u->serves, serves);
+}
+
+json_t *ps_uploader_status(struct ps_uploader *u)
+{
+    pthread_mutex_lock(&u->lock);
+    double age = u->since_ns ? (double)(lh_now(u->conf.env) - u->since_ns) / LH_SECOND : 0;
+    json_t *out = json_pack("{s:f s:b s:I s:I s:I}", "age_s", age, "away", u->away, "uploads",
+                            (json_int_t)u->uploads, "bytes", (json_int_t)u->bytes, "failures",
+                            (json_int_t)u->failures);
+    pthread_mutex_unlock(&u->lock);
+    return out;
+}
+
+static void destroy(struct ps_uploader *u)
+{
+    lh_objects_close(u->store);
+    if (u->wake >= 0) close(u->wake);
+    if (u->ended >= 0) close(u->ended);
+    pthread_mutex_destroy(&u->lock);
+    free(u->channel);
+    free(u->tidied);
+    free(u);
+}
+
+lh_err ps_uploader_start(const struct ps_uploader_conf *conf, struct ps_uploader **out)
+{
+    struct ps_uploader *u = calloc(1, sizeof *u);
+    if (!u) return lh_fail(LH_ERR_NO_MEMORY, "no memory for the uploader");
+    u->conf = *conf;
+    u->conf.store.env = conf->env;
+    u->conf.store.stop = &u->stop;
+    if (!conf->look_ns) u->conf.look_ns = 2 * LH_SECOND;
+    if (!conf->again_ns) u->conf.again_ns = 10 * LH_SECOND;
+    pthread_mutex_init(&u->lock, NULL);
+    u->wake = eventfd(0, EFD_CLOEXEC);
+    u->ended = eventfd(0, EFD_CLOEXEC);
+    u->channel = calloc((size_t)conf->shard_count * CHANNELS, sizeof *u->channel);
+    u->tidied = calloc(conf->shard_count, sizeof *u->tidied);
+    lh_err err = u->wake < 0 || u->ended < 0 || !u->channel || !u->tidied
+                     ? lh_fail(LH_ERR_NO_MEMORY, "no memory for the uploader")
+                     : lh_objects_open(&u->conf.store, &u->store);
+    if (!err && pthread_create(&u->thread, NULL, run, u))
+        err = lh_fail(LH_ERR_NO_MEMORY, "cannot start the uploader's thread");
+    if (err)
+        destroy(u);
+    else
+        *out = u;
+    return err;
+}
+
+void ps_uploader_stop(struct ps_uploader *u)
+{
+    if (!u) return;
+    atomic_store(&u->closing, true);
+    signal_to(u->wake);
+    (void)wait_for(u->ended, PS_UPLOADER_END_S * LH_SECOND);
+    atomic_store(&u->stop, true);
+    pthread_join(u->thread, NULL);
+    destroy(u);
+}

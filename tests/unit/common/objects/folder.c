@@ -1,0 +1,130 @@
+// common/objects/folder.c, objects.c: a folder keeps objects; addresses and keys that are none.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/env/env.h"
+#include "common/objects/objects.h"
+
+static const char *no_variable(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+struct rig {
+    struct lh_env *env;
+    struct lh_objects *store;
+    char dir[64], file[96], address[96];
+    char listed[512];
+};
+
+static int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    snprintf(r->dir, sizeof r->dir, "/tmp/longhaul-folder-XXXXXX");
+    assert_non_null(mkdtemp(r->dir));
+    snprintf(r->file, sizeof r->file, "%s/file", r->dir);
+    snprintf(r->address, sizeof r->address, "file://%s/store/deep", r->dir);
+    assert_int_equal(lh_env_real_create(&r->env), LH_OK);
+    const struct lh_objects_conf conf = {.env = r->env,
+                                         .address = r->address,
+                                         .endpoint = "",
+                                         .credentials = "",
+                                         .variable = no_variable};
+    assert_int_equal(lh_objects_open(&conf, &r->store), LH_OK);
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    char command[128];
+    lh_objects_close(r->store);
+    lh_env_real_destroy(r->env);
+    snprintf(command, sizeof command, "rm -rf %s", r->dir);
+    assert_int_equal(system(command), 0);
+    free(r);
+    return 0;
+}
+
+static lh_err note(void *arg, const char *key, uint64_t bytes)
+{
+    struct rig *r = arg;
+    size_t n = strlen(r->listed);
+    snprintf(r->listed + n, sizeof r->listed - n, "%s=%llu;", key, (unsigned long long)bytes);
+    return LH_OK;
+}
+
+static const char *list(struct rig *r, const char *prefix)
+{
+    r->listed[0] = 0;
+    assert_int_equal(r->store->ops->list(r->store, prefix, note, r), LH_OK);
+    return r->listed;
+}
+
+static void objects_come_back(void **state)
+{
+    struct rig *r = *state;
+    struct lh_buf got = lh_buf(100);
+    char hash[LH_OBJECT_HASH_BYTES];
+    uint64_t bytes;
+    const struct lh_objects_ops *ops = r->store->ops;
+    assert_string_equal(list(r, ""), ""); // before the first
+    assert_int_equal(lh_file_replace(r->env, r->file, lh_span_str("whole")), LH_OK);
+    assert_int_equal(ops->put(r->store, "a-1", r->file), LH_OK);
+    assert_int_equal(ops->put(r->store, "a-1", r->file), LH_OK); // over itself
+    assert_int_equal(ops->put_new(r->store, "b-1", lh_span_str("first")), LH_OK);
+    assert_int_equal(ops->put_new(r->store, "b-1", lh_span_str("second")), LH_ERR_EXISTS);
+    assert_int_equal(ops->get(r->store, "b-1", &got), LH_OK);
+    assert_memory_equal(got.data, "first", 5);
+    assert_string_equal(list(r, ""), "a-1=5;b-1=5;");
+    assert_string_equal(list(r, "b"), "b-1=5;");
+    assert_int_equal(ops->get_file(r->store, "a-1", 5, r->file), LH_OK);
+    assert_int_equal(ops->get_file(r->store, "a-1", 6, r->file), LH_ERR_CORRUPT);
+    assert_int_equal(lh_object_hash(r->env, r->file, hash, &bytes), LH_OK);
+    assert_int_equal(bytes, 5);
+    assert_string_equal(hash, "5d5766cf2d78701614200418ee1450690d9af12c84d52545e4802f001ad53099");
+    assert_int_equal(ops->tidy(r->store, ""), LH_OK);
+    assert_int_equal(ops->remove(r->store, "a-1"), LH_OK);
+    assert_int_equal(ops->remove(r->store, "a-1"), LH_OK);
+    assert_int_equal(ops->get(r->store, "a-1", &got), LH_ERR_NOT_FOUND);
+    assert_int_equal(ops->put(r->store, "../x", r->file), LH_ERR_INVALID);
+    assert_int_equal(ops->put(r->store, "c", "/nonexistent/file"), LH_ERR_NOT_FOUND);
+    assert_string_equal(list(r, ""), "b-1=5;");
+    lh_buf_free(&got);
+}
+
+static void addresses_and_keys(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"s3://bucket", "s3://bucket/runs/a_1.b-c",
+                                       "file:///mnt/store"};
+    static const char *const bad[] = {
+        "s3://",      "s3:///x",       "s3://b/",    "s3://b//c",   "s3://b/../c",
+        "s3://b/a b", "https://b/x",   "s3://b/./c", "s3://b/x?y=", "s3://b/%2e",
+        "/mnt/store", "file://host/x", "",
+    };
+    static const char *const keys[] = {"", ".", ".hidden", "a/b", "a b", "a\n", "\xc3\xa4"};
+    for (size_t i = 0; i < LH_COUNT(good); i++) assert_int_equal(lh_objects_check(good[i]), LH_OK);
+    for (size_t i = 0; i < LH_COUNT(bad); i++)
+        assert_int_equal(lh_objects_check(bad[i]), LH_ERR_CONFIG);
+    for (size_t i = 0; i < LH_COUNT(keys); i++) assert_false(lh_object_key_fits(keys[i]));
+    assert_true(lh_object_key_fits("0001-0a.ckpt"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(objects_come_back, set_up, tear_down),
+        cmocka_unit_test(addresses_and_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

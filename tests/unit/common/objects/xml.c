@@ -1,0 +1,96 @@
+// common/objects/xml.c: answers as S3 stores write them, and texts that are none.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/objects/xml.h"
+
+struct rows {
+    char text[4096];
+    lh_err fails;
+};
+
+static lh_err note(void *arg, const struct lh_xml_row *row)
+{
+    struct rows *r = arg;
+    size_t n = strlen(r->text);
+    snprintf(r->text + n, sizeof r->text - n, "%s=%s;", row->key, row->value);
+    return r->fails;
+}
+
+static lh_err read_rows(const char *xml, struct rows *r)
+{
+    r->text[0] = 0;
+    return lh_xml_rows(lh_span_str(xml), "Contents", "Key", "Size", note, r);
+}
+
+static const char LISTING[] =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+    "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>b</Name>"
+    "<Prefix>run/</Prefix><IsTruncated>true</IsTruncated><!-- <Contents> -->"
+    "<Contents><Key>run/a&amp;b</Key><Size>12</Size><Owner><ID>x</ID></Owner></Contents>"
+    "<Contents><Size>7</Size><Key>run/&#x63;&#99;</Key><NextContinuationToken>no</"
+    "NextContinuationToken></Contents>"
+    "<NextContinuationToken>t&lt;1</NextContinuationToken><Empty/></ListBucketResult>";
+
+static void a_listing_is_read(void **state)
+{
+    (void)state;
+    struct rows r = {.fails = LH_OK};
+    char text[64];
+    assert_int_equal(read_rows(LISTING, &r), LH_OK);
+    assert_string_equal(r.text, "run/a&b=12;run/cc=7;");
+    lh_xml_find(lh_span_str(LISTING), "NextContinuationToken", "Contents", text, sizeof text);
+    assert_string_equal(text, "t<1");
+    lh_xml_find(lh_span_str(LISTING), "IsTruncated", NULL, text, sizeof text);
+    assert_string_equal(text, "true");
+    lh_xml_find(lh_span_str(LISTING), "Absent", NULL, text, sizeof text);
+    assert_string_equal(text, "");
+    lh_xml_find(lh_span_str(LISTING), "Prefix", NULL, text, 4);
+    assert_string_equal(text, "run");
+    r.fails = LH_ERR_TOO_LARGE; // what the caller says ends it
+    assert_int_equal(read_rows(LISTING, &r), LH_ERR_TOO_LARGE);
+    assert_string_equal(r.text, "run/a&b=12;");
+}
+
+static void what_is_no_listing_is_refused(void **state)
+{
+    (void)state;
+    struct rows r = {.fails = LH_OK};
+    char text[3 * LH_XML_TEXT_BYTES];
+    static const char *const bad[] = {
+        "",
+        "no XML",
+        "<Contents><Key>a</Key>", // it ends early
+        "<Contents><Key>a&nbsp;</Key></Contents>",
+        "<Contents><Key>&#xfff;</Key></Contents>",
+        "<Contents><Key>&#0;</Key></Contents>",
+        "<a <b",
+        "<",
+        "<>",
+        "<a><!-- no end ",
+        "<a><?",
+    };
+    for (size_t i = 0; i < LH_COUNT(bad); i++)
+        assert_int_equal(read_rows(bad[i], &r), LH_ERR_MALFORMED);
+    int n = snprintf(text, sizeof text, "<Contents><Key>");
+    memset(text + n, 'k', 2 * LH_XML_TEXT_BYTES);
+    snprintf(text + n + 2 * LH_XML_TEXT_BYTES, 64, "</Key></Contents>");
+    assert_int_equal(read_rows(text, &r), LH_ERR_MALFORMED);
+    assert_int_equal(read_rows("<ListBucketResult/>", &r), LH_OK); // an empty one
+    assert_string_equal(r.text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_listing_is_read),
+        cmocka_unit_test(what_is_no_listing_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+// server/state/uploader.c: what is new is stored beside training; a store that is away costs age
+// alone; a standby uploads nothing; the end of a run is stored before the process goes.
+// labels: tsan
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/state/stored.h"
+#include "server/state/uploader.h"
+#include "tests/history/rig.h"
+
+struct rig {
+    struct history_rig h;
+    struct lh_env *env;
+    struct ps_uploader *uploader;
+    char address[128], dir[128], folder[96];
+    uint32_t shards[2];
+};
+
+static const char *no_variable(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static void start(struct rig *r)
+{
+    const struct ps_uploader_conf conf = {.env = r->env,
+                                          .dir = r->dir,
+                                          .shards = r->shards,
+                                          .shard_count = 2,
+                                          .keep = 2,
+                                          .store = {.address = r->address,
+                                                    .endpoint = "",
+                                                    .credentials = "",
+                                                    .variable = no_variable},
+                                          .look_ns = LH_MS,
+                                          .again_ns = LH_MS};
+    assert_int_equal(ps_uploader_start(&conf, &r->uploader), LH_OK);
+}
+
+static int set_up(void **state)
+{
+    struct rig *r = calloc(1, sizeof *r);
+    history_rig_start(&r->h);
+    history_rig_files(&r->h);
+    assert_int_equal(lh_env_real_create(&r->env), LH_OK);
+    snprintf(r->folder, sizeof r->folder, "%s/store", r->h.root);
+    snprintf(r->address, sizeof r->address, "file://%s", r->folder);
+    snprintf(r->dir, sizeof r->dir, "%s/server/checkpoints", r->h.root);
+    r->shards[1] = 1;
+    *state = r;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct rig *r = *state;
+    lh_env_real_destroy(r->env);
+    history_rig_finish(&r->h);
+    free(r);
+    return 0;
+}
+
+static double said(struct rig *r, const char *field)
+{
+    json_t *status = ps_uploader_status(r->uploader);
+    const json_t *value = json_object_get(status, field);
+    assert_non_null(value);
+    double number = json_is_boolean(value) ? json_is_true(value) : json_number_value(value);
+    json_decref(status);
+    return number;
+}
+
+static void until(struct rig *r, const char *field, double least)
+{
+    while (said(r, field) < least) (void)poll(NULL, 0, 1);
+}
+
+static size_t stored(struct rig *r, uint64_t *newest)
+{
+    const struct lh_objects_conf conf = {.env = r->env,
+                                         .address = r->address,
+                                         .endpoint = "",
+                                         .credentials = "",
+                                         .variable = no_variable};
+    struct lh_objects *o;
+    struct lk_stored_list list;
+    assert_int_equal(lh_objects_open(&conf, &o), LH_OK);
+    assert_int_equal(lk_stored_list(o, LK_STORED_ALL, &list), LH_OK);
+    size_t count = list.count;
+    *newest = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!list.at[i].name.weights && list.at[i].name.version > *newest)
+            *newest = list.at[i].name.version;
+    lk_stored_list_free(&list);
+    lh_objects_close(o);
+    return count;
+}
+
+static void the_newest_are_stored(void **state)
+{
+    struct rig *r = *state;
+    uint64_t newest;
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "uploads", 2);
+    ps_uploader_stop(r->uploader);
+    size_t count = stored(r, &newest);
+    assert_true(count >= 2 && newest > 0);
+    start(r); // a process that begins again stores nothing twice
+    ps_uploader_serve(r->uploader, true);
+    ps_uploader_stop(r->uploader);
+    assert_int_equal(stored(r, &newest), count);
+}
+
+static void a_store_that_is_away_costs_age_alone(void **state)
+{
+    struct rig *r = *state;
+    uint64_t newest;
+    assert_int_equal(lh_file_replace(r->env, r->folder, lh_span_str("no folder")), LH_OK);
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "failures", 3);
+    assert_int_equal(said(r, "away"), 1);
+    assert_true(said(r, "age_s") > 0);
+    assert_int_equal(said(r, "uploads"), 0);
+    assert_int_equal(unlink(r->folder), 0);
+    until(r, "uploads", 2);
+    while (said(r, "away") > 0 || said(r, "age_s") > 0) (void)poll(NULL, 0, 1);
+    ps_uploader_stop(r->uploader);
+    assert_true(stored(r, &newest) >= 2);
+}
+
+static void a_standby_stores_nothing(void **state)
+{
+    struct rig *r = *state;
+    uint64_t newest;
+    start(r);
+    ps_uploader_stop(r->uploader);
+    assert_int_equal(stored(r, &newest), 0);
+    start(r);
+    ps_uploader_serve(r->uploader, true); // it took over, and is stopped at once
+    ps_uploader_stop(r->uploader);
+    assert_true(stored(r, &newest) >= 2);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(the_newest_are_stored),
+        TEST(a_store_that_is_away_costs_age_alone),
+        TEST(a_standby_stores_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
