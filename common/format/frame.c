@@ -158,5 +158,5 @@ uint64_t lh_worker_id(const struct lh_peer *peer)
     struct lh_span text = lh_span_str(uri);
     struct lh_hash h = lh_hash_of((struct lh_span){0}, &text, 1);
     struct lh_cursor c = lh_cursor(lh_span(h.b, 8));
-    return lh_get_u64(&c) | 1; // never 0
+    return lh_get_u64(&c) | 1; // 0 means no worker
 }

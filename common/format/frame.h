@@ -2,9 +2,9 @@
 //
 //   header (200 bytes) | claims (24 bytes each) | sealed payload (plain bytes + 16 of AEAD tag)
 //
-// Header and claims are the associated data of the seal: a frame in which a bit of them was
-// changed can't be unsealed. What may change when a frame is sent again (session, attempt) travels
-// outside. A frame is sealed once; a resend is the same bytes.
+// Header and claims are the associated data of the seal: changing a bit of them makes unseal fail.
+// Fields that differ between sends (session, attempt) travel outside the frame. A frame is sealed
+// once; a retry sends the same bytes.
 //
 //   at size field                                     at size field
 //    0   4  magic "LHF1"                               72   8  base version
@@ -23,10 +23,10 @@
 //   56   8  incarnation, random part
 //   64   8  step                                    192   8  charged
 //
-// A claim is a unit and its grant (common/format/grant.h). The allowance is how many tokens all
-// pushes of this worker to the shard may stand for, as the coordinator says. `charged` is the total
-// of steps that the worker's region has charged to its privacy budget, this push's included
-// (server/docs/0000-protocol.md#rule-34); 0 where the region is not private.
+// A claim is a unit and its grant (common/format/grant.h). The allowance is the coordinator's bound
+// on the tokens of all pushes of this worker to the shard. `charged` is the total of steps that the
+// worker's region has charged to its privacy budget, including this push
+// (server/docs/0000-protocol.md#rule-34); 0 if the region is not private.
 #ifndef LH_COMMON_FRAME_H
 #define LH_COMMON_FRAME_H
 
@@ -43,8 +43,8 @@ struct lh_digest {
     uint8_t b[LH_DIGEST_BYTES];
 };
 
-// Life of a worker's state directory. Ordered by `number`; equal numbers with another random part
-// mean that a number was issued twice.
+// Life of a worker's state directory. Ordered by `number`; equal numbers with different random
+// parts mean that a number was issued twice.
 struct lh_incarnation {
     uint64_t number; // granted by the coordinator << 32 | raised by the worker itself
     uint64_t random;
@@ -88,14 +88,14 @@ static inline size_t lh_frame_bytes(const struct lh_frame *f)
 struct lh_frame_parts {
     struct lh_span head, sealed;
 };
-// Reads a whole frame; every length is checked against the others and nothing is left over.
+// Reads a whole frame; checks every length against the others; no bytes may be left over.
 LH_MUST lh_err lh_frame_parse(struct lh_span bytes, struct lh_frame *out,
                               struct lh_frame_parts *parts);
-// Reads the head alone; whatever follows it is not looked at.
+// Reads the head alone and ignores the bytes after it.
 LH_MUST lh_err lh_frame_parse_head(struct lh_span bytes, struct lh_frame *out);
-// Reads a stub: head and tag only, as records of refusals and elided records carry it.
+// Reads a stub, head and tag only, as in REFUSE and elided records.
 LH_MUST lh_err lh_frame_parse_stub(struct lh_span bytes, struct lh_frame *out);
-// The stub of a frame: its head and tag, appended.
+// Appends the stub of a frame: its head and tag.
 void lh_frame_write_stub(struct lh_span frame, const struct lh_frame *f, struct lh_buf *out);
 
 // The digest that identifies a push: BLAKE2b of head and tag, keyed with the job (the tag binds the
@@ -108,8 +108,8 @@ static inline bool lh_incarnation_equal(struct lh_incarnation a, struct lh_incar
     return a.number == b.number && a.random == b.random;
 }
 
-// The identity of a worker on the wire: BLAKE2b of its URI, 8 bytes, so that every server can check
-// it against the certificate.
+// A worker's identity on the wire: BLAKE2b of its URI, 8 bytes, so every server can check it
+// against the certificate.
 uint64_t lh_worker_id(const struct lh_peer *peer);
 
 #endif

@@ -40,7 +40,7 @@ struct lh_grant lh_grant_make(const struct lh_grant_key *shard, const uint8_t jo
     return out;
 }
 
-// Takes the same time wherever the tags differ.
+// Compares in constant time.
 static bool equal(const uint8_t *a, const uint8_t *b, size_t n)
 {
     uint8_t differ = 0;

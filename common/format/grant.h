@@ -1,5 +1,5 @@
-// The grant: proof that the coordinator leased a unit to a worker, and how many tokens a worker may
-// say it trained (server/docs/0004-authority.md#grants).
+// The grant: proof that the coordinator leased a unit to a worker. The allowance: proof of the
+// tokens that a worker may claim (server/docs/0004-authority.md#grants).
 //
 //   key of a shard = BLAKE2b-256(grant key; "longhaul grant key 1", job, shard u32)
 //   tag            = first 16 bytes of BLAKE2b-256(key of the shard; "longhaul grant 1", job,
@@ -7,8 +7,8 @@
 //   allowance tag  = first 8 bytes of BLAKE2b-256(key of the shard; "longhaul allowance 1", job,
 //                    worker u64, allowance fp32)
 //
-// Integers are little endian. The coordinator alone has the grant key. A shard's servers have the
-// shard's key. A claim in a frame and a grant in an answer to a lease request have one layout:
+// Integers are little endian. Only the coordinator has the grant key; a shard's servers have the
+// shard's key. A claim in a frame and a grant in the answer to a lease request share one layout:
 // unit u32, number u32, tag 16 bytes.
 #ifndef LH_COMMON_GRANT_H
 #define LH_COMMON_GRANT_H
@@ -23,7 +23,7 @@ struct lh_grant_key { // the run's, or a shard's
 };
 
 struct lh_grant {
-    uint32_t number; // no two grants of a unit have the same
+    uint32_t number; // unique among a unit's grants
     uint8_t tag[LH_GRANT_TAG_BYTES];
 };
 
@@ -33,11 +33,11 @@ struct lh_grant lh_grant_make(const struct lh_grant_key *shard, const uint8_t jo
                               uint64_t unit, uint64_t worker, uint32_t number);
 bool lh_grant_valid(const struct lh_grant_key *shard, const uint8_t job[16], uint64_t unit,
                     uint64_t worker, const struct lh_grant *grant);
-// The tag of an allowance: all tokens that pushes of this worker to the shard may stand for.
+// The tag of an allowance, the bound on the tokens of all this worker's pushes to the shard.
 uint64_t lh_allowance_tag(const struct lh_grant_key *shard, const uint8_t job[16], uint64_t worker,
                           float allowance);
 
 void lh_claim_write(uint64_t unit, const struct lh_grant *grant, struct lh_buf *out);
-uint64_t lh_claim_read(struct lh_cursor *c, struct lh_grant *grant); // gives the unit
+uint64_t lh_claim_read(struct lh_cursor *c, struct lh_grant *grant); // returns the unit
 
 #endif

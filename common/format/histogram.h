@@ -1,4 +1,4 @@
-// Counts of values by size, for metrics: cumulative buckets as Prometheus has them. Fixed memory.
+// Counts of values by size, for metrics, as in Prometheus' histograms. Fixed memory.
 #ifndef LH_COMMON_HISTOGRAM_H
 #define LH_COMMON_HISTOGRAM_H
 
@@ -7,7 +7,8 @@
 
 enum { LH_HISTOGRAM_BUCKETS = 16 };
 
-// Zeroed it is empty. Bucket i counts values of at most first * growth^i; the last counts the rest.
+// Zeros: empty. Bucket i counts values of at most first * growth^i and above the previous bucket's;
+// the last counts the rest.
 struct lh_histogram {
     uint64_t count[LH_HISTOGRAM_BUCKETS + 1];
     double sum;

@@ -1,4 +1,4 @@
-// The ledger. See ledger.h for what it holds and its invariants.
+// The ledger. See ledger.h for its contents and invariants.
 #include "common/format/ledger.h"
 
 #include <math.h>
@@ -79,7 +79,7 @@ uint64_t lh_row_step(const struct lh_row *row)
     return row && lh_incarnation_equal(row->last, row->incarnation) ? row->last_step : 0;
 }
 
-// Makes a row at this place, where there is memory for it.
+// Inserts a row at index `at`; the array has space for it.
 static struct lh_row *row_insert(struct lh_ledger *l, uint32_t at, uint64_t worker)
 {
     struct lh_row *row = l->row + at;
@@ -242,7 +242,7 @@ static lh_err apply_fence(struct lh_ledger *l, const struct lh_record *r)
     return LH_OK;
 }
 
-// An operator lets a worker back: its norms begin anew.
+// An operator let a worker back: resets its norms.
 static void let_back(struct lh_ledger *l, const struct lh_let_back *b)
 {
     const struct lh_row *have = lh_ledger_row(l, b->worker);
@@ -250,7 +250,7 @@ static void let_back(struct lh_ledger *l, const struct lh_let_back *b)
     l->row[have - l->row].norms = (struct lh_norms){.let_back = b->count};
 }
 
-// A name is nobody's any more. A row that is above the numbers of retired names stays.
+// Removes a retired name's row, unless its incarnation is above the numbers of retired names.
 static void retire(struct lh_ledger *l, const struct lh_plan *plan, uint64_t worker)
 {
     const struct lh_row *have = lh_ledger_row(l, worker);
@@ -260,8 +260,8 @@ static void retire(struct lh_ledger *l, const struct lh_plan *plan, uint64_t wor
     l->rows--;
 }
 
-// Rows of retired names go. A live worker that has none here keeps its right to one: nothing of it
-// was ever decided under a number above those that were retired before.
+// Removes rows of retired names. Each live worker without a row gets one at the highest number
+// retired before, above which no push of it was ever decided, so that it may still push.
 static lh_err apply_retired(struct lh_ledger *l, const struct lh_plan *plan)
 {
     uint32_t before = l->plan.retired_up_to, most = l->rows + plan->live;
@@ -426,7 +426,7 @@ void lh_ledger_write(const struct lh_ledger *l, struct lh_buf *out)
     lh_plan_write(&l->plan, &plan);
     lh_put_u32(out, (uint32_t)plan.len);
     lh_put(out, plan.data, plan.len);
-    if (plan.err) out->err = plan.err; // no memory: not a ledger without a plan
+    if (plan.err) out->err = plan.err; // no memory for the plan: the ledger is not usable
     lh_buf_free(&plan);
 }
 

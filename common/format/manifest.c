@@ -5,7 +5,7 @@
 //   2. Shard s holds the chunks [C*s/S, C*(s+1)/S) of C in all, so counts differ by one at most.
 //   3. The extents of all shards, one after another, are the flat order: every value is in exactly
 //      one, each starts where a chunk starts, and no extent spans two tensors.
-// Parse and write are inverse; whatever is parsed went through the same checks as what is built.
+// Parse and write are inverse; a parsed manifest passed the same checks as a built one.
 #include "common/format/manifest.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 #include "common/format/json.h"
 
 enum {
-    TENSORS_MAX = 65536, // a 70 B model has under a thousand; a hash row is small
+    TENSORS_MAX = 65536, // a 70 B model has under a thousand
     SHARDS_MAX = 65536,
     DIMS_MAX = 4,
     MODEL_JSON_MAX = 64 * 1024,
@@ -103,13 +103,13 @@ static uint64_t count_chunks(const struct lh_manifest *m)
     return chunks;
 }
 
-// The walk through tensors and chunks, and where it stands.
+// The walk through tensors and chunks, with its position.
 struct walk {
     uint32_t tensor;
     uint64_t in_tensor; // values of this tensor already laid out, a multiple of LH_CHUNK
 };
 
-// Gives the next `chunks` chunks to shard `s`, writing its extents from `next` on.
+// Assigns the next `chunks` chunks to shard `s` and writes its extents from `next` on.
 static struct lh_extent *lay_shard(const struct lh_manifest *m, struct lh_shard_layout *s,
                                    uint64_t chunks, struct walk *at, struct lh_extent *next)
 {
@@ -140,14 +140,14 @@ static lh_err lay_out(struct lh_manifest *m, uint32_t shards)
                        "the model's %" PRIu64 " chunks of %d values",
                        shards, SHARDS_MAX, chunks, LH_CHUNK);
     m->shard = calloc(shards, sizeof *m->shard);
-    // A boundary inside a tensor splits it: one extent more per shard at most.
+    // A shard boundary inside a tensor splits it: at most one more extent per shard.
     struct lh_extent *next = calloc((size_t)m->tensors + shards, sizeof *next);
     if (!m->shard || !next) {
         free(next);
         return lh_fail(LH_ERR_NO_MEMORY, "manifest: no memory for %u shards", shards);
     }
     m->shards = shards;
-    m->shard[0].extent = next; // owns all of them
+    m->shard[0].extent = next; // owns the array of all extents
     struct walk at = {0};
     for (uint32_t s = 0; s < shards; s++) {
         uint64_t from = chunks * s / shards, to = chunks * (s + UINT64_C(1)) / shards;
@@ -179,7 +179,7 @@ static lh_err set_hash(struct lh_manifest *m)
     return err;
 }
 
-// Keeps the object in compact form, so that writing and parsing again gives the same bytes.
+// Stores the object in compact form, so that writing and parsing again gives the same bytes.
 static lh_err set_model(struct lh_manifest *m, const char *text)
 {
     if (!text) return LH_OK;
@@ -315,7 +315,7 @@ static lh_err read_root(struct lh_manifest *m, const json_t *root)
     lh_err err;
     LH_TRY_TO(out, err, read_tensors(json_object_get(root, "tensors"), &p));
     const json_t *model = json_object_get(root, "model");
-    // A model that is no object becomes "" here, which the build refuses.
+    // A model that is no object becomes "", which lh_manifest_build() refuses.
     if (model) p.model = json_is_object(model) ? json_dumps(model, JSON_COMPACT) : strdup("");
     if (model && !p.model) {
         err = lh_fail(LH_ERR_NO_MEMORY, "manifest: no memory for \"model\"");

@@ -1,5 +1,5 @@
-// The manifest: what is trained. Tensors -> chunks -> shards, and a hash that both sides of a
-// connection share.
+// The model's manifest: tensors -> chunks -> shards, and a hash that both sides of a connection
+// compare.
 //
 // A chunk is up to LH_CHUNK consecutive fp32 values of one tensor; every tensor starts a chunk, so
 // its last chunk may be short. Chunks are numbered through the tensors in order. A shard is a
@@ -24,11 +24,11 @@ struct lh_tensor {
     uint64_t offset, len; // values; the offset counts in the whole model's flat order
 };
 
-// A run of values of one tensor inside a shard; starts at a chunk boundary.
+// A range of one tensor's values inside a shard; starts at a chunk boundary.
 struct lh_extent {
     uint32_t tensor;
     uint64_t offset; // offset in the shard's packed array
-    uint64_t len;    // its last chunk is short when the tensor ends here, else len % LH_CHUNK == 0
+    uint64_t len;    // a multiple of LH_CHUNK unless the tensor ends here
 };
 
 struct lh_shard_layout {

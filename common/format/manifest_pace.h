@@ -1,5 +1,6 @@
-// Servers and workers derive alike from the manifest how often a shard's state is looked at, and
-// how large a piece of its log is. Small models do it often, for it costs them nothing.
+// Servers and workers derive from the manifest, in the same way, the interval of a shard's digests
+// and durable copies and the size of a log segment. Small models use a short interval, which costs
+// them little.
 #ifndef LH_COMMON_MANIFEST_PACE_H
 #define LH_COMMON_MANIFEST_PACE_H
 
@@ -14,15 +15,15 @@ enum {
 };
 
 // Versions between two digest records of a shard, and between two durable copies of a worker's
-// replica, which are of multiples of it. Copies of one version in two regions make a stable point,
-// so all nodes have to count alike.
+// replica, whose versions are multiples of it. Copies of one version in two regions make a stable
+// point, so all nodes must agree on the interval.
 static inline uint64_t lh_point_every(const struct lh_manifest *m)
 {
     return m->values < LH_SMALL_MODEL_VALUES ? LH_POINT_EVERY_SMALL : LH_POINT_EVERY;
 }
 
-// Size of a segment file of the log, allocated ahead: the power of two from one byte a value of the
-// largest shard on, within bounds.
+// Size of a log segment file, which is allocated ahead: the first power of two, within bounds, that
+// is at least one byte per value of the largest shard.
 static inline uint64_t lh_segment_bytes(const struct lh_manifest *m)
 {
     uint64_t most = 0, bytes = LH_SEGMENT_BYTES_MIN;

@@ -1,5 +1,5 @@
-// Norms. See norms.h. Only IEEE additions, products and divisions in one order: every replica, on
-// every machine, has the same bits.
+// Norms. See norms.h. Uses only IEEE additions, products and divisions in a fixed order, so every
+// replica, on every machine, gets the same bits.
 #include "common/format/norms.h"
 
 #include <stdlib.h>
@@ -26,8 +26,8 @@ bool lh_norms_set_aside(const struct lh_norms *n)
 
 // ---------------------------------------------------------------- over workers
 
-// Voices are live workers; where fewer than two of them have norms, all that ever pushed. A worker
-// that is set aside or expelled never is one.
+// Voices are the live workers with norms; if there are fewer than two, all workers with norms.
+// Workers that are set aside or expelled are none.
 static bool counts(const struct lh_ledger *l, const struct lh_row *row, uint64_t skip)
 {
     return row->worker != skip && row->norms.count && !lh_norms_set_aside(&row->norms) &&
@@ -106,7 +106,7 @@ uint32_t lh_norms_steps(const struct lh_ledger *l, uint64_t worker, uint32_t ste
     return steps ? steps : 1;
 }
 
-// Live workers that push and say nothing of norms.
+// Live workers that have pushed often enough but have no norms.
 static uint32_t silent(const struct lh_ledger *l)
 {
     uint32_t n = 0;
@@ -117,11 +117,11 @@ static uint32_t silent(const struct lh_ledger *l)
     return n;
 }
 
-// `another`: a worker says its first norm. While there are few voices that sets the reference anew,
-// or what one worker made of it alone would last.
+// `another`: a worker has its first norm. While there are few voices that resets the reference,
+// else one early worker's influence would last.
 static void move_reference(struct lh_ledger *l, bool another)
 {
-    enum { FEW = 3 }; // the median of so many is no single worker's
+    enum { FEW = 3 }; // one worker does not control the median of three
     const struct lh_row *row[LH_WORKERS_MAX];
     struct medians all = medians_of(row, voices(l, row));
     double live = l->plan.live > 1 ? l->plan.live : 1, by = 1 + LH_NORM_GROWTH / live;

@@ -1,6 +1,6 @@
-// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count; but
-// for `left_out`, which comes behind them, after it the highest number and the list of retired
-// names, and last the change of the budget. What is empty at the end is not there.
+// The plan's bytes: version u16, the fields of struct lh_plan in order, lists with a u32 count.
+// Three parts follow at the end: `left_out`; the highest retired number and the list of retired
+// names; the change of the budget. Empty parts at the end are omitted.
 #include "common/format/plan.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
         lh_put_u64(out, p->let_back[i].worker);
         lh_put_u32(out, p->let_back[i].count);
     }
-    bool none = p->optimizer == LH_OPT_SGD; // Every plan has one form.
+    bool none = p->optimizer == LH_OPT_SGD; // every plan has one encoding
     lh_put_u8(out, p->optimizer);
     lh_put_f32(out, none ? 0 : p->momentum);
     lh_put_u32(out, none ? 0 : p->outer_every);
@@ -43,7 +43,7 @@ void lh_plan_write(const struct lh_plan *p, struct lh_buf *out)
         lh_put_u8(out, p->exception[i].data);
     }
     lh_privacy_write(&p->privacy, out);
-    uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // A run may go on after its end.
+    uint32_t left = p->phase < LH_PHASE_CLOSE ? 0 : p->left; // a run may continue after its end
     bool retired = p->retired_up_to, changed = p->budget_tokens;
     if (left || retired || changed) lh_put_u32(out, left);
     for (uint32_t i = 0; i < left; i++) lh_put_u64(out, p->left_out[i]);
@@ -81,7 +81,7 @@ static bool parse_optimizer(struct lh_cursor *c, struct lh_plan *p)
     p->outer_every = lh_get_u32(c);
     p->effective_step_max = lh_get_f32(c);
     bool none = p->momentum <= 0 && !p->outer_every && p->effective_step_max <= 0;
-    if (signbit(p->momentum) || signbit(p->effective_step_max)) return false; // one form, no -0
+    if (signbit(p->momentum) || signbit(p->effective_step_max)) return false; // one encoding, no -0
     if (p->optimizer == LH_OPT_SGD) return none;
     return p->optimizer <= LH_OPT_DELAYED_NESTEROV && p->momentum >= 0 && p->momentum < 1 &&
            p->effective_step_max >= 0 && isfinite(p->effective_step_max);
@@ -104,7 +104,7 @@ static bool parse_bounds(struct lh_cursor *c, struct lh_plan *p)
     return ok && lh_privacy_read(c, &p->privacy);
 }
 
-// The last two parts. Every plan has one form: neither is there for nothing.
+// The last two parts. Every plan has one encoding, so an empty last part is an error.
 static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
 {
     if (c->failed || !lh_left(c)) return true;
@@ -114,7 +114,7 @@ static bool parse_left_out(struct lh_cursor *c, struct lh_plan *p)
         p->left_out[i] = lh_get_u64(c);
         if (i && p->left_out[i] <= p->left_out[i - 1]) return false;
     }
-    return p->left || lh_left(c); // Every plan has one form.
+    return p->left || lh_left(c); // every plan has one encoding
 }
 
 static bool parse_retired(struct lh_cursor *c, struct lh_plan *p)

@@ -7,7 +7,7 @@
 
 struct lh_point {
     uint64_t epoch, version; // version 0: before the shard's first record, or none
-    struct lh_hash chain;    // zeros: not named
+    struct lh_hash chain;    // zeros: unknown
 };
 
 bool lh_point_named(const struct lh_hash *chain); // false: zeros

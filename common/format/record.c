@@ -51,7 +51,7 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
                        (unsigned long long)out->version);
     if (out->flags & ~LH_RECORD_ELIDED || (out->flags && out->kind != LH_ADMIT))
         return lh_fail(LH_ERR_MALFORMED, "record with unknown flags %u", out->flags);
-    if (!isfinite(out->scale) || signbit(out->scale)) // the fold would spread it over everything
+    if (!isfinite(out->scale) || signbit(out->scale)) // the fold would spread it to all values
         return lh_fail(LH_ERR_MALFORMED, "record of scale %g at version %llu", (double)out->scale,
                        (unsigned long long)out->version);
     if (out->kind == LH_ADMIT && !isfinite(lh_record_norm(out).at_equal_h))
@@ -63,7 +63,7 @@ lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out, uint3
     return LH_OK;
 }
 
-// The bytes that stand for the body in the chain: a frame's head and tag, or all of any other body.
+// The body's bytes that the chain hashes: a frame's head and tag, or all of any other body.
 static size_t identity(const struct lh_record *r, struct lh_span out[2])
 {
     struct lh_frame f;
@@ -80,7 +80,7 @@ static size_t identity(const struct lh_record *r, struct lh_span out[2])
 
 struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_record *r)
 {
-    uint8_t bytes[64]; // never short of memory: a chain that is wrong would poison the log
+    uint8_t bytes[64]; // on the stack: out of memory would give a wrong chain and ruin the log
     struct lh_buf fixed = lh_buf_over(bytes, sizeof bytes);
     lh_put_u64(&fixed, r->version);
     lh_put_u64(&fixed, r->epoch);
@@ -100,7 +100,7 @@ void lh_record_stream_reset(struct lh_record_stream *t)
     *t = (struct lh_record_stream){0};
 }
 
-// Copies what is missing of have..need, as far as it is there.
+// Copies bytes `have` to `need`, as far as available.
 static void fill(uint8_t *to, size_t *have, size_t need, struct lh_span *bytes)
 {
     size_t n = need - *have < bytes->len ? need - *have : bytes->len;

@@ -1,4 +1,5 @@
-// The record: one version of a shard's log, as followers receive it and as the chain hashes it.
+// The record: one version of a shard's log, in the form that followers receive and the chain
+// hashes.
 //
 //   at size field
 //    0   8  version
@@ -39,9 +40,9 @@ enum lh_kind {
 };
 enum { LH_RECORD_ELIDED = 1 };
 
-struct lh_norm {           // an admitted push's norm, as its record notes it
+struct lh_norm {           // an admitted push's norm, from its record
     float at_equal_h;      // finite, not negative
-    bool clipped, outlier; // outlier: clipped, and far above what others push
+    bool clipped, outlier; // outlier: clipped, and far above others' pushes
 };
 
 struct lh_record {
@@ -58,8 +59,8 @@ uint32_t lh_record_norm_bits(const struct lh_norm *n);
 struct lh_norm lh_record_norm(const struct lh_record *r);
 
 void lh_record_write_header(const struct lh_record *r, struct lh_buf *out);
-// Reads the 64 bytes of a header; `body_bytes` says how many follow. Bounds, kinds and the scale
-// (finite, not negative) are checked: LH_ERR_MALFORMED, LH_ERR_TOO_LARGE.
+// Reads the 64 bytes of a header; `body_bytes` gets the size of the body. Bounds, kinds and the
+// scale (finite, not negative) are checked: LH_ERR_MALFORMED, LH_ERR_TOO_LARGE.
 LH_MUST lh_err lh_record_parse_header(struct lh_span bytes, struct lh_record *out,
                                       uint32_t *body_bytes);
 struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_record *r);
@@ -68,14 +69,14 @@ struct lh_hash lh_record_chain(const struct lh_hash *before, const struct lh_rec
 struct lh_record_stream { // zeros: at the beginning of a record
     uint8_t header[LH_RECORD_HEADER_BYTES];
     size_t header_have;
-    struct lh_record record; // once its header is there
-    struct lh_buf body;      // as far as it came; whoever takes it leaves zeros
+    struct lh_record record; // valid once its header is complete
+    struct lh_buf body;      // the bytes received so far; a function that takes it leaves zeros
     size_t body_have;
-    bool whole; // the record is; its body borrows `body` until the next one begins
+    bool whole; // the record is whole; its body borrows `body` until the next record begins
 };
 // Takes bytes off the front of *bytes: up to the end of a record (then `whole`), or all of them.
 // LH_ERR_BUSY: no memory for the body; else as lh_record_parse_header().
 LH_MUST lh_err lh_record_stream_take(struct lh_record_stream *t, struct lh_span *bytes);
-void lh_record_stream_reset(struct lh_record_stream *t); // frees what is under way
+void lh_record_stream_reset(struct lh_record_stream *t); // frees the partial record
 
 #endif

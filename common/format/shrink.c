@@ -4,7 +4,7 @@
 #include <lz4frame.h>
 #include <stdlib.h>
 
-// Bytes that a frame of n bytes may have at most to be worth it.
+// Largest frame of n bytes that is worth sending.
 static size_t worth(size_t n)
 {
     return n - (n / 100 * LH_SHRINK_GAIN_PERCENT + n % 100 * LH_SHRINK_GAIN_PERCENT / 100);
@@ -27,7 +27,7 @@ lh_err lh_unshrink(struct lh_span frame, uint8_t *out, size_t n)
     if (LZ4F_isError(LZ4F_createDecompressionContext(&lz4, LZ4F_VERSION)))
         return lh_fail(LH_ERR_NO_MEMORY, "no memory to read an lz4 frame");
     size_t made = 0, read = 0, hint = 1;
-    uint8_t more; // a frame that holds more than n bytes shows here
+    uint8_t more; // detects a frame that holds more than n bytes
     while (hint && !LZ4F_isError(hint)) {
         size_t in = frame.len - read, room = made < n ? n - made : 1;
         hint = LZ4F_decompress(lz4, made < n ? out + made : &more, &room, frame.data + read, &in,

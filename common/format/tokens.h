@@ -18,7 +18,7 @@ enum { LH_TOKENS_HEADER_BYTES = 1024 };
 // token_bytes is 2 or 4, count at most LH_TOKENS_MAX.
 void lh_tokens_put_header(struct lh_buf *out, uint32_t token_bytes, uint64_t count);
 void lh_tokens_put(struct lh_buf *out, uint32_t token_bytes, uint32_t id);
-// Reads a header of tokens of this size: LH_ERR_MALFORMED says what is wrong, not where.
+// Reads a header of tokens of this size: LH_ERR_MALFORMED names the error, not the file.
 LH_MUST lh_err lh_tokens_header(struct lh_span head, uint32_t token_bytes, uint64_t *count);
 // ids[n] from n * token_bytes bytes; no check against a vocabulary.
 void lh_tokens_decode(const uint8_t *bytes, uint32_t token_bytes, uint64_t n, uint32_t *ids);

@@ -1,13 +1,13 @@
 // The data's manifest: parse and write. See units.h for the file.
 //
-// Invariants of what was parsed (and of what may be written):
+// Invariants of parsed units (and of those that may be written):
 //   1. unit[i].id == i; unit_tokens of the file is the size of its largest unit.
 //   2. A unit lies within the 2^31 - 1 tokens that a token file's header can count.
 //   3. No token belongs to two units: it would be credited twice.
-//   4. file names are plain names in the manifest's own folder: nothing here leads out of it.
+//   4. File names are plain names in the manifest's own folder and cannot lead out of it.
 //
-// A manifest may have a million units. The list of them is read one by one, so that no tree of the
-// whole document is ever in memory; the rest of the document is small.
+// A manifest may have a million units. They are parsed one by one, so that the whole document's
+// tree is never in memory; the rest of the document is small.
 #include "common/format/units.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ enum {
     UNITS_MAX = 1 << 20, // a trillion tokens in units of a million
     HELDOUT_MAX = 1024,  // languages
     FILE_BYTES_MAX = 512 * 1024 * 1024,
-    REST_BYTES_MAX = 4 << 20, // The document without its units.
+    REST_BYTES_MAX = 4 << 20, // the document without its units
 };
 LH_STATIC_ASSERT((int)UNITS_MAX <= (int)LH_UNITS_MAX, "the units of one epoch are units of a run");
 #define FILE_TOKENS_MAX (uint64_t) INT32_MAX // the .bin header counts in an int32
@@ -34,8 +34,8 @@ static const char schema[] = "longhaul.units/1";
 
 // ---------------------------------------------------------------- checks
 
-// Is this a word of letters, digits and "._-", not starting with '.', shorter than size? It is safe
-// in a path, in a log line and unescaped in JSON.
+// Whether this is a word of letters, digits and "._-", not starting with '.', shorter than `size`:
+// safe in a path, in a log line and unescaped in JSON.
 static bool good_word(const char *s, size_t size)
 {
     static const char letters[] =
@@ -159,7 +159,7 @@ lh_err lh_units_check_epochs(const struct lh_units *u, uint64_t epochs)
 
 // ---------------------------------------------------------------- parse
 
-// A string of the JSON into a field; what does not fit is refused, never cut.
+// Copies a JSON string into a field; refuses a longer one, never cuts it.
 static lh_err set_text(char *out, size_t size, const char *text, const char *key)
 {
     if (strlen(text) >= size)
@@ -236,7 +236,7 @@ static lh_err read_heldouts(struct lh_units *u, const json_t *heldout)
     if (!json_is_array(heldout) || count > HELDOUT_MAX)
         return lh_fail(LH_ERR_MALFORMED, "units: \"heldout\" must be a list of up to %d",
                        HELDOUT_MAX);
-    u->heldout = calloc(count + 1, sizeof *u->heldout); // never of 0 bytes
+    u->heldout = calloc(count + 1, sizeof *u->heldout); // never 0 bytes
     if (!u->heldout) return lh_fail(LH_ERR_NO_MEMORY, "units: no memory for %zu files", count);
     u->heldout_count = (uint32_t)count;
     for (size_t i = 0; i < count; i++)
@@ -244,7 +244,7 @@ static lh_err read_heldouts(struct lh_units *u, const json_t *heldout)
     return LH_OK;
 }
 
-// Everything but the units; *unit_tokens: the size of the largest, as the document says.
+// Reads all but the units; *unit_tokens: the largest unit's size according to the document.
 static lh_err read_root(struct lh_units *u, json_t *root, uint64_t *unit_tokens)
 {
     const char *is = json_string_value(json_object_get(root, "schema")), *dtype;
@@ -281,7 +281,7 @@ static size_t skip_blanks(struct lh_span text, size_t at)
     return at;
 }
 
-// The place behind the string that begins at `at`; the text's end where it has none.
+// The position after the string that begins at `at`; the text's end if the string does not end.
 static size_t skip_string(struct lh_span text, size_t at)
 {
     for (at++; at < text.len && text.data[at] != '"'; at++)
@@ -289,7 +289,7 @@ static size_t skip_string(struct lh_span text, size_t at)
     return at < text.len ? at + 1 : text.len;
 }
 
-// The place behind the object or list that begins at `at`; the text's end where it has none.
+// The position after the object or list that begins at `at`; the text's end if it does not end.
 static size_t skip_value(struct lh_span text, size_t at)
 {
     for (int depth = 0; at < text.len;) {
@@ -313,7 +313,7 @@ static size_t list_after_key(struct lh_span text, size_t at)
     return at < text.len && text.data[at] == '[' ? at : text.len;
 }
 
-// The list behind the document's own key "units". Empty: there is none.
+// The list of the document's top-level key "units". Empty: none.
 static struct lh_span list_of(struct lh_span text)
 {
     static const char key[] = "\"units\"";
@@ -346,7 +346,7 @@ static lh_err put_unit(struct lh_span text, uint64_t i, lh_unit_sink *put, void 
 static lh_err read_list(struct lh_span list, uint64_t *count, lh_unit_sink *put, void *arg)
 {
     size_t at = skip_blanks(list, 1);
-    bool more = true; // an object is to come
+    bool more = true; // another object must follow
     for (*count = 0; more && *count < UNITS_MAX && at < list.len && list.data[at] == '{';) {
         size_t end = skip_value(list, at);
         LH_TRY(put_unit(lh_span(list.data + at, end - at), (*count)++, put, arg));

@@ -10,9 +10,9 @@
 // header (magic 20240520 version 1 for u16, 20240801 version 7 for u32, count in [2]), then the
 // tokens, all little endian.
 //
-// A run may train the data in several epochs. Its units are then those of all epochs: the unit of
-// the run is epoch * count + unit of the data, epochs from 0. Leases, claims and credits name units
-// of the run, LH_UNITS_MAX of them at most; files and tokens are those of the unit of the data.
+// A run may train on the data for several epochs. Unit number of the run = epoch * count + unit of
+// the data, epochs from 0. Leases, claims and credits name units of the run, at most LH_UNITS_MAX;
+// files and tokens belong to units of the data.
 #ifndef LH_COMMON_UNITS_H
 #define LH_COMMON_UNITS_H
 
@@ -46,18 +46,20 @@ struct lh_units {
     struct lh_hash hash;  // BLAKE2b-256 of the file's bytes
 };
 
-// LH_ERR_MALFORMED, LH_ERR_INVALID or LH_ERR_TOO_LARGE says which unit and what; *u is empty then.
+// LH_ERR_MALFORMED, LH_ERR_INVALID or LH_ERR_TOO_LARGE names the unit and the error; *u is then
+// empty.
 LH_MUST lh_err lh_units_parse(struct lh_units *u, struct lh_span json);
-// Refuses what parse would refuse. The hash is not set: parse what was written.
+// Refuses units that lh_units_parse() would refuse. Does not set the hash: parse the written bytes
+// for it.
 LH_MUST lh_err lh_units_write(const struct lh_units *u, struct lh_buf *out);
 void lh_units_free(struct lh_units *u);
 
-// The unit of the data that this unit of the run is trained on. Borrowed.
+// The unit of the data behind this unit of the run. Borrowed.
 static inline const struct lh_unit *lh_units_at(const struct lh_units *u, uint64_t unit)
 {
     return &u->unit[unit % u->count];
 }
-// LH_ERR_CONFIG: a run of so many epochs has no units, or more than LH_UNITS_MAX.
+// LH_ERR_CONFIG: a run of `epochs` epochs has no units, or more than LH_UNITS_MAX.
 LH_MUST lh_err lh_units_check_epochs(const struct lh_units *u, uint64_t epochs);
 
 #endif

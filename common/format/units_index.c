@@ -8,7 +8,7 @@
 
 enum { VERSION = 1, HASH_AT = 40, SUM_AT = 124 };
 static const uint32_t MAGIC = 0x4955484c; // "LHUI"
-// The file has these structs as they are: a change of one is a new version.
+// The file has these structs in memory layout: a change of one needs a new version.
 LH_STATIC_ASSERT(sizeof(struct lh_unit) == 272, "the index has units of 272 bytes");
 LH_STATIC_ASSERT(offsetof(struct lh_unit, sha256) == 232, "and their sha256 at 232");
 LH_STATIC_ASSERT(offsetof(struct lh_unit, may_leave) == 264, "and may_leave at 264");
@@ -63,7 +63,7 @@ static lh_err read_head(struct lh_units *u, struct lh_span index, uint32_t *crc)
 static lh_err check_entries(const struct lh_units *u)
 {
     for (uint64_t i = 0; i < u->count; i++) {
-        uint8_t flag; // a bool that is neither can't be looked at as one
+        uint8_t flag; // a bool that is neither 0 nor 1 must not be read as one
         memcpy(&flag, (const uint8_t *)&u->unit[i] + offsetof(struct lh_unit, may_leave), 1);
         if (flag > 1) return is_none("has a unit that can't be read");
         LH_TRY(lh_unit_check(&u->unit[i], i));
@@ -81,7 +81,7 @@ lh_err lh_units_index_read(struct lh_units *u, struct lh_span index, const struc
     if (!lh_hash_equal(&out.hash, hash)) return is_none("is of another units.json");
     const uint8_t *at = index.data + LH_UNITS_INDEX_HEADER;
     if (crc != lh_crc32c(0, at, index.len - LH_UNITS_INDEX_HEADER)) return is_none("is damaged");
-    out.unit = (struct lh_unit *)(uintptr_t)at; // not changed
+    out.unit = (struct lh_unit *)(uintptr_t)at; // never written
     out.heldout = (struct lh_heldout *)(out.unit + out.count);
     LH_TRY(check_entries(&out));
     *u = out;

@@ -1,4 +1,4 @@
-// The index of the data's manifest: its units as they are in memory, to be mapped, not read.
+// The index of the data's manifest: its units in their memory layout, to be mapped.
 //
 // File (units.json.index, beside units.json), little endian, 128 bytes of header:
 //   0 "LHUI", 4 u32 version 1, 8 u32 bytes of a unit (272), 12 u32 bytes of a heldout file (192),
@@ -7,8 +7,8 @@
 //   bytes 0 to 123
 // then struct lh_unit for each unit, then struct lh_heldout for each file (units.h).
 //
-// It says nothing that units.json does not say. Whoever finds none, or one whose hash is that of
-// another units.json, makes it anew (common/app/units_file.h).
+// It only repeats units.json. A program that finds no index, or one of another units.json, makes it
+// again (common/app/units_file.h).
 #ifndef LH_COMMON_UNITS_INDEX_H
 #define LH_COMMON_UNITS_INDEX_H
 
@@ -18,8 +18,8 @@ enum { LH_UNITS_INDEX_HEADER = 128 };
 
 // ---- reading units.json one unit at a time
 typedef lh_err lh_unit_sink(void *arg, const struct lh_unit *unit);
-// Gives each unit to put(), and the rest to *u, whose heldout is the caller's to free, on failure
-// too. u->unit stays NULL; check the whole when it is known where the units are.
+// Calls put() for each unit and reads the rest into *u, whose `heldout` the caller frees, on
+// failure too. u->unit stays NULL; call lh_units_check() once it is set.
 LH_MUST lh_err lh_units_scan(struct lh_units *u, struct lh_span json, lh_unit_sink *put, void *arg,
                              uint64_t *unit_tokens);
 LH_MUST lh_err lh_units_check(const struct lh_units *u, uint64_t unit_tokens);
@@ -30,9 +30,9 @@ LH_MUST lh_err lh_heldout_check(const struct lh_units *u, uint32_t i);
 // ---- the index
 // `crc` is that of units and heldout files.
 void lh_units_index_head(const struct lh_units *u, uint32_t crc, struct lh_buf *out);
-// Makes *u of the index's bytes, which it borrows: they begin at a multiple of 16. Refused unless
-// it is the index of the document with this hash, whole, and each unit is one that parse would
-// take.
+// Fills *u from the index's bytes, which it borrows; they begin at a multiple of 16. Refuses an
+// index that is incomplete, of a document with another hash, or with a unit that lh_units_parse()
+// would refuse.
 LH_MUST lh_err lh_units_index_read(struct lh_units *u, struct lh_span index,
                                    const struct lh_hash *hash);
 

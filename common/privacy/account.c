@@ -1,7 +1,7 @@
-// A run's noise and its price. See account.h.
+// A run's noise and its privacy cost. See account.h.
 //
-// Invariants: 1. no accountant is given more than delta less what others take of it; 2. calibration
-// returns a sigma that was evaluated itself and met its target.
+// Invariants: 1. accountants get at most delta less the parts of the other effects; 2. calibration
+// returns a sigma that was itself evaluated and met the target.
 #include "common/privacy/account.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ lh_err lh_account_check(const struct lh_account_terms *t)
     return LH_OK;
 }
 
-// The same without checks: what accountants get of a claim's delta may be below the least claim.
+// Without lh_account_check(): the accountants' part of delta may be below LH_ACCOUNT_DELTA_MIN.
 static lh_err epsilon_by(enum lh_accountant a, const struct lh_account_terms *t, double *epsilon)
 {
     double steps = (double)t->steps;
@@ -75,7 +75,7 @@ enum lh_accountant lh_account_by(double q)
     return q < 1 ? LH_ACCOUNTANT_PLD : LH_ACCOUNTANT_ANALYTIC;
 }
 
-// The same terms with what accountants get of delta.
+// The same terms with the accountants' part of delta.
 static struct lh_account_terms accounted(const struct lh_account_terms *t)
 {
     struct lh_account_terms out = *t;
@@ -109,10 +109,10 @@ lh_err lh_account_prices(const struct lh_account_terms *t, struct lh_account_pri
 
 // ---------------------------------------------------------------- the reverse
 
-// A range of the value that is searched, in which the claim falls from above the target (`bad`) to
-// below it (`good`). Sigma's `good` is its larger end, the steps' the smaller one.
+// A bracket of the searched value: the claim exceeds the target at `bad` and meets it at `good`.
+// For sigma `good` is the larger end, for steps the smaller.
 struct bracket {
-    struct lh_account_terms terms; // the claim's
+    struct lh_account_terms terms; // terms of the claim
     double bad, bad_epsilon, good, good_epsilon, target;
     bool steps;
 };
@@ -140,7 +140,8 @@ static lh_err narrow(struct bracket *b, double x)
     return LH_OK;
 }
 
-// Between logarithms, a little to the good side; every third time the middle, which always helps.
+// Interpolates between logarithms, a little to the good side; every third step bisects, which
+// always converges.
 static double between(const struct bracket *b, int i)
 {
     double from = log(b->bad), to = log(b->good), share = 0.5;
@@ -162,7 +163,7 @@ static lh_err close_in(struct bracket *b, double closeness)
     return LH_OK;
 }
 
-// The value at which RDP meets the target: the claim meets it there too, or nearly.
+// The value at which RDP meets the target; the claim meets it there too, or nearly.
 static double guess(struct lh_account_terms t, double target, bool steps)
 {
     double low = steps ? 1 : SIGMA_MIN, high = steps ? (double)STEPS_MAX : SIGMA_MAX;
@@ -178,7 +179,7 @@ static double guess(struct lh_account_terms t, double target, bool steps)
     return steps ? floor(low) : high;
 }
 
-// Moves from x, by factors, until one end meets the target and the other one does not.
+// Moves from x by factors until one end meets the target and the other does not.
 static lh_err bracket(struct bracket *b, double x, double least, double most)
 {
     double better = b->steps ? 1 / 1.15 : 1.15;

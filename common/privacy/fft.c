@@ -1,7 +1,7 @@
 // The Cooley-Tukey transform, radix 2, in place. See fft.h.
 //
-// Invariant: each root of unity is computed by itself, never from its neighbour, so the error of a
-// transform grows with log n alone.
+// Invariant: each root of unity is computed directly, never from its neighbour, so a transform's
+// error grows only with log n.
 #include "common/privacy/fft.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static void swap(double *x, size_t i, size_t j)
     x[2 * j + 1] = im;
 }
 
-// Puts the value of index i where the index has i's bits in reverse order.
+// Moves the value at index i to the index with i's bits reversed.
 static void reverse_bits(size_t n, double *x)
 {
     for (size_t i = 1, j = 0; i < n; i++) {
@@ -49,7 +49,7 @@ static void reverse_bits(size_t n, double *x)
     }
 }
 
-// Joins the transforms of a block's two halves. `stride`: distance of its roots in the table.
+// Combines the transforms of a block's two halves. `stride`: distance of its roots in the table.
 static void butterflies(double *low, size_t half, const double *turn, size_t stride)
 {
     double *high = low + 2 * half;

@@ -1,7 +1,7 @@
 // The Gaussian mechanism without sampling. See gaussian.h.
 //
-// Invariant: a root is returned from the safe side: epsilon and sigma are rounded up by less than
-// 1e-13 of themselves.
+// Invariant: roots are returned from the safe side: epsilon and sigma are rounded up, by a relative
+// error below 1e-13.
 #include "common/privacy/gaussian.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ double lh_gaussian_delta(double mu, double epsilon)
     return second >= first ? 0 : -exp(first) * expm1(second - first);
 }
 
-// The least x of [low, high] for which holds(x), which holds at `high`; safe side.
+// The least x of [low, high] with holds(x), from the safe side; holds(high) is true.
 static double least(bool (*holds)(double x, const double *with), const double *with, double low,
                     double high)
 {

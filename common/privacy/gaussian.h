@@ -7,7 +7,7 @@
 // mu = sqrt(steps) / sigma.
 double lh_gaussian_delta(double mu, double epsilon);
 double lh_gaussian_epsilon(double mu, double delta); // never below 0
-// The smallest sigma of so many steps whose epsilon at delta is no more than the given one.
+// The smallest sigma with which `steps` steps cost at most `epsilon` at `delta`.
 double lh_gaussian_sigma(double epsilon, double delta, double steps);
 
 #endif

@@ -1,7 +1,7 @@
 // The normal distribution's tails. See normal.h.
 //
-// Invariant: no result loses relative accuracy in a tail. Differences are taken between the two
-// tails on the side where both are small.
+// Invariant: no result loses relative accuracy in a tail. Differences are taken between tails on
+// the side where both are small.
 #include "common/privacy/normal.h"
 
 #include <math.h>

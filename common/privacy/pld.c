@@ -1,20 +1,19 @@
 // Privacy loss distributions, discretised and composed. See pld.h.
 //
-// One step's loss L = log(P/Q) is put on a grid of distance h. The probability of an interval
-// between two grid points goes to its two ends, such that P and Q of the interval stay what they
-// are ("connect the dots", arXiv 2207.04380). The curve delta(epsilon) is then exact on the grid
-// and above the true one between its points, and stays above under composition.
+// One step's loss L = log(P/Q) is put on a grid of spacing h. The probability of an interval
+// between two grid points is split between them so that P and Q of the interval stay the same
+// ("connect the dots", arXiv 2207.04380). The curve delta(epsilon) is then exact on the grid, above
+// the true one between grid points, and stays above it under composition.
 //
-// Composition multiplies Fourier transforms. The distribution is tilted by e^(theta x) first (as
-// Chernoff's bound at the wanted delta does), so that the composed probabilities near the answer
-// are large, and the transform's rounding error is relative to delta and not to 1.
+// Composition multiplies Fourier transforms. The distribution is first tilted by e^(theta x), as in
+// Chernoff's bound at the wanted delta. So the composed probabilities near the answer are large,
+// and the transform's rounding error is relative to delta, not to 1.
 //
-// Invariants: whatever is cut off is counted. 1. Loss above a step's grid becomes infinite: it is
-// part of every delta. 2. Loss below it moves up to the lowest point. 3. A sum above the window is
-// bounded by Chernoff's bound and is part of delta. 4. A sum outside of the window comes out at
-// another place within it, which adds to delta and never takes from it. One from above is enlarged
-// by the tilt, e^TILT at most, which the bound leaves room for. 5. Negative results of rounding
-// count as zero.
+// Invariants: all cut-off probability is counted. 1. Loss above a step's grid becomes infinite and
+// is part of every delta. 2. Loss below it moves up to the lowest point. 3. The probability of sums
+// above the window is bounded by Chernoff's bound and is part of delta. 4. A sum outside the window
+// wraps around into it, which can only increase delta. The tilt enlarges one from above, by at most
+// e^TILT, which the bound allows for. 5. Negative results of rounding count as zero.
 #include "common/privacy/pld.h"
 
 #include <math.h>
@@ -26,13 +25,13 @@
 #include "common/privacy/normal.h"
 
 enum { POINTS_MAX = 1 << 20, TRANSFORM_MAX = 1 << 20, TRANSFORM_MIN = 1 << 10 };
-static const double GRID = 1e-4;      // distance of the grid's points, where it is fine enough
-static const double CUT = 1e-7;       // share of delta that each cut may take
-static const double FINER = 1.0 / 20; // distance in standard deviations of one step's loss
-static const double TILT = 23;        // the tilt's exponent over a whole window, at most
-static const double WIDTH = 24;       // standard deviations of a sum that a window should hold
+static const double GRID = 1e-4;      // default grid spacing
+static const double CUT = 1e-7;       // share of delta for each cut
+static const double FINER = 1.0 / 20; // largest spacing in standard deviations of one step's loss
+static const double TILT = 23;        // largest exponent of the tilt over a window
+static const double WIDTH = 24;       // standard deviations of a sum that a window should cover
 
-enum direction { REMOVE, ADD }; // P has the record (is the mixture); Q has it
+enum direction { REMOVE, ADD }; // REMOVE: P has the record and is the mixture; ADD: Q has it
 
 struct step { // one step's loss: point i stands for the loss (low + i) * h
     double sigma, q;
@@ -43,14 +42,14 @@ struct step { // one step's loss: point i stands for the loss (low + i) * h
     double *p;
 };
 
-// log((1 - q) + q e^t), t = (2x - 1) / (2 sigma^2): the loss where P is the mixture.
+// log((1 - q) + q e^t), t = (2x - 1) / (2 sigma^2): the loss if P is the mixture.
 static double loss_at(const struct step *s, double x)
 {
     double t = (2 * x - 1) / (2 * s->sigma * s->sigma);
     return t > 30 ? t + log(s->q + (1 - s->q) * exp(-t)) : log1p(s->q * expm1(t));
 }
 
-// The reverse; -INFINITY for a loss that no x has.
+// The inverse; -INFINITY for a loss that no x has.
 static double x_of(const struct step *s, double loss)
 {
     double t;
@@ -63,7 +62,7 @@ static double x_of(const struct step *s, double loss)
     return s->sigma * s->sigma * t + 0.5;
 }
 
-// Splits the probability of the losses (a, a + h], whose x lie in (from, to], between a and a + h.
+// Splits the probability of losses (a, a + h], x in (from, to], between a and a + h.
 static void split(struct step *s, size_t i, double from, double to)
 {
     double a = (double)(s->low + (int64_t)i) * s->h;
@@ -88,7 +87,7 @@ static double above(const struct step *s, double x, double share)
            (1 - share) * lh_normal_above(x / s->sigma);
 }
 
-// Losses of REMOVE rise with x, those of ADD fall with it.
+// Losses of REMOVE rise with x; losses of ADD fall.
 static double edge(const struct step *s, size_t i)
 {
     double loss = (double)(s->low + (int64_t)i) * s->h;
@@ -110,8 +109,8 @@ static void fill(struct step *s)
     s->infinite = remove ? above(s, before, s->q) : lh_normal_between(-INFINITY, before / s->sigma);
 }
 
-// `tail`: probability that a step's grid may leave out on each side. Enlarges h where there would
-// be more than POINTS_MAX points.
+// `tail`: probability that a step's grid may omit on each side. Enlarges h if there would be more
+// than POINTS_MAX points.
 static lh_err discretise(struct step *s, double tail)
 {
     double z = 1;
@@ -135,7 +134,7 @@ static lh_err discretise(struct step *s, double tail)
 // log of the sum of p e^(theta x) over the finite losses.
 static double log_moment(const struct step *s, double theta)
 {
-    // Horner's scheme towards the end whose weight is 1, so that nothing overflows.
+    // Horner's scheme towards the end with weight 1, so that nothing overflows.
     double factor = exp(-fabs(theta) * s->h), sum = 0;
     if (theta >= 0)
         for (size_t i = 0; i < s->points; i++) sum = sum * factor + s->p[i];
@@ -151,7 +150,7 @@ static double upper(const struct step *s, double steps, double theta, double log
     return (steps * log_moment(s, theta) - log_tail) / theta;
 }
 
-// The theta of the lowest such loss; golden section over log theta, where it has one minimum.
+// The theta of the lowest such loss, by golden section over log theta; there is one minimum.
 static double best_theta(const struct step *s, double steps, double log_tail)
 {
     const double golden = 0.6180339887498949;
@@ -172,14 +171,14 @@ static double best_theta(const struct step *s, double steps, double log_tail)
     return exp((low + high) / 2);
 }
 
-struct window { // sums (low + i) * h, i < n; a sum above them has at most the probability `above`
+struct window { // sums (low + i) * h, i < n; sums above them have at most the probability `above`
     double theta, log_moment; // the tilt, and its logarithm
     double above;
     int64_t low;
     size_t n;
 };
 
-// The window's lower end: a sum is below it with at most the probability e^log_tail.
+// The window's lower end: a sum is below it with probability at most e^log_tail.
 static double lower_end(const struct step *s, double steps, double theta, double log_tail)
 {
     double best = -INFINITY;
@@ -188,7 +187,7 @@ static double lower_end(const struct step *s, double steps, double theta, double
     return best;
 }
 
-// False where the window would be longer than a transform may be: h must be larger.
+// False: the window would be longer than the longest transform; h must be larger.
 static bool choose_window(const struct step *s, double steps, double delta, struct window *w)
 {
     w->above = CUT * delta;
@@ -237,13 +236,14 @@ static void compose(const struct step *s, uint64_t steps, const struct window *w
     lh_fft_backward(fft, x);
 }
 
-// Goes down the window until delta(x) is above delta.
+// Walks down the window until delta(x) is above delta.
 static double find(const struct step *s, uint64_t steps, const struct window *w, double delta,
                    const double *x)
 {
     double infinite = -expm1((double)steps * log1p(-s->infinite)) + w->above;
     double log_scale = (double)steps * w->log_moment - log((double)w->n), fade = exp(-s->h);
-    double all = 0, discounted = 0; // P, and P e^-(loss - this point's), of the points so far
+    // Sums over the points so far of P and of P e^-(loss - this point's loss).
+    double all = 0, discounted = 0;
     int64_t n = (int64_t)w->n;
     for (size_t i = w->n; i-- > 0;) {
         int64_t at = w->low + (int64_t)i;
@@ -257,7 +257,7 @@ static double find(const struct step *s, uint64_t steps, const struct window *w,
         all += p;
         discounted = discounted * fade + p;
     }
-    return (double)w->low * s->h; // an answer below the window: its end is above it
+    return (double)w->low * s->h; // the answer is below the window; its end bounds it
 }
 
 static lh_err epsilon_of(struct step *s, uint64_t steps, double delta, double *epsilon)
@@ -297,7 +297,7 @@ lh_err lh_pld_epsilon(double sigma, double q, uint64_t steps, double delta, doub
     double of[2] = {0, 0};
     for (enum direction direction = REMOVE; direction <= ADD; direction++) {
         struct step s = {.sigma = sigma, .q = q, .direction = direction, .h = h};
-        if (q < 1 || direction == REMOVE) // without sampling both directions are one
+        if (q < 1 || direction == REMOVE) // without sampling the directions are equal
             LH_TRY(epsilon_of(&s, steps, delta, &of[direction]));
     }
     *epsilon = fmax(of[REMOVE], of[ADD]);

@@ -1,11 +1,11 @@
 // Rényi differential privacy. See rdp.h.
 //
 // One step's divergence at order a is log A(a) / (a - 1), A(a) = E[(1 - q + q e^L)^a] over the
-// noise alone (arXiv 1908.10530, section 3.3). For whole orders that is a binomial sum. For others
-// it is two series, one on each side of z0, where both parts of the mixture are equal.
+// noise alone (arXiv 1908.10530, section 3.3). For integer orders that is a binomial sum. For
+// others it is two series, one on each side of z0, where both parts of the mixture are equal.
 //
-// Invariants: 1. a series' terms are added by their magnitudes, so that a sum cut short or rounded
-// is never below the value; 2. an order whose series does not settle costs INFINITY.
+// Invariants: 1. a series adds its terms by magnitude, so that a truncated or rounded sum is never
+// below the value; 2. an order whose series does not converge gives INFINITY.
 #include "common/privacy/rdp.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #include "common/privacy/normal.h"
 
 enum { TERMS_MAX = 4096 };
-static const double SETTLED = 30; // a term e^30 below the sum no longer counts
+static const double SETTLED = 30; // a term e^30 below the sum is negligible
 
 double lh_rdp_order(size_t i)
 {
@@ -28,7 +28,7 @@ double lh_rdp_order(size_t i)
 
 static double log_gamma(double x)
 {
-    int sign; // lgamma() would write a global of the C library
+    int sign; // lgamma() would write a global variable
     return lgamma_r(x, &sign);
 }
 

@@ -9,12 +9,11 @@
 enum { LH_RDP_ORDERS = 99 + 53 + 4 };
 double lh_rdp_order(size_t i); // i < LH_RDP_ORDERS
 
-// Divergence of one step at an order above 1: an upper bound, INFINITY where none was found.
-// 0 <= q <= 1, sigma > 0.
+// Divergence of one step at an order above 1: an upper bound; INFINITY if none was found. 0 <= q <=
+// 1, sigma > 0.
 double lh_rdp_step(double sigma, double q, double order);
 
-// Two conversions of a divergence at an order into epsilon at delta. Both hold; the second is never
-// above the first.
+// Converts a divergence at an order into epsilon at delta.
 double lh_rdp_epsilon(double divergence, double order, double delta); // arXiv 2004.00010
 
 // The smallest epsilon over all orders, and the order that gave it (`order` may be NULL).

@@ -1,6 +1,6 @@
 // Poisson sampling with a cap. See sampling.h.
 //
-// Invariants: 1. a bound on a tail is rounded up by more than lgamma() errs; 2. a cap is never
+// Invariants: 1. a bound on a tail is rounded up by more than lgamma()'s error; 2. a cap is never
 // below the expected batch.
 #include "common/privacy/sampling.h"
 

@@ -1,4 +1,4 @@
-// Poisson sampling with a cap, and what inexact steps add to delta.
+// Poisson sampling with a cap, and the increase of delta by inexact steps.
 #ifndef LH_COMMON_PRIVACY_SAMPLING_H
 #define LH_COMMON_PRIVACY_SAMPLING_H
 
@@ -7,9 +7,8 @@
 // An upper bound on the probability that more than `cap` of n records are drawn.
 double lh_sampling_above(uint64_t records, double q, uint64_t cap);
 
-// A run of `steps` steps of which each differs from the accounted one by at most `distance` in
-// total variation is (epsilon, delta + this) private: (1 + e^epsilon) * steps * distance. At
-// most 1.
+// The increase of delta if each of `steps` steps differs from the accounted one by at most
+// `distance` in total variation: (1 + e^epsilon) * steps * distance. At most 1.
 double lh_sampling_slack(double epsilon, double steps, double distance);
 
 // The smallest cap whose truncated draws add at most `slack` to delta in the whole run.

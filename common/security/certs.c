@@ -8,9 +8,9 @@
 // Both: version 3, random serial of 127 bits, subject and authority key identifiers.
 //
 // Invariants:
-//  1. A key is written before its certificate, and removed again where that fails: a certificate
-//     on disk has its key.
-//  2. Nothing is signed for another domain than the CA's.
+//  1. A key is written before its certificate and removed if writing the certificate fails, so a
+//     certificate on disk has its key.
+//  2. A CA signs only for its own domain.
 #include "common/security/certs.h"
 
 #include <openssl/bio.h>
@@ -52,7 +52,7 @@ static lh_err make_paths(struct paths *p, const char *dir, const char *name)
     return fits ? LH_OK : lh_fail(LH_ERR_INVALID, "path of %d bytes is too long", n);
 }
 
-// The one place that knows which names are good: a URI of them must parse.
+// The only check of names: a URI made of them must parse.
 static lh_err check_peer(const struct lh_peer *peer)
 {
     char uri[LH_URI_BYTES];
@@ -184,7 +184,7 @@ static lh_err write_bio(const char *path, enum lh_keyfile_kind kind, bool replac
     return lh_keyfile_write(path, kind, replace, lh_span(data, (size_t)len));
 }
 
-// A pair under invariant 1. Without `replace` neither file may be there before.
+// Writes a pair under invariant 1. Without `replace` neither file may exist.
 static lh_err write_pair(const struct paths *p, bool replace, X509 *cert, EVP_PKEY *key)
 {
     BIO *cert_pem = BIO_new(BIO_s_mem()), *key_pem = BIO_new(BIO_s_secmem()); // wiped when freed
@@ -205,7 +205,7 @@ static lh_err write_pair(const struct paths *p, bool replace, X509 *cert, EVP_PK
     return err;
 }
 
-// Gives a certificate; free with X509_free. NULL with *err set.
+// Returns a certificate, to be freed with X509_free(); NULL: *err is set.
 static X509 *read_cert(const char *path, lh_err *err)
 {
     char pem[LH_KEYFILE_BYTES_MAX];
@@ -220,7 +220,7 @@ static X509 *read_cert(const char *path, lh_err *err)
     return cert;
 }
 
-// OpenSSL would ask the terminal for the passphrase of an encrypted key.
+// Without it OpenSSL would ask the terminal for the passphrase of an encrypted key.
 static int no_passphrase(char *out, int size, int writing, void *arg)
 {
     (void)out, (void)size, (void)writing, (void)arg;
@@ -244,8 +244,8 @@ static EVP_PKEY *read_key(const char *path, lh_err *err)
 
 // ---------------------------------------------------------------- inspection
 
-// Copies the one URI SAN out. False: none, several, or one that is no text of this length. Takes
-// the names.
+// Copies the one URI SAN out. False: none, several, or not a text of at most this length. Takes
+// `names`.
 static bool only_uri_of(GENERAL_NAMES *names, char out[LH_URI_BYTES])
 {
     int found = 0;
@@ -359,7 +359,7 @@ lh_err lh_certs_ca_create(const char *dir, const char *domain, int days, bool re
     return err;
 }
 
-// The CA's certificate and key: they must belong together and to the peer's domain.
+// Loads the CA's certificate and key, which must match each other and the peer's domain.
 static lh_err check_ca(const char *path, X509 *ca, EVP_PKEY *ca_key, const struct lh_peer *peer)
 {
     struct lh_certs_info info;
@@ -409,7 +409,7 @@ static lh_err sign(const struct paths *out, bool replace, const struct lh_peer *
     return err;
 }
 
-// A certificate of the CA in ca_dir; `key` NULL: for a new key, which is written beside it.
+// Issues a certificate of the CA in ca_dir; `key` NULL: for a new key, which is written beside it.
 static lh_err make_leaf(const char *ca_dir, EVP_PKEY *key, const struct lh_peer *peer, int days,
                         const char *out_dir, bool replace)
 {
@@ -517,7 +517,7 @@ static X509_REQ *read_request(const char *path, lh_err *err)
     return request;
 }
 
-// The URI that the request asks for. It is compared, and nothing else of the request is taken.
+// Copies the request's URI out, for comparison only; nothing else of the request is used.
 static bool requested_uri(X509_REQ *request, char out[LH_URI_BYTES])
 {
     STACK_OF(X509_EXTENSION) *all = X509_REQ_get_extensions(request);

@@ -37,7 +37,7 @@ void lh_hmac_hex(const struct lh_hmac_key *key, struct lh_span message, char out
 {
     crypto_auth_hmacsha256_state state;
     uint8_t code[crypto_auth_hmacsha256_BYTES];
-    (void)crypto_auth_hmacsha256_init(&state, key->b, key->bytes); // none of them fails
+    (void)crypto_auth_hmacsha256_init(&state, key->b, key->bytes); // these calls never fail
     (void)crypto_auth_hmacsha256_update(&state, message.data, message.len);
     (void)crypto_auth_hmacsha256_final(&state, code);
     sodium_bin2hex(out, LH_HMAC_HEX_BYTES, code, sizeof code);

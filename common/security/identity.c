@@ -1,8 +1,8 @@
 // Names of peers, as their certificates carry them. See identity.h.
 //
-// The text comes from a certificate that our CA signed, still it is read as an enemy's: one shape,
-// one alphabet, no escapes, no empty part, nothing before or after. Two texts never name the same
-// peer, so comparing names compares peers.
+// The text comes from a certificate that our CA signed, but is parsed as hostile: one form, one
+// alphabet, no escapes, no empty part, nothing before or after. Two different texts never name the
+// same peer, so comparing names compares peers.
 #include "common/security/identity.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static bool is_name(struct lh_span part)
     return !lh_span_equal(part, lh_span_str(".")) && !lh_span_equal(part, lh_span_str(".."));
 }
 
-// Takes what comes before the next '/' (all of it where there is none) off `rest`.
+// Takes the part before the next '/' off `rest`; all of `rest` if it has none.
 static struct lh_span next_part(struct lh_span *rest)
 {
     const uint8_t *slash = rest->len ? memchr(rest->data, '/', rest->len) : NULL;

@@ -1,6 +1,7 @@
 // Identity: a peer is one URI SAN, spiffe://<domain>/longhaul/<run>/<role>/<region>/<name>.
 //
-// The certificate says who; the role table (transport.h) says what that role may call.
+// The certificate gives the identity; the role table (transport.h) gives the calls that its role
+// may make.
 #ifndef LH_COMMON_IDENTITY_H
 #define LH_COMMON_IDENTITY_H
 
@@ -19,14 +20,15 @@ struct lh_peer {
 };
 
 const char *lh_role_name(enum lh_role role);
-// May a peer of this role stand where `wanted` was dialled? A process that is coordinator and
-// server in one has the coordinator's certificate; never the other way.
+// Whether a peer of this role may answer where role `wanted` was dialled. A process that is both
+// coordinator and server has a coordinator's certificate, so a coordinator may answer as a server,
+// never the reverse.
 static inline bool lh_role_serves(enum lh_role role, enum lh_role wanted)
 {
     return role == wanted || (wanted == LH_S && role == LH_C);
 }
 LH_MUST lh_err lh_role_parse(const char *text, enum lh_role *out);
-// Strict: exactly this shape, names of [a-z0-9._-], 1 to 63 long; else LH_ERR_UNAUTHENTICATED.
+// Strict: exactly this form, names of [a-z0-9._-], 1 to 63 long; else LH_ERR_UNAUTHENTICATED.
 LH_MUST lh_err lh_peer_parse(struct lh_span uri, struct lh_peer *out);
 void lh_peer_uri(const struct lh_peer *peer, char out[LH_URI_BYTES]);
 

@@ -1,9 +1,9 @@
 // Key and certificate files. See keyfile.h.
 //
 // Invariants:
-//  1. A name is only ever given to complete, synced bytes (link or rename of a temporary file).
+//  1. Only complete, synced bytes get a name (link or rename of a temporary file).
 //  2. A secret is never readable by group or others, not even while it is written.
-//  3. What was read is judged by the open file (fstat), not by its name.
+//  3. Checks of a file use its descriptor (fstat), not its name.
 #include "common/security/keyfile.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ static lh_err write_all(int file, struct lh_span bytes, const char *path)
     return fsync(file) < 0 ? lh_fail_errno(errno, "sync %s", path) : LH_OK;
 }
 
-// Writes the temporary file; removes it again where that fails.
+// Writes the temporary file; removes it on failure.
 static lh_err write_temporary(const char *path, mode_t mode, struct lh_span bytes)
 {
     if (unlink(path) < 0 && errno != ENOENT) return lh_fail_errno(errno, "remove %s", path);

@@ -1,4 +1,4 @@
-// Files that hold keys and certificates: written whole or not at all, secrets for the owner's eyes.
+// Files of keys and certificates: written all or nothing, secrets readable by their owner only.
 //
 // For tools and for a program's start; no core calls it (it touches the real file system).
 #ifndef LH_COMMON_KEYFILE_H
@@ -9,21 +9,21 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-enum { LH_KEYFILE_BYTES_MAX = 64 * 1024 }; // no key or certificate of ours comes near
+enum { LH_KEYFILE_BYTES_MAX = 64 * 1024 }; // far above our keys and certificates
 
 enum lh_keyfile_kind { LH_KEYFILE_PUBLIC, LH_KEYFILE_SECRET }; // mode 0644, mode 0600
 
-// Writes and syncs a file under a temporary name beside `path`, then gives it its name. Without
-// `replace` an existing file stays as it is: LH_ERR_EXISTS. Else LH_ERR_IO or LH_ERR_DISK_FULL.
+// Writes and syncs a temporary file beside `path`, then renames it. Without `replace` an existing
+// file stays: LH_ERR_EXISTS. Else LH_ERR_IO or LH_ERR_DISK_FULL.
 LH_MUST lh_err lh_keyfile_write(const char *path, enum lh_keyfile_kind kind, bool replace,
                                 struct lh_span bytes);
 
-// Reads a whole file into out[size]; *len of it are the file's. LH_ERR_NOT_FOUND; LH_ERR_TOO_LARGE;
-// LH_ERR_DENIED for a secret that group or others could read; LH_ERR_IO.
+// Reads a whole file into out[size]; *len gets its length. LH_ERR_NOT_FOUND; LH_ERR_TOO_LARGE;
+// LH_ERR_DENIED for a secret that group or others can read; LH_ERR_IO.
 LH_MUST lh_err lh_keyfile_read(const char *path, enum lh_keyfile_kind kind, void *out, size_t size,
                                size_t *len);
 
-// Makes a directory (mode 0700) and its missing parents; one that is there stays as it is.
+// Makes a directory (mode 0700) and its missing parents; an existing one stays.
 LH_MUST lh_err lh_keyfile_make_dir(const char *path);
 
 #endif

@@ -1,10 +1,10 @@
-// Sealing: keys and hashes by libsodium, both AEADs by OpenSSL, whose code is 2.5 times as fast (it
-// has AVX-512). See seal.h for the derivation of subkeys and the layout of key files.
+// Sealing: keys and hashes by libsodium, both AEADs by OpenSSL, which is 2.5 times as fast (it has
+// AVX-512). See seal.h for the derivation of subkeys and the layout of key files.
 //
 // Invariants:
-//  1. Key bytes lie in the ring (sodium_malloc: guard pages, no swap where the system allows it,
-//     wiped) or in a local that is wiped on every way out; no text and no log ever shows them.
-//  2. The job key keys BLAKE2b only; AEADs see subkeys only.
+//  1. Key bytes are in the ring (sodium_malloc: guard pages, no swap if the system allows it,
+//     wiped) or in a local that is wiped on every exit; no text and no log shows them.
+//  2. The job key keys only BLAKE2b; AEADs get only subkeys.
 #include "common/security/seal.h"
 
 #include <openssl/evp.h>
@@ -92,7 +92,7 @@ uint32_t lh_keyring_newest(const struct lh_keyring *ring)
 
 // ---------------------------------------------------------------- key files
 
-// Decimal, no sign, no leading zero, below 2^32; *n of the text are it.
+// Parses a decimal below 2^32 without sign and leading zero; *n gets its length.
 static bool parse_id(const char *text, size_t len, uint32_t *id, size_t *n)
 {
     uint64_t value = 0;
@@ -104,7 +104,7 @@ static bool parse_id(const char *text, size_t len, uint32_t *id, size_t *n)
     return *n > 0;
 }
 
-// One line without its end: "HEX" or "ID:HEX".
+// Parses one line without its end: "HEX" or "ID:HEX".
 static bool parse_line(const char *line, size_t len, uint32_t *id, struct lh_seal_key *key)
 {
     size_t digits = 0, decoded = 0;
@@ -206,10 +206,10 @@ bool lh_cipher_available(enum lh_cipher cipher)
            (cipher == LH_CIPHER_AES256GCM && crypto_aead_aes256gcm_is_available());
 }
 
-// ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes that.
+// ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes the schedule.
 
 // The inputs of one AEAD call. XChaCha20-Poly1305 is ChaCha20-Poly1305 (RFC 8439) under HChaCha20
-// of the key and the nonce's first 16 bytes; its own nonce is 4 zeros and the 8 bytes that are left
+// of the key and the nonce's first 16 bytes; its own nonce is 4 zeros and the remaining 8 bytes
 // (draft-irtf-cfrg-xchacha 2.3).
 struct aead {
     const EVP_CIPHER *cipher;
@@ -230,7 +230,7 @@ static void aead_of(enum lh_cipher cipher, const struct lh_seal_key *key, const 
     memcpy(out->nonce + 4, nonce + 16, 8);
 }
 
-enum { AEAD_STEP = 1 << 30 }; // bytes of one call: OpenSSL's lengths are ints
+enum { AEAD_STEP = 1 << 30 }; // bytes per call: OpenSSL's lengths are ints
 
 static bool aead_bytes(EVP_CIPHER_CTX *c, uint8_t *out, struct lh_span in)
 {
@@ -249,8 +249,8 @@ static size_t bytes_of(const struct lh_span *part, size_t parts)
     return n;
 }
 
-// Both ways. Sealing writes `tag`, opening checks it: LH_ERR_UNSEAL when it differs. Nothing else
-// can go wrong here but memory for the context.
+// Seals or unseals. Sealing writes `tag`; unsealing checks it: LH_ERR_UNSEAL. The only other error
+// is no memory for the context.
 static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, const struct lh_span *in,
                    size_t parts, uint8_t *out, uint8_t *tag)
 {
@@ -269,7 +269,7 @@ static lh_err aead(bool sealing, const struct aead *a, struct lh_span ad, const 
     return !ok ? LH_ERR_NO_MEMORY : opened ? LH_OK : LH_ERR_UNSEAL;
 }
 
-// Everything that can be wrong before a byte is touched, in the order in which it is answered.
+// All checks before the first byte is processed, in the order of their errors.
 static lh_err prepare(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                       const struct lh_seal_context *context, const uint8_t *nonce,
                       size_t plain_bytes, struct aead *out)
@@ -325,7 +325,7 @@ lh_err lh_unseal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uin
     lh_err err = aead(false, &a, ad, sealed, parts, out, its);
     sodium_memzero(&a, sizeof a);
     if (!err) return LH_OK;
-    if (n) sodium_memzero(out, n); // it was written before it was checked
+    if (n) sodium_memzero(out, n); // written before the tag was checked
     if (err != LH_ERR_UNSEAL) return err;
     return lh_fail(LH_ERR_UNSEAL,
                    "%zu sealed bytes do not open under key %u: damaged, or sealed by another key "

@@ -1,8 +1,8 @@
 // Sealing: authenticated encryption of frames and of data at rest under the job's keys.
 //
-// The job key (32 random bytes, a file outside the data directory) never encrypts anything itself.
-// Each (purpose, cipher, key id, worker, incarnation, shard) has a subkey of its own, so that a
-// random nonce of 12 bytes is enough for AES-GCM, and a frame unseals nowhere but in its own place:
+// The job key (32 random bytes, in a file outside the data directory) encrypts nothing itself. Each
+// (purpose, cipher, key id, worker, incarnation, shard) has its own subkey, so a random nonce of 12
+// bytes is enough for AES-GCM, and a frame unseals only in its own context:
 //
 //   subkey = BLAKE2b-256, keyed by the job key, of these 49 bytes, integers little endian:
 //     0  15  "longhaul seal 1"
@@ -14,11 +14,11 @@
 //     37  8  incarnation_random
 //     45  4  shard
 //
-// Whoever holds the job key can unseal everything and seal in anybody's name; there is no forward
-// secrecy. Anything that seals draws its nonce from the env's random numbers, anew for each call.
+// A holder of the job key can unseal everything and seal in anybody's name; there is no forward
+// secrecy. A caller that seals draws a new nonce from the env's random numbers for each call.
 //
-// Threads: a ring is filled by one thread before others see it; lh_seal and lh_unseal then change
-// nothing and may run on any number of threads at once.
+// Threads: one thread fills a ring before others see it. lh_seal and lh_unseal change no shared
+// state and may run on any number of threads at once.
 #ifndef LH_COMMON_SEAL_H
 #define LH_COMMON_SEAL_H
 
@@ -29,15 +29,15 @@
 #include "common/base/err.h"
 
 enum { LH_SEAL_KEY_BYTES = 32, LH_SEAL_TAG_BYTES = 16, LH_SEAL_NONCE_BYTES = 24 };
-enum { LH_KEYRING_MAX = 16 }; // one key in use, the others for what is still sealed under them
+enum { LH_KEYRING_MAX = 16 }; // one key in use, the others for older sealed bytes
 
 struct lh_seal_key {
     uint8_t b[LH_SEAL_KEY_BYTES];
 };
 
 enum lh_cipher {
-    LH_CIPHER_XCHACHA20 = 1, // XChaCha20-Poly1305, all 24 bytes of the nonce; everywhere
-    LH_CIPHER_AES256GCM = 2, // AES-256-GCM, the nonce's first 12 bytes; where the processor has it
+    LH_CIPHER_XCHACHA20 = 1, // XChaCha20-Poly1305, all 24 bytes of the nonce; on every processor
+    LH_CIPHER_AES256GCM = 2, // AES-256-GCM, the nonce's first 12 bytes; if the processor has AES
 };
 
 enum lh_seal_purpose {
@@ -48,7 +48,7 @@ enum lh_seal_purpose {
 };
 
 struct lh_seal_context {
-    uint64_t worker, incarnation, incarnation_random; // data at rest of a server: its own numbers
+    uint64_t worker, incarnation, incarnation_random; // a server's data at rest: its own numbers
     uint32_t shard;
     enum lh_seal_purpose purpose;
 };
@@ -60,12 +60,13 @@ struct lh_keyring;
 LH_MUST lh_err lh_keyring_create(struct lh_keyring **out);
 void lh_keyring_destroy(struct lh_keyring *ring); // NULL is allowed
 
-// Copies a key in. id >= 1. LH_ERR_EXISTS where the id has other bytes; LH_ERR_TOO_LARGE when full.
+// Copies a key in. id >= 1. LH_ERR_EXISTS: the id has other bytes; LH_ERR_TOO_LARGE: the ring is
+// full.
 LH_MUST lh_err lh_keyring_add(struct lh_keyring *ring, uint32_t key_id,
                               const struct lh_seal_key *key);
 // Adds the keys of a file: 64 hexadecimal digits (key 1), or lines "id:64 digits". Blank lines and
-// lines that begin with # count nothing. LH_ERR_DENIED when group or others could read the file;
-// LH_ERR_CONFIG with the number of the bad line, whose text is not shown; LH_ERR_NOT_FOUND.
+// lines that begin with # are ignored. LH_ERR_DENIED: group or others can read the file;
+// LH_ERR_CONFIG gives the number of the bad line, never its text; LH_ERR_NOT_FOUND.
 LH_MUST lh_err lh_keyring_load(struct lh_keyring *ring, const char *path);
 bool lh_keyring_has(const struct lh_keyring *ring, uint32_t key_id);
 // The id to seal with: the highest; 0 for an empty ring.
@@ -84,15 +85,15 @@ LH_MUST lh_err lh_seal(const struct lh_keyring *ring, enum lh_cipher cipher, uin
                        const struct lh_seal_context *context, struct lh_span ad,
                        const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span plain,
                        uint8_t *out);
-// The reverse: out[sealed.len - LH_SEAL_TAG_BYTES], which must not overlap `sealed`.
-// LH_ERR_UNSEAL when anything differs from what was sealed (then `out` holds nothing of it), or
-// when `sealed` is shorter than a tag; LH_ERR_KEY_MISSING, LH_ERR_UNSUPPORTED, LH_ERR_TOO_LARGE.
+// The reverse: out[sealed.len - LH_SEAL_TAG_BYTES], which must not overlap `sealed`. LH_ERR_UNSEAL:
+// any input differs from the sealed one (`out` is then wiped), or `sealed` is shorter than a tag;
+// LH_ERR_KEY_MISSING, LH_ERR_UNSUPPORTED, LH_ERR_TOO_LARGE.
 LH_MUST lh_err lh_unseal(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                          const struct lh_seal_context *context, struct lh_span ad,
                          const uint8_t nonce[LH_SEAL_NONCE_BYTES], struct lh_span sealed,
                          uint8_t *out);
-// The same for a text that lies in `parts` spans, which need not be contiguous. lh_unseal_parts()
-// gets the tag separately.
+// The same for a text in `parts` spans, which need not be contiguous. lh_unseal_parts() gets the
+// tag separately.
 LH_MUST lh_err lh_seal_parts(const struct lh_keyring *ring, enum lh_cipher cipher, uint32_t key_id,
                              const struct lh_seal_context *context, struct lh_span ad,
                              const uint8_t nonce[LH_SEAL_NONCE_BYTES], const struct lh_span *plain,

@@ -1,7 +1,7 @@
 // Signatures with libsodium. See sign.h.
 //
-// What is signed is "longhaul signed 1" and BLAKE2b-256 of the message, so that nothing that is as
-// long as a hash can be passed off for another use of the key.
+// Signs "longhaul signed 1" and BLAKE2b-256 of the message, so that a signature cannot be reused
+// for another purpose of the key.
 #include "common/security/sign.h"
 
 #include <sodium.h>
