@@ -1,16 +1,15 @@
-// A trainer of somebody else's beside the worker: when its cuts are wanted, what becomes of them,
-// what it trains on (worker/docs/0001-boundary.md). It takes the place of round.c.
+// The external trainer: when the worker wants its cuts, how they are committed, and which
+// parameters it trains on (worker/docs/0001-boundary.md). Replaces round.c.
 //
-//  1. A cut is wanted H steps after the one before, and only while nothing of the shard is on its
-//     way: its base is as fresh as its predecessor's answer.
-//  2. A whole cut stays whole until it is committed, whatever happens to the trainer, the disk or
-//     the servers; the number in the slot says which one was. So it counts once.
-//  3. Cuts and units are ordered by boundaries, counted by the process: a life's own number and
-//     what earlier lives passed. H and what is told count the steps among them that trained. A
-//     unit is claimed by a cut that holds the step in which it was finished, as with the built-in
-//     trainer.
-//  4. When a life is over and its whole cuts are committed, units stand where the committed cuts of
-//     all shards hold them.
+//  1. A shard's next cut is wanted H steps after its last one, and only while no push of the shard
+//     is in flight: so its base already holds the last push.
+//  2. A whole cut stays whole until it is committed, even if the trainer, the disk or the servers
+//     fail. The slot stores the cut's number, so each cut counts once.
+//  3. Boundaries order cuts and units. The process counts them: the boundaries of this life plus
+//     those of earlier lives. H and the reported steps count only boundaries that trained. A unit
+//     is claimed by a cut that holds its last step, as with the built-in trainer.
+//  4. When a life is over and its whole cuts are committed, units resume at the position that the
+//     committed cuts of all shards hold.
 #include "worker/push/beside.h"
 
 #include <inttypes.h>
@@ -78,7 +77,7 @@ static uint64_t committed(void *arg, const uint8_t life[WK_CHANNEL_LIFE], uint32
     return memcmp(slot->life, life, sizeof slot->life) ? 0 : slot->cut;
 }
 
-// Units that an outlived worker handed out are still with the trainer.
+// Finds units that a trainer still holds because it outlived an earlier worker process.
 static void find_handed(struct wk_worker *w)
 {
     for (uint32_t r = 0; r < w->conf.beside->ranks; r++) {
@@ -135,7 +134,7 @@ static void trained(void *arg, uint32_t rank, uint64_t unit, uint64_t upto, uint
     wk_units_trained(w, unit, upto, w->beside.offset + step);
 }
 
-// Is there no progress in it? A loop that counts no tokens is believed by its steps.
+// True: the cut holds no progress. If the loop reports no tokens, its step count decides.
 static bool is_empty(const struct wk_worker *w, const struct wk_external_cut *cut,
                      const struct wk_external_cut *base)
 {
@@ -160,7 +159,7 @@ static void cut(void *arg, const struct wk_external_cut *c)
     wk_changed(w);
 }
 
-// The loss is smoothed as the built-in trainer's is; other figures are shown as they came.
+// Smooths the loss as for the built-in trainer; shows other figures as reported.
 static void reported(void *arg, const char *name, double value)
 {
     struct wk_worker *w = arg;
@@ -219,7 +218,7 @@ static void look_again(void *arg);
 
 static bool all_ended(const struct wk_worker *w)
 {
-    if (w->began_ended) return false; // the run may go on after that end
+    if (w->began_ended) return false; // the run may resume after that END record
     for (uint32_t i = 0; i < w->shards; i++)
         if (!w->shard[i].ended) return false;
     return true;
@@ -258,8 +257,8 @@ static lh_err open_boundary(struct wk_worker *w)
 
 // ---------------------------------------------------------------- cuts and renewals
 
-// Trained steps of the life after which the part's next cut is due. The first cuts of a life are
-// staggered over the shards, as round.c does it.
+// Trained steps of the life after which the part's next cut is due. A life's first cuts are
+// staggered over the shards, as in round.c.
 static uint64_t due_steps(const struct wk_shard *s, const struct wk_external_cut *base)
 {
     const struct wk_worker *w = s->worker;
@@ -282,7 +281,7 @@ static void want(struct wk_shard *s)
         wk_external_want(w->external, s->id, due_steps(s, &base));
 }
 
-// Claims and tokens that no progress will take along.
+// True: the shard has claims or tokens that no later progress will carry.
 static bool left_over(const struct wk_shard *s)
 {
     if (s->release.open) return false;
@@ -293,16 +292,16 @@ static bool left_over(const struct wk_shard *s)
            (alone && s->slot.committed->tokens);
 }
 
-// A private region's: into a release, or, once the budget is spent, into the residual alone. Else
-// it stays whole until there is a later stable point.
+// A private region's cut goes into a release or, once the budget is spent, only into the residual.
+// Otherwise it stays whole until the stable point advances.
 static lh_err take_private(struct wk_shard *s)
 {
     if (s->ended || wk_release_is_spent(s)) return wk_cut_absorb(s);
     return wk_may_cut(s) && wk_release_may(s) ? wk_cut(s) : LH_OK;
 }
 
-// A push that was released and refused goes first. A shard that waits for a stable point makes a
-// copy for it: nobody else may push.
+// Sends a refused release again before any new cut. A shard that waits for a stable point writes a
+// durable copy, because no other worker may push.
 static lh_err attend_private(struct wk_shard *s, bool *cut)
 {
     bool again = !s->ended && wk_release_again(s);
@@ -352,7 +351,7 @@ static lh_err attend(struct wk_shard *s)
     return LH_OK;
 }
 
-// Notes that every shard's cuts hold are no news.
+// Drops the notes about steps that every shard's cuts already hold.
 static void forget_notes(struct wk_worker *w)
 {
     uint64_t least = UINT64_MAX;
@@ -381,9 +380,9 @@ static void hand_out(struct wk_worker *w)
     if (short_of && !w->leased_out) wk_lease_soon(w);
 }
 
-// Every rank asked for a unit that it did not get, and the loop passed a boundary since the last
-// look without having trained. A step of any length is no wait: no boundary comes in it. A loop
-// that waits stays so until it trains.
+// True: every rank asked for a unit and got none, and the loop passed a boundary without training
+// since the last look. A long step is not a wait: it passes no boundary. A waiting loop counts as
+// starving until it trains.
 static bool starving(const struct wk_worker *w)
 {
     const struct wk_beside *b = &w->beside;
@@ -423,7 +422,7 @@ static void finish(struct wk_worker *w)
     if (b->state != WK_BESIDE_THERE) return;
     if (b->ending && !b->over && wholes_taken(w, true)) {
         b->over = true;
-        wk_units_restart(w, true); // what it began is others' now
+        wk_units_restart(w, true); // others now train the units that it began
         wk_lease_soon(w);
     }
     if (b->final || !all_ended(w) || !wholes_taken(w, false)) return;
@@ -485,7 +484,7 @@ static void measure(struct wk_worker *w)
     b->sampled_ns = now;
 }
 
-// Once a life. Rates that follow the run's clock are equal in all regions at the same time.
+// Warns once per life. Rates that follow the run's clock are the same in all regions at any time.
 static void look_at_rates(struct wk_worker *w)
 {
     struct wk_beside *b = &w->beside;
@@ -498,7 +497,7 @@ static void look_at_rates(struct wk_worker *w)
     b->own_rates = own;
 }
 
-// The loop trained something and never asked for a lease.
+// True: the loop trained tokens and never asked for a lease.
 static bool has_own_data(const struct wk_worker *w)
 {
     if (w->beside.state != WK_BESIDE_THERE || !wk_external_tokens(w->external)) return false;

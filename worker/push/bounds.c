@@ -1,15 +1,16 @@
-// Bounds: a push says no more than its shard's server believes
+// Bounds: limits the steps and tokens that a push reports to what its server accepts
 // (server/docs/0004-authority.md#bounds-on-what-is-said).
 //
-// A cut may be late by hours, or carry the tokens of pushes that came back. The server refuses a
-// push that says more than the plan and the worker's leases allow, so the worker says less. Above
-// one push's bound the rest is said by later pushes. Above the allowance it is never said: such
-// tokens were trained more than once, after crashes.
+// A cut may be hours late, or carry the tokens of refused pushes. The server refuses a push that
+// reports more than the plan and the worker's leases allow, so the worker reports less. Tokens
+// above the bound of one push go into later pushes. Tokens above the allowance are never reported:
+// they were trained more than once, after crashes.
 #include "worker/push/bounds.h"
 
 #include "worker/worker.h"
 
-// Tokens of this worker's pushes that the shard has, or may have once the outbox is decided.
+// Tokens of this worker's pushes that the shard's log holds, or may hold once the outbox is
+// decided.
 static uint64_t said(const struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
@@ -38,7 +39,7 @@ uint64_t wk_bounds_apply(const struct wk_shard *s, struct lh_frame *f)
     uint64_t most = lh_plan_tokens_max(plan);
     if (f->tokens > most) f->tokens = most;
     if (lh_plan_data(plan, s->worker->id) != LH_DATA_LEASED) return all - f->tokens;
-    if (!(f->allowance > 0)) { // not told yet in this life
+    if (!(f->allowance > 0)) { // the coordinator has named no allowance in this life yet
         f->tokens = 0;
         return all;
     }

@@ -1,9 +1,9 @@
-// Keeps in memory what is committed. See commit.h.
+// Holds the committed state in memory. See commit.h.
 //
-// Invariants: 1. `committed` and `residual` are what the newest slot file says, or follow from it
-// and from DIR/identity. 2. Nothing assigns them but a change that was written (wk_change_apply
-// asserts it), a start, and the three exceptions that commit.h names. 3. Of a shard there is one
-// change at a time, because there is one spare.
+// Invariants: 1. `committed` and `residual` equal the newest slot file, or follow from it and from
+// DIR/identity. 2. Only a written change (wk_change_apply asserts it), a start, and the three
+// exceptions in commit.h assign them. 3. A shard has one change at a time, because it has one
+// spare.
 #include "worker/push/commit.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static const struct lh_numbers IDENTITY = {
 
 // ---------------------------------------------------------------- memory
 
-struct wk_committed { // what the shard's pointers to const point to
+struct wk_committed { // the targets of the shard's pointers to const
     struct wk_slot slot;
     float *residual;
 };
@@ -35,7 +35,7 @@ static lh_err lists_open(struct wk_slot *slot)
     return LH_ERR_NO_MEMORY;
 }
 
-// The lists of `to` have room for as much as any slot holds, and stay its own.
+// Copies into the lists of `to`, which have capacity for any slot's entries.
 static void copy_slot(struct wk_slot *to, const struct wk_slot *from)
 {
     struct wk_claim *claim = to->claim;
@@ -126,7 +126,8 @@ void wk_change_apply(struct wk_change *c)
     LH_ASSERT(c->written);
     copy_slot(&s->slot.writer->slot, &c->slot);
     bool same = lh_incarnation_equal(was.incarnation, c->slot.incarnation);
-    if (same && was.decided_admitted) wk_committed_hear(s, was.decided); // since it was begun
+    if (same && was.decided_admitted)
+        wk_committed_hear(s, was.decided); // heard after the change was begun
     if (c->moves) swap_residual(s);
     c->moves = c->written = false;
 }
@@ -138,7 +139,7 @@ void wk_change_free(struct wk_change *c)
 
 lh_err wk_commit(struct wk_change *c, bool sync)
 {
-    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // its slot and the spare are the cut's
+    LH_ASSERT(!c->shard->cut || LH_BUG("base_delta")); // a cut owns the slot and the spare
     LH_TRY(wk_change_write(c, sync));
     wk_change_apply(c);
     return LH_OK;
@@ -154,7 +155,7 @@ lh_err wk_change_snapshot(const struct wk_change *c)
 
 lh_err wk_committed_write(struct wk_shard *s, bool sync)
 {
-    struct wk_slot slot = *s->slot.committed; // its lists are borrowed
+    struct wk_slot slot = *s->slot.committed; // borrows its lists
     LH_ASSERT(!s->cut);
     slot.decided_epoch = s->history.decided_epoch;
     return wk_slot_flip(&s->slot.files, &slot, s->slot.residual, sync);
@@ -199,7 +200,7 @@ lh_err wk_incarnation_grant(struct wk_worker *w, uint32_t granted)
     struct lh_incarnation i = {(uint64_t)granted << 32, lh_random_u64(w->conf.env)};
     LH_TRY(identity_store(w, i));
     for (uint32_t k = 0; k < w->shards; k++) {
-        struct wk_slot first = *w->shard[k].slot.committed; // its lists are borrowed
+        struct wk_slot first = *w->shard[k].slot.committed; // borrows its lists
         first.incarnation = i;
         LH_TRY(wk_slot_begin(&w->shard[k].slot.files, &first));
     }
@@ -213,7 +214,7 @@ lh_err wk_incarnation_raise(struct wk_worker *w, uint64_t above)
 {
     uint64_t number = w->incarnation.number > above ? w->incarnation.number : above;
     struct lh_incarnation i = {number + 1, lh_random_u64(w->conf.env)};
-    LH_TRY(identity_store(w, i)); // the commit: from here a start goes on as this one
+    LH_TRY(identity_store(w, i)); // the commit: a start resumes this incarnation from here
     w->incarnation = i;
     for (uint32_t k = 0; k < w->shards; k++) begin_anew(&w->shard[k], i);
     for (uint32_t k = 0; k < w->shards; k++) {

@@ -1,4 +1,4 @@
-// History: what is known here of a shard's history, and which servers are behind it
+// History: the known history of a shard, and the servers that are behind it
 // (server/docs/0000-protocol.md#rule-27).
 #include "worker/push/history.h"
 
@@ -11,8 +11,9 @@ static void raise_known(struct wk_shard *s, uint64_t epoch, uint64_t version)
     s->history.asked.version = version;
 }
 
-// Also what is under way: the answer to it is of a server that has begun the epoch, or is not
-// heard. The version binds the next greeting only: the server may have answered this one before.
+// Applies the epoch to a greeting in flight too: an answer from a server of an older epoch is then
+// ignored. The version binds only the next greeting, because the server may have answered this one
+// before it reached that version.
 void wk_history_told(struct wk_shard *s, uint64_t epoch, uint64_t version)
 {
     if (epoch > s->history.told_epoch) s->history.told_version = 0;
@@ -27,11 +28,10 @@ bool wk_history_over(const struct wk_shard *s, uint64_t epoch)
     return epoch < s->history.heard_epoch || epoch < s->history.told_epoch;
 }
 
-// Notes what is known of the shard's history when a hello is sent: of the replica, of the last
-// server that was believed, of the slot: the epoch of the last decision that it notes, of the
-// coordinator: the newest epoch, what was reported or is stable of it, and the stable point. After
-// a restart the coordinator is the only one that knows an epoch of which nothing was folded here,
-// or what was folded after the replica's durable copy.
+// Notes the newest known point of the shard's history when a hello is sent. It comes from the
+// replica, the last accepted server, the epoch of the slot's last decision, and the coordinator's
+// newest epoch, reported version and stable point. After a restart only the coordinator knows
+// epochs and versions newer than the replica's durable copy.
 void wk_history_ask(struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -49,11 +49,10 @@ static bool row_below(const Longhaul__V1__HelloReply *m, uint64_t incarnation, u
     return m->last_step < step;
 }
 
-// Whoever answers for an epoch below the one that is known here, or in that epoch for less than was
-// known when it was asked, is an old copy, or an owner that does not know of its successor
-// (server/docs/0000-protocol.md#rule-27): what it lacks is not lost, and nothing of it may be taken
-// back. Within an epoch history never goes back: what was folded, stable or heard decided in it is
-// still there.
+// A server that answers with an epoch older than the known one, or with a lower version of it than
+// was known when asked, is an old copy or a former owner (server/docs/0000-protocol.md#rule-27).
+// Data that it lacks is not lost, so the worker takes nothing back. Within an epoch history never
+// goes back: every folded, stable or decided version of it is still there.
 bool wk_history_older(const struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     if (!m->epoch || m->epoch < s->history.asked.epoch) return true;

@@ -1,20 +1,22 @@
-// Idle: what a worker says of a trainer that makes no step, and of pushes that nobody decides. The
-// coordinator judges it (server/docs/0000-protocol.md#rule-30).
+// Idle: reports a trainer that makes no step, and pushes that stay undecided. The coordinator
+// judges the reports (server/docs/0000-protocol.md#rule-30).
 //
-// 1. A built-in trainer could make a step while one is under way: a step that hangs is one that was
-//    not made. It runs on the compute lane, so this loop goes on and tells.
-// 2. A loop beside the worker could make a step while it is there, has not ended, and has a unit or
-//    data of its own. Any boundary that it passes is a sign of life, also of a loop that waits. One
-//    that was away when this process began may have outlived an earlier one: while units of that
-//    one are kept for it, it could make a step.
-// 3. A shard waits from the moment at which a cut begins until one of its pushes is admitted, or
-//    nothing of it is left to push; while nothing can be pushed, for its server is not greeted; and
-//    while it has no state, and the worker holds units. A
-//    refused push ends no wait: its mass came back. So a full disk, a cut path and pushes that are
-//    all refused look alike.
-// 4. Time in which this process did not run counts as nobody's (common/net/listener.h): after a
-//    pause of the whole host the trainer gets the time to make a step.
-// 5. The time of a step is that of this life's steps without the first one, which may compile.
+// 1. A built-in trainer is expected to make a step while one is running, so a hung step counts as
+//    idle time. The step runs on the compute lane; this loop goes on and reports.
+// 2. An external loop is expected to make a step while it is connected, has not ended, and has a
+//    unit or its own data. Any boundary that it passes is a sign of life, even of a waiting loop. A
+//    loop that was away when this process began may have outlived an earlier worker: it is expected
+//    to make a step while its units are kept for it.
+// 3. A shard waits from the start of a cut until one of its pushes is admitted or nothing is left
+// to
+//    push. It also waits while it has no session with its server, and while it has no state and the
+//    worker holds units. A refused push does not end the wait: its mass returned to the residual.
+//    So a full disk, a broken path and repeated refusals look alike.
+// 4. Time in which this process did not run is not counted (common/net/listener.h): after a pause
+// of
+//    the host the trainer gets time to make a step.
+// 5. The step time is measured over this life's steps except the first, which may include
+// compiling.
 #include "worker/push/idle.h"
 
 #include "longhaul/v1/member.pb-c.h"
@@ -25,14 +27,15 @@
 #include "worker/worker.h"
 
 static const int64_t LOOK_NS = 500 * LH_MS;
-static const int64_t GAP_NS = 5 * LH_SECOND;   // between two looks; a longer one is a pause
-static const int64_t REST_NS = 30 * LH_SECOND; // after a pause, at most
-static const double OVERDUE_S = 2;             // a step is not overdue before, however short it is
+static const int64_t GAP_NS =
+    5 * LH_SECOND; // between two looks; a longer gap is a pause of the process
+static const int64_t REST_NS = 30 * LH_SECOND; // grace after a pause, at most
+static const double OVERDUE_S = 2;             // minimum, for short steps
 static const double OVERDUE_STEPS = 3;
 
 // ---------------------------------------------------------------- the trainer
 
-// It asked for a unit that it did not get, and holds no other one.
+// True: the loop asked for a unit, got none, and holds no other.
 static bool has_nothing(const struct wk_worker *w)
 {
     bool asks = false;
@@ -61,7 +64,7 @@ static bool is_there(const struct wk_worker *w)
     return w->conf.beside && w->beside.state == WK_BESIDE_THERE;
 }
 
-// Steps that trained something, as they are now, whether or not the rest of the worker looked.
+// Steps that trained, read at this moment.
 static uint64_t steps_of(const struct wk_worker *w)
 {
     return is_there(w) ? wk_external_steps(w->external) : w->count.steps;
@@ -85,7 +88,7 @@ static void look_at_trainer(struct wk_worker *w, int64_t now)
         i->step_s = (struct lh_estimate){0};
         i->stepped = false;
         i->lives = w->beside.lives;
-        moved = true; // The life began: it has all of the bound.
+        moved = true; // a new life gets the full time limit
     } else if (moved) {
         measure(i, steps, now);
     }
@@ -115,8 +118,8 @@ double wk_idle_speed(const struct wk_worker *w)
 
 // ---------------------------------------------------------------- pushes
 
-// While a shard has no state in which the run has begun, none of the worker's units can be trained.
-// It waits for that state even when they were given back.
+// Until a shard has a state in which the run has begun, none of the worker's units can be trained.
+// The shard waits for that state even after the units were given back.
 static bool owes(const struct wk_shard *s)
 {
     const struct wk_worker *w = s->worker;

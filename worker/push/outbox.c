@@ -109,10 +109,10 @@ static lh_err try_to_read(const struct wk_outbox *o, const char *path, bool *ope
     return err;
 }
 
-// A file's frame, as far as its checksum tells. What the disk fails at is tried once more. A file
-// that opens and can't be read then is damaged, it alone: whatever is done about it writes to the
-// disk, so that one which does nothing any more ends the worker there. One that can't be opened may
-// be whole, and is not given up: this process may lack rights or descriptors.
+// Reads and checks a file's frame; retries a read error once. If the file opens but can't be read,
+// only that file is damaged: the recovery writes to the disk, so a failed disk ends the worker
+// there. If the file can't be opened, its push may be intact and is not given up: this process may
+// lack rights or descriptors.
 static lh_err read_frame(const struct wk_outbox *o, const char *path, struct lh_blob **out)
 {
     bool opened = false;
@@ -127,12 +127,12 @@ static lh_err read_frame(const struct wk_outbox *o, const char *path, struct lh_
                    lh_err_text(err));
 }
 
-static bool unreadable(lh_err err) // the file is at fault, not the disk that it lies on
+static bool unreadable(lh_err err) // true: the file is damaged, not the disk
 {
     return err == LH_ERR_CORRUPT || err == LH_ERR_MALFORMED || err == LH_ERR_VERSION;
 }
 
-// The very bytes that the entry is of?
+// Checks that the frame has the entry's digest.
 static lh_err check_same(const struct wk_entry *e, const struct lh_blob *frame, const char *path)
 {
     struct lh_frame head;
@@ -158,7 +158,7 @@ lh_err wk_outbox_frame(struct wk_outbox *o, struct wk_entry *e, struct lh_blob *
         bool other = unreadable(err) || err == LH_ERR_TOO_LARGE;
         return other ? lh_fail(LH_ERR_CORRUPT, "%s", lh_err_text(err)) : err;
     }
-    if (e->status == WK_UNDECIDED) { // sent until it is decided
+    if (e->status == WK_UNDECIDED) { // keep it in memory until it is decided
         e->frame = lh_blob_share(*out);
         o->held_bytes += e->bytes;
     }
@@ -247,9 +247,8 @@ lh_err wk_outbox_erase(const struct wk_outbox *o, const struct wk_entry *e)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// An entry that found no room leaves nothing behind: its file may be whole all the same, and would
-// be taken for a push of this step by a start under a later incarnation; the unfinished one would
-// hold what room there was.
+// Removes an entry that met a full disk. Its file may be complete, and a start under a later
+// incarnation would take it for a push of this step; an unfinished file would use up disk space.
 static lh_err unwrite(const struct wk_outbox *o, const struct wk_entry *e, lh_err why)
 {
     char text[512], unfinished[LH_PATH_BYTES];
@@ -278,8 +277,8 @@ static lh_err write_file(const struct wk_outbox *o, const char *path, const stru
     return err;
 }
 
-// Under another name until it is whole and durable (invariant 5). The folder's one sync is of both
-// names.
+// Writes under a temporary name until the file is whole and durable (invariant 5). One sync of the
+// folder covers both names.
 static lh_err write_whole(const struct wk_outbox *o, const struct wk_entry *e,
                           const struct lh_blob *frame)
 {
@@ -317,7 +316,7 @@ static void unlist(struct wk_outbox *o, const struct wk_entry *e)
     if (e->frame) o->held_bytes -= e->bytes;
 }
 
-// Whoever sends a frame has an owner of its own.
+// Frees the frame of an admitted and folded entry. A sender holds its own reference.
 static void settle(struct wk_outbox *o, struct wk_entry *e)
 {
     if (!e->frame || e->status != WK_ADMITTED || !e->version) return;
@@ -381,7 +380,7 @@ void wk_outbox_end_removal(struct wk_outbox *o, bool removed)
         free_list(&o->removing);
         return;
     }
-    struct wk_entry **end = &o->removing; // they wait again, ahead of those that came since
+    struct wk_entry **end = &o->removing; // these wait again, ahead of newer ones
     while (*end) end = &(*end)->next;
     *end = o->leaving;
     o->leaving = o->removing;

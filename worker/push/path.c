@@ -1,4 +1,4 @@
-// Path: what transfers and training show. Rules: path.h.
+// Path: measures transfers and training. Rules: path.h.
 #include "worker/push/path.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { PATH_BYTES_MIN = 64 << 10 }; // smaller transfers show the round trip, not the rate
 
-// Bytes a second of a transfer that took so long, less the trip that any message takes.
+// Bytes a second of a transfer, excluding one round trip.
 static void take_rate(struct wk_shard *s, struct lh_estimate *e, uint64_t bytes, int64_t took_ns)
 {
     int64_t trip = s->session.link ? lh_link_trip(s->session.link).mean_ns : 0;
@@ -52,7 +52,7 @@ static bool told(const struct lh_estimate *from, Longhaul__V1__Estimate *to)
     return from->mean > 0;
 }
 
-// Several shards of one server are one path: the first one of them that was measured tells of it.
+// Shards of one server share one path: the first measured one reports it.
 static bool is_told(const struct wk_worker *w, uint32_t shard, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -82,7 +82,7 @@ static size_t tell_paths(struct wk_worker *w)
     return n;
 }
 
-// The share of the time since the last request in which a step ran.
+// Share of the time since the last request that was spent in steps.
 static double utilisation(struct wk_worker *w)
 {
     int64_t now = lh_now(w->conf.env), passed = now - w->busy_since;

@@ -1,5 +1,5 @@
-// Progress: the parts of a shard that say what was trained and is not committed yet, and from which
-// view training goes on. See worker/shard.h.
+// Progress: a shard's uncommitted training progress, and the view that training continues from. See
+// worker/shard.h.
 #ifndef WK_PROGRESS_H
 #define WK_PROGRESS_H
 
@@ -16,32 +16,33 @@ struct wk_progress {
     bool in_turn;            // the last cut was at the shard's own step of a round (round.c)
     uint64_t held_steps;     // steps of this process that committed cuts hold
     uint64_t allowance_tag;  // member.c: proves the worker's allowance to this shard's server
-    double *residual_square; // [layout->extents], of the last cut that was measured; NULL: never
+    double *residual_square; // [layout->extents], of the last measured cut; NULL: never
 };
 
-// Units that were trained to their end, and that no push claims yet (units.c; push/cut.c takes them
-// away). The oldest first.
+// Finished units that no push claims yet, oldest first. units.c adds them; push/cut.c removes them.
 struct wk_finished {
     uint64_t unit[WK_CLAIMS_HELD_MAX];
-    uint64_t steps[WK_CLAIMS_HELD_MAX]; // the process had made this many steps when it finished
+    uint64_t steps[WK_CLAIMS_HELD_MAX]; // the process's step count when it finished
     struct lh_grant grant[WK_CLAIMS_HELD_MAX];
     uint32_t count;
 };
 
-// The state of the replica that a view was made of.
+// The replica's state that a view was made from.
 struct wk_view_of {
     uint64_t version, epoch;
     uint64_t others; // pushes of other workers in that state
-    uint64_t round;  // the own round in that state
+    uint64_t round;  // own round in that state
 };
-enum { WK_VIEWS_HELD = 32 }; // more than corrections live at a time (worker/external/channel.h)
+enum {
+    WK_VIEWS_HELD = 32
+}; // more than the corrections alive at one time (worker/external/channel.h)
 
-// The next view, made while training goes on (push/view.c).
+// The next view, made during training (push/view.c).
 struct wk_view_next {
     struct wk_view_of of;
-    bool made;            // the state has it (worker/state)
-    uint64_t of_residual; // the slot part's residual_number that it was made of
-    int64_t at_ns;        // when the last one was begun, and how long it took
+    bool made;            // worker/state holds it
+    uint64_t of_residual; // the residual_number that it was made from
+    int64_t at_ns;        // start and duration of the last make
     int64_t took_ns;
 };
 
@@ -49,19 +50,19 @@ struct wk_view_next {
 struct wk_view {
     struct wk_view_next next;
     struct wk_view_of of; // the newest view
-    // A trainer beside the worker: the view that correction n took it to, at n mod WK_VIEWS_HELD.
+    // External trainer: the view that correction n led to, at n mod WK_VIEWS_HELD.
     struct wk_view_of by[WK_VIEWS_HELD];
 };
 
-// A cut of a trainer beside the worker that is whole and not committed yet; number 0: none.
+// A whole cut of an external trainer that is not committed yet; number 0: none.
 struct wk_whole {
     uint8_t life[WK_SLOT_LIFE_BYTES];
-    uint64_t number, corrections; // corrections up to this number are in it
+    uint64_t number, corrections; // it contains the corrections up to this number
     uint64_t at;                  // steps of this process, as wk_progress counts them
     uint64_t tokens;              // progress since the cut before
     uint64_t steps;
-    bool last;  // the loop is over, and this held all of it; it stays when the cut is committed
-    bool empty; // there is no progress in it
+    bool last;  // the loop is over and this was its last cut; stays set after the commit
+    bool empty; // it holds no progress
 };
 
 #endif

@@ -1,9 +1,9 @@
 // Session: hello, the push stream, the decision (server/docs/0000-protocol.md#rule-2, #rule-3,
 // #rule-6, #rule-7; DESIGN.md#section-5 step 8).
 //
-// This is the only loop that sends a push again: every failure that is not a decision ends the
-// session or the stream, waits (full jitter), and says hello again. The same sealed bytes are sent
-// until they are decided.
+// This is the only loop that retries a push: every failure other than a decision ends the session
+// or the stream, waits (full jitter), and greets again. The same sealed bytes are sent until they
+// are decided.
 #include "worker/push/session.h"
 
 #include <inttypes.h>
@@ -25,7 +25,7 @@ static void say_hello(void *arg);
 static void again(struct wk_shard *s, lh_err why)
 {
     struct wk_worker *w = s->worker;
-    if (w->stopped || s->ended) return; // after the END record there is nothing to greet for
+    if (w->stopped || s->ended) return; // no greeting after the END record
     lh_cancel(w->conf.env, &s->session.timer);
     int64_t wait = wk_backoff(w, &s->session.tries, why);
     lh_logf(w->conf.log, LH_DEBUG, "hello.again", "shard %u: in %lld ms, %s", s->id,
@@ -42,13 +42,14 @@ void wk_session_lost(struct wk_shard *s)
 
 // ---------------------------------------------------------------- what the row says
 
-// Decides the entries of older incarnations, and of ours, by the row's last decided push.
+// Decides the entries of older incarnations, and of the current one, from the row's last decided
+// push.
 static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
         next = e->next;
-        if (e->status == WK_AGAIN) continue; // what became of it is known
+        if (e->status == WK_AGAIN) continue; // already decided
         int order = wk_entry_compare(e, m->last_incarnation, m->last_step);
         bool current = lh_incarnation_equal(e->head.incarnation, w->incarnation);
         if (order == 0) {
@@ -64,7 +65,7 @@ static lh_err resolve(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
                 LH_TRY(wk_entry_decided(s, e, m->last_admitted));
         } else if (order < 0) {
             wk_outbox_admitted(&s->outbox,
-                               e); // a later push was decided: a refused one would be gone
+                               e); // a later push was decided; if refused, this one would be gone
         } else if (!current) {     // fenced and not in the log: never applied, or lost with history
             if (LH_BUG("fence_no_resolve"))
                 LH_TRY(wk_entry_drop(s, e));
@@ -82,14 +83,14 @@ static bool other_history(const struct wk_shard *s, const Longhaul__V1__HelloRep
     uint64_t last = m->last_incarnation == s->worker->incarnation.number ? m->last_step : 0;
     if (LH_BUG("no_hello")) return false;
     if (last < s->slot.committed->decided || last >= s->slot.committed->next) return true;
-    // Or the push that the row waits for is not in the outbox any more, because its file was
-    // damaged: whatever was cut after it would be BEHIND for ever.
+    // Or the outbox no longer holds the push that the row expects, because its file was damaged:
+    // the server would refuse every later push as BEHIND.
     return last + 1 < s->slot.committed->next &&
            !wk_outbox_find(&s->outbox, s->worker->incarnation.number, last + 1);
 }
 
-// Said once for each process that answers so. It may be in the way of another server, which the
-// coordinator knows.
+// Logs once per server process. Asks the coordinator for the address, since another server may own
+// the shard.
 static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
@@ -110,7 +111,8 @@ static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
-    s->session.after_cut = wk_cutting(w); // the answer may move what is being cut: ask again then
+    s->session.after_cut =
+        wk_cutting(w); // the answer may change the cut's state: greet again after it
     if (s->session.after_cut) return LH_ERR_UNAVAILABLE;
     lh_logf(w->conf.log, LH_DEBUG, "hello.answer",
             "shard %u: row %" PRIx64 ", last %" PRIx64 "/%" PRIu64 " %s, session %d; here %" PRIx64
@@ -136,7 +138,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     if (!m->session) return LH_ERR_UNAVAILABLE;
     s->history.decided_epoch = m->epoch;
     s->session.process =
-        m->process; // waits grow until a push is decided: one may be refused each time
+        m->process; // tries keeps growing until a push is decided: each may be refused
     wk_push_soon(s);
     wk_changed(w);
     return LH_OK;
@@ -146,7 +148,7 @@ static void on_hello(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_shard *s = self;
     struct wk_worker *w = s->worker;
-    lh_err why = err ? err : LH_ERR_BUSY; // it answered, and wants to be asked again
+    lh_err why = err ? err : LH_ERR_BUSY; // the server answered and wants to be asked again
     s->session.hello = NULL;
     if (w->stopped || s->ended) return;
     if (!err) {
@@ -204,8 +206,8 @@ void wk_session_start(struct wk_shard *s)
 
 // ---------------------------------------------------------------- the push stream
 
-// A region whose pushes are all refused trains for nothing: somebody has to hear of it. At the
-// fourth in a row, the eighth, and so on.
+// A region whose pushes are all refused trains in vain, so it is logged: at the fourth in a row,
+// the eighth, and so on.
 static void tell_refused(struct wk_shard *s, const Longhaul__V1__PushReply *m)
 {
     enum { QUIET = 3 };
@@ -235,8 +237,8 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
 {
     struct wk_worker *w = s->worker;
     struct wk_entry *e = wk_outbox_find(&s->outbox, m->incarnation, m->step);
-    // Answers count only in the session, so they are of its epoch or of a later one of the same
-    // process, which goes on from it.
+    // An answer counts only within the session, so it belongs to the session's epoch or to a later
+    // epoch of the same process that continues it.
     bool here = m->process == s->session.process || LH_BUG("no_hello");
     if (!here || !e || e->status != WK_UNDECIDED) return LH_OK;
     if (m->digest.len != LH_DIGEST_BYTES ||
@@ -258,7 +260,7 @@ static lh_err take_decision(struct wk_shard *s, const Longhaul__V1__PushReply *m
     return wk_entry_decided(s, e, m->admitted);
 }
 
-// Only what was asked for: after the last part nothing can be sent any more.
+// Accepts only an answer to a probe: after the last part nothing more can be sent.
 static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
 {
     struct wk_sender *p = &s->session.sender;
@@ -271,8 +273,8 @@ static lh_err take_resume(struct wk_shard *s, const Longhaul__V1__PushResume *m)
     return wk_sender_parts(s);
 }
 
-// An answer that can't be taken ends the session, whatever status its call ends with: the next
-// greeting, after a while, is told once more what was decided.
+// An answer that can't be applied ends the session, whatever status its call ends with. The next
+// greeting repeats the decision.
 static void not_taken(struct wk_shard *s, lh_err err)
 {
     s->worker->count.resent++;
@@ -331,7 +333,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (w->stopped) return;
     if (status == LH_OK) {
         s->session.sender.entry = NULL;
-        wk_push_soon(s); // the next one, if there is one already
+        wk_push_soon(s); // the next push, if there is one
         return;
     }
     w->count.resent++;
@@ -339,14 +341,14 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     if (lh_err_class(status) == LH_CLASS_REJECT)
         lh_logf(w->conf.log, LH_ERROR, "push.rejected", "shard %u at %s: %s", s->id,
                 s->session.address, text);
-    s->session.process = 0; // hello finds out where we stand
+    s->session.process = 0; // the next hello tells which pushes were decided
     if (!s->session.timer) again(s, status);
 }
 
 static const struct lh_call_ops sender_ops = {on_message, on_half_close, on_sent, on_close};
 
-// A process that starts anew reads its undecided push again. Where that can't be done any more, the
-// greeting finds the step missing and raises the incarnation.
+// A restart tries to read its undecided push again. If that fails, the greeting finds the step
+// missing and raises the incarnation.
 static void cant_read(struct wk_shard *s, struct wk_entry *e, lh_err err)
 {
     char why[512];
@@ -369,7 +371,7 @@ static void push(struct wk_shard *s)
     bool mine = e && (lh_incarnation_equal(e->head.incarnation, w->incarnation));
     if (w->stopped || !s->session.process || s->session.sender.call || !mine) return;
     bool before =
-        s->session.sender.entry == e && s->session.sender.at > 0; // an attempt was broken off
+        s->session.sender.entry == e && s->session.sender.at > 0; // an earlier attempt broke off
     size_t least = before ? LH_PART_BYTES + 1 : LH_ASK_BYTES;
     struct lh_blob *frame;
     lh_err err = wk_outbox_frame(&s->outbox, e, &frame);

@@ -4,13 +4,13 @@
 
 #include "worker/worker.h"
 
-// Greets the shard's server, unless a session is open or a greeting under way.
+// Greets the shard's server, unless a session is open or a greeting is in flight.
 void wk_session_start(struct wk_shard *s);
-// The session is over; the server is greeted again after a while.
+// Ends the session; greets the server again after a pause.
 void wk_session_lost(struct wk_shard *s);
-// Something changed: greetings that waited for the end of a cut are sent.
+// Something changed: sends the greetings that waited for the end of a cut.
 void wk_session_changed(struct wk_worker *w);
-// Sends what is undecided, where there is a session and nothing is being sent.
+// Sends the undecided push, if a session is open and no push is in flight.
 void wk_push_soon(struct wk_shard *s);
 
 #endif

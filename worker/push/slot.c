@@ -66,7 +66,7 @@ static void write_head(const struct wk_slots *s, const struct wk_slot *slot, uin
     if (!b->err) lh_put_u32(b, lh_crc32c(0, b->data, b->len));
 }
 
-// Claims and positions, from where they stand in a header that is whole.
+// Reads claims and positions from a header that is whole.
 static lh_err read_lists(struct lh_span claims, struct lh_span positions, struct wk_slot *out)
 {
     out->claim = calloc(out->claim_count + 1, sizeof *out->claim);
@@ -122,8 +122,8 @@ static lh_err read_head(struct lh_cursor *c, struct header *h, struct wk_slot *o
     return read_lists(claims, positions, out);
 }
 
-// Reads one file; LH_ERR_CORRUPT or LH_ERR_NOT_FOUND when it does not count. The residual's bytes
-// follow the cursor in `file`.
+// Reads one file. LH_ERR_CORRUPT or LH_ERR_NOT_FOUND: it is not valid. The residual's bytes follow
+// the cursor in `file`.
 static lh_err read_file(struct wk_slots *s, const char *path, struct lh_buf *file, struct header *h,
                         struct wk_slot *out, struct lh_span *residual)
 {
@@ -150,11 +150,10 @@ static lh_err slot_path(const struct wk_slots *s, uint64_t generation, const cha
                    'a' + (int)(generation % 2), more);
 }
 
-// A process that was killed may have left the newest in the page cache only. It counts from now on,
-// so no power cut may bring an older one back that says it was synced: the other file's, or the one
-// that the disk still has in this one's place when the next flip is torn in the other. Written once
-// more: where it was a sync that failed, the cache takes the pages for clean, and another would do
-// nothing.
+// Makes the newest slot durable: a killed process may have left it only in the page cache. From now
+// on it is committed, so no power cut may bring back an older slot marked as synced, from the other
+// file or from this file's old disk blocks. The file is rewritten because, after a failed sync, the
+// cache treats its pages as clean and another sync would do nothing.
 static lh_err sync_newest(struct wk_slots *s, int k, struct lh_buf *bytes)
 {
     const struct lh_files_ops *files = s->env->ops->files;
@@ -175,7 +174,7 @@ lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
 {
     struct lh_buf file = file_buf(s);
     lh_err err = LH_OK;
-    int newest = 0; // not by its generation: a damaged disk may hold any there
+    int newest = 0; // not derived from the generation: a damaged disk may hold any number
     *state = WK_SLOT_ABSENT;
     s->settle = 2;
     memset(out, 0, sizeof *out);
@@ -232,9 +231,10 @@ static uint32_t crc_of_zeros(uint64_t bytes)
 static lh_err write_values(struct lh_file *file, const struct lh_files_ops *files,
                            struct lh_span head, struct lh_span values, bool durably)
 {
-    lh_err err = values.data ? LH_OK : files->resize(file, 0); // zeros: a hole
+    lh_err err = values.data ? LH_OK : files->resize(file, 0); // zeros: a sparse file
     if (!err) err = files->write(file, 0, head);
-    if (!err && values.data) err = files->write(file, head.len, values); // torn in between: CRC
+    if (!err && values.data)
+        err = files->write(file, head.len, values); // the CRC detects a torn write
     if (!err) err = files->resize(file, head.len + values.len);
     if (!err && durably) err = files->sync(file);
     return err;
@@ -248,15 +248,15 @@ static lh_err forget(struct wk_slots *s, const char *path)
     uint64_t size = 0;
     LH_TRY(files->open(s->env, path, LH_OPEN_WRITE, &file));
     lh_err err = files->size(file, &size);
-    if (size > sizeof none) size = sizeof none; // no more than is there: more would want room
+    if (size > sizeof none) size = sizeof none; // never extend the file: that would need disk space
     if (!err && size) err = files->write(file, 0, lh_span(none, (size_t)size));
     files->close(file);
     return err;
 }
 
-// Bytes that found no room are not there, however many were written. A first slot's file goes; of
-// another one the magic number does, because removing it would give its room away. Where that fails
-// too, nobody knows what is there.
+// Undoes a write that met a full disk. Removes a first slot's file. Of another slot only the magic
+// number is cleared, because removing the file would release its disk space. If that fails too, the
+// file's state is unknown.
 static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
 {
     char text[512];
@@ -266,8 +266,8 @@ static lh_err undo(struct wk_slots *s, const char *path, bool first, lh_err why)
     return err && err != LH_ERR_NOT_FOUND ? err : lh_fail(why, "%s", text);
 }
 
-// The residual's bytes in place, the other file is whole; or without any the same number of zeros,
-// under another name first, for then there is no other file.
+// Overwrites the residual in place: the other file is whole. Without a residual it writes zeros
+// under a temporary name, because there is no other file.
 static lh_err write_file(struct wk_slots *s, uint64_t generation, struct lh_span head,
                          const float *residual, bool durably)
 {

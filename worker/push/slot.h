@@ -18,13 +18,13 @@
 //
 //   then CRC-32C of the residual u32, CRC-32C of all before u32, and the residual, fp32
 //
-// The valid file of the highest generation counts. It is written without a sync: kill -9 keeps it.
-// After a power cut (another boot id) it does not count, unless it says that it was synced. The two
-// flips after a start or a synced flip reach the disk too, and so does what a start reads: so a
-// power cut brings no synced slot back after a later one was committed.
+// The valid file with the highest generation counts. It is written without a sync: it survives
+// kill -9. After a power cut (another boot id) it counts only if it is marked as synced. A start
+// syncs the slot that it reads, and the two flips after a start or a synced flip are synced too: so
+// a power cut never brings back a synced slot that is older than a committed one.
 //
-// The snapshot, DIR/residual-<shard>, has the same layout, is synced every few rounds, and is what
-// a residual is rebuilt from when the slot is lost (server/docs/0000-protocol.md#rule-11).
+// The snapshot, DIR/residual-<shard>, has the same layout and is synced every few rounds. The
+// residual is rebuilt from it if the slot is lost (server/docs/0000-protocol.md#rule-11).
 #ifndef WK_SLOT_H
 #define WK_SLOT_H
 
@@ -33,12 +33,12 @@
 
 enum { WK_CLAIMS_HELD_MAX = 4096, WK_POSITIONS_MAX = 512 };
 
-struct wk_position { // how far a unit of data was trained
+struct wk_position { // training position within a unit of data
     uint64_t unit;
-    uint64_t tokens; // tokens that were trained, from its start
+    uint64_t tokens; // tokens trained, from its start
 };
 
-struct wk_claim { // a unit that is trained, and the grant that proves its lease
+struct wk_claim { // a trained unit, and the grant that proves its lease
     uint64_t unit;
     struct lh_grant grant;
 };
@@ -47,23 +47,23 @@ enum { WK_SLOT_LIFE_BYTES = 16 };
 
 struct wk_slot {
     struct lh_incarnation incarnation;
-    // The entry whose mass this residual took back last: if its file is still there, it is a
+    // The last entry whose mass this residual took back: if its file still exists, it is a
     // leftover. 0: none.
     uint64_t gone_incarnation, gone_step;
-    uint64_t next;          // the first step that was never committed
-    uint64_t decided;       // the highest step known to be decided
+    uint64_t next;          // first step never committed
+    uint64_t decided;       // highest step known to be decided
     bool decided_admitted;  // step `decided` was admitted
-    uint64_t decided_epoch; // the shard's epoch whose history has that decision; 0: not known
-    uint64_t tokens;        // trained tokens of frames that came back: the next frame names them
-    // The last cut of a trainer beside the worker that this residual holds, or that was pushed from
-    // it (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
+    uint64_t decided_epoch; // epoch of the shard's history that holds that decision; 0: not known
+    uint64_t tokens;        // trained tokens of returned frames; the next frame reports them
+    // The last external cut that this residual holds, or that was pushed from it
+    // (worker/docs/0001-boundary.md): the life's name, and the cut's number in it. 0: none.
     uint8_t life[WK_SLOT_LIFE_BYTES];
     uint64_t cut;
-    struct wk_claim *claim;       // claims that came back with refused frames
-    struct wk_position *position; // the units in work when the shard was cut last
+    struct wk_claim *claim;       // claims of returned frames
+    struct wk_position *position; // units in progress at the shard's last cut
     uint32_t claim_count, position_count;
 };
-// Frees the lists of a slot that a load gave. A slot that is written borrows its lists.
+// Frees the lists of a loaded slot. A slot that is written borrows its lists.
 void wk_slot_free(struct wk_slot *slot);
 
 // A shard's slot files. Any thread, one at a time.
@@ -72,34 +72,33 @@ struct wk_slots {
     const char *dir; // borrows
     uint32_t shard;
     uint64_t values;     // parameters of the residual
-    uint64_t generation; // the newest valid file's; 0: there is none
+    uint64_t generation; // generation of the newest valid file; 0: none
     uint8_t boot[16];    // names this boot of the host
-    unsigned settle;     // flips still to sync: a file on the disk may say that it was synced
+    unsigned settle;     // flips that must still be synced: the disk may hold a synced slot
 };
 
 enum wk_slot_state { WK_SLOT_ABSENT, WK_SLOT_INTACT, WK_SLOT_LOST };
 
 // Loads the newest valid slot into `out`, to be freed by wk_slot_free(), and its residual into
-// residual[values]. WK_SLOT_LOST: there is one that a power cut made invalid. LH_ERR_IO: the disk
-// can't be read.
+// residual[values]. WK_SLOT_LOST: a power cut made the slot invalid. LH_ERR_IO: the disk can't be
+// read.
 LH_MUST lh_err wk_slot_load(struct wk_slots *s, struct wk_slot *out, float *residual,
                             enum wk_slot_state *state);
 // Writes slot and residual[values] as the newest, atomically. `sync` makes them survive a power cut
-// too (an orderly end). LH_ERR_DISK_FULL: the file that was being written does not count; after any
-// other error it may.
+// too (an orderly end). LH_ERR_DISK_FULL: the new file is not valid; after any other error it may
+// be.
 LH_MUST lh_err wk_slot_flip(struct wk_slots *s, const struct wk_slot *slot, const float *residual,
                             bool sync);
-// Writes the first slot, before any cut: a residual of zeros, durable. A kill in the middle of the
-// first cut then finds what it finds in every later one: a slot below the entry that was never
-// sent.
+// Writes the first slot before any cut: a residual of zeros, durable. So a kill during the first
+// cut leaves the same state as in later cuts: a slot below the unsent entry.
 LH_MUST lh_err wk_slot_begin(struct wk_slots *s, const struct wk_slot *slot);
-// Writes the residual snapshot, durably; the older one stays until the new one is there.
+// Writes the residual snapshot durably; the old one stays until the new one is complete.
 LH_MUST lh_err wk_snapshot_write(struct wk_slots *s, const struct wk_slot *slot,
                                  const float *residual);
-// Loads the residual snapshot. `residual` NULL: only the slot that it belongs to. LH_ERR_NOT_FOUND:
-// there is none that can be read.
+// Loads the residual snapshot. `residual` NULL: loads only its slot. LH_ERR_NOT_FOUND: none can be
+// read.
 LH_MUST lh_err wk_snapshot_load(struct wk_slots *s, struct wk_slot *out, float *residual);
-// Removes the residual snapshot, durably. LH_OK where there is none.
+// Removes the residual snapshot, durably. LH_OK if there is none.
 LH_MUST lh_err wk_snapshot_remove(struct wk_slots *s);
 
 #endif

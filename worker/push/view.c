@@ -1,21 +1,20 @@
-// The local view: what training runs on between folds (DESIGN.md#section-6).
+// The local view: the parameters that training runs on between folds (DESIGN.md#section-6).
 //
 // view = theta - kappa * E, local = view + progress since the last cut. The base is
 // local - progress, so progress is never computed against a base that moved. The view is renewed
-// only while no push of the shard is undecided or unfolded: what is in flight stays in the local
-// values until its own record is folded. The next cut waits for that too, so every push has a base
-// as fresh as its predecessor's answer.
+// only while no push of the shard is undecided or unfolded: a push in flight stays in the local
+// values until its own record is folded. The next cut waits for that too, so its base already holds
+// the last push.
 //
-// The trainer's parameters are its own (train/trainer.h). What the progress is counted from is the
-// shard's state (worker/state): it moves the parameters to a view, and copies them for a cut, which
-// exclude each other: no view is due while a cut is on its way, and a cut takes the place of a view
-// that was made and not given yet. A cut that is given up changes nothing: the progress is counted
-// from the base that stayed.
+// The trainer owns its parameters (train/trainer.h). The shard's state (worker/state) holds the
+// base of the progress, moves the parameters to a view, and copies them for a cut. The two exclude
+// each other: no view is due during a cut, and a cut replaces a view that was made but not applied.
+// A dropped cut changes nothing: progress still counts from the old base.
 #include "worker/push/view.h"
 
 #include <string.h>
 
-enum { PAUSE = 8 }; // a view that is made early takes one in so many parts of the loop's time
+enum { PAUSE = 8 }; // early views take at most 1 / PAUSE of the loop's time
 
 static struct wk_shard_state_of state_of(const struct wk_shard *s)
 {
@@ -79,7 +78,7 @@ static void make_next(struct wk_shard *s)
     next->made = true;
 }
 
-// It is what a view that was made now would be.
+// True: the prepared view equals one that would be made now.
 static bool next_is_made(const struct wk_shard *s)
 {
     const struct wk_view_next *next = &s->view.next;
@@ -142,7 +141,7 @@ void wk_view_folded(const struct wk_shard *s, const struct lh_hash *before,
     folded.admitted = r->kind == LH_ADMIT;
     lh_err err = folded.admitted ? lh_frame_parse(r->body, &f, &parts) : LH_OK;
     if (!err && folded.admitted) err = lk_frame_codec(&f, &folded.codec);
-    LH_ASSERT(err == LH_OK); // it is folded
+    LH_ASSERT(err == LH_OK); // the record is already folded
     s->state->ops->fold(s->state, &of, &folded);
 }
 
@@ -159,8 +158,8 @@ void wk_view_give(struct wk_shard *s, bool final, float *out)
         lk_view_of(s->replica.theta, kappa, s->slot.residual, out, s->layout->values);
 }
 
-// Those views may be older than the replica that a start read, but hardly by much; and a base that
-// is taken for older only makes the push staler.
+// The trainer's views may be slightly older than the replica that was read. A base taken for older
+// than it is only raises the push's staleness.
 void wk_view_resume(struct wk_shard *s)
 {
     for (int i = 0; i < WK_VIEWS_HELD; i++) s->view.by[i] = s->view.of;
@@ -174,7 +173,7 @@ static bool bsp(const struct wk_shard *s)
     return s->replica.ledger.plan.mode == LH_MODE_BSP;
 }
 
-// Nobody live is behind our round.
+// True: no live worker is behind our round.
 static bool round_complete(const struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -221,8 +220,8 @@ static bool is_current(const struct wk_shard *s)
     return s->view.of.version == l->version && s->view.of.epoch == l->epoch;
 }
 
-// Corrections take room in the memory until a cut holds them: while the trainer has not added the
-// last one, the next waits, but for the one that brings the own push.
+// Corrections occupy shared memory until a cut holds them. So the next one waits until the trainer
+// has added the last one, unless it brings the own push.
 lh_err wk_view_correct(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;
@@ -234,7 +233,7 @@ lh_err wk_view_correct(struct wk_shard *s)
     const struct wk_external_view view = {s->replica.theta, s->slot.residual, w->conf.kappa};
     lh_err err = wk_external_renew(w->external, s->id, &view);
     w->beside.renew_ns += lh_now(w->conf.env) - since;
-    if (err) return err == LH_ERR_BUSY ? LH_OK : err; // a commit makes room
+    if (err) return err == LH_ERR_BUSY ? LH_OK : err; // a commit frees memory
     take_base(s);
     s->view.by[wk_external_published(w->external, s->id) % WK_VIEWS_HELD] = s->view.of;
     return LH_OK;
@@ -250,8 +249,8 @@ bool wk_view_due(const struct wk_shard *s)
     return s->state->ops->make && renewal_is_due(s) && !next_is_made(s);
 }
 
-// A view that is made again for each record would take the loop's time and training's processors;
-// the last ones then wait for the boundary.
+// Making a view for each record would take too much of the loop's and the trainer's processor time;
+// later records wait for the boundary.
 void wk_view_prepare(struct wk_shard *s)
 {
     const struct wk_view_next *next = &s->view.next;

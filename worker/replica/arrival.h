@@ -1,5 +1,5 @@
-// Arrival: the parts of a shard about what comes for its replica: the stream of records, and a
-// state that comes as a whole. See worker/shard.h.
+// Arrival: a shard's state about data that arrives for its replica: the record stream and
+// snapshots. See worker/shard.h.
 #ifndef WK_ARRIVAL_H
 #define WK_ARRIVAL_H
 
@@ -16,33 +16,34 @@
 struct wk_stream {
     struct lh_call *call;
     struct lh_record_stream records;
-    uint64_t timer;                // the next attempt; 0: none is due
+    uint64_t timer;                // the next attempt; 0: none is scheduled
     uint32_t tries;                // attempts in a row that failed
     bool held;                     // BSP: the next round's records wait for the next view
-    bool need_snapshot, hold_none; // the next attempt asks for a state; says that nothing is held
-    uint64_t digest_mismatches, elided_unknown; // neither may ever happen
+    bool need_snapshot, hold_none; // the next attempt requests a snapshot; the next request
+                                   // declares no frames as held
+    uint64_t digest_mismatches, elided_unknown; // both must stay 0
 };
 
 // One range of a snapshot, on a call of its own.
 struct wk_range {
     struct lh_call *call;
-    bool begun;                // its first message came
-    uint64_t at, until;        // bytes of the state: what comes next, and where the range ends
-    struct lh_state_seal seal; // all zeros: it comes unsealed
+    bool begun;                // its first message arrived
+    uint64_t at, until;        // bytes of the state: the next one, and the end of the range
+    struct lh_state_seal seal; // all zeros: the range arrives unsealed
 };
 
-// A snapshot that comes (replica/snapshot.c).
+// A snapshot in transfer (replica/snapshot.c).
 struct wk_arrival {
     struct wk_range range[LH_SNAPSHOT_RANGES];
-    uint32_t ranges;        // 0: no snapshot comes
-    bool reading;           // the second range is read
-    bool named;             // the server said which state it is: `point`
-    struct lh_point point;  // the state's
+    uint32_t ranges;        // 0: no snapshot in transfer
+    bool reading;           // the second range is being read
+    bool named;             // the server named the state: `point`
+    struct lh_point point;  // point of the state
     uint64_t total;         // bytes of the state
     struct lh_link *second; // the second range's connection
     struct lk_incoming incoming;
-    int64_t asked_ns; // when it was asked for
-    float *reserved;  // memory for the parameters, its pages there before they come; NULL: none
+    int64_t asked_ns; // when it was requested
+    float *reserved;  // pre-faulted memory for the parameters; NULL: none
 };
 
 #endif

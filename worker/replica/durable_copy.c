@@ -1,8 +1,8 @@
 // Durable copies of the replica's fold state (server/docs/0000-protocol.md#rule-13).
 //
-// A copy is what a worker starts from, what makes a point stable once the coordinator heard of it
-// (member.c), and what a server that lost its disk comes back from (offer.c). Its state is taken on
-// the loop; it is written, and older ones are removed, on the copy lane, one at a time.
+// A worker starts from its copy. A copy makes a point stable once the coordinator has heard of it
+// (member.c), and restores a server that lost its disk (offer.c). The loop takes the copy's state;
+// the copy lane writes it and removes older ones, one at a time.
 #include "worker/replica/durable_copy.h"
 
 #include <stdio.h>
@@ -12,18 +12,18 @@
 
 enum { COPIES_MAX = 4 };
 
-// Between two copies that find no room: each writes until there is none.
+// Pause between two copies on a full disk: each one writes until the disk is full.
 static const int64_t ROOM_AGAIN = 30 * LH_SECOND;
 
-// Without a record for so long a log rests.
+// A log without records for this long is idle.
 static const int64_t REST = 5 * LH_SECOND;
 
 struct wk_durable_copy {
     struct wk_shard *shard;
     struct lk_checkpoint checkpoint;
-    uint64_t stable;  // when it was begun
+    uint64_t stable;  // stable version when the copy began
     uint64_t replace; // version of the newest copy before it
-    unsigned copies;  // copies that are left
+    unsigned copies;  // remaining copies
     lh_err result, tidied;
 };
 
@@ -32,7 +32,8 @@ static bool closing(const struct wk_shard *s)
     return s->replica.ledger.plan.phase >= LH_PHASE_CLOSE;
 }
 
-// The newest copy is registered, or overtaken by one that is: the next one takes its elders away.
+// True: the newest copy is registered or older than one that is, so the next one may replace older
+// copies.
 static bool registered(const struct wk_shard *s)
 {
     if (s->stable.epoch != s->copies.durable.epoch)
@@ -40,24 +41,24 @@ static bool registered(const struct wk_shard *s)
     return s->stable.version >= s->copies.durable.version;
 }
 
-// The newest copy is of an epoch that is over: nobody registers it any more (stable.c).
+// True: the newest copy belongs to an ended epoch: the coordinator registers it no more (stable.c).
 static bool is_of_the_past(const struct wk_shard *s)
 {
     return s->copies.durable.epoch < s->replica.ledger.epoch;
 }
 
-// A worker whose copies are not registered makes one at these versions all the same: its server
-// can't vouch for the others any more, or no other region has a copy of those versions. These are
-// the same for every worker, whatever copies it has, so that two regions always meet.
+// True: every worker makes a copy at this version, even if none of its copies is registered: its
+// server may be unable to confirm the others, or no other region has them. Common versions are the
+// same for all workers, so two regions always match.
 static bool is_common(const struct wk_shard *s)
 {
     return s->replica.ledger.version % (COPIES_MAX * s->worker->conf.durable_every) == 0;
 }
 
-// At each multiple of so many versions: all regions have copies of the same versions, of which two
-// make a stable point. While none of COPIES_MAX is registered, copies are made at common versions
-// alone, and one in each new epoch. The run ends only when what a shard closed with is stable: of
-// that there is a copy at once.
+// Copies are made at each multiple of `durable_every`, so all regions copy the same versions, and
+// two equal copies make a stable point. With COPIES_MAX copies and none registered, only common
+// versions are copied, and one version in each new epoch. A closing shard is copied at once: the
+// run ends only when its last version is stable.
 bool wk_durable_copy_due(const struct wk_shard *s)
 {
     uint64_t every = s->worker->conf.durable_every, version = s->replica.ledger.version;
@@ -75,8 +76,8 @@ struct lk_checkpoint_conf wk_durable_copy_conf(const struct wk_worker *w)
                                        .key_id = w->conf.key_id};
 }
 
-// The newest copy was proved, or is being read for that: it may be registered before this worker
-// hears of it.
+// True: the newest copy was proved or is being read for a proof, so it may be registered before
+// this worker hears of it.
 static bool may_be_registered(const struct wk_shard *s)
 {
     const struct wk_proof *p = &s->copies.proof;
@@ -84,9 +85,10 @@ static bool may_be_registered(const struct wk_shard *s)
            (p->epoch == s->copies.durable.epoch && p->version == s->copies.durable.version);
 }
 
-// Copies of a history that was given up go, and those that the stable point has overtaken. One that
-// was registered, or may have been, stays: a server that loses its disk comes back from it
-// (server/docs/0000-protocol.md#rule-13). On the lane: to remove large files may take long.
+// Removes copies of an abandoned history and those older than the stable point. Keeps a copy that
+// is or may be registered: a server that loses its disk is restored from it
+// (server/docs/0000-protocol.md#rule-13). Runs on the lane, because removing large files may be
+// slow.
 static lh_err tidy_copies(struct wk_durable_copy *k)
 {
     const struct wk_shard *s = k->shard;
@@ -112,7 +114,7 @@ static int64_t write_job(void *arg)
     return 0;
 }
 
-// There is a copy of the replica as it is now.
+// True: the newest copy holds the replica's current state.
 static bool is_kept(const struct wk_shard *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -127,9 +129,9 @@ static void look_again(void *arg)
     if (err) wk_fatal(s->worker, err);
 }
 
-// Releases of a private worker wait for the stable point (server/docs/0000-protocol.md#rule-34).
-// Where all workers wait, no version comes that two of them would make a copy of. So each makes one
-// of the version at which the log rests.
+// A private worker releases nothing new until the stable point advances
+// (server/docs/0000-protocol.md#rule-34). If all workers wait for it, no new version arrives and no
+// two of them copy the same one. So each worker copies the version at which its log has been idle.
 static void at_rest(void *arg)
 {
     struct wk_shard *s = arg;
@@ -151,7 +153,7 @@ void wk_durable_copy_folded(struct wk_shard *s)
     s->copies.rest = lh_after(w->conf.env, REST, at_rest, s);
 }
 
-// No record may come any more that would ask for another copy.
+// Schedules a retry, because no later record may trigger another copy.
 static void found_no_room(struct wk_shard *s)
 {
     struct wk_worker *w = s->worker;

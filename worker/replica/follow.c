@@ -1,9 +1,9 @@
-// Follow: the other regions' records, folded into the replica (DESIGN.md#section-5 step 12,
-// #section-7; server/docs/0000-protocol.md#rule-14 to #rule-16); a snapshot when there is no other
-// way (snapshot.c).
+// Follow: folds the other regions' records into the replica (DESIGN.md#section-5 step 12,
+// #section-7; server/docs/0000-protocol.md#rule-14 to #rule-16). Takes a snapshot if the records
+// are not available (snapshot.c).
 //
-// A record may begin and end anywhere in a message. One whose payload was left out is
-// filled from the outbox: only what the follow request declared as held can be left out.
+// A record may begin and end anywhere in a message. A record whose payload was left out is filled
+// from the outbox: only frames that the follow request declared as held can be left out.
 #include "worker/replica/follow.h"
 
 #include <inttypes.h>
@@ -54,8 +54,8 @@ void wk_follow_stop(struct wk_shard *s)
 
 // ---------------------------------------------------------------- a record
 
-// Gives the frame, which the record's body borrows from then on. One whose file is damaged or gone
-// is as one that is not held: the next request says so, and the server sends all of it.
+// Gives the frame, which the record's body then borrows. A damaged or missing file counts as not
+// held: the next request says so, and the server sends all payloads.
 static lh_err fill_elided(struct wk_shard *s, struct lh_record *r, struct wk_entry **own,
                           struct lh_blob **frame)
 {
@@ -96,7 +96,7 @@ lh_err wk_follow_ended(struct wk_shard *s)
     s->final_digest = lk_replica_digest(&s->replica);
     lh_logf(s->worker->conf.log, LH_INFO, "shard.ended", "shard %u at version %" PRIu64, s->id,
             s->replica.ledger.version);
-    if (!s->cut) LH_TRY(wk_settle_end(s)); // during a cut: when it is committed
+    if (!s->cut) LH_TRY(wk_settle_end(s)); // during a cut, its commit does this
     wk_lease_soon(s->worker);
     return wk_durable_copy_start(s);
 }
@@ -111,11 +111,11 @@ static lh_err fold_sealed(struct wk_shard *s, const struct lh_record *r)
                 "shard %u version %" PRIu64 ": the parameters on the device are not the replica's, "
                 "which are the owner's; they are filled anew from the host",
                 s->id, r->version);
-    wk_view_folded(s, &before, r, lh_buf_span(&s->replica.plain)); // what it was unsealed to
+    wk_view_folded(s, &before, r, lh_buf_span(&s->replica.plain)); // the payload just unsealed
     return LH_OK;
 }
 
-// `own`: the outbox holds these very bytes, and maybe still the payload they were sealed from.
+// `own`: the outbox entry with the same bytes, which may still hold the unsealed payload.
 static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entry *own)
 {
     if (!own || !own->plain.len) return fold_sealed(s, r);
@@ -128,7 +128,7 @@ static lh_err fold(struct wk_shard *s, const struct lh_record *r, struct wk_entr
     return LH_OK;
 }
 
-// *own: the entry that the record is of, NULL: none.
+// *own: the record's outbox entry; NULL: none.
 static lh_err fold_record(struct wk_shard *s, struct lh_record *r, struct wk_entry **own)
 {
     struct lh_blob *frame = NULL;
@@ -154,22 +154,22 @@ static lh_err take_record(struct wk_shard *s, struct lh_record *r)
     if (own) wk_outbox_folded(&s->outbox, own, r->version, r->epoch);
     const struct lh_ledger *l = &s->replica.ledger;
     if (r->kind == LH_PLAN && l->plan.phase == LH_PHASE_END) return wk_follow_ended(s);
-    if (s->ended && l->plan.phase < LH_PHASE_CLOSE) { // the run went on after that end
+    if (s->ended && l->plan.phase < LH_PHASE_CLOSE) { // the run resumed after that END record
         s->ended = false;
         wk_session_start(s);
     }
     if (wk_durable_copy_due(s)) LH_TRY(wk_durable_copy_start(s));
     wk_durable_copy_folded(s);
     wk_trim(s);
-    // A run that closes has no next round, and the step under way may hang.
+    // A closing run has no next round, and the current step may hang.
     bool closes = l->plan.phase >= LH_PHASE_CLOSE || s->worker->phase >= LH_PHASE_CLOSE;
     if (l->plan.mode == LH_MODE_BSP && !closes && wk_round_over(s) && wk_view_may_renew(s))
-        s->stream.held = true; // the next round's records wait until this one is the view
+        s->stream.held = true; // the next round's records wait until the view holds this round
     wk_changed(w);
     return LH_OK;
 }
 
-// Decides what a record that can't be folded means for the stream.
+// Decides how the stream continues after a record that can't be folded.
 static lh_err judge(struct wk_shard *s, lh_err err)
 {
     struct wk_worker *w = s->worker;
@@ -178,7 +178,7 @@ static lh_err judge(struct wk_shard *s, lh_err err)
         s->stream.hold_none = err == LH_ERR_NOT_FOUND;
         return err;
     }
-    if (err == LH_ERR_CORRUPT) { // a DIGEST record says that this replica differs
+    if (err == LH_ERR_CORRUPT) { // a DIGEST record contradicts this replica
         s->stream.digest_mismatches++;
         s->stream.need_snapshot = true;
         lh_logf(w->conf.log, LH_ERROR, "replica.differs", "%s", lh_err_text(err));
@@ -197,7 +197,7 @@ static lh_err take_follow_bytes(struct wk_shard *s, struct lh_span bytes)
         if (!t->records.whole) return LH_OK;
         s->worker->count.payload_down += LH_RECORD_HEADER_BYTES + t->records.body.len;
         lh_err err = take_record(s, &t->records.record);
-        if (!t->call) return LH_OK; // it was stopped meanwhile
+        if (!t->call) return LH_OK; // stopped meanwhile
         if (err) return judge(s, err);
     }
     return LH_OK;
@@ -231,7 +231,7 @@ static lh_err take_message(struct wk_shard *s, const struct lh_msg *msg)
     return take_bulk(s, msg, at);
 }
 
-// This process can't go on. (A replica that differs can: it comes anew.)
+// True: the process can't continue. (A differing replica is reloaded instead.)
 bool wk_follow_fatal(struct wk_shard *s, lh_err err)
 {
     if (lh_err_class(err) != LH_CLASS_STOP || err == LH_ERR_CORRUPT) return false;
@@ -284,17 +284,18 @@ void wk_follow_over(struct wk_shard *s, lh_err status, const char *text, lh_err 
     reset(s);
     if (w->stopped || (taken && wk_follow_fatal(s, taken))) return;
     if (taken) {
-        if (taken != LH_ERR_CONFLICT || wk_worth_saying(s->stream.tries)) // an older history stays
+        if (taken != LH_ERR_CONFLICT ||
+            wk_worth_saying(s->stream.tries)) // an older history persists
             lh_logf(w->conf.log, LH_ERROR, "snapshot.refused", "%s", lh_err_text(taken));
-        status = taken; // not at once again
+        status = taken; // delays the retry
     }
     if (status == LH_ERR_REBUILDING) {
-        if (s->stream.tries > 3) s->stream.tries = 3; // it waits for what we hold
+        if (s->stream.tries > 3) s->stream.tries = 3; // it waits for our copies
         wk_offer(s);
     }
     if (status && !s->ended) {
         wk_session_lost(s); // it may be another process now: greet it again
-        wk_lease_soon(w);   // another server may have it now: the coordinator knows
+        wk_lease_soon(w);   // the shard may have moved: ask the coordinator
     }
     if (s->stream.need_snapshot || !s->ready || status)
         again(s, status);
@@ -312,8 +313,8 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
 
 static const struct lh_call_ops stream_ops = {on_message, nothing, nothing, on_close};
 
-// Lists the frames that the server may leave out: per incarnation the range of steps that the
-// outbox holds; the current one's goes on, because what will be pushed comes from the outbox too.
+// Lists the frames that the server may leave out: for each incarnation, the range of steps in the
+// outbox. The current incarnation's range is open, because later pushes will be in the outbox too.
 static size_t list_held(const struct wk_shard *s, Longhaul__V1__Held *item,
                         Longhaul__V1__Held **list)
 {

@@ -1,10 +1,10 @@
-// Offer: what this worker holds of a shard, for a server that lost it
+// Offer: offers this worker's states of a shard to a server that lost it
 // (server/docs/0000-protocol.md#rule-13, #rule-15, #rule-17).
 //
-// A follower keeps the whole fold state: in memory as far as it followed, and durable copies. While
-// the server rebuilds the shard (LH_ERR_REBUILDING) each of them is offered as a point of a
-// history; the one that the server wants is brought as a whole. Which of them are of the shard's
-// own history is the server's to judge.
+// A follower has the whole fold state: in memory up to its last record, and as durable copies.
+// While the server rebuilds the shard (LH_ERR_REBUILDING), the worker offers each of them as a
+// point of a history and sends the requested one whole. The server decides which points belong to
+// the shard's history.
 #include "worker/replica/offer.h"
 
 #include <inttypes.h>
@@ -17,7 +17,7 @@
 
 enum { POINTS_MAX = 16 };
 
-struct points { // what is held, the state in memory first
+struct points { // the points held, the state in memory first
     const struct wk_shard *shard;
     Longhaul__V1__Point item[POINTS_MAX], *list[POINTS_MAX];
     struct lh_hash chain[POINTS_MAX], digest[POINTS_MAX];
@@ -46,7 +46,7 @@ static void add_copy(void *arg, const char *path, const struct lk_checkpoint_inf
 }
 
 // The digest of the state in memory takes half a second for 1 GB. Nothing is folded while the
-// server rebuilds, so it is made once.
+// server rebuilds, so it is computed once.
 static lh_err list_points(struct wk_shard *s, struct points *p)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -86,7 +86,7 @@ static lh_err blob_of(const struct lk_replica *r, struct lh_blob **out)
     return err || *out ? err : LH_ERR_NO_MEMORY;
 }
 
-// A durable copy, read and checked beside the replica that is in use.
+// Reads and checks a durable copy, separate from the replica in use.
 static lh_err copy_blob(struct wk_shard *s, struct lh_blob **out)
 {
     struct wk_worker *w = s->worker;
@@ -114,8 +114,8 @@ static lh_err state_blob(struct wk_shard *s, struct lh_blob **out)
 
 // ---------------------------------------------------------------- bringing it
 
-// As the server asked for it, and never unsealed but where the settings say so: it would show the
-// state to whoever has a server's certificate.
+// Begins the transfer, sealed if the server asked for that. An unsealed state is sent only if the
+// settings allow it: any holder of a server's certificate could read it.
 static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
 {
     const struct wk_conf *conf = &s->worker->conf;
@@ -135,7 +135,7 @@ static lh_err begin(struct wk_shard *s, const ProtobufCBinaryData *challenge)
     return LH_OK;
 }
 
-// The next piece, sealed, under the head that is sent with it.
+// Seals and sends the next piece under its head.
 static lh_err send_sealed(struct wk_restore *r, Longhaul__V1__RestoreHead *head)
 {
     struct lh_state_head state;
@@ -186,7 +186,7 @@ static void on_message(void *self, struct lh_call *call, const struct lh_msg *ms
 {
     (void)self;
     (void)msg;
-    lh_call_read(call); // taken; the status follows
+    lh_call_read(call); // the state was accepted; the status follows
 }
 
 static void on_half_close(void *self, struct lh_call *call)
@@ -265,7 +265,7 @@ void wk_offer(struct wk_shard *s)
     struct wk_worker *w = s->worker;
     Longhaul__V1__OfferRequest m = LONGHAUL__V1__OFFER_REQUEST__INIT;
     struct points p;
-    // a server that died without a word takes nothing any more
+    // a server that died silently accepts nothing more
     bool stuck = lh_now(w->conf.env) - s->restore.moved_ns > 2 * wk_deadline(w, s->session.link);
     if (s->restore.call && stuck) lh_call_cancel(s->restore.call);
     if (s->restore.offer || s->restore.call || !s->session.link) return;

@@ -1,5 +1,5 @@
-// Outgoing: the parts of a shard about what leaves its replica: its durable copies, and a state
-// that is brought to a server that lost its own. See worker/shard.h.
+// Outgoing: a shard's state about its durable copies, and about a state being sent to a server that
+// lost its own. See worker/shard.h.
 #ifndef WK_OUTGOING_H
 #define WK_OUTGOING_H
 
@@ -14,7 +14,7 @@
 struct wk_durable_copy;
 struct wk_proving;
 
-struct wk_proof { // what was read of a copy that the coordinator asked about (replica/prove.c)
+struct wk_proof { // result of reading a copy that the coordinator asked about (replica/prove.c)
     uint64_t epoch, version; // version 0: none
     struct lh_hash challenge, answer, digest;
 };
@@ -23,27 +23,28 @@ struct wk_proof { // what was read of a copy that the coordinator asked about (r
 struct wk_copies {
     struct lh_point durable;         // the newest one
     struct wk_durable_copy *writing; // NULL: none
-    uint64_t timer;                  // another try of one that met a full disk; 0: none is due
-    uint64_t rest;                   // the log rests when it fires, under privacy; 0: none is due
-    unsigned count;                  // copies on the disk
-    struct wk_proving *proving;      // NULL: no copy is being read
-    struct wk_proof proof;           // the last one that was read
+    uint64_t timer;                  // retry after a full disk; 0: none is scheduled
+    uint64_t rest;              // under privacy, fires when the log is idle; 0: none is scheduled
+    unsigned count;             // copies on the disk
+    struct wk_proving *proving; // NULL: no copy is being read
+    struct wk_proof proof;      // the last one read
 };
 
-// A state that is brought to a server that lost its own (replica/offer.c).
+// A state being sent to a server that lost its own (replica/offer.c).
 struct wk_restore {
-    struct lh_unary *offer; // the question whether it wants any; NULL: none is under way
+    struct lh_unary *offer; // the offer in flight; NULL: none
     struct lh_call *call;
     struct lh_blob *bytes;
-    size_t at;        // bytes that were given to the call
+    size_t at;        // bytes given to the call
     int sending;      // parts that the call has not sent yet
-    int64_t moved_ns; // when a part last left
+    int64_t moved_ns; // when a part was last sent
     struct lh_point point;
-    uint64_t process;                 // the server's
-    struct lh_hash digest, digest_of; // the state in memory: its digest, and its chain
+    uint64_t process; // server process
+    struct lh_hash digest,
+        digest_of; // digest of the state in memory, and the chain it was computed at
     bool finished, sealed;
     struct lh_state_seal seal;
-    uint64_t unreadable; // version of a durable copy that turned out to be damaged; 0: none
+    uint64_t unreadable; // version of a copy found damaged; 0: none
 };
 
 #endif

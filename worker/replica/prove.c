@@ -1,9 +1,9 @@
 // Prove: possession of a durable copy (server/docs/0000-protocol.md#rule-13).
 //
-// The copy is read back from the disk, beside the replica that is in use, so what the disk can't
-// give proves nothing. That takes one more state in memory, as making the copy did. The answer is
-// said with every lease request until another copy is asked about: the coordinator forgets it with
-// its process.
+// Reads the copy back from the disk, separate from the replica in use, so that unreadable data
+// proves nothing. This takes memory for one more state, as does making the copy. Every lease
+// request repeats the answer until another copy is asked about, because a restarted coordinator has
+// lost it.
 #include "worker/replica/prove.h"
 
 #include <inttypes.h>
@@ -49,8 +49,7 @@ static int64_t prove_job(void *arg)
     return 0;
 }
 
-// A copy that is gone meanwhile, or that the disk does not give, is not proved; another one will
-// be.
+// A missing or unreadable copy is not proved; a later one will be.
 static void prove_done(void *arg)
 {
     struct wk_proving *p = arg;
@@ -77,7 +76,7 @@ static void start(struct wk_shard *s, const Longhaul__V1__Challenge *m)
 {
     struct lh_env *env = s->worker->conf.env;
     struct wk_proving *p = calloc(1, sizeof *p);
-    if (!p) return; // it is asked again
+    if (!p) return; // the coordinator asks again
     p->shard = s;
     memcpy(p->challenge.b, m->challenge.data, LH_HASH_BYTES);
     p->proof = (struct wk_proof){.epoch = m->epoch, .version = m->version};

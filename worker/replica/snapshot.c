@@ -1,12 +1,13 @@
-// Snapshot: a shard's whole state, for a worker that has none, or one of another history
+// Snapshot: transfers a shard's whole state to a worker that has none, or one of another history
 // (DESIGN.md#section-7; server/docs/0000-protocol.md#rule-14, #rule-16).
 //
-// 1. A large one comes in two ranges, each on a call and a connection of its own: one connection's
-//    TLS is one thread's work at either end. After a failure, and from a server that knows no
-//    ranges, it comes as one.
-// 2. Both are of one state, with one epoch, version and chain; else it is asked for again.
-// 3. The second range is not read before the first one has told where the parameters begin.
-// 4. The replica changes when every byte came, and is what the seal names.
+// 1. A large state arrives in two ranges, each on its own call and connection, because the TLS of
+//    one connection uses one thread at either end. After a failure, or from a server without
+//    ranges, it arrives as one.
+// 2. Both ranges belong to one state, with one epoch, version and chain; otherwise it is requested
+//    again.
+// 3. The second range is read only after the first has shown where the parameters begin.
+// 4. The replica changes only when all bytes have arrived and match the seal.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static void hang_up(struct wk_arrival *a)
 void wk_snapshot_stop(struct wk_shard *s)
 {
     struct wk_arrival *a = &s->arrival;
-    if (!s->ready && !s->arrival.reserved) { // the next attempt finds it warm
+    if (!s->ready && !s->arrival.reserved) { // already page-faulted for the next attempt
         float **from = a->incoming.theta ? &a->incoming.theta : &a->incoming.reserved;
         s->arrival.reserved = *from;
         *from = NULL;
@@ -59,7 +60,7 @@ void wk_snapshot_stop(struct wk_shard *s)
 
 // ---------------------------------------------------------------- what the first messages say
 
-// A peer with a server's certificate and no job key could make up an unsealed state.
+// An unsealed state could be forged by a peer that has a server's certificate but no job key.
 static lh_err check_seal(const struct wk_shard *s, bool sealed)
 {
     bool wanted = !s->worker->conf.unsealed_states;
@@ -75,7 +76,7 @@ static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
 {
     struct wk_arrival *a = &s->arrival;
     LH_TRY(lk_incoming_begin(&a->incoming, &s->replica, a->total));
-    if (a->ranges > 1 && r->until == a->total) { // it is all there is
+    if (a->ranges > 1 && r->until == a->total) { // this range is the whole state
         drop_range(&a->range[1]);
         hang_up(a);
         a->ranges = 1;
@@ -83,7 +84,7 @@ static lh_err begin_first(struct wk_shard *s, struct wk_range *r)
     return LH_OK;
 }
 
-// The state that it is of is that of the other range, where the server says which.
+// Checks that both ranges belong to the same state.
 static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of)
 {
     const struct wk_arrival *a = &s->arrival;
@@ -94,8 +95,8 @@ static lh_err check_same(const struct wk_shard *s, const Longhaul__V1__Point *of
     return lh_fail(LH_ERR_BUSY, "shard %u: the ranges of a snapshot are of two states", s->id);
 }
 
-// Versions go back under a new epoch only. A server whose epoch is older, or that is behind in the
-// same one, holds a history that was given up or an old copy of its disk
+// A version may go back only under a new epoch. A server with an older epoch, or behind in the same
+// epoch, holds an abandoned history or an old copy of its disk
 // (server/docs/0000-protocol.md#rule-27).
 static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t version)
 {
@@ -114,11 +115,11 @@ static lh_err check_forward(const struct wk_shard *s, uint64_t epoch, uint64_t v
                    s->id, version, epoch, have->version, have->epoch);
 }
 
-// One that is not wanted is refused before its bytes come.
+// Refuses an unwanted state before its bytes arrive.
 static lh_err note_state(struct wk_shard *s, const Longhaul__V1__Point *of)
 {
     struct wk_arrival *a = &s->arrival;
-    if (!of) return LH_OK; // unsealed and whole: the ledger says it all
+    if (!of) return LH_OK; // unsealed and whole: the ledger holds the point
     if (of->chain.len != LH_HASH_BYTES)
         return lh_fail(LH_ERR_MALFORMED, "a snapshot of a state without its chain");
     a->point.epoch = of->epoch;
@@ -156,7 +157,7 @@ static lh_err begin_range(struct wk_shard *s, struct wk_range *r,
 
 // ---------------------------------------------------------------- the bytes
 
-// One piece: opened to where it stays, all but the first and the last.
+// Unseals one piece: all but the first and last go directly to their final place.
 static lh_err take_piece(struct wk_shard *s, struct wk_range *r, const struct lh_msg *msg,
                          size_t at)
 {
@@ -204,14 +205,14 @@ static lh_err take_message(struct wk_shard *s, struct wk_range *r, const struct 
     LH_TRY(lh_rpc_parse_bulk(msg, &longhaul__v1__part_head__descriptor, &head, &at));
     const Longhaul__V1__PartHead *part = (const Longhaul__V1__PartHead *)head;
     if (s->session.process && part->process != s->session.process)
-        wk_session_lost(s); // greet the new one
+        wk_session_lost(s); // greet the new process
     lh_err err = r->begun ? LH_OK : begin_range(s, r, part);
     protobuf_c_message_free_unpacked(head, NULL);
     return err ? err : take_bytes(s, r, msg, at);
 }
 
-// The second range waits for the place of its parameters, which the ledger before them tells: or,
-// where all of the first range is ledger, until that has come.
+// Reads the second range once the place of its parameters is known: when the ledger is parsed or,
+// if the first range holds only ledger, when that range is complete.
 static void read_second(struct wk_arrival *a)
 {
     bool first = a->range[0].begun && a->range[0].at == a->range[0].until;

@@ -1,12 +1,12 @@
-// Givers: what a lease request tells of homes that are away, and the servers that its answer names.
-// What is asked of them: travel.c.
+// Givers: reports absent homes in a lease request, and takes the servers (givers) that the answer
+// names. Requests to givers: travel.c.
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/net/head.h"
 #include "worker/units/travel_state.h"
 
-enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver until the home is closed
+enum { ANSWERS_WITHOUT = 4 }; // answers that name no giver before the home is closed
 
 // ---------------------------------------------------------------- the coordinator
 
@@ -39,7 +39,9 @@ void wk_travel_tell(struct wk_worker *w, Longhaul__V1__LeaseRequest *m)
         if (!t->refused[i].open) t->told[m->n_refused++] = t->refused[i].unit;
     if (t) m->away = t->row;
     if (t) m->refused = t->told;
-    if (!t) m->refused = w->damaged, m->n_refused = w->damaged_count; // a loop reads its own files
+    if (!t)
+        m->refused = w->damaged,
+        m->n_refused = w->damaged_count; // an external loop reads its own files
 }
 
 static bool is_named(const struct wk_travel_home *h, const char *address, size_t n,
@@ -60,11 +62,11 @@ static void add_giver(struct wk_worker *w, struct wk_travel_home *h, const char 
     if (t->ops->dial(t, address, LH_S, LH_LINE_FIRST, &g->link)) return;
     memcpy(g->address, address, strlen(address) + 1);
     h->givers++;
-    h->open_ns = 0; // it may have what did not come from others
+    h->open_ns = 0; // the new giver may have what others lacked
 }
 
-// A coordinator that has just started names none until servers have told it: those that were known
-// stay for some answers.
+// A restarted coordinator names no giver until servers have reported: the known givers stay for
+// ANSWERS_WITHOUT answers.
 static void take_givers(struct wk_worker *w, struct wk_travel_home *h, size_t n,
                         Longhaul__V1__Giver **list)
 {

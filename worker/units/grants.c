@@ -1,12 +1,12 @@
-// Grants: what proves that the units of this worker were leased to it
+// Grants: the proofs that this worker's units were leased to it
 // (server/docs/0004-authority.md#grants).
 //
-// A grant comes with the answer that leases its unit. It goes into the claim when the unit is
-// finished, and is durable from then on with the claim: in the outbox or in the slot. A unit that
-// is not finished is leased anew after a restart, and its grant comes with it.
+// A grant arrives with the answer that leases its unit. It goes into the claim when the unit is
+// finished, and from then on is durable with the claim: in the outbox or in the slot. After a
+// restart an unfinished unit is leased again, with a grant.
 //
-// The table is open addressing over the unit's number. It holds at least as many as can be in work.
-// When it is half full, it is made anew of what the worker still has.
+// The table uses open addressing over the unit's number. Its capacity covers all units in progress.
+// When it is half full, it is rebuilt from the worker's current units.
 #include "worker/units/grants.h"
 
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void keep(const struct wk_worker *w, struct wk_granted *to, uint64_t unit
     if (wk_grants_find(w, unit, &grant)) *slot_of(to, unit) = (struct wk_granted){unit + 1, grant};
 }
 
-// Without memory the older table stays, and what finds no place is leased and told anew.
+// If memory runs out, the old table stays; grants that don't fit arrive again with a later lease.
 static void make_anew(struct wk_worker *w)
 {
     struct wk_granted *table = calloc(SLOTS, sizeof *table);

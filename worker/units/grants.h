@@ -1,4 +1,4 @@
-// Grants: what proves that the units of this worker were leased to it. See grants.c.
+// Grants: the proofs that this worker's units were leased to it. See grants.c.
 #ifndef WK_GRANTS_H
 #define WK_GRANTS_H
 
@@ -11,10 +11,10 @@ struct wk_worker;
 struct wk_granted; // one unit's grant
 
 struct wk_grants {
-    struct wk_granted *table; // NULL: none was told yet
+    struct wk_granted *table; // NULL: no grant has arrived yet
 };
 
-// Takes the grants of a lease answer. What is malformed counts nothing.
+// Takes the grants of a lease answer. Ignores malformed ones.
 void wk_grants_take(struct wk_worker *w, struct lh_span bytes);
 // The grant of a unit. False: there is none, and the unit can't be claimed.
 bool wk_grants_find(const struct wk_worker *w, uint64_t unit, struct lh_grant *out);

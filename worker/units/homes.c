@@ -1,20 +1,22 @@
-// Homes: which homes, and which single units of others, do not reach this worker now, and what it
-// gives back for that (deploy/docs/balancer.md#when-units-do-not-come).
+// Homes: tracks homes and single units that can't be fetched now, and gives their units back
+// (deploy/docs/balancer.md#when-units-do-not-come).
 //
-// 1. A home is closed where nobody gives its units. A unit is refused where others of its home may
-//    come, but this one is damaged or is not to be had; several in a row close the home, too.
-// 2. Either is tried again after CLOSED_NS, then after twice as long each time, up to
-//    CLOSED_MAX_NS; what arrives begins anew. A new giver opens a home at once (givers.c).
-// 3. Units that can't come are given back with the next lease request, which names them and their
-//    closed homes: the coordinator leases them to others, and not to this worker. It is the usual
-//    way of recalls: a unit that the coordinator does not hear to be back is listed again, comes
-//    into the queue, and goes back with the request after that.
-// 4. A unit that is begun is given back where it is refused, or where its home was closed GIVE_UP
-//    times in a row. How far it was trained is kept: if it comes back it goes on from there.
-//    Another worker trains it from its start; the first claim in its shard's log credits it, once.
-// 5. A unit whose file is here, but damaged, is refused as one that did not come: one of the
-//    worker's own region, too. Several in a row, with nothing trained between them, are the
-//    folder's fault, and end the worker.
+// 1. A home is closed if no giver provides its units. A unit is refused if it alone is damaged or
+//    unavailable; several refusals in a row close the home too.
+// 2. Either is retried after CLOSED_NS, doubled each time up to CLOSED_MAX_NS; an arrival resets
+// the
+//    pause. A new giver opens a home at once (givers.c).
+// 3. Unavailable units are given back with the next lease request, which names them and their
+// closed
+//    homes: the coordinator leases them to other workers. This is the usual recall protocol: if the
+//    coordinator misses the return, it lists the unit again and the next request gives it back
+//    again.
+// 4. A begun unit is given back if it is refused, or if its home was closed GIVE_UP times in a row.
+//    Its position is kept: if it is leased again, training continues from there. Another worker
+//    trains it from its start; the first claim in its shard's log credits it, once.
+// 5. A unit whose local file is damaged is refused like a unit that did not arrive, even one of the
+//    worker's own region. Several in a row, with no training between them, mean a bad folder and
+//    end the worker.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +25,8 @@
 #include "worker/units/units.h"
 
 enum {
-    REFUSALS = 3, // units refused for the first time, in a row, that close their home
-    UNREADS = 3,  // units found damaged for the first time, in a row, that end the worker
+    REFUSALS = 3, // new refusals in a row that close the home
+    UNREADS = 3,  // newly damaged units in a row that end the worker
     GIVE_UP = 3,  // closings in a row after which begun units are given back
     DOUBLINGS = 5,
 };
@@ -44,7 +46,7 @@ static struct wk_travel_home *home_of(const struct wk_worker *w, const struct wk
     const char *region = lh_units_at(w->conf.units, q->unit)->home;
     for (uint32_t i = 0; i < t->homes; i++)
         if (!strcmp(t->home[i].region, region)) return &t->home[i];
-    return NULL; // nothing of it was looked for yet
+    return NULL; // none of its units was looked up yet
 }
 
 static bool must_go(const struct wk_worker *w, const struct wk_queued *q)
@@ -75,7 +77,7 @@ static void leave(struct wk_worker *w, const struct wk_queued *q)
     if (h) h->returned++;
 }
 
-// Units that can't come leave the queue, and are listed for the next request.
+// Moves unavailable units from the queue to the list for the next request.
 static void hand_back(struct wk_worker *w)
 {
     uint32_t kept = 0;
@@ -88,11 +90,11 @@ static void hand_back(struct wk_worker *w)
     }
     if (kept == w->queued) return;
     w->queued = kept;
-    wk_changed(w); // the request goes out soon
+    wk_changed(w); // sends the request soon
 }
 
-// Not sooner than the request that is due: a coordinator that leases them again all the same is
-// asked once a second.
+// Waits for the next due request, so a coordinator that keeps leasing these units is asked once a
+// second.
 void wk_travel_give_back(struct wk_worker *w)
 {
     const struct wk_travel *t = w->travel;
@@ -157,13 +159,13 @@ static struct wk_travel_refused *find(struct wk_travel *t, uint64_t unit)
     return NULL;
 }
 
-// The unit's row, made where it is new; NULL: all are taken by units that still wait.
+// The unit's row, added if new; NULL: all rows belong to units that still wait.
 static struct wk_travel_refused *row_of(struct wk_travel *t, uint64_t unit)
 {
     struct wk_travel_refused *r = find(t, unit);
     if (r) return r;
     for (uint32_t i = 0; !r && t->refused_count == LH_REFUSED_MAX && i < t->refused_count; i++)
-        if (t->refused[i].open) r = &t->refused[i]; // others may have trained it since
+        if (t->refused[i].open) r = &t->refused[i]; // another worker may have trained it since
     if (!r && t->refused_count < LH_REFUSED_MAX) r = &t->refused[t->refused_count++];
     if (r) *r = (struct wk_travel_refused){.unit = unit};
     return r;
@@ -175,7 +177,7 @@ bool wk_travel_is_refused(const struct wk_worker *w, uint64_t unit)
     return r && !r->open;
 }
 
-// Is asked for again after a pause.
+// Starts a pause, after which the unit is requested again.
 static void note(struct wk_worker *w, struct wk_travel_refused *r, const char *what,
                  const char *why)
 {
@@ -223,7 +225,7 @@ bool wk_travel_unread(struct wk_worker *w, uint64_t unit, lh_err err)
     t->count.refusals++;
     note(w, r, "can't be read here", why);
     hand_back(w);
-    wk_travel_look(w); // It starts the timer that ends the pause.
+    wk_travel_look(w); // starts the timer that ends the pause
     return true;
 }
 

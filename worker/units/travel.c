@@ -1,19 +1,23 @@
-// Travel: units whose files are not here (deploy/docs/balancer.md).
+// Travel: fetches units whose files are not local (deploy/docs/balancer.md).
 //
-// 1. A unit of another home region is looked for first. Until it is found, or has arrived, its
-//    place in the queue is not `here`: nothing is trained of it, and the loader hears nothing of
-//    it. So nobody waits for a giver but the unit itself.
-// 2. What arrives counts only with the sha256 of the data's manifest. It is kept in memory until
-//    the unit has left the queue: trained, recalled, or parked.
-// 3. A giver that is away, slow, or refuses is tried a few times, and so are others of the region;
-//    one that is busy with others is waited for, as long as something comes. Then the unit alone is
-//    refused where a giver's answer, or what came, was about it; else its home is closed (homes.c).
-// 4. Units are asked for in the queue's order, as far as a step sees it: what is kept is trained,
-//    and makes room for the next one.
-// 5. A home's calls are as many as its rate lets move well within a deadline; one until that is
-//    known, and after one that did not move.
-// 6. Memory: bytes_max of tokens that are kept or on their way, and as much again while they are
-//    checked; WK_TRAVEL_CALLS_MAX calls; 512 places of the queue.
+// 1. A unit of another home region is looked up first. Until it is found or arrives, its place in
+// the
+//    queue is not `here`: it is not trained or announced to the loader, so other units need not
+//    wait for a giver.
+// 2. Fetched tokens must match the sha256 in the data's manifest. They stay in memory until the
+// unit
+//    leaves the queue: trained, recalled, or parked.
+// 3. A giver that is absent, slow or refuses is retried a few times, as are other givers of the
+//    region; a busy one is waited for while units arrive. Then the unit alone is refused if the
+//    failure was its own; otherwise its home is closed (homes.c).
+// 4. Units are fetched in queue order, as far ahead as a step looks: so fetched units are trained
+// and
+//    free memory for the next.
+// 5. A home gets as many calls as its rate can keep moving well within a deadline: one until the
+// rate
+//    is known, and one after a stalled call.
+// 6. Memory: bytes_max of tokens kept or in flight, and as much again while they are checked;
+//    WK_TRAVEL_CALLS_MAX calls; 512 places.
 #include "worker/units/travel_state.h"
 
 #include <inttypes.h>
@@ -28,13 +32,14 @@
 #include "worker/units/units.h"
 
 enum {
-    TRIES = 3,      // tries of a unit until it is refused, or its home is closed
+    TRIES = 3,      // tries before the unit is refused or its home is closed
     BUSY_TRIES = 8, // answers "busy" that count as one try
     PARTS_A_DEADLINE = 4,
 };
-static const int64_t LOOK_NS = 200 * LH_MS;      // while something is on its way
-static const int64_t SERVED_NS = 10 * LH_SECOND; // a giver that sent a unit lately is only busy
-static const int64_t SAMPLE_NS = LH_SECOND;      // the rate is that of so long
+static const int64_t LOOK_NS = 200 * LH_MS; // polling interval while a fetch is in progress
+static const int64_t SERVED_NS =
+    10 * LH_SECOND;                         // a giver that sent a unit this recently is only busy
+static const int64_t SAMPLE_NS = LH_SECOND; // sampling period of the rate
 
 static uint64_t data_of(const struct wk_worker *w, uint64_t unit)
 {
@@ -46,7 +51,7 @@ static uint64_t bytes_of(const struct wk_worker *w, uint64_t unit)
     return w->conf.units->unit[unit].tokens * w->conf.units->token_bytes;
 }
 
-// The home's index, made where it is new; LH_AWAY_MAX: there are too many.
+// The home's index, added if new; LH_AWAY_MAX: the table is full.
 static uint32_t home_of(struct wk_travel *t, const char *region)
 {
     uint32_t h = 0;
@@ -86,7 +91,7 @@ static void mark_here(struct wk_travel_unit *a)
 
 // ---------------------------------------------------------------- rate
 
-// Ends a stretch of time in which units were on their way.
+// Ends a sampling period of the rate.
 static void take_rate(struct wk_worker *w, struct wk_travel_home *h)
 {
     int64_t now = lh_now(w->conf.env), took = now - h->since_ns;
@@ -115,11 +120,11 @@ static void call_ended(struct wk_worker *w, struct wk_travel_home *h, uint64_t b
 
 // ---------------------------------------------------------------- what came
 
-// Is it the unit's own: damaged, missing, or not to be had, whatever else its giver gives?
+// True: the failure concerns this unit, not its giver: damaged, missing, or unavailable.
 static bool is_of_the_unit(lh_err err)
 {
     switch (err) {
-    case LH_ERR_MALFORMED: // what came has another sha256, or another length
+    case LH_ERR_MALFORMED: // wrong sha256 or length
     case LH_ERR_TOO_LARGE:
     case LH_ERR_DENIED:
     case LH_ERR_NOT_FOUND:
@@ -135,7 +140,7 @@ static void refuse(struct wk_travel_unit *a, const char *text)
     struct wk_travel_home *h = &w->travel->home[a->home];
     uint32_t place = (uint32_t)(a - w->travel->arrival) + 1;
     uint64_t unit = a->unit;
-    char why[WK_TRAVEL_TEXT_BYTES]; // `text` may be the place's own
+    char why[WK_TRAVEL_TEXT_BYTES]; // `text` may belong to the place
     snprintf(why, sizeof why, "%s", text);
     for (uint32_t i = 0; i < w->queued; i++)
         if (w->queue[i].arrival == place) w->queue[i].arrival = 0;
@@ -157,7 +162,7 @@ static void failed(struct wk_travel_unit *a, lh_err err, const char *text)
     bool served = h->arrived_ns && lh_now(w->conf.env) - h->arrived_ns < SERVED_NS;
     if (err != LH_ERR_BUSY || (++a->busy % BUSY_TRIES == 0 && !served)) {
         a->tries++;
-        a->giver++; // another one, where there is one
+        a->giver++; // the next giver, if there is one
     }
     a->its_own |= is_of_the_unit(err);
     uint32_t wait = a->tries;
@@ -286,7 +291,7 @@ static void on_close(void *self, struct lh_call *call, lh_err status, const char
     struct wk_worker *w = a->w;
     bool whole = !status && a->told && a->got.len == a->sent_bytes;
     a->call = NULL;
-    w->travel->home[a->home].arrived_bytes += a->got.len; // damaged, late or wanted no more
+    w->travel->home[a->home].arrived_bytes += a->got.len; // damaged, late or no longer wanted
     call_ended(w, &w->travel->home[a->home], whole ? bytes_of(w, a->unit) : 0);
     if (whole && a->wanted && !w->stopped) {
         a->state = WK_TRAVEL_CHECKING;
@@ -339,7 +344,7 @@ static bool has_room(const struct wk_worker *w, uint64_t unit)
     return t->calls < WK_TRAVEL_CALLS_MAX && (!t->bytes || bytes <= w->conf.travel->bytes_max);
 }
 
-// Calls that the home may have: each of them is seen to move some times within a deadline.
+// Calls allowed for the home: each must move several times within a deadline.
 static uint32_t calls_of(const struct wk_worker *w, const struct wk_travel_home *h, uint64_t unit)
 {
     uint64_t part = bytes_of(w, unit);
@@ -369,7 +374,7 @@ static void ask(struct wk_travel_unit *a)
                 lh_err_text(err));
 }
 
-// The first one that has to wait for room has the next of it: none behind it is asked for.
+// Stops at the first unit that lacks memory, so that later units don't overtake it.
 static void ask_in_order(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
@@ -382,7 +387,7 @@ static void ask_in_order(struct wk_worker *w)
     }
 }
 
-// A call that does not move is ended; on_close() tells what comes of it.
+// Cancels a call that stalled; on_close() handles the result.
 static void end_if_silent(struct wk_travel_unit *a)
 {
     struct wk_worker *w = a->w;
@@ -414,7 +419,7 @@ static void found(void *arg)
         w->travel->bytes += bytes_of(w, a->unit);
     else
         w->travel->sure -= bytes_of(w, a->unit);
-    look_again(w); // there may be room to look for others
+    look_again(w); // lookups may have memory again
     if (!a->wanted || w->stopped) {
         release(a);
         return;
@@ -431,7 +436,7 @@ static void found(void *arg)
     h->away = true;
 }
 
-// A place for the unit of the queue; NULL: all are taken, or there is no room for it.
+// A place for the queued unit; NULL: all are taken, or there is no memory for it.
 static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
 {
     struct wk_travel *t = w->travel;
@@ -441,7 +446,7 @@ static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
         if (a->state == WK_TRAVEL_FREE && !empty) empty = a;
     }
     uint32_t home = home_of(t, w->conf.units->unit[unit].home);
-    uint64_t sure = t->sure + bytes_of(w, unit); // the cache may have it
+    uint64_t sure = t->sure + bytes_of(w, unit); // the cache may hold it
     if (!empty || home == LH_AWAY_MAX || (t->sure && sure > w->conf.travel->bytes_max)) return NULL;
     t->sure = sure;
     *empty = (struct wk_travel_unit){
@@ -452,7 +457,7 @@ static struct wk_travel_unit *place_for(struct wk_worker *w, uint64_t unit)
 
 // ---------------------------------------------------------------- the look
 
-// Marks what the queue has, and finds places for its first units that are not here.
+// Marks available units of the queue, and assigns places to its first unavailable ones.
 static void look_at_queue(struct wk_worker *w)
 {
     struct wk_travel *t = w->travel;
@@ -465,7 +470,7 @@ static void look_at_queue(struct wk_worker *w)
         if (!a) continue;
         q->arrival = (uint16_t)(a - t->arrival + 1);
         a->wanted = true;
-        if (a->state == WK_TRAVEL_HERE && !q->here) { // it came for another data epoch
+        if (a->state == WK_TRAVEL_HERE && !q->here) { // it was fetched for another data epoch
             q->here = true;
             wk_units_announce(w);
             wk_changed(w);
@@ -481,7 +486,7 @@ static void drop_unwanted(struct wk_worker *w)
         if (a->state == WK_TRAVEL_WAITING || a->state == WK_TRAVEL_HERE)
             release(a);
         else if (a->state == WK_TRAVEL_ASKING)
-            lh_call_cancel(a->call); // the lane's come back by themselves
+            lh_call_cancel(a->call); // jobs on the lane end by themselves
     }
 }
 

@@ -1,4 +1,4 @@
-// State of units that travel, which travel.c, homes.c and givers.c share. Nobody else includes it.
+// State of fetched units, shared by travel.c, homes.c and givers.c; private to them.
 #ifndef WK_TRAVEL_STATE_H
 #define WK_TRAVEL_STATE_H
 
@@ -18,7 +18,7 @@ LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= WK_ARRIVALS_MAX,
 enum wk_travel_unit_state {
     WK_TRAVEL_FREE,
     WK_TRAVEL_FINDING,  // on the lane
-    WK_TRAVEL_WAITING,  // a giver, room, or its next try is awaited
+    WK_TRAVEL_WAITING,  // for a giver, memory, or its next try
     WK_TRAVEL_ASKING,   // its call is open
     WK_TRAVEL_CHECKING, // on the lane
     WK_TRAVEL_HERE,
@@ -29,18 +29,18 @@ struct wk_travel_unit {
     enum wk_travel_unit_state state;
     uint64_t unit; // unit of the data
     uint32_t home; // index
-    bool wanted;   // it is in the queue; when not, it is dropped
-    bool kept;     // its tokens are kept here, and count
+    bool wanted;   // it is in the queue; otherwise it is dropped
+    bool kept;     // its tokens are in memory and count in `bytes`
     // asking
     struct lh_call *call;
     uint32_t giver, tries, busy;
-    int64_t try_ns, moved_ns; // no try before; when the call moved last
-    bool late;                // its call was ended for silence
-    bool its_own;             // a try failed for the unit itself, whoever gives it
-    bool told, lz4;           // the first message came, and says so
+    int64_t try_ns, moved_ns; // earliest next try; when the call last moved
+    bool late;                // its call was cancelled as stalled
+    bool its_own;             // the unit, not its giver, caused a failure
+    bool told, lz4;           // the first message arrived; it is compressed
     uint64_t sent_bytes;
     struct lh_buf got;
-    lh_err broken; // what came was wrong
+    lh_err broken; // why the received data is wrong
     // on the lane
     lh_err err;
     char text[WK_TRAVEL_TEXT_BYTES];
@@ -53,34 +53,34 @@ struct wk_travel_giver {
 
 struct wk_travel_home {
     char region[LH_NAME_BYTES];
-    bool away; // a unit of it was not here
+    bool away; // a unit of it was not local
     struct wk_travel_giver giver[WK_GIVERS_OF_A_HOME];
-    uint32_t givers, without; // answers in a row without one
+    uint32_t givers, without; // `without`: answers in a row that named no giver
     bool closed;
     int64_t open_ns;   // when it is tried again
-    uint32_t closings; // closings without an arrival since
-    uint64_t returned; // units that were given back since it closed
-    uint32_t refusals; // units that were refused in a row: none has arrived since
-    bool slow;         // a call did not move; nothing has arrived since
+    uint32_t closings; // closings since the last arrival
+    uint64_t returned; // units given back since it closed
+    uint32_t refusals; // units refused in a row, since the last arrival
+    bool slow;         // a call stalled since the last arrival
     int64_t arrived_ns;
-    // what arrives
+    // arrivals
     uint32_t calls;
     int64_t since_ns;
     uint64_t bytes;
     struct lh_estimate bytes_per_s;
-    uint64_t arrived_bytes; // on the wire, also of what did not count as a unit
-    // as it is told
+    uint64_t arrived_bytes; // on the wire, including data that was discarded
+    // as reported
     Longhaul__V1__Away row;
     Longhaul__V1__Estimate rate;
     Longhaul__V1__Trip trip;
 };
 
-// A unit of the data that did not arrive, while others of its home may.
+// A unit of the data that could not be fetched, while others of its home may be.
 struct wk_travel_refused {
     uint64_t unit;
-    uint32_t times;  // times that it was refused without an arrival
-    bool open;       // it is asked for again
-    int64_t open_ns; // when it is
+    uint32_t times;  // refusals without an arrival
+    bool open;       // its pause is over
+    int64_t open_ns; // when its pause is over
 };
 
 struct wk_travel {
@@ -88,28 +88,28 @@ struct wk_travel {
     struct wk_travel_home home[LH_AWAY_MAX];
     uint32_t homes, calls;
     Longhaul__V1__Away *row[LH_AWAY_MAX];
-    uint64_t bytes; // kept or on their way
-    uint64_t sure;  // kept, or looked for and perhaps kept
+    uint64_t bytes; // bytes kept or in flight
+    uint64_t sure;  // bytes kept, or looked up and perhaps kept
     uint64_t timer;
-    uint64_t process; // a random number of this life
+    uint64_t process; // random number of this process
     struct wk_travel_refused refused[LH_REFUSED_MAX];
     uint32_t refused_count;
-    uint64_t told[LH_REFUSED_MAX]; // what a request says of them
-    uint32_t unread;               // units found damaged in a row, for the first time each
-    uint64_t unread_steps;         // steps that were made before the last of them
+    uint64_t told[LH_REFUSED_MAX]; // refused units, as reported in a request
+    uint32_t unread;               // units newly found damaged in a row
+    uint64_t unread_steps;         // worker's steps when the last one was found
     struct {
         uint64_t units, bytes, wire_bytes, returned, given_up, failed, refusals;
     } count;
 };
 
 // ---- homes.c
-// The home's units don't reach this worker: they are given back, and asked for again later.
+// Closes a home whose units can't be fetched: gives them back and retries later.
 void wk_travel_close_home(struct wk_worker *w, struct wk_travel_home *h, const char *why);
-// A single unit of the data does not, whose place is empty by now: the same of it alone.
+// Does the same for a single unit of the data, after its place was freed.
 void wk_travel_refuse(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit,
                       const char *why);
 void wk_travel_arrived(struct wk_worker *w, struct wk_travel_home *h, uint64_t unit);
-// Opens homes and units whose pause is over. True: others still wait for theirs.
+// Opens homes and units whose pause is over. True: others still wait.
 bool wk_travel_open(struct wk_worker *w);
 
 #endif
