@@ -1,8 +1,8 @@
 // The channel's layout, words and messages. See channel.h and worker/docs/0001-boundary.md.
 //
-//  1. Areas begin at pages, and a page has one writer: the worker, or one kind of trainer's words.
+// 2. No value read from the memory is used as an offset unchecked; the layout is computed.
 //  2. Nothing read from the memory is used as an offset unchecked; the layout is computed.
-//  3. Little endian machines only, as the rest of the formats that are mapped.
+// 3. Only little endian machines, as with the other mapped formats.
 #include "worker/external/channel.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static uint64_t lined(uint64_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
-// One dense correction, and half as much for sparse ones.
+// Bytes for one dense correction, and half as much for sparse ones.
 uint64_t wk_channel_ring_bytes(uint64_t values)
 {
     uint64_t tables = 8 * (wk_channel_chunks(values) + 1) * 4;
@@ -58,7 +58,7 @@ bool wk_channel_plan(const struct wk_channel_shape *s, struct wk_channel_layout 
                  s->journal <= WK_CHANNEL_JOURNAL_MAX;
     if (!sound || !first_rises(s)) return false;
     struct wk_channel_layout l = {0};
-    uint64_t at = WK_CHANNEL_PAGE; // the head's
+    uint64_t at = WK_CHANNEL_PAGE; // the header
     l.first_at = at, at += paged(8 * ((uint64_t)s->parts + 1));
     l.worker_at = at, at += paged(sizeof(struct wk_channel_worker));
     l.worker_rank_at = at, at += paged(sizeof(struct wk_channel_worker_rank) * s->ranks);
@@ -125,7 +125,7 @@ const char *wk_channel_read(struct wk_channel *c, void *base, uint64_t bytes)
     struct wk_channel_head h;
     *c = (struct wk_channel){0};
     if (bytes < 2 * WK_CHANNEL_PAGE) return "shorter than its head";
-    memcpy(&h, base, sizeof h); // once: the other side could change it meanwhile
+    memcpy(&h, base, sizeof h); // one copy: the other side could change it meanwhile
     if (h.magic != WK_CHANNEL_MAGIC) return "not the memory of a boundary";
     if (h.abi != WK_CHANNEL_ABI) return "of another version";
     if (h.bytes != bytes) return "of another size than it says";

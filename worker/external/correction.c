@@ -1,13 +1,14 @@
-// Corrections: from what the trainer's parameters are without progress to a new view.
+// Corrections: the difference between the trainer's parameters without progress and a new view.
 //
-//  1. The base is the last committed slot and the corrections since, added in their order as the
-//     trainer adds them: a trainer that made no progress has its bits. Nobody keeps it in memory.
-//  2. A correction is view - base, rounded once; the next one starts from base + correction as it
-//     was rounded. So nothing is lost, and nothing is sent twice.
-//  3. Sparse where at most a quarter of the values change: six bytes each beside four for every
-//  one.
-//  4. It is made in memory of the worker's own, and copied from there: a trainer that writes wildly
-//  changes a correction, never where the worker writes one.
+//  1. The base is the last committed slot plus the later corrections, added in the trainer's order:
+//     it has the bits of a trainer without progress. It is not kept in memory.
+//  2. A correction is view - base, rounded once; the next one starts from base + the rounded
+//     correction. So nothing is lost and nothing is sent twice.
+//  3. A correction is sparse if at most a quarter of the values change: six bytes for each changed
+//     value instead of four for every value.
+//  4. It is made in the worker's private memory and then copied: a trainer that writes out of
+//  bounds
+//     can damage a correction, but not redirect the worker's writes.
 #include "worker/external/correction.h"
 
 #include <stdatomic.h>
@@ -19,7 +20,7 @@
 #include "kernels/view.h"
 
 enum { SPARSE_SHARE = 4 };
-enum { PART_CHUNKS = 64 }; // chunks that a thread takes at a time: 1 MB
+enum { PART_CHUNKS = 64 }; // chunks per thread and turn: 1 MB
 
 static uint64_t part_values(const struct wk_base *b)
 {
@@ -64,7 +65,7 @@ struct making { // threads write disjoint chunks of `work`
     atomic_bool corrupt;
 };
 
-// out = view - out; says how many of them are not zero.
+// Computes out = view - out and returns the number of values that are not zero.
 static uint64_t subtract(const struct wk_external_view *v, uint64_t from, uint64_t n, float *out)
 {
     const float *theta = v->theta + from;
@@ -90,7 +91,7 @@ static void make_part(void *arg, size_t part)
         if (n > WK_CHANNEL_CHUNK) n = WK_CHANNEL_CHUNK;
         float *to = m->work->difference + from;
         if (wk_base_read(m->base, from, n, to)) {
-            m->corrupt = true; // the text of the error is this thread's
+            m->corrupt = true; // the error's text belongs to this thread
             return;
         }
         m->work->begin[k + 1] = subtract(m->view, from, n, to);

@@ -5,19 +5,19 @@
 #include "common/base/err.h"
 #include "worker/external/external.h"
 
-struct wk_base { // what a part's parameters are without progress: a slot and corrections on it
+struct wk_base { // a part's parameters without progress: a slot plus corrections
     const struct wk_channel *channel;
     uint32_t part;
     uint64_t slot, after, upto; // the slot's number; corrections after..upto
 };
 
-// Values [from, from + n) of the part, n at most WK_CHANNEL_CHUNK and within one chunk.
+// Reads values [from, from + n) of the part, n at most WK_CHANNEL_CHUNK and within one chunk.
 LH_MUST lh_err wk_base_read(const struct wk_base *b, uint64_t from, uint64_t n, float *out);
 
-// Memory for corrections of parts of so many values. One at a time.
+// Memory for the corrections of parts of this many values. One correction at a time.
 struct wk_correction_work {
     float *difference; // [values] view - base
-    uint64_t *begin;   // [chunks + 1] differences before this chunk that are not zero
+    uint64_t *begin;   // [chunks + 1] nonzero differences before this chunk
 };
 LH_MUST lh_err wk_correction_open(struct wk_correction_work *w, uint64_t values);
 void wk_correction_close(struct wk_correction_work *w);
@@ -27,15 +27,15 @@ struct wk_correction_plan {
     uint64_t count, bytes;
 };
 // Makes the correction from base to view in `work`, in one pass on all processors; count 0: they
-// are equal. LH_ERR_CORRUPT: the trainer wrote over the base.
+// are equal. LH_ERR_CORRUPT: the trainer overwrote the base.
 LH_MUST lh_err wk_correction_plan(const struct wk_base *b, const struct wk_external_view *view,
                                   struct wk_correction_work *work, struct wk_correction_plan *out);
-// Writes it there, plan->bytes.
+// Writes the correction, plan->bytes.
 void wk_correction_write(const struct wk_base *b, const struct wk_correction_work *work,
                          const struct wk_correction_plan *plan, uint8_t *to);
 
-// Finds the place in a ring of `room` bytes for an entry of so many, behind the live ones, which
-// are given in their order. UINT64_MAX: nowhere.
+// Finds the place in a ring of `room` bytes for an entry of `bytes`, behind the live ones, which
+// are given in their order. UINT64_MAX: there is none.
 uint64_t wk_ring_place(const struct wk_channel_entry *live, uint32_t lives, uint64_t values,
                        uint64_t room, uint64_t bytes);
 

@@ -1,12 +1,12 @@
-// Lets ranks in: greetings, and the beginning of a life. See external.h and
+// Admits ranks: greetings, and the beginning of a life. See external.h and
 // worker/docs/0001-boundary.md.
 //
-// A life of the trainer begins when all ranks have greeted and described the same parameters, and
-// is over when one of them dies or leaves. Each life has a memory of its own and a random name:
-// nobody who is left over from an earlier life can write into this one.
+// A life of the trainer begins when all ranks have greeted and described the same parameters. It
+// ends when one of them dies or leaves. Each life has its own memory and a random name, so
+// processes of an earlier life can't write into this one.
 //
-// What the core committed is the core's to say. After a restart its number may be one above the
-// word `committed`, which is then brought up to it; any other difference ends the life.
+// The core decides which cuts are committed. After a restart the core's number may be one above the
+// word `committed`, which is then updated; any other difference ends the life.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +21,9 @@ enum { LEASES = 4096, JOURNAL = 65536 };
 static void welcome(struct wk_external *x, bool resumed)
 {
     struct wk_channel_worker *w = wk_channel_worker(&x->channel);
-    // Before the word that lets ranks read them.
+    // Stored before the word that admits ranks to read them.
     WK_STORE(w->credited, x->credited);
-    if (!resumed) WK_STORE(w->credited_first, x->credited); // some ranks may have read it
+    if (!resumed) WK_STORE(w->credited_first, x->credited); // otherwise some ranks may have read it
     for (int i = 0; i < 3 && !resumed; i++) WK_STORE(w->budget[i], x->budget[i]);
     WK_STORE(w->run_on, x->conf.run_on);
     for (uint32_t i = 0; i < WK_PEERS_MAX; i++) {
@@ -97,7 +97,7 @@ static bool same_shape(const struct wk_external *x)
            !memcmp(h->manifest, x->conf.manifest.b, sizeof h->manifest);
 }
 
-// Takes over a part: NULL, or what is wrong.
+// Takes over a part. NULL: success; otherwise the reason for the failure.
 static const char *take_part(struct wk_external *x, uint32_t i)
 {
     struct wk_channel_part *w = wk_channel_part(&x->channel, i);
@@ -182,7 +182,7 @@ static void resume_life(struct wk_external *x)
 
 // ---------------------------------------------------------------- greetings
 
-// Do the ranks' shares of a tensor make a whole, each value once?
+// True: the ranks' shares cover each value of the tensor exactly once.
 static bool covered(struct wk_external *x, uint32_t tensor)
 {
     const struct wk_channel_tensor *t = &wk_life_rank(x, 0, WK_PEER_READY)->tensor[tensor];
@@ -295,7 +295,7 @@ static void take_message(struct wk_external *x, struct wk_peer *p,
     }
 }
 
-// All ranks are there. At the end of the run they leave one by one, and the last one ends the life.
+// True: all ranks are there. At the end of the run they leave one by one; the last ends the life.
 static bool complete(struct wk_external *x)
 {
     uint32_t here = 0;
@@ -340,7 +340,7 @@ void wk_external_closed(struct wk_external *x, uint64_t connection)
     char why[64];
     bool in = p->state == WK_PEER_IN || p->state == WK_PEER_LEFT, left = p->state == WK_PEER_LEFT;
     snprintf(why, sizeof why, "rank %u %s", p->hello.rank, left ? "left" : "died");
-    if (in) wk_life_look(x); // what it wrote last counts
+    if (in) wk_life_look(x); // its last writes still count
     p = wk_life_peer(x, connection);
     if (!p) return; // the look ended the life
     wk_life_clear(p);

@@ -1,13 +1,15 @@
-// A life of the trainer while it runs and until it is settled: cuts, corrections, leases, its end.
+// A life of the trainer, from its start until it is settled: cuts, corrections, leases, its end.
 // See external.h and worker/docs/0001-boundary.md.
 //
-//  1. The word `committed` moves only after the core's commit. Until then slot and corrections stay
-//     as they are, so a process that dies in between makes the same delta again.
-//  2. A cut counts when every rank wrote its number; the tokens and notes are those of that moment.
-//  3. Numbers out of the memory are the trainer's: each is read once, and one that can't be ends
-//     the life, never this process.
-//  4. A life that is over keeps its memory until its whole cuts are committed; only then the next
-//     one begins.
+//  1. The word `committed` moves only after the core's commit. Until then slot and corrections do
+//  not
+//     change, so after a crash the next process makes the same delta again.
+//  2. A cut counts once every rank wrote its number; its tokens and notes are as of that moment.
+//  3. The trainer writes the numbers in the memory: each is read once, and an impossible one ends
+//  the
+//     life, never this process.
+//  4. An ended life keeps its memory until its whole cuts are committed; only then the next one
+//     begins.
 #include "worker/external/life.h"
 
 #include <stdio.h>
@@ -136,7 +138,7 @@ static bool tell_notes(struct wk_external *x, uint32_t rank, uint64_t upto)
     return true;
 }
 
-// The cut is whole. NULL: taken up; else what is wrong with it.
+// Gives a whole cut to the core. NULL: accepted; otherwise the reason why not.
 static const char *give(struct wk_external *x, uint32_t part)
 {
     struct wk_life_part *p = &x->part[part];
@@ -167,7 +169,7 @@ static const char *give(struct wk_external *x, uint32_t part)
     return NULL;
 }
 
-// 1: every rank's share is there; 0: not yet; -1: a number that nobody asked for.
+// 1: every rank's share is there; 0: not yet; -1: a number that was not requested.
 static int whole(const struct wk_external *x, uint32_t part)
 {
     int all = 1;
@@ -326,7 +328,7 @@ static uint32_t live_entries(const struct wk_external *x, uint32_t part,
 lh_err wk_external_renew(struct wk_external *x, uint32_t part, const struct wk_external_view *view)
 {
     struct wk_life_part *p = &x->part[part];
-    if (x->life != WK_LIFE_RUNS) return LH_OK; // the next life begins with a view of its own
+    if (x->life != WK_LIFE_RUNS) return LH_OK; // the next life begins with its own view
     if (p->published - p->retired >= WK_CHANNEL_LIVE) return LH_ERR_BUSY;
     struct wk_base base = {&x->channel, part, p->base, p->retired, p->published};
     struct wk_correction_plan plan;

@@ -25,13 +25,13 @@ struct wk_peer {
     uint32_t tensors;
 };
 
-struct wk_life_part {                             // our own copies of what the memory says
+struct wk_life_part {                             // private copies of the memory's numbers
     uint64_t wanted, base, published, retired;    // base: the committed cut
-    uint64_t given;                               // the newest cut that the core was told of
-    uint64_t included;                            // corrections that it holds
-    uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // tokens and notes that it holds
-    uint64_t step, steps;                         // its step, and how many had trained by then
-    struct wk_external_cut at;                    // the base: its number, step and so on
+    uint64_t given;                               // the newest cut given to the core
+    uint64_t included;                            // corrections in that cut
+    uint64_t tokens, noted[WK_CHANNEL_RANKS_MAX]; // tokens and notes in that cut
+    uint64_t step, steps;                         // step of that cut, and trained steps by then
+    struct wk_external_cut at;                    // the base cut
 };
 
 enum wk_life { WK_LIFE_NONE, WK_LIFE_RUNS, WK_LIFE_SETTLES };
@@ -46,24 +46,24 @@ struct wk_external {
     uint8_t name[WK_CHANNEL_LIFE];
     struct wk_channel channel;
     struct wk_life_part *part;
-    struct wk_correction_work work;      // room for the largest part
-    uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries that the core was told of
+    struct wk_correction_work work;      // sized for the largest part
+    uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries reported to the core
     uint64_t credited;
     uint64_t budget[3]; // channel.h
     bool draining, ending_told;
     uint32_t *spoiled;         // [parts] lives in a row whose cut of the part was not finite
-    char why[WK_CHANNEL_TEXT]; // what the last of them said
-    void (*vacant)(struct wk_external *x); // no life runs any more: may another begin?
+    char why[WK_CHANNEL_TEXT]; // the last of their reasons
+    void (*vacant)(struct wk_external *x); // no life runs: another may begin
 };
 
-void wk_life_ring(struct wk_external *x); // something changed: trainers look
+void wk_life_ring(struct wk_external *x); // wakes the trainers after a change
 struct wk_peer *wk_life_peer(struct wk_external *x, uint64_t connection);
 struct wk_peer *wk_life_rank(struct wk_external *x, uint32_t rank, enum wk_peer_state state);
 void wk_life_clear(struct wk_peer *p);
 void wk_life_send(struct wk_external *x, const struct wk_peer *p, struct wk_channel_message *m,
                   bool memory);
 void wk_life_refuse(struct wk_external *x, struct wk_peer *p, uint32_t why, const char *text);
-void wk_life_look(struct wk_external *x); // finds whole cuts, and loops that are over
+void wk_life_look(struct wk_external *x); // finds whole cuts and finished loops
 void wk_life_end(struct wk_external *x, bool orderly, uint32_t refusal, const char *why);
 
 #endif

@@ -1,6 +1,6 @@
 // A message on the boundary's socket, with at most one file descriptor: the memory of a life.
 //
-// Both ends send and receive here. libc alone, because liblonghaul.so is made of it too.
+// Both ends use this file. Only libc, because liblonghaul.so includes it.
 #include "worker/external/message.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ ssize_t wk_message_receive(int sock, void *bytes, size_t n, int *file)
 {
     struct iovec io = {bytes, n};
     union control control;
-    // CMSG_SPACE would leave room for a second descriptor, which nobody would close.
+    // CMSG_SPACE would allow a second descriptor, which would leak.
     struct msghdr h = {.msg_iov = &io,
                        .msg_iovlen = 1,
                        .msg_control = control.bytes,

@@ -1,5 +1,5 @@
-// Message: a packet on the Unix socket between a worker and the trainer beside it, with a file
-// descriptor or without one. See message.c.
+// Message: a packet on the Unix socket between a worker and its external trainer, with or without a
+// file descriptor. See message.c.
 #ifndef WK_MESSAGE_H
 #define WK_MESSAGE_H
 
@@ -9,17 +9,16 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
-// Sends n bytes, and a copy of `file`; -1: none. It doesn't wait where `waits` is false. False:
-// errno says why nothing was sent.
+// Sends n bytes, and a copy of `file` unless it is -1. Blocks only if `waits`. False: nothing was
+// sent; errno says why.
 bool wk_message_send(int sock, const void *bytes, size_t n, int file, bool waits);
-// Receives one packet of at most n bytes; it doesn't wait. The caller owns *file; -1: none came.
-// Of several descriptors the first is given, and the others are closed.
-// Returns what recvmsg() does.
+// Receives one packet of at most n bytes without blocking. The caller owns *file; -1: none came. Of
+// several descriptors it gives the first and closes the others. Returns the result of recvmsg().
 ssize_t wk_message_receive(int sock, void *bytes, size_t n, int *file);
 
-// The address of the socket at `path`. A path that no address holds (108 bytes and more) is reached
-// through its folder: *folder keeps that open, and the caller closes it once the socket is bound or
-// connected; -1: it is not needed. False: errno says why; ENAMETOOLONG: even its last part is.
+// The address of the socket at `path`. A path too long for an address (108 bytes and more) is
+// reached through its folder: *folder keeps that open, and the caller closes it once the socket is
+// bound or connected; -1: not needed. False: errno says why; ENAMETOOLONG: even the last part is.
 bool wk_message_address(const char *path, struct sockaddr_un *out, int *folder);
 
 #endif

@@ -1,16 +1,16 @@
 // The boundary on a Unix socket and a memfd: the file descriptors of external.c. See external.h.
 //
-// Threads. One thread of its own waits for the listener, the connections and the trainers' pidfds,
-// and posts what comes to the loop. `lock` guards the list of connections and the queue of events;
-// no lock is held during a system call that may wait, or while a hook runs.
+// Threads. A thread waits for the listener, the connections and the trainers' pidfds, and posts
+// their events to the loop. `lock` guards the list of connections and the queue of events; it is
+// not held during a blocking system call or a hook.
 //
-//  1. Death is told by a pidfd: a trainer's forked children keep its socket open. What was sent
-//     before the death is told before it.
-//  2. A connection's files are closed on the loop, after the thread said that it reads them no
-//  more.
-//  3. Only processes of the same user are let in; whoever may connect is up to the directory.
-//  4. The memory is allocated as a whole and sealed before anybody else sees it: it can neither
-//     shrink under a reader nor be found missing.
+//  1. A pidfd reports a trainer's death: its forked children keep the socket open. Messages sent
+//     before the death are delivered first.
+//  2. The loop closes a connection's files after the thread has stopped reading them.
+//  3. Only processes of the same user are admitted; the directory's modes control who may connect.
+//  4. The memory is fully allocated and sealed before it is shared: it can't shrink under a reader
+//  or
+//     turn out to be missing.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -50,9 +50,9 @@ struct event {
 struct connection {
     struct connection *next;
     uint64_t number;
-    int sock, pidfd, memory; // memory: what came with the greeting; -1: none
-    bool dropped;            // nobody wants to hear of it any more
-    bool quiet;              // the thread reads it no more
+    int sock, pidfd, memory; // memory: received with the greeting; -1: none
+    bool dropped;            // its events are ignored
+    bool quiet;              // the thread has stopped reading it
 };
 
 struct world {
@@ -68,7 +68,7 @@ struct world {
     size_t events;
     uint64_t numbers;
     bool quit, posted, over, hushed;
-    // the loop's own
+    // used by the loop only
     int memory;
     void *base;
     uint64_t bytes;
@@ -83,7 +83,7 @@ static void ring_bell(struct world *w)
 {
     uint64_t one = 1;
     ssize_t n = write(w->bell, &one, sizeof one);
-    (void)n; // it fails only when the thread is woken already
+    (void)n; // it fails only if the thread is already woken
 }
 
 static void free_world(struct world *w)
@@ -142,7 +142,7 @@ static void deliver(void *arg)
     w->posted = false;
     pthread_mutex_unlock(&w->lock);
     bool over = w->over;
-    if (!over) ring_bell(w); // there is room again
+    if (!over) ring_bell(w); // the queue has space again
     while (e) {
         struct event *next = e->next;
         if (!over) tell(w, e);
@@ -180,7 +180,7 @@ static int peer_pidfd(int sock)
         fcntl(fd, F_SETFD, FD_CLOEXEC);
         return fd;
     }
-    size = sizeof peer; // before Linux 6.5: the number may be another process's by now
+    size = sizeof peer; // before Linux 6.5: another process may have this number by now
     if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) || peer.pid <= 0) return -1;
     return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }
@@ -216,7 +216,7 @@ static void keep_memory(struct world *w, struct connection *c, int file)
     if (before >= 0) close(before);
 }
 
-// One message. False: nothing more comes.
+// Reads one message. False: no more messages.
 static bool hear(struct world *w, struct connection *c)
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE + 1];
@@ -242,14 +242,14 @@ static void silence(struct world *w, struct connection *c)
     post(w, CLOSED, c->number, NULL, 0);
 }
 
-// The process is gone: what it said before is still there.
+// The process is dead: reads the messages that it sent before.
 static void hear_last(struct world *w, struct connection *c)
 {
     while (readable(c->sock) && hear(w, c)) continue;
     silence(w, c);
 }
 
-// Collects what the thread waits for: places in the array go with the connections of `of`.
+// Collects the descriptors to poll; `of` holds the connection of each.
 static nfds_t gather(struct world *w, struct pollfd *p, struct connection **of, bool *quit)
 {
     nfds_t n = 2;
@@ -364,7 +364,7 @@ static void send_message(struct wk_external_io *io, uint64_t to, struct lh_span 
     struct world *w = world_of(io);
     pthread_mutex_lock(&w->lock);
     struct connection *c = find(w, to);
-    int sock = c ? c->sock : -1; // the loop alone closes it
+    int sock = c ? c->sock : -1; // only the loop closes it
     pthread_mutex_unlock(&w->lock);
     int file = memory ? w->memory : -1;
     if (sock >= 0 && !wk_message_send(sock, message.data, message.len, file, false))
@@ -378,7 +378,7 @@ static void drop(struct wk_external_io *io, uint64_t connection)
     struct connection *c = find(w, connection);
     if (c) c->dropped = true;
     pthread_mutex_unlock(&w->lock);
-    if (c) shutdown(c->sock, SHUT_WR); // what was sent arrives, and then its end
+    if (c) shutdown(c->sock, SHUT_WR); // delivers what was sent, then end of file
     ring_bell(w);
 }
 
@@ -392,7 +392,7 @@ static const struct wk_external_io_ops io_ops = {create, adopt, forget, send_mes
 
 // ---------------------------------------------------------------- listen, stop
 
-// A socket file that a dead process left goes; one that somebody listens on stays.
+// Removes a dead process's socket file; keeps one that has a listener.
 static LH_MUST lh_err clear_path(const char *path, const struct sockaddr_un *address)
 {
     struct stat is;
@@ -492,5 +492,5 @@ void wk_external_stop(struct wk_external *x)
     while (w->first) close_connection(w, w->first->number);
     close_world(w);
     w->over = true;
-    if (!w->posted) free_world(w); // deliver() does it otherwise
+    if (!w->posted) free_world(w); // otherwise deliver() frees it
 }

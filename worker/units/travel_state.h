@@ -18,7 +18,7 @@ LH_STATIC_ASSERT(LH_WINDOW_MAX + LH_READ_AHEAD_MAX <= WK_ARRIVALS_MAX,
 enum wk_travel_unit_state {
     WK_TRAVEL_FREE,
     WK_TRAVEL_FINDING,  // on the lane
-    WK_TRAVEL_WAITING,  // for a giver, memory, or its next try
+    WK_TRAVEL_WAITING,  // waits for a giver, memory, or its next try
     WK_TRAVEL_ASKING,   // its call is open
     WK_TRAVEL_CHECKING, // on the lane
     WK_TRAVEL_HERE,
