@@ -1,8 +1,10 @@
 // The trainer's arrays on a device. See device.h.
 //
-// 1. What crosses goes through pinned memory, a piece at a time; pageable memory is never given to
-//    the device.
-// 2. A failure is kept: nothing is computed from arrays that a failed call may have left half done.
+// 1. All copies between host and device go through pinned memory, a piece at a time; the device
+// never
+//    gets pageable memory.
+// 2. A failure is permanent: nothing is computed from arrays that a failed call may have left half
+//    written.
 #include "worker/train/device.h"
 
 #include <inttypes.h>
@@ -18,7 +20,7 @@
 #include "kernels/view.h"
 #include "worker/train/device_check.h"
 
-// The most that crosses at once, and the least that there is room for.
+// The largest copy between host and device, and the minimum size of its buffer.
 enum {
     CROSS = (16 << 20) / sizeof(float),
     CROSS_MIN = WK_DEVICE_CHECK_VALUES,
@@ -39,14 +41,14 @@ struct wk_device {
     struct wk_params params;
     uint64_t pieces, bytes;
     struct wk_device_budget budget;
-    float *value, *gradient, *m, *v; // the device's, like the next four
-    float *before;                   // [values], from the first time that norms are asked for
+    float *value, *gradient, *m, *v; // on the device, like the next four
+    float *before;                   // [values], allocated when norms are first requested
     struct lk_gpu_piece *piece;      // [pieces]
     double *square;                  // [pieces]
     float *cross;                    // pinned, [CROSS at most]
     double *host_square;             // pinned, [pieces]
     char name[512];
-    lh_err failed; // LH_OK, or what every call gives from then on
+    lh_err failed; // LH_OK, or the result of every later call
     char why[400];
 };
 
@@ -62,7 +64,7 @@ static lh_err fail(struct wk_device *d, int err)
                    d->why);
 }
 
-// Before a call: the thread uses the device, which has not failed.
+// Before a call: selects the device, unless it has failed.
 static lh_err begin(struct wk_device *d)
 {
     int err = d->failed ? 0 : d->b->use(d->index);
@@ -117,7 +119,7 @@ static bool moves(const uint64_t *changed, uint64_t words)
     return false;
 }
 
-// The parameters come to the host for it, where a line of them changes.
+// Moves the changed pieces of the parameters: each is copied to the host, moved and copied back.
 static int move(struct wk_device *d, const struct wk_renewal *r)
 {
     int err = 0;
@@ -169,7 +171,7 @@ lh_err wk_device_clear(struct wk_device *d)
     return err ? fail(d, err) : LH_OK;
 }
 
-// A pass's own words become those of every later call.
+// Keeps a pass's failure for every later call.
 static lh_err passed(struct wk_device *d, lh_err err)
 {
     if (err != LH_ERR_IO) return err;
@@ -218,7 +220,7 @@ lh_err wk_device_loss(struct wk_device *d, const struct wk_batch *batch, double 
 
 // ---- sums of squares, and the step
 
-// The pieces' sums of a^2 or (a - b)^2, on the host.
+// Computes the pieces' sums of a^2 or (a - b)^2 on the device and copies them to the host.
 static lh_err squares(struct wk_device *d, const float *a, const float *b)
 {
     int err = d->b->optimizer->sum_squares(d->piece, d->pieces, a, b, d->square, d->stream);
@@ -228,7 +230,7 @@ static lh_err squares(struct wk_device *d, const float *a, const float *b)
     return end(d, err);
 }
 
-// That of the tensor whose first piece is *at, which moves on to the next tensor's.
+// Sum of squares of the tensor whose first piece is *at; advances *at to the next tensor.
 static double square_of(const struct wk_device *d, const struct wk_param *p, uint64_t *at)
 {
     double sum = 0.0;
@@ -237,7 +239,7 @@ static double square_of(const struct wk_device *d, const struct wk_param *p, uin
     return sum;
 }
 
-// The pieces' digests come back where their sums of squares do.
+// Digests use the memory of the sums of squares.
 static lh_err digest_of(struct wk_device *d, const float *a, uint64_t *digest)
 {
     LH_STATIC_ASSERT(sizeof(uint64_t) == sizeof(double), "a digest has a sum's room");
@@ -332,7 +334,7 @@ lh_err wk_device_apply(struct wk_device *d, const struct wk_update *u, double no
     return norms ? measure(d, norms) : LH_OK;
 }
 
-// Before anything is taken: what is missing is said at once, and as a whole.
+// Checks the whole budget before any memory is taken, so one message names all that is missing.
 static lh_err check_budget(struct wk_device *d, const struct wk_gpu_passes_conf *passes,
                            uint64_t left)
 {
@@ -358,7 +360,7 @@ static lh_err no_memory(const struct wk_device *d, uint64_t bytes, const char *w
                    d->b->error_text(err));
 }
 
-// Room on the device, counted; NULL once any of it has failed.
+// Allocates memory on the device and counts it; NULL after the first failure.
 static void *room(struct wk_device *d, uint64_t bytes, int *err)
 {
     void *got = NULL;
@@ -393,7 +395,7 @@ static lh_err take_memory(struct wk_device *d)
     return err ? no_memory(d, pinned + sums, " of pinned memory", err) : LH_OK;
 }
 
-// The table of pieces goes by the memory that their sums come back in.
+// Sends the table of pieces through the pinned memory of their sums.
 static lh_err fill(struct wk_device *d)
 {
     struct lk_gpu_piece *piece = (struct lk_gpu_piece *)(void *)d->host_square;
@@ -458,7 +460,7 @@ lh_err wk_device_open(const struct wk_device_conf *conf, struct wk_device **out)
         return LH_OK;
     }
     char text[LH_ERR_TEXT_BYTES];
-    bool said = !d->gpu.library || err != LH_ERR_UNSUPPORTED; // the loader's words end so already
+    bool said = !d->gpu.library || err != LH_ERR_UNSUPPORTED; // the loader's text already says so
     snprintf(text, sizeof text, "%s", lh_err_text(err));
     wk_device_close(d);
     return lh_fail(err, "%s%s", text, said ? "" : "; the CPU is used");

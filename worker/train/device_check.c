@@ -1,4 +1,4 @@
-// Is a device to be believed? See device_check.h.
+// Checks a device's results. See device_check.h.
 #include "worker/train/device_check.h"
 
 #include <math.h>
@@ -15,12 +15,12 @@ enum { CHECK_LENGTH = 12, CHECK_SEQUENCES = 3, CHECK_ROWS = CHECK_LENGTH * CHECK
 struct check {
     const struct wk_gpu_passes_conf *of; // its stream, tables and type of products
     const struct lk_gpu_backend *b;
-    const char *name; // the device's
+    const char *name; // name of the device
     float *cross;
     struct wk_shape shape;
     struct wk_params params;
     float *value, *gradient, *m, *v, *got; // on the host, [params.values] each
-    char *there;                           // the device's: the first four, then the next two
+    char *there;                           // on the device: the first four, then the next two
     struct lk_gpu_piece piece;
     double square;
 };
@@ -30,7 +30,8 @@ static uint64_t check_bytes(const struct check *c)
     return c->params.values * sizeof *c->value;
 }
 
-// Weights with which attention is far from uniform, and no bias is zero: nothing is left out.
+// Weights that make attention far from uniform, with nonzero biases, so the check covers every
+// term.
 static void make_up(struct check *c)
 {
     lk_normal_fill(1, 0, 0.2, c->params.values, c->value);
@@ -90,7 +91,7 @@ out:
     return err;
 }
 
-// Tensor by tensor: a small one's error is not lost in a large one's norm.
+// Compares tensor by tensor, because a small tensor's error would vanish in a large one's norm.
 static lh_err compare_gradients(struct check *c)
 {
     double nll_cpu, nll_gpu, most = c->of->type == LK_GEMM_BF16 ? 0.1 : 1e-4;
@@ -111,7 +112,7 @@ static lh_err compare_gradients(struct check *c)
                    c->name, nll_gpu, nll_cpu);
 }
 
-// One step of the optimizer from the device's own gradient, which is in `got`.
+// Compares one optimizer step from the device's own gradient, which is in `got`.
 static lh_err compare_steps(struct check *c)
 {
     const struct lk_adamw step = {1e-2, 0.9, 0.95, 1e-8, 1, 0.5f};

@@ -50,7 +50,7 @@ static LH_MUST lh_err decode(const struct wk_evaluation_conf *c, const struct lh
         return bad_file(path, "sha256 is not the manifest's");
     if (lh_tokens_beyond(body.data, c->units->token_bytes, count, c->units->vocabulary) < count)
         return bad_file(path, "a token is not below the vocabulary");
-    if (c->tokens && count > c->tokens + 1) count = c->tokens + 1; // the last target comes on top
+    if (c->tokens && count > c->tokens + 1) count = c->tokens + 1; // one more for the last target
     out->ids = malloc(count * sizeof *out->ids);
     if (!out->ids) return lh_fail(LH_ERR_NO_MEMORY, "held-out text %s", path);
     lh_tokens_decode(body.data, c->units->token_bytes, count, out->ids);
@@ -103,7 +103,7 @@ void wk_evaluation_close(struct wk_evaluation *e)
     free(e);
 }
 
-// The first one is made in any case: nobody knows yet what it takes.
+// The first evaluation always runs: its cost is not known yet.
 static bool within_share(const struct wk_evaluation *e, int64_t now)
 {
     double after = (double)(e->spent_ns + e->last.took_ns);

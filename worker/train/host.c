@@ -5,7 +5,10 @@
 #include "common/base/parallel.h"
 #include "kernels/view.h"
 
-enum { PART = 1 << 20, WORD = 64 * LK_VIEW_LINE }; // values of a part, and of a word of `changed`
+enum {
+    PART = 1 << 20,
+    WORD = 64 * LK_VIEW_LINE
+}; // values of a part, and values per word of `changed`
 LH_STATIC_ASSERT(PART % WORD == 0, "a part is whole words");
 
 struct moving {

@@ -1,8 +1,8 @@
 // Shape from JSON, the table of tensors, initial values.
 //
-// 1. A shape that passed wk_shape_check has no size that overflows: every tensor under 2^31 values
-//    a side, the whole under 2^40.
-// 2. wk_params_list is the only place that knows the order of the tensors.
+// 1. No size of a shape that passed wk_shape_check overflows: every tensor has under 2^31 values a
+//    side, and the whole has under 2^40 values.
+// 2. Only wk_params_list knows the order of the tensors.
 #include "worker/train/model.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@
 #include "common/base/check.h"
 #include "kernels/optimizer.h"
 
-// Far above what this trainer can train; they keep products of sizes inside 64 bits.
+// Far above the sizes this trainer can train; they keep products of sizes within 64 bits.
 enum { VOCAB_MAX = 1 << 20, DIM_MAX = 1 << 16, LAYERS_MAX = 1 << 9, CONTEXT_MAX = 1 << 20 };
 
 // ---- shape --------------------------------------------------------------------------------------

@@ -5,8 +5,8 @@
 //   {"architecture": "transformer", "vocab": 256, "dim": 96, "layers": 4, "heads": 4,
 //    "kv_heads": 2, "ffn": 256, "context": 128, "rope_theta": 10000, "rms_eps": 1e-6,
 //    "qkv_bias": true, "tied": true}
-// May be left out: kv_heads (= heads), rope_theta (10000), rms_eps (1e-6), qkv_bias (false),
-// tied (false). Any other key is an error: a model we would train wrongly must not start.
+// Optional: kv_heads (= heads), rope_theta (10000), rms_eps (1e-6), qkv_bias (false), tied (false).
+// Any other key is an error: this code would train such a model wrongly.
 #ifndef WK_MODEL_H
 #define WK_MODEL_H
 
@@ -23,7 +23,7 @@ struct wk_shape {
     bool qkv_bias, tied;
 };
 
-// LH_ERR_CONFIG with the key at fault.
+// LH_ERR_CONFIG names the wrong key.
 LH_MUST lh_err wk_shape_parse(const char *json, struct wk_shape *out);
 LH_MUST lh_err wk_shape_check(const struct wk_shape *shape);
 // Appends the JSON object and a terminating zero, which is not counted in out->len.
@@ -40,9 +40,9 @@ struct wk_param {
     uint64_t rows, cols; // [out, in]; cols 0: a vector of `rows`
     uint64_t offset, len;
 };
-// In the order: embed_tokens; per layer input_layernorm, q, k, v (weights), q, k, v (biases, where
-// the shape has them), o, post_attention_layernorm, gate, up, down; norm; lm_head (when not tied).
-// So q|k|v and gate|up are one matrix each for the products.
+// In the order: embed_tokens; per layer input_layernorm, q, k, v (weights), q, k, v (biases, if the
+// shape has them), o, post_attention_layernorm, gate, up, down; norm; lm_head (if not tied). So
+// q|k|v and gate|up are one matrix each for the products.
 struct wk_params {
     struct wk_param *at;
     uint32_t count;
@@ -56,15 +56,17 @@ struct wk_layer_at { // offsets of a layer's tensors in the flat array; q|k|v an
 };
 struct wk_layer_at wk_params_layer(const struct wk_params *p, const struct wk_shape *shape,
                                    uint32_t layer);
-uint64_t wk_params_norm(const struct wk_params *p, const struct wk_shape *shape); // the last norm's
-uint64_t wk_params_head(const struct wk_params *p, const struct wk_shape *shape); // tied: 0
+uint64_t wk_params_norm(const struct wk_params *p,
+                        const struct wk_shape *shape); // offset of the last norm
+uint64_t wk_params_head(const struct wk_params *p,
+                        const struct wk_shape *shape); // offset of the head; tied: 0
 static inline bool wk_param_decays(const struct wk_param *p)
 {
     return p->role == WK_MATRIX || p->role == WK_RESIDUAL_OUT;
 }
 
 // Norms 1, biases 0, matrices normal(0, 0.02); the two that write to the residual stream (o, down)
-// normal(0, 0.02 / sqrt(2 * layers)), GPT-2's rule. Tensor i is stream i of lk_normal_fill: the
+// normal(0, 0.02 / sqrt(2 * layers)), GPT-2's rule. Tensor i uses stream i of lk_normal_fill: the
 // same bits on every machine. out[values].
 LH_MUST lh_err wk_model_init(const struct wk_shape *shape, uint64_t seed, float *out);
 LH_MUST lh_err wk_model_manifest(const struct wk_shape *shape, uint32_t shards,

@@ -1,11 +1,11 @@
-// Gradient noise scale and the warm-up that looks at it. See noise.h.
+// Gradient noise scale and the warm-up that depends on it. See noise.h.
 #include "worker/train/noise.h"
 
 #include <math.h>
 
 static const double decay = 0.95; // about 20 steps
 
-// A moving average that is a plain mean at first, so it starts without a bias.
+// A moving average that starts as a plain mean, so it has no initial bias.
 static void average(double *mean, double value, uint64_t steps)
 {
     double keep = 1.0 - 1.0 / (double)steps;

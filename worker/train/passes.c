@@ -3,7 +3,7 @@
 
 #include "kernels/optimizer.h"
 
-// The first pass is a sample of the gradient on its own, so it must be less than the whole step.
+// The first pass is a separate sample of the gradient, so it must be smaller than the whole step.
 static uint32_t pass_of(const struct wk_passes *p, const struct wk_reduce_step *step, uint32_t done,
                         uint32_t left)
 {

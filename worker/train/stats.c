@@ -1,10 +1,10 @@
-// Tells of training what its loss does not: norms of every tensor, held-out losses.
+// Reports training figures besides the loss: norms of every tensor, held-out losses.
 //
-// Norms: every so many rounds, one log line a tensor, event tensor.norms, each a JSON object:
+// Norms: at an interval of rounds, one log line per tensor, event tensor.norms, each a JSON object:
 //   {"round", "step", "tensor", "weight", "gradient", "update", "residual"}
-// Euclidean norms of the tensor's parameters, of one step's gradient before clipping, of what that
-// step changed, and of the residual as of the last cuts that were looked at (the disk lane takes it
-// there, so training does not wait). Held-out losses: event eval.loss, and "eval" in the status.
+// These are Euclidean norms of the tensor's parameters, of one step's gradient before clipping, of
+// that step's change, and of the residual at the last measured cuts (the disk lane computes it, so
+// training does not wait). Held-out losses: event eval.loss, and "eval" in the status.
 #include "worker/train/stats.h"
 
 #include <jansson.h>

@@ -11,22 +11,23 @@
 #include "worker/train/update.h"
 
 struct wk_builtin_conf {
-    const struct lh_manifest *manifest; // its "model" object and hash; not kept
+    const struct lh_manifest *manifest; // its "model" object and hash; not retained
     struct wk_loader *loader;           // borrows, for the trainer's life
-    uint32_t sequence;                  // tokens of a sequence, at most the model's context
+    uint32_t sequence;                  // tokens per sequence, at most the model's context
     uint32_t batch;                     // sequences of one forward and backward pass
-    uint32_t accumulate;                // passes a step; step_tokens = sequence * batch * this
+    uint32_t accumulate; // passes per step; step_tokens = sequence * batch * accumulate
     double beta1, beta2, eps, weight_decay;
     double clip;                  // limit of the global gradient norm; 0: none
     double tokens_per_s;          // throttle: fills wk_step_out.least_ns; 0: none
     struct wk_reduce *reduce;     // borrows: shares the gradient's work, may hold the parameters
-    struct wk_warmup_conf warmup; // zeros: the rate is the schedule's
+    struct wk_warmup_conf warmup; // zeros: the schedule's rate is unchanged
     struct wk_evaluation *evaluation; // borrows; NULL: none
-    // Borrows; its arrays and passes in place of this process's; NULL: the CPU. Made for this
-    // model, `sequence` and `batch`. Its ranks are peers, and have one each.
+    // Borrows; its arrays and passes replace this process's; NULL: the CPU. Made for this model,
+    // `sequence` and `batch`. Its ranks are peers with one device each.
     struct wk_device *device;
     // Makes the step from the whole gradient; NULL: AdamW, wk_update_apply. Its m and v are saved
-    // and loaded as AdamW's are. With a device or other ranks, which make AdamW's: LH_ERR_CONFIG.
+    // and loaded as AdamW's are. LH_ERR_CONFIG with a device or other ranks, which only make AdamW
+    // steps.
     wk_update_fn *update;
 };
 
@@ -34,13 +35,13 @@ struct wk_builtin_conf {
 // other ranks.
 struct wk_builtin_conf wk_builtin_defaults(void);
 
-// LH_ERR_CONFIG; LH_ERR_MANIFEST when the tensors are not those of the "model" object. Parameters
+// LH_ERR_CONFIG; LH_ERR_MANIFEST if the tensors are not those of the "model" object. Parameters
 // start as zeros: the caller gives them a view, by renew(), before the first step.
 //
-// step(): the pieces' tokens are cut into sequences, so each piece is a multiple of `sequence`;
-// together at most step_tokens (less at a unit's end). The gradient is of the mean over the tokens
-// that came. LH_ERR_INVALID for other pieces; the loader's errors; LH_ERR_NON_FINITE, with the
-// tensor's name, before parameters or optimizer state changed.
+// step(): the tokens of the pieces are cut into sequences, so each piece is a multiple of
+// `sequence`, together at most step_tokens (less at a unit's end). The gradient is that of the mean
+// over these tokens. LH_ERR_INVALID for other pieces; the loader's errors; LH_ERR_NON_FINITE, with
+// the tensor's name, before parameters or optimizer state changed.
 LH_MUST lh_err wk_builtin_create(const struct wk_builtin_conf *conf, struct wk_trainer **out);
 
 #endif

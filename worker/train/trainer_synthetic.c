@@ -1,7 +1,7 @@
 // The synthetic trainer. See trainer_synthetic.h.
 //
 // Normal numbers are drawn once into a table; a step adds, to each run of CHUNK parameters, a run
-// of the table that starts at a random place. That costs one pass over the parameters.
+// of the table from a random place. That costs one pass over the parameters.
 #include "worker/train/trainer_synthetic.h"
 
 #include <math.h>
@@ -15,8 +15,8 @@ enum { CHUNK = 4096, TABLE = 1 << 18 };
 struct synthetic {
     struct wk_trainer base;
     struct wk_synthetic_conf conf;
-    float *value, *table; // the table has CHUNK more than TABLE, so that a run never wraps
-    uint64_t random;      // the state of what a step draws
+    float *value, *table; // the table has TABLE + CHUNK values, so that a run never wraps
+    uint64_t random;      // state of the random generator
 };
 
 static struct synthetic *synthetic_of(const struct wk_trainer *t)
@@ -114,7 +114,7 @@ static const struct wk_trainer_ops ops = {
     .destroy = destroy,
 };
 
-// Box and Muller's pairs of normal numbers.
+// Fills the table with normal numbers (Box and Muller).
 static void fill_table(struct synthetic *s)
 {
     for (size_t i = 0; i < TABLE; i += 2) {

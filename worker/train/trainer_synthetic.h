@@ -1,5 +1,5 @@
-// The synthetic trainer: random steps of any size of model, without data and nearly without work.
-// It measures what training would wait for (bench/round), and drills failures at full size.
+// The synthetic trainer: random steps for any model size, without data and with almost no work. It
+// measures the delays around training (bench/round) and drills failures at full size.
 #ifndef WK_TRAINER_SYNTHETIC_H
 #define WK_TRAINER_SYNTHETIC_H
 
@@ -8,7 +8,7 @@
 
 struct wk_synthetic_conf {
     uint64_t values;              // parameters
-    uint32_t sequence, sequences; // tokens of a sequence; sequences of a step
+    uint32_t sequence, sequences; // tokens per sequence; sequences per step
     uint64_t seed;
     double tokens_per_s; // throttle: fills wk_step_out.least_ns; 0: none
 };

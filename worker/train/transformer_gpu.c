@@ -1,13 +1,14 @@
-// The transformer's passes on a device. See transformer_gpu.h; the formulas and the names of arrays
-// are transformer.c's.
+// The transformer's passes on a device. See transformer_gpu.h; transformer.c has the formulas and
+// the names of arrays.
 //
-// What differs: attention's arrays are split by heads, so that all heads that read one key head
-// are one matrix, and all of a batch's are one batched product. Scores of some sequences at a time
-// exist, and the backward pass makes them again.
+// Differences: attention's arrays are split by heads, so all heads that read one key head are one
+// matrix, and a batch's heads are one batched product. Scores exist only for some sequences at a
+// time, and the backward pass computes them again.
 //
-// 1. Calls queue and go on. The first one that fails is remembered, and ends the pass at its one
-//    wait; until then nothing is read on the host.
-// 2. Pinned memory that a copy reads is written only after the wait of the pass before.
+// 1. Calls only queue work. The first failure is remembered and ends the pass at its single wait;
+// the
+//    host reads nothing before that.
+// 2. Pinned memory that a copy reads is rewritten only after the previous pass's wait.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +19,8 @@
 
 // ---- products -----------------------------------------------------------------------------------
 
-// A matrix as it is stored: `rows` of `columns` values, `batch` of them one after another; a
-// parameter, or not.
+// A stored matrix: `rows` of `columns` values, `batch` of them one after another. `parameter` marks
+// a parameter.
 struct operand {
     const float *at;
     size_t rows, columns, batch;
@@ -58,7 +59,7 @@ static struct lk_gemm_matrix matrix_of(struct wk_gpu_passes *t, const struct ope
     return (struct lk_gemm_matrix){device, o->columns, o->rows * o->columns, o->transposed};
 }
 
-// c = alpha a b + beta c, for each of the batch's matrices; c is as large as a and b make it.
+// c = alpha a b + beta c, for each of the batch's matrices; a and b give c's size.
 static void product(struct wk_gpu_passes *t, float alpha, struct operand a, struct operand b,
                     float beta, float *c)
 {
@@ -111,10 +112,10 @@ static struct lk_gpu_heads heads_of(const struct wk_gpu_passes *t, size_t sequen
     return (struct lk_gpu_heads){sequences, length, s->heads, s->kv_heads, (uint32_t)t->head_dim};
 }
 
-// Arrays of some sequences, as a product takes them: a matrix for each key head.
+// Some sequences' arrays as operands of a product: a matrix for each key head.
 struct some {
     struct lk_gpu_heads h;
-    size_t first, batch, queries; // sequences before; key heads; queries of one
+    size_t first, batch, queries; // first sequence; key heads; queries of one
 };
 
 static struct some some_of(const struct wk_gpu_passes *t, const struct wk_batch *b, size_t first)
@@ -125,7 +126,7 @@ static struct some some_of(const struct wk_gpu_passes *t, const struct wk_batch 
     return (struct some){h, first, n * h.kv_heads, b->length * (h.heads / h.kv_heads)};
 }
 
-// Place of the first sequence's values in an array of q's layout, of k's, and of a value a query.
+// Offset of the first sequence in arrays of q's layout, of k's, and with one value per query.
 static size_t at_q(const struct some *s)
 {
     return s->first * s->h.length * s->h.heads * s->h.head_dim;
@@ -173,8 +174,7 @@ static void attention(struct wk_gpu_passes *t, const struct wk_batch *b,
     }
 }
 
-// From dsplit, the gradient of the heads' outputs, to those of q, k and v in `joined`, one after
-// another.
+// Computes the gradients of q, k and v from dsplit, the gradient of the heads' outputs.
 static void attention_gradient(struct wk_gpu_passes *t, const struct wk_batch *b,
                                const struct wk_gpu_activations *k, float *dq, float *dk, float *dv)
 {
@@ -195,7 +195,7 @@ static void attention_gradient(struct wk_gpu_passes *t, const struct wk_batch *b
 
 // ---- forward ------------------------------------------------------------------------------------
 
-// The batch's ids to the device, and with a gradient the rows of each of them.
+// Sends the batch's ids to the device; with a gradient also the rows of each id.
 static lh_err take_batch(struct wk_gpu_passes *t, const struct wk_batch *b, bool gradient)
 {
     size_t rows = b->sequences * b->length, most = t->conf.model.rows_max;
@@ -243,7 +243,7 @@ static void forward_layer(struct wk_gpu_passes *t, uint32_t l, const struct wk_b
     linear(t, rows, t->ffn, t->dim, k->s, at->down, 1.0f, next);
 }
 
-// From ids to `normed`, the input of the head.
+// Computes `normed`, the input of the head, from the ids.
 static void forward(struct wk_gpu_passes *t, const float *params, const struct wk_batch *b)
 {
     const struct lk_gpu_forward *f = t->conf.gpu->forward;
@@ -260,7 +260,8 @@ static void forward(struct wk_gpu_passes *t, const float *params, const struct w
                               params + t->norm_at, t->normed, t->inverse_rms, t->conf.stream));
 }
 
-// Loss, and with `gradient` the head's, some rows at a time; dnarrow becomes that of `normed`.
+// Computes the loss and, with `gradient`, the head's gradient, some rows at a time; dnarrow becomes
+// the gradient of `normed`.
 static void head(struct wk_gpu_passes *t, size_t rows, float scale, float *gradient)
 {
     const uint32_t *target = t->ids + t->conf.model.rows_max;
@@ -279,7 +280,7 @@ static void head(struct wk_gpu_passes *t, size_t rows, float scale, float *gradi
                                                  t->conf.stream));
 }
 
-// Waits for all that was queued, and adds the losses up in the order of the rows.
+// Waits for all queued work and adds up the losses in row order.
 static lh_err end_pass(struct wk_gpu_passes *t, size_t rows, double *nll_sum)
 {
     wk_gpu_also(t, t->conf.gpu->streams->wait(t->conf.stream));
@@ -305,7 +306,7 @@ lh_err wk_gpu_passes_loss(struct wk_gpu_passes *t, const float *params,
 
 // ---- backward -----------------------------------------------------------------------------------
 
-// A norm's weight's gradient from dnarrow, then what goes on into dx.
+// Computes a norm weight's gradient from dnarrow, then the gradient of its input in dx.
 static void norm_gradient(struct wk_gpu_passes *t, size_t rows, const float *x, uint64_t at,
                           const float *inverse_rms, bool add, float *gradient)
 {

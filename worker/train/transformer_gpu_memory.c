@@ -1,19 +1,19 @@
 // Memory of the transformer's passes on a device. See transformer_gpu.h.
 //
-// All that a pass works in is taken at once, when the passes are made: one piece of the device's
-// memory, and one that is pinned.
+// All memory of a pass is taken once, when the passes are made: one block of device memory, and one
+// pinned block.
 #include <stdlib.h>
 
 #include "common/base/check.h"
 #include "kernels/layers.h"
 #include "worker/train/transformer_gpu_parts.h"
 
-// The most values of logits, and of scores or their gradient, at once; a row of logits and a
-// sequence of scores at least. A GiB of logits: few rows at a time would leave most of a large GPU
-// idle. The budget counts them.
+// Limits on the values of logits, and of scores or their gradient, held at once; at least one row
+// of logits and one sequence of scores. A GiB of logits, because fewer rows at a time would leave
+// most of a large GPU idle. The budget counts them.
 enum { LOGITS_MAX = 1 << 28, SCORES_MAX = 1 << 25 };
 
-// Hands out 256-byte aligned pieces of `base`; with base NULL it only counts.
+// Hands out 256-byte aligned pieces of `base`; if base is NULL, only counts.
 struct carver {
     char *base;
     size_t used;
@@ -73,7 +73,7 @@ static size_t scores_of(const struct wk_gpu_passes *t, size_t sequences)
     return sequences * t->conf.model.shape.heads * length * length;
 }
 
-// The largest operand of a product that is no parameter.
+// The largest operand of a product that is not a parameter.
 static size_t operand_max(const struct wk_gpu_passes *t)
 {
     size_t rows = t->conf.model.rows_max, most = rows * largest(t->qkv, 2 * t->ffn);
@@ -173,7 +173,7 @@ static lh_err prepare(struct wk_gpu_passes *t)
                    t->conf.gemm->error_text(err));
 }
 
-// Sizes, and nothing of the device. NULL: no memory.
+// Computes sizes only; does not touch the device. NULL: no memory.
 static struct wk_gpu_passes *sized(const struct wk_gpu_passes_conf *conf)
 {
     const struct wk_shape *s = &conf->model.shape;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-// The piece that begins at `at`: its end, before `end`.
+// End of the piece that begins at `at`, not beyond `end`.
 static size_t piece_end(const struct wk_param *is, size_t at, size_t end)
 {
     size_t block = (at / WK_UPDATE_BLOCK + 1) * WK_UPDATE_BLOCK, last = is->offset + is->len;
