@@ -1,7 +1,7 @@
 // A peer's process. See peer.h.
 //
-// Jobs on the compute lane, one after the other: wait for a part, compute it. The optimizer's step
-// is taken on the region's thread, between the reduction and the next step.
+// Jobs on the compute lane, one after the other: wait for a part, compute it. The region's thread
+// makes the optimizer's step, between the reduction and the next step.
 #include "worker/ranks/peer.h"
 
 #include <inttypes.h>
@@ -22,12 +22,12 @@ struct wk_peer {
     struct wk_passes passes;
     struct wk_peers *peers;
     struct wk_reduce_state state;
-    uint64_t steps; // How many the optimizer has taken; the region's thread and share() have it.
+    uint64_t steps; // optimizer steps taken; used by the region's thread and share()
     struct wk_peers_step step;
     _Atomic bool closed;
     _Atomic uint64_t parts, sequences, applied;
-    _Atomic uint64_t digest; // The digest of the parameters that the last step left.
-    // The last job's.
+    _Atomic uint64_t digest; // digest of the parameters after the last step
+    // results of the last job
     bool over;
     lh_err err;
     char text[WK_PEERS_TEXT_BYTES];
@@ -100,7 +100,7 @@ static void done(void *arg)
 
 // ---------------------------------------------------------------- the region's thread
 
-// The optimizer's step.
+// Makes the optimizer's step.
 static LH_MUST lh_err update(struct wk_peer *p, const struct wk_update *u)
 {
     const struct wk_reduce_state *s = &p->state;

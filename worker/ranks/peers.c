@@ -1,9 +1,9 @@
 // A process of a region of peers. See peers.h.
 //
-// Invariants: 1. the state machine and the channel are touched on the region's thread alone; 2. the
-// trainer's arrays are the compute lane's from COMPUTE to computed(), but for what it said is
-// final; else the region's while a step is wanted (leader) or always (member); 3. after ENDED
-// nothing more comes.
+// Invariants: 1. Only the region's thread uses the state machine and the channel. 2. The compute
+// lane owns the trainer's arrays from COMPUTE to computed(), except values it reported as final.
+// Otherwise the region owns them while a step is wanted (leader) or always (member). 3. Nothing
+// happens after ENDED.
 #include "worker/ranks/peers.h"
 
 #include <errno.h>
@@ -26,16 +26,16 @@ struct wk_peers {
     struct wk_wire *channel;
     int bell; // an eventfd that wakes the thread
     pthread_t thread;
-    uint64_t step;        // leader: steps that are counted
-    pthread_mutex_t lock; // guards what follows
+    uint64_t step;        // leader: counted steps
+    pthread_mutex_t lock; // guards the fields below
     pthread_cond_t come;
     bool wanted, changed; // leader: a step that the thread has not taken yet
     uint64_t number;
-    struct lh_buf wish; // its payload
-    uint64_t final;     // Values at the gradient's end that the task under way is past.
+    struct lh_buf wish; // payload of the wanted step
+    uint64_t final;     // final values at the gradient's end in the current task
     bool task, computing, fine, stepped, ended, quit, over;
     struct wk_peers_task now;
-    struct lh_buf payload; // The task's.
+    struct lh_buf payload; // payload of the task
     struct wk_peers_status status;
 };
 
@@ -43,7 +43,7 @@ static void ring(struct wk_peers *p)
 {
     uint64_t one = 1;
     ssize_t n = write(p->bell, &one, sizeof one);
-    (void)n; // it fails only when it is rung already
+    (void)n; // it fails only if the bell is already rung
 }
 
 // ---------------------------------------------------------------- digests
@@ -132,7 +132,7 @@ static lh_err apply(void *arg)
 {
     struct wk_peers *p = arg;
     if (p->conf.rank) return p->conf.apply(p->conf.arg);
-    p->step++; // the trainer does it, once it hears STEPPED
+    p->step++; // the trainer increments it when it gets STEPPED
     return LH_OK;
 }
 
@@ -296,8 +296,8 @@ static struct wk_region_conf region_conf(struct wk_peers *p)
     };
 }
 
-// False: the communicator's thread does not end. What it may touch is leaked on purpose: its own
-// struct, and the bell, whose number would soon be another file's.
+// False: the communicator's thread is hung. The memory it may use is leaked on purpose: its own
+// struct, and the bell, whose descriptor number could be reused.
 static bool free_peers(struct wk_peers *p)
 {
     wk_wire_close(p->channel);
@@ -316,7 +316,7 @@ static bool free_peers(struct wk_peers *p)
     return gone;
 }
 
-// The device's arrays in the place of the host's; the count of steps and the figures stay here.
+// Replaces the host's arrays by the device's; the step count and the figures stay on the host.
 static void on_device(const struct wk_peers *p, struct wk_comm_arrays *out,
                       struct wk_comm_device *device)
 {
@@ -416,7 +416,7 @@ void wk_peers_want(struct wk_peers *p, uint64_t number, struct lh_span payload, 
     p->number = number;
     p->changed = changed;
     bool fits = !lh_buf_err(&p->wish);
-    p->wanted = fits; // from the unlock on it is the region's thread's to take
+    p->wanted = fits; // after the unlock the region's thread may take it
     p->stepped = false;
     pthread_mutex_unlock(&p->lock);
     if (!fits) ended(p, LH_ERR_TOO_LARGE, "a step's sequences are larger than a message");

@@ -6,8 +6,8 @@
 //  64 f64 rate             72 f64 beta1       80 f64 beta2      88 f64 eps
 //  96 f64 weight decay    104 f64 clip       112 u32 ids, sequences * (length + 1)
 //
-// A figure is written as 8-bit pieces, each a whole number in a float, because a sum with zeros
-// gives those back to the bit, in bf16 too: 8 of the double nll, 4 of `first`, 8 of the double
+// Figures are sent as 8-bit pieces, each a whole number in a float, because a sum with zeros keeps
+// these exact, even in bf16: 8 pieces of the double nll, 4 of `first`, 8 of the double
 // first_square.
 #include "worker/ranks/peers_step.h"
 

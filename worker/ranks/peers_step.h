@@ -1,5 +1,5 @@
-// A step as a region's leader gives it to its peers, and what they tell of their parts behind the
-// gradient. The bytes are in peers_step.c.
+// A step as a region's leader sends it to its peers, and the figures that peers send behind the
+// gradient. Layout: peers_step.c.
 #ifndef WK_PEERS_STEP_H
 #define WK_PEERS_STEP_H
 
@@ -7,28 +7,28 @@
 #include "worker/ranks/reduce.h"
 
 struct wk_peers_step {
-    struct lh_hash manifest;    // the model's, which all ranks must agree on
-    struct wk_reduce_step step; // ids and update are this struct's own
+    struct lh_hash manifest;    // the model's hash; must be the same on all ranks
+    struct wk_reduce_step step; // ids and update belong to this struct
     struct wk_update update;
     uint32_t *ids; // [sequences][length + 1], owned
-    size_t room;   // ids that fit
+    size_t room;   // capacity of ids
 };
 
 // Appends a step's bytes.
 void wk_peers_step_put(struct lh_buf *out, const struct lh_hash *manifest,
                        const struct wk_reduce_step *step);
-// LH_ERR_MALFORMED; LH_ERR_NO_MEMORY. `out` is zeroed before its first use, and used again for the
-// next step; `values` of the step are the caller's to set.
+// LH_ERR_MALFORMED; LH_ERR_NO_MEMORY. `out` is zeroed before its first use and reused for later
+// steps; the caller sets the step's `values`.
 LH_MUST lh_err wk_peers_step_get(struct lh_span bytes, struct wk_peers_step *out);
 void wk_peers_step_free(struct wk_peers_step *s);
 
-// The part of a step that is dealt to place `part` of `parts`, as evenly as it goes.
+// The part of a step for place `part` of `parts`, as even as possible.
 struct wk_part wk_peers_part(uint32_t sequences, uint32_t part, uint32_t parts);
 
-// Figures behind a gradient: WK_FIGURES floats, of which each rank fills its own place, so that
-// their sum over the ranks is exact.
+// Figures behind a gradient: WK_FIGURES floats. Each rank fills its own place, so their sum over
+// the ranks is exact.
 void wk_figures_put(float *figures, uint32_t part, const struct wk_share *share);
-// Adds all places but that of part 0, the leader's.
+// Adds all places except part 0, the leader's.
 void wk_figures_get(const float *figures, uint32_t parts, struct wk_gathered *sum);
 
 #endif

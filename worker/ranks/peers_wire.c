@@ -1,8 +1,8 @@
 // The channel between a region's processes. See peers_wire.h.
 //
-// Invariants: 1. a place of `link` is a rank's, the leader's of each other rank and a member's of
-// rank 0; a connection that has not greeted yet waits at the door (door.h); 2. a rank that connects
-// anew takes the place of its connection before, which is told as lost first.
+// Invariants: 1. The leader has a place in `link` for each other rank, a member one for rank 0; a
+// connection that has not greeted yet waits at the door (door.h). 2. A reconnecting rank takes the
+// place of its old connection, whose loss is reported first.
 #include "worker/ranks/peers_wire.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { RETRY_MS = 500, VANISHED_S = 20, SAY_AGAIN_S = 30, TEXT_BYTES = 320 }; //
 
 struct link {
     struct wk_stream stream;
-    bool stands; // greeted; a member's may be on its way
+    bool stands; // greeted; a member's greeting may be in flight
     struct lh_buf in, out;
 };
 
@@ -33,10 +33,10 @@ struct wk_wire {
     struct wk_address address;
     struct sockaddr_storage leader;
     socklen_t leader_bytes;
-    int64_t again_ns, until_ns; // a member: its next attempt; the end of this one
-    char said[TEXT_BYTES];      // a member: why the last attempt failed, as it was told
+    int64_t again_ns, until_ns; // member: next attempt; deadline of this attempt
+    char said[TEXT_BYTES];      // member: last logged reason of a failed attempt
     int64_t said_ns;
-    struct wk_door door; // the leader's; no listener: none
+    struct wk_door door; // leader only; without a listener: none
     struct link link[WK_RANKS_MAX];
 };
 
@@ -98,7 +98,7 @@ static LH_MUST lh_err open_door(struct wk_wire *c)
     return LH_OK;
 }
 
-// A socket whose name begins behind a zero: it is no file.
+// A socket whose name begins with a zero is not a file.
 static void name_socket(struct wk_wire *c)
 {
     struct sockaddr_un *a = (struct sockaddr_un *)(void *)&c->leader;
@@ -161,7 +161,7 @@ uint16_t wk_wire_port(const struct wk_wire *c)
 
 // ---------------------------------------------------------------- sending
 
-// Takes `n` bytes off the front.
+// Removes `n` bytes from the front.
 static void shift(struct lh_buf *b, size_t n)
 {
     memmove(b->data, b->data + n, b->len - n);
@@ -176,7 +176,7 @@ static void flush(struct wk_wire *c, uint32_t rank)
         ssize_t n = wk_stream_send(&l->stream, l->out.data + at, l->out.len - at, false);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
-        if (n < 0) { // hear() finds its end: no hook is called under somebody who sends
+        if (n < 0) { // hear() finds its end, so no hook runs within a send
             shutdown(l->stream.fd, SHUT_RDWR);
             at = l->out.len;
             break;
@@ -193,7 +193,7 @@ void wk_wire_send(struct wk_wire *c, uint32_t rank, struct lh_span bytes)
     if (!l->stands) return;
     lh_put_u32(&l->out, (uint32_t)bytes.len);
     lh_put(&l->out, bytes.data, bytes.len);
-    if (lh_buf_err(&l->out)) // it reads nothing, or there is no memory: as if it were gone
+    if (lh_buf_err(&l->out)) // it reads nothing, or memory ran out: treat it as gone
         shutdown(l->stream.fd, SHUT_RDWR);
     else
         flush(c, rank);
@@ -211,11 +211,11 @@ static void greet(struct wk_wire *c)
     flush(c, 0);
 }
 
-// Tells why the leader can't be reached: when that is news, and now and then.
+// Reports why the leader can't be reached: when the reason changes, and at intervals.
 static void say_unreached(struct wk_wire *c, lh_err err, int64_t now)
 {
     char text[WK_ADDRESS_BYTES], why[TEXT_BYTES];
-    if (!c->tls) return; // The leader of this host is not there yet, or again.
+    if (!c->tls) return; // this host's leader has not started yet, or restarts
     wk_address_text(&c->address, text);
     snprintf(why, sizeof why, "the leader at %s: %.240s", text, lh_err_text(err));
     bool news = strcmp(why, c->said) != 0;
@@ -236,7 +236,7 @@ static LH_MUST lh_err begin_to_reach(struct wk_wire *c, int64_t now)
     return lh_fail(LH_ERR_DENIED, "the leader is another user's process");
 }
 
-// A member's, where it has none. Nobody there: another time.
+// Connects a member to the leader. If the leader is absent, a later call tries again.
 static void reach_leader(struct wk_wire *c, int64_t now)
 {
     struct link *l = &c->link[0];
@@ -257,7 +257,7 @@ static void reach_leader(struct wk_wire *c, int64_t now)
     say_unreached(c, err, now);
 }
 
-// The rank of who greeted; 0: nobody of this region.
+// The rank of a greeting; 0: not a rank of this region.
 static uint32_t rank_of(const struct wk_wire *c, const struct wk_guest *guest)
 {
     struct wk_channel_greeting g;
@@ -302,7 +302,7 @@ lh_err wk_wire_first(struct lh_span stream, struct lh_span *message)
     return at.failed ? LH_ERR_BEHIND : LH_OK;
 }
 
-// A rank whose version has shorter messages connects forever, and hears nothing itself.
+// Reports a malformed message: a rank of an older version reconnects forever without an error.
 static void say_malformed(struct wk_wire *c, uint32_t rank)
 {
     char why[TEXT_BYTES];
@@ -310,7 +310,7 @@ static void say_malformed(struct wk_wire *c, uint32_t rank)
     say_refused(c, why);
 }
 
-// Hands over what is whole.
+// Delivers complete messages.
 static void deliver(struct wk_wire *c, uint32_t rank)
 {
     struct link *l = &c->link[rank];
@@ -344,7 +344,7 @@ static void hear(struct wk_wire *c, uint32_t rank)
     }
     bool gone = n == 0 || (n < 0 && errno != EAGAIN) || lh_buf_err(&l->in);
     if (come && !lh_buf_err(&l->in)) deliver(c, rank);
-    if (gone) drop(c, rank); // does nothing where deliver() did
+    if (gone) drop(c, rank); // does nothing if deliver() already did
 }
 
 nfds_t wk_wire_polls(struct wk_wire *c, struct pollfd p[WK_WIRE_POLLS])

@@ -1,7 +1,7 @@
 // A rank's process. See rank.h.
 //
 // Jobs on the compute lane, one after the other, each short: take a seat, or wait a moment for a
-// task and compute it. All calls on the seat are made there: the lane's thread holds its mutex.
+// task and compute it. All calls on the seat run there, because the lane's thread holds its mutex.
 #include "worker/ranks/rank.h"
 
 #include <jansson.h>
@@ -19,11 +19,11 @@ static const int64_t seat_retry_ns = 200 * LH_MS;
 struct wk_rank {
     struct wk_rank_conf conf;
     struct wk_passes passes;
-    struct wk_seat *seat; // the lane's
+    struct wk_seat *seat; // used by the lane
     _Atomic bool closed;
     _Atomic uint64_t tasks;
     _Atomic uint64_t sequences;
-    bool seated, said_waiting; // the loop's, as of the last job
+    bool seated, said_waiting; // used by the loop, as of the last job
     lh_err result;
     char text[256]; // an error's text belongs to its thread
 };
@@ -39,7 +39,7 @@ static lh_err compute(struct wk_rank *r)
     wk_seat_give(r->seat, err ? NULL : &share);
     atomic_fetch_add(&r->tasks, 1);
     atomic_fetch_add(&r->sequences, task.part.count);
-    return LH_OK; // what a leader hands out and can't be computed, it will find out itself
+    return LH_OK; // the leader will find an uncomputable task itself
 }
 
 static void leave(struct wk_rank *r)

@@ -1,4 +1,4 @@
-// Reduce among one: the leader computes everything. See reduce.h.
+// Reduce with one process: the leader computes everything. See reduce.h.
 #include "worker/ranks/reduce.h"
 
 const char *wk_sum_word(enum wk_sum_type type)
@@ -65,5 +65,5 @@ struct wk_reduce *wk_reduce_none(void)
     static const struct wk_reduce_ops ops = {"none", parameters, bind,  deal,  gather,
                                              NULL,   applied,    watch, leave, close_none};
     static const struct wk_reduce none = {&ops};
-    return (struct wk_reduce *)(uintptr_t)&none; // has no state that could change
+    return (struct wk_reduce *)(uintptr_t)&none; // it has no state that could change
 }

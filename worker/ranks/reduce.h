@@ -1,31 +1,31 @@
 // Reduce: the processes of one region ("ranks") share every local step's gradient
 // (DESIGN.md#section-5).
 //
-// Rank 0, the leader, is the region's worker: it alone leases, reads data, optimizes, pushes and
-// follows. The others hold nothing that would be missed: they read the leader's parameters, compute
-// the gradient of their part of a step's sequences, and give it. So the mean is over the same
-// sequences whoever computes them, a step of N ranks is the step of one process at the same batch
-// (to the rounding of a sum taken in another order), and a lost rank costs the others its share of
-// the work and nothing else.
+// Rank 0, the leader, is the region's worker: only it leases, reads data, optimizes, pushes and
+// follows. The other ranks have no state that could be lost: they read the leader's parameters,
+// compute the gradient of their part of a step's sequences, and give it. So the mean covers the
+// same sequences with any number of ranks, and a step of N ranks equals the step of one process at
+// the same batch (up to rounding of a sum in another order). A lost rank costs the others only its
+// share of the work.
 //
 // A step, on the leader's compute lane:
 //
-//   deal(step, &part);                           the sequences are dealt among the ranks there are
+// deal(step, &part);           deals the sequences among the live ranks
 //   do {
 //       ... the gradient of `part` ...
-//       gather(fine, gradient, &sum, &part);     adds what the others computed, in rank's order
-//   } while (part.count);                        a lost rank's part is dealt anew
+// gather(fine, gradient, &sum, &part);  adds the others' gradients, in rank order
+// } while (part.count);             a lost rank's part is dealt again
 //
 // Implementations: none (one process), shm (one host: reduce_shm.c), peers (reduce_peers.c): ranks
-// that hold parameters and optimizer of their own and take every step themselves. There a lost rank
-// costs the step that was under way: gather() clears the gradient and deals the step anew, and all
-// that was summed up of it is forgotten.
+// with their own parameters and optimizer that take every step themselves. With peers a lost rank
+// costs the current step: gather() clears the gradient, drops all sums of it and deals the step
+// again.
 //
-// Peers sum up a gradient in buckets, from its end to its start, then what stands behind it. A
-// bucket is summed as soon as all ranks' backward passes are past it, while they go on. Buckets
-// are of one size, but the one at the start, which is what is left: all ranks cut the
-// gradient alike, whatever of it is final when. A value's sum is the same in buckets of any size
-// (but for NCCL's own order), and beside the backward pass or after it.
+// Peers sum a gradient in buckets, from its end to its start, then the figures behind it. A bucket
+// is summed as soon as all ranks' backward passes are past it, while they continue. Buckets have
+// one size, except the last one, at the start: all ranks cut the gradient alike, however much of it
+// is final. A value's sum does not depend on the bucket size (except for NCCL's own order), nor on
+// when it is summed.
 #ifndef WK_REDUCE_H
 #define WK_REDUCE_H
 
@@ -37,18 +37,18 @@
 #include "worker/train/update.h"
 
 enum { WK_RANKS_MAX = 64 }; // GPUs or sockets of one host
-// Floats behind a trainer's gradient that peers add up with it: what they tell of their parts.
+// Floats behind a trainer's gradient in which peers sum the figures of their parts.
 enum { WK_FIGURES_EACH = 20, WK_FIGURES = WK_RANKS_MAX * WK_FIGURES_EACH };
 
-// As what gradients cross between ranks: ranks.wire, its words in their order. In bf16 each rank's
-// part of a value is rounded to bf16 (nearest, ties to even), and so is every sum of parts, which
-// are added in rank's order: bf16(bf16(bf16(x0) + bf16(x1)) + bf16(x2)) and so on. (NCCL has an
-// order of its own.) A rounding moves a value by 2^-8 of it at most, so over N ranks a sum is off
-// by about N/256 of the sum of the parts' absolute values at most. All ranks hold the same bits.
-// What is not finite stays so; a sum beyond 3.39e38 is infinite. A leader alone rounds nothing.
+// Wire type of gradients between ranks: ranks.wire, its words in order. In bf16 each rank's part of
+// a value is rounded to bf16 (nearest, ties to even), and so is every partial sum, in rank order:
+// bf16(bf16(bf16(x0) + bf16(x1)) + bf16(x2)) and so on. (NCCL has its own order.) A rounding
+// changes a value by at most 2^-8 of it, so over N ranks the error of a sum is at most about N/256
+// of the sum of the parts' absolute values. All ranks hold the same bits. Non-finite values stay
+// non-finite; a sum beyond 3.39e38 is infinite. A single rank rounds nothing.
 enum wk_sum_type { WK_SUM_FP32, WK_SUM_BF16 };
 const char *wk_sum_word(enum wk_sum_type type); // "bf16"
-// Bytes of a value between ranks.
+// Bytes per value between ranks.
 static inline uint32_t wk_sum_bytes(enum wk_sum_type type)
 {
     return type == WK_SUM_BF16 ? 2 : 4;
@@ -62,36 +62,36 @@ struct wk_reduce_step {
     const uint32_t *ids; // [sequences][length + 1]
     uint32_t sequences, length;
     uint64_t values;                // parameters
-    float scale;                    // the gradient's: 1 / tokens of the whole step
-    bool measure;                   // take the `first` figures as well
-    const struct wk_update *update; // what becomes of the gradient
+    float scale;                    // factor of the gradient: 1 / tokens of the whole step
+    bool measure;                   // `true`: take the `first` figures too
+    const struct wk_update *update; // the optimizer's step from the gradient
 };
 
-// A rank's figures of its part.
+// A rank's figures for its part.
 struct wk_share {
     double nll; // negative log likelihoods, nats
-    // One rank's: sequences of its first pass, and the squared norm of that pass's gradient alone.
+    // One rank's: sequences of its first pass, and the squared norm of that pass's gradient.
     uint32_t first;
     double first_square;
 };
 enum { WK_SAMPLES_MAX = WK_RANKS_MAX };
 struct wk_gathered {
-    bool fresh; // The gradient is empty: the step begins, or begins anew.
+    bool fresh; // the gradient is empty: the step begins or restarts
     double nll;
-    uint32_t samples; // first figures, one a rank
+    uint32_t samples; // number of `first` figures, one per rank
     struct wk_share sample[WK_SAMPLES_MAX];
 };
 
-// A trainer's state. Peers hold the same.
+// A trainer's state. Each peer has its own copy.
 struct wk_reduce_state {
-    float *value, *m, *v; // [values] each; NULL with a device, which has them
-    float *gradient;      // [values + WK_FIGURES]; with a device the figures alone
+    float *value, *m, *v; // [values] each; NULL with a device, which owns them
+    float *gradient;      // [values + WK_FIGURES]; with a device only the figures
     uint64_t values;
-    uint64_t *steps; // how many the optimizer has taken
+    uint64_t *steps; // optimizer steps taken
     const struct wk_params *params;
     struct wk_device *device; // NULL: the arrays are on the host
 };
-// The place of the ranks' figures, [WK_FIGURES], on the host.
+// Memory of the ranks' figures, [WK_FIGURES], on the host.
 static inline float *wk_reduce_figures(const struct wk_reduce_state *s)
 {
     return s->gradient + (s->device ? 0 : s->values);
@@ -100,32 +100,32 @@ static inline float *wk_reduce_figures(const struct wk_reduce_state *s)
 struct wk_reduce;
 struct wk_reduce_ops {
     const char *name;
-    // Gives memory for the parameters that all ranks see, zeros; NULL: any memory does.
+    // Gives zeroed memory for the parameters that all ranks can read; NULL: any memory will do.
     float *(*parameters)(struct wk_reduce *r);
-    // Once, before the first step. Borrows the arrays until close().
+    // Called once, before the first step. Borrows the arrays until close().
     lh_err (*bind)(struct wk_reduce *r, const struct wk_reduce_state *state);
     // Compute lane. `own` is the caller's part; it may be empty.
     void (*deal)(struct wk_reduce *r, const struct wk_reduce_step *step, struct wk_part *own);
-    // Compute lane; blocks until every rank that was dealt to has given or is lost. `missing` is
-    // what the caller shall compute and gather again; empty: the gradient is whole, or an error
+    // Compute lane; blocks until every rank has given its part or is lost. `missing` is the part
+    // that the caller must compute and gather next; empty: the gradient is complete, or an error
     // says that it never will be. `fine` false: the caller's part can't be computed, and no rank
     // takes this step.
     lh_err (*gather)(struct wk_reduce *r, bool fine, float *gradient, struct wk_gathered *sum,
                      struct wk_part *missing);
     // Compute lane, between deal() and gather(): values of the gradient from `from` on are final,
-    // and belong to the others' sum until gather() returns. NULL: they stay the caller's.
+    // and the sum owns them until gather() returns. NULL: the caller keeps them.
     void (*final)(struct wk_reduce *r, uint64_t from);
-    void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step is taken
-    // Loop thread, about once a second: looks which ranks are there, and logs those that came and
-    // went. Returns their number, the leader included.
+    void (*applied)(struct wk_reduce *r); // compute lane: the optimizer's step was made
+    // Loop thread, about once a second: checks which ranks are live and logs arrivals and losses.
+    // Returns their number, including the leader.
     uint32_t (*watch)(struct wk_reduce *r, struct lh_log *log);
-    // Loop thread: a call of deal() or gather() that waits, or is made later, returns soon; no step
-    // is trained any more.
+    // Loop thread: any current or later call of deal() or gather() returns soon; no more steps are
+    // trained.
     void (*leave)(struct wk_reduce *r);
-    // Loop thread, all lanes at rest, before anything is freed that the trainer or its device has.
-    // `done`: the run is over, the other ranks may end. False: a thread that does not end still has
-    // the arrays; they must stay as they are until the process ends, and no memory of the device
-    // may be freed, because that waits for what it has under way.
+    // Loop thread, all lanes idle, before any memory of the trainer or its device is freed. `done`:
+    // the run is over; the other ranks may end. False: a hung thread still uses the arrays; they
+    // must stay until the process ends, and device memory must not be freed, because that waits for
+    // the device's pending work.
     bool (*close)(struct wk_reduce *r, bool done);
 };
 struct wk_reduce {

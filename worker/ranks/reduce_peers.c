@@ -15,12 +15,12 @@ struct leader {
     struct wk_reduce_peers_conf conf;
     struct wk_reduce_state state;
     struct wk_peers *peers; // NULL: not bound yet
-    lh_err err;             // once the region is over here, with its text
+    lh_err err;             // set when this process has left the region; with its text
     char text[WK_PEERS_TEXT_BYTES];
-    uint64_t seen;          // the members that watch() knows of
-    _Atomic uint64_t after; // digest of the parameters that the last step left; 0: there was none
+    uint64_t seen;          // the members last seen by watch()
+    _Atomic uint64_t after; // digest of the parameters after the last step; 0: no step yet
     uint32_t parts, sequences;
-    bool dealt; // there is a part to be computed
+    bool dealt; // a part waits to be computed
     struct lh_buf payload;
 };
 
@@ -32,7 +32,7 @@ static struct leader *leader_of(struct wk_reduce *r)
 static float *parameters(struct wk_reduce *r)
 {
     (void)r;
-    return NULL; // they may lie anywhere
+    return NULL; // they may be in any memory
 }
 
 static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
@@ -40,7 +40,7 @@ static lh_err bind(struct wk_reduce *r, const struct wk_reduce_state *state)
     struct leader *l = leader_of(r);
     struct wk_peers_conf conf = l->conf.peers;
     l->state = conf.state = *state;
-    l->conf.peers.comm = NULL; // the peers' now
+    l->conf.peers.comm = NULL; // the peers own it now
     return wk_peers_start(&conf, &l->peers);
 }
 
@@ -49,7 +49,7 @@ static uint64_t digest(const struct leader *l)
     return wk_peers_digest_of(&l->state);
 }
 
-// Waits for what the region says next: the own part of the step, its end, or that of the region.
+// Waits for the region's next event: the own part of the step, its end, or the region's end.
 static enum wk_peers_what hear(struct leader *l, struct wk_part *own)
 {
     struct wk_peers_task task;
@@ -78,10 +78,10 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     if (!l->err)
         wk_peers_want(l->peers, step->update->step - 1, lh_buf_span(&l->payload),
                       digest(l) != atomic_load(&l->after));
-    (void)hear(l, own); // an end is told by gather()
+    (void)hear(l, own); // gather() reports an end
 }
 
-// The step begins anew.
+// Restarts the step.
 static LH_MUST lh_err clear(struct leader *l)
 {
     memset(wk_reduce_figures(&l->state), 0, WK_FIGURES * sizeof(float));
@@ -104,7 +104,7 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
         wk_figures_get(wk_reduce_figures(&l->state), l->parts, sum);
         return LH_OK;
     }
-    // The communicator broke: the step begins anew, with the ranks that are left.
+    // The communicator broke: the step restarts with the remaining ranks.
     *sum = (struct wk_gathered){.fresh = true};
     return clear(l);
 }
@@ -145,7 +145,7 @@ static bool close_leader(struct wk_reduce *r, bool done)
 {
     struct leader *l = leader_of(r);
     bool gone = wk_peers_stop(l->peers, done);
-    wk_comm_destroy(l->conf.peers.comm); // It is there when bind() never came.
+    wk_comm_destroy(l->conf.peers.comm); // still set if bind() was never called
     lh_buf_free(&l->payload);
     free(l);
     return gone;

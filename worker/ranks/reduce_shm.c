@@ -1,17 +1,19 @@
 // Reduce in shared memory. See reduce_shm.h.
 //
 // Layout of the segment (mode 0600): struct segment; ids of a step, u32 [sequences][length + 1];
-// parameters, fp32 [values]; one gradient, fp32 or bf16 [values], for each rank but the leader.
-// With bf16 a rank computes in memory of its own, and converts when it gives.
+// parameters, fp32 [values]; one gradient, fp32 or bf16 [values], for each rank except the leader.
+// With bf16 a rank computes in private memory and converts the result.
 //
-//  1. A rank's life is a robust mutex that it holds: when its process dies, however, the kernel
-//     gives the mutex free and says so. So nobody has to guess by time or by process numbers.
-//  2. `life` of a seat is odd while somebody sits there and changes with every coming and going, so
-//     a rank that died and was started again between two looks is still seen as lost.
-//  3. A seat has one task at a time: the leader writes it and then raises `task`, the rank computes
-//     it and then sets `done` to that number. A seat with done != task is not dealt to: whoever was
-//     too slow for a step still writes into its own gradient, which nobody reads.
-//  4. Sleeping is on futexes, not on condition variables: those do not survive a dead waiter.
+//  1. A live rank holds a robust mutex: when its process dies, the kernel releases the mutex and
+//     reports it. So liveness is never guessed from time or process numbers.
+//  2. `life` of a seat is odd while it is taken and changes at every arrival and departure, so a
+//  rank
+//     that restarted between two looks is still seen as lost.
+//  3. A seat has one task at a time: the leader writes it and raises `task`; the rank computes it
+//  and
+//     sets `done` to that number. A seat with done != task gets no part: a rank that was too slow
+//     for a step still writes into its own gradient, which is not read.
+//  4. Sleepers use futexes, not condition variables, which do not survive a dead waiter.
 #include "worker/ranks/reduce_shm.h"
 
 #include <errno.h>
@@ -34,11 +36,11 @@ enum { LOOK_MS = 100, PAGE = 4096, VERSION = 2 };
 static const uint32_t MAGIC = 0x534d524c; // "LRMS", stored last
 
 struct seat {
-    pthread_mutex_t alive; // held by the rank that sits here
+    pthread_mutex_t alive; // held by the seated rank
     _Atomic uint32_t life, task, done;
-    struct wk_reduce_step step; // its ids pointer is the reader's own
+    struct wk_reduce_step step; // its ids pointer is private to the reader
     struct wk_part part;
-    struct wk_share share; // valid once `done` says so
+    struct wk_share share; // valid once `done` equals `task`
     bool failed;
 };
 
@@ -49,8 +51,8 @@ struct segment {
     uint64_t values;
     struct lh_hash manifest;
     pthread_mutex_t leader; // held by the leader
-    _Atomic uint32_t bell;  // rises with every `done` and every coming: the leader sleeps on it
-    _Atomic uint32_t over;  // the run is
+    _Atomic uint32_t bell;  // rises with every `done` and arrival: the leader sleeps on it
+    _Atomic uint32_t over;  // 1: the run is over
     struct seat seat[WK_RANKS_MAX];
 };
 
@@ -76,7 +78,7 @@ static size_t parameters_at(const struct wk_shm_conf *c)
     return ids_at() + paged(ids_bytes(c));
 }
 
-// From rank 1 on; rank c->ranks: the end.
+// Offset of the gradient of `rank`, from 1; rank c->ranks: the end of the segment.
 static size_t gradient_at(const struct wk_shm_conf *c, uint32_t rank)
 {
     size_t first = parameters_at(c) + paged(c->values * sizeof(float));
@@ -104,7 +106,7 @@ void wk_shm_remove(const char *name)
 
 // ---------------------------------------------------------------- sleeping, living
 
-// True: woken, or the word is another already; false: the time passed.
+// True: woken, or the word has already changed; false: timeout.
 static bool futex_wait(_Atomic uint32_t *word, uint32_t seen, int ms)
 {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
@@ -133,7 +135,7 @@ static LH_MUST lh_err mutex_init(pthread_mutex_t *m)
     return failed ? lh_fail_errno(failed, "a mutex between processes") : LH_OK;
 }
 
-// True: it is ours now, because nobody living holds it.
+// True: this process holds it now, because no live process did.
 static bool take_over(pthread_mutex_t *m)
 {
     int is = pthread_mutex_trylock(m);
@@ -165,9 +167,9 @@ struct leader {
     struct wk_reduce_step step;
     struct {
         bool dealt;
-        uint32_t life, seen; // when it was dealt to; when watch() looked last
+        uint32_t life, seen; // when its part was dealt; at the last watch()
     } rank[WK_RANKS_MAX];
-    struct wk_part lost[WK_RANKS_MAX]; // parts whose ranks were lost
+    struct wk_part lost[WK_RANKS_MAX]; // parts of lost ranks
     uint32_t lost_count;
 };
 
@@ -205,7 +207,7 @@ static void hand_out(struct leader *l, uint32_t rank, struct wk_part part)
     futex_wake(&s->task);
 }
 
-// Deals this part of the step among the leader and all who are free, as evenly as it goes.
+// Deals this part of the step among the leader and all free ranks, as evenly as possible.
 static void deal_part(struct leader *l, struct wk_part all, struct wk_part *own)
 {
     uint32_t free_rank[WK_RANKS_MAX], shares = 1;
@@ -233,7 +235,7 @@ static void deal(struct wk_reduce *r, const struct wk_reduce_step *step, struct 
     deal_part(l, (struct wk_part){0, step->sequences}, own);
 }
 
-// True: the rank gave its part; false: it is lost, or left out.
+// True: the rank gave its part; false: it is lost, or too slow.
 static bool wait_for(struct leader *l, uint32_t rank)
 {
     struct seat *s = &l->g->seat[rank];
@@ -266,7 +268,7 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
                      struct wk_part *missing)
 {
     struct leader *l = leader_of(r);
-    (void)fine; // the caller alone takes steps
+    (void)fine; // only the leader takes steps
     for (uint32_t rank = 1; rank < l->conf.ranks; rank++) {
         if (!l->rank[rank].dealt) continue;
         l->rank[rank].dealt = false;
@@ -282,7 +284,7 @@ static lh_err gather(struct wk_reduce *r, bool fine, float *gradient, struct wk_
 
 static void applied(struct wk_reduce *r)
 {
-    (void)r; // the others read the parameters where they are
+    (void)r; // the other ranks read the parameters in place
 }
 
 static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
@@ -303,7 +305,7 @@ static uint32_t watch(struct wk_reduce *r, struct lh_log *log)
 
 static void leave(struct wk_reduce *r)
 {
-    (void)r; // it waits for as long as it has patience
+    (void)r; // bounded by its patience
 }
 
 static bool close_leader(struct wk_reduce *r, bool done)
@@ -331,7 +333,7 @@ static LH_MUST lh_err map(int fd, size_t bytes, const char *name, struct segment
     return LH_OK;
 }
 
-// Finds the leader of this name. LH_ERR_UNAVAILABLE: nobody living; LH_ERR_NOT_FOUND: no segment.
+// Finds the leader of this name. LH_ERR_UNAVAILABLE: no live leader; LH_ERR_NOT_FOUND: no segment.
 static LH_MUST lh_err open_segment(const char *name, int *fd, size_t *bytes)
 {
     struct stat is;
@@ -344,12 +346,12 @@ static LH_MUST lh_err open_segment(const char *name, int *fd, size_t *bytes)
             lh_fail(LH_ERR_DENIED, "shared memory %s belongs to user %u; another run has its name",
                     name, (unsigned)is.st_uid);
     *bytes = (size_t)is.st_size;
-    if (!err && *bytes < sizeof(struct segment)) err = LH_ERR_UNAVAILABLE; // being made, or torn
+    if (!err && *bytes < sizeof(struct segment)) err = LH_ERR_UNAVAILABLE; // unfinished or damaged
     if (err) close(*fd);
     return err;
 }
 
-// Removes what a dead leader left. LH_ERR_BUSY: it lives.
+// Removes a dead leader's segment. LH_ERR_BUSY: it is alive.
 static LH_MUST lh_err clear_name(const char *name)
 {
     int fd;
@@ -398,7 +400,7 @@ static LH_MUST lh_err make_segment(const struct wk_shm_conf *c, struct segment *
     LH_TRY(clear_name(c->name));
     int fd = shm_open(c->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) return lh_fail_errno(errno, "shared memory %s", c->name);
-    // All of it now: memory that is missing later would be a SIGBUS in the middle of a step.
+    // Allocate all of it now: missing memory would cause a SIGBUS during a step.
     int failed = posix_fallocate(fd, 0, (off_t)bytes);
     lh_err err = LH_OK;
     if (failed)
@@ -439,7 +441,7 @@ struct wk_seat {
     struct segment *g;
     struct seat *seat;
     uint32_t rank, task; // task: the last one taken
-    float *gradient;     // Its own, in fp32; NULL: the one in the segment is in fp32.
+    float *gradient;     // private, in fp32; NULL: the segment's gradient is fp32
 };
 
 static LH_MUST lh_err attach(const struct wk_shm_conf *c, struct segment **out)
@@ -505,8 +507,8 @@ lh_err wk_seat_take(const struct wk_shm_conf *conf, uint32_t rank, struct wk_sea
         free(s);
         return err;
     }
-    // First the new life, then the task that was dealt to a predecessor counts as done: whoever
-    // sees the second sees the first, and takes it for lost.
+    // First the new life, then the predecessor's task is marked done: a reader that sees the second
+    // also sees the first, and treats the rank as lost.
     uint32_t life = atomic_load(&s->seat->life);
     atomic_store(&s->seat->life, life + (life % 2 ? 2 : 1));
     s->task = atomic_load(&s->seat->task);

@@ -1,5 +1,5 @@
-// A region of ranks: what each of its processes does with time, messages and
-// the epoch's events; and a member's part. See region.h.
+// A region of ranks: how each process handles time, messages and the epoch's events; and a member's
+// part. See region.h.
 #include "worker/ranks/region_core.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ lh_err wk_region_create(const struct wk_region_conf *conf, int64_t now_ns, struc
     *out = r;
     if (!r) return lh_fail(LH_ERR_NO_MEMORY, "rank %u", conf->rank);
     r->conf = *conf;
-    // Leaders that follow each other must not number their epochs alike.
+    // Successive leaders must not use the same epoch numbers.
     r->epoch = conf->rank ? 0 : conf->life << 16;
     r->bytes_per_s = conf->bytes_per_s;
     r->payload = lh_buf(WK_REGION_PAYLOAD_BYTES);
@@ -122,7 +122,7 @@ static void take_epoch(struct wk_region *r, const struct wk_region_message *m, i
     bool wrong = !wk_region_in(m->members, r->conf.rank) || !wk_region_in(m->members, 0) ||
                  m->epoch == r->epoch;
     if (wrong) return;
-    // The HELLO was one of before: the leader need not wait for this rank.
+    // The HELLO was from before: tells the leader not to wait for this rank.
     if (r->phase != WK_REGION_WAIT) {
         static const char busy[] = "a rank still leaves the epoch before";
         struct wk_region_message no = {
@@ -137,8 +137,8 @@ static void take_epoch(struct wk_region *r, const struct wk_region_message *m, i
     wk_region_begin(r, &m->id, now);
 }
 
-// The step before it may still be under way here: one waits at most, because
-// the leader's next one needs this rank's part of it.
+// The previous step may still be running here. At most one waits, because the leader's next step
+// needs this rank's part of it.
 static void take_step(struct wk_region *r, const struct wk_region_message *m)
 {
     if (!wk_region_epoch_is(r)) return;
@@ -156,7 +156,7 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     if (another) leave(r, now);
     r->peer[0].life = m->life;
     r->peer[0].heard_ns = now;
-    // The word that this epoch is over went lost with a connection.
+    // The message that ended this epoch was lost with a connection.
     if (m->kind == WK_REGION_BEAT && m->epoch != r->epoch) leave(r, now);
     if (m->kind == WK_REGION_EPOCH) take_epoch(r, m, now);
     if (m->kind == WK_REGION_STEP && m->epoch == r->epoch) take_step(r, m);
@@ -170,7 +170,7 @@ static void member_receive(struct wk_region *r, const struct wk_region_message *
     wk_region_end(r, LH_ERR_CONFIG, text);
 }
 
-// The step may begin here; else the cause says why not.
+// True: the step may begin; otherwise the cause says why not.
 static bool may_step(struct wk_region *r)
 {
     uint64_t step = r->conf.work->step(r->conf.work_arg);

@@ -1,9 +1,10 @@
-// The part of a region that only rank 0 does: it hears who is there, begins epochs and
-// ends them, hands out steps and counts them. See region.h.
+// Rank 0's part of a region: it tracks the ranks, begins and ends epochs, and hands out and counts
+// steps. See region.h.
 //
-// Invariants: 1. an epoch begins with ranks alone that said HELLO after their
-// abort of the one before; 2. a step is handed out when the communicator stands
-// on all members; 3. whoever is given up is heard again only from a HELLO on.
+// Invariants: 1. An epoch begins only with ranks that sent HELLO after their abort of the previous
+// one.
+// 2. A step is handed out when the communicator is ready on all members. 3. A rank that was given
+// up is ignored until its next HELLO.
 #include "worker/ranks/region_core.h"
 
 #include <stdio.h>
@@ -23,7 +24,7 @@ static void begin_gathering(struct wk_region *r, int64_t now)
     r->gather_ns = now + r->conf.gather_ns;
 }
 
-// Ends the epoch for all, and says so.
+// Ends the epoch and tells the members.
 static void end_epoch(struct wk_region *r, int64_t now)
 {
     if (!wk_region_epoch_is(r)) return;
@@ -53,7 +54,7 @@ static bool all_wait(const struct wk_region *r)
     return true;
 }
 
-// A step is wanted: the state is at rest, and may be read.
+// Begins an epoch. A step is wanted, so the state is unused and may be read.
 static void begin_epoch(struct wk_region *r, int64_t now)
 {
     r->digest = r->conf.work->digest(r->conf.work_arg);
@@ -74,7 +75,7 @@ static void begin_epoch(struct wk_region *r, int64_t now)
     r->members = m.members;
     if (LH_BUG("region_no_share")) m.share = false;
     r->share = m.share;
-    r->step_share = false; // all hold what the leader holds once the communicator stands
+    r->step_share = false; // a ready communicator means that all hold the leader's state
     r->epochs++;
     lh_err err = m.members == 1 ? LH_OK : r->conf.comm->unique_id(r->conf.comm_arg, &m.id);
     if (err) {
@@ -101,7 +102,7 @@ static bool somebody_waits(const struct wk_region *r)
     return false;
 }
 
-// True: every member holds the leader's step.
+// True: every member has done the leader's step.
 static bool all_done(const struct wk_region *r, uint64_t step)
 {
     for (uint32_t rank = 1; rank < r->conf.ranks; rank++)
@@ -113,14 +114,14 @@ static void next_step(struct wk_region *r, int64_t now)
 {
     uint64_t step = r->conf.work->step(r->conf.work_arg);
     if (!all_stand(r)) {
-        // The own communicator stands; another rank's must within the same time.
+        // This rank's communicator is ready; the others get the same time.
         if (now < r->since_ns + r->conf.init_ns) return;
         wk_region_cause(r, "a rank's communicator does not stand after %lld s",
                         (long long)(r->conf.init_ns / LH_SECOND));
         fail_epoch(r, now);
         return;
     }
-    if (somebody_waits(r)) { // between two steps there is a new communicator for it
+    if (somebody_waits(r)) { // a new communicator between two steps admits it
         bool late = now >= r->since_ns + r->conf.op_ns;
         if (all_done(r, step) || late) end_epoch(r, now);
         return;
@@ -150,7 +151,7 @@ void wk_leader_event(struct wk_region *r, enum wk_region_event event, int64_t no
 
 // ---------------------------------------------------------------- who is there
 
-// The rank's process, or its connection, is gone, or as good as.
+// Drops a rank whose process or connection is gone or silent.
 static void give_up(struct wk_region *r, uint32_t rank, const char *how, int64_t now)
 {
     struct wk_region_peer *p = &r->peer[rank];
@@ -177,7 +178,7 @@ void wk_leader_tick(struct wk_region *r, int64_t now)
     if (r->phase == WK_REGION_STANDS) next_step(r, now);
 }
 
-// True: the rank can't take part, and hears why.
+// True: the rank can't take part and was told why.
 static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 {
     static const char *const on[] = {"cpu", "cuda"};
@@ -213,9 +214,9 @@ static bool refuse(struct wk_region *r, const struct wk_region_message *m)
 static void hello(struct wk_region *r, const struct wk_region_message *m, int64_t now)
 {
     struct wk_region_peer *p = &r->peer[m->rank];
-    if (p->life && p->life != m->life) return; // the one before it was not given up yet
+    if (p->life && p->life != m->life) return; // its previous process was not given up yet
     if (refuse(r, m)) return;
-    // One that was on its way when its sender was taken into the epoch.
+    // Ignores a HELLO that was in flight when its sender joined the epoch.
     bool in = p->life && r->epoch && wk_region_in(r->members, m->rank);
     if (in && m->epoch != r->epoch) return;
     bool left = in && wk_region_epoch_is(r) && !p->waits;

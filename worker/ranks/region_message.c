@@ -1,4 +1,4 @@
-// Encodes and decodes what the ranks of a region say to each other. See region_message.h.
+// Encodes and decodes the messages between a region's ranks. See region_message.h.
 //
 // Little endian:
 //   0 u32 magic "WRGN"    4 u8 version 8   5 u8 kind   6 u8 rank   7 u8 share
@@ -10,8 +10,8 @@
 //
 // All ranks of a region run one version of Longhaul; a message of another version is refused.
 //
-// A message is whole or refused: kinds, ranks and lengths are checked before
-// anything is believed.
+// A message is accepted whole or refused: kinds, ranks and lengths are checked before any field is
+// used.
 #include "worker/ranks/region_message.h"
 
 #include <string.h>

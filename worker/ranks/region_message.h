@@ -1,5 +1,4 @@
-// The messages of a region's ranks to each other. The bytes are in
-// region_message.c.
+// The messages between a region's ranks. Layout: region_message.c.
 #ifndef WK_REGION_MESSAGE_H
 #define WK_REGION_MESSAGE_H
 
@@ -7,17 +6,16 @@
 #include "worker/ranks/reduce.h"
 
 enum wk_region_kind {
-    WK_REGION_HELLO = 1, // rank -> leader: waits for an epoch; what it holds
+    WK_REGION_HELLO = 1, // rank -> leader: waits for an epoch; its state
     WK_REGION_EPOCH,     // leader -> ranks: a new communicator, of these members
-    WK_REGION_READY,     // rank -> leader: the epoch's communicator stands, its state
-                         // is the leader's
+    WK_REGION_READY,     // rank -> leader: its communicator is ready and holds the leader's state
     WK_REGION_STEP,      // leader -> ranks: train this step, on these sequences
-    WK_REGION_DONE,      // rank -> leader: the step is applied
+    WK_REGION_DONE,      // rank -> leader: the step was applied
     WK_REGION_FAILED,    // rank -> leader: its part of the epoch failed
     WK_REGION_ABORT,     // leader -> ranks: the epoch is over, abort the communicator
-    WK_REGION_REFUSED,   // leader -> rank: it can't take part, and why
-    WK_REGION_BEAT,      // both ways: still there
-    WK_REGION_OVER,      // leader -> ranks: the run is, end
+    WK_REGION_REFUSED,   // leader -> rank: it can't take part; the reason
+    WK_REGION_BEAT,      // both ways: the sender is alive
+    WK_REGION_OVER,      // leader -> ranks: the run is over; end
     WK_REGION_KINDS,
 };
 
@@ -28,26 +26,24 @@ enum {
 
 struct wk_region_message {
     enum wk_region_kind kind;
-    uint32_t rank;          // the sender's
-    uint32_t nccl;          // HELLO, EPOCH: the sender's NCCL, as it counts versions
-    enum wk_sum_type sum;   // HELLO: as what the sender's gradients cross
-    uint64_t bucket_bytes;  // HELLO: in what buckets the sender sums gradients
-    bool cuda;              // HELLO: the sender trains on a GPU
-    uint64_t life;          // the sender's process
-    uint64_t epoch;         // HELLO: the last one that the sender was in; 0: none
-    uint64_t step;          // HELLO: steps that the sender holds; EPOCH: the leader; STEP,
-                            // DONE: which step
-    uint64_t digest;        // HELLO, EPOCH: of what the sender holds; STEP: of its parameters
-    uint64_t members;       // EPOCH: a bit a rank
-    bool share;             // the leader's state (EPOCH), parameters (STEP) go to all first
-    struct wk_nccl_id id;   // EPOCH: where the communicator meets
+    uint32_t rank;         // rank of the sender
+    uint32_t nccl;         // HELLO, EPOCH: the sender's NCCL version number
+    enum wk_sum_type sum;  // HELLO: wire type of the sender's gradients
+    uint64_t bucket_bytes; // HELLO: the sender's bucket size
+    bool cuda;             // HELLO: the sender trains on a GPU
+    uint64_t life;         // process of the sender
+    uint64_t epoch;        // HELLO: the sender's last epoch; 0: none
+    uint64_t step;        // steps done by the sender (HELLO) or leader (EPOCH); number (STEP, DONE)
+    uint64_t digest;      // HELLO, EPOCH: of the sender's state; STEP: of its parameters
+    uint64_t members;     // EPOCH: one bit per rank
+    bool share;           // first share the leader's state (EPOCH) or parameters (STEP)
+    struct wk_nccl_id id; // EPOCH: the communicator's id
     struct lh_span payload; // STEP: opaque; REFUSED, FAILED: text. Borrows
 };
 
 // Appends a message's bytes.
 void wk_region_message_put(struct lh_buf *out, const struct wk_region_message *m);
-// LH_ERR_MALFORMED; nothing of `out` holds then. The payload borrows from
-// `bytes`.
+// LH_ERR_MALFORMED: the contents of `out` are invalid. The payload borrows from `bytes`.
 LH_MUST lh_err wk_region_message_get(struct lh_span bytes, struct wk_region_message *out);
 
 #endif

@@ -1,9 +1,8 @@
-// One process's way through an epoch: the phases, their deadlines, the abort.
-// See region.h.
+// One process's path through an epoch: the phases, their deadlines, the abort. See region.h.
 //
-// Invariants: 1. `comm` is set from init() until aborted(); 2. `computing` from
-// compute() until computed() says anything but BUSY; 3. WAIT is entered with
-// neither; 4. `given` only grows within a step, and is what final() said, or all.
+// Invariants: 1. `comm` is set from init() until aborted(). 2. `computing` is set from compute()
+// until computed() is no longer BUSY. 3. Neither is set on entering WAIT. 4. `given` only grows
+// within a step; it is the result of final(), or all values.
 #include "worker/ranks/region_core.h"
 
 #include <stdarg.h>
@@ -26,7 +25,7 @@ void wk_region_send(struct wk_region *r, uint32_t to, struct wk_region_message *
     m->life = r->conf.life;
     lh_buf_clear(&r->out);
     wk_region_message_put(&r->out, m);
-    if (lh_buf_err(&r->out)) return; // as if it were lost: deadlines hold without it
+    if (lh_buf_err(&r->out)) return; // as if it were lost: the deadlines still hold
     r->conf.channel->send(r->conf.channel_arg, to, lh_buf_span(&r->out));
 }
 
@@ -55,7 +54,7 @@ void wk_region_begin(struct wk_region *r, const struct wk_nccl_id *id, int64_t n
 {
     LH_ASSERT(r->phase == WK_REGION_WAIT && !r->comm && !r->computing);
     wk_region_go(r, WK_REGION_INIT, now, r->conf.init_ns);
-    if (wk_region_count(r->members) == 1) return; // look() finds it standing
+    if (wk_region_count(r->members) == 1) return; // look() finds it ready
     r->comm = true;
     r->conf.comm->init(r->conf.comm_arg, id, wk_region_count(r->members),
                        wk_region_place(r->members, r->conf.rank));
@@ -66,7 +65,7 @@ static void compute(struct wk_region *r, int64_t now)
     LH_ASSERT(!r->computing);
     r->computing = true;
     if (!LH_BUG("region_given_kept")) r->given = 0;
-    // Alone it keeps nobody waiting.
+    // A single rank keeps no other waiting.
     wk_region_go(r, WK_REGION_COMPUTE, now, r->comm ? r->conf.compute_ns : 0);
     r->conf.work->compute(r->conf.work_arg, r->conf.work->step(r->conf.work_arg),
                           wk_region_place(r->members, r->conf.rank), wk_region_count(r->members),
@@ -102,7 +101,7 @@ static enum wk_region_event broke(struct wk_region *r, const char *what)
     return WK_REGION_BROKE;
 }
 
-// A collective goes on, or its end is told here; OK is left to the caller.
+// True: the collective failed, and *event reports it. The caller handles OK.
 static bool failed(struct wk_region *r, enum wk_region_progress is, const char *what,
                    enum wk_region_event *event)
 {
@@ -150,7 +149,7 @@ static enum wk_region_event apply(struct wk_region *r, int64_t now)
     return WK_REGION_APPLIED;
 }
 
-// Hands what is final to the sum.
+// Gives final values to the sum.
 static void give(struct wk_region *r, uint64_t final, int64_t now)
 {
     if (!r->comm || final <= r->given) return;
@@ -159,7 +158,7 @@ static void give(struct wk_region *r, uint64_t final, int64_t now)
     r->conf.comm->reduce(r->conf.comm_arg, final);
 }
 
-// True: what was computed may be used.
+// True: the computed gradient may be used.
 static bool look_computed(struct wk_region *r)
 {
     enum wk_region_progress is = r->conf.work->computed(r->conf.work_arg);
@@ -182,7 +181,7 @@ static enum wk_region_event look_compute(struct wk_region *r, int64_t now)
         return WK_REGION_NOTHING;
     }
     if (!r->comm || LH_BUG("region_own_gradient")) return apply(r, now);
-    // The others may compute as long as this rank might have.
+    // The others may compute for as long as this rank was allowed to.
     wk_region_go(r, WK_REGION_REDUCE, now, r->conf.compute_ns + op_ns(r, r->conf.reduce_bytes));
     r->rest_bytes = r->conf.reduce_bytes - r->given * wk_sum_bytes(r->conf.sum);
     give(r, UINT64_MAX, now);
@@ -194,10 +193,10 @@ static double rate(uint64_t bytes, int64_t ns)
     return ns > 0 ? (double)bytes / ((double)ns / (double)LH_SECOND) : 0;
 }
 
-// Smoothed, and only upwards of what computing hides: the best of late. All bytes took no longer
-// than since the first were handed over, and the rest no longer than since the computation ended:
-// by the first alone a long backward pass would count as a slow network, and what hangs would be
-// waited for 20 times as long.
+// Measures the bandwidth by the better of two lower bounds: all bytes since the first were given,
+// and the remaining bytes since the computation ended. The first alone would count a long backward
+// pass as a slow network, and hangs would be waited for 20 times as long. The figure rises at once
+// and falls smoothly.
 static void measure(struct wk_region *r, int64_t now)
 {
     double all = rate(r->conf.reduce_bytes, now - r->given_ns);
