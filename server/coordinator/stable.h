@@ -13,7 +13,7 @@ struct Longhaul__V1__ShardReport;
 enum { PS_CO_PROVED = 8 }; // a worker stores fewer unstable copies
 
 struct ps_co_claim {             // a worker's durable copies of a shard
-    struct lh_point said, asked; // by the worker's last report; in the last question to the server
+    struct lh_point said, asked; // newest reported copy; copy in the last question to the server
     // A copy confirmed by the server's log, with the right answer. Version 0: none.
     struct lh_point vouched;
     struct lh_hash challenge, answer;

@@ -1,32 +1,32 @@
-// Assign: which unit a worker gets next, by the balancer's policy (coordinator.balance: finish,
+// Assign: chooses a worker's next unit by the balancer's policy (coordinator.balance: finish,
 // weighted).
 //
-// 1. What the policy is told (view.c): pools are what nobody has begun, free or reserved; a region
-//    is its live workers together, with their measured speed and the time that their pushes take.
-//    Where a region says that a home's units have to travel to it, their transfer counts, by what
-//    it measured; else they lie there. A link with a cap carries what that leaves (crossed.h); a
-//    foreign language counts as seconds that a gain has to make up for.
-// 2. The policy names a pool. Of it the worker gets the first unit that is free; where none is, one
-//    that another worker reserved and has not begun is recalled for it: from the one that would end
-//    last, if it ends earlier here by the hysteresis. Else the pool is passed over.
-// 3. As many as the window holds: what the worker asks for, two in the last tenth of the run, but
-//    never less than it trains until it can have asked again. Of these it has no more in work than
-//    it trains in a quarter of the time that is left: what is begun comes back from nobody. Beyond
-//    them it reserves units of its own region, and those that the plan gives it, as far as it
-//    trains until the planned end and within the time to ride out. The run's budget bounds what is
-//    leased anew; what is recalled, or runs twice, is in it already. Where it ends the run before
-//    all is trained, reservations are all of the budget: until all speeds are known they leave
-//    those who have none their share, the time of the last push is none of theirs, and who became
-//    slower gives back what it would train after the planned end.
-// 4. In the last twentieth a worker that has nothing left runs a unit a second time that another
-//    region has begun, if it ends earlier here. Both leases are in the store.
-// 5. A worker that has nothing left gets a unit that its home's own workers all refuse, whatever
-//    the policy says: it counts on them.
-// 6. While an operator has frozen the balancer a worker gets free units of its own region alone.
+// 1. The policy's input (view.c): pools are units not yet begun, free or reserved; a region is the
+//    sum of its live workers, with their measured speed and push time. If a region reports that a
+//    home's units must travel to it, their transfer counts, at its measured rate; otherwise the
+//    units lie there. A link with a cap carries only what the cap leaves (crossed.h). A foreign
+//    language counts as seconds that the gain must exceed.
+// 2. The policy names a pool. The worker gets its first free unit. If none is free, a unit that
+//    another worker has reserved and not begun is recalled: from the worker that would end last, if
+//    it ends earlier here by the hysteresis. Otherwise the pool is skipped.
+// 3. The window bounds the units: the number requested, or two in the last tenth of the run, but
+//    always enough until the next request. The units in work are at most what the worker trains in
+//    a quarter of the remaining time, because begun units are never recalled. Beyond the window it
+//    reserves units of its own region, and units that the plan gives it, for the time until the
+//    planned end, at most the ride-out time. The run's budget bounds new leases; recalled units and
+//    second runs are in it already. If the budget ends the run before all is trained, reservations
+//    divide the whole budget: until all speeds are known, a share stays for workers without a known
+//    speed; the time of the last push is left out; and a worker that became slower returns the
+//    units that it would train after the planned end.
+// 4. In the last twentieth of the run, an idle worker runs a second time a unit that another region
+//    has begun, if it ends earlier here. Both leases are in the store.
+// 5. An idle worker gets a unit that all workers of its home refuse, whatever the policy says: the
+//    policy counts on those workers.
+// 6. While an operator has frozen the balancer, a worker gets only free units of its own region.
 // 7. Every choice is a decision (decided.h), with its figures.
 //
-// Time of a request: pools and workers for each unit that it gets; a recall looks at what one
-// worker holds, a second run at what all hold.
+// Time of a request: pools times workers for each unit that it gets; a recall scans one worker's
+// units, a second run the units of all.
 #include "server/coordinator/balance/assign.h"
 
 #include <math.h>
@@ -40,9 +40,9 @@
 
 static const double HYSTERESIS = 0.1;
 static const double ASK_S = 1;      // between two requests of a worker
-static const double QUIET_S = 5;    // a worker that was silent for longer is behind by that much
-static const double WINDOW_S = 3;   // a window holds so many seconds of training at least
-static const double IN_WORK = 0.25; // share of the time left that units in work last at most
+static const double QUIET_S = 5;    // after more silence, a worker counts as late by the excess
+static const double WINDOW_S = 3;   // minimum length of a window, in seconds of training
+static const double IN_WORK = 0.25; // units in work last at most this share of the remaining time
 
 struct assigning {
     struct ps_co_asking *a;
@@ -84,9 +84,9 @@ void ps_co_assign_few(const struct ps_co_asking *a)
 
 // ---------------------------------------------------------------- a worker's own time
 
-// Seconds until the worker ends what it has, and until its last push is decided. One whose speed
-// is not known yet counts as fast as the one that asks: nothing says that it is slower. One that is
-// idle or stalled never ends.
+// Seconds until the worker ends its present units and its last push is decided. A worker of unknown
+// speed counts as fast as the asking one: nothing shows that it is slower. An idle or stalled
+// worker never ends.
 static double ends_s(const struct assigning *s, uint32_t worker)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -98,7 +98,7 @@ static double ends_s(const struct assigning *s, uint32_t worker)
     return fmax(left, 0) / speed + ps_co_exchange_s(w) + fmax(quiet, 0);
 }
 
-// When the one that asks would end one more unit, which it has to wait for.
+// Seconds until the asking worker would end one more unit, for which it must wait.
 static double here_s(const struct assigning *s, double tokens, double wait_s)
 {
     const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
@@ -121,7 +121,7 @@ static double trip_s(const struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- a free unit
 
-// The budget ends what is leased anew. A unit that another worker holds counts in it already.
+// The budget limits new leases only. A unit that another worker holds is counted already.
 static bool within_budget(const struct ps_co_asking *a)
 {
     return a->sum < a->budget;
@@ -132,7 +132,7 @@ static bool may_have(const struct ps_co_asking *a, uint64_t unit)
     return within_budget(a) && ps_co_is_free(a, unit) && ps_co_may_train(a->c, unit, a->w);
 }
 
-// The first unit of the pool that is free for the worker; c->units: none.
+// The pool's first unit that is free for the worker; c->units: none.
 static uint64_t free_unit(const struct assigning *s, uint32_t pool)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -144,7 +144,7 @@ static uint64_t free_unit(const struct assigning *s, uint32_t pool)
     return slot == PS_CO_NO_SLOT ? c->units : ps_co_stock_unit(c, slot);
 }
 
-// A cap has room for this unit, however large the others of its pool are.
+// Does this unit, of whatever size, fit the link's cap?
 static bool fits_cap(const struct assigning *s, uint64_t unit)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -163,7 +163,7 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t pool)
            ps_co_may_lease(c, u) && ps_co_may_train(c, u, a->w);
 }
 
-// The last unit of the pool that this worker holds and has not begun; c->units: none.
+// The last unit of the pool that the holder has not begun; c->units: none.
 static uint64_t last_of(const struct ps_co_asking *a, uint32_t pool, uint32_t holder)
 {
     const struct ps_coordinator *c = a->c;
@@ -184,7 +184,7 @@ static bool may_give(const struct ps_coordinator *c, uint32_t v)
     return w->live && w->gives && !ps_co_draining(c, w) && w->held.tokens[CO_WAITS] > 0;
 }
 
-// Whether a mean unit of the pool ends earlier at this worker than its holder ends all that it has.
+// Does a mean unit of the pool end earlier at this worker than its holder ends all its units?
 static bool gains(const struct assigning *s, uint32_t v, double tokens, double arrival_s,
                   struct ps_balance_choice *to)
 {
@@ -196,8 +196,8 @@ static bool gains(const struct assigning *s, uint32_t v, double tokens, double a
     return to->here_s + to->cost_s < to->there_s * (1 - hysteresis(c, s->a->w, v));
 }
 
-// Recalls one unit of the pool for the worker, from the one that ends last. *from: its index;
-// false: nobody has one to give that ends earlier here.
+// Recalls one unit of the pool for the worker, from the holder that ends last. *from: the holder's
+// index; false: no holder has a unit that ends earlier here.
 static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, uint64_t *unit,
                        uint32_t *from)
 {
@@ -229,8 +229,8 @@ static bool recall_one(struct assigning *s, struct ps_balance_choice *choice, ui
 
 // ---------------------------------------------------------------- what a budget leaves
 
-// The part of the plan that is for workers whose speed is known: the others count as fast. Where
-// all data are trained, who needs a reserved unit recalls it.
+// The share of live workers whose speed is known; the others count as equally fast. If all data are
+// trained, there is no limit: a worker that needs a reserved unit recalls it.
 static double known_part(const struct assigning *s)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -245,8 +245,8 @@ static double known_part(const struct assigning *s)
     return live > 0 ? known / live : 1;
 }
 
-// Seconds that the worker trains by the plan. Its end is that of the last push; where all data are
-// trained, who ends before recalls what is reserved.
+// Seconds of training in the plan. The plan ends with the last push. If all data are trained, the
+// push time is not subtracted: a worker that ends earlier recalls reserved units.
 static double trains_s(const struct assigning *s)
 {
     double push_s = s->x->b.beyond_tokens > 0 ? s->x->b.region[s->region].exchange_s : 0;
@@ -259,13 +259,13 @@ static bool may_give_back(const struct ps_co_asking *a, uint64_t unit)
     return c->begun[unit] == CO_WAITS && c->lease[unit] == a->w + 1;
 }
 
-struct later { // a unit that may come back
+struct later { // a unit that may be returned
     uint64_t unit;
-    size_t place; // how many units the worker starts before it
+    size_t place; // number of units that the worker starts before it
     bool foreign, soon;
 };
 
-// Those first that are needed latest; of what is not among the next ones, others' before its own.
+// Sorts the units needed latest first; outside the window, foreign units before own ones.
 static int by_need(const void *a, const void *b)
 {
     const struct later *x = a, *y = b;
@@ -274,10 +274,10 @@ static int by_need(const void *a, const void *b)
     return x->place > y->place ? -1 : x->place < y->place;
 }
 
-// The unit's place in the worker's queue. It starts its units in the order in which it got them,
-// which is that of `holding`, not the run's; what it does not hold yet comes behind. `from`: units
-// mostly stand behind the one before. A peer that claims to hold more than it was ever leased costs
-// no more time for it.
+// The unit's place in the worker's queue. A worker starts its units in the order of `holding`,
+// which is the order of arrival, not the run's; units that it does not hold yet come last. `from`:
+// search start, since a unit mostly follows the previous one. The bound keeps a peer that claims
+// too many units from costing more time.
 static size_t place_of(const struct ps_co_asking *a, size_t at, size_t *from)
 {
     size_t n = a->m->n_holding < PS_CO_HELD_MAX ? a->m->n_holding : PS_CO_HELD_MAX;
@@ -290,7 +290,7 @@ static size_t place_of(const struct ps_co_asking *a, size_t at, size_t *from)
     return n + at;
 }
 
-// Lists what may come back. Gives; NULL: no memory.
+// Lists the units that may be returned. Caller frees; NULL: no memory.
 static struct later *list_later(const struct assigning *s, size_t *count)
 {
     const struct ps_co_asking *a = s->a;
@@ -322,8 +322,8 @@ static void give_back_one(struct assigning *s, uint64_t unit, double left_s)
     ps_co_decide(a->c, a->w, PS_CO_NOBODY, unit, &choice);
 }
 
-// Asks the worker to give back what it would train after the planned end: of what is free beyond
-// the budget, other regions train as much instead.
+// Asks the worker to return units that it would train after the planned end: other regions train as
+// many of the free units beyond the budget instead.
 static lh_err give_back(struct assigning *s)
 {
     struct ps_co_asking *a = s->a;
@@ -348,7 +348,7 @@ static lh_err give_back(struct assigning *s)
 
 // ---------------------------------------------------------------- how many
 
-// Units a second at the worker, of those that nobody has begun.
+// Units per second at the worker, by the mean unit not yet begun.
 static double units_a_second(const struct assigning *s)
 {
     const struct ps_balance *b = &s->x->b;
@@ -360,21 +360,21 @@ static double units_a_second(const struct assigning *s)
     return tokens > 0 ? s->a->c->worker[s->a->w].tokens_per_s * units / tokens : 0;
 }
 
-// Units that last until the worker can have asked again.
+// Units that last until the worker's next request.
 static double least_of(const struct assigning *s)
 {
     const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
     return ceil(units_a_second(s) * fmax(WINDOW_S, 2 * w->measured.batch_s.mean)) + 1;
 }
 
-// Units that the worker may have in work at once: what it trains in a quarter of the time until the
-// planned end. One that becomes four times slower still ends them by then. 0: as many as it likes.
+// Units that the worker may have in work at once: a quarter of the time until the planned end, so
+// that it still ends in time if it becomes four times slower. 0: no limit.
 static uint32_t in_work(const struct assigning *s)
 {
     const struct ps_co_worker *w = &s->a->c->worker[s->a->w];
     double end_s = s->x->plan.end_s, a_second = units_a_second(s);
     bool known = s->x->b.conf.kind == PS_BALANCE_FINISH && end_s > 0 && a_second > 0;
-    if (!known || w->measured.batch_s.mean <= 0) return 0; // It measured no step yet.
+    if (!known || w->measured.batch_s.mean <= 0) return 0; // no step measured yet
     double most = fmax(ceil(a_second * end_s * IN_WORK), fmax(PS_CO_FEW, least_of(s)));
     return most < LH_WINDOW_MAX ? (uint32_t)most : 0;
 }
@@ -439,7 +439,7 @@ static struct ps_balance_choice choose(const struct assigning *s)
     return (struct ps_balance_choice){0};
 }
 
-// One unit of the chosen pool; where there is none to have, the pool is passed over.
+// Takes one unit of the chosen pool; skips the pool if there is none.
 static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
 {
     struct ps_coordinator *c = s->a->c;
@@ -462,7 +462,7 @@ static lh_err take_of(struct assigning *s, struct ps_balance_choice *choice)
     return LH_OK;
 }
 
-// Takes what came back for this worker, or was moved to it by hand.
+// Takes units that were recalled for this worker and have come back, or were moved to it by hand.
 static lh_err take_kept(struct assigning *s)
 {
     size_t n;
@@ -497,8 +497,8 @@ static bool home_may_have(const struct ps_coordinator *c, uint64_t u)
     return false;
 }
 
-// A free unit that its home has workers for, but all of them refuse it; c->units: none. The policy
-// counts on them, and would give it to nobody else.
+// A free unit whose home has workers, but all of them refuse it; c->units: none. The policy counts
+// on those workers and would give it to no other.
 static uint64_t stranded(const struct assigning *s)
 {
     const struct ps_coordinator *c = s->a->c;
@@ -534,7 +534,7 @@ static bool may_run_twice(const struct ps_co_asking *a, uint64_t u)
            ps_co_may_train(c, u, a->w);
 }
 
-// As it is for a unit that is leased once: its language has to be made up for.
+// Like a first lease: the gain must exceed the cost of its language.
 static struct ps_balance_choice twice(const struct assigning *s, uint64_t unit, uint32_t from,
                                       double there_s)
 {
@@ -568,7 +568,7 @@ static lh_err run_twice(struct assigning *s)
     }
     if (!best.reason) return LH_OK;
     LH_TRY(ps_co_lease_second(c, unit, s->a->w));
-    if (!ps_co_second(c, unit)) return LH_OK; // too many run twice already
+    if (!ps_co_second(c, unit)) return LH_OK; // the maximum already runs twice
     s->a->tokens += ps_co_unit(c, unit)->tokens;
     s->a->out->unit[s->a->out->units++] = unit;
     ps_co_decide(c, s->a->w, from, unit, &best);

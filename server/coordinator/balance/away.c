@@ -1,10 +1,9 @@
-// Away: which units travel, and to whom they can't. See away.h.
+// Away: tracks which homes' units must travel, and which can't reach a worker. See away.h.
 //
-// 1. Nothing of it is stored: servers and workers say it anew about once a second. A giver that
-//    falls silent stays on the list: the worker that can't reach it finds that out, and says that
-//    the home is closed to it.
-// 2. A home that is closed to a worker, or a unit that is refused to it, is not leased to it,
-//    recalled for it, or kept for it (lease.c). The worker opens it again by itself.
+// 1. Nothing here is stored: servers and workers repeat it about once a second. A server that falls
+//    silent stays on the list: a worker that can't reach it reports the home as closed.
+// 2. Units of a home that is closed to a worker, and units refused to it, are not leased to it,
+//    recalled for it or kept for it (lease.c). The worker opens a home again by itself.
 #include "server/coordinator/balance/away.h"
 
 #include <stdlib.h>
@@ -26,7 +25,7 @@ static struct ps_co_giver *giver_of(struct ps_coordinator *c, uint64_t server)
     return NULL;
 }
 
-// A place for one more: the one that was silent longest goes.
+// Returns a slot for one more server; replaces the longest silent one if full.
 static struct ps_co_giver *new_giver(struct ps_coordinator *c)
 {
     if (c->givers < LH_GIVERS_MAX) return &c->giver[c->givers++];
@@ -59,7 +58,7 @@ static bool asks_for(const Longhaul__V1__LeaseRequest *m, const char *region)
     return false;
 }
 
-// Gives how many are listed, after those that speak, or those that are silent.
+// Appends the recently heard servers, or the silent ones; returns the new length.
 static size_t name_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
                           bool fresh, size_t n, Longhaul__V1__Giver *item,
                           Longhaul__V1__Giver **list)
@@ -77,7 +76,7 @@ static size_t name_givers(const struct ps_coordinator *c, const Longhaul__V1__Le
     return n;
 }
 
-// Those that spoke lately come first: a worker takes a few of each region.
+// Recently heard servers come first: a worker uses only a few of each region.
 size_t ps_co_givers(const struct ps_coordinator *c, const Longhaul__V1__LeaseRequest *m,
                     Longhaul__V1__Giver *item, Longhaul__V1__Giver **list)
 {

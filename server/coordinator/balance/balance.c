@@ -8,7 +8,7 @@ enum { BISECTIONS = 32 };
 static const double NEVER = 1e18; // seconds
 static const double TAIL = 0.1;   // share of the run in which the window is short
 static const double TWICE = 0.05; // share of the run in which a unit may run twice
-static const double PATH_BUSY = 0.5, PATH_IDLE = 0.05; // shares of the time that is left
+static const double PATH_BUSY = 0.5, PATH_IDLE = 0.05; // shares of the remaining time
 static const uint32_t TAIL_WINDOW = 2;
 
 // ---------------------------------------------------------------- names
@@ -51,7 +51,7 @@ static double seconds_of(const struct ps_balance *b, uint32_t r, double tokens)
 
 static double mean_rate(const struct ps_balance *b)
 {
-    double seconds = 0, n = 0; // the mean of seconds a byte: a slow link counts
+    double seconds = 0, n = 0; // mean of seconds per byte, so that slow links count
     for (uint32_t i = 0; i < b->regions; i++)
         for (uint32_t k = 0; k < b->regions; k++)
             if (i != k && b->link[i][k].bytes_per_s.mean > 0) {
@@ -61,7 +61,7 @@ static double mean_rate(const struct ps_balance *b)
     return n > 0 ? n / seconds : 0;
 }
 
-// `mean`: of all links, where this one is not known.
+// `mean`: mean rate of all links, used if this one's is unknown.
 static double arrival(const struct ps_balance *b, uint32_t from, uint32_t to, double bytes,
                       double mean)
 {
@@ -83,7 +83,7 @@ static double pooled(const struct ps_balance *b)
     return sum;
 }
 
-// Tokens of pools that the budget has room for, however few regions are there to train them.
+// Tokens of pools within the budget, even if few regions can train them.
 static double of_the_budget(const struct ps_balance *b)
 {
     return fmax(pooled(b) - b->beyond_tokens, 0);
@@ -110,7 +110,7 @@ static bool allows(const struct ps_balance_pool *p, uint32_t r)
     return p->allowed >> r & 1;
 }
 
-// Some region may train the pool, and is there with a known speed.
+// A live region with known speed may train the pool.
 static bool goes_somewhere(const struct ps_balance *b, uint32_t p)
 {
     for (uint32_t r = 0; r < b->regions; r++)
@@ -118,19 +118,19 @@ static bool goes_somewhere(const struct ps_balance *b, uint32_t p)
     return false;
 }
 
-// One try: does everything end within `end_s`?
+// One attempt: does everything end within `end_s`?
 struct
 try {
     const struct ps_balance *b;
     struct ps_balance_plan *out;
     double room[PS_BALANCE_REGIONS_MAX]; // tokens that each region can still train
     double path[PS_BALANCE_REGIONS_MAX]; // seconds that each can still receive
-    double rest[PS_BALANCE_POOLS_MAX];   // tokens that nobody trains yet
-    double left;                         // tokens of the rest that are to be trained
-    double all;                          // tokens of pools that the plan is of
+    double rest[PS_BALANCE_POOLS_MAX];   // tokens not assigned yet
+    double left;                         // tokens of `rest` that must be assigned
+    double all;                          // tokens of pools in the plan
     double cap[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX]; // bytes; NEVER: no cap
-    // Seconds that a token of each pool needs to arrive in each region, and the same with its
-    // language there.
+    // Seconds per token of each pool until it arrives in each region; and the same plus its
+    // language.
     double path_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
     double cost_s[PS_BALANCE_POOLS_MAX][PS_BALANCE_REGIONS_MAX];
 };
@@ -140,7 +140,7 @@ static double bytes_a_token(const struct ps_balance_pool *p)
     return p->tokens > 0 ? p->bytes / p->tokens : 0;
 }
 
-// The budget's part of the pools, as far as it can go somewhere now.
+// The budget's part of the pools that some region can train now.
 static double all_of(const struct ps_balance *b)
 {
     double sum = 0;
@@ -148,7 +148,7 @@ static double all_of(const struct ps_balance *b)
     return fmin(sum, of_the_budget(b));
 }
 
-// Tokens of the pool that are too few to count. A budget may leave a small part of large pools.
+// Tokens of the pool too few to count. A budget may leave a small part of large pools.
 static double few(const struct try *t, uint32_t pool)
 {
     return 1e-6 * fmin(t->b->pool[pool].tokens, fmax(t->all, 1));
@@ -188,7 +188,7 @@ static double can_take(const struct try *t, uint32_t pool, uint32_t r)
     return most > few(t, pool) ? most : 0;
 }
 
-// The cheapest region of a pool, or -1; *regret is what the pool loses without it (Vogel's rule).
+// The cheapest region for a pool, or -1; *regret: extra cost of the second-best (Vogel's rule).
 static int cheapest(const struct try *t, uint32_t pool, double *regret)
 {
     int best = -1;
@@ -224,14 +224,14 @@ static void begin(struct try *t, double end_s)
     }
 }
 
-// Units that can go nowhere now are in no plan: else no end would be late enough for the others.
+// Units that no region can train now are in no plan; otherwise no end would be late enough.
 static double whole_of(const struct ps_balance *b, uint32_t p)
 {
     if (!goes_somewhere(b, p)) return 0;
     return b->beyond_tokens > 0 ? b->pool[p].whole_tokens : b->pool[p].tokens;
 }
 
-// A region's own units, before anybody's; those that may go to the fewest regions first.
+// A region's own units first, and among them those allowed in the fewest regions.
 static void give_own(struct try *t)
 {
     for (int staying = 1; staying >= 0; staying--)
@@ -242,7 +242,7 @@ static void give_own(struct try *t)
         }
 }
 
-// Gives each region of the rest: its own, then in the order of what pools lose by waiting.
+// Assigns the rest: own units first, then in the order of the pools' regret.
 static void give_rest(struct try *t)
 {
     give_own(t);
@@ -272,7 +272,7 @@ static bool gives_all_of_it(struct try *t)
     return true;
 }
 
-// The rest of the budget, whichever units it is of.
+// Assigns the rest of the budget, with any units.
 static bool gives_the_budget(struct try *t)
 {
     t->left = t->all;
@@ -291,8 +291,8 @@ static bool ends_within(struct try *t, double end_s)
     return (t->b->beyond_tokens <= 0 || gives_the_budget(t)) && whole;
 }
 
-// Everything at the slowest rate over the slowest path: an end that is late enough, unless some
-// units can go nowhere.
+// Everything at the slowest rate over the slowest path: an end late enough, unless some units can
+// go nowhere.
 static double late_enough(const struct try *t)
 {
     const struct ps_balance *b = t->b;
@@ -313,15 +313,15 @@ static double late_enough(const struct try *t)
     return latest + path + (slow < NEVER ? sum / slow : 0);
 }
 
-// The next end to try. One region that is nearly at a standstill puts `high` far behind the end of
-// the others: then it is the powers of ten that are halved.
+// The next end to try. One nearly stalled region puts `high` far behind the others' end; then the
+// bisection is geometric.
 static double between(double low, double high)
 {
     double from = fmax(low, 1e-3);
     return high > 16 * from ? sqrt(from * high) : (low + high) / 2;
 }
 
-// Concludes from the plan's tokens when each region ends, and the last one.
+// Derives each region's end, and the last one, from the plan's tokens.
 static void conclude(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     out->end_s = 0;
@@ -333,7 +333,7 @@ static void conclude(const struct ps_balance *b, struct ps_balance_plan *out)
     }
 }
 
-// Shares of each pool, as far as the budget goes, by tokens/s, over the regions that it allows.
+// Splits each pool, within the budget, over its allowed regions in proportion to tokens/s.
 static void split(const struct ps_balance *b, struct ps_balance_plan *out)
 {
     double all = pooled(b), share = all > 0 ? fmax(1 - b->beyond_tokens / all, 0) : 0;
@@ -370,7 +370,7 @@ void ps_balance_plan(const struct ps_balance *b, struct ps_balance_plan *out)
             else
                 low = mid;
         }
-        (void)ends_within(&t, high); // what can go nowhere stays where it is
+        (void)ends_within(&t, high); // pools that can go nowhere stay unassigned
     }
     conclude(b, out);
 }
@@ -382,7 +382,7 @@ static double unit_of(const struct ps_balance_pool *p, double all)
     return p->units > 0 ? all / p->units : 0;
 }
 
-// May this region have a whole unit of this pool over that link?
+// May this region get a whole unit of this pool over that link?
 static bool may_have(const struct ps_balance *b, uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *p = &b->pool[pool];
@@ -404,7 +404,7 @@ double ps_balance_cost(const struct ps_balance *b, uint32_t pool, uint32_t r)
     return ps_balance_cost_of(b, pool, r, unit_of(p, p->tokens));
 }
 
-// When a unit of the pool would end here: it has to arrive, and what is held is trained before it.
+// Time at which a unit of the pool would end here: after its arrival and the region's held units.
 static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
 {
     const struct ps_balance_pool *p = &b->pool[pool];
@@ -413,8 +413,8 @@ static double ends_here(const struct ps_balance *b, uint32_t pool, uint32_t r)
     return here + seconds_of(b, r, unit_of(p, p->tokens)) + b->region[r].exchange_s;
 }
 
-// When the pool's home would end all that is left to it, if this region took nothing of it: at
-// least a whole unit, however the plan cuts it. A home whose own units do not reach it never does.
+// Time at which the pool's home would end all its remaining units if this region took none; counts
+// at least one whole unit. A home that its own units do not reach never ends.
 static double ends_there(const struct ps_balance *b, const struct ps_balance_plan *plan,
                          uint32_t pool, uint32_t r)
 {
@@ -434,7 +434,7 @@ static double hysteresis(const struct ps_balance *b, uint32_t a, uint32_t c)
     return b->conf.hysteresis * (1 + spread);
 }
 
-// The foreign pool with the most tokens for this region, of those whose unit ends earlier here.
+// The foreign pool with the most planned tokens here, among those whose unit ends earlier here.
 static struct ps_balance_choice foreign(const struct ps_balance *b,
                                         const struct ps_balance_plan *plan, uint32_t r)
 {
@@ -459,8 +459,8 @@ static struct ps_balance_choice foreign(const struct ps_balance *b,
     return best;
 }
 
-// A budget may end the run first; then the plan may have given out all that this region is to train
-// of its own pool for now: others' units of whole data epochs go before its own of a later one.
+// If a budget ends the run first, the plan may have used up this region's share of its own pool for
+// now: then foreign units of whole data epochs come before own units of a later epoch.
 static bool is_due(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t p,
                    uint32_t r)
 {
@@ -468,8 +468,8 @@ static bool is_due(const struct ps_balance *b, const struct ps_balance_plan *pla
     return all || plan->tokens[p][r] >= unit_of(&b->pool[p], b->pool[p].tokens) / 2;
 }
 
-// Units of its own, those first that may go to the fewest others: what may leave is there for those
-// who help later. What is due goes before all of them. `plan` NULL: all is due.
+// Own units, first those allowed in the fewest other regions, so that mobile units stay for regions
+// that help later. Due units come before all others. `plan` NULL: all are due.
 static struct ps_balance_choice own(const struct ps_balance *b, const struct ps_balance_plan *plan,
                                     uint32_t r)
 {
@@ -486,7 +486,7 @@ static struct ps_balance_choice own(const struct ps_balance *b, const struct ps_
     return best;
 }
 
-// The share of the time that is left in which the plan needs the path to this region.
+// The share of the remaining time in which the plan uses the path to this region.
 static double path_share(const struct ps_balance *b, const struct ps_balance_plan *plan, uint32_t r)
 {
     double busy = 0;
@@ -502,9 +502,9 @@ static bool stays(const struct ps_balance *b, const struct ps_balance_choice *c,
     return c->reason && b->pool[c->pool].allowed == 1ull << r;
 }
 
-// If the plan needs the path for most of the time, what is to come comes now. Else what nobody
-// else may train goes first: a region that becomes slow later has less of it left. And where units
-// arrive almost at once none has to come before its region's own are trained.
+// If the plan uses the path most of the time, foreign units come now. Otherwise units that no other
+// region may train come first: a region that becomes slow later then has fewer of them left. If
+// units arrive almost at once, none needs to come before the region's own are trained.
 static bool own_first(const struct ps_balance *b, const struct ps_balance_plan *plan,
                       const struct ps_balance_choice *mine, uint32_t r)
 {

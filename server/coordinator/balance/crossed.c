@@ -1,14 +1,14 @@
-// Crossed: what links have carried of units, by what workers say that arrived. See crossed.h.
+// Crossed: counts the unit bytes that links have carried, as workers report them. See crossed.h.
 //
-// Store: crossed/<worker, 16 hex>/<home, 2 decimals> = bytes in all u64, of the last process u64,
-// that process u64. A worker counts what arrived since its process began; another process counts
-// from 0. So bytes survive a restart of either, and none counts twice; those that arrived in the
-// last second before a worker was killed may be missing.
+// Store: crossed/<worker, 16 hex>/<home, 2 decimals> = total bytes u64, bytes of the last process
+// u64, that process u64. A worker counts arrivals since its process began; a new process counts
+// from 0. So bytes survive a restart of either side and none counts twice; those that arrived in
+// the last second before a kill may be missing.
 //
-// A cap is hard for what the balancer leases: what may come still counts as if it came, all that is
-// leased over the link, recalled over it or kept, and not begun, and what runs a second time there.
-// A region counts as if it had none of the home's files, whatever else it says: caps hold before
-// the first unit was looked for.
+// A cap is a hard limit for the balancer's leases. Units that may still come count as if they had:
+// those leased over the link, recalled over it or kept, and not begun, and second runs there. A
+// region counts as if it had none of the home's files, whatever it reports: caps hold before the
+// first unit is looked for.
 #include "server/coordinator/balance/crossed.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ static const struct ps_terms *terms_of(const struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- rows
 
-// The worker's count of this home; made where it is new. NULL: no memory, or it has LH_AWAY_MAX.
+// The worker's count for this home, created if new. NULL: no memory, or it has LH_AWAY_MAX.
 static struct ps_co_crossing *crossing_of(struct ps_co_worker *w, uint32_t home)
 {
     if (!w->crossing) w->crossing = calloc(LH_AWAY_MAX, sizeof *w->crossing);
@@ -88,10 +88,10 @@ static lh_err take_one(struct ps_coordinator *c, struct ps_co_worker *w,
     uint32_t home = ps_co_stock_home(c, a->region);
     if (!a->arrived_bytes || home == c->stock.homes) return LH_OK;
     struct ps_co_crossing *x = crossing_of(w, home);
-    if (!x && w->crossing) return LH_OK; // Caps count for nothing then (view.h).
+    if (!x && w->crossing) return LH_OK; // caps do not count then (view.h)
     if (!x) return lh_fail(LH_ERR_BUSY, "no memory for what crossed a link");
     uint64_t before = x->process == a->process ? x->seen : 0;
-    if (a->arrived_bytes <= before) return LH_OK; // a late copy
+    if (a->arrived_bytes <= before) return LH_OK; // a late duplicate
     x->bytes += a->arrived_bytes - before;
     x->seen = a->arrived_bytes;
     x->process = a->process;
@@ -115,8 +115,8 @@ void ps_co_forget_crossed(struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- what a link carried
 
-// Bytes of one worker's units of that home that are not begun, leased to it or on their way. Nobody
-// says whether a second run is begun: it counts until it ends.
+// Bytes of that home's units that are leased to the worker or under way and not begun. Nothing
+// reports whether a second run has begun: it counts until it ends.
 static double coming_to(const struct ps_coordinator *c, const struct ps_co_worker *w, uint32_t home)
 {
     uint64_t tokens = 0;

@@ -1,4 +1,4 @@
-// Crossed: bytes of units that went over each link, against the link's cap. See crossed.c.
+// Crossed: unit bytes that went over each link, against the link's cap. See crossed.c.
 #ifndef PS_CO_CROSSED_H
 #define PS_CO_CROSSED_H
 
@@ -8,16 +8,16 @@
 #include "server/coordinator/balance/terms.h"
 #include "server/coordinator/core.h"
 
-// Bytes that a link has carried, and may carry still.
+// Bytes that a link has carried, and may still carry.
 struct ps_co_carried {
     const struct ps_term *term; // NULL: no cap
-    double crossed;             // bytes that arrived, as workers said
-    double coming;              // bytes of units that are leased over it and not begun
+    double crossed;             // bytes that arrived, as workers reported
+    double coming;              // bytes of units leased over it and not begun
     double left;                // < 0: no cap
 };
 
 LH_MUST lh_err ps_co_load_crossed(struct ps_coordinator *c); // after the workers
-// Takes what a lease request says that arrived. Rows of the store.
+// Takes the arrivals that a lease request reports. Rows of the store.
 LH_MUST lh_err ps_co_take_crossed(struct ps_coordinator *c, uint32_t worker,
                                   const Longhaul__V1__LeaseRequest *m);
 void ps_co_forget_crossed(struct ps_co_worker *w);
@@ -26,9 +26,10 @@ struct ps_co_carried ps_co_carried(const struct ps_coordinator *c, uint32_t home
                                    const char *region);
 // Is there a cap between that home and the worker's region?
 bool ps_co_is_capped(const struct ps_coordinator *c, uint32_t home, uint32_t worker);
-// Gives a row for each link that has a cap, or over which units travelled: [{"from", "to",
-// "cap_bytes": bytes | null, "crossed_bytes", "coming_bytes", "left_bytes": bytes | null, "state":
-// "open" | "full"}].
+// Gives a row for each link with a cap or with traveled units: [{"from", "to", "cap_bytes": bytes
+// null, "crossed_bytes", "coming_bytes", "left_bytes": bytes
+// null, "state": "open"
+// "full"}].
 json_t *ps_co_crossed(const struct ps_coordinator *c);
 
 #endif

@@ -1,18 +1,17 @@
-// Decisions: a ring of the last ones, and an event for all units that move together. See decided.h.
+// Decisions: a ring of the last ones, and one event for units that move together. See decided.h.
 //
-// 1. Units that go to one worker with one request, from one holder and one home and for one
-//    reason, are one decision: one row of the ring, and one event with their number and their
-//    ranges. The figures are those of the last one, which ends latest. So a request makes as many
-//    events as there are holders and homes that it takes from, however many units it moves.
-// 2. Requests of the same worker within a second go on with its rows.
-// 3. An event names RANGES_MAX ranges, and how many units there are beyond them.
+// 1. Units that go to one worker in one request, from one holder and one home and for one reason,
+//    are one decision: one row of the ring, and one event with their number and ranges. The figures
+//    are the last unit's, which ends latest. So a request makes one event per holder and home,
+//    however many units it moves.
+// 2. Requests of the same worker within a second continue its rows.
+// 3. An event lists RANGES_MAX ranges and the number of further units.
 //
-// Events: balance.planned (a region gets free units of another's by the plan), balance.stolen
-// (reserved units are recalled for a worker that ends them earlier, or one that its home refuses is
-// leased), balance.twice (a unit that was begun elsewhere runs a second time), balance.budget
-// (reserved units come back, since others end the run's budget earlier), balance.scored,
-// balance.shared. Units of the worker's own region that were free are in the ring alone. Nothing of
-// it is stored.
+// Events: balance.planned (the plan gives a region another region's free units), balance.stolen
+// (reserved units are recalled for a worker that ends them earlier, or a unit that its home refuses
+// is leased), balance.twice (a unit begun elsewhere runs a second time), balance.budget (reserved
+// units are returned because others end the run's budget earlier), balance.scored, balance.shared.
+// Free units of the worker's own region appear in the ring only. Nothing is stored.
 #include "server/coordinator/balance/decided.h"
 
 #include <inttypes.h>
@@ -28,7 +27,7 @@ enum {
     KEPT = 256,
     OPEN_MAX = 64, // decisions of one request
     UNITS_MAX = LH_LEASES_MAX + LH_RECALLS_MAX,
-    LOOK_BACK = 16, // rows of the ring that a decision may go on with
+    LOOK_BACK = 16, // rows of the ring that a decision may continue
     RANGES_MAX = 16,
 };
 
@@ -42,11 +41,11 @@ struct decision {
 
 struct ps_co_decisions {
     struct decision last[KEPT];
-    uint64_t of[PS_BALANCE_TWICE + 1]; // how many were made, by reason
-    uint64_t count;                    // ever made; the newest is at (count - 1) % KEPT
-    struct decision open[OPEN_MAX];    // those of the request at hand
+    uint64_t of[PS_BALANCE_TWICE + 1]; // number of decisions, by reason
+    uint64_t count;                    // total; the newest is at (count - 1) % KEPT
+    struct decision open[OPEN_MAX];    // decisions of the current request
     uint32_t opened;
-    uint64_t unit[UNITS_MAX]; // the units of them
+    uint64_t unit[UNITS_MAX]; // their units
     uint32_t open_of[UNITS_MAX];
     size_t units;
 };
@@ -71,7 +70,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// The units of one decision, ascending; `list` has room for all. Gives their number.
+// The units of one decision, ascending; `list` must be large enough for all. Returns their number.
 static size_t units_of(const struct ps_co_decisions *all, uint32_t open, uint64_t *list)
 {
     size_t n = 0;
@@ -81,7 +80,7 @@ static size_t units_of(const struct ps_co_decisions *all, uint32_t open, uint64_
     return n;
 }
 
-// "unit 7 of asia", or "12 units of asia (3-9, 12, 14-17)".
+// Writes "unit 7 of asia", or "12 units of asia (3-9, 12, 14-17)".
 static void name_units(const uint64_t *list, size_t n, const char *home, char *out, size_t size)
 {
     if (n == 1) {
