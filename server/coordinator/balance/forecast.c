@@ -1,14 +1,12 @@
-// The forecast: when each region will end, if units go to whom the balancer's policy gives them.
+// The forecast: when each region will end, if units are leased by the balancer's policy.
 //
-// 1. There is one definition of it: the policy (balance.h) is told what the planner is told
-// (view.h)
-//    and asked for its plan. Nothing is counted here that is not counted there: speeds, links, the
-//    time of the last push, tokens that are trained of begun units, what a budget leaves.
-// 2. The plan is of this moment; the planner's own is a second old at most, ten seconds with many
-//    regions.
-// 3. With `level`, whose leases follow nobody's plan, it is what `finish` would do.
+// 1. It uses the policy (balance.h) with the planner's own input (view.h) and returns the policy's
+//    plan. So it counts exactly the same: speeds, links, the time of the last push, trained tokens
+//    of begun units, tokens beyond the budget.
+// 2. The plan is computed now; the planner's own is up to one second old, ten with many regions.
+// 3. With `level`, whose leases follow no plan, it shows the plan of `finish`.
 //
-// O(workers x homes) a call, and the policy's plan (balance.h).
+// O(workers x homes) per call, plus the policy's plan (balance.h).
 #include "server/coordinator/balance/forecast.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Forecast: when each region will have trained all that the balancer's policy gives it, by what the
-// planner reckons with (view.h). See forecast.c.
+// Forecast: when each region will have trained all that the balancer's policy gives it, from the
+// planner's input (view.h). See forecast.c.
 #ifndef PS_CO_FORECAST_H
 #define PS_CO_FORECAST_H
 
@@ -7,9 +7,9 @@
 
 #include "server/coordinator/core.h"
 
-// Gives a row a region, in the order of the units' homes: {"region", "live", "tokens_per_s",
-// "held_tokens", "own_tokens", "trains_tokens", "ends_s": seconds | null}. An empty array: more
-// regions than the policy takes, or no memory.
+// Gives one row per region, in the order of the units' homes: {"region", "live", "tokens_per_s",
+// "held_tokens", "own_tokens", "trains_tokens", "ends_s": seconds
+// null}. An empty array: more regions than the policy takes, or no memory.
 json_t *ps_co_forecast(const struct ps_coordinator *c);
 
 #endif

@@ -1,10 +1,10 @@
 // Grants: numbers and tags that prove a lease to the shards' servers
 // (server/docs/0004-authority.md#grants).
 //
-// Store: grant/key = 32 random bytes, drawn once in a run. The number of a unit's grant is in the
-// row of its lease. Invariants: 1. Two grants of a unit have different numbers. 2. A worker's
-// allowance never falls, because the tokens of its leases are a sum over the run. It is twice that
-// sum, for what is trained again after a crash, and one push's bound.
+// Store: grant/key = 32 random bytes, drawn once per run. A unit's grant number is in its lease's
+// row. Invariants: 1. Two grants of a unit have different numbers. 2. A worker's allowance never
+// falls, because the tokens of its leases are a sum over the run. It is twice that sum (retraining
+// after a crash) plus one push's bound.
 #include "server/coordinator/balance/grants.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
 
 float ps_co_allowance(const struct ps_coordinator *c, const struct ps_co_worker *w, uint64_t *tag)
 {
-    // A store that was restored from an older copy does not know of all leases: the logs do.
+    // A store restored from an older copy lacks some leases, but the logs have their pushes.
     double admitted = (double)ps_co_admitted_tokens(c, w), leased = 2 * (double)w->lease_tokens;
     double all = fmax(leased, admitted) + (double)lh_plan_tokens_max(&c->plan);
     float allowance = nextafterf((float)all, INFINITY);

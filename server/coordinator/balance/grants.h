@@ -5,16 +5,16 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "server/coordinator/core.h"
 
-// Reads the run's grant key; draws it where the store has none. Before the leases.
+// Reads the run's grant key; draws one if the store has none. Call before loading leases.
 LH_MUST lh_err ps_co_load_grants(struct ps_coordinator *c);
-// Puts the key into the store where it is not there yet: before the first server is told its part.
+// Stores the key if missing: call before a server gets its part of the key.
 LH_MUST lh_err ps_co_grants_keep(struct ps_coordinator *c);
-// Appends the grants of the units that are leased to this worker (its index) and that its request
-// does not hold.
+// Appends the grants of the units leased to this worker (its index), except those that its request
+// already holds.
 LH_MUST lh_err ps_co_grants_tell(const struct ps_coordinator *c, uint32_t worker,
                                  const Longhaul__V1__LeaseRequest *m, const uint64_t *unit,
                                  size_t units, struct lh_buf *out);
-// How many tokens the worker's pushes to one shard may stand for, and the shards' tags of it.
+// The most tokens that the worker's pushes to one shard may count, with the shards' tags.
 float ps_co_allowance(const struct ps_coordinator *c, const struct ps_co_worker *w, uint64_t *tag);
 struct lh_grant_key ps_co_shard_key(const struct ps_coordinator *c, uint32_t shard);
 

@@ -1,14 +1,14 @@
-// Leases: their rows in the store, and who may have which unit. Which one a worker gets next:
-// level.c and assign.c.
+// Leases: their rows in the store, and the rules for leasing a unit. level.c and assign.c choose
+// the next unit.
 //
 // Store: lease/<first unit 10> = the leases of the 64 units from there on, as runs: place of the
 // first u8, units u8, worker u64, wall time u32, number of the first one's grant u32. The units of
-// a run follow each other, and so do the numbers of their grants. second/<unit 10> = worker u64,
-// number of the grant u32, of a unit that runs twice. A credited unit is in no run: what is left of
-// its lease is in memory, for people alone, and goes where a shard takes the credit back.
-// Invariants: 1. A unit has one holder, and one other at most that runs it too. 2. Where the holder
-// gives it back or is given up, the other is the holder. 3. What is recalled and what is begun is
-// in memory alone: it is said and asked for anew.
+// a run are consecutive, and so are their grant numbers. second/<unit 10> = worker u64, grant
+// number u32, of a unit that runs twice. A credited unit is in no run: the rest of its lease is in
+// memory, for display only, and is dropped if a shard takes the credit back. Invariants: 1. A unit
+// has one holder, and at most one second worker. 2. If the holder returns the unit or is given up,
+// the second worker becomes the holder. 3. Recalls and begun units are in memory only: workers
+// report them again.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,14 +34,14 @@ static bool is_kept(const struct ps_coordinator *c, uint64_t unit)
     return unit < c->units && c->lease[unit] != CO_FREE && !ps_co_credited(c, unit);
 }
 
-// The unit goes on with the run of the one before it.
+// The unit continues the run of the previous one.
 static bool follows(const struct ps_coordinator *c, uint64_t unit)
 {
     return is_kept(c, unit) && c->lease[unit] == c->lease[unit - 1] &&
            c->leased_s[unit] == c->leased_s[unit - 1] && c->number[unit] == c->number[unit - 1] + 1;
 }
 
-// Stores the range of units that this one is in, as memory has it.
+// Stores this unit's range, as in memory.
 static LH_MUST lh_err store_range(struct ps_coordinator *c, uint64_t unit)
 {
     uint64_t first = unit - unit % RANGE, end = first + RANGE;
@@ -148,7 +148,7 @@ uint32_t ps_co_second(const struct ps_coordinator *c, uint64_t unit)
 lh_err ps_co_lease_second(struct ps_coordinator *c, uint64_t unit, uint32_t worker)
 {
     char key[32];
-    if (c->seconds == PS_CO_SECONDS_MAX) return LH_OK; // others end first
+    if (c->seconds == PS_CO_SECONDS_MAX) return LH_OK; // others must end first
     key_of(key, "second/", unit);
     uint32_t number = ++c->last_grant;
     c->worker[worker].lease_tokens += ps_co_unit(c, unit)->tokens;
@@ -178,7 +178,7 @@ lh_err ps_co_lease_end(struct ps_coordinator *c, uint64_t unit)
     if (!other) return end_lease(c, unit);
     uint32_t number = ps_co_lease_number(c, unit, other - 1);
     LH_TRY(ps_co_lease_end_second(c, unit));
-    return hold(c, unit, other - 1, number); // It says with its next request whether it began.
+    return hold(c, unit, other - 1, number); // its next request tells whether it began
 }
 
 lh_err ps_co_lease_settle(struct ps_coordinator *c)
@@ -198,7 +198,7 @@ static const char *read_run(struct ps_coordinator *c, uint64_t first, struct lh_
     uint32_t place = lh_get_u8(at), units = lh_get_u8(at);
     uint32_t w = ps_co_worker_index(c, lh_get_u64(at)), since = lh_get_u32(at);
     uint32_t number = lh_get_u32(at);
-    if (at->failed) return NULL; // ps_co_load_named() says what that means
+    if (at->failed) return NULL; // ps_co_load_named() reports that
     if (!units || place + units > RANGE) return "has units that are not of its range";
     if (first + place + units > c->units) return ps_co_no_unit();
     if (w == c->workers) return NEVER_JOINED;
@@ -278,7 +278,7 @@ lh_err ps_co_free_leases(struct ps_coordinator *c, uint32_t worker)
             LH_TRY(ps_co_lease_end(c, at - 1));
         else
             set_free(c, at - 1);
-        bool goes_on = next && (next - 1) / RANGE == (at - 1) / RANGE; // Its range is stored once.
+        bool goes_on = next && (next - 1) / RANGE == (at - 1) / RANGE; // each range is stored once
         if (!goes_on) LH_TRY(store_range(c, at - 1));
     }
     return LH_OK;
@@ -303,7 +303,7 @@ void ps_co_lease_drop_closed(struct ps_coordinator *c, uint32_t worker)
         if (ps_co_is_closed(c, c->stock.pool[ps_co_stock_pool(c, list[i])].home, worker) ||
             ps_co_is_refused(c, list[i], worker))
             ps_co_lease_want(c, list[i], 0);
-    free(list); // without memory the worker gets them, and gives them back
+    free(list); // without memory the worker gets them and returns them
 }
 
 // ---------------------------------------------------------------- what may be leased

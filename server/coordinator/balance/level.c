@@ -1,20 +1,20 @@
-// Level: leases for whoever asks (coordinator.balance: level).
+// Level: leases first come, first served (coordinator.balance: level).
 //
-// 1. A worker gets as many units as it asks for, its region's own first, then what may leave
-//    another's, one data epoch after the other.
-// 2. Beyond those it gets as many tokens as it trains in conf.ride_out_ns, and half of what is left
-//    for it at most. So free units last to the end of the run, and nobody takes what another needs.
-// 3. Where nothing is free for a worker, units are recalled for it from the one that will be busy
-//    longest, as many as let both end together. Only units that are not begun.
-// 4. Where the policy heeds caps of links (assign.c), this rule serves workers whose speed is not
-//    known. One that has nothing gets a unit over each link whose cap has room: else it would never
-//    train, and never be measured, where nothing lies in its region. Where all are leased, one is
-//    recalled for it. With more regions than the policy takes it serves all: caps hold then.
-// 5. While an operator has frozen the balancer a worker gets units of its own region alone, and
+// 1. A worker gets as many units as it requests: its own region's first, then those that may leave
+//    other regions, one data epoch after the other.
+// 2. Beyond those it gets as many tokens as it trains in conf.ride_out_ns, at most half of those
+//    left for it. So free units last to the end of the run, and no worker takes another's.
+// 3. If nothing is free for a worker, units are recalled for it from the busiest one, as many as
+//    let both end together. Only units that are not begun.
+// 4. If the policy applies link caps (assign.c), this rule serves only workers of unknown speed. A
+//    worker without units gets one over each link whose cap allows it: otherwise, with none in its
+//    region, it would never train and never be measured. If all are leased, one is recalled for it.
+//    With more regions than the policy takes, this rule serves all workers, with the caps.
+// 5. While an operator has frozen the balancer, a worker gets only units of its own region, and
 //    nothing is recalled.
 //
-// Time of a request: the units that it gets, times the pools; where it finds nothing free, the
-// units that are leased. While a shard has not reported, all that are free may be looked at.
+// Time of a request: its units times the pools; if nothing is free, the leased units. While a shard
+// has not reported, it may scan all free units.
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "server/coordinator/balance/level.h"
@@ -26,18 +26,18 @@
 
 // ---------------------------------------------------------------- what is free
 
-// Free units of one kind, in the run's order: the worker's home, or what may leave others.
+// Free units of one kind, in the run's order: the worker's home, or units that may leave others.
 struct walk {
     const struct ps_co_asking *a;
     uint32_t pools;
     struct walked {
         uint32_t pool;
-        uint64_t slot; // the next one to look at; PS_CO_NO_SLOT: it is over
-        double left;   // bytes that may still come from there; < 0: any
+        uint64_t slot; // the next slot to check; PS_CO_NO_SLOT: the end
+        double left;   // bytes that may still come from there; < 0: no limit
     } at[];
 };
 
-// Units of the pool may be trained by the worker, and reach it.
+// The worker may train units of the pool, and they can reach it.
 static bool open_to(const struct ps_co_asking *a, uint32_t pool)
 {
     const struct ps_coordinator *c = a->c;
@@ -46,13 +46,13 @@ static bool open_to(const struct ps_co_asking *a, uint32_t pool)
     return (own || p->leaves) && !ps_co_is_closed(c, p->home, a->w);
 }
 
-// Units come one at a time over the way from that home.
+// Units cross from that home one at a time.
 static bool is_rationed(const struct ps_co_asking *a, uint32_t home)
 {
     return ps_co_is_capped(a->c, home, a->w);
 }
 
-// Bytes that may still come to the worker from there; < 0: any.
+// Bytes that may still come to the worker from there; < 0: no limit.
 static double left_of(const struct ps_co_asking *a, uint32_t home)
 {
     const struct ps_coordinator *c = a->c;
@@ -89,7 +89,7 @@ static bool fits(const struct walked *at, const struct ps_coordinator *c)
     return at->left < 0 || bytes <= at->left;
 }
 
-// The first of them before this turn that is free for the worker; c->units: none is.
+// The first such unit before turn `before` that is free for the worker; c->units: none.
 static uint64_t walk_next(struct walk *k, uint64_t before)
 {
     const struct ps_coordinator *c = k->a->c;
@@ -110,14 +110,14 @@ static uint64_t walk_next(struct walk *k, uint64_t before)
     return best;
 }
 
-// The pool's free units count as left for the worker: over a link that is rationed it gets one unit
-// at a time, however many there are.
+// Do the pool's free units count as left for the worker? Over a capped link it gets one unit at a
+// time, so they do not.
 static bool counts(const struct ps_co_asking *a, uint32_t pool)
 {
     return open_to(a, pool) && !is_rationed(a, a->c->stock.pool[pool].home);
 }
 
-// Tokens of units that are kept for others, of the pools that count.
+// Tokens of units kept for other workers, in the pools that count.
 static uint64_t kept_for_others(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -138,10 +138,10 @@ static uint64_t free_tokens(const struct ps_co_asking *a)
     uint64_t sum = 0;
     for (uint32_t p = 0; p < c->stock.pools; p++)
         if (counts(a, p)) sum += c->stock.pool[p].free_tokens;
-    return sum - kept_for_others(a); // a part of them
+    return sum - kept_for_others(a); // those are part of the sum
 }
 
-// The same where not every shard's credits are known: counted as far as it can matter.
+// The same if not every shard's credits are known: counts only as far as it can matter.
 static uint64_t known_tokens(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -158,7 +158,7 @@ static uint64_t known_tokens(const struct ps_co_asking *a)
 static void count_left(struct ps_co_asking *a)
 {
     uint64_t known = ps_co_all_known(a->c) ? free_tokens(a) : known_tokens(a);
-    uint64_t rest = a->budget - a->sum; // the loop that asks is below the budget
+    uint64_t rest = a->budget - a->sum; // the caller's loop is below the budget
     a->left = a->tokens + (known < rest ? known : rest);
 }
 
@@ -184,7 +184,7 @@ static bool may_have(struct ps_co_asking *a, uint64_t tokens)
     return 2 * (a->tokens + tokens) <= a->left;
 }
 
-// The next units of one kind up to this turn. *over: the worker gets no more, of no kind.
+// Takes the next units of one kind up to turn `before`. *over: the worker gets no more units.
 static lh_err lease_walk(struct ps_co_asking *a, struct walk *k, uint64_t before, bool *over)
 {
     for (;;) {
@@ -221,8 +221,8 @@ static lh_err take_kept(struct ps_co_asking *a)
     return err;
 }
 
-// The next units for a worker: those that were recalled for it, then one data epoch after the
-// other. *none: nothing more is free for it.
+// Takes the next units for a worker: those recalled for it, then one data epoch after the other.
+// *none: nothing more is free for it.
 static lh_err lease_free(struct ps_co_asking *a, bool *none)
 {
     bool over = false;
@@ -239,7 +239,7 @@ static lh_err lease_free(struct ps_co_asking *a, bool *none)
 
 // ---------------------------------------------------------------- levelling
 
-// Bytes that may come to the worker from each home; < 0: any. NULL: no memory.
+// Bytes that may come to the worker from each home; < 0: no limit. NULL: no memory.
 static double *left_of_all(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
@@ -248,7 +248,7 @@ static double *left_of_all(const struct ps_co_asking *a)
     return left;
 }
 
-// One unit at a time comes over a link that is rationed.
+// Over a capped link units come one at a time.
 static bool may_cross(const struct ps_co_asking *a, uint64_t u, const double *left)
 {
     const struct ps_coordinator *c = a->c;
@@ -271,7 +271,7 @@ static void count_unit(const struct ps_co_asking *a, uint64_t u, const double *l
         w->spare_tokens += tokens;
 }
 
-// Counts what every worker has left; units on their way to this one are its own.
+// Counts each worker's remaining tokens; units on their way to this worker count as its own.
 static void count_all(const struct ps_co_asking *a, const double *left)
 {
     struct ps_coordinator *c = a->c;
@@ -288,7 +288,7 @@ static double seconds_of(const struct ps_co_worker *w)
     return (double)w->left_tokens / (w->tokens_per_s > 0 ? w->tokens_per_s : 1);
 }
 
-// The one that will be busy longest, of those that have something to give; NULL: none.
+// The worker that will be busy longest, among those with spare units; NULL: none.
 static struct ps_co_worker *busiest(const struct ps_co_asking *a)
 {
     struct ps_co_worker *out = NULL;
@@ -309,9 +309,9 @@ static bool may_recall(const struct ps_co_asking *a, uint64_t u, uint32_t holder
            ps_co_may_train(c, u, a->w) && may_cross(a, u, left);
 }
 
-// Recalls what lets the busiest worker and this one end together, or all of one that is idle. The
-// last units go first: those that are not read ahead. One of its own region is its own before
-// another's is.
+// Recalls as many units as let the busiest worker and this one end together, or all spare units of
+// an idle worker. The last units go first, since they are not read ahead; units of the asking
+// worker's region come before others.
 static lh_err level_by(struct ps_co_asking *a, const double *left)
 {
     struct ps_coordinator *c = a->c;

@@ -1,4 +1,4 @@
-// Level: a worker that asks gets what is free, or else a part of what another one holds.
+// Level: leases free units to the asking worker, or recalls a part of another worker's.
 #ifndef PS_CO_LEVEL_H
 #define PS_CO_LEVEL_H
 

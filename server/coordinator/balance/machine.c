@@ -1,11 +1,11 @@
 // Machine: see machine.h.
 //
-// 1. Texts are a peer's: they are cut, and what is not printable ASCII becomes '?'.
-// 2. A worker says it with each join; it is stored, for a coordinator that is restarted alone.
+// 1. Texts come from a peer: they are cut, and characters other than printable ASCII become '?'.
+// 2. A worker reports its machine at each join; the store keeps it for a coordinator's restart.
 //
 // Store: machine/<worker, 16 hex> = version, system, processor, gpu, codec, cipher (strings),
-// processors u32, memory in bytes u64. A row is written where it differs from the one that is
-// there, and removed where a worker tells nothing.
+// processors u32, memory in bytes u64. A row is written if it changes, and removed if a worker
+// reports nothing.
 #include "server/coordinator/balance/machine.h"
 
 #include <inttypes.h>
@@ -65,7 +65,7 @@ static bool name_differences(const struct lh_machine *a, const struct lh_machine
         lh_put(out, line, (size_t)n);
     }
     double x = gib(a), y = gib(b);
-    if (x > 1.1 * y || y > 1.1 * x) { // a kernel takes a little more or less for itself
+    if (x > 1.1 * y || y > 1.1 * x) { // kernels reserve slightly different amounts
         char line[64];
         int n = snprintf(line, sizeof line, "%smemory %.0f GiB (%.0f)", out->len ? ", " : "", x, y);
         lh_put(out, line, (size_t)n);
@@ -74,7 +74,7 @@ static bool name_differences(const struct lh_machine *a, const struct lh_machine
     return out->len > 1 && !lh_buf_err(out);
 }
 
-// Beside the first live worker that told.
+// Compares with the first live worker that reported.
 static void say_differences(struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     const struct ps_co_worker *o = c->worker;

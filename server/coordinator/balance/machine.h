@@ -1,5 +1,5 @@
-// Machine: what workers say of the machines and the software that they run on, for people. What
-// differs is named at a join, and nothing is refused for it.
+// Machine: the machines and the software that workers report, for operators. A join logs
+// differences; nothing is refused because of them.
 #ifndef PS_CO_MACHINE_H
 #define PS_CO_MACHINE_H
 
@@ -9,11 +9,11 @@
 #include "server/coordinator/core.h"
 
 LH_MUST lh_err ps_co_load_machines(struct ps_coordinator *c); // after the workers
-// Takes what a worker says as it joins, and names what differs from another one (worker.differs).
+// Takes a joining worker's report and logs how it differs from another worker (worker.differs).
 // NULL: not known. A row of the store.
 LH_MUST lh_err ps_co_take_machine(struct ps_coordinator *c, struct ps_co_worker *w,
                                   const Longhaul__V1__Machine *m);
-// Adds to a worker's row what is known of "version", "system", "processor", "processors",
+// Adds the known ones of these to a worker's row: "version", "system", "processor", "processors",
 // "memory_gib", "gpu", "codec", "cipher".
 void ps_co_tell_machine(const struct ps_co_worker *w, json_t *row);
 

@@ -1,9 +1,8 @@
-// Measure: what workers tell of their speed and of their paths. See measure.h.
+// Measure: speeds and paths reported by workers. See measure.h.
 //
-// 1. A peer's number counts only where something that is measured can be so small or large.
-// 2. A request that tells of no path says that nothing is known: what an earlier one said is
-//    forgotten, since the process that measured it may be gone.
-// 3. Nothing of it is stored: it is told anew about once a second.
+// 1. A peer's number counts only within the range of plausible measurements.
+// 2. A request without paths clears the known ones: the process that measured them may be gone.
+// 3. Nothing here is stored: workers repeat it about once a second.
 #include "server/coordinator/balance/measure.h"
 
 #include <math.h>
@@ -16,12 +15,12 @@
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
 
-enum { LINK_ROWS_MAX = 16384 }; // a status has at most so many: 4 MiB
+enum { LINK_ROWS_MAX = 16384 }; // limit of a status: 4 MiB
 
 double ps_co_said_number(double x)
 {
     const double least = 1e-9, most = 1e15;
-    return x >= least && x <= most ? x : 0; // NaN is in no range
+    return x >= least && x <= most ? x : 0; // NaN fails both
 }
 
 static struct lh_estimate estimate_of(const Longhaul__V1__Estimate *m)
@@ -72,9 +71,9 @@ void ps_co_forget_measured(struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- what servers admitted
 
-// A said speed is believed up to this multiple of what was admitted in the same time.
+// A reported speed counts up to this multiple of the admitted tokens in the same time.
 static const double SLACK = 4;
-// Without evidence a speed so many times above the others' counts as theirs.
+// Without evidence, a speed this many times above the others' counts as theirs.
 static const double UNUSUAL = 16;
 static const double HALF_LIFE_S = 1800;
 static const double PATIENCE_S = 120;
@@ -102,8 +101,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// The lower median of what other live workers say, or are believed where they have evidence.
-// 0: there are none.
+// The lower median of the other live workers' speeds, bounded by their evidence. 0: none.
 static double usual_speed(const struct ps_coordinator *c, const struct ps_co_worker *but)
 {
     double speed[LH_WORKERS_MAX];

@@ -1,8 +1,8 @@
-// Override: freeze and move by hand. See override.h.
+// Override: freezing, and moving units by hand. See override.h.
 //
-// Store: balance/frozen, an empty row while the balancer is frozen. A restarted coordinator holds
-// to it. A unit that is moved is recalled as any other: that is in memory alone, and its holder
-// keeps it where it has begun it.
+// Store: balance/frozen, an empty row while the balancer is frozen; a restarted coordinator stays
+// frozen. Moving a unit recalls it like any other: the recall is in memory only, and the holder
+// keeps the unit if it has begun it.
 #include "server/coordinator/balance/override.h"
 
 #include <inttypes.h>
@@ -58,7 +58,7 @@ static lh_err check_residency(const struct ps_coordinator *c, uint64_t unit, con
     return lh_fail(LH_ERR_INVALID, "unit %" PRIu64 " may not leave %s", unit, u->home);
 }
 
-// The worker of this name; c->workers: there is none.
+// The worker of this name; c->workers: none.
 static uint32_t worker_of(const struct ps_coordinator *c, const char *name)
 {
     uint32_t i = 0;

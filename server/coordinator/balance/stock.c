@@ -1,15 +1,15 @@
 // Stock: the coordinator's units by pool and by holder. See stock.h.
 //
-// 1. A pool is the units of one home that may leave it, or of one that may not. Each unit has a
-//    slot: pools one after the other, within a pool in the order in which the run leases them.
-// 2. Free units are bits over slots, with a bit above for each word of 64 that is not empty, and so
-//    on: the next free unit of a pool is a few words away, however many units there are.
-// 3. Units that are leased and not credited are in their holder's list; those that are recalled
-//    for, or kept for, a worker in that worker's. Both are linked through arrays: nothing of it can
-//    fail for want of memory.
-// 4. out() and in() move a unit and its tokens between lists and sums. Nobody else changes them.
+// 1. A pool holds the units of one home that may leave it, or those that may not. Each unit has a
+//    slot: pools one after the other, and within a pool in the run's lease order.
+// 2. Free units are bits over slots, with a higher-level bit for each nonzero word of 64, and so
+//    on: finding a pool's next free unit takes a few words, however many units there are.
+// 3. Leased, uncredited units are in their holder's list; units recalled or kept for a worker are
+//    in that worker's list. Both are linked through arrays, so that no change can fail for lack of
+//    memory.
+// 4. Only out() and in() move a unit and its tokens between lists and sums.
 //
-// Memory: 28 bytes a unit of the run, 32 with several data epochs.
+// Memory: 28 bytes per unit of the run, 32 with several data epochs.
 #include "server/coordinator/balance/stock.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static uint32_t home_of(struct ps_co_stock *s, const char *name)
     return s->homes++;
 }
 
-// The pool of each unit of the data, and how many units of the run each pool has.
+// Finds the pool of each unit of the data, and the size of each pool in units of the run.
 static lh_err find_pools(struct ps_coordinator *c)
 {
     struct ps_co_stock *s = &c->stock;
@@ -136,7 +136,7 @@ static void unmark(struct ps_co_stock *s, uint64_t slot)
     }
 }
 
-// The first bit of this level at or behind `at`; PS_CO_NO_SLOT: none.
+// The first bit of this level at or after `at`; PS_CO_NO_SLOT: none.
 static uint64_t next_bit(const struct ps_co_stock *s, uint32_t level, uint64_t at)
 {
     uint64_t word = at / 64;
@@ -166,8 +166,8 @@ uint64_t ps_co_stock_next(const struct ps_coordinator *c, uint32_t pool, uint64_
 
 static void link_in(uint32_t *const list[2], uint32_t *head, uint64_t unit)
 {
-    list[0][unit] = *head; // the next one, + 1
-    list[1][unit] = 0;     // the one before, + 1
+    list[0][unit] = *head; // the next unit, + 1
+    list[1][unit] = 0;     // the previous unit, + 1
     if (*head) list[1][*head - 1] = (uint32_t)unit + 1;
     *head = (uint32_t)unit + 1;
 }
@@ -295,7 +295,7 @@ static int by_number(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// Turns first, which sort; then the units that have them.
+// Lists turns first, to sort by them; then replaces them by their units.
 static uint32_t *listed(const struct ps_coordinator *c, uint32_t *const list[2], uint32_t head,
                         uint64_t units, size_t *count)
 {

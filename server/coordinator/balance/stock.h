@@ -1,4 +1,4 @@
-// Stock: where the units of the run stand, found without looking at all of them.
+// Stock: the state of the run's units, found without scanning all of them.
 #ifndef PS_CO_STOCK_H
 #define PS_CO_STOCK_H
 
@@ -7,16 +7,16 @@
 enum { PS_CO_NO_POOL = UINT32_MAX };
 #define PS_CO_NO_SLOT UINT64_MAX
 
-// Makes the pools out of the manifest and the order of units. All units are free.
+// Builds the pools from the manifest and the order of units. All units are free.
 LH_MUST lh_err ps_co_stock_make(struct ps_coordinator *c);
 void ps_co_stock_free(struct ps_coordinator *c);
-// Counts everything anew: leases were read from the store.
+// Recounts everything after leases were read from the store.
 void ps_co_stock_fill(struct ps_coordinator *c);
-// Around each change of a unit's lease, begun, wanted_by or credit: out() before it, in() after it.
+// Call around each change of a unit's lease, begun, wanted_by or credit: out() before, in() after.
 void ps_co_stock_out(struct ps_coordinator *c, uint64_t unit);
 void ps_co_stock_in(struct ps_coordinator *c, uint64_t unit);
 
-// The first free unit of the pool from this slot on, as its slot; PS_CO_NO_SLOT: none.
+// The pool's first free unit from this slot on, as its slot; PS_CO_NO_SLOT: none.
 uint64_t ps_co_stock_next(const struct ps_coordinator *c, uint32_t pool, uint64_t from);
 static inline uint64_t ps_co_stock_unit(const struct ps_coordinator *c, uint64_t slot)
 {
@@ -27,14 +27,14 @@ uint64_t ps_co_stock_turn(const struct ps_coordinator *c, uint64_t unit);
 uint32_t ps_co_stock_pool(const struct ps_coordinator *c, uint64_t unit);
 // The home region's index in c->stock.home; c->stock.homes: no unit has that home.
 uint32_t ps_co_stock_home(const struct ps_coordinator *c, const char *region);
-// The unit + 1 that comes behind `at` (a unit + 1) in its holder's list, or in that of the worker
-// which it is recalled or kept for; 0: none.
+// The unit + 1 after `at` (a unit + 1) in its holder's list, or in the list of the worker for which
+// it is recalled or kept; 0: none.
 uint32_t ps_co_stock_behind(const struct ps_coordinator *c, uint32_t at);
 uint32_t ps_co_stock_wanted_behind(const struct ps_coordinator *c, uint32_t at);
-// Lists the units that are leased to this worker (its index) and not credited, in the run's order.
-// Gives; NULL: no memory. *count: their number.
+// Lists the uncredited units leased to this worker (its index), in the run's order. Caller frees;
+// NULL: no memory. *count: their number.
 uint32_t *ps_co_stock_held(const struct ps_coordinator *c, uint32_t worker, size_t *count);
-// The same of units that are recalled for it, or kept for it.
+// The same for units recalled or kept for it.
 uint32_t *ps_co_stock_wanted(const struct ps_coordinator *c, uint32_t worker, size_t *count);
 
 #endif

@@ -1,4 +1,4 @@
-// Terms of links: caps, as a setting has them. See terms.h.
+// Terms of links: parses the caps in a setting. See terms.h.
 #include "server/coordinator/balance/terms.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static bool take_name(const char **at, const char *end, char stop, char out[LH_N
     return true;
 }
 
-// A number without sign or blanks, which strtod() would take.
+// A number without sign or blanks, which strtod() would accept.
 static bool take_number(const char **at, const char *end, double *out)
 {
     char *stop = NULL;
@@ -49,7 +49,7 @@ static bool take_unit(const char **at, const char *end, double *bytes)
     return false;
 }
 
-// All of the `len` characters at `at`.
+// Parses the `len` characters at `at`.
 static bool parse_term(const char *at, size_t len, struct ps_term *t)
 {
     const char *end = at + len;

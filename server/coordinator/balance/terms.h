@@ -1,7 +1,7 @@
-// Terms of links: how many bytes of units may cross from a home region to another. Pure.
+// Terms of links: byte caps for units that cross from one home region to another. Pure.
 //
-// Text: "asia>africa=50GiB,*>africa=200GiB". FROM>TO=CAP; `*` is any region. The first entry that
-// names a link counts. A cap is of all units that reach the region in the run, on the wire.
+// Text: "asia>africa=50GiB,*>africa=200GiB". FROM>TO=CAP; `*` is any region. The first matching
+// entry counts. A cap limits the bytes on the wire of all units that reach the region in the run.
 #ifndef PS_CO_TERMS_H
 #define PS_CO_TERMS_H
 
@@ -22,11 +22,11 @@ struct ps_terms {
     uint32_t terms;
 };
 
-// LH_ERR_CONFIG says what is wrong, beginning with the setting's key.
+// LH_ERR_CONFIG: a text that begins with the setting's key.
 LH_MUST lh_err ps_terms_parse(const char *text, struct ps_terms *out);
-// Is each FROM a home of these units? LH_ERR_CONFIG names one that is not, whose cap caps nothing.
+// Is each FROM a home of these units? LH_ERR_CONFIG names one that is not: its cap has no effect.
 LH_MUST lh_err ps_terms_check(const struct ps_terms *t, const struct lh_units *units);
-// The terms of the link from a home region to another; NULL: it has no cap, or they are one region.
+// The terms of the link from a home region to another; NULL: no cap, or the same region.
 const struct ps_term *ps_terms_of(const struct ps_terms *t, const char *from, const char *to);
 
 #endif

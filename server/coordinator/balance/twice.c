@@ -1,12 +1,11 @@
 // Twice: units of stalled workers run a second time. See twice.h.
 //
-// 1. Only a worker for which nothing else is there gets one, at any point of the run: those of its
-//    own region first, then in the run's order; at once no more than leaves as many for each other
-//    worker that takes units.
+// 1. Only a worker with nothing else to do gets one, at any point of the run: units of its own
+//    region first, then in the run's order; at most an equal share of them at once.
 // 2. Both leases are in the store. The first claim credits the unit, whichever worker makes it
 //    (server/docs/0000-protocol.md#rule-20).
-// 3. Residency and caps of links hold as for any unit. While an operator has frozen the
-//    balancer, units of the worker's own region alone.
+// 3. Residency and link caps hold as for any unit. While an operator has frozen the balancer, only
+//    units of the worker's own region.
 #include "server/coordinator/balance/twice.h"
 
 #include <stdlib.h>
@@ -20,7 +19,7 @@ struct stalled_unit {
     bool home;
 };
 
-// The cap has room for this unit beside those that the request was given before.
+// Does the cap allow this unit in addition to the request's earlier ones?
 static bool fits_cap(const struct ps_co_asking *a, uint64_t unit)
 {
     const struct ps_coordinator *c = a->c;
@@ -44,7 +43,7 @@ static int by_turn(const void *a, const void *b)
     return x->turn < y->turn ? -1 : x->turn > y->turn;
 }
 
-// Lists what the worker may have of it. Gives; NULL: there is none, or no memory.
+// Lists the stalled units that the worker may have. Caller frees; NULL: none, or no memory.
 static struct stalled_unit *list_stalled(const struct ps_co_asking *a, size_t *count)
 {
     const struct ps_coordinator *c = a->c;
@@ -79,7 +78,7 @@ static LH_MUST lh_err take(struct ps_co_asking *a, uint64_t unit)
     struct ps_balance_choice choice = {
         .reason = PS_BALANCE_TWICE, .pool = pool, .from = c->stock.pool[pool].home};
     LH_TRY(ps_co_lease_second(c, unit, a->w));
-    if (!ps_co_second(c, unit)) return LH_OK; // As many run twice as may.
+    if (!ps_co_second(c, unit)) return LH_OK; // the maximum already runs twice
     a->tokens += ps_co_unit(c, unit)->tokens;
     a->out->unit[a->out->units++] = unit;
     ps_co_decide(c, a->w, c->lease[unit] - 1, unit, &choice);

@@ -1,8 +1,8 @@
-// View: what the policy is told. Regions are the homes of units and the regions of workers; pools
-// are those of the stock. What it is for: assign.c.
+// View: builds the policy's input. Regions are the homes of units and the regions of workers; pools
+// are those of the stock. assign.c uses it.
 //
-// Where a budget ends the run before its units do, the policy is told how many tokens it leaves
-// untrained (beyond), and how many of each pool are of data epochs that it covers whole.
+// If a budget ends the run before its units do, the input includes the tokens left untrained
+// (beyond), and each pool's tokens in data epochs that the budget covers whole.
 #include "server/coordinator/balance/view.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ enum { FEW = 16 };
 
 // ---------------------------------------------------------------- regions
 
-// The region's index, made where it is new; PS_BALANCE_REGIONS_MAX: there are too many.
+// The region's index, created if new; PS_BALANCE_REGIONS_MAX: too many.
 static uint32_t region_of(struct ps_co_balancer *x, const char *name)
 {
     uint32_t r = 0;
@@ -44,7 +44,7 @@ bool ps_co_view_fits(const struct ps_coordinator *c)
     return true;
 }
 
-// Tokens of begun units that are not trained, as the worker said last.
+// Untrained tokens of begun units, by the worker's last report.
 static uint64_t begun_left(const struct ps_co_worker *w)
 {
     uint64_t all = w->held.tokens[CO_BEGUN], said = w->measured.begun_tokens;
@@ -78,7 +78,7 @@ static void look_at_workers(const struct ps_coordinator *c, struct ps_co_balance
 
 // ---------------------------------------------------------------- languages
 
-// A bit for each of the first languages; the last one is of all others.
+// One bit for each of the first languages; the last bit is for all others.
 static uint64_t bit_of(const char *names[64], uint32_t *count, const char *language)
 {
     uint32_t i = 0;
@@ -103,7 +103,7 @@ static void hear_languages(const struct ps_coordinator *c, struct ps_co_balancer
 
 // ---------------------------------------------------------------- pools
 
-// Tokens that are trained of units which are begun and not claimed.
+// Trained tokens of units that are begun and not claimed.
 static double trained_of_begun(const struct ps_coordinator *c)
 {
     double sum = 0;
@@ -121,7 +121,7 @@ static double beyond_budget(const struct ps_coordinator *c, const struct ps_bala
     return c->conf.budget_tokens ? fmax(left - budget, 0) : 0;
 }
 
-// Tokens of the pool that are of data epochs which the budget covers whole: all but later ones.
+// Tokens of the pool in data epochs that the budget covers whole: all but later ones.
 static double whole_tokens(const struct ps_coordinator *c, const struct ps_co_balancer *x,
                            uint32_t pool)
 {
@@ -151,8 +151,8 @@ static void look_at_pools(const struct ps_coordinator *c, struct ps_co_balancer 
 
 // ---------------------------------------------------------------- links
 
-// A rate that was measured over many units has their round trips in it: the trip counts where none
-// is known.
+// A rate measured over many units includes their round trips, so the trip counts only without a
+// rate.
 static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
 {
     bool known = l->bytes_per_s.mean > 0;
@@ -164,8 +164,8 @@ static void take_link(struct ps_balance_link *l, const struct ps_co_away *a)
         l->rtt_s = fmax(l->rtt_s, (double)a->trip.mean_ns / LH_SECOND);
 }
 
-// Caps count whether or not the region is known to lack the home's files: nobody says so
-// before the first unit was looked for.
+// Caps count even if the region is not known to lack the home's files: workers report that only
+// once they have looked for a unit.
 static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x, uint32_t home,
                        uint32_t r)
 {
@@ -174,8 +174,8 @@ static void take_terms(const struct ps_coordinator *c, struct ps_co_balancer *x,
     if (t) l->cap_bytes = ps_co_carried(c, home, x->name[r]).left;
 }
 
-// A region has the files of all homes unless one of its workers says otherwise. Units that reach
-// none of its workers are not for it.
+// A region has the files of all homes unless one of its workers reports otherwise. A region whose
+// workers a pool can't reach is not allowed in it.
 static void look_at_links(const struct ps_coordinator *c, struct ps_co_balancer *x)
 {
     bool reached[PS_BALANCE_REGIONS_MAX][PS_BALANCE_REGIONS_MAX] = {{false}};
@@ -202,7 +202,7 @@ static void look_at_links(const struct ps_coordinator *c, struct ps_co_balancer 
 
 // ---------------------------------------------------------------- the plan
 
-// A mark of which workers are there, and whether each one's speed is known.
+// A hash of which workers take units and whether their speeds are known.
 static uint64_t mark_of(const struct ps_coordinator *c)
 {
     uint64_t mark = 14695981039346656037u; // FNV-1a
