@@ -1,7 +1,7 @@
-// Choice. See choice.h; which state a rebuild takes, server/recovery/choose.c says.
+// Choice. See choice.h; server/recovery/choose.c decides which state a rebuild takes.
 //
-// Store: choice/<shard 4 hex> = the first bytes of the state's digest. The row ends with the
-// shard's next epoch. The shard's server hears it when it asks for one.
+// Store: choice/<shard 4 hex> = the first bytes of the state's digest. The row is removed with the
+// shard's next epoch. The shard's server gets it in the answer to its epoch request.
 #include "server/coordinator/owners/choice.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Choice: the state that an operator lets a shard come back from (longhaul adopt --state).
+// Choice: the state from which an operator lets a shard recover (longhaul adopt --state).
 #ifndef PS_CO_CHOICE_H
 #define PS_CO_CHOICE_H
 
@@ -7,10 +7,10 @@
 struct Longhaul__V1__AdoptRequest;
 
 LH_MUST lh_err ps_co_load_choices(struct ps_coordinator *c);
-// Takes the operator's word for the shards of the request.
+// Takes an operator's choice for the request's shards.
 LH_MUST lh_err ps_co_choose_state(struct ps_coordinator *c,
                                   const struct Longhaul__V1__AdoptRequest *m, uint32_t *shards);
-// The shard has begun an epoch: the word was taken.
+// The shard has begun an epoch: removes the choice.
 LH_MUST lh_err ps_co_forget_choice(struct ps_coordinator *c, uint32_t shard);
 
 #endif

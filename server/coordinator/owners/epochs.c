@@ -1,21 +1,20 @@
-// Epochs: where the histories of each shard began, and the compare-and-swap that opens another one
-// (server/docs/0000-protocol.md#rule-17, #rule-18).
+// Epochs: the points at which each shard's histories began, and the compare-and-swap that opens a
+// new one (server/docs/0000-protocol.md#rule-17, #rule-18).
 //
 // Store: epoch/<shard 4 hex> = token u64 of the last epoch, then per epoch, ascending: epoch u64,
-// version u64 and chain 32 that it begins from. Invariants: 1. No two histories of a shard have the
+// version u64 and chain 32 at which it begins. Invariants: 1. No two histories of a shard have the
 // same epoch. 2. Every epoch begins at or above the stable point of its time, unless an operator
-// gave that up; then there is no stable point until a follower makes one. 3. So of a state of epoch
-// e a version above the stable point is of the shard's history only if no later epoch began below
-// it; of epochs before the stable point's own none above it are, and they are forgotten. 4. Each
-// row begins above the one before it: an epoch that a later one does not begin above says nothing
-// that the later one does not say, and is forgotten too. (Stores of before this rule have more
-// rows.)
+// gave that up; then there is no stable point until a follower makes one. 3. So a version above the
+// stable point in epoch e belongs to the shard's history only if no later epoch began below it.
+// Epochs before the stable point's own have no such versions, and are forgotten. 4. Each row begins
+// above the previous one: an epoch whose successor begins no higher adds no information, and is
+// forgotten too. (Stores written before this rule have more rows.)
 //
-// A request that opens an epoch may come late, when its server has asked again and goes on from
-// another state by then (server/docs/0000-protocol.md#rule-17). So it names a ticket, which the
-// last answer gave and which is good for one request: whatever names it uses it up, also a request
-// that only asks. Tickets are of one life of the coordinator. A server that had an answer to a
-// later request knows so that the earlier one has opened its epoch, or never will.
+// A request that opens an epoch may come late, when its server has asked again and continues from
+// another state (server/docs/0000-protocol.md#rule-17). So it names a ticket from the last answer,
+// valid for one request: any request that names it uses it up, even one that only asks. Tickets are
+// valid for one process of the coordinator. So a server with an answer to a later request knows
+// whether the earlier one has opened its epoch; it can't open it later.
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +30,7 @@
 #include "server/coordinator/stable.h"
 
 static const char KEY[] = "epoch/";
-enum { EPOCHS_MAX = 4096 }; // above the stable point, each higher than the one before it
+enum { EPOCHS_MAX = 4096 }; // above the stable point, each beginning higher than the one before
 
 // ---------------------------------------------------------------- what is stored
 
@@ -65,7 +64,7 @@ static lh_err read_epochs(struct ps_co_shard *s, struct lh_cursor *at)
         struct lh_point p = {.epoch = lh_get_u64(at)};
         p.version = lh_get_u64(at);
         lh_get_into(at, p.chain.b, LH_HASH_BYTES);
-        if (at->failed) return LH_OK; // ps_co_load_rows() says what that means
+        if (at->failed) return LH_OK; // ps_co_load_rows() reports that
         LH_TRY(add(s, &p));
     }
     return LH_OK;
@@ -90,7 +89,7 @@ static bool keeps_stable(const struct ps_co_shard *s, const struct lh_point *p)
     return !s->stable.version || lh_hash_equal(&p->chain, &s->stable.chain);
 }
 
-// Invariant 3: what the stable point has overtaken says nothing any more.
+// Invariant 3: removes rows that the stable point has overtaken.
 static void forget_overtaken(struct ps_co_shard *s)
 {
     size_t n = 0;
@@ -99,7 +98,7 @@ static void forget_overtaken(struct ps_co_shard *s)
     s->epochs -= n;
 }
 
-// Invariant 4: so many rows stay beside one of an epoch that begins at this version.
+// Invariant 4: number of rows that stay when an epoch begins at this version.
 static size_t rows_below(const struct ps_co_shard *s, uint64_t version)
 {
     size_t n = s->epochs;
@@ -116,9 +115,9 @@ static lh_err begin(struct ps_co_shard *s, const struct lh_point *p)
     return LH_OK;
 }
 
-// With a standby in sync its state alone is known to hold all that was acknowledged: it takes the
-// shard over, or, where it can't, the owner goes on from that state. The row stays: until the owner
-// serves, and strikes the standby out as at every start, only the standby's disk holds it.
+// With a standby in sync, only its state is known to hold all acknowledged records: it takes the
+// shard over, or, if it can't, the owner continues from that state. The row stays: until the owner
+// serves, and strikes the standby out as at every start, only the standby's disk holds that state.
 static bool holds_acknowledged(const struct ps_co_shard *s, const struct lh_point *open,
                                uint64_t from)
 {
@@ -127,8 +126,8 @@ static bool holds_acknowledged(const struct ps_co_shard *s, const struct lh_poin
     return from == s->standby && (!held || held->version <= open->version);
 }
 
-// No two boots have the same id, and the clock of one does not stand still: no ticket of another
-// life is in force, for a request takes longer than two nanoseconds.
+// Each boot has its own id, and the clock within one advances: no ticket of another process is
+// valid, because a request takes longer than two nanoseconds.
 void ps_co_first_tickets(struct ps_coordinator *c)
 {
     uint8_t boot[16];
@@ -142,7 +141,7 @@ void ps_co_first_tickets(struct ps_coordinator *c)
 bool ps_co_use_ticket(struct ps_co_shard *s, uint64_t ticket)
 {
     if (ticket != s->ticket) return false;
-    s->ticket += 2; // odd: never 0
+    s->ticket += 2; // odd, so never 0
     return true;
 }
 
@@ -153,13 +152,13 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     struct ps_co_shard *s = &c->shard[shard];
     uint64_t last = ps_co_epoch(s);
     *opened = last && token == s->token && same_point(&s->begun[s->epochs - 1], open);
-    if (*opened) return LH_OK; // asked before: the answer was lost, or its server crashed
+    if (*opened) return LH_OK; // requested before: the answer was lost, or its server crashed
     if (expect != last || open->epoch <= last) return LH_OK;
     if (!holds_acknowledged(s, open, from)) return LH_OK;
-    if (s->move.target) return LH_OK; // it may serve by now: it is asked, and refuses or says so
+    if (s->move.target) return LH_OK; // the target may serve already: it must answer
     bool keeps = keeps_stable(s, open) && !rewound;
     if (!keeps && !below_stable) return LH_OK;
-    if (open->epoch <= s->move.epoch) // a server of this version asks for none of these
+    if (open->epoch <= s->move.epoch) // a server of this version requests none of these
         return lh_fail(LH_ERR_VERSION,
                        "shard %u: epoch %" PRIu64 " was reserved for another server by a move, and "
                        "may have been served: start a server of the coordinator's version, which "
@@ -185,15 +184,15 @@ lh_err ps_co_open_epoch(struct ps_coordinator *c, uint32_t shard, uint64_t expec
     forget_overtaken(s);
     LH_TRY(store_epochs(c, shard));
     LH_TRY(ps_co_forget_choice(c, shard));
-    s->reported = false; // the last report is of an earlier epoch
+    s->reported = false; // the last report is from an earlier epoch
     *opened = true;
     ps_co_say(c, LH_INFO, "epoch.opened", "shard %u: epoch %" PRIu64 " begins at version %" PRIu64,
               shard, open->epoch, open->version);
     return LH_OK;
 }
 
-// An epoch that is told of and not registered: this store is older than that history. Where it
-// began is not known, so nothing of the epochs before it counts above the stable point.
+// Takes a reported epoch that is not registered: this store is older than that history. Its
+// beginning is unknown, so no version of earlier epochs counts above the stable point.
 lh_err ps_co_adopt_epoch(struct ps_coordinator *c, uint32_t shard, const struct lh_point *begins)
 {
     struct ps_co_shard *s = &c->shard[shard];
@@ -210,8 +209,8 @@ static bool known_to_differ(const struct lh_hash *a, const struct lh_hash *b)
     return lh_point_named(a) && lh_point_named(b) && !lh_hash_equal(a, b);
 }
 
-// A server that starts again has made durable what an earlier life of it reported, and more than
-// what became stable. Words of the life that is known already may be overtaken by its later ones.
+// A restarted server has made durable all that its earlier process reported, and all that became
+// stable. Messages of the known process may be overtaken by its later ones.
 lh_err ps_co_check_history(const struct ps_coordinator *c, uint32_t shard, uint64_t process,
                            const struct lh_point *head)
 {

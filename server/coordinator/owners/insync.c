@@ -1,14 +1,14 @@
-// In sync: which standby must hold a shard's records before they are acknowledged, and whom the
-// shard belongs to since one took over (server/docs/0000-protocol.md#rule-21).
+// In sync: which standby must hold a shard's records before they are acknowledged, and who owns the
+// shard after a take-over (server/docs/0000-protocol.md#rule-21).
 //
-// A take-over is one change of this row, durable before anybody hears of it. From then on the
+// A take-over is one change of this row, durable before any answer names it. From then on the
 // former owner can't remove its standby, and without that it acknowledges nothing that the new
-// owner lacks. The clock says only when it is tried.
+// owner lacks. The clock only decides when a take-over is tried.
 //
-// An owner's directory can be lost as any other server's can: where no standby can take over, the
-// same server with a new directory, and so another identity, is the owner again. It rebuilds under
-// a new epoch the shards of which no standby is in sync from their followers
-// (server/docs/0000-protocol.md#rule-17), and the others from what their standby holds, which stays
+// An owner's directory can be lost like any other. If no standby can take over, the same server
+// with a new directory, and so another identity, becomes the owner again. It rebuilds the shards
+// without a standby in sync from their followers under a new epoch
+// (server/docs/0000-protocol.md#rule-17), and the others from their standby's state, which stays
 // noted until then (server/docs/0000-protocol.md#rule-21).
 #include <inttypes.h>
 #include <stdio.h>
@@ -54,8 +54,8 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 {
     struct ps_co_shard *s = &c->shard[shard];
     LH_TRY(ps_co_moved(c, shard, identity, server, head));
-    // This store is older than that. Not where a move had reserved the epoch: it is its target's by
-    // the row above, or it was given up, and this word is late.
+    // This store is older than that epoch. Not if a move had reserved it: then it is the target's,
+    // by the row above, or the move was given up and this message is late.
     bool later = head->epoch > ps_co_epoch(s) && head->epoch > s->move.epoch;
     if (identity != s->owner && later)
         LH_TRY(ps_co_set_owner(c, shard, &(struct ps_co_owner){identity, server, 0, s->least}));
@@ -75,8 +75,8 @@ lh_err ps_co_heard_owner(struct ps_coordinator *c, uint32_t shard, uint64_t iden
 
 // ---------------------------------------------------------------- an owner's change
 
-// Has the standby said since what the owner did not compare with its log yet? By its version alone
-// an owner on an older copy, which went on by itself, is not told apart.
+// Has the standby reported more than the owner has compared with its log? The version alone does
+// not reveal an owner on an older copy that went on by itself.
 static bool said_more(const struct lh_point *held, const Longhaul__V1__InSyncRequest *m)
 {
     if (!held) return false;
@@ -101,7 +101,7 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
     struct ps_co_shard *s = &c->shard[m->shard];
     struct lh_point head = lh_point_of(m->head);
     LH_TRY(ps_co_heard_owner(c, m->shard, m->owner, server, m->process, &head));
-    if (m->expect != s->changes) return LH_OK; // it only asks, or is late
+    if (m->expect != s->changes) return LH_OK; // only asks, or is late
     if (s->move.target && m->standby && !lh_same_directory(m->standby, s->move.target))
         return lh_fail(LH_ERR_BUSY, "shard %u goes to another standby: none but that can join it",
                        m->shard);
@@ -118,7 +118,8 @@ static lh_err change(struct ps_coordinator *c, const Longhaul__V1__InSyncRequest
                        ", and the owner says %" PRIu64 ": it is not struck out by a server that "
                        "has less",
                        m->shard, held->version, head.version);
-    if (s->standby != m->standby && said_more(held, m)) return LH_OK; // it is told, and looks
+    if (s->standby != m->standby && said_more(held, m))
+        return LH_OK; // the owner gets it and checks
     LH_TRY(ps_co_set_standby(c, m->shard, m->standby));
     ps_co_say(c, LH_INFO, m->standby ? "standby.in_sync" : "standby.none",
               "shard %u: %s %016" PRIx64, m->shard,
@@ -152,8 +153,8 @@ void ps_co_on_insync(void *self, struct lh_request *rq, const ProtobufCMessage *
 
 // ---------------------------------------------------------------- a standby's report
 
-// Silence of before a pause of this process counts, and decides nothing until the rest after it is
-// over: what the server said meanwhile may be behind the report that is being read
+// Silence before a pause of this process counts, but decides nothing until the rest after the pause
+// is over: the server's messages may be queued behind the report being read
 // (server/docs/0000-protocol.md#rule-28).
 static bool silent(struct ps_coordinator *c, const struct ps_co_shard *s)
 {
@@ -162,9 +163,9 @@ static bool silent(struct ps_coordinator *c, const struct ps_co_shard *s)
     return ns >= ps_co_owner_bound(c, s) && !old && !ps_co_owes(c, s->heard_of);
 }
 
-// The owner's own server, whose directory is another one: the one that had the shard is gone.
-// Nobody else holds what it acknowledged, or a standby does that can't take over, for it is in sync
-// for some of its server's shards only: the owner fetches that one's state.
+// The owner's own server reports with another directory: the old directory is gone. Either no other
+// server holds its acknowledged records, or a standby holds them that can't take over, because it
+// is in sync for some of the server's shards only; then the owner fetches that standby's state.
 static bool came_back(struct ps_coordinator *c, const struct ps_co_shard *s, uint64_t server)
 {
     bool same = s->owner && server && server == s->server;
@@ -189,7 +190,7 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     char bound[80];
     double silent_s = (double)(ps_co_now(c) - s->heard_ns) / LH_SECOND;
     (void)ps_co_bound_text(bound, ps_co_owner_bound(c, s), &s->trip);
-    // One that came back leaves it noted: that alone holds what was acknowledged until it serves.
+    // For a server that came back, the standby stays noted: only it holds acknowledged records.
     struct ps_co_owner to = {identity, server, took ? 0 : s->standby, 0};
     to.least = (s->head.epoch > ps_co_epoch(s) ? s->head.epoch : ps_co_epoch(s)) + 1;
     if (s->move.target && to.least <= s->move.epoch) to.least = s->move.epoch + 1;
@@ -209,8 +210,8 @@ static lh_err take_over(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     return LH_OK;
 }
 
-// It came back without its directory while the shard is on its way to another server: whether that
-// one has it by now only that one can say.
+// A server came back without its directory while its shard is moving to another server: only that
+// server can say whether it has the shard by now.
 static void look_for_former(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                             uint64_t server)
 {
@@ -219,8 +220,8 @@ static void look_for_former(struct ps_coordinator *c, uint32_t shard, uint64_t i
     s->unwanted |= came && s->move.target;
 }
 
-// A standby takes all of its shards over, or none. Where it is in sync for some of them only, and
-// their owner can't go on with its log, that owner fetches their state from it.
+// A standby takes over all its shards or none. If it is in sync for some only, and their owner
+// can't go on with its log, the owner fetches their state from it.
 static void note_held(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m)
 {
     bool lacks = false;

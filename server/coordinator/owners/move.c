@@ -1,14 +1,14 @@
 // Moves: a shard goes to a standby while its server lives (server/docs/0000-protocol.md#rule-22;
 // the servers' half is server/recovery/move.c).
 //
-// Store: move/<shard 4 hex> = epoch u64 and target u64 of the last move that was reserved; target
-// 0: it is over. An operator asks for it; from then on, while the target is noted, 1. nobody else
-// opens an epoch of the shard, takes it over or is noted as its standby in sync; 2. the owner is
-// told to write the MOVE record. It ends when the target is heard to have the record, or to refuse
-// the epoch, or when an operator gives the shard to another server (rebuild.below_stable).
+// Store: move/<shard 4 hex> = epoch u64 and target u64 of the last reserved move; target 0: it is
+// over. An operator requests it. From then on, while the target is noted, 1. no other server opens
+// an epoch of the shard, takes it over or is noted as its standby in sync; 2. the owner is told to
+// write the MOVE record. The move ends when the target reports that it has the record, or that it
+// refuses the epoch, or when an operator gives the shard to another server (rebuild.below_stable).
 //
-// All shards of a server go together, to one standby. A single one can't go: a server serves all of
-// its shards or stands by for all of them, and a take-over too is of all or none (insync.c).
+// All shards of a server move together, to one standby. A single one can't: a server serves all of
+// its shards or stands by for all of them, and a take-over is also all or none (insync.c).
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static bool is_target(const struct ps_co_shard *s, uint64_t identity)
     return s->move.target && lh_same_directory(s->move.target, identity);
 }
 
-// `begins`: the reserved epoch, and where, if it is known.
+// `begins`: the reserved epoch, and its beginning if known.
 static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t identity,
                            uint64_t server, const struct lh_point *begins)
 {
@@ -81,9 +81,9 @@ static lh_err change_hands(struct ps_coordinator *c, uint32_t shard, uint64_t id
     return LH_OK;
 }
 
-// Nobody tells where the epoch began. Records of earlier epochs all lie below the target's head, so
-// that says enough: with nothing a target that loses its log's end would have to give up all that
-// was not stable.
+// No message tells where the epoch began. All records of earlier epochs lie below the target's
+// head, so the head is used. Without it, a target that loses its log's end would have to give up
+// all that was not stable.
 lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, uint64_t server,
                    const struct lh_point *head)
 {
@@ -93,7 +93,7 @@ lh_err ps_co_moved(struct ps_coordinator *c, uint32_t shard, uint64_t identity, 
     return change_hands(c, shard, identity, server, &begins);
 }
 
-// Its log has the record; or it has served in the epoch.
+// The target's log has the record, or it has served in the epoch.
 static bool has_moved(const struct ps_co_shard *s, const Longhaul__V1__ShardReport *r)
 {
     return r->moving == s->move.epoch || r->head->epoch >= s->move.epoch;
@@ -112,8 +112,8 @@ static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_
         begins.epoch = s->move.epoch;
         return change_hands(c, shard, identity, server, &begins);
     }
-    // Its epochs have passed the reserved one, in which it serves nothing any more. Where its head
-    // shows that it did, it lost its log's end since, and with it the record of another shard.
+    // The target's epochs have passed the reserved one, so it will not serve that one. If its head
+    // shows that it did, it has since lost its log's end, with another shard's record.
     if (r->begun <= s->move.epoch) return LH_OK;
     uint64_t epoch = s->move.epoch;
     LH_TRY(ps_co_end_move(c, shard));
@@ -123,9 +123,9 @@ static lh_err hear_of_shard(struct ps_coordinator *c, uint64_t identity, uint64_
     return LH_OK;
 }
 
-// The target serves when it has the records of all of its shards. Until then none of them changes
-// hands: their owner would be fenced over one, and be gone before the others' records went. Where
-// one of them does not go, none goes: it is to refuse the rest.
+// The target serves once it has the records of all its shards. Until then no shard changes hands:
+// their owner would be fenced over one shard and stop before the other records are sent. If one
+// shard does not move, none does: the target must refuse the rest.
 lh_err ps_co_hear_target(struct ps_coordinator *c, const Longhaul__V1__ReportRequest *m,
                          uint64_t server)
 {
@@ -155,7 +155,7 @@ bool ps_co_tell_move(const struct ps_co_shard *s, const Longhaul__V1__ReportRequ
     out->shard = r->head->shard;
     out->epoch = s->move.epoch;
     if (m->standing) return s->unwanted && is_target(s, m->standby);
-    // its log ends with a move that is over: not to the target, for then it would not be the owner
+    // its log ends with a finished move that failed; otherwise the target would own the shard
     bool over =
         r->moving && (r->moving < s->move.epoch || (r->moving == s->move.epoch && !s->move.target));
     if (over) out->epoch = r->moving;
@@ -187,7 +187,7 @@ void ps_co_note_standby(struct ps_coordinator *c, const struct lh_peer *peer,
     snprintf(at->region, sizeof at->region, "%s", peer->region);
 }
 
-// The standby of this name, if it follows the shard and has not become its owner; else NULL.
+// The live standby of this name that follows the shard and does not own it; else NULL.
 static const struct ps_co_standby *standby_of(const struct ps_coordinator *c, uint32_t shard,
                                               const char *name)
 {
@@ -200,7 +200,7 @@ static const struct ps_co_standby *standby_of(const struct ps_coordinator *c, ui
     return NULL;
 }
 
-// The server that owns the shard owns others that would stay behind without one.
+// The shard's owner must not own other shards that this standby does not follow.
 static LH_MUST lh_err check_together(const struct ps_coordinator *c, uint32_t shard,
                                      const char *name)
 {
@@ -237,7 +237,7 @@ static LH_MUST lh_err reserve(struct ps_coordinator *c, uint32_t shard, const ch
     struct ps_co_shard *s = &c->shard[shard];
     uint64_t last = ps_co_epoch(s);
     const struct ps_co_standby *target = standby_of(c, shard, name);
-    if (s->move.target) return LH_OK; // asked again
+    if (s->move.target) return LH_OK; // requested again
     if (last < s->head.epoch) last = s->head.epoch;
     if (last < s->move.epoch) last = s->move.epoch;
     if (last < target->begun) last = target->begun;

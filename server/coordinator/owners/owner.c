@@ -1,14 +1,14 @@
-// Owners: whom a shard belongs to since a standby took it over, and which standby must hold its
-// records before they are acknowledged (server/docs/0000-protocol.md#rule-21).
+// Owners: the owner of each shard after take-overs, and the standby that must hold its records
+// before they are acknowledged (server/docs/0000-protocol.md#rule-21).
 //
-// Store: insync/<shard 4 hex> = owner, standby, changes, least, server, gone, u64 each. `owner`
-// is the identity of the standby that took the shard over last; 0: it is the server whose settings
-// name it. `changes` counts what became of this row: an owner changes it by compare-and-swap, so
-// that a delayed request changes nothing. `least` is the lowest epoch in which that owner may
-// serve. `server` is the id of the owner's certificate; 0, or missing: not known. `gone` is the
-// name that a standby gave up last, because its directory may lack what it confirmed under it: an
-// owner that has not heard of that yet does not join it again, for nobody would ever take over
-// under it.
+// Store: insync/<shard 4 hex> = owner, standby, changes, least, server, gone, u64 each. `owner` is
+// the identity of the standby that last took the shard over; 0: the server configured for it.
+// `changes` counts the changes of this row: an owner changes it by compare-and-swap, so that a
+// delayed request changes nothing. `least` is the lowest epoch in which that owner may serve.
+// `server` is the id of the owner's certificate; 0, or missing: not known. `gone` is the name that
+// a standby last gave up because its directory may lack records that it confirmed under it: an
+// owner that does not know that yet must not join it again, because no server would ever take over
+// under that name.
 #include "common/format/manifest.h"
 #include "server/coordinator/commit.h"
 #include "server/coordinator/owners/owner.h"
@@ -86,7 +86,7 @@ lh_err ps_co_hand_over(struct ps_coordinator *c, uint32_t shard, const struct ps
     s->reported = false;
     s->heard_ns = ps_co_now(c);
     s->heard_of = to->server;
-    if (s->gone == to->identity) s->gone = 0; // it did not hear that
+    if (s->gone == to->identity) s->gone = 0; // it did not get that answer
     return ps_co_set_owner(c, shard, to);
 }
 
@@ -115,8 +115,8 @@ lh_err ps_co_believe_owner(struct ps_coordinator *c, uint32_t shard, uint64_t st
     return LH_OK;
 }
 
-// The standby may lack what it confirmed: it can't take over any more, and whoever has the rest of
-// the shard need not wait for it.
+// The standby may lack records that it confirmed: it can't take over any more, and the owner need
+// not wait for it.
 lh_err ps_co_strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
 {
     struct ps_co_shard *s = &c->shard[shard];
@@ -124,7 +124,7 @@ lh_err ps_co_strike_out(struct ps_coordinator *c, uint32_t shard, uint64_t ident
     return ps_co_set_standby(c, shard, 0);
 }
 
-// It stands by under another name when it hears this report's answer.
+// The answer to this report makes it stand by under another name.
 lh_err ps_co_note_gone(struct ps_coordinator *c, uint32_t shard, uint64_t identity)
 {
     struct ps_co_shard *s = &c->shard[shard];

@@ -1,8 +1,8 @@
-// Rights: which servers' certificates may own a shard, and which may stand by for it
+// Rights: which servers' certificates may own a shard or stand by for it
 // (server/docs/0004-authority.md#identity-before-role).
 //
-// A server is its certificate here. The rows of owner.c name directories, which anybody can claim.
-// A shard has one owner at a time (its row's `server`), and a few servers with a right:
+// A certificate identifies a server here. The rows of owner.c name directories, which any server
+// can claim. A shard has one owner at a time (its row's `server`), and a few servers with rights:
 //
 // MAY_STAND  it may report as a standby, and be in sync.
 // MAY_OWN    it may be the owner as well: it was named first, took over, got it by a move, or was
@@ -10,8 +10,8 @@
 // ADOPTED    it takes the shard from its owner when it asks to serve: an operator said so.
 //
 // coordinator.servers names them. A shard that it does not name belongs to the first server that
-// speaks as its owner, and the first that reports as its standby may stand by. After that only
-// `longhaul move`, `longhaul adopt` and a take-over by the standby in sync change whose it is.
+// reports as its owner; the first that reports as its standby may stand by. After that, only
+// `longhaul move`, `longhaul adopt` and a take-over by the standby in sync change the owner.
 //
 // Store: rights/<shard 4 hex> = per server: id u64, rights u8, bytes of its name u16, REGION/NAME.
 #include <ctype.h>
@@ -38,7 +38,7 @@ static lh_err store(struct ps_coordinator *c, uint32_t shard)
     const struct ps_co_shard *s = &c->shard[shard];
     struct lh_buf b = lh_buf(LH_SMALL_BYTES);
     for (const struct ps_co_right *r = s->right; r < s->right + s->rights; r++) {
-        if (!r->may) continue; // the settings alone name it
+        if (!r->may) continue; // only the settings name it
         size_t n = strlen(r->name);
         lh_put_u64(&b, r->server);
         lh_put_u8(&b, r->may);
@@ -90,8 +90,8 @@ static bool some_named(const struct ps_co_shard *s)
     return some;
 }
 
-// A second standby of a shard has to be named: this one's owner stands by as well, after a
-// take-over.
+// A second standby of a shard must be named in the settings. After a take-over, the former owner
+// stands by without that.
 static bool has_standby(const struct ps_co_shard *s)
 {
     for (uint32_t i = 0; i < s->rights; i++)
@@ -135,7 +135,7 @@ static void name_of(const struct lh_peer *peer, char out[PS_CO_SERVER_NAME])
 
 // ---------------------------------------------------------------- whom the settings name
 
-// Reads the next "REGION/NAME" of a list that is separated by plus signs.
+// Parses the next "REGION/NAME" of a list separated by plus signs.
 static bool next_name(const char **at, struct lh_peer *out)
 {
     size_t len = strcspn(*at, "+,"), slash = strcspn(*at, "/");
@@ -160,7 +160,7 @@ static bool read_number(const char **at, uint32_t *out)
     return n < LH_SHARDS_MAX;
 }
 
-// Calls each() for every server that the text names of every shard; false: it is not valid.
+// Calls each() for every shard and server in the text; false: the text is not valid.
 static bool walk(const char *text, void *arg,
                  lh_err (*each)(void *arg, uint32_t shard, struct lh_peer *peer, bool first),
                  lh_err *err)
@@ -201,7 +201,7 @@ lh_err ps_rights_check(const char *text)
         text);
 }
 
-// The certificate's id of the server of that region and name in this run.
+// The certificate id of the server with that region and name in this run.
 static uint64_t id_of(const struct ps_coordinator *c, struct lh_peer *peer)
 {
     const struct lh_peer *self = &c->conf.self;
@@ -287,7 +287,7 @@ lh_err ps_co_speaks_to_serve(struct ps_coordinator *c, uint32_t shard, const str
     return speaks_as_owner(c, shard, peer, identity, true, below_stable);
 }
 
-// A directory that another server reported lately is not this one's.
+// Another server recently reported with this directory.
 static bool of_another(const struct ps_co_shard *s, const struct lh_peer *peer, uint64_t identity)
 {
     for (const struct ps_co_standby *b = s->standing; b < s->standing + PS_CO_STANDBYS; b++)

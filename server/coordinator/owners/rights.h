@@ -1,4 +1,4 @@
-// Rights: which servers' certificates may own a shard, and which may stand by for it
+// Rights: which servers' certificates may own a shard or stand by for it
 // (server/docs/0004-authority.md#identity-before-role).
 #ifndef PS_CO_RIGHTS_H
 #define PS_CO_RIGHTS_H
@@ -8,31 +8,31 @@
 struct Longhaul__V1__AdoptRequest;
 struct lh_request;
 
-// A server speaks for the shard as its owner: a report, an epoch, a change of its standby. The
-// first one of a shard that nobody named becomes its owner. LH_ERR_DENIED: it is not its owner.
+// Checks a message from the shard's owner: a report, an epoch, a change of its standby. The first
+// server of a shard without names becomes its owner. LH_ERR_DENIED: it is not the owner.
 LH_MUST lh_err ps_co_speaks_as_owner(struct ps_coordinator *c, uint32_t shard,
                                      const struct lh_peer *peer, uint64_t identity);
-// The same where the server is about to serve. One that was adopted, or that an operator started
-// with rebuild.below_stable and may own the shard, takes it from its owner here.
+// The same for a server about to serve. A server that was adopted, or that may own the shard and
+// was started with rebuild.below_stable, takes it from its owner here.
 LH_MUST lh_err ps_co_speaks_to_serve(struct ps_coordinator *c, uint32_t shard,
                                      const struct lh_peer *peer, uint64_t identity,
                                      bool below_stable);
-// A server reports as a standby with the directory of that identity. The first one of a shard that
-// nobody named becomes its standby. LH_ERR_DENIED: it may not stand by.
+// Checks a report from a standby with a directory of that identity. The first standby of a shard
+// without names gets the right. LH_ERR_DENIED: it may not stand by.
 LH_MUST lh_err ps_co_speaks_as_standby(struct ps_coordinator *c, uint32_t shard,
                                        const struct lh_peer *peer, uint64_t identity);
-// The server of that certificate may own the shard from now on (a take-over, a move).
+// The server with that certificate may own the shard from now on (a take-over, a move).
 LH_MUST lh_err ps_co_may_own(struct ps_coordinator *c, uint32_t shard, uint64_t server);
-// Logs and counts that a server was refused.
+// Logs and counts a refused server.
 void ps_co_refused_server(struct ps_coordinator *c, const struct lh_peer *peer, const char *event,
                           lh_err err);
-// The ids of the certificates that may own the shard or stand by; at most PS_CO_RIGHTS of them.
+// The ids of the certificates with a right to the shard; at most PS_CO_RIGHTS.
 size_t ps_co_servers_of(const struct ps_coordinator *c, uint32_t shard, uint64_t *out);
 
 // Checks coordinator.servers: "0-3=asia/ps-0+asia/ps-1,4=europe/ps-0".
 LH_MUST lh_err ps_rights_check(const char *text);
 LH_MUST lh_err ps_co_load_rights(struct ps_coordinator *c);
-// An operator lets a server own shards and stand by for them; their number.
+// An operator lets a server own shards and stand by for them; *shards: their number.
 LH_MUST lh_err ps_co_adopt(struct ps_coordinator *c, const struct Longhaul__V1__AdoptRequest *m,
                            uint32_t *shards);
 void ps_co_on_adopt(void *self, struct lh_request *rq, const ProtobufCMessage *m);

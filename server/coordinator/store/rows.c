@@ -1,8 +1,8 @@
 // The rows of the coordinator's store. Shape and rules: rows.h.
 //
-// Invariants: 1. A row is in one chain and in one list. 2. While the table grows (`old` is there),
+// Invariants: 1. A row is in one chain and in one list. 2. While the table grows (`old` is set),
 // the chains of `old` below `moved` are empty, and new rows go to `chain`. 3. Lists and tables
-// never shrink, so a row that was taken out can be put back without memory.
+// never shrink, so a removed row can be put back without allocation.
 #include "server/coordinator/store/rows.h"
 
 #include <stdlib.h>
@@ -13,21 +13,21 @@
 enum {
     CHAINS_MIN = 64,
     CHAINS_MAX = 1 << 24,
-    MOVED_AT_ONCE = 2, // chains that each change moves; more than one ends before the next growth
+    MOVED_AT_ONCE = 2, // chains moved per change; above one, to end before the next growth
     KINDS_MAX = 256,
-    KEY_HEAD = 16, // bytes of a key that are compared as two numbers
+    KEY_HEAD = 16, // bytes of a key compared as two numbers
 };
 
 struct kind {
-    char name[PS_ROW_KEY_BYTES]; // It ends with its slash. "": keys without one.
+    char name[PS_ROW_KEY_BYTES]; // ends with a slash; "": keys without one
     size_t name_bytes;
     struct ps_row **row;
     uint32_t rows, cap;
 };
 
 struct ps_rows {
-    struct ps_row **chain, **old; // old: NULL, or what the table was before it began to grow
-    uint32_t chains, olds, moved; // powers of two; chains of `old` that were moved
+    struct ps_row **chain, **old; // old: NULL, or the table before it began to grow
+    uint32_t chains, olds, moved; // powers of two; number of chains of `old` moved so far
     struct kind *kind;
     uint32_t kinds;
     uint64_t count, bytes;
@@ -35,8 +35,8 @@ struct ps_rows {
 
 // ---------------------------------------------------------------- table
 
-// Neighbouring numbers at the ends of keys have neighbouring hashes, and no two the same one: rows
-// of units, which come in their order, are found without a jump through memory for each.
+// Neighbouring numbers at the ends of keys get neighbouring, distinct hashes, so rows of units,
+// which come in order, are found without jumps through memory.
 static uint32_t hash_of(const char *key)
 {
     uint32_t h = 0;
@@ -86,7 +86,7 @@ static void move_chains(struct ps_rows *t, uint32_t n)
     }
 }
 
-// Begins to grow where there are more rows than chains. Without memory chains become longer.
+// Begins to grow if there are more rows than chains. Without memory, chains become longer.
 static void grow(struct ps_rows *t)
 {
     if (t->old || t->count < t->chains || t->chains >= CHAINS_MAX) return;
@@ -99,7 +99,7 @@ static void grow(struct ps_rows *t)
     t->chains *= 2;
 }
 
-// The place that points at the row of this key, or the end of a chain, where a NULL is.
+// The pointer to this key's row, or to the NULL at the end of its chain.
 static struct ps_row **look_in(struct ps_row **chain, uint32_t chains, uint32_t hash,
                                const char *key)
 {
@@ -177,7 +177,7 @@ lh_err ps_rows_make(struct ps_rows *t, const char *key, struct lh_span value, st
     return LH_OK;
 }
 
-// A value as long as the one before changes places with it: no list and no chain is touched.
+// Swaps values of equal length, without touching any list or chain.
 static void swap_values(struct ps_row *a, struct ps_row *b)
 {
     uint8_t *x = (uint8_t *)a->key + a->key_bytes + 1, *y = (uint8_t *)b->key + b->key_bytes + 1;
@@ -242,7 +242,7 @@ uint64_t ps_rows_bytes(const struct ps_rows *t)
 
 // ---------------------------------------------------------------- in their order
 
-// A row with the bytes of its key behind the prefix, as numbers that compare as strcmp() does.
+// A row with its key after the prefix as numbers that compare like strcmp().
 struct sorted {
     uint64_t head, next;
     const struct ps_row *row;
@@ -270,7 +270,7 @@ static int by_key(const void *a, const void *b)
     return strcmp(x->row->key, y->row->key);
 }
 
-// Rows often stand in their order, or, after a walk wrote them, in the reverse of it.
+// Rows are often sorted already, or in reverse after a walk has written them.
 static void sort(struct sorted *s, size_t n)
 {
     size_t rises = 0, falls = 0;
@@ -320,8 +320,8 @@ lh_err ps_rows_each(const struct ps_rows *t, const char *prefix,
 
 // ---------------------------------------------------------------- a walk
 
-// A list is walked down from its end. Where a row below is taken out, the last one moves there, and
-// is met again; where rows are appended, they are above the walk.
+// Walks a list down from its end. If a row below is removed, the last one moves there and is
+// visited again; appended rows are above the walk.
 struct ps_rows_walk ps_rows_walk(const struct ps_rows *t)
 {
     return (struct ps_rows_walk){t->kinds, t->kinds ? t->kind[t->kinds - 1].rows : 0};

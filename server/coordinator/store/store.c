@@ -12,47 +12,47 @@ static const uint32_t MAGIC = 0x5453484c; // "LHST"
 enum {
     VERSION = 3,
     HEADER_BYTES = 8,
-    COPY_MIN = 1 << 16,     // a file that is shorter is not replaced
-    LARGE_FILE = 64 << 20,  // one that is longer is replaced when it is twice what it holds
-    PART_BYTES = 256 << 10, // A commit brings at least so many to the next file.
+    COPY_MIN = 1 << 16,     // a shorter file is not replaced
+    LARGE_FILE = 64 << 20,  // a longer file is replaced at twice its content
+    PART_BYTES = 256 << 10, // minimum bytes that a commit copies to the next file
     RESERVE_MAX = 1 << 20   // undo entries whose memory is kept
 };
 static const size_t FILE_BYTES_MAX = (size_t)2 << 30;
 
-// A change that is not durable yet. `was`: the row before it, NULL: there was none. `made`: the row
-// that the change put where there was none.
+// A change that is not durable yet. `was`: the previous row, NULL: none. `made`: the new row if
+// there was none before.
 struct change {
     struct ps_row *was, *made;
 };
 
-// Between begin() and end() `file`, `at`, `number`, `next` and all of `flight` belong to write()
-// alone; the rest is the loop's.
+// Between begin() and end(), only write() may use `file`, `at`, `number`, `next` and all of
+// `flight`; the rest belongs to the loop.
 struct ps_store {
     struct lh_env *env;
     char dir[LH_PATH_BYTES], path[LH_PATH_BYTES], next_path[LH_PATH_BYTES];
     struct lh_file *lock, *file;
     struct ps_rows *rows;
     uint64_t at, number;       // end and number of the last durable commit
-    bool marked;               // it is a mark
-    struct ps_entries pending; // changed since the last begin
-    struct change *undo;       // every change since the last durable one, in their order
+    bool marked;               // the last durable commit is a mark
+    struct ps_entries pending; // changes since the last begin
+    struct change *undo;       // all changes since the last durable one, in order
     size_t undos, undo_cap;
-    uint64_t durable;          // number of the last durable change; undo[0] is of the next one
-    struct ps_rows_walk walk;  // the rows that the next file lacks still
-    uint64_t too_full;         // there was no room for the next file of a file of so many bytes
-    bool copying, no_mark_now; // a next file is made; the disk had no room for a mark
+    uint64_t durable;          // number of the last durable change; undo[0] is the next one
+    struct ps_rows_walk walk;  // rows that the next file still lacks
+    uint64_t too_full;         // size of a file whose replacement did not fit the disk
+    bool copying, no_mark_now; // a next file is being made; the disk had no space for a mark
     struct {
         struct lh_file *file;
         uint64_t at, number;
-    } next; // the file that takes the place of `file`
+    } next; // the file that will replace `file`
     struct {
         struct ps_entries live, part; // changes; rows for the next file
         size_t changes;
-        uint64_t at, number;        // as `at` and `number` are after it
-        bool marked;                // the same
-        bool first_part, last_part; // Its first and its last commit, of the next file.
-        bool dropped;               // there was no room for the next file: it is gone
-        bool torn, unmarked;        // `torn`: a try may have left something behind `at`
+        uint64_t at, number;        // new values of `at` and `number`
+        bool marked;                // new value of `marked`
+        bool first_part, last_part; // first and last commit of the next file
+        bool dropped;               // the disk had no space for the next file, which is removed
+        bool torn, unmarked;        // `torn`: an attempt may have left bytes after `at`
         bool under_way;             // between begin() and end()
     } flight;
 };
@@ -96,9 +96,9 @@ static lh_err damaged(const struct ps_store *s, uint64_t at)
         s->path, (unsigned long long)at);
 }
 
-// Behind the last whole commit stands a torn one, of which any part may be on the disk, unless a
-// later head stands behind it: that was begun after this one was synced. The first commit comes
-// with the file and is never torn.
+// A torn commit may follow the last whole one, with any part of it on disk. But a later head after
+// it means damage: that commit began after this one was synced. The first commit comes with the
+// file and is never torn.
 static LH_MUST lh_err check_tail(const struct ps_store *s, struct lh_span bytes, uint64_t bad)
 {
     if (!s->number) return damaged(s, bad);
@@ -161,8 +161,8 @@ static LH_MUST lh_err open_file(struct ps_store *s)
     return s->env->ops->files->open(s->env, s->path, LH_OPEN_WRITE, &s->file);
 }
 
-// The last whole commit may be in the page cache alone, which may call it clean: it is written
-// again in its place (server/docs/0000-protocol.md#rule-5). What follows it is dropped.
+// The last whole commit may be in the page cache only, marked as clean: writes it again in place
+// (server/docs/0000-protocol.md#rule-5). Drops the bytes after it.
 static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, uint64_t last)
 {
     const struct lh_files_ops *files = s->env->ops->files;
@@ -175,7 +175,7 @@ static LH_MUST lh_err write_again(struct ps_store *s, struct lh_span bytes, uint
     return files->sync_dir(s->env, s->dir);
 }
 
-// The lock is a file of its own: the store's file is replaced again and again.
+// The lock is a separate file, because the store's file is replaced repeatedly.
 static LH_MUST lh_err take_lock(struct ps_store *s)
 {
     char path[LH_PATH_BYTES];
@@ -206,7 +206,7 @@ lh_err ps_store_open(struct lh_env *env, const char *path, struct ps_store **out
     struct ps_store *s = calloc(1, sizeof *s);
     if (!s) return LH_ERR_NO_MEMORY;
     s->env = env;
-    s->flight.torn = true; // until it is known what the file holds
+    s->flight.torn = true; // until the file has been read
     s->pending.bytes = lh_buf(FILE_BYTES_MAX);
     s->flight.live.bytes = lh_buf(FILE_BYTES_MAX);
     s->flight.part.bytes = lh_buf(FILE_BYTES_MAX);
@@ -234,7 +234,7 @@ bool ps_store_get(const struct ps_store *s, const char *key, struct lh_span *val
     return row != NULL;
 }
 
-// Memory for a change of the undo list.
+// Makes space for a change in the undo list.
 static LH_MUST lh_err make_note(struct ps_store *s)
 {
     if (s->undos < s->undo_cap) return LH_OK;
@@ -290,8 +290,8 @@ static bool has_grown(const struct ps_store *s)
     return s->at >= COPY_MIN && s->at > s->too_full && s->at >= times * held;
 }
 
-// Takes the next rows for the next file, twice as many bytes as the commit has at least: the walk
-// ends before the file has grown by half of what it holds. The rows are as this commit leaves them.
+// Takes the next rows for the next file, at least twice the commit's bytes, so that the walk ends
+// before the file has grown by half of its content. The rows are as this commit leaves them.
 static void take_part(struct ps_store *s)
 {
     size_t enough = PART_BYTES + 2 * s->flight.live.bytes.len;
@@ -326,7 +326,7 @@ lh_err ps_store_begin(struct ps_store *s, bool *begun)
 
 // ---------------------------------------------------------------- beside the loop
 
-// *at: where the commit begins, and where it ends afterwards.
+// *at: where the commit begins; afterwards, where it ends.
 static LH_MUST lh_err write_commit(struct ps_store *s, struct lh_file *file, uint64_t *at,
                                    uint64_t number, struct ps_entries *first,
                                    const struct ps_entries *then)
@@ -355,7 +355,7 @@ static LH_MUST lh_err write_mark(struct ps_store *s, struct lh_file *file, uint6
 static LH_MUST lh_err append(struct ps_store *s)
 {
     const struct lh_files_ops *files = s->env->ops->files;
-    if (s->flight.torn) { // a shorter commit would have the rest of that one behind it
+    if (s->flight.torn) { // a shorter commit would leave the old one's rest after it
         LH_TRY(files->resize(s->file, s->at));
         LH_TRY(files->sync(s->file));
         s->flight.torn = false;
@@ -385,7 +385,7 @@ static LH_MUST lh_err begin_next(struct ps_store *s)
     return err;
 }
 
-// The mark at its end says that all before it is durable, and it is when the file has its name.
+// The mark at the end says that all before it is durable; that is true once the file has its name.
 static LH_MUST lh_err take_its_place(struct ps_store *s)
 {
     const struct lh_files_ops *files = s->env->ops->files;
@@ -398,7 +398,7 @@ static LH_MUST lh_err take_its_place(struct ps_store *s)
     s->flight.number = s->next.number;
     s->flight.marked = true;
     lh_err err = files->sync_dir(s->env, s->dir);
-    return err == LH_ERR_DISK_FULL ? LH_ERR_IO : err; // the old file goes no further
+    return err == LH_ERR_DISK_FULL ? LH_ERR_IO : err; // the old file is obsolete
 }
 
 static LH_MUST lh_err copy_part(struct ps_store *s)
@@ -410,7 +410,7 @@ static LH_MUST lh_err copy_part(struct ps_store *s)
     return s->env->ops->files->sync(s->next.file);
 }
 
-// Without room for the next file there is none, and the file grows on.
+// Without space for the next file, drops it; the present file keeps growing.
 static lh_err drop_next(struct ps_store *s)
 {
     s->flight.dropped = true;
@@ -425,7 +425,7 @@ lh_err ps_store_write(struct ps_store *s)
 {
     LH_ASSERT(s->flight.under_way);
     lh_err err = append(s);
-    if (err == LH_ERR_DISK_FULL && !s->flight.changes) { // a mark that finds no room can wait
+    if (err == LH_ERR_DISK_FULL && !s->flight.changes) { // a mark can wait for disk space
         s->flight.at = s->at;
         s->flight.number = s->number;
         s->flight.marked = false;
@@ -433,18 +433,18 @@ lh_err ps_store_write(struct ps_store *s)
         return s->copying ? drop_next(s) : LH_OK;
     }
     if (!s->copying) return err;
-    if (err) { // the next file may hold what is taken back now
+    if (err) { // the next file may hold changes that are taken back now
         (void)drop_next(s);
         return err;
     }
     err = copy_part(s);
     if (err != LH_ERR_DISK_FULL && err != LH_ERR_NO_MEMORY) return err;
-    return drop_next(s); // the commit itself is durable; this can wait
+    return drop_next(s); // the commit itself is durable; the copy can wait
 }
 
 // ---------------------------------------------------------------- a commit's end
 
-// The rows are those of the last durable commit again. No memory is needed for it.
+// Restores the rows of the last durable commit, without allocation.
 static void take_back(struct ps_store *s)
 {
     while (s->undos) {
@@ -487,11 +487,11 @@ void ps_store_end(struct ps_store *s, lh_err result)
 
 // ---------------------------------------------------------------- the end
 
-// The last commit is durable: the next start can tell damage of it from a torn one.
+// The last commit is durable: with a mark, the next start can tell its damage from a torn one.
 static void leave_mark(struct ps_store *s)
 {
     if (!s->file || s->marked || s->flight.torn || s->flight.under_way) return;
-    (void)!write_mark(s, s->file, &s->at, s->number + 1); // nobody counts on it
+    (void)!write_mark(s, s->file, &s->at, s->number + 1); // best effort
 }
 
 void ps_store_close(struct ps_store *s)

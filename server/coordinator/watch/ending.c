@@ -1,14 +1,13 @@
 // Ending: see ending.h.
 //
-// 1. DRAIN lasts for ps_co_drain_bound() at most. Workers that were heard in this life of the
-//    coordinator and have not drained by then are left out, whether they are stalled, are silent,
-//    or never say that they drained. None of their pushes enters a log after CLOSE: no push does.
-// 2. Units that may be trained by nobody who makes progress end the run's patience too: those of
-//    stalled workers after the drain's bound, those of lost ones after LOST times that. An operator
-//    who lets their workers stand still is waited for. Nothing is given up while nobody is there
-//    for whose sake it would be.
+// 1. DRAIN lasts ps_co_drain_bound() at most. Workers heard by this process that have not drained
+//    by then are left out, whether stalled, silent, or without a report of it. No log takes any
+//    push after CLOSE, so none of theirs either.
+// 2. The run also gives up units that no progressing worker may train: those of stalled workers
+//    after the drain's bound, those of lost ones after LOST times that. It waits for workers that
+//    an operator has paused. It gives up nothing while no worker is there that would benefit.
 //
-// Times are of this life of the coordinator. Events: run.left_out, run.untrained.
+// Times are those of this process. Events: run.left_out, run.untrained.
 #include "server/coordinator/watch/ending.h"
 
 #include <inttypes.h>
@@ -68,8 +67,8 @@ static bool counts(const struct ps_coordinator *c, const struct ps_co_worker *w)
     return w->joined && ps_co_moves(w) && !ps_co_draining(c, w);
 }
 
-// Nobody who makes progress has anything left, and somebody who does not may have, or units reach
-// somebody damaged or not at all.
+// No progressing worker has units left, and some other worker may have some, or some units reach a
+// worker damaged or not at all.
 static bool others_are_done(const struct ps_coordinator *c)
 {
     bool any = false, away = false;
@@ -83,7 +82,7 @@ static bool others_are_done(const struct ps_coordinator *c)
     return any && away && !c->seconds && ps_co_all_known(c);
 }
 
-// A worker that makes progress, or that an operator lets stand still, may train the unit.
+// A progressing worker, or one that an operator has paused, may train the unit.
 static bool somebody_may(const struct ps_coordinator *c, uint64_t unit)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
@@ -104,7 +103,7 @@ static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
     return c->stock.credited_units < c->units;
 }
 
-// A worker that is lost may come back, and be waited for LOST times as long.
+// A lost worker may come back, so the run waits LOST times as long.
 static bool waits_for_lost(const struct ps_coordinator *c)
 {
     bool lost = false;
@@ -127,7 +126,7 @@ void ps_co_look_at_rest(struct ps_coordinator *c)
 bool ps_co_rest_is_given_up(const struct ps_coordinator *c)
 {
     if (!c->rest_ns) return false;
-    if (c->plan.phase >= LH_PHASE_DRAIN) return true; // it was before
+    if (c->plan.phase >= LH_PHASE_DRAIN) return true; // given up before
     int64_t bound = ps_co_drain_bound(c) * (waits_for_lost(c) ? LOST : 1);
     return c->listener.ns - c->rest_ns >= bound;
 }

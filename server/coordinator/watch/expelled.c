@@ -1,9 +1,9 @@
 // Expelled: operators expel workers and servers, and let them back
 // (server/docs/0000-protocol.md#rule-31).
 //
-// Keys of the store: expelled/ID (u8: 1 = server, region, name), let_back/ID (u32: how often that
-// worker was let back). The plan names both, so that every shard's log has them. An identity that
-// never came may be expelled, by name and region.
+// Keys of the store: expelled/ID (u8: 1 = server, region, name), let_back/ID (u32: number of times
+// that the worker was let back). The plan lists both, so that every shard's log has them. An
+// identity that never joined can be expelled by name and region.
 #include "server/coordinator/watch/expelled.h"
 
 #include <inttypes.h>
@@ -91,7 +91,7 @@ bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- the plan
 
-// Rows are read, and added, in any order.
+// Inserts in ascending order; rows come in any order.
 static void insert(uint64_t *list, uint32_t n, uint64_t id)
 {
     for (; n && list[n - 1] > id; n--) list[n] = list[n - 1];
@@ -168,7 +168,7 @@ static LH_MUST lh_err let_back(struct ps_coordinator *c, uint64_t id)
     return LH_OK;
 }
 
-// A shard that says so again has set it aside again.
+// If a shard reports it again, it has set the worker aside again.
 static void forget_set_aside(struct ps_coordinator *c, struct ps_co_worker *w)
 {
     for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
@@ -195,7 +195,7 @@ static LH_MUST lh_err admit(struct ps_coordinator *c, const struct ps_co_expelle
 
 // ---------------------------------------------------------------- who is meant
 
-// Notes somebody of that name; two of different regions are for the caller to choose from.
+// Notes a member of that name; false: a second one in another region, so the name is ambiguous.
 static bool note(struct ps_co_expelled *out, const char *wanted, const char *region,
                  const char *name)
 {
@@ -224,7 +224,7 @@ static bool look(const struct ps_coordinator *c, const char *region, struct ps_c
     return only;
 }
 
-// The identity is that of a certificate of this run: the caller's names run and domain.
+// The identity is that of a certificate of this run, with the caller's run and domain.
 lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
                  const ProtobufCMessage *request, struct ps_co_expelled *out)
 {

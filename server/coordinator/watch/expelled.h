@@ -1,4 +1,4 @@
-// Expelled: whom operators expelled from the run, or let back.
+// Expelled: workers and servers that operators expelled from the run, or let back.
 #ifndef PS_CO_EXPELLED_H
 #define PS_CO_EXPELLED_H
 
@@ -12,18 +12,19 @@ LH_MUST lh_err ps_co_load_expelled(struct ps_coordinator *c);
 LH_MUST lh_err ps_co_load_let_back(struct ps_coordinator *c);
 // Was this identity (lh_worker_id of a certificate) expelled?
 bool ps_co_is_expelled(const struct ps_coordinator *c, uint64_t identity);
-// Does a shard refuse this worker's pushes, as its server said last?
+// Does a shard refuse this worker's pushes, by its server's last report?
 bool ps_co_set_aside(const struct ps_coordinator *c, const struct ps_co_worker *w);
-// How often operators let this worker back.
+// Number of times that operators let this worker back.
 uint32_t ps_co_let_back(const struct ps_coordinator *c, uint64_t worker);
-// Nobody waits for it, and it gets no unit.
+// Nothing waits for it, and it gets no unit.
 bool ps_co_barred(const struct ps_coordinator *c, const struct ps_co_worker *w);
-// Writes what operators decided into the plan. True: the plan said something else.
+// Writes the operators' decisions into the plan. True: the plan changed.
 bool ps_co_plan_expelled(struct ps_coordinator *c);
-// Finds whom such a request names, under the asker's run and domain.
+// Finds the member named in the request, under the asker's run and domain.
 LH_MUST lh_err ps_co_who(const struct ps_coordinator *c, const struct lh_peer *asker,
                          const ProtobufCMessage *request, struct ps_co_expelled *out);
-// An operator's word, under the asker's run and domain. *changed false: it was so before.
+// Executes an operator's command, under the asker's run and domain. *changed false: nothing
+// changed.
 LH_MUST lh_err ps_co_expel(struct ps_coordinator *c, const struct lh_peer *asker,
                            const ProtobufCMessage *request, struct ps_co_expelled *who,
                            bool *changed);

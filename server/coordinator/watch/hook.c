@@ -1,12 +1,11 @@
 // The hook: see hook.h.
 //
-// 1. A call blocks a lane of its own, never the loop, and one is under way at a time. It ends after
-//    LH_HOOK_MS.
-// 2. Changes are told in their order. One whose call fails is told anew after a pause that doubles,
-//    PS_CO_HOOK_TRIES times in all, then given up, and the next one is told.
-// 3. What waits is lost when the coordinator ends.
+// 1. A call blocks its own lane, never the loop; only one is under way. It ends after LH_HOOK_MS.
+// 2. Changes are reported in order. A failed call is repeated after a pause that doubles, up to
+//    PS_CO_HOOK_TRIES calls; then the change is given up and the next one is reported.
+// 3. Waiting changes are lost when the coordinator ends.
 //
-// Events: hook.told, hook.failed (a call failed, and is tried again), hook.given_up.
+// Events: hook.told, hook.failed (a call failed and will be repeated), hook.given_up.
 #include "server/coordinator/watch/hook.h"
 
 #include <stdio.h>
@@ -15,20 +14,20 @@
 
 #include "server/coordinator/watch/notice.h"
 
-static const int64_t RETRY = LH_SECOND; // after the first failure; doubles with each
+static const int64_t RETRY = LH_SECOND; // after the first failure; then doubles
 
 struct ps_co_hook {
     struct ps_co_hook_conf conf;
-    uint64_t life; // this start's own number, so that ids of two starts differ
-    bool has;      // `notice` is to be told still
-    bool busy;     // a call is under way: `notice` and `end` are the lane's alone
+    uint64_t life; // random per start, so that ids of two starts differ
+    bool has;      // `notice` is still to be reported
+    bool busy;     // a call is under way: only the lane uses `notice` and `end`
     struct ps_co_notice notice;
     struct ps_co_call_end end;
-    uint32_t failures; // calls for `notice` that failed
-    int64_t next_ns;   // `notice` is not told earlier
+    uint32_t failures; // failed calls for `notice`
+    int64_t next_ns;   // earliest time of the next call
     uint64_t told, given_up;
     char says[sizeof((struct ps_co_call_end *)0)->says];
-    atomic_bool stop; // the call is to end early
+    atomic_bool stop; // asks the call to end early
 };
 
 lh_err ps_co_hook_make(struct ps_coordinator *c)
@@ -56,11 +55,11 @@ void ps_co_hook_free(struct ps_coordinator *c)
 
 static int64_t call_job(void *arg)
 {
-    struct ps_co_hook *h = ((const struct ps_coordinator *)arg)->hook; // stays where it is
+    struct ps_co_hook *h = ((const struct ps_coordinator *)arg)->hook; // stays until call_done()
     return h->conf.call(h->conf.arg, &h->notice, &h->stop, &h->end);
 }
 
-// Says what became of the call. `then`: what follows from it.
+// Logs the result of the call. `then`: the consequence.
 static void tell(struct ps_coordinator *c, enum lh_level level, const char *event, const char *then)
 {
     const struct ps_co_hook *h = c->hook;
@@ -107,7 +106,7 @@ static void call_done(void *arg)
 
 // ---------------------------------------------------------------- the tick
 
-// Takes the next change that waits, if there is one.
+// Takes the next waiting change, if any.
 static void take(struct ps_coordinator *c)
 {
     struct ps_co_hook *h = c->hook;

@@ -1,4 +1,4 @@
-// Notices: see notice.h. The bytes stay the same over all tries, and so does their signature.
+// Notices: see notice.h. The bytes, and so their signature, stay the same over all tries.
 #include "server/coordinator/watch/notice.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 
 #include "common/base/check.h"
 
-// Three names of which JSON may write each byte as six, and what is beside them.
+// Three names, each byte of which JSON may write as six, plus the rest.
 LH_STATIC_ASSERT(PS_CO_NOTICE_BYTES >= 3 * 6 * LH_NAME_BYTES + 512, "a notice fits");
 
 static json_t *object(const struct ps_co_change *change, const char *run, const char *id,

@@ -1,4 +1,4 @@
-// The page that the coordinator's HTTP server shows: page.html, as it is in the tree.
+// The page of the coordinator's HTTP server: page.html from the tree.
 #include "server/coordinator/watch/page.h"
 
 __asm__(".pushsection .rodata\n"

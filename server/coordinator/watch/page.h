@@ -1,5 +1,5 @@
-// The page of a run: one HTML file without outside fetches, which reads status.json, history.json
-// and log of the HTTP server that gave it.
+// The page of a run: one HTML file that fetches only status.json, history.json and log from its own
+// HTTP server.
 #ifndef PS_CO_PAGE_H
 #define PS_CO_PAGE_H
 

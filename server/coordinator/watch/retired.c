@@ -1,14 +1,13 @@
 // Retired: names of workers that are gone for good. See retired.h.
 //
-// A run has LH_WORKERS_MAX names at a time: rows of every shard's ledger, and of this store. The
-// plan names those that are being retired and the highest number that was ever granted to a retired
+// A run has at most LH_WORKERS_MAX names at a time: rows of every shard's ledger, and of this
+// store. The plan lists the names being retired and the highest number ever granted to a retired
 // one. When every shard's log has that plan, the names are free.
 //
-// Keys of the store: retiring/ID (u32: the highest number that it had), until the name is free; the
-// highest of all stays in the plan. retired_tokens (u64): admitted tokens of retired workers with
-// data of their own, which the budget goes on to count. Invariants: 1. Nobody under a name that is
-// being retired joins or is leased to. 2. A number up to the plan's is granted to nobody who is not
-// a member.
+// Keys of the store: retiring/ID (u32: its highest number), until the name is free; the highest of
+// all stays in the plan. retired_tokens (u64): admitted tokens of retired workers with data of
+// their own, which the budget still counts. Invariants: 1. No worker joins, or gets a lease, under
+// a name that is being retired. 2. Numbers up to the plan's are granted to members only.
 #include "server/coordinator/watch/retired.h"
 
 #include <inttypes.h>
@@ -26,7 +25,7 @@
 #include "server/coordinator/stable.h"
 
 static const char TOKENS[] = "retired_tokens", ROWS[] = "retiring/";
-// Names are retired by age once so many are taken.
+// Names are retired by age once this many are taken.
 enum { FEW_LEFT = LH_WORKERS_MAX - LH_WORKERS_MAX / 8 };
 
 static void insert(struct ps_coordinator *c, uint64_t id, uint32_t number)
@@ -70,7 +69,7 @@ bool ps_co_plan_retired(struct ps_coordinator *c)
     p->retired_up_to = c->retired_up_to;
     p->retired_count = c->retiring_count;
     memcpy(p->retired, c->retiring, bytes);
-    c->retired_plan = p->number + 1; // The plan that is stored now.
+    c->retired_plan = p->number + 1; // the plan that is stored next
     return true;
 }
 
@@ -122,7 +121,7 @@ static void row_key(char out[40], uint64_t id)
 static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker)
 {
     struct ps_co_worker *w = &c->worker[worker];
-    uint32_t number = w->granted ? w->granted : 1; // A late answer may have granted it.
+    uint32_t number = w->granted ? w->granted : 1; // a late answer may have granted it
     struct lh_buf b = lh_buf(4);
     char key[40];
     row_key(key, w->id);
@@ -155,7 +154,7 @@ lh_err ps_co_retire(struct ps_coordinator *c, uint64_t worker, bool *changed)
 
 static bool all_know(const struct ps_coordinator *c)
 {
-    if (c->plan.retired_count != c->retiring_count) return false; // The next plan names them.
+    if (c->plan.retired_count != c->retiring_count) return false; // the next plan lists them
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)
         if (!c->shard[i].reported || c->shard[i].plan < c->retired_plan) return false;
     return true;
@@ -180,12 +179,12 @@ static LH_MUST lh_err remove_rows(struct ps_coordinator *c, const struct ps_co_w
 static void rename_index(uint32_t *list, uint64_t n, uint32_t gone, uint32_t from)
 {
     for (uint64_t u = 0; u < n; u++) {
-        if (list[u] == gone + 1) list[u] = 0; // A credited unit's: what is left of its lease.
+        if (list[u] == gone + 1) list[u] = 0; // rest of a credited unit's lease
         if (list[u] == from + 1) list[u] = gone + 1;
     }
 }
 
-// The last worker takes this place, so that indices have no gap.
+// Moves the last worker to this place, so that indices have no gap.
 static void take_place(struct ps_coordinator *c, uint32_t gone)
 {
     struct ps_co_worker *w = &c->worker[gone];
@@ -224,7 +223,7 @@ static LH_MUST lh_err free_names(struct ps_coordinator *c)
         LH_TRY(free_name(c, c->retiring[i]));
     }
     c->retiring_count = 0;
-    return ps_co_load_decided(c); // Decisions name workers by their index.
+    return ps_co_load_decided(c); // decisions name workers by index
 }
 
 // ---------------------------------------------------------------- by age

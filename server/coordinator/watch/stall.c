@@ -1,28 +1,27 @@
-// Stall: see stall.h. Every word that a worker says of its progress is judged here
+// Stall: see stall.h. This file judges all progress reports of workers
 // (server/docs/0000-protocol.md#rule-30).
 //
-// 1. A worker is stalled when its trainer made no step for longer than its bound although it could,
-//    or when a shard waits for longer than that for a push of it to be admitted. The bound is
+// 1. A worker is stalled if its trainer made no step for longer than its bound although it could,
+//    or if a push of it has waited longer than that for a shard's admission. The bound is
 //    conf.stall_floor_ns, or conf.stall_rounds of its own rounds (step time x H), or, for pushes,
-//    EXCHANGES times what an exchange takes, whichever is longest. Before its first step or its
-//    first decided push a worker has UNMEASURED times the floor.
-//    One whose loop is failing, as it says itself, is treated alike without a bound.
-// 2. A shard that serves nobody stalls nobody: its server has to be heard, and others' pushes to
-//    get through. Where no worker is left that moves, pushes that wait are the run's trouble and
-//    not a worker's.
+//    EXCHANGES times its exchange time, whichever is longest. Before its first step or first
+//    decided push, the bound is UNMEASURED times the floor. A worker that reports its own loop as
+//    failing is treated the same, without a bound.
+// 2. A shard that serves no worker stalls none: its server must be heard, and others' pushes must
+//    get through. If no progressing worker is left, waiting pushes are the run's trouble, not a
+//    worker's.
 // 3. A stalled worker keeps its place: it is heard, and counts again with its next step or admitted
-//    push. Meanwhile its units that are not begun are free (grant.c, when it has said which are),
-//    what it runs a second time is over, and what it has begun or claimed may be leased a second
-//    time (balance/twice.c).
-// 4. After a pause of this process nobody is judged before the listener's rest is over.
-// 5. In mode bsp others wait for each live worker's push. How long they do is the servers' word,
-// and
-//    the bound is by rounds of those that move, so a worker's own word holds nobody. After HELD_MAX
-//    such stalls others wait for it no more: one push now and then would hold each round as long.
-// 6. A drain's bound is by rounds of workers that move. A round counts as RELATIVE times the median
-//    one at most, so that no worker's word makes it long.
+//    push. Meanwhile its unbegun units are free (grant.c, once it has reported which), its second
+//    runs end, and its begun or claimed units may be leased a second time (balance/twice.c).
+// 4. After a pause of this process, nothing is judged until the listener's rest is over.
+// 5. In mode bsp others wait for each live worker's push. The servers report how long, and the
+//    bound uses the rounds of progressing workers, so a worker's own report delays no other. After
+//    HELD_MAX such stalls others no longer wait for it: one push now and then would delay each
+//    round as long.
+// 6. A drain's bound uses the rounds of progressing workers. A round counts at most RELATIVE times
+//    the median, so that no single report makes the bound long.
 //
-// Nothing is stored: it is said anew about once a second. Events: worker.stalled, worker.failing,
+// Nothing is stored: workers report about once a second. Events: worker.stalled, worker.failing,
 // worker.moves.
 #include "server/coordinator/watch/stall.h"
 
@@ -41,8 +40,8 @@ static const int64_t UNMEASURED = 10;
 static const double EXCHANGES = 4;
 static const double RELATIVE = 4;
 static const uint32_t HELD_MAX = 3;
-static const int64_t HOLDS_STEP = LH_SECOND;    // a pause of this process counts as that
-static const int64_t MS_MAX = INT64_C(1) << 40; // a peer's word counts up to that: 34 years
+static const int64_t HOLDS_STEP = LH_SECOND; // limit per look, also after a pause of this process
+static const int64_t MS_MAX = INT64_C(1) << 40; // bound on a peer's number: 34 years
 
 static int64_t said_ns(uint64_t ms)
 {
@@ -69,7 +68,7 @@ bool ps_co_moves(const struct ps_co_worker *w)
 
 // ---------------------------------------------------------------- bounds
 
-// Local steps of a round of this worker, times the time of one; 0: no step was measured.
+// Training time of one round of this worker; 0: no step was measured.
 static double training_ns(const struct ps_co_worker *w)
 {
     return (double)w->stall.step_ns * w->stall.local_steps;
@@ -113,7 +112,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-// The longest round of workers that move, but for `but`; NULL: of all.
+// The longest round of progressing workers other than `but`; NULL: of all.
 static double longest_round_ns(const struct ps_coordinator *c, const struct ps_co_worker *but)
 {
     double round[LH_WORKERS_MAX];
@@ -145,7 +144,7 @@ static uint64_t round_of(const struct ps_co_worker *w, uint32_t shard)
     return w->admitted ? w->admitted[shard].round : 0;
 }
 
-// Most of the others are in a later round of the shard. One that runs ahead alone waits for nobody.
+// Most other workers are in a later round of the shard. A single worker ahead does not count.
 static bool holds_round(const struct ps_coordinator *c, const struct ps_co_worker *w,
                         uint32_t shard)
 {
@@ -162,8 +161,8 @@ static bool holds_round(const struct ps_coordinator *c, const struct ps_co_worke
     return 2 * ahead > others;
 }
 
-// Whoever waits for another one holds the round of whoever does not wait, as one that pushes to one
-// shard alone. It began later, so it is not judged before that one.
+// A worker that waits for another also delays workers that do not wait, such as one that pushes to
+// one shard only. It began to delay later, so it is not judged before the first.
 static bool held_longest(const struct ps_coordinator *c, const struct ps_co_worker *w)
 {
     for (uint32_t i = 0; i < c->workers; i++) {
@@ -173,7 +172,7 @@ static bool held_longest(const struct ps_coordinator *c, const struct ps_co_work
     return true;
 }
 
-// They go on in the next round, without the one that held this.
+// The others continue in the next round, without the worker that delayed this one.
 static void forgive_others(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++)
@@ -196,14 +195,14 @@ static void look_at_rounds(struct ps_coordinator *c)
         }
         if (!holds)
             w->stall.holds_ns = 0;
-        else if (!silent) // silence.c judges one that is
+        else if (!silent) // silence.c judges silent ones
             w->stall.holds_ns += passed;
     }
 }
 
 // ---------------------------------------------------------------- the judgement
 
-// The shard serves others than this worker.
+// Does the shard serve workers other than this one?
 static bool serves_others(const struct ps_coordinator *c, const struct ps_co_worker *w,
                           int64_t bound)
 {
@@ -283,12 +282,12 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
     struct ps_co_stall *s = &w->stall;
     if (s->why == PS_CO_GOES_ON) return;
     s->why = PS_CO_GOES_ON;
-    if (w->live && !w->done) // One that fell silent is lost, which is said.
+    if (w->live && !w->done) // a silent worker is reported as lost
         ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
                   w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);
 }
 
-// Would anybody go on, if all were stalled that wait for a push?
+// Would any worker go on if all that wait for a push were stalled?
 static bool anybody_goes_on(const struct ps_coordinator *c)
 {
     int64_t bound;

@@ -1,5 +1,5 @@
-// Stall: which workers make no progress although they are heard
-// (server/docs/0000-protocol.md#rule-30). silence.h judges those that are not heard.
+// Stall: finds workers that are heard but make no progress (server/docs/0000-protocol.md#rule-30).
+// silence.h judges silent ones.
 #ifndef PS_CO_STALL_H
 #define PS_CO_STALL_H
 
@@ -9,17 +9,17 @@
 
 struct Longhaul__V1__Progress;
 
-// Takes what a worker says of its progress; NULL: it says nothing, and is never stalled.
-// `local_steps`: those of its round.
+// Takes a worker's progress report; NULL: none, and the worker is never stalled. `local_steps`:
+// steps of its round.
 void ps_co_hear_progress(struct ps_coordinator *c, struct ps_co_worker *w,
                          const struct Longhaul__V1__Progress *m, uint32_t local_steps);
-// Judges all workers; units of those that stall go to others.
+// Judges all workers; units of stalled ones go to others.
 LH_MUST lh_err ps_co_judge_stalls(struct ps_coordinator *c);
-// The worker counts: it is live, and trains and pushes.
+// The worker makes progress: it is live, trains and pushes.
 bool ps_co_moves(const struct ps_co_worker *w);
-// Whoever drains has so long; 0: for ever.
+// Time that a draining worker has; 0: no limit.
 int64_t ps_co_drain_bound(const struct ps_coordinator *c);
-// Adds "stalled" and, in words, "why" to the worker's row of a status, where it is stalled.
+// Adds "stalled" and, in words, "why" to the status row of a stalled worker.
 void ps_co_tell_stall(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row);
 
 #endif

@@ -1,13 +1,13 @@
 // States: see states.h.
 //
-// 1. A state follows from what the coordinator knows already. Nothing is stored, and nothing is
-//    decided by it: leases and the plan go by what plan.c says of a worker (`live`).
+// 1. A state is derived from the coordinator's knowledge. It is not stored and decides nothing:
+//    leases and the plan use plan.c's `live`.
 // 2. A worker is suspect from half of its bound on (silence.c), and lost from the bound on. Workers
-//    speak about once a second, so a suspect one missed several words of its own. One that is
-//    stalled (watch/stall.c) speaks.
-// 3. One that has drained, or is done, may be silent for good: it is not lost.
-// 4. The queue holds PS_CO_CHANGES_MAX changes in their order. Where nobody takes them fast enough
-//    the oldest go, and are counted: their numbers are missing in what the hook is told.
+//    report about once a second, so a suspect one missed several reports. A stalled worker
+//    (watch/stall.c) does report.
+// 3. A drained or done worker may stay silent: it is not lost.
+// 4. The queue holds PS_CO_CHANGES_MAX changes in order. If it overflows, the oldest are dropped
+//    and counted: their numbers are missing in the hook's reports.
 //
 // Events: member.state (a worker's state changed), hook.dropped (the queue was full).
 #include "server/coordinator/watch/states.h"
@@ -23,7 +23,7 @@ struct ps_co_states {
     struct ps_co_change change[PS_CO_CHANGES_MAX]; // a ring
     uint32_t first, count;
     uint64_t number, dropped;
-    bool overflows; // since the queue was empty last
+    bool overflows; // since the queue was last empty
 };
 
 lh_err ps_co_states_make(struct ps_coordinator *c)
@@ -66,7 +66,7 @@ enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct
     return suspect ? PS_CO_SUSPECT : w->stall.why ? PS_CO_STALLED : PS_CO_LIVE;
 }
 
-// After a start nobody was heard yet, and everybody counts as live: who is gone is told once more.
+// After a start no worker has been heard and all count as live: lost ones are reported once more.
 lh_err ps_co_load_states(struct ps_coordinator *c)
 {
     for (uint32_t i = 0; i < c->workers; i++)
@@ -77,7 +77,7 @@ lh_err ps_co_load_states(struct ps_coordinator *c)
 
 // ---------------------------------------------------------------- the queue
 
-// The place of one change more, the last of the queue.
+// Appends one change to the queue.
 static struct ps_co_change *add(struct ps_coordinator *c)
 {
     struct ps_co_states *s = c->states;
@@ -140,7 +140,7 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
 
 void ps_co_states_look(struct ps_coordinator *c)
 {
-    bool over = c->plan.phase == LH_PHASE_END; // workers end now, as they are to
+    bool over = c->plan.phase == LH_PHASE_END; // workers now end normally
     (void)ps_co_now(c);
     for (uint32_t i = 0; i < c->workers; i++) {
         struct ps_co_worker *w = &c->worker[i];

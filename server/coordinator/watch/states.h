@@ -1,10 +1,10 @@
-// States: the state of each worker, and the changes of it that a hook is to be told.
+// States: the state of each worker, and its changes for the hook.
 #ifndef PS_CO_STATES_H
 #define PS_CO_STATES_H
 
 #include "server/coordinator/core.h"
 
-enum { PS_CO_CHANGES_MAX = 256 }; // changes that wait for a hook; one more drops the oldest
+enum { PS_CO_CHANGES_MAX = 256 }; // changes waiting for the hook; one more drops the oldest
 
 struct ps_co_change {
     uint64_t number; // counts all changes since the coordinator started, from 1 on
@@ -16,13 +16,12 @@ struct ps_co_change {
 
 LH_MUST lh_err ps_co_states_make(struct ps_coordinator *c);
 void ps_co_states_free(struct ps_coordinator *c);
-// After the members and what they are judged by: whom the store knows is in his state already.
+// Call after loading the members and the data that judges them: known workers start in their state.
 LH_MUST lh_err ps_co_load_states(struct ps_coordinator *c);
 
 const char *ps_co_state_name(enum ps_co_state state);
 enum ps_co_state ps_co_worker_state(const struct ps_coordinator *c, const struct ps_co_worker *w);
-// Notes whose state is another one than at the last look: an event of the log, and a change for the
-// hook, if there is one.
+// Notes each changed state: a log event, and a change for the hook, if any.
 void ps_co_states_look(struct ps_coordinator *c);
 
 // ---- the queue for the hook
