@@ -7,7 +7,7 @@
 
 static ProtobufCBinaryData borrow(const uint8_t *bytes, size_t n)
 {
-    return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)bytes}; // protobuf-c only reads it
+    return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)bytes}; // protobuf-c only reads the bytes
 }
 
 static bool is(const ProtobufCBinaryData *field, const uint8_t *bytes, size_t n)

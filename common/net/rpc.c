@@ -7,7 +7,7 @@
 #include "common/base/limits.h"
 
 enum { BULK_TAG = 15 << 3 | 2 };
-enum { USUAL_HEAD = 1024 }; // looked at first: nobody copies 64 KiB of each message for its head
+enum { USUAL_HEAD = 1024 }; // tried first, to avoid copying 64 KiB of each message
 
 lh_err lh_rpc_pack(const ProtobufCMessage *m, struct lh_buf *out)
 {
@@ -77,7 +77,8 @@ lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *
     return err;
 }
 
-// Walks fields in `c` until the bulk's tag. Gives the head's length and the bulk's claimed length.
+// Walks fields in `c` until the bulk's tag. Returns the head's length and the bulk's claimed
+// length.
 static lh_err find_bulk(struct lh_cursor *c, size_t *head, uint64_t *bulk)
 {
     const uint8_t *start = c->at;
@@ -175,7 +176,7 @@ static void unary_message(void *self, struct lh_call *call, const struct lh_msg 
     if (u->bad)
         lh_call_cancel(call);
     else
-        lh_call_read(call); // the status comes after the last message
+        lh_call_read(call); // the status follows the last message
 }
 
 static void unary_close(void *self, struct lh_call *call, lh_err status, const char *text)
@@ -213,7 +214,7 @@ lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns
         return err;
     }
     err = lh_rpc_send(u->call, request);
-    if (err) { // the close that follows frees it
+    if (err) { // the following on_close frees it
         u->done = NULL;
         lh_call_cancel(u->call);
         return err;
@@ -233,7 +234,7 @@ void lh_unary_cancel(struct lh_unary *u)
 // ---------------------------------------------------------------- server: one request, one answer
 
 struct lh_request {
-    struct lh_call *call; // NULL: the client went away
+    struct lh_call *call; // NULL: the client is gone
     struct lh_peer peer;
     const ProtobufCMessageDescriptor *type;
     lh_request_fn handle;
@@ -297,7 +298,7 @@ const struct lh_peer *lh_request_peer(const struct lh_request *rq)
     return &rq->peer;
 }
 
-// Whether there is still somebody to answer; else the request is gone.
+// Whether the client is still there; if not, the request is freed.
 static bool replies(struct lh_request *rq)
 {
     LH_ASSERT(!rq->replied);

@@ -1,10 +1,10 @@
-// Messages on calls: protobuf-c for small words, hand-framed bulk bytes.
+// Messages on calls: protobuf-c for small messages, hand-framed bulk bytes.
 //
 // A bulk message is a protobuf message whose last field, number 15 of type bytes, is opaque. Its
-// head (all other fields) is packed plainly; tag and length of the bulk are written after it, and
-// the bulk's bytes follow as slices of a shared blob. The receiver splits head and bulk by walking
-// the tags, copies the head (small) and walks the bulk's slices: one copy of ours on the way in
-// (into the frame that is being assembled), none on the way out.
+// head (all other fields) is packed as usual; the bulk's tag and length follow, then its bytes as
+// slices of a shared blob. The receiver finds the bulk by walking the tags, copies the small head
+// and walks the bulk's slices. So we copy the bulk once on receipt (into the assembled frame) and
+// never on sending.
 #ifndef LH_COMMON_RPC_H
 #define LH_COMMON_RPC_H
 
@@ -23,22 +23,22 @@ LH_MUST lh_err lh_rpc_send_bulk(struct lh_call *call, const ProtobufCMessage *he
 // protobuf_c_message_free_unpacked(m, NULL). LH_ERR_MALFORMED.
 LH_MUST lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
                             ProtobufCMessage **out);
-// Splits a bulk message; the bulk are bytes [*at, msg->len).
+// Splits a bulk message; the bulk is bytes [*at, msg->len).
 LH_MUST lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
                                  ProtobufCMessage **head, size_t *at);
 
-// ---- a call with one request and one answer, from the client's side
+// ---- a call with one request and one answer: the client
 struct lh_unary;
-// done(self, LH_OK, message) with the parsed answer (owned by the call, gone when done returns), or
-// done(self, error, NULL) with its text in lh_err_text(); exactly once, then the unary is gone.
+// Calls done(self, LH_OK, message) with the parsed answer, which is valid until done() returns, or
+// done(self, error, NULL) with its text in lh_err_text(): exactly once, then frees the unary.
 typedef void (*lh_unary_done)(void *self, lh_err err, const ProtobufCMessage *answer);
 LH_MUST lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                               const ProtobufCMessage *request,
                               const ProtobufCMessageDescriptor *answer, lh_unary_done done,
                               void *self, struct lh_unary **out);
-void lh_unary_cancel(struct lh_unary *u); // done() is not called any more
+void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
 
-// ---- the same from the server's side: one request is read, handed to `handle`, and answered by
+// ---- the same, the server: one request is read, passed to `handle`, and answered by
 // lh_reply() or lh_reply_error(), at once or later (until then the client may go away: `gone`).
 struct lh_request;
 typedef void (*lh_request_fn)(void *self, struct lh_request *rq, const ProtobufCMessage *m);

@@ -44,7 +44,7 @@ lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from)
     return LH_OK;
 }
 
-// All but the last are of the same size.
+// All pieces but the last have the same size.
 static uint64_t piece_of(const struct lh_state_seal *s)
 {
     return s->at / LH_STATE_PIECE_BYTES;
@@ -67,7 +67,7 @@ static void associated_data(const struct lh_state_seal *s, struct lh_buf *out)
     LH_ASSERT(!out->err && out->len == AD_BYTES);
 }
 
-// The place that a piece is sealed for, beside the key; `bytes` holds the associated data.
+// The nonce and associated data (in `bytes`) of a piece.
 struct place {
     struct lh_seal_context context;
     uint8_t nonce[LH_SEAL_NONCE_BYTES], bytes[AD_BYTES];
@@ -153,7 +153,7 @@ lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *
     return LH_OK;
 }
 
-// A missing key is the peer's word against ours: it must not stop this process.
+// Only the peer claims that the missing key exists, so it must not stop this process.
 static lh_err refused(const struct lh_state_seal *s, lh_err err)
 {
     if (err == LH_ERR_KEY_MISSING)
@@ -168,7 +168,7 @@ static lh_err refused(const struct lh_state_seal *s, lh_err err)
                    s->shard, (unsigned long long)piece_of(s), s->key_id);
 }
 
-// The spans of bytes [at, at + n) of a message, all of which are there. Gives; NULL: no memory.
+// The spans of bytes [at, at + n) of a message, which must be complete. Gives; NULL: no memory.
 static struct lh_span *spans_of(const struct lh_msg *msg, size_t at, size_t n, size_t *count)
 {
     struct lh_span *out = malloc((msg->parts + 1) * sizeof *out);

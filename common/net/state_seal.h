@@ -1,18 +1,18 @@
-// A fold state on its way, sealed with the job key: snapshots to those who join, and what a
-// follower brings to a server that lost its own.
+// A fold state in transit, sealed with the job key: snapshots for joining followers, and the state
+// that a follower restores to a server that lost its own.
 //
-// Mutual TLS says which certificate speaks; it does not say that its holder has the job key. Sealed
-// pieces do: whoever lacks the key can neither make a state that is taken nor read one.
+// Mutual TLS proves the peer's certificate, not that it holds the job key. Sealed pieces do:
+// without the key nobody can forge or read a state.
 //
 // The state's bytes are divided into pieces of LH_STATE_PIECE_BYTES, the last one shorter; each is
-// one message, ciphertext and tag (seal.h). One stream of pieces has a subkey of its own, from
+// one message, ciphertext and tag (seal.h). A stream of pieces has its own subkey, from
 //
 //   purpose      LH_SEAL_SNAPSHOT or LH_SEAL_RESTORE: one can't be turned into the other
 //   worker, incarnation   the sender's 16 random bytes (`stream`), as two little-endian numbers
 //   shard
 //
-// so the nonce may count: bytes 0-7 are the piece's number from 0 on, little endian, the others 0.
-// A sender draws `stream` anew for every stream, so no nonce is used twice under a subkey. The
+// so the nonce may be a counter: bytes 0-7 are the piece's number from 0 on, little endian, the
+// others 0. A sender draws a new `stream` for every stream, so no nonce repeats under a subkey. The
 // associated data of a piece, integers little endian:
 //
 //     0  16  "longhaul state 1"          116   4  bytes of this piece, without its tag
@@ -23,8 +23,8 @@
 //            of the receiver's           152   8  offset of its first byte
 //   112   4  shard
 //
-// Pieces can't be mixed, reordered, left out or cut short, and a stream that was recorded opens for
-// no other challenge, so nobody is handed an old state again.
+// Pieces can't be mixed, reordered, omitted or truncated, and a recorded stream does not unseal
+// under another challenge, so an old state can't be replayed.
 #ifndef LH_COMMON_STATE_SEAL_H
 #define LH_COMMON_STATE_SEAL_H
 
@@ -46,10 +46,10 @@ struct lh_state_seal {
     struct lh_hash manifest, chain;
     uint64_t epoch, version, total;
     uint8_t challenge[LH_STATE_RANDOM_BYTES], stream[LH_STATE_RANDOM_BYTES];
-    uint64_t at; // bytes that are sealed or opened by now
+    uint64_t at; // bytes sealed or unsealed so far
 };
 
-// Fills in what both ends know before: purpose, keys, job, manifest, shard and the challenge.
+// Fills in the fields known to both ends: purpose, keys, job, manifest, shard and challenge.
 // LH_ERR_INVALID: no keys; LH_ERR_MALFORMED: the challenge has another length.
 LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose purpose,
                                   const struct lh_keyring *keys, const uint8_t job[LH_JOB_BYTES],
@@ -58,12 +58,12 @@ LH_MUST lh_err lh_state_seal_init(struct lh_state_seal *s, enum lh_seal_purpose 
 
 // ---- sender
 
-// Begins: draws `stream` from the env. Then `head` is what the first message carries; it borrows
-// from `s`.
+// Begins: draws `stream` from the env. lh_state_seal_head() then gives the fields of the first
+// message; they borrow from `s`.
 void lh_state_seal_begin(struct lh_state_seal *s, struct lh_env *env, enum lh_cipher cipher,
                          uint32_t key_id, uint64_t epoch, uint64_t version,
                          const struct lh_hash *chain, uint64_t total);
-// Goes on at byte `from` of the state, at either end: a stream may be of a range of the pieces.
+// Continues at byte `from` of the state, at either end: a stream may carry a range of the pieces.
 // LH_ERR_MALFORMED: no piece begins there.
 LH_MUST lh_err lh_state_seal_from(struct lh_state_seal *s, uint64_t from);
 struct lh_state_head {
@@ -73,19 +73,19 @@ struct lh_state_head {
 void lh_state_seal_head(const struct lh_state_seal *s, struct lh_state_head *head);
 // Bytes of the next piece without its tag; 0 when all are sealed.
 size_t lh_state_seal_next(const struct lh_state_seal *s);
-// Seals the next piece, given in `parts` spans of lh_state_seal_next() bytes together:
-// out[that + LH_SEAL_TAG_BYTES]. Any thread.
+// Seals the next piece, lh_state_seal_next() bytes in `parts` spans, into out[those bytes +
+// LH_SEAL_TAG_BYTES]. Any thread.
 LH_MUST lh_err lh_state_seal_piece(struct lh_state_seal *s, const struct lh_span *plain,
                                    size_t parts, uint8_t *out);
 
 // ---- receiver
 
-// Takes what the first message says. LH_ERR_MALFORMED, LH_ERR_UNSUPPORTED (a cipher).
+// Reads the first message's fields. LH_ERR_MALFORMED, LH_ERR_UNSUPPORTED (a cipher).
 LH_MUST lh_err lh_state_unseal_begin(struct lh_state_seal *s, const Longhaul__V1__Seal *seal,
                                      uint64_t total);
-// Opens the next piece, the bytes of `msg` from `at` on, to out[lh_state_seal_next()].
-// LH_ERR_MALFORMED: it has another length; LH_ERR_UNSEAL: it does not open, or no such key is here;
-// `out` then holds nothing of it.
+// Unseals the next piece, the bytes of `msg` from `at` on, into out[lh_state_seal_next()].
+// LH_ERR_MALFORMED: wrong length; LH_ERR_UNSEAL: unseal failed or the key is missing; `out` then
+// holds none of its bytes.
 LH_MUST lh_err lh_state_unseal_piece(struct lh_state_seal *s, const struct lh_msg *msg, size_t at,
                                      uint8_t *out);
 

@@ -1,4 +1,4 @@
-// RPC as the cores see it: calls that carry messages both ways, with an authenticated peer.
+// The RPC interface of the cores: calls that carry messages both ways, with an authenticated peer.
 //
 // Two implementations: transport_mem.c (messages are posted between the loops of nodes in one
 // process; under the fake env it is a simulated network with faults) and transport_grpc_*.c (gRPC C
@@ -6,12 +6,12 @@
 // callback arrives there. A call is one RPC: the client opens it, both sides send messages, the
 // server ends it with a status.
 //
-// Flow control is by reading: a side receives one message for each lh_call_read(), and may have
-// LH_CALL_SENDS_MAX messages handed over and not yet reported by on_sent. A side that does not read
-// pushes back on its peer.
+// Flow control by reading: a side receives one message per lh_call_read(), and may have
+// LH_CALL_SENDS_MAX sent messages not yet reported by on_sent. A side that does not read puts
+// backpressure on its peer.
 //
-// Lifetime: `struct lh_call` is valid until on_close returns, which is called exactly once for each
-// call that was opened or accepted, whatever happened. No callback follows on_close.
+// Lifetime: `struct lh_call` is valid until on_close returns. on_close is called exactly once for
+// each opened or accepted call, and is its last callback.
 #ifndef LH_COMMON_TRANSPORT_H
 #define LH_COMMON_TRANSPORT_H
 
@@ -21,9 +21,9 @@
 #include "common/net/trip.h"
 #include "common/security/identity.h"
 
-// The RPCs: X(id, "service/method", roles that may call it). The role check is done by the
-// transport, once per call, before on_call; everything not listed is denied.
-// W = worker, S = server, C = coordinator, A = admin.
+// The RPCs: X(id, "service/method", roles that may call it). The transport checks the role once per
+// call, before on_call, and denies RPCs that are not listed. W = worker, S = server, C =
+// coordinator, A = admin.
 #define LH_RPCS(X)                                                                                 \
     X(LH_RPC_JOIN, "longhaul.v1.Member/Join", LH_W)                                                \
     X(LH_RPC_LEASE, "longhaul.v1.Member/Lease", LH_W)                                              \
@@ -55,8 +55,8 @@ bool lh_rpc_allowed(enum lh_rpc rpc, enum lh_role role); // the role table, defa
 
 enum { LH_CALL_SENDS_MAX = 4 };
 
-// A connection's TLS is one thread's work at either end: a client that wants more of a near server
-// dials a second line to it.
+// One thread at either end runs a connection's TLS, so a client that needs more bandwidth to a near
+// server dials a second line.
 enum lh_line { LH_LINE_FIRST, LH_LINE_SECOND };
 
 struct lh_call;
@@ -72,22 +72,23 @@ struct lh_msg {
 };
 
 // An outgoing message = head bytes (copied during the call) followed by bytes [at, at+n) of `bulk`
-// (NULL: none), which the transport shares, not copies, and releases itself.
+// (NULL: none), which the transport shares and releases itself.
 struct lh_out {
     struct lh_span head;
     struct lh_blob *bulk;
     size_t at, n;
 };
 
-// Events that the owner of a call hears. `self` is given when the call is opened or accepted.
+// Callbacks to the owner of a call. `self` is given when the call is opened or accepted.
 struct lh_call_ops {
     void (*on_message)(void *self, struct lh_call *call, const struct lh_msg *msg);
     void (*on_half_close)(void *self, struct lh_call *call); // server: the client will send no more
-    void (*on_sent)(void *self, struct lh_call *call); // one message left: another may be sent
+    void (*on_sent)(void *self, struct lh_call *call); // one message was sent: another may follow
     void (*on_close)(void *self, struct lh_call *call, lh_err status, const char *text);
 };
 
-// A server's door. Accepts a call by setting *ops and *self; an error refuses it with that status.
+// A server's handler of new calls. on_call accepts by setting *ops and *call_self; an error refuses
+// the call with that status.
 struct lh_service {
     void *self;
     lh_err (*on_call)(void *self, struct lh_call *call, enum lh_rpc rpc, const struct lh_peer *peer,
@@ -101,24 +102,25 @@ struct lh_transport_ops {
                      char *bound, size_t size);
     // Never blocks; an unreachable peer shows as LH_ERR_UNAVAILABLE on its calls. The peer's
     // certificate must serve as `role` (lh_role_serves) in this transport's own run, else
-    // LH_ERR_UNAUTHENTICATED. Links of one line may share a connection, those of two never
-    // do.
+    // LH_ERR_UNAUTHENTICATED. Links of one line may share a connection; links of different lines
+    // never do.
     lh_err (*dial)(struct lh_transport *t, const char *address, enum lh_role role,
                    enum lh_line line, struct lh_link **out);
-    // From the next connection on the peer's certificate must also be of this identity
-    // (lh_worker_id), else LH_ERR_UNAUTHENTICATED; 0: any. It holds for all links to that address.
+    // From the next connection on, the peer's certificate must also have this identity
+    // (lh_worker_id), else LH_ERR_UNAUTHENTICATED; 0: any. Applies to all links that share the
+    // line.
     void (*expect)(struct lh_link *link, uint64_t identity);
     void (*hangup)(struct lh_link *link); // calls in flight end with LH_ERR_CANCELLED
-    // Opens a call; with deadline_ns > 0 it ends by itself with LH_ERR_DEADLINE after that long.
+    // Opens a call; with deadline_ns > 0 it ends with LH_ERR_DEADLINE after that time.
     lh_err (*open)(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                    const struct lh_call_ops *ops, void *self, struct lh_call **out);
     lh_err (*send)(struct lh_call *call, const struct lh_out *message);
     void (*read)(struct lh_call *call);
     // Client: no more messages from here. Server: ends the call with a status once all is sent.
     void (*finish)(struct lh_call *call, lh_err status, const char *text);
-    void (*cancel)(struct lh_call *call); // on_close follows, with LH_ERR_CANCELLED
-    // The round trip to the link's address as it was measured last; not known before the first
-    // connection. Never blocks. May be NULL: it is never known.
+    void (*cancel)(struct lh_call *call); // on_close follows with LH_ERR_CANCELLED
+    // The last measured round trip to the link's address; unknown before the first connection.
+    // Never blocks. May be NULL: always unknown.
     struct lh_trip (*trip)(struct lh_link *link);
 };
 
@@ -159,18 +161,18 @@ static inline struct lh_trip lh_link_trip(struct lh_link *link)
 {
     return link->transport_ops->trip ? link->transport_ops->trip(link) : (struct lh_trip){0};
 }
-// The deadline of a call that has `least_ns` where the path is short: a longer path adds what it
-// needs (trip.h), `most_ns` in all.
+// The deadline of a call: `least_ns` on a short path, more on a longer one (trip.h), at most
+// `most_ns`.
 static inline int64_t lh_link_deadline(struct lh_link *link, int64_t least_ns, int64_t most_ns)
 {
     const struct lh_trip trip = lh_link_trip(link);
     return lh_trip_patience_ns(&trip, least_ns, most_ns);
 }
 
-// Copies bytes [at, at+n) of a message out; false when they are not all there.
+// Copies bytes [at, at+n) of a message out; false if the message is shorter.
 bool lh_msg_copy(const struct lh_msg *m, size_t at, void *out, size_t n);
 
-// Bytes of this process's sockets (tcp_info where there are any), TLS and retries included.
+// Bytes of this process's sockets (by tcp_info), including TLS and retransmissions.
 struct lh_wire_bytes {
     uint64_t sent, received;
 };

@@ -5,7 +5,7 @@
 
 static const int64_t US = 1000;
 
-// Four spreads and eight timeouts of the longest trip that is read fit an int64_t many times over.
+// Eight timeouts of the longest accepted trip, four spreads each, fit an int64_t many times over.
 LH_STATIC_ASSERT((int64_t)LH_TRIP_US_MAX * 1000 * 5 * LH_TRIP_RTOS < INT64_MAX / 1000,
                  "patience does not overflow");
 
@@ -19,7 +19,7 @@ static int64_t bounded(int64_t ns)
 void lh_trip_take(struct lh_trip *t, int64_t sample_ns)
 {
     int64_t r = bounded(sample_ns);
-    if (!r) r = 1; // it was measured
+    if (!r) r = 1; // 0 would mean unknown
     if (!t->mean_ns) {
         *t = (struct lh_trip){r, r / 2};
         return;

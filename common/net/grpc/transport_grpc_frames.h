@@ -1,10 +1,10 @@
-// How much one peer may ask of HTTP/2: budgets over the frames of all its connections.
+// Limits one peer's use of HTTP/2: budgets over the frames of all its connections.
 //
-// gRPC 1.51 makes a call of each request before anybody can refuse it, and keeps it until our loop
-// has looked at it, also when its peer took it back at once: 20 MB became gigabytes ("rapid
-// reset"). It reads header blocks of any length (CVE-2023-33953) and answers each ping. So what a
-// peer sends is counted before gRPC reads it (transport_grpc_guard.c), and where it is more than
-// any of our programs needs, the connection ends.
+// gRPC 1.51 makes a call of each request before it can be refused, and keeps it until our loop has
+// handled it, even if the peer cancels at once: 20 MB became gigabytes ("rapid reset"). It reads
+// header blocks of any length (CVE-2023-33953) and answers each ping. So transport_grpc_guard.c
+// counts a peer's frames before gRPC reads them and ends the connection if they exceed the need of
+// any of our programs.
 #ifndef LH_COMMON_TRANSPORT_GRPC_FRAMES_H
 #define LH_COMMON_TRANSPORT_GRPC_FRAMES_H
 
@@ -16,15 +16,15 @@ enum {
     // Requests: a worker of 64 shards makes under a hundred a second, a bench some thousand.
     LH_GRPC_REQUESTS_BURST = 16384,
     LH_GRPC_REQUESTS_PER_S = 4096,
-    // Requests before the peer took our settings: gRPC 1.51 lets it have any number of streams
-    // until then. Afterwards it has LH_GRPC_CALLS_PER_CONNECTION at a time.
+    // Requests before the peer acknowledged our settings: until then gRPC 1.51 allows any number of
+    // streams, afterwards LH_GRPC_CALLS_PER_CONNECTION at a time.
     LH_GRPC_EARLY_MAX = 256,
-    // Requests that their peer took back (RST_STREAM), or that nobody of its role may make. A node
-    // that hears of another plan takes its streams back, 64 or so at once. What gRPC holds of one
-    // is about 16 KiB until our loop looked at it: a burst is 16 MiB.
+    // Requests that the peer cancelled (RST_STREAM) or that its role may not make. A node that
+    // learns of a new plan cancels its streams, about 64 at once. gRPC holds about 16 KiB of each
+    // until our loop has handled it: a burst is 16 MiB.
     LH_GRPC_RESETS_BURST = 1024,
     LH_GRPC_RESETS_PER_S = 128,
-    // Bytes of headers, packed: ours have under 200 each.
+    // Bytes of packed headers: ours have under 200 a request.
     LH_GRPC_HEADERS_BURST = 2 << 20,
     LH_GRPC_HEADERS_PER_S = 512 << 10,
     LH_GRPC_BLOCK_BYTES_MAX = 16 << 10, // headers of one request; gRPC refuses 8 KiB unpacked
@@ -32,7 +32,7 @@ enum {
     LH_GRPC_SMALL_BURST = 32768,
     LH_GRPC_SMALL_PER_S = 8192,
     LH_GRPC_SMALL_BYTES = 64,
-    // A peer that follows says for each piece that it took it.
+    // A follower sends a window update for each piece.
     LH_GRPC_WINDOWS_BURST = 262144,
     LH_GRPC_WINDOWS_PER_S = 65536,
 };
@@ -50,12 +50,12 @@ struct lh_grpc_budget {
     int64_t left, at_ns; // left at that time
 };
 
-struct lh_grpc_allowance { // one peer's, whatever connections it has
+struct lh_grpc_allowance { // one peer's, over all its connections
     struct lh_grpc_budget budget[LH_GRPC_SPENDINGS];
 };
 
-struct lh_grpc_frames {       // one connection's place in its stream of frames; begins as zeros
-    bool begun, acknowledged; // the latter: it took our settings
+struct lh_grpc_frames {       // one connection's position in its stream of frames; zeros: start
+    bool begun, acknowledged; // acknowledged: the peer has our settings
     unsigned early;           // requests before that
     uint8_t head[9];
     size_t have;  // bytes of the next head
@@ -64,10 +64,11 @@ struct lh_grpc_frames {       // one connection's place in its stream of frames;
 };
 
 void lh_grpc_allowance_begin(struct lh_grpc_allowance *a, int64_t now_ns);
-// Spends `n`. NULL: there was enough; else the name of what is too much.
+// Spends `n`. NULL: within the budget; else the name of the excess.
 const char *lh_grpc_spend(struct lh_grpc_allowance *a, enum lh_grpc_spending on, int64_t n,
                           int64_t now_ns);
-// Reads the next bytes of a client's connection. NULL: all well; else the name of what is too much.
+// Reads the next bytes of a client's connection. NULL: within the budgets; else the name of the
+// excess.
 const char *lh_grpc_frames_read(struct lh_grpc_frames *f, struct lh_grpc_allowance *a,
                                 int64_t now_ns, const uint8_t *data, size_t n);
 

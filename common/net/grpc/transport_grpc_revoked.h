@@ -1,5 +1,5 @@
-// Revoked: certificates whose serials a file names (setting tls.revoked) open nothing any more, and
-// the connections of their holders end.
+// Revoked certificates: a file (setting tls.revoked) lists their serials. Their holders can open no
+// connections, and their open ones end.
 #ifndef LH_COMMON_TRANSPORT_GRPC_REVOKED_H
 #define LH_COMMON_TRANSPORT_GRPC_REVOKED_H
 
@@ -15,13 +15,14 @@ LH_MUST lh_err lh_grpc_revoked_open(struct lh_env *env, const char *path,
                                     struct lh_grpc_revoked **out);
 struct lh_grpc_revoked *lh_grpc_revoked_share(struct lh_grpc_revoked *r); // another owner
 void lh_grpc_revoked_close(struct lh_grpc_revoked *r); // the last one frees it; may be NULL
-// Reads the file again; after an error the old list stays. The loop calls it.
+// Reads the file again, on the loop; after an error the old list stays.
 LH_MUST lh_err lh_grpc_revoked_reload(struct lh_grpc_revoked *r, bool *changed);
-// Is the first certificate of this PEM text revoked? Any thread. One that can't be read is.
+// Whether the first certificate of this PEM text is revoked; true if it can't be parsed. Any
+// thread.
 bool lh_grpc_revoked_is(struct lh_grpc_revoked *r, const char *pem, size_t len);
 // The same for a serial in hexadecimal (lh_certs_info). Any thread.
 bool lh_grpc_revoked_has(struct lh_grpc_revoked *r, const char *serial);
-// Number of the list in use; another list has a higher one. Any thread.
+// Number of the list in use; each new list gets a higher one. Any thread.
 uint64_t lh_grpc_revoked_generation(struct lh_grpc_revoked *r);
 
 #endif

@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "common/net/mem/transport_mem_core.h"
 
-static const int64_t KEEPALIVE = 20 * LH_SECOND; // after which a silent wire is noticed
+static const int64_t KEEPALIVE = 20 * LH_SECOND; // time until a dead peer's silence is noticed
 
 // ---------------------------------------------------------------- the table: doors and links
 
@@ -55,7 +55,7 @@ static lh_err mem_listen(struct lh_transport *base, const char *address,
 static lh_err mem_dial(struct lh_transport *base, const char *address, enum lh_role role,
                        enum lh_line line, struct lh_link **out)
 {
-    (void)line; // a link is a connection here
+    (void)line; // each link is a connection here
     struct mem_link *l = calloc(1, sizeof *l);
     if (!l) return LH_ERR_NO_MEMORY;
     l->base.transport_ops = &lh_mem_ops;
@@ -80,7 +80,7 @@ static void mem_hangup(struct lh_link *link)
         next = h->next;
         if (h->link != l) continue;
         lh_mem_end(h, LH_ERR_CANCELLED, "the client hung up", LH_ERR_CANCELLED, "hung up");
-        next = l->t->halves; // callbacks may have closed others
+        next = l->t->halves; // callbacks may have closed further ones
     }
     if (l->t) {
         struct mem_link **at = &l->t->links;

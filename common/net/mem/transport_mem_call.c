@@ -1,12 +1,12 @@
 // Calls of the in-process transport.
 //
-// A call has two halves, one on each node, each touched by its own loop only. They speak by events:
-// an event holds a reference to the far half; a half is freed when it is closed and no event refers
-// to it. References are atomic, everything else of a half belongs to its loop.
+// A call has two halves, one on each node; only a half's own loop touches it. Halves communicate by
+// events, which hold a reference to the far half. A half is freed when it is closed and no event
+// refers to it. References are atomic; a half's loop owns all else.
 //
-// Invariants: 1. on_close is called once for each half whose owner was told of it. 2. Events of one
-// call and direction arrive in order (equal delays, ordered loops). 3. A dead or destroyed node's
-// halves are closed; late events to them do nothing.
+// Invariants: 1. on_close is called once for each half with an owner. 2. Events of one call and
+// direction arrive in order (equal delays, ordered loops). 3. A dead or destroyed node's halves are
+// closed; late events to them do nothing.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 
 enum what { OPEN, MESSAGE, TAKEN, HALF_CLOSE, CLOSE, PUMP };
 
-struct stored { // a message that was sent, or waits to be read
+struct stored { // a sent message, or one that waits to be read
     struct stored *next;
     struct lh_blob *head, *bulk;
     size_t at, n;
@@ -54,7 +54,7 @@ static void drop(struct mem_half *h)
     free(h);
 }
 
-// A closed half says nothing more: it lets go of the other one.
+// A closed half sends nothing more and drops its reference to the other one.
 static void release_far(struct mem_half *h)
 {
     struct mem_half *far = h->far;
@@ -81,7 +81,7 @@ static struct mem_half *half_new(bool fake, bool server)
     return h;
 }
 
-// Puts a half into its transport's list of open ones; on that transport's loop.
+// Adds a half to its transport's list of open halves; on that transport's loop.
 static void enlist(struct mem_half *h, struct mem_transport *t)
 {
     hold(h);
@@ -104,7 +104,7 @@ static void forget(struct mem_half *h)
     drop(h);
 }
 
-// The last callback, then the half is closed.
+// Closes the half, after its last callback.
 static void close_half(struct mem_half *h, lh_err status, const char *text)
 {
     if (!h->t) return;
@@ -138,7 +138,7 @@ static void send_event(struct lh_env *env, bool fake, int64_t delay, struct mem_
         lh_post(env, arrive, e);
 }
 
-// The end of a call comes after the messages that are on their way.
+// The end of a call follows its messages in flight.
 static int64_t delay_of(const struct mem_half *h, enum what what)
 {
     int64_t behind = h->clear_ns ? h->clear_ns - lh_now(h->far_env) : 0;
@@ -160,7 +160,7 @@ static void tell_far(struct mem_half *h, enum what what, struct stored *message,
         send_event(h->far_env, h->fake, delay_of(h, what), h->far, what, message, status, text);
 }
 
-// An event that can't arrive any more, or has done its work.
+// Frees an event that can't arrive, or that was handled.
 static void lost(void *arg)
 {
     struct event *e = arg;
@@ -222,7 +222,7 @@ static void arrive(void *arg)
         pump(h);
         break;
     case TAKEN:
-        if (h->waiting) h->waiting--; // a repeated call is taken more often than it was sent
+        if (h->waiting) h->waiting--; // a repeated call's messages are taken twice
         if (h->told) h->ops->on_sent(h->self, &h->call);
         if (h->t) pump(h);
         break;
@@ -230,7 +230,7 @@ static void arrive(void *arg)
         h->half_closed = true;
         pump(h);
         break;
-    case CLOSE: // a client takes what was sent before the status first
+    case CLOSE: // a client first reads the messages sent before the status
         h->closing = true;
         h->status = e->status;
         memcpy(h->text, e->text, sizeof h->text);
@@ -245,7 +245,7 @@ static void arrive(void *arg)
     lost(e);
 }
 
-// Gives the owner what it asked to read, then what ends the call.
+// Gives the owner the messages that it asked for, then the end of the call.
 static void pump(struct mem_half *h)
 {
     hold(h);
@@ -298,7 +298,7 @@ static struct mem_half *server_half(struct mem_node *door, const struct mem_tran
     return s;
 }
 
-// Connects a client half with the listening node, if there is one that answers.
+// Connects a client half with the listening node, if one answers.
 static void connect_half(struct mem_half *h, struct mem_link *l)
 {
     struct mem_transport *t = h->t;
@@ -378,8 +378,8 @@ static void flip_a_bit(struct stored *s)
     s->at = 0;
 }
 
-// Holds up what follows by what the message takes. It has left when it is through its path's
-// queue: the sender need not wait for a round trip.
+// Delays the following messages by this one's time on the path. The message counts as sent after
+// that time, without a round trip.
 static void pace(struct mem_half *h, const struct lh_out *m)
 {
     const struct lh_fabric *f = h->t->fabric;
@@ -420,12 +420,12 @@ void lh_mem_read(struct lh_call *call)
 {
     struct mem_half *h = (struct mem_half *)call;
     h->want = true;
-    if (h->t && (h->inbox || h->closing)) { // not from inside the caller's own callback
+    if (h->t && (h->inbox || h->closing)) { // not inside the caller's callback
         send_event(h->t->env, h->t->fake, 0, h, PUMP, NULL, LH_OK, NULL);
     }
 }
 
-// ---- a call that the network repeats: messages of a client that is long gone
+// ---- a call that the network repeats: messages of a client that has gone
 static void ghost_arrive(void *arg)
 {
     struct mem_half *h = arg;

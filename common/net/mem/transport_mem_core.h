@@ -1,4 +1,4 @@
-// The state that the two files of the in-process transport share. Nobody else includes it.
+// The state that the two files of the in-process transport share. No other file includes it.
 #ifndef LH_COMMON_TRANSPORT_MEM_CORE_H
 #define LH_COMMON_TRANSPORT_MEM_CORE_H
 
@@ -11,11 +11,11 @@ enum { LH_MEM_NODES_MAX = 256 };
 
 struct mem_half; // one node's end of a call (transport_mem_call.c)
 
-struct mem_node { // one door; lives as long as the fabric
+struct mem_node { // one address; lives as long as the fabric
     char address[64], name[LH_NAME_BYTES];
     struct lh_env *env;
     struct lh_fabric *fabric;
-    struct mem_transport *transport; // NULL: not listening now; guarded by the fabric's lock
+    struct mem_transport *transport; // NULL: not listening; guarded by the fabric's lock
 };
 
 struct lh_fabric {
@@ -44,11 +44,11 @@ struct mem_transport {
 
 struct mem_link {
     struct lh_link base;
-    struct mem_transport *t; // NULL: it is gone
+    struct mem_transport *t; // NULL: the transport is gone
     struct mem_link *next;
     char address[64];
     enum lh_role role;
-    uint64_t identity;   // the peer that is expected; 0: anybody of that role
+    uint64_t identity;   // the expected peer; 0: any of that role
     struct lh_trip trip; // round trip that the simulated network gives its calls
 };
 
@@ -61,7 +61,7 @@ struct mem_half {
     struct mem_half *far; // holds a reference
     struct mem_half *previous, *next;
     struct mem_link *link; // client side
-    struct mem_node *door; // server side, or the ghost's target: where the call was sent
+    struct mem_node *door; // server side, or a repeated call's target
     char far_name[LH_NAME_BYTES];
     const struct lh_call_ops *ops;
     void *self;
@@ -70,26 +70,26 @@ struct mem_half {
     lh_err status;
     char text[256];
     int sent;
-    int waiting; // messages that were sent and that the far side has not taken yet
+    int waiting; // sent messages that the far side has not taken yet
     uint64_t deadline;
     struct lh_fate fate;
-    int64_t clear_ns; // when the last message that was paced arrives; nothing overtakes it
+    int64_t clear_ns; // arrival of the last paced message; none overtakes it
     enum lh_rpc rpc;
-    struct stored *tape, **tape_end; // client: what was sent, when it is to arrive again
+    struct stored *tape, **tape_end; // client: sent messages, to be repeated
     struct lh_peer peer;
 };
 
 extern const struct lh_transport_ops lh_mem_ops;
 
 // ---- doors (transport_mem.c)
-// The node that has this address; NULL: there is none. Under the fabric's lock.
+// The node with this address; NULL: none. Under the fabric's lock.
 struct mem_node *lh_mem_find(struct lh_fabric *f, const char *address);
 
 // ---- calls (transport_mem_call.c)
-// The call is over: the other side hears why, then the owner of this half does.
+// Ends the call: tells the other side the reason, then this half's owner.
 void lh_mem_end(struct mem_half *h, lh_err far, const char *far_text, lh_err here,
                 const char *here_text);
-void lh_mem_break(struct mem_half *h); // the wire broke: both sides hear of it on their loops
+void lh_mem_break(struct mem_half *h); // the wire broke: tells both sides, on their loops
 LH_MUST lh_err lh_mem_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
                            const struct lh_call_ops *ops, void *self, struct lh_call **out);
 LH_MUST lh_err lh_mem_send(struct lh_call *call, const struct lh_out *m);
