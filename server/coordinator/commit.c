@@ -46,6 +46,7 @@ struct said {
     lh_err err;            // LH_OK: `bytes` is the answer
     struct lh_buf bytes;
     enum lh_level level;
+    bool limited; // its line is one that a peer can cause
     const char *event;
     char text[];
 };
@@ -95,11 +96,20 @@ static void free_said(struct said *w)
     free(w);
 }
 
+static void write_line(struct ps_coordinator *c, enum lh_level level, const char *event,
+                       bool limited, const char *text)
+{
+    if (limited)
+        lh_log_peer(c->conf.log, level, event, "%s", text);
+    else
+        lh_logf(c->conf.log, level, event, "%s", text);
+}
+
 static void let_out(struct ps_coordinator *c, struct said *w)
 {
     if (w->peer && w->since_ns != lh_now(c->conf.env)) ps_co_kept_waiting(c, w->peer);
     if (!w->rq)
-        lh_logf(c->conf.log, w->level, w->event, "%s", w->text);
+        write_line(c, w->level, w->event, w->limited, w->text);
     else if (w->err)
         lh_reply_error(w->rq, w->err, w->text[0] ? w->text : NULL);
     else
@@ -472,22 +482,41 @@ void ps_co_audit(struct ps_coordinator *c, const char *event, const struct lh_pe
     changed(c);
 }
 
-void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
-               ...)
+enum { SAID_BYTES = 1024 };
+
+static void say(struct ps_coordinator *c, enum lh_level level, const char *event, bool limited,
+                const char *text)
 {
-    enum { TEXT_BYTES = 1024 };
-    char text[TEXT_BYTES];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + TEXT_BYTES);
+    struct said *w = ps_co_settled(c) || too_many(c) ? NULL : calloc(1, sizeof *w + SAID_BYTES);
     if (!w) {
-        lh_logf(c->conf.log, level, event, "%s", text);
+        write_line(c, level, event, limited, text);
         return;
     }
     w->level = level;
     w->event = event;
-    memcpy(w->text, text, sizeof text);
+    w->limited = limited;
+    snprintf(w->text, SAID_BYTES, "%s", text);
     hold(c, w);
+}
+
+void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
+               ...)
+{
+    char text[SAID_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    say(c, level, event, false, text);
+}
+
+void ps_co_say_peer(struct ps_coordinator *c, enum lh_level level, const char *event,
+                    const char *format, ...)
+{
+    char text[SAID_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    say(c, level, event, true, text);
 }

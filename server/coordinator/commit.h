@@ -56,6 +56,10 @@ void ps_co_audit(struct ps_coordinator *c, const char *event, const struct lh_pe
 void ps_co_say(struct ps_coordinator *c, enum lh_level level, const char *event, const char *format,
                ...) __attribute__((format(printf, 4, 5)));
 
+// The same for a line that a peer can cause as often as it likes: at a bounded rate (log.h).
+void ps_co_say_peer(struct ps_coordinator *c, enum lh_level level, const char *event,
+                    const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 // ---- where it stands
 bool ps_co_owes(const struct ps_coordinator *c, uint64_t peer); // the peer waits for an answer
 bool ps_co_settled(const struct ps_coordinator *c);             // all changes are durable

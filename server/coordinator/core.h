@@ -139,6 +139,8 @@ struct ps_co_stall { // watch/stall.c
     uint64_t lost_pushes, lost_tokens; // what it says that it lost, left out
     enum ps_co_stall_why why;
     int64_t since_ns, bound_ns; // when it stalled, and the bound that was over
+    int64_t ended_ns, rest_ns;  // when it moved again, and how long it stays stalled at least
+    uint32_t turns;             // stalls since it moved for a while
     // How long others have waited for its push of a round, as servers say, and how often that was
     // longer than the bound.
     int64_t holds_ns;
@@ -172,6 +174,8 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool spent;             // its privacy budget is: it leaves
     bool drained_kept;      // plan.c: the store says that it has drained
     enum ps_co_state state; // watch/states.c: at the last look
+    uint32_t notes;         // watch/states.c: changes of it that count against the bound
+    int64_t noted_ns;       // since when they do
     bool live;              // plan.c
     bool asked;             // drain.c: an operator wants this worker drained
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted

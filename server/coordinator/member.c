@@ -124,6 +124,11 @@ static bool replaces(const struct ps_co_worker *w, const Longhaul__V1__JoinReque
     return m->over == w->granted;
 }
 
+// A worker's own word for its number counts up to this one. Beyond it, numbers rise by one a join.
+// The highest number of a retired name binds every name that comes later, so a name that says the
+// highest of all would leave none for the others (server/docs/0000-protocol.md#rule-35).
+static const uint32_t GRANTED_BELIEVED = UINT32_C(1) << 31;
+
 // `has`: the number that a directory of an unknown worker has; 0: it has none.
 static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id, uint32_t has)
 {
@@ -162,11 +167,17 @@ static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
     if (*taken) return unknown ? store_worker(c, w) : LH_OK; // operators may name it
     if (again) {
         // the same fresh start again: the same number
+    } else if (fresh && w->granted == UINT32_MAX) {
+        return lh_fail(LH_ERR_FENCED, "this name has no number left: join under another one");
     } else if (fresh) { // its directory is gone: what it held is up for grabs
         if (!LH_BUG("inc_reuse") || !w->granted) w->granted++;
         note_attempt(w, m->attempt);
         ps_co_forget_copies(w);
         LH_TRY(ps_co_free_leases(c, i));
+    } else if (has > w->granted && has > GRANTED_BELIEVED) {
+        return lh_fail(LH_ERR_FENCED,
+                       "incarnation %u was granted to nobody: remove the directory to join anew",
+                       has);
     } else if (has > w->granted) {
         w->granted = has; // this store was restored from an older copy: never go below
     } else if (has < w->granted) {
@@ -239,9 +250,9 @@ void ps_co_on_join(void *self, struct lh_request *rq, const ProtobufCMessage *me
     }
     ps_audit(c->conf.audit, "audit.join", peer, "incarnation %u%s", w->granted,
              taken ? ", which is in force; nothing was granted" : "");
-    ps_co_say(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
-              w->name, w->region, w->granted);
-    w->live = true; // said now: the next tick would say that it is back
+    ps_co_say_peer(c, LH_INFO, taken ? "join.taken" : "worker.joined", "%s of %s, incarnation %u",
+                   w->name, w->region, w->granted);
+    if (!taken) w->live = true; // said now: the next tick would say that it is back
     err = ps_co_take_machine(c, w, ((const Longhaul__V1__JoinRequest *)message)->machine);
     uint32_t shards = c->conf.manifest->shards;
     Longhaul__V1__ShardAddress *item = calloc(shards, sizeof *item),
@@ -405,8 +416,8 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     w->gives = m->ahead > 0;
     w->spent |= m->spent && ps_co_data(c, w) == LH_DATA_PRIVATE;
     w->drained = m->drained;
-    w->done = m->done;
-    if (m->done) take_final(c, w, m);
+    w->done = m->done && c->plan.phase == LH_PHASE_END; // before that there is no end to fold to
+    if (w->done) take_final(c, w, m);
     ps_co_tick(c);
     if (!ps_co_takes(c, i)) ps_co_lease_drop_wanted(c, i);
     struct ps_co_leased *leased = calloc(1, sizeof *leased);

@@ -201,6 +201,41 @@ static void one_that_drained_is_not_lost_however_silent(void **state)
     end(e);
 }
 
+static void a_word_that_changes_each_time_is_told_seldom(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    live(e, 5, 3);
+    drain(e, 1, false);
+    for (int i = 0; i < 200; i++) {
+        speak(e, 1, i % 2 == 0);
+        rig_run(e->r, 50 * LH_MS);
+    }
+    assert_in_range(e->calls, 1, 20);
+    speak(e, 1, true);
+    for (int i = 0; i < 12; i++) live(e, 1, 1);
+    assert_int_equal(e->r->coordinator->worker[1].state, PS_CO_DRAINED); // The last one is told.
+    end(e);
+}
+
+static void who_says_too_early_that_it_is_done_is_not(void **state)
+{
+    (void)state;
+    struct ear *e = begin();
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    live(e, 5, 3);
+    m.incarnation = UINT64_C(1) << 32;
+    m.done = true;
+    assert_int_equal(rig_ask(e->r, e->r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    assert_false(e->r->coordinator->worker[0].done);
+    assert_int_equal(e->calls, 0);
+    end(e);
+}
+
 static void the_end_of_the_run_loses_nobody(void **state)
 {
     (void)state;
@@ -342,13 +377,14 @@ static void a_hook_that_hangs_holds_nobody_up(void **state)
     end(e);
 }
 
-// So many changes at once.
+// So many changes at once, as if of many workers.
 static void make_changes(struct ear *e, uint32_t count)
 {
     struct ps_co_worker *w = &e->r->coordinator->worker[0];
     for (uint32_t i = 0; i < count; i++) {
         w->drained = true;
         w->asked = !w->asked;
+        w->notes = 0;
         ps_co_states_look(e->r->coordinator);
     }
 }
@@ -424,6 +460,8 @@ int main(void)
         cmocka_unit_test(a_silent_worker_is_suspect_and_live_again),
         cmocka_unit_test(then_it_is_lost_and_may_come_back),
         cmocka_unit_test(one_that_drained_is_not_lost_however_silent),
+        cmocka_unit_test(a_word_that_changes_each_time_is_told_seldom),
+        cmocka_unit_test(who_says_too_early_that_it_is_done_is_not),
         cmocka_unit_test(the_end_of_the_run_loses_nobody),
         cmocka_unit_test(who_joins_is_new),
         cmocka_unit_test(a_restarted_coordinator_takes_all_for_live),

@@ -111,6 +111,52 @@ static void one_that_was_granted_nothing_is_known_and_leases_nothing(void **stat
     assert_true(in_force(r, 1));
 }
 
+// The highest number of a retired name binds all that come later: one that says the highest of all
+// would leave none for them (server/docs/0000-protocol.md#rule-35).
+static void nobody_s_word_takes_the_last_number(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__JoinRequest m;
+    Longhaul__V1__Wire wire;
+    ProtobufCMessage *answer;
+    rig_start_coordinator(r);
+    granted(r, 11, 0, 1);
+    rig_join_request(r, 0, &wire, &m);
+    m.fresh = false;
+    m.incarnation = (uint64_t)UINT32_MAX << 32;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_ERR_FENCED);
+    assert_int_equal(r->coordinator->worker[0].granted, 1);
+    m.incarnation = UINT64_C(7) << 32; // as of a store that was lost
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    r->coordinator->worker[0].granted = UINT32_MAX;
+    rig_join_request(r, 22, &wire, &m);
+    m.over = UINT32_MAX;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_JOIN, &m.base,
+                             &longhaul__v1__join_reply__descriptor, &answer),
+                     LH_ERR_FENCED);
+    assert_int_equal(r->coordinator->worker[0].granted, UINT32_MAX);
+}
+
+// Otherwise it could be lost and back as often as it joins, and each time the plan changes.
+static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
+{
+    struct rig *r = *state;
+    rig_start_coordinator(r);
+    granted(r, 11, 0, 1);
+    r->coordinator->conf.worker_timeout_ns = LH_SECOND;
+    for (int i = 0; i < 600 && r->coordinator->worker[0].live; i++) rig_run(r, 100 * LH_MS);
+    assert_false(r->coordinator->worker[0].live);
+    taken(r, 22, 0, 1);
+    assert_false(r->coordinator->worker[0].live);
+    granted(r, 22, 1, 2);
+    assert_true(r->coordinator->worker[0].live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -119,6 +165,8 @@ int main(void)
         RIG_TEST(a_late_join_that_comes_first_is_replaced),
         RIG_TEST(a_repeated_join_gets_the_same_number),
         RIG_TEST(one_that_was_granted_nothing_is_known_and_leases_nothing),
+        RIG_TEST(nobody_s_word_takes_the_last_number),
+        RIG_TEST(a_join_that_was_granted_nothing_brings_nobody_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -147,6 +147,35 @@ static void a_failing_loop_is_treated_as_a_stalled_one(void **state)
     rig_free(r);
 }
 
+// The plan is in every shard's log, and an operator's hook hears each change of a state.
+static void a_word_that_changes_with_each_request_changes_the_plan_seldom(void **state)
+{
+    (void)state;
+    struct rig *r = stalling(UNITS);
+    struct words flaps = TRAINS, moves = TRAINS;
+    say(r, 0, &flaps);
+    say(r, 1, &moves);
+    uint64_t plan = r->coordinator->plan.number;
+    for (int i = 0; i < 400; i++) {
+        flaps.failing = i % 4 == 1;
+        flaps.idle_ms = i % 4 == 3 ? (FLOOR_S + 1) * 1000 : 0;
+        say(r, 0, &flaps);
+        rig_run(r, 50 * LH_MS);
+    }
+    assert_in_range(r->coordinator->plan.number, plan + 1, plan + 30);
+    assert_true(is_counted(r, 1));
+    flaps.failing = false;
+    flaps.idle_ms = 0;
+    for (int i = 0; i < 80 && is_stalled(r, 0); i++) {
+        say(r, 0, &flaps);
+        say(r, 1, &moves);
+        rig_run(r, LH_SECOND);
+    }
+    assert_false(is_stalled(r, 0)); // It is believed again when it says one thing.
+    assert_true(is_counted(r, 0));
+    rig_free(r);
+}
+
 static void who_runs_a_unit_twice_and_stalls_runs_it_no_more(void **state)
 {
     (void)state;
@@ -552,6 +581,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(others_train_what_a_hung_trainer_holds),
         cmocka_unit_test(a_failing_loop_is_treated_as_a_stalled_one),
+        cmocka_unit_test(a_word_that_changes_with_each_request_changes_the_plan_seldom),
         cmocka_unit_test(who_runs_a_unit_twice_and_stalls_runs_it_no_more),
         cmocka_unit_test(a_bound_is_by_the_worker_s_own_rounds),
         cmocka_unit_test(a_worker_whose_pushes_nobody_admits_stalls),

@@ -82,8 +82,8 @@ static void say_differences(struct ps_coordinator *c, const struct ps_co_worker 
     if (o == c->worker + c->workers) return;
     struct lh_buf text = lh_buf(LH_SMALL_BYTES);
     if (name_differences(&w->machine, &o->machine, &text))
-        ps_co_say(c, LH_INFO, "worker.differs", "%s of %s beside %s of %s: %s", w->name, w->region,
-                  o->name, o->region, (const char *)text.data);
+        ps_co_say_peer(c, LH_INFO, "worker.differs", "%s of %s beside %s of %s: %s", w->name,
+                       w->region, o->name, o->region, (const char *)text.data);
     lh_buf_free(&text);
 }
 

@@ -13,6 +13,9 @@
 // 3. A stalled worker keeps its place: it is heard, and counts again with its next step or admitted
 //    push. Meanwhile its unbegun units are free (grant.c, once it has reported which), its second
 //    runs end, and its begun or claimed units may be leased a second time (balance/twice.c).
+//    If a worker stalls for the TURNS-th time, each time within CALM of the last, it stays stalled
+//    for a second, and for twice as long each time after that. Otherwise a report that alternates
+//    with each request would change the plan as often.
 // 4. After a pause of this process, nothing is judged until the listener's rest is over.
 // 5. In mode bsp others wait for each live worker's push. The servers report how long, and the
 //    bound uses the rounds of progressing workers, so a worker's own report delays no other. After
@@ -40,6 +43,8 @@ static const int64_t UNMEASURED = 10;
 static const double EXCHANGES = 4;
 static const double RELATIVE = 4;
 static const uint32_t HELD_MAX = 3;
+static const int64_t CALM = 10 * LH_SECOND;
+enum { TURNS = 8, RESTS = 6 }; // turns without a rest; a rest lasts for 2^RESTS seconds at most
 static const int64_t HOLDS_STEP = LH_SECOND; // limit per look, also after a pause of this process
 static const int64_t MS_MAX = INT64_C(1) << 40; // bound on a peer's number: 34 years
 
@@ -247,6 +252,10 @@ static LH_MUST lh_err begin(struct ps_coordinator *c, uint32_t worker, enum ps_c
     s->bound_ns = bound;
     if (!anew) return LH_OK;
     s->since_ns = c->listener.ns;
+    bool calm = s->since_ns - s->ended_ns >= CALM;
+    s->turns = calm ? 0 : s->turns + 1;
+    uint32_t doubled = s->turns < TURNS ? 0 : s->turns - TURNS;
+    s->rest_ns = s->turns < TURNS ? 0 : LH_SECOND << (doubled < RESTS ? doubled : RESTS);
     if (why == PS_CO_FAILING)
         ps_co_say(c, LH_WARN, "worker.failing",
                   "%s of %s: its loop's parameters become NaN or infinite in life after life, and "
@@ -281,7 +290,10 @@ static void end(struct ps_coordinator *c, struct ps_co_worker *w)
 {
     struct ps_co_stall *s = &w->stall;
     if (s->why == PS_CO_GOES_ON) return;
+    bool flaps = w->live && !w->done && c->listener.ns - s->since_ns < s->rest_ns;
+    if (flaps) return;
     s->why = PS_CO_GOES_ON;
+    s->ended_ns = c->listener.ns;
     if (w->live && !w->done) // a silent worker is reported as lost
         ps_co_say(c, LH_INFO, "worker.moves", "%s of %s: it made no progress for %.1f s", w->name,
                   w->region, (double)(c->listener.ns - s->since_ns) / LH_SECOND);

@@ -8,6 +8,8 @@
 // 3. A drained or done worker may stay silent: it is not lost.
 // 4. The queue holds PS_CO_CHANGES_MAX changes in order. If it overflows, the oldest are dropped
 //    and counted: their numbers are missing in the hook's reports.
+// 5. A worker's reports can change its state as often as it likes. NOTES_MAX changes are noted at
+//    once, and one more each NOTE_EVERY; changes between those are skipped.
 //
 // Events: member.state (a worker's state changed), hook.dropped (the queue was full).
 #include "server/coordinator/watch/states.h"
@@ -18,6 +20,9 @@
 #include "server/coordinator/commit.h"
 #include "server/coordinator/watch/expelled.h"
 #include "server/coordinator/silence.h"
+
+enum { NOTES_MAX = 16 };
+static const int64_t NOTE_EVERY = 10 * LH_SECOND;
 
 struct ps_co_states {
     struct ps_co_change change[PS_CO_CHANGES_MAX]; // a ring
@@ -138,6 +143,17 @@ static void note(struct ps_coordinator *c, const struct ps_co_worker *w, enum ps
     memcpy(to->region, w->region, sizeof to->region);
 }
 
+// The change counts where it may be noted.
+static bool may_note(const struct ps_coordinator *c, struct ps_co_worker *w)
+{
+    int64_t earned = (c->listener.ns - w->noted_ns) / NOTE_EVERY;
+    w->notes = earned < w->notes ? w->notes - (uint32_t)earned : 0;
+    w->noted_ns = w->notes ? w->noted_ns + earned * NOTE_EVERY : c->listener.ns;
+    if (w->notes == NOTES_MAX) return false;
+    w->notes++;
+    return true;
+}
+
 void ps_co_states_look(struct ps_coordinator *c)
 {
     bool over = c->plan.phase == LH_PHASE_END; // workers now end normally
@@ -146,7 +162,7 @@ void ps_co_states_look(struct ps_coordinator *c)
         struct ps_co_worker *w = &c->worker[i];
         enum ps_co_state from = w->state, to = ps_co_worker_state(c, w);
         bool silent = to == PS_CO_SUSPECT || to == PS_CO_LOST;
-        if (to == from || (silent && (over || from == PS_CO_NEW))) continue;
+        if (to == from || (silent && (over || from == PS_CO_NEW)) || !may_note(c, w)) continue;
         w->state = to;
         note(c, w, from);
     }
