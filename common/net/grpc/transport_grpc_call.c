@@ -1,17 +1,17 @@
-// A call, either side: messages, flow, the end. See transport_grpc_core.h for the threads.
+// A call, either side: messages, flow control, end. See transport_grpc_core.h for the threads.
 //
-//  1. on_close comes exactly once and last. It comes when gRPC has told the end and every batch of
-//     the call came back, so nothing that was received is lost; or at once when the owner's link or
-//     transport goes away, and then gRPC's half dies in silence.
-//  2. gRPC takes one send batch at a time; up to LH_CALL_SENDS_MAX messages wait in a ring. The
-//     headers, a message and the end go in one batch when they are there together, so a unary call
-//     is one write.
-//  3. A message is received only when the owner asked, so a side that does not read fills gRPC's
-//     window and then its peer's ring.
-//  4. No byte of a bulk is copied by us: out, its slice lies in the shared blob; in, the parts are
-//     gRPC's slices where they arrived.
-//  5. An owner is called on the loop with nothing half done: it may send, finish, cancel, hang up
-//     or destroy from inside any callback.
+//  1. on_close is called exactly once and last: when gRPC has reported the end and every batch of
+//     the call has returned, so no received message is lost; or at once when the owner's link or
+//     transport is destroyed, and then gRPC's half ends silently.
+//  2. gRPC takes one send batch at a time; up to LH_CALL_SENDS_MAX messages wait in a ring.
+//     Headers, a message and the end share a batch if available together, so a unary call is one
+//     write.
+//  3. A message is received only when the owner asked for it, so a side that does not read fills
+//     gRPC's window and then its peer's ring.
+//  4. We copy no byte of a bulk: outgoing, its slice points into the shared blob; incoming, the
+//     parts are gRPC's slices.
+//  5. Callbacks run on the loop in a consistent state: an owner may send, finish, cancel, hang up
+//     or destroy inside any of them.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <grpc/byte_buffer_reader.h>
@@ -22,7 +22,7 @@
 
 #include "common/base/check.h"
 
-static bool alive(const struct lh_grpc_call *c) // its owner may hear of messages
+static bool alive(const struct lh_grpc_call *c) // its owner may get messages
 {
     return c->ops && !c->closed && !c->cancelled;
 }
@@ -46,13 +46,13 @@ struct lh_grpc_call *lh_grpc_call_new(struct lh_grpc *t, bool server)
     c->next = t->calls;
     if (c->next) c->next->previous = c;
     t->calls = c;
-    c->holds = 1; // the list's
+    c->holds = 1; // the list's reference
     return c;
 }
 
 void lh_grpc_call_hold(struct lh_grpc_call *c)
 {
-    LH_ASSERT(c->holds > 0); // nobody comes back from there
+    LH_ASSERT(c->holds > 0); // a freed call cannot be held
     c->holds++;
 }
 
@@ -84,7 +84,7 @@ static void drop_out(struct lh_grpc_call *c)
     c->out_count--;
 }
 
-// Once closed and with nothing under way, gRPC's call can go.
+// Releases gRPC's call once closed and without pending batches.
 static void release_core(struct lh_grpc_call *c)
 {
     if (!c->closed || c->pending || !c->core) return;
@@ -96,7 +96,7 @@ static void release_core(struct lh_grpc_call *c)
 
 void lh_grpc_call_over(struct lh_grpc_call *c, lh_err status, const char *text)
 {
-    char copy[LH_GRPC_TEXT_BYTES]; // `text` may be our own
+    char copy[LH_GRPC_TEXT_BYTES]; // `text` may be c->text
     snprintf(copy, sizeof copy, "%s", text ? text : "");
     memcpy(c->text, copy, sizeof copy);
     c->status = status;
@@ -108,7 +108,7 @@ void lh_grpc_call_close(struct lh_grpc_call *c, lh_err status, const char *text)
     struct lh_grpc *t = c->t;
     if (c->closed) return;
     c->closed = true;
-    c->link = NULL; // the link may go now; gRPC's word on the call may come later
+    c->link = NULL; // the link may be freed before gRPC reports the call's end
     unlist(c);
     if (c->core && !c->over) grpc_call_cancel(c->core, NULL);
     if (c->ops) {
@@ -138,7 +138,7 @@ void lh_grpc_call_settle(struct lh_grpc_call *c)
 
 static void release_blob(void *blob)
 {
-    lh_blob_release(blob); // on whatever thread of gRPC's
+    lh_blob_release(blob); // on any gRPC thread
 }
 
 grpc_byte_buffer *lh_grpc_message(const struct lh_out *m)
@@ -149,7 +149,7 @@ grpc_byte_buffer *lh_grpc_message(const struct lh_out *m)
     if (m->bulk && m->n) {
         LH_ASSERT(m->at <= m->bulk->len && m->n <= m->bulk->len - m->at);
         struct lh_blob *blob = lh_blob_share(m->bulk);
-        // gRPC's slice knows (start, length, owner): bytes inside the blob, the blob as owner.
+        // The slice has (start, length, owner): bytes inside the blob, with the blob as owner.
         slice[n++] = grpc_slice_new_with_user_data(blob->data + m->at, m->n, release_blob, blob);
     }
     grpc_byte_buffer *out = grpc_raw_byte_buffer_create(slice, n);
@@ -174,8 +174,8 @@ lh_err lh_grpc_send(struct lh_call *call, const struct lh_out *m)
     return LH_OK;
 }
 
-// Starts the end of our side. The status of a server travels twice: gRPC's code for everybody, and
-// our code's name for our own clients (lh_grpc_err).
+// Starts the end of our side. A server sends its status twice: as gRPC's code for any client, and
+// as our code's name for our clients (lh_grpc_err).
 static void start_end(struct lh_grpc_call *c, grpc_op *op, grpc_metadata *name, grpc_slice *text)
 {
     c->finished = true;
@@ -275,7 +275,7 @@ static void on_received(struct lh_grpc_call *c, const struct lh_grpc_op *op)
         grpc_byte_buffer_destroy(in);
         return;
     }
-    c->ended = true; // half closed by the client, or broken: only the former is told
+    c->ended = true; // half closed by the client, or broken: only the former is reported
     bool graceful = op->ok && !c->over && !grpc_call_failed_before_recv_message(c->core);
     if (c->server && graceful && alive(c)) c->ops->on_half_close(c->self, &c->base);
 }
@@ -294,11 +294,11 @@ void lh_grpc_call_event(struct lh_grpc_call *c, struct lh_grpc_op *op)
         else
             lh_grpc_client_closed(c);
         break;
-    default: break; // STARTED: the server's headers say nothing to us
+    default: break; // STARTED: the server's headers are ignored
     }
     lh_grpc_call_settle(c);
     if (!c->closed) lh_grpc_touch(c);
-    lh_grpc_call_drop(c); // the batch's
+    lh_grpc_call_drop(c); // the batch's reference
 }
 
 static void start_client(struct lh_grpc_call *c)
@@ -317,7 +317,7 @@ void lh_grpc_call_pump(struct lh_grpc_call *c)
 {
     if (c->closed || c->over) return;
     bool first = !c->server && !c->started;
-    if (c->cancelled) { // before gRPC heard of it there is nobody to tell the end but us
+    if (c->cancelled) { // gRPC does not know the call yet: we report its end
         if (first) lh_grpc_call_over(c, LH_ERR_CANCELLED, "cancelled");
         return;
     }

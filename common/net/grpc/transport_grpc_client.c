@@ -1,14 +1,15 @@
 // The client's side: links and the calls they open. See transport_grpc_core.h.
 //
-//  1. Links of one line to one address share it, LH_GRPC_LINKS_PER_CONNECTION of them at most: one
-//     channel with one TCP connection, made when the first call needs it and again after it broke,
-//     at most LH_GRPC_BACKOFF_MS apart. A long link is filled by one flow that knows its rate, not
-//     by several that learn it anew whenever another one pauses. Calls never wait for a server that
-//     is not there: while no connection stands they end with LH_ERR_UNAVAILABLE.
-//  2. gRPC retries nothing by itself; worker/push/session.c sends pushes again.
-//  3. When our certificates change, the next call gets a new channel; calls on the old one go on.
-//  4. An error's text says what was dialled and, where the fault is a certificate, whose and why.
-//     Of a connection that broke, only one by which nothing came may be a certificate's fault.
+//  1. At most LH_GRPC_LINKS_PER_CONNECTION links share a line to an address: one channel with one
+//     TCP connection, made for the first call and again after it breaks, at most LH_GRPC_BACKOFF_MS
+//     apart. On a long path one flow that knows its rate is faster than several that learn it again
+//     after each pause. Calls never wait for an absent server: without a connection they end with
+//     LH_ERR_UNAVAILABLE.
+//  2. gRPC retries nothing; worker/push/session.c retries pushes.
+//  3. After our certificates change, the next call gets a new channel; calls on the old one
+//     continue.
+//  4. An error's text names the dialled address and, for a certificate error, its owner and the
+//     reason. A broken connection is blamed on a certificate only if it received nothing.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <grpc/support/alloc.h>
@@ -24,7 +25,7 @@ LH_STATIC_ASSERT(4 * LH_GRPC_LINKS_PER_CONNECTION <= LH_GRPC_CALLS_PER_CONNECTIO
 
 static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *l)
 {
-    char host[] = LH_CERTS_DNS; // gRPC copies it
+    char host[] = LH_CERTS_DNS; // gRPC copies the text
     grpc_arg args[LH_GRPC_SHARED_ARGS + 10];
     size_t n = lh_grpc_shared_args(args);
     args[n++] = (grpc_arg){.type = GRPC_ARG_STRING,
@@ -32,11 +33,11 @@ static grpc_channel *make_channel(const struct lh_grpc *t, struct lh_grpc_line *
                            .value.string = host};
     args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES_MAX);
     args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_RETRIES, 0);
-    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // a connection per line
-    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // http_proxy is not for us
+    args[n++] = lh_grpc_arg(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); // one connection per line
+    args[n++] = lh_grpc_arg(GRPC_ARG_ENABLE_HTTP_PROXY, 0);         // ignore http_proxy
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1); // no TXT look-ups
     args[n++] = lh_grpc_arg(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, LH_GRPC_BACKOFF_MS);
-    // "min reconnect backoff" is the time an attempt gets, in spite of its name.
+    // In spite of its name, "min reconnect backoff" is the time of an attempt.
     args[n++] = lh_grpc_arg(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, l->connect_ms);
     args[n++] = lh_grpc_arg(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS / 10);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LH_GRPC_BACKOFF_MS);
@@ -105,7 +106,7 @@ lh_err lh_grpc_dial(struct lh_transport *base, const char *address, enum lh_role
     return LH_OK;
 }
 
-// A connection that stands was checked without it: the next call makes another one.
+// An existing connection was checked without the identity, so the next call makes a new one.
 void lh_grpc_name_server(struct lh_link *link, uint64_t identity)
 {
     struct lh_grpc_line *line = ((struct lh_grpc_link *)link)->line;
@@ -165,11 +166,11 @@ void lh_grpc_hangup(struct lh_link *link)
 {
     struct lh_grpc_link *l = (struct lh_grpc_link *)link;
     struct lh_grpc *t = l->t;
-    bool was_dead = t->dead; // then destroy() itself is calling
+    bool was_dead = t->dead; // then destroy() is the caller
     lh_grpc_enter(t);
     for (struct lh_grpc_call *c; t->dead == was_dead && (c = call_of(l)) != NULL;)
         lh_grpc_call_close(c, LH_ERR_CANCELLED, "hung up");
-    // The link is gone already where an owner destroyed the transport.
+    // If an owner destroyed the transport, the link is already freed.
     if (t->dead == was_dead) free_link(l);
     lh_grpc_leave(t);
 }
@@ -184,14 +185,14 @@ static gpr_timespec deadline_of(int64_t deadline_ns)
 static void renew_channel(struct lh_grpc *t, struct lh_grpc_line *line)
 {
     lh_grpc_wire_look(t->wire);
-    grpc_channel_destroy(line->channel); // calls on it go on
+    grpc_channel_destroy(line->channel); // its calls continue
     line->channel = make_channel(t, line);
     line->connections++;
 }
 
-// If an attempt to connect took all the time that it had, the next one gets more, on a channel
-// of its own, for the time is fixed when a channel is made. How long a server that is not there is
-// looked for does not follow from it: its SYNs are counted (transport_grpc_path.c).
+// If an attempt to connect timed out, the next one gets more time, on a new channel, because a
+// channel's attempt time is fixed. Detecting an absent server takes no longer for it: the number of
+// SYNs is limited (transport_grpc_path.c).
 static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
 {
     int64_t took_ms = (lh_now(t->env) - line->asked_ns) / LH_MS;
@@ -205,8 +206,8 @@ static void attempt_failed(struct lh_grpc *t, struct lh_grpc_line *line)
     renew_channel(t, line);
 }
 
-// Before the first attempt after a connection broke: its channel was made when nobody knew the
-// path, and an attempt that gets too little is lost time.
+// Before the first attempt after a broken connection: gives it the time that the path needs, which
+// was unknown when the channel was made.
 static void fit_attempt(struct lh_grpc *t, struct lh_grpc_line *line)
 {
     uint32_t rtt_us = lh_grpc_wire_rtt_us(t->wire, line->address);
@@ -249,7 +250,7 @@ lh_err lh_grpc_open(struct lh_link *link, enum lh_rpc rpc, int64_t deadline_ns,
     return LH_OK;
 }
 
-// Why a server could not be reached, as far as it can be known, in words that help.
+// Explains, as far as possible, why a server could not be reached.
 static lh_err explain(const struct lh_grpc_call *c, const char *details, char *out, size_t size)
 {
     const struct lh_grpc_link *l = c->link;
@@ -275,13 +276,13 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
     }
     bool gone = strstr(details, "Socket closed") || strstr(details, "Connection reset") ||
                 strstr(details, "Broken pipe");
-    // A server that refuses us says nothing by a connection, before or after this call began.
+    // A server that refuses our certificate sends nothing over the connection.
     if (gone && l->line->accepted == c->connection) {
         snprintf(out, size, "%.120s closed the connection: its process ended, or is going away",
                  l->line->address);
         return LH_ERR_UNAVAILABLE;
     }
-    if (strstr(details, "Socket closed")) { // a client that TLS 1.3 refused learns no more
+    if (strstr(details, "Socket closed")) { // under TLS 1.3 a refused client gets no reason
         snprintf(
             out, size,
             "%.120s closed the connection: it is going away, or it may not accept our "
@@ -296,7 +297,7 @@ static lh_err explain(const struct lh_grpc_call *c, const char *details, char *o
 void lh_grpc_client_heard(struct lh_grpc_call *c)
 {
     struct lh_grpc_line *line = c->link ? c->link->line : NULL;
-    if (!line || c->connection != line->connections) return; // it was by an older connection
+    if (!line || c->connection != line->connections) return; // it used an older connection
     line->accepted = c->connection;
     line->asked_ns = 0;
 }
@@ -306,7 +307,7 @@ void lh_grpc_client_closed(struct lh_grpc_call *c)
     char details[LH_GRPC_TEXT_BYTES], text[LH_GRPC_TEXT_BYTES];
     lh_grpc_text(c->details, details, sizeof details);
     lh_err err = lh_grpc_err(c->code, &c->trailing, details);
-    bool told = c->trailing.count > 0; // the server itself gave the status
+    bool told = c->trailing.count > 0; // the server itself sent the status
     bool answered = told || !err;
     if (answered && c->link && c->core) note_peer(c);
     if (answered) lh_grpc_client_heard(c);

@@ -1,11 +1,11 @@
 // The gRPC transport's life and threads. See transport_grpc.h and transport_grpc_core.h.
 //
-//  1. The completion-queue thread takes events out of gRPC and appends them to the mail. It posts
-//     one function to the loop when the mail was empty of promises, so many events cost one post.
-//  2. A round on the loop: all events of the mail in order, then every touched call is pumped once.
-//     Batches are handed to gRPC in the second half only, never from inside an owner's call.
-//  3. destroy() closes what is open, then handles events itself until gRPC returned every batch;
-//     only then do the queue, the thread and the memory go.
+//  1. The completion-queue thread takes events out of gRPC and appends them to the mail. It posts a
+//     function to the loop only if none is pending, so many events cost one post.
+//  2. A round on the loop handles all events of the mail in order, then pumps every touched call
+//     once. Only the second half gives batches to gRPC, never an owner's call.
+//  3. destroy() closes all calls and links, then handles events itself until gRPC has returned
+//     every batch, and only then frees the queue, the thread and the memory.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <grpc/support/log.h>
@@ -15,7 +15,7 @@
 
 #include "common/base/check.h"
 
-enum { DAY_S = 86400, WARN_DAYS = 30 }; // our own certificate's end is told from there on
+enum { DAY_S = 86400, WARN_DAYS = 30 }; // warns of our certificate's expiry from here on
 
 const struct lh_transport_ops lh_grpc_ops = {
     .listen = lh_grpc_listen,
@@ -32,7 +32,7 @@ const struct lh_transport_ops lh_grpc_ops = {
 
 grpc_arg lh_grpc_arg(const char *key, int value)
 {
-    grpc_arg a = {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key}; // not written to
+    grpc_arg a = {.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)key}; // gRPC only reads it
     a.value.integer = value;
     return a;
 }
@@ -43,7 +43,7 @@ size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
         lh_grpc_arg(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, LH_GRPC_MESSAGE_BYTES_MAX),
         lh_grpc_arg(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, LH_GRPC_MESSAGE_BYTES_MAX),
         lh_grpc_arg(GRPC_ARG_MAX_METADATA_SIZE, LH_GRPC_METADATA_BYTES_MAX),
-        // Few large frames and reads: half again the rate of the defaults (bench notes).
+        // Few large frames and reads: 1.5 times the rate of the defaults (bench notes).
         lh_grpc_arg(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (16 << 20) - 1),
         lh_grpc_arg(GRPC_ARG_TCP_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
         lh_grpc_arg(GRPC_ARG_TCP_MIN_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES),
@@ -51,7 +51,7 @@ size_t lh_grpc_shared_args(grpc_arg args[LH_GRPC_SHARED_ARGS])
         lh_grpc_arg(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, LH_GRPC_KEEPALIVE_WAIT_MS),
         // Without it a silent stream is not probed.
         lh_grpc_arg(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
-        // Our messages do not compress, and a peer's must not grow when they are read.
+        // Our messages do not compress, and a peer's must not expand on receipt.
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0),
         lh_grpc_arg(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
@@ -138,7 +138,7 @@ void lh_grpc_leave(struct lh_grpc *t)
 void lh_grpc_start(struct lh_grpc_call *c, struct lh_grpc_op *op, const grpc_op *ops, size_t n)
 {
     grpc_call_error error = grpc_call_start_batch(c->core, ops, n, op, NULL);
-    LH_ASSERT(error == GRPC_CALL_OK); // a batch that gRPC does not take is our bug, not a peer's
+    LH_ASSERT(error == GRPC_CALL_OK); // a refused batch is our bug, not a peer's
     c->pending++;
     c->t->ops++;
     lh_grpc_call_hold(c);
@@ -171,7 +171,7 @@ static void handle(struct lh_grpc *t, struct lh_grpc_op *op)
 
 static void handle_taken(struct lh_grpc *t)
 {
-    while (t->taken) { // destroy() may run inside and handle the rest
+    while (t->taken) { // destroy() may run inside and handle the others
         struct lh_grpc_op *op = t->taken;
         t->taken = op->next;
         handle(t, op);
@@ -202,14 +202,14 @@ static void round_on_loop(void *arg)
     t->taken = take_mail(m, false);
     handle_taken(t);
     if (!t->dead) pump_dirty(t);
-    if (!t->dead) { // new events get a round of their own: others use this loop too
+    if (!t->dead) { // new events get their own round, because others share the loop
         pthread_mutex_lock(&m->lock);
         bool more = m->first || t->dirty;
         m->posted = more;
         pthread_mutex_unlock(&m->lock);
         if (more) lh_post(t->env, round_on_loop, m);
     } else {
-        free_mail(m); // destroy() left it to us: `posted` is true during a round
+        free_mail(m); // destroy() leaves this to the round, in which `posted` is true
     }
     lh_grpc_leave(t);
 }
@@ -250,7 +250,7 @@ static void look_at_waiting(void *arg)
     t->gone = waited.gone;
 }
 
-// Memory that a flood took is given back to the system, once its connections are gone.
+// Returns memory of a flood to the system after its connections have ended.
 static void give_memory_back(struct lh_grpc *t)
 {
     uint64_t ended = lh_grpc_guard_ended(lh_grpc_certs_guard(t->certs));
@@ -309,7 +309,7 @@ static void warn_of_the_end(struct lh_grpc *t)
 lh_err lh_transport_grpc_reload(struct lh_transport *base)
 {
     struct lh_grpc *t = (struct lh_grpc *)base;
-    lh_err own = reload_own(t); // whatever is wrong there, the list is read
+    lh_err own = reload_own(t); // the list is read even after an error here
     char text[LH_GRPC_TEXT_BYTES];
     snprintf(text, sizeof text, "%s", own ? lh_err_text(own) : "");
     warn_of_the_end(t);
@@ -336,13 +336,13 @@ static void no_log(gpr_log_func_args *args)
     (void)args;
 }
 
-// gRPC has settings that only its environment and globals take. They are the process's, set once
-// and the same for every transport. Whoever sets GRPC_VERBOSITY gets gRPC's own log on stderr;
-// else it is silent, because a peer could fill the disk with it.
+// Some gRPC settings exist only as environment variables and globals of the process; they are set
+// once, for all transports. With GRPC_VERBOSITY set, gRPC logs to stderr; else it is silent,
+// because a peer could fill the disk with its log.
 static void prepare_grpc(void)
 {
-    setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0); // without it our read sizes are ignored
-    setenv("GRPC_DNS_RESOLVER", "native", 0);          // names as every program here resolves them
+    setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks", 0); // makes gRPC honour our read sizes
+    setenv("GRPC_DNS_RESOLVER", "native", 0); // the system's resolver, as in our other programs
     if (!getenv("GRPC_VERBOSITY")) gpr_set_log_function(no_log);
     grpc_init();
 }
@@ -417,7 +417,7 @@ static void wait_for_grpc(struct lh_grpc *t)
     pthread_mutex_lock(&t->mail->lock);
     t->mail->closing = true;
     pthread_mutex_unlock(&t->mail->lock);
-    handle_taken(t); // events of the round we are called in, if any
+    handle_taken(t); // events of the current round, if any
     while (t->ops > 0) {
         t->taken = take_mail(t->mail, true);
         handle_taken(t);

@@ -321,7 +321,7 @@ int lh_grpc_path_connect_ms(uint32_t rtt_us, int last_ms, bool timed_out, int mo
 struct lh_trip lh_grpc_path_trip(uint32_t rtt_us, uint32_t spread_us);
 // Time in ms without acknowledgement after which a connection is closed.
 int lh_grpc_path_patience_ms(uint32_t rtt_us, uint32_t spread_us);
-// Any thread, about every 250 ms: adapts the socket's cap, or closes a stalled socket.
+// Any thread, at each look of the wire: adapts the socket's cap, or closes a stalled socket.
 void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struct tcp_info *info);
 
 // ---- wire

@@ -1,18 +1,18 @@
-// How many connections a process lets in. See transport_grpc_core.h.
+// The limit of a process's connections. See transport_grpc_core.h.
 //
-// gRPC (1.51) never listens again once accept4() has failed for want of a file descriptor, and says
-// so nowhere: whoever opened enough connections, without any certificate, had shut a server's door
-// for good, and its log found no descriptor for its next segment. So the programs bring an
-// accept4() of their own, which libgrpc's calls come to before the C library's (the linker exports
-// it because libgrpc asks for it). It closes at once what would take the last descriptors.
+// gRPC (1.51) silently never listens again after accept4() has failed for lack of a file
+// descriptor. So a client without a certificate could, with enough connections, shut out all peers
+// for good and leave the log no descriptor for its next segment. Therefore the programs define
+// their own accept4(), which libgrpc's calls resolve to (the linker exports it because libgrpc
+// needs it). It closes at once any connection that would take one of the last descriptors.
 //
-// One address does not keep the others out: where three quarters of the door are taken, an address
-// that holds more than half of it gets no more. Below that nobody is counted: a site's workers may
-// all come from one address. Of IPv6 an address is its network of 64 bits, which one host has.
+// One address cannot shut out the others: once three quarters of the limit are in use, an address
+// that holds more than half of it gets no more. Below that there is no count, because a site's
+// workers may share one address. An IPv6 address counts as its /64 network, which one host may own.
 //
 // Invariant: a connection never has a descriptor at or above lh_grpc_door_limit(). The kernel gives
-// the lowest free one, so that many files and connections are open when one is turned away; those
-// that are open stay.
+// the lowest free one, so a connection is refused only when that many files and connections are
+// open; open ones stay.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// The one variable of this file: accept4() has no context. It changes what is told, nothing else.
+// A global, because accept4() has no context. It only affects the log.
 static struct {
     pthread_mutex_t lock;
     uint64_t count;
@@ -48,7 +48,7 @@ void lh_grpc_door_widen(void)
     const rlim_t wanted = LH_GRPC_CONNECTIONS_MAX + LH_GRPC_FILES_KEPT;
     if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= wanted) return;
     files.rlim_cur = files.rlim_max < wanted ? files.rlim_max : wanted;
-    (void)setrlimit(RLIMIT_NOFILE, &files); // after a failure fewer are let in
+    (void)setrlimit(RLIMIT_NOFILE, &files); // after a failure fewer connections are accepted
 }
 
 uint64_t lh_grpc_door_away(char *last, size_t size)
@@ -71,7 +71,7 @@ void lh_grpc_door_note(const char *peer)
 
 static void note(const struct sockaddr *from, const socklen_t *size)
 {
-    static const char mapped[] = "::ffff:"; // IPv4 on a socket of both
+    static const char mapped[] = "::ffff:"; // IPv4 on a dual-stack socket
     char host[NI_MAXHOST] = "?";
     bool told = from && size && *size;
     if (told && getnameinfo(from, *size, host, sizeof host, NULL, 0, NI_NUMERICHOST))
@@ -100,7 +100,7 @@ static bool peer_of(int fd, struct sockaddr_storage *out)
     return getpeername(fd, (struct sockaddr *)out, &size) == 0;
 }
 
-// A few hundred system calls, once the door is nearly full.
+// Costs a few hundred system calls when the limit is nearly reached.
 static bool has_too_many(int fd)
 {
     struct sockaddr_storage mine, other;
@@ -110,7 +110,7 @@ static bool has_too_many(int fd)
     return count > limit / 2;
 }
 
-// On gRPC's threads. It is accept4() to the linker.
+// Replaces accept4() for the linker. On gRPC's threads.
 int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
                     int flags) __asm__("accept4");
 int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *restrict size,
@@ -132,7 +132,7 @@ int lh_grpc_accept4(int listener, struct sockaddr *restrict from, socklen_t *res
             continue;
         }
         note(NULL, NULL);
-        errno = EAGAIN; // the next one that comes is looked at again
+        errno = EAGAIN; // gRPC accepts again at the next connection
         return -1;
     }
 }

@@ -1,11 +1,11 @@
-// Budgets: how much one peer may ask of HTTP/2. See transport_grpc_frames.h.
+// Budgets for one peer's use of HTTP/2. See transport_grpc_frames.h.
 //
 // The plaintext of a connection is the client's preface (24 bytes), then frames: length (3 bytes,
 // big-endian), type, flags, stream (4 bytes), payload (RFC 9113, section 4.1). Only frame heads are
-// read. A header block is a HEADERS frame and the CONTINUATION frames up to END_HEADERS.
+// parsed. A header block is a HEADERS frame and the CONTINUATION frames up to END_HEADERS.
 //
-//  1. A frame is paid for when its head is complete, before gRPC sees any byte of it.
-//  2. A budget never holds more than its burst, and never less than nothing.
+//  1. A frame is charged once its head is complete, before gRPC sees that read.
+//  2. A budget is never above its burst and never below zero.
 #include "common/net/grpc/transport_grpc_frames.h"
 
 #include "common/base/check.h"
@@ -19,7 +19,7 @@ enum {
     SETTINGS = 4,
     WINDOW_UPDATE = 8,
     CONTINUATION = 9
-}; // types
+}; // frame types
 
 static const struct {
     const char *what;
@@ -44,14 +44,14 @@ const char *lh_grpc_spend(struct lh_grpc_allowance *a, enum lh_grpc_spending on,
 {
     struct lh_grpc_budget *b = &a->budget[on];
     const int64_t burst = allowed[on].burst, per_s = allowed[on].per_s;
-    int64_t full_ns = burst * LH_SECOND / per_s; // the time in which an empty budget is full again
+    int64_t full_ns = burst * LH_SECOND / per_s; // time to refill an empty budget
     int64_t passed = now_ns - b->at_ns;
     if (passed >= full_ns) {
         *b = (struct lh_grpc_budget){burst, now_ns};
     } else if (passed > 0) {
         int64_t earned = passed * per_s / LH_SECOND;
         b->left = b->left + earned < burst ? b->left + earned : burst;
-        b->at_ns += earned * LH_SECOND / per_s; // what is no whole one is earned the next time
+        b->at_ns += earned * LH_SECOND / per_s; // keeps the fraction for the next call
     }
     b->left -= n;
     if (b->left >= 0) return NULL;
@@ -84,7 +84,7 @@ static const char *pay(struct lh_grpc_frames *f, struct lh_grpc_allowance *a, in
     case RST_STREAM: return lh_grpc_spend(a, LH_GRPC_RESETS_SPENT, 1, now_ns);
     case WINDOW_UPDATE: return lh_grpc_spend(a, LH_GRPC_WINDOWS_SPENT, 1, now_ns);
     case SETTINGS: f->acknowledged |= flags & ACK; // fall through
-    default: // PRIORITY, SETTINGS, PING, GOAWAY, and what HTTP/2 does not know
+    default: // PRIORITY, SETTINGS, PING, GOAWAY and unknown types
         if (length > LH_GRPC_BLOCK_BYTES_MAX) return "bytes of a frame that carries no data";
         return lh_grpc_spend(a, LH_GRPC_SMALL_SPENT, 1, now_ns);
     }

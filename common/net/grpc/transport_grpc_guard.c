@@ -1,22 +1,24 @@
-// Guard: whose handshake passes, and whose connection stays. See transport_grpc_core.h.
+// Guard: checks handshakes and ends connections. See transport_grpc_core.h.
 //
-// gRPC (1.51) checks a client's certificate against the CA and shows it with each call; between
-// the two a certificate of another run of that CA could make it hold gigabytes. It asks nobody
-// while a handshake runs, counts no frames, and ends no connection on request. So the programs
-// bring an SSL_CTX_set_verify(), an SSL_do_handshake() and an SSL_read() of their own, which
-// libgrpc's calls come to before OpenSSL's (as accept4() in transport_grpc_door.c). A read that
-// fails ends the connection on gRPC's own thread, with all its calls.
+// gRPC (1.51) checks a client's certificate against the CA and shows it to us with each call.
+// Before the first call, a holder of another run's certificate of that CA could make gRPC hold
+// gigabytes. gRPC has no callback in a server's handshake, counts no frames and ends no connection
+// on request. So the programs define their own SSL_CTX_set_verify(), SSL_do_handshake() and
+// SSL_read(), which libgrpc's calls resolve to before OpenSSL's (like accept4() in
+// transport_grpc_door.c). A failed read ends the connection with all its calls, on gRPC's own
+// thread.
 //
-//  1. A server's handshake passes only for a certificate of its own run and domain that is not
-//     revoked, of a peer that is not barred. No session is resumed: each connection shows its
+//  1. A server's handshake accepts only a certificate of its own run and domain that is not
+//     revoked, of a peer that is not barred. No session is resumed, so each connection shows its
 //     certificate.
 //  2. Every byte of a client's connection is counted before gRPC reads it, against one allowance
-//     for all connections of that peer (transport_grpc_frames.h). A peer that asks for more loses
-//     its connections and is barred for BAR_MS, twice as long each further time within BAR_MS_MAX.
+//     for all connections of that peer (transport_grpc_frames.h). A peer that exceeds it loses its
+//     connections and is barred for BAR_MS, doubled for each further time within BAR_MS_MAX.
 //  3. A peer has CONNECTIONS_PER_PEER connections; a further one ends the oldest.
-//  4. At either end a connection ends when its peer's certificate has expired or is revoked: with
-//     the next byte, and a silent wire is probed every LH_GRPC_KEEPALIVE_MS.
-//  5. Whatever is refused or ended is logged, at a bounded rate with a count of what was left out.
+//  4. At either end a connection whose peer's certificate has expired or is revoked ends at the
+//     next byte; a silent wire is probed every LH_GRPC_KEEPALIVE_MS.
+//  5. Refused handshakes and ended connections are logged, at a bounded rate with a count of
+//     suppressed lines.
 #include <dlfcn.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -33,20 +35,20 @@
 #include "common/security/certs.h"
 
 enum {
-    CONNECTIONS_PER_PEER = 32, // a worker has two or three; broken ones stay for a minute or two
+    CONNECTIONS_PER_PEER = 32, // a worker has two or three; broken ones linger for a minute or two
     PEERS_MAX = 4096,
     BAR_MS = 10000,
     BAR_MS_MAX = 600000,
     WHY_BYTES = 160,
 };
 
-struct known { // one peer of this server's, as long as it has connections or is barred, or longer
+struct known { // one peer of this server; kept at least while connected or barred
     struct known *next;
     uint64_t id;
     struct lh_grpc_allowance allowance;
     int64_t barred_until_ns, bar_ms, used_ns;
     unsigned connections;
-    uint64_t first; // connections with a lower number end
+    uint64_t first; // connections with lower numbers end
     char uri[LH_URI_BYTES];
 };
 
@@ -59,25 +61,25 @@ struct lh_grpc_guard {
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
     struct known *peers;
     unsigned count;
-    uint64_t numbers; // the last connection's
+    uint64_t numbers; // number of the last connection
     atomic_uint_least64_t ended;
 };
 
 struct connection { // used by one thread at a time
     struct lh_grpc_guard *guard;
-    struct known *peer; // NULL: we dialled it
+    struct known *peer; // NULL: we dialled the connection
     struct lh_grpc_frames frames;
     uint64_t number;
     int64_t not_after, looked_s;
-    uint64_t list; // list of revoked certificates that its peer's was last looked up in
-    char serial[LH_CERTS_SERIAL_BYTES], uri[LH_URI_BYTES]; // its peer's
+    uint64_t list; // list in which the peer's certificate was last looked up
+    char serial[LH_CERTS_SERIAL_BYTES], uri[LH_URI_BYTES]; // the peer's
 };
 
-// These functions have no context. What differs between transports hangs on the TLS context.
+// These functions have no context; a transport's state is attached to its TLS context.
 static struct {
     pthread_once_t once;
     int of_context, of_ssl; // indices of OpenSSL's ex_data
-    pthread_key_t making;   // guard of the transport whose TLS context this thread makes; owned
+    pthread_key_t making;   // guard of the TLS context that this thread makes; owned
     void (*set_verify)(SSL_CTX *, int, SSL_verify_cb);
     int (*do_handshake)(SSL *);
     int (*read)(SSL *, void *, int);
@@ -158,7 +160,7 @@ void lh_grpc_guard_close(struct lh_grpc_guard *g)
     lh_grpc_guard_drop(g);
 }
 
-// gRPC may make the context later, or not at all: the guard may have been closed by then.
+// gRPC may make the context later or never, so the guard may be closed by then.
 void lh_grpc_guard_make(struct lh_grpc_guard *g)
 {
     struct lh_grpc_guard *before = pthread_getspecific(hooks.making);
@@ -167,7 +169,7 @@ void lh_grpc_guard_make(struct lh_grpc_guard *g)
     if (before) lh_grpc_guard_drop(before);
 }
 
-// The guard that this thread was given for its next context, with its owner's share; NULL: none.
+// Takes the guard of this thread's next context, with its reference; NULL: none.
 static struct lh_grpc_guard *take_made(void)
 {
     struct lh_grpc_guard *g = pthread_getspecific(hooks.making);
@@ -200,7 +202,7 @@ static bool is_barred(const struct known *k, int64_t now_ns)
     return now_ns < k->barred_until_ns;
 }
 
-// Forgets the one that has been away for longest.
+// Forgets the peer that has been away longest.
 static void forget_one(struct lh_grpc_guard *g, int64_t now_ns)
 {
     struct known **oldest = NULL;
@@ -297,7 +299,7 @@ static struct lh_grpc_guard *guard_of(const SSL *ssl)
     return SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), hooks.of_context);
 }
 
-// During the handshake, for each certificate of the chain, the peer's own last.
+// Called in the handshake for each certificate of the chain, the peer's own last.
 static int verify(int passed, X509_STORE_CTX *context)
 {
     SSL *ssl = X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -315,7 +317,7 @@ static int verify(int passed, X509_STORE_CTX *context)
     return 0;
 }
 
-// On gRPC's threads. It is SSL_CTX_set_verify() to the linker.
+// Replaces SSL_CTX_set_verify() for the linker. On gRPC's threads.
 void lh_grpc_set_verify(SSL_CTX *context, int mode,
                         SSL_verify_cb callback) __asm__("SSL_CTX_set_verify");
 void lh_grpc_set_verify(SSL_CTX *context, int mode, SSL_verify_cb callback)
@@ -335,7 +337,7 @@ void lh_grpc_set_verify(SSL_CTX *context, int mode, SSL_verify_cb callback)
     hooks.set_verify(context, mode, callback);
 }
 
-// On gRPC's threads. It is SSL_do_handshake() to the linker.
+// Replaces SSL_do_handshake() for the linker. On gRPC's threads.
 int lh_grpc_do_handshake(SSL *ssl) __asm__("SSL_do_handshake");
 int lh_grpc_do_handshake(SSL *ssl)
 {
@@ -345,7 +347,7 @@ int lh_grpc_do_handshake(SSL *ssl)
     unsigned long reason = ERR_peek_last_error();
     if (result > 0 || !g || !SSL_is_server(ssl) || SSL_get_error(ssl, result) != SSL_ERROR_SSL)
         return result;
-    // A refusal of verify()'s is told already.
+    // verify() has logged its own refusals.
     if (SSL_get_verify_result(ssl) == X509_V_ERR_APPLICATION_VERIFICATION) return result;
     char text[WHY_BYTES] = "broken off";
     if (SSL_get_verify_result(ssl) != X509_V_OK)
@@ -410,7 +412,8 @@ static bool has_expired(struct connection *c)
 static bool is_revoked(struct connection *c)
 {
     struct lh_grpc_guard *g = c->guard;
-    uint64_t list = lh_grpc_revoked_generation(g->revoked); // first: a later list is looked at anew
+    // Read first, so that a later list is checked again.
+    uint64_t list = lh_grpc_revoked_generation(g->revoked);
     if (c->list == list) return false;
     if (!lh_grpc_revoked_has(g->revoked, c->serial)) {
         c->list = list;
@@ -421,7 +424,7 @@ static bool is_revoked(struct connection *c)
     return true;
 }
 
-// May what came be read? Under the lock.
+// Whether the received bytes may be read. Under the lock.
 static bool may_read(struct connection *c, const uint8_t *data, size_t n)
 {
     struct lh_grpc_guard *g = c->guard;
@@ -450,13 +453,13 @@ static bool is_fine(SSL *ssl, struct lh_grpc_guard *g, const uint8_t *data, size
     return fine;
 }
 
-// On gRPC's threads. It is SSL_read() to the linker.
+// Replaces SSL_read() for the linker. On gRPC's threads.
 int lh_grpc_ssl_read(SSL *ssl, void *out, int size) __asm__("SSL_read");
 int lh_grpc_ssl_read(SSL *ssl, void *out, int size)
 {
     pthread_once(&hooks.once, find_hooks);
     int n = hooks.read(ssl, out, size);
-    struct lh_grpc_guard *g = guard_of(ssl); // NULL: it is no connection of gRPC's
+    struct lh_grpc_guard *g = guard_of(ssl); // NULL: no gRPC connection
     if (n <= 0 || !g || is_fine(ssl, g, out, (size_t)n)) return n;
     OPENSSL_cleanse(out, (size_t)n);
     ERR_raise(ERR_LIB_USER, ERR_R_OPERATION_FAIL);

@@ -1,13 +1,13 @@
 // Private keys: one copy of each in this process. See transport_grpc_core.h.
 //
 // gRPC takes a key as PEM text, copies the text into every credential, and frees the copies without
-// wiping them. So it is given a name instead, and the programs bring a PEM_read_bio_PrivateKey() of
-// their own (as transport_grpc_door.c does with accept4()) that turns the name into the one key
-// that was parsed. Its secret number lies in OpenSSL's secure heap: locked in memory, between guard
-// pages, in no core dump.
+// wiping them. So gRPC gets a name instead, and the programs define their own
+// PEM_read_bio_PrivateKey() (as transport_grpc_door.c does with accept4()), which maps the name to
+// the one parsed key. The key's secret number is in OpenSSL's secure heap: locked in memory,
+// between guard pages, in no core dump.
 //
-//  1. A name is looked up, never parsed: a peer has no way to say one.
-//  2. A key lives until its name was dropped and the last TLS context that uses it is gone.
+//  1. A name is looked up, never parsed; a peer has no way to send one.
+//  2. A key lives until its name is dropped and the last TLS context that uses it is freed.
 #include <dlfcn.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -27,7 +27,7 @@ struct held {
     char name[LH_GRPC_KEY_NAME_BYTES];
 };
 
-// PEM_read_bio_PrivateKey() has no context, so what it looks in belongs to the process.
+// PEM_read_bio_PrivateKey() has no context, so the table is global.
 static struct {
     pthread_mutex_t lock;
     struct held *first;
@@ -37,7 +37,7 @@ static struct {
 void lh_grpc_key_prepare(void)
 {
     pthread_mutex_lock(&keys.lock);
-    // The heap is there, unlocked, where the limit of locked memory is too low.
+    // If the limit of locked memory is too low, the heap works, but unlocked.
     if (!CRYPTO_secure_malloc_initialized())
         (void)CRYPTO_secure_malloc_init(SECURE_BYTES, SECURE_BYTES_MIN);
     pthread_mutex_unlock(&keys.lock);
@@ -83,7 +83,7 @@ static EVP_PKEY *find(const char *text, size_t n)
     return key;
 }
 
-// On gRPC's threads, and ours. It is PEM_read_bio_PrivateKey() to the linker.
+// Replaces PEM_read_bio_PrivateKey() for the linker. On gRPC's threads and ours.
 EVP_PKEY *lh_grpc_read_key(BIO *bio, EVP_PKEY **out, pem_password_cb *callback,
                            void *arg) __asm__("PEM_read_bio_PrivateKey");
 EVP_PKEY *lh_grpc_read_key(BIO *bio, EVP_PKEY **out, pem_password_cb *callback, void *arg)

@@ -1,35 +1,33 @@
-// Path: how a connection follows its path. How long TCP waits before it sends again, when a stalled
-// connection is given up for a new one, and how long an attempt to connect may take.
+// Path: adapts connections to their path. It sets TCP's retransmission timeout, closes stalled
+// connections so that new ones replace them, and sets the time of an attempt to connect.
 //
-// TCP doubles its timeout with every retransmission that is not answered, so after a cut of 5 s a
-// connection may stay silent for another 5 s although the path is whole again. Against that:
+// TCP doubles its timeout with every unanswered retransmission, so after an outage of 5 s a
+// connection may stay silent for another 5 s on a working path. Against that:
 //
-//  1. Where the kernel can (Linux 6.15), the timeout of every socket is capped by TCP_RTO_MAX_MS at
-//     a bound that follows the measured round trip: lh_grpc_path_cap_ms().
-//  2. Elsewhere a socket whose next retransmission lies further away than twice that is closed, at
-//     either end. Its calls end with LH_ERR_UNAVAILABLE, and the client's new connection, whose
-//     first packet is sent every second or two, finds the path as soon as it is whole.
-//  3. Elsewhere a dialled socket that has been silent for the bound is probed by TCP itself (TCP
-//     keepalive): a client that only waits learns by the probe's answer that its server gave the
-//     connection up.
+//  1. If the kernel can (Linux 6.15), TCP_RTO_MAX_MS caps the timeout of every socket at a bound
+//     derived from the measured round trip: lh_grpc_path_cap_ms().
+//  2. On older kernels either end closes a socket whose next retransmission is further away than
+//     twice that bound. Its calls end with LH_ERR_UNAVAILABLE. The client's new connection sends a
+//     SYN every second or two, so it succeeds as soon as the path works.
+//  3. On older kernels TCP keepalive probes a dialled socket that has been silent for twice the
+//     bound, so a client that only waits learns that its server has closed the connection.
 //
-//  4. An attempt to connect looks for its server with a few SYNs, about a second apart, and has
-//     long for the handshake after it: a path that is whole again is found within seconds, and a
-//     round trip of 3 s is enough. (The programs bring a connect() of their own, as
-//     transport_grpc_door.c does with accept4(), for gRPC has no setting for that.)
+//  4. An attempt to connect sends a few SYNs, about a second apart, and leaves much time for the
+//     handshake: it detects a restored path within seconds and allows a round trip of 3 s. (gRPC
+//     has no setting for that, so the programs define their own connect(), as transport_grpc_door.c
+//     does with accept4().)
 //
-//  5. While packets of a long path are lost, the kernel takes only a little beyond what it has sent
-//     (TCP_NOTSENT_LOWAT). The rest stays with gRPC, which writes its streams in turn: a push's
-//     answer does not wait behind all records that gathered during a cut, which TCP, beginning with
-//     one packet, would need a round trip for each doubling of.
+//  5. While a long path loses packets, the kernel buffers only a few unsent bytes
+//     (TCP_NOTSENT_LOWAT). The rest stays in gRPC, which writes its streams in turn, so a push's
+//     answer does not wait behind all records that queued during an outage. TCP would restart with
+//     one packet and need a round trip for each doubling.
 //
-//  6. What was sent and is not acknowledged for LH_GRPC_UNHEARD_MS, and what the path needs on top
-//     (trip.h), ends the connection (TCP_USER_TIMEOUT): so does gRPC's probe of a silent wire.
+//  6. A connection ends when sent bytes stay unacknowledged for LH_GRPC_UNHEARD_MS plus the path's
+//     allowance (trip.h): TCP_USER_TIMEOUT. gRPC's probe of a silent wire does the same.
 //
-// The cap is a round trip and a quarter, and four times the spread: TCP's own first timeout, so
-// that hardly anything is sent twice, and what a cut costs is one timeout, not the last of those
-// that doubled. What the kernel measures right after a cut has the cut in it, and a packet that is
-// lost then would wait for that long: for a while the cap does not go up.
+// The cap is 1.25 round trips plus four spreads, TCP's own first timeout: few packets are sent
+// twice, and an outage costs one timeout, not the last doubled one. Round trips measured right
+// after an outage include it, so for a while the cap does not grow.
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -40,21 +38,21 @@
 
 #include "common/net/grpc/transport_grpc_core.h"
 
-// Linux 6.15; the headers may be older. Built with -DTCP_RTO_MAX_MS=9999, which no kernel knows,
-// this file does as on an older kernel.
+// Linux 6.15; the headers may be older. With -DTCP_RTO_MAX_MS=9999, which no kernel knows, this
+// file behaves as on an older kernel.
 #ifndef TCP_RTO_MAX_MS
 #define TCP_RTO_MAX_MS 44
 #endif
 
 enum {
-    CAP_MS_MIN = 1000,   // the kernel's least
-    STALL_MS_MIN = 2000, // silence after which a connection is given up, at least
-    SETTLE_CAPS = 16,    // the kernel's mean forgets an eighth of itself a sample
-    CAP_MS_MAX = 120000, // the kernel's own
+    CAP_MS_MIN = 1000,   // the kernel's minimum
+    STALL_MS_MIN = 2000, // least silence before a connection is closed
+    SETTLE_CAPS = 16,    // the kernel's mean changes by an eighth per sample
+    CAP_MS_MAX = 120000, // the kernel's maximum
     SHAKE_TRIPS = 4,     // round trips of a new connection: TCP 1, TLS 2, HTTP/2 settings 1
-    TRIES = 2,           // attempts at each trip, where packets are lost
+    TRIES = 2,           // attempts per trip on a lossy path
     SPREAD_US_FLOOR = 50000,
-    UNSENT_BYTES = 4096, // the kernel takes no more beyond what it sent, on a long path that loses
+    UNSENT_BYTES = 4096,    // unsent bytes in the kernel on a long lossy path
     UNSENT_RTT_US = 500000, // shorter paths keep the kernel's default
 };
 
@@ -65,14 +63,14 @@ int64_t lh_grpc_path_cap_ms(uint32_t rtt_us, uint32_t spread_us)
     return ms < CAP_MS_MAX ? ms : CAP_MS_MAX;
 }
 
-// How far away the next retransmission may lie where the kernel has no cap.
+// Longest wait for the next retransmission if the kernel has no cap.
 static int64_t stall_ms(int64_t cap_ms)
 {
     return 2 * cap_ms < STALL_MS_MIN ? STALL_MS_MIN : 2 * cap_ms;
 }
 
-// The kernel's spread is never below a quarter of its shortest timeout (TCP_RTO_MIN, 200 ms), which
-// is its own caution and nothing of the path.
+// The kernel's spread is never below a quarter of its shortest timeout (TCP_RTO_MIN, 200 ms), a
+// floor that says nothing about the path.
 struct lh_trip lh_grpc_path_trip(uint32_t rtt_us, uint32_t spread_us)
 {
     bool floor = spread_us <= SPREAD_US_FLOOR;
@@ -101,7 +99,7 @@ static bool set(int fd, int level, int name, int value)
     return setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
-// A probe that can't be set leaves the connection as gRPC made it: later, not wrong.
+// Without the probe a connection only notices its end later.
 static void probe(int fd, int64_t cap_ms)
 {
     const int seconds = (int)((cap_ms + 999) / 1000);
@@ -110,7 +108,7 @@ static void probe(int fd, int64_t cap_ms)
            set(fd, SOL_SOCKET, SO_KEEPALIVE, 1));
 }
 
-// Without lingering: the peer's next packet is answered by a reset.
+// Without lingering, so that the peer's next packet gets a reset.
 static void give_up(int fd)
 {
     const struct linger none = {.l_onoff = 1};
@@ -121,7 +119,7 @@ static void give_up(int fd)
 void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struct tcp_info *info)
 {
     int64_t cap = lh_grpc_path_cap_ms(info->tcpi_rtt, info->tcpi_rttvar);
-    bool calm = info->tcpi_backoff == 0; // after a backoff the round trip is an old one
+    bool calm = info->tcpi_backoff == 0; // during backoff the round trip is outdated
     if (!calm) p->calm_ns = p->now_ns + SETTLE_CAPS * p->cap_ms * LH_MS;
     bool larger = cap > p->cap_ms + p->cap_ms / 8 && p->now_ns >= p->calm_ns;
     if (calm && (larger || cap < p->cap_ms - p->cap_ms / 8)) {
@@ -139,8 +137,8 @@ void lh_grpc_path_tend(struct lh_grpc_path *p, int fd, bool dialled, const struc
 
 // ---------------------------------------------------------------- SYNs
 
-// SYNs that are sent again: one a second where the kernel sends them so (Linux 6.5: four), so that
-// the last is 4 s after the first; else after 1 and 3 s, and the attempt ends after 7.
+// Retransmitted SYNs. Linux 6.5 sends four, one a second, so the last is 4 s after the first; older
+// kernels send two, after 1 and 3 s, and the attempt ends after 7 s.
 static int syns(void)
 {
     struct utsname kernel;
@@ -149,7 +147,7 @@ static int syns(void)
     return known && (major > 6 || (major == 6 && minor >= 5)) ? 4 : 2;
 }
 
-// On gRPC's threads. It is connect() to the linker.
+// Replaces connect() for the linker. On gRPC's threads.
 int lh_grpc_connect(int fd, const struct sockaddr *to, socklen_t size) __asm__("connect");
 int lh_grpc_connect(int fd, const struct sockaddr *to, socklen_t size)
 {

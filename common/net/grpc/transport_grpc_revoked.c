@@ -1,10 +1,10 @@
 // Revoked certificates. See transport_grpc_revoked.h.
 //
 // A line of the file is a serial in hexadecimal, as `longhaul certs ls` and OpenSSL show it, with
-// or without colons; what follows a # is a comment. A list that is not empty costs each call the
-// reading of its certificate.
+// or without colons; a # starts a comment. With a list that is not empty, each call's certificate
+// must be parsed.
 //
-// 1. `lock` guards the list: handshakes ask on gRPC's threads.
+// 1. `lock` guards the list, because handshakes read it on gRPC's threads.
 #include "common/net/grpc/transport_grpc_revoked.h"
 
 #include <ctype.h>
@@ -23,12 +23,12 @@
 
 enum { SERIAL_BYTES = 20, FILE_BYTES_MAX = 1 << 20 };
 
-struct serial { // big-endian, zeros in front
+struct serial { // big-endian, zero-padded in front
     uint8_t b[SERIAL_BYTES];
 };
 
 struct lh_grpc_revoked {
-    atomic_uint owners; // the transport, and what gRPC asks during handshakes
+    atomic_uint owners; // the transport, and objects that gRPC uses in handshakes
     struct lh_env *env;
     char path[LH_PATH_BYTES];
     pthread_mutex_t lock;
@@ -46,7 +46,7 @@ static int digit_of(uint8_t c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// A line without its comment. *any: it has a serial. False: it is none.
+// Parses a line without its comment. *any: it has a serial. False: it is malformed.
 static bool read_line(struct lh_span line, struct serial *out, bool *any)
 {
     uint8_t nibble[2 * SERIAL_BYTES];
@@ -57,7 +57,7 @@ static bool read_line(struct lh_span line, struct serial *out, bool *any)
         if (c == ':' || isspace(c)) continue;
         int d = digit_of(c);
         if (d < 0 || (n == sizeof nibble)) return false;
-        if (n || d) nibble[n++] = (uint8_t)d; // zeros in front mean nothing
+        if (n || d) nibble[n++] = (uint8_t)d; // skips leading zeros
     }
     *any = n > 0;
     for (size_t i = 0; i < n; i++) {

@@ -1,10 +1,10 @@
-// The server's side: the door, and who may come in. See transport_grpc_core.h.
+// The server's side: listening and access checks. See transport_grpc_core.h.
 //
-//  1. Every call is checked before its owner hears of it: a known RPC, a peer whose certificate
-//     carries exactly one URI of our run and domain, a role that may call this RPC, a free call.
-//     The first that fails ends the call, with the reason in its status and, rate-limited, in the
-//     log.
-//  2. A fixed number of requests waits with gRPC; each is given back at once when a call came.
+//  1. Every call is checked before its owner gets it: a peer whose certificate has exactly one URI
+//     of our run and domain, a known RPC, a role that may call it, a free call slot. The first
+//     failure ends the call, with the reason in its status and, rate-limited, in the log.
+//  2. gRPC always has a fixed number of requests; one that has received a call is given back at
+//     once.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 
 // ---------------------------------------------------------------- listening
 
-// gRPC says only that it could not bind. Ask the kernel the same question for the reason.
+// gRPC reports only that it could not bind; binding again gets the kernel's reason.
 static int bind_errno(const char *host, const char *port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
@@ -38,7 +38,7 @@ static int bind_errno(const char *host, const char *port)
     return reason;
 }
 
-// "host:port" or "[v6]:port" in two; the host without brackets.
+// Splits "host:port" or "[v6]:port"; the host without brackets.
 static bool split(const char *address, char *host, size_t size, const char **port)
 {
     const char *colon = strrchr(address, ':');
@@ -60,7 +60,7 @@ static lh_err cannot_bind(const char *address)
     if (!split(address, host, sizeof host, &port))
         return lh_fail(LH_ERR_INVALID, "\"%s\" is no address of the form host:port", address);
     int reason = bind_errno(host, port);
-    if (reason == EADDRINUSE || reason == 0) // 0: freed meanwhile
+    if (reason == EADDRINUSE || reason == 0) // 0: free by now
         return lh_fail(
             LH_ERR_EXISTS,
             "cannot listen on %s: another process has this port; stop it (`ss -ltnp` "
@@ -75,14 +75,15 @@ static grpc_server *make_server(void)
 {
     grpc_arg args[LH_GRPC_SHARED_ARGS + 9];
     size_t n = lh_grpc_shared_args(args);
-    // Every connection holds a read; with 4 MiB a server that eight workers push to held 40 MiB
+    // Every connection holds a read buffer; with 4 MiB, eight pushing workers cost a server 40 MiB
     // more.
     args[n++] = lh_grpc_arg(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, LH_GRPC_READ_BYTES);
-    // Without it two servers share a port silently.
+    // Without it two servers would silently share a port.
     args[n++] = lh_grpc_arg(GRPC_ARG_ALLOW_REUSEPORT, 0);
     args[n++] = lh_grpc_arg(GRPC_ARG_MAX_CONCURRENT_STREAMS, LH_GRPC_CALLS_PER_CONNECTION);
     args[n++] = lh_grpc_arg(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, LH_GRPC_CONNECT_MS_MAX);
-    // Our clients ping every KEEPALIVE_MS; the default of five minutes would throw them out.
+    // Our clients ping every LH_GRPC_KEEPALIVE_MS; the default minimum of five minutes would end
+    // their connections.
     args[n++] = lh_grpc_arg(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                             LH_GRPC_KEEPALIVE_MS / 4);
     args[n++] = lh_grpc_arg(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -133,7 +134,7 @@ lh_err lh_grpc_listen(struct lh_transport *base, const char *address,
     grpc_server_credentials_release(credentials);
     t->door = d;
     if (port <= 0) {
-        lh_grpc_shut_door(t); // another try may follow
+        lh_grpc_shut_door(t); // listen() may be called again
         return cannot_bind(address);
     }
     grpc_server_start(d->core);
@@ -197,7 +198,7 @@ static lh_err peer_of_context(const grpc_auth_context *context, struct lh_peer *
     return lh_peer_parse(lh_span(first->value, first->value_length), out);
 }
 
-// The certificate as it was shown, which gRPC keeps as PEM.
+// Checks the certificate that the peer showed, which gRPC keeps as PEM.
 static bool is_revoked(struct lh_grpc *t, const grpc_auth_context *context)
 {
     grpc_auth_property_iterator it =
@@ -229,7 +230,7 @@ static void name_caller(grpc_call *core, char out[LH_GRPC_PEER_BYTES])
     gpr_free(uri);
 }
 
-// A peer that does not read would keep its connection until a probe fails.
+// Shuts the connection too, because a peer that does not read would keep it until a probe fails.
 static void end_revoked(struct lh_grpc_call *c)
 {
     char peer[LH_GRPC_PEER_BYTES] = "";
@@ -243,7 +244,7 @@ static void end_revoked(struct lh_grpc_call *c)
     lh_grpc_wire_shut(t->wire, peer);
 }
 
-// Whoever hears of an end may end other calls: the list is looked at anew after each.
+// A callback may end other calls, so the list is searched again after each.
 void lh_grpc_end_revoked(struct lh_grpc *t)
 {
     lh_grpc_enter(t);
@@ -299,7 +300,7 @@ void lh_grpc_server_finishes(struct lh_grpc_call *c)
     const struct lh_grpc *t = c->t;
     if (lh_err_class(c->status) != LH_CLASS_REJECT || !c->caller.role) return;
     const char *rpc = c->rpc < LH_RPC_COUNT ? lh_rpc_path(c->rpc) : "a call that does not exist";
-    if (c->ops && c->status == LH_ERR_MALFORMED) // no handler saw it
+    if (c->ops && c->status == LH_ERR_MALFORMED) // no handler logged it
         lh_log_peer(t->log, LH_WARN, "net.refused", "%s %s of %s: %s: %s",
                     lh_role_name(c->caller.role), c->caller.name, c->caller.region, rpc, c->text);
     if (t->refused) t->refused(t->refused_self, &c->caller, rpc, c->text);
@@ -309,8 +310,7 @@ static void refuse(struct lh_grpc_call *c, lh_err err)
 {
     lh_grpc_finish(&c->base, err, lh_err_text(err));
     char *from = grpc_call_get_peer(c->core);
-    // A peer that comes before its server is ready or when it stops, or to a former owner, does
-    // nothing wrong.
+    // Not the peer's fault: the server is not ready, is stopping, or no longer owns the shard.
     bool fine = err == LH_ERR_REBUILDING || err == LH_ERR_UNAVAILABLE || err == LH_ERR_NOT_OWNER;
     lh_log_peer(c->t->log, fine ? LH_INFO : LH_WARN, "net.refused", "%s: %s", from, c->text);
     gpr_free(from);
@@ -340,7 +340,7 @@ static void accept_call(struct lh_grpc_call *c, const struct lh_grpc_request *rq
     const struct lh_call_ops *ops = NULL;
     void *self = NULL;
     if (!err) err = service->on_call(service->self, &c->base, rpc, &peer, &ops, &self);
-    if (c->closed) { // on_call destroyed the transport: an owner who accepted hears of the end
+    if (c->closed) { // on_call destroyed the transport: an owner that accepted gets on_close
         if (!err) ops->on_close(self, &c->base, LH_ERR_CANCELLED, "this side is closing");
         return;
     }
@@ -362,7 +362,7 @@ void lh_grpc_requested(struct lh_grpc *t, struct lh_grpc_request *rq, bool ok)
         accept_call(c, rq);
         lh_grpc_call_drop(c);
     } else if (ok) {
-        grpc_call_unref(rq->core); // no memory, or closing: the client sees it cancelled
+        grpc_call_unref(rq->core); // no memory, or closing: the client gets CANCELLED
     }
     grpc_call_details_destroy(&rq->details);
     grpc_metadata_array_destroy(&rq->metadata);

@@ -1,9 +1,9 @@
 // Statuses: our codes and gRPC's, one table.
 //
-// A status travels as gRPC's code, which every client and proxy understands, and as our code's name
-// in the trailing metadata `lh-err`, so that the exact code survives. What comes without it was
-// made by gRPC itself or by something between: it is read by the second table. INTERNAL, UNKNOWN
-// and DATA_LOSS from there are a broken connection, never a fault of our own machine.
+// A status is sent as gRPC's code, which every client and proxy understands, and as our code's name
+// in the trailing metadata `lh-err`, which keeps the exact code. A status without it comes from
+// gRPC itself or from a proxy, and the second table maps it. There INTERNAL, UNKNOWN and DATA_LOSS
+// mean a broken connection, never a fault of our own machine.
 #include "common/net/grpc/transport_grpc_core.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ static const struct {
 };
 LH_STATIC_ASSERT(LH_COUNT(table) == LH_ERR_COUNT, "a row for every error");
 
-// Without our metadata.
+// Maps a status without our metadata.
 static const struct {
     grpc_status_code code;
     lh_err err;
@@ -98,7 +98,7 @@ lh_err lh_grpc_err(grpc_status_code code, const grpc_metadata_array *trailing, c
     for (size_t i = 0; i < trailing->count; i++) {
         if (grpc_slice_str_cmp(trailing->metadata[i].key, lh_grpc_err_key) != 0) continue;
         lh_err err = err_of_name(trailing->metadata[i].value);
-        if (err != LH_OK) return err; // a newer peer's code that we don't know: by gRPC's
+        if (err != LH_OK) return err; // an unknown code of a newer peer: falls back to gRPC's
     }
     if (code == GRPC_STATUS_RESOURCE_EXHAUSTED && strstr(details, "larger than max"))
         return LH_ERR_TOO_LARGE;

@@ -1,14 +1,15 @@
-// Certificates of the gRPC transport: what we show, what we accept, and both renewed while running.
+// Certificates of the gRPC transport: our own, checks of peers', and renewal while running.
 //
-//  1. What is in use passed every check (it parses, the key fits, our CA signed it, it is valid
-//     now, its one URI names a peer of our own run). What fails a check changes nothing.
+//  1. Certificates in use passed every check (they parse, the key fits, our CA signed them, they
+//     are valid now, the one URI names a peer of our own run). New files that fail a check change
+//     nothing.
 //  2. `lock` guards the texts and their generation: gRPC reads them on its own threads, during
-//     handshakes. No file is read there; the loop reads files and swaps the texts.
-//  3. A server's certificate must name the role that was dialled, in our run and domain. The check
-//     runs in the handshake, before a byte of ours is sent. A client's run is checked in its
-//     handshake too (transport_grpc_guard.c), its role per call (transport_grpc_server.c).
+//     handshakes. The loop alone reads files and swaps the texts.
+//  3. A server's certificate must name the dialled role, in our run and domain. The check runs in
+//     the handshake, before we send application data. A client's run is also checked in its
+//     handshake (transport_grpc_guard.c), its role per call (transport_grpc_server.c).
 //
-// gRPC keeps TLS at 1.2 or newer with AEAD suites (its defaults); 1.51 cannot ask for 1.3 only.
+// gRPC's defaults are TLS 1.2 or newer with AEAD suites; 1.51 cannot require 1.3.
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -26,33 +27,33 @@
 
 enum { PEM_BYTES_MAX = 64 << 10, PATH_BYTES = LH_CERTS_PATH_BYTES };
 
-struct texts { // PEM, ended by a zero that `len` counts
+struct texts { // PEM with a terminating zero, counted by `len`
     struct lh_buf ca, cert;
-    struct lh_buf key; // empty once the key is kept: its text lies nowhere then
+    struct lh_buf key; // empty once the key is stored: its text is then nowhere
     struct lh_hash key_hash;
-    char key_name[LH_GRPC_KEY_NAME_BYTES]; // "": not kept yet
+    char key_name[LH_GRPC_KEY_NAME_BYTES]; // "": not stored yet
 };
 
 struct lh_grpc_certs {
     struct lh_env *env;
     char ca[PATH_BYTES], cert[PATH_BYTES], key[PATH_BYTES];
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES];
-    int64_t not_before, not_after; // our own certificate's; the loop's
+    int64_t not_before, not_after; // dates of our own certificate; owned by the loop
     struct lh_grpc_guard *guard;
     pthread_mutex_t lock;
     struct texts texts;
-    uint64_t generation, served; // served: the one that the server uses
+    uint64_t generation, served; // served: the generation that the server uses
 };
 
 struct lh_grpc_expect {
-    atomic_uint owners; // the link, and gRPC's channels
+    atomic_uint owners; // the line, and gRPC's channels
     enum lh_role role;
-    _Atomic uint64_t identity; // lh_worker_id of the certificate; 0: any of that role
+    _Atomic uint64_t identity; // expected lh_worker_id; 0: any of that role
     struct lh_grpc_revoked *revoked;
     char run[LH_NAME_BYTES], domain[LH_NAME_BYTES], address[LH_GRPC_ADDRESS_BYTES];
     pthread_mutex_t lock;
     char refused[LH_GRPC_TEXT_BYTES];   // "": the last handshake passed
-    char serial[LH_CERTS_SERIAL_BYTES]; // serial of the certificate that passed last; "": none has
+    char serial[LH_CERTS_SERIAL_BYTES]; // serial of the last certificate that passed; "": none
 };
 
 // ---------------------------------------------------------------- reading and checking
@@ -94,7 +95,7 @@ static lh_err load_texts(struct lh_grpc_certs *c, struct texts *x)
 static int no_passphrase(char *out, int size, int writing, void *arg)
 {
     (void)out, (void)size, (void)writing, (void)arg;
-    return -1; // OpenSSL would ask the terminal
+    return -1; // OpenSSL would ask the terminal otherwise
 }
 
 static BIO *bio_of(const struct lh_buf *text)
@@ -102,7 +103,7 @@ static BIO *bio_of(const struct lh_buf *text)
     return BIO_new_mem_buf(text->data, (int)text->len - 1);
 }
 
-// All certificates of a PEM text, in order. Gives; NULL when there is none.
+// All certificates of a PEM text, in order. Gives; NULL: none.
 static STACK_OF(X509) * read_all(const struct lh_buf *text)
 {
     STACK_OF(X509) *all = sk_X509_new_null();
@@ -117,7 +118,7 @@ static STACK_OF(X509) * read_all(const struct lh_buf *text)
     return NULL;
 }
 
-// Parses the key, and keeps it in place of its text.
+// Parses the key and stores it in place of its text.
 static lh_err take_key(const struct lh_grpc_certs *c, struct texts *x, X509 *leaf)
 {
     BIO *bio = bio_of(&x->key);
@@ -159,7 +160,8 @@ static lh_err check_dates(const char *path, int64_t not_before, int64_t not_afte
     return LH_OK;
 }
 
-// Did the CA in our file sign this chain? (Dates were checked before, with a better text.)
+// Checks that the CA in our file signed this chain. (Dates were checked before, with a better
+// text.)
 static lh_err check_chain(const struct lh_grpc_certs *c, STACK_OF(X509) * roots,
                           STACK_OF(X509) * chain)
 {
@@ -221,7 +223,7 @@ lh_err lh_grpc_certs_reload(struct lh_grpc_certs *c, bool *changed)
     struct texts fresh = {0};
     struct lh_certs_info own = {0};
     lh_err err = load_texts(c, &fresh);
-    *changed = !err && !same_texts(&fresh, &c->texts); // only the loop writes them
+    *changed = !err && !same_texts(&fresh, &c->texts); // only the loop writes the texts
     if (*changed) err = check_texts(c, &fresh, &own);
     if (err) *changed = false;
     if (*changed) {
@@ -319,7 +321,7 @@ static grpc_ssl_pem_key_cert_pair pair_of(const struct texts *x)
     return (grpc_ssl_pem_key_cert_pair){x->key_name, (const char *)x->cert.data};
 }
 
-// gRPC asks before each handshake, on a thread of its own.
+// gRPC calls this before each handshake, on its own thread.
 static grpc_ssl_certificate_config_reload_status fetch(void *arg,
                                                        grpc_ssl_server_certificate_config **out)
 {
@@ -330,7 +332,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *arg,
         grpc_ssl_pem_key_cert_pair pair = pair_of(&c->texts);
         *out = grpc_ssl_server_certificate_config_create((const char *)c->texts.ca.data, &pair, 1);
         c->served = c->generation;
-        lh_grpc_guard_make(c->guard); // gRPC makes the TLS context next, on this thread
+        lh_grpc_guard_make(c->guard); // gRPC next makes the TLS context on this thread
         status = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
     }
     pthread_mutex_unlock(&c->lock);
@@ -428,7 +430,7 @@ static lh_err check_server(const struct lh_grpc_expect *e, const char *pem,
                    lh_role_name(e->role), e->run, e->domain);
 }
 
-// During the handshake, on a thread of gRPC's. gRPC checked chain, dates and host name before.
+// Called in the handshake, on a gRPC thread, after gRPC has checked chain, dates and host name.
 static int verify(const char *host, const char *pem, void *arg)
 {
     (void)host;

@@ -1,20 +1,21 @@
-// Waiting: connections that are accepted and have made no call yet, handshakes among them. See
+// Waiting: accepted connections without a call yet, including those in a handshake. See
 // transport_grpc_core.h.
 //
-// Whoever opens a connection and says nothing holds a descriptor for as long as gRPC waits. Three
-// addresses without any certificate could so keep new workers out.
+// A silent connection holds a descriptor for as long as gRPC waits. So three addresses without a
+// certificate could shut out new workers.
 //
-//  1. A connection without a call is closed after WAIT_MS. Where its address made calls before, it
-//     has eight round trips if that is longer, up to LH_GRPC_CONNECT_MS_MAX. Time in which our own
-//     loop stood still does not count.
-//  2. An address that never made a call has a share of the door for such connections, and all such
-//     addresses together have half of it: the other half is a reserve for known addresses. A new
-//     one beyond that closes the oldest of the address that has most, so a newcomer always has a
-//     while for its handshake.
-//  3. A descriptor is looked at through a copy of it, by the kernel's cookie: gRPC may have closed
-//     it, and its number may be another file's.
+//  1. A connection without a call is closed after WAIT_MS. If its address made calls before, it
+//     gets eight round trips if that is longer, up to LH_GRPC_CONNECT_MS_MAX. Time in which our own
+//     loop was blocked does not count.
+//  2. An address that never made a call may hold 1/SHARES of the connection limit in such
+//     connections, and all such addresses together half of it; the other half is reserved for known
+//     addresses. A connection beyond its address's share closes the address's oldest; one beyond
+//     the half closes the oldest of the address with most, so a newcomer always has some time for
+//     its handshake.
+//  3. A descriptor is used through a duplicate, verified by the kernel's socket cookie: gRPC may
+//     have closed it, and its number may belong to another file.
 //
-// Of IPv6 an address is its network of 64 bits, which one host has.
+// An IPv6 address counts as its /64 network, which one host may own.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
@@ -28,15 +29,15 @@
 #include "common/net/grpc/transport_grpc_core.h"
 
 enum {
-    KNOWN_MAX = 4096, // addresses; beyond it the one that came first is forgotten
+    KNOWN_MAX = 4096, // addresses; then the oldest is forgotten
     WAIT_MS = LH_GRPC_HANDSHAKE_MS,
     TRIPS = 8,
-    STILL_MS = 2000, // a longer pause between two looks is our own
+    STILL_MS = 2000, // a longer gap between looks is our own pause
     SHARES = 16,
 };
 
 struct address {
-    uint8_t bytes[17]; // family, then 4, 8 or 16 bytes
+    uint8_t bytes[17]; // length (4 or 8), then that many bytes
 };
 
 struct waiting {
@@ -48,7 +49,7 @@ struct waiting {
     char peer[LH_GRPC_PEER_BYTES];
 };
 
-// accept4() has no context, so this belongs to the process.
+// A global, because accept4() has no context.
 static struct {
     pthread_mutex_t lock;
     struct waiting waiting[LH_GRPC_CONNECTIONS_MAX]; // oldest first
@@ -112,7 +113,7 @@ static void forget(size_t i)
     memmove(&door.waiting[i], &door.waiting[i + 1], (door.count - i) * sizeof *door.waiting);
 }
 
-// A copy of the descriptor, if it still is that connection's; else -1.
+// A duplicate of the descriptor if it still belongs to that connection; else -1.
 static int copy_of(const struct waiting *w)
 {
     uint64_t cookie;
@@ -129,7 +130,7 @@ static void shut(size_t i, bool timed_out)
     struct waiting *w = &door.waiting[i];
     int fd = copy_of(w);
     if (fd >= 0) {
-        (void)shutdown(fd, SHUT_RDWR); // gRPC sees its end, and closes it
+        (void)shutdown(fd, SHUT_RDWR); // gRPC sees the end and closes it
         close(fd);
         if (timed_out) {
             door.waited.timed_out++;
@@ -148,7 +149,7 @@ static size_t count_of(const struct address *a)
     return n;
 }
 
-// The oldest of the unknown address that has most.
+// The oldest connection of the unknown address with most.
 static size_t choose(void)
 {
     size_t most = 0, chosen = 0;
@@ -244,7 +245,7 @@ void lh_grpc_waiting_look(int64_t now_ns, struct lh_grpc_waited *out)
         int64_t patience = fd < 0 ? 0 : patience_ms(w, fd);
         if (fd >= 0) close(fd);
         if (fd < 0)
-            note_gone(i); // gRPC closed it
+            note_gone(i); // gRPC has closed it
         else if (w->age_ms > patience)
             shut(i, true);
         else

@@ -1,18 +1,18 @@
-// The sockets of a transport: bytes that TCP carried, by their own counters (struct tcp_info), and
-// the round trips that they measured. Each is tended on the way (transport_grpc_path.c).
+// The sockets of a transport: reads their byte counters and round trips from the kernel (struct
+// tcp_info) and tends each socket (transport_grpc_path.c).
 //
-// gRPC does not say which sockets it has, so they are found: descriptors of this process whose
-// local port is the server's, or whose remote port is one that was dialled. The kernel counts from
-// the connection's first byte, so a socket found late is counted whole. Known sockets are read
-// every FAST_MS while bytes move, and found anew every SLOW_MS; a socket is known by the kernel's
-// cookie, so a descriptor that was closed and given out again is another one.
+// gRPC does not expose its sockets, so we search this process's descriptors for those with the
+// server's local port or a dialled remote port. The kernel counts from a connection's first byte,
+// so a socket found late is counted in full. Known sockets are read every FAST_MS while bytes move,
+// and the search repeats every SLOW_MS. The kernel's cookie identifies a socket, so a reused
+// descriptor is a new socket.
 //
-// Accuracy. Exact for connections that are open when asked, that we close ourselves, or that were
-// idle before they closed. Of a connection that broke while bytes moved, what moved in its last
-// FAST_MS is missing. A connection that lived less than SLOW_MS may be missing altogether (a
-// refused handshake: a few KiB). `sent` includes retransmissions; headers of IP and TCP are in
-// neither (40 to 60 bytes a packet, about 4 % of full packets). Two transports of one process that
-// dial the same port count each other's sockets.
+// Accuracy. Exact for connections that are open, that we close ourselves, or that were idle before
+// they closed. For a connection that broke while bytes moved, the last FAST_MS are missing. A
+// connection that lived less than SLOW_MS may be missing completely (a refused handshake: a few
+// KiB). `sent` includes retransmissions; neither counter includes IP and TCP headers (40 to 60
+// bytes a packet, about 4 % of full packets). Two transports of one process that dial the same port
+// count each other's sockets.
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -31,18 +31,18 @@ enum {
     FAST_MS = 20,
     SLOW_MS = 250,
     PORTS_MAX = 256,
-    SOCKETS_MAX = 4096, // beyond it new ones are not counted
+    SOCKETS_MAX = 4096, // further sockets are not counted
 };
 
 struct watched {
     uint16_t port;
-    bool local;      // the server's own address; false: a dialled one
-    uint32_t rtt_us; // the longest of its connections in the last look that found one; 0: none yet
+    bool local;      // the server's own port; false: a dialled one
+    uint32_t rtt_us; // longest of its connections in the last look with any; 0: none yet
     uint64_t look;   // number of that look
 };
 
-// A host and port that connections of ours lead to. The longest trip of these in the last look that
-// found one stays while there is none: the path is the one that it was.
+// A host and port that we are connected to. Its trip is the longest of its connections in the last
+// look with any, and stays valid without one, because the path is the same.
 struct far_end {
     char name[LH_GRPC_PEER_BYTES];
     uint32_t rtt_us, spread_us;
@@ -52,8 +52,8 @@ struct far_end {
 struct known {
     int fd;
     uint64_t cookie;
-    struct lh_wire_bytes bytes; // last seen
-    uint16_t port;              // the watched one
+    struct lh_wire_bytes bytes; // last values read
+    uint16_t port;              // the watched port
     bool local;
     struct lh_grpc_path path;
     char peer[LH_GRPC_PEER_BYTES]; // a dialled socket's peer
@@ -63,11 +63,11 @@ struct lh_grpc_wire {
     pthread_mutex_t lock;
     struct watched watched[PORTS_MAX];
     size_t ports;
-    struct far_end far[PORTS_MAX]; // beyond it trips of further ones are not known
+    struct far_end far[PORTS_MAX]; // trips of further ends are unknown
     size_t fars;
     struct known *socket;
     size_t sockets, cap;
-    struct lh_wire_bytes closed; // bytes of sockets that are gone
+    struct lh_wire_bytes closed; // bytes of closed sockets
     int64_t now_ns;              // time of the last poll
     int64_t next_poll_ns, next_scan_ns;
     uint64_t looks;
@@ -136,7 +136,7 @@ static uint16_t port_of(const struct sockaddr_storage *address)
     return 0;
 }
 
-// The other end as lh_grpc_peer_name() writes it; "" where it is of no family of ours.
+// The other end in lh_grpc_peer_name()'s form; "" for other address families.
 static void name_peer(int fd, char out[LH_GRPC_PEER_BYTES])
 {
     struct sockaddr_storage at = {0};
@@ -148,7 +148,7 @@ static void name_peer(int fd, char out[LH_GRPC_PEER_BYTES])
     const void *bytes = &((const struct sockaddr_in *)&at)->sin_addr;
     int family = at.ss_family;
     if (family == AF_INET6) bytes = six;
-    if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six)) { // as gRPC's sockets have it
+    if (family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six)) { // gRPC's sockets use mapped addresses
         family = AF_INET;
         bytes = six->s6_addr + 12;
     }
@@ -157,8 +157,8 @@ static void name_peer(int fd, char out[LH_GRPC_PEER_BYTES])
     snprintf(out, LH_GRPC_PEER_BYTES, "%s:%u", host, port_of(&at));
 }
 
-// The watched port of a connected socket that has it at the right end; else NULL. (A listening
-// socket has no peer.)
+// The watched port that a connected socket has at the right end; else NULL. (A listening socket has
+// no peer.)
 static const struct watched *watched_of(const struct lh_grpc_wire *w, int fd)
 {
     struct sockaddr_storage near = {0}, far = {0};
@@ -235,12 +235,12 @@ static void note_far(struct lh_grpc_wire *w, const char *name, const struct tcp_
 static void note_trip(struct lh_grpc_wire *w, const struct known *s, const struct tcp_info *info)
 {
     struct watched *at = find(w, s->port, s->local);
-    if (!at || !info->tcpi_rtt) return; // it is not connected yet
+    if (!at || !info->tcpi_rtt) return; // not connected yet
     note_longest(w->looks, &at->look, &at->rtt_us, info->tcpi_rtt);
     if (s->peer[0]) note_far(w, s->peer, info);
 }
 
-// Reads the counters; true: some moved.
+// Reads the counters; true: some changed.
 static bool look(struct lh_grpc_wire *w)
 {
     bool moved = false;
@@ -292,7 +292,7 @@ static void shut(const struct known *s, const char *peer)
 {
     char name[LH_GRPC_PEER_BYTES];
     uint64_t cookie;
-    int fd = s->local ? fcntl(s->fd, F_DUPFD_CLOEXEC, 0) : -1; // gRPC may close its own any time
+    int fd = s->local ? fcntl(s->fd, F_DUPFD_CLOEXEC, 0) : -1; // gRPC may close its own at any time
     if (fd < 0) return;
     name_peer(fd, name);
     if (strcmp(name, peer) == 0 && cookie_of(fd, &cookie) && cookie == s->cookie)
