@@ -1,4 +1,4 @@
-// Answers that every role gives: health, and its state as JSON.
+// Answers of every role: health, and its state as JSON.
 #ifndef PS_ANSWER_H
 #define PS_ANSWER_H
 
@@ -6,7 +6,7 @@
 
 // grpc.health.v1: SERVING or NOT_SERVING.
 void ps_answer_health(struct lh_request *rq, bool serving);
-// A StatusReply of this JSON text, or the error that making it met. Frees `json`.
+// Sends a StatusReply with this JSON text, or the error from making it. Frees `json`.
 void ps_answer_json(struct lh_request *rq, lh_err err, struct lh_buf *json);
 
 #endif

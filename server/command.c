@@ -1,13 +1,13 @@
-// A command of an operator's: see command.h.
+// Runs an operator's command: see command.h.
 //
-// 1. The command's end counts, not that of its output: what it leaves running in the background may
-//    hold the pipe for ever.
-// 2. A command whose time is over gets SIGTERM, a second later SIGKILL, and so does its whole
-//    process group. One that ended by itself keeps what it left running.
-// 3. It inherits no descriptor but its three, and no blocked or ignored signal.
-// 4. A process that is killed with -9 leaves the command running to its own end.
-// 5. Its input lies in a pipe as a whole before it starts, so that one that reads nothing blocks
-//    nobody, and no write meets a closed pipe.
+// 1. The end of the command counts, not the end of its output: its background children may hold the
+//    pipe for ever.
+// 2. A command past its deadline gets SIGTERM and a second later SIGKILL, with its whole process
+//    group. After a normal end, its children keep running.
+// 3. It inherits only descriptors 0 to 2, and no blocked or ignored signals.
+// 4. If this process is killed with -9, the command runs to its own end.
+// 5. The whole input is in a pipe before the start, so that a command that reads nothing blocks
+//    nothing, and no write meets a closed pipe.
 #include "server/command.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static bool is_in(char *const *list, const char *assignment)
     return false;
 }
 
-// This process's environment with `extra` in place of what has the same names.
+// This process's environment; `extra` replaces variables of the same name.
 static char **environment(char *const *extra)
 {
     size_t own = 0, n = 0;
@@ -84,7 +84,7 @@ static char **environment(char *const *extra)
     return all;
 }
 
-// Gives an errno. `in` -1: its stdin is empty.
+// Returns an errno. `in` -1: empty stdin.
 static int spawn(const struct ps_command *c, char *const *environment, int in, int out, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
@@ -115,7 +115,7 @@ static int spawn(const struct ps_command *c, char *const *environment, int in, i
     return err;
 }
 
-// Makes a pipe that holds the input, and then its end. Gives an errno. *in -1: there is no input.
+// Makes a pipe that holds the input, then end of file. Returns an errno. *in -1: no input.
 static int fill(struct lh_span input, int *in)
 {
     int pipes[2], err = 0;
@@ -144,7 +144,7 @@ static int start(struct running *r, const struct ps_command *c, char *const *ext
         return err;
     }
     char **all = environment(extra);
-    // Its own end blocks, as a command expects it of what it writes to.
+    // The command's end blocks, as commands expect of their output.
     err = all && !fcntl(pipes[1], F_SETFL, 0) ? spawn(c, all, in, pipes[1], &r->pid) : ENOMEM;
     free(all);
     close(pipes[1]);
@@ -175,7 +175,7 @@ static void close_out(struct running *r)
     r->out = -1;
 }
 
-// Reads what is there by now.
+// Reads the output available now.
 static void read_on(struct running *r)
 {
     char bytes[1024];
@@ -191,12 +191,12 @@ static void read_on(struct running *r)
 
 static void wait_a_little(struct running *r)
 {
-    struct pollfd fd = {.fd = r->out, .events = POLLIN}; // poll() passes over -1
+    struct pollfd fd = {.fd = r->out, .events = POLLIN}; // poll() ignores -1
     (void)poll(&fd, 1, LOOK_MS);
     read_on(r);
 }
 
-// It ended, and is not reaped: until then nobody else gets its number.
+// Has it ended? It is not reaped yet, so its process number is not reused.
 static bool ended(const struct running *r)
 {
     siginfo_t what = {0};

@@ -1,4 +1,4 @@
-// Core: what every file of the server may call, and what calls none of them. See core.h.
+// Core: functions that every file of the server may call; it calls no other file. See core.h.
 #include "server/core.h"
 
 #include "common/net/head.h"

@@ -1,16 +1,16 @@
-// Give: a unit's tokens travel to a worker that does not have its file (deploy/docs/balancer.md).
+// Give: sends a unit's tokens to a worker that does not have its file (deploy/docs/balancer.md).
 //
-// 1. Residency is hard, and is checked here, where the data lie: a unit with `may_leave: false` is
-//    given to workers whose certificate names its home region, and to nobody else. A server gives
-//    units of its own region alone, whatever else lies in its folder.
-// 2. What is sent has the sha256 of the data's manifest: it is checked before the first byte. The
-//    token behind the unit is another unit's, and does not go with it.
-// 3. Reading, hashing and lz4 are on the status lane: no commit and no checkpoint waits for them,
-//    and they do not wait for those. An lz4 frame is sent where it saves LH_SHRINK_GAIN_PERCENT.
-// 4. Memory is bounded: PS_GIVES_MAX calls, PS_GIVE_BYTES_MAX bytes. A call in which nothing moves
-//    for LH_JOIN_SILENT_MS is ended.
+// 1. Residency is a hard rule, checked here at the data: a unit with `may_leave: false` goes only
+//    to workers whose certificate names its home region. A server sends only units of its own
+//    region, whatever else is in its folder.
+// 2. The sent bytes have the sha256 of the data's manifest, checked before the first byte is sent.
+//    The token after the unit belongs to another unit and is not sent.
+// 3. Reading, hashing and lz4 run on the status lane, so that they and commits or checkpoints do
+//    not wait for each other. An lz4 frame is sent if it saves LH_SHRINK_GAIN_PERCENT.
+// 4. Memory is bounded: PS_GIVES_MAX calls, PS_GIVE_BYTES_MAX bytes. A call without progress for
+//    LH_JOIN_SILENT_MS is ended.
 //
-// A server that rebuilds, or stands by, gives units too: they are no shard's.
+// A server that rebuilds or stands by sends units too: they belong to no shard.
 #include "server/give.h"
 
 #include <inttypes.h>
@@ -32,14 +32,14 @@ struct ps_giving_unit {
     struct ps_giving_unit *older, *newer;
     struct ps_server *server;
     struct lh_env *env;
-    struct lh_call *call; // NULL: it is over, and the lane has still to come back
+    struct lh_call *call; // NULL: the call is over, but the lane still works
     struct lh_peer peer;
-    const struct lh_unit *unit; // NULL: nothing was asked yet
-    uint64_t bytes;             // the unit's tokens have so many
-    uint64_t memory;            // counted for this call
+    const struct lh_unit *unit; // NULL: no request yet
+    uint64_t bytes;             // bytes of the unit's tokens
+    uint64_t memory;            // bytes counted for this call
     bool may_shrink, working, ended;
     // made on the lane
-    struct lh_blob *out; // what is sent
+    struct lh_blob *out; // bytes to send
     bool shrunk;
     lh_err err;
     char text[TEXT];
@@ -127,7 +127,7 @@ static lh_err read_tokens(const struct ps_giving_unit *g, uint8_t *out)
                                   : "sha256 is not the manifest's, the tokens changed");
 }
 
-// Sent as it is where lz4 gains too little, or there is no memory for it.
+// Compresses the tokens, unless lz4 gains too little or memory is short.
 static void shrink(struct ps_giving_unit *g)
 {
     struct lh_buf small = lh_buf(SIZE_MAX / 2);
@@ -194,7 +194,7 @@ static void made(void *arg)
 {
     struct ps_giving_unit *g = arg;
     g->working = false;
-    if (!g->call) { // it is over meanwhile
+    if (!g->call) { // the call has ended meanwhile
         free_giving(g);
         return;
     }
@@ -294,7 +294,7 @@ static void on_sent(void *self, struct lh_call *call)
     (void)call;
     struct ps_giving_unit *g = self;
     g->sending--;
-    it_moves(g); // what was handed over last is read last
+    it_moves(g); // the last part sent is read last
     pump(g);
 }
 

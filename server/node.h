@@ -1,4 +1,4 @@
-// longhaul-server as a process: settings into the cores' confs, one door for both roles.
+// longhaul-server as a process: settings become the cores' confs; one listener serves both roles.
 #ifndef PS_NODE_H
 #define PS_NODE_H
 

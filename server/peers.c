@@ -1,8 +1,9 @@
-// Peers: which servers may stand by for a shard. See peers.h.
+// Peers: the servers that may stand by for a shard. See peers.h.
 //
-// A standby's words can stop its owner (an older copy) and release acknowledgements, so nobody else
-// may say them. The list is lost with the process, and said again with the next answer. Without a
-// coordinator, as in tests, nobody says whose the shard is, and every server is heard.
+// A standby's messages can stop its owner (older copy) and release acknowledgements, so only
+// permitted servers may send them. The list is lost with the process; the coordinator's next answer
+// repeats it. Without a coordinator, as in tests, nothing names the owner, and every server is
+// accepted.
 #include "server/peers.h"
 
 #include "common/format/frame.h"

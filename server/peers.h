@@ -1,5 +1,5 @@
-// Peers: which servers' certificates may stand by for a shard, as the coordinator said last
-// (server/docs/0004-authority.md#identity-before-role).
+// Peers: the certificates of servers that may stand by for a shard, by the coordinator's last
+// answer (server/docs/0004-authority.md#identity-before-role).
 #ifndef PS_PEERS_H
 #define PS_PEERS_H
 
@@ -13,13 +13,13 @@ struct ps_shard;
 enum { PS_PEERS_MAX = 8 };
 
 struct ps_peers {
-    uint64_t id[PS_PEERS_MAX]; // ids of certificates
+    uint64_t id[PS_PEERS_MAX]; // certificate ids
     uint32_t count;
 };
 
 void ps_peers_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
-// A peer names a standby's directory, and so speaks as that standby. LH_ERR_BUSY: the coordinator
-// has not said that its certificate may, which it may say with its next answer.
+// Checks a peer that names a standby's directory. LH_ERR_BUSY: the coordinator has not permitted
+// its certificate, but its next answer may.
 LH_MUST lh_err ps_peers_check(const struct ps_shard *s, const struct lh_peer *peer);
 
 #endif

@@ -1,11 +1,10 @@
-// Report: what the coordinator hears of the shards, and the plan it answers with.
+// Report: sends the shards' state to the coordinator and takes the plan from its answer.
 //
-// A coordinator that is down stops nothing: the report is simply tried again at the next tick. No
-// server waits for an answer before its next report: a report that went to a host that died without
-// a word is unanswered until its deadline. By then an owner that says nothing else would be deposed
-// by the coordinator that came back, and a standby could not take over
-// (server/docs/0000-protocol.md#rule-28). A long round trip needs a long deadline, and has fewer
-// reports: one is free when the next one is due.
+// A coordinator that is down stops nothing: the next tick reports again. No server waits for an
+// answer before its next report: a report to a host that died silently is unanswered until its
+// deadline. By then a restarted coordinator would have deposed a silent owner, and a standby could
+// not take over (server/docs/0000-protocol.md#rule-28). A long round trip needs a long deadline,
+// and reports are less frequent, so that one is free when the next is due.
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,12 +19,12 @@
 #include "server/report.h"
 #include "server/vouch.h"
 
-// Credits of more bytes than that, of all shards of a report together, are packed: then those of
-// all shards of a run are a bit a unit, and a report fits a message whatever the run is.
+// If the credits of all shards in a report take more bytes than this, they are packed to one bit
+// per unit, so that a report always fits a message.
 enum { CREDIT_BYTES = LH_SMALL_BYTES / 4 };
 
-// The run goes on after its end, and this log lost a tail there: only a start begins the epoch that
-// it needs.
+// The run continues after its end, but this log lost a tail there: only a start begins the epoch
+// that it needs.
 static bool must_start_anew(const struct ps_shard *shard, const struct lh_plan *plan)
 {
     const struct lh_ledger *l = &shard->replica.ledger;
@@ -81,12 +80,12 @@ static void on_answer(void *self, lh_err err, const ProtobufCMessage *answer)
     if (err && lh_err_class(err) == LH_CLASS_REJECT)
         lh_log_peer(s->conf.log, LH_ERROR, "report.refused", "coordinator %s: %s",
                     s->conf.coordinator, lh_err_text(err));
-    if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up: it may not be served
+    if (err == LH_ERR_FENCED) ps_fatal(s, err); // this history was given up and may not be served
 }
 
-// A report that is not under way, or NULL. A standby whose directory may lack what it confirmed
-// gives its name up with the next answer, and says nothing more under that name: it waits for that
-// one.
+// A free report slot, or NULL. A standby whose directory may lack records that it confirmed gives
+// up its name with the next answer, and sends nothing more under that name: it waits for that
+// answer.
 static struct ps_report *free_report(struct ps_server *s)
 {
     struct ps_report *report = NULL;
@@ -97,7 +96,7 @@ static struct ps_report *free_report(struct ps_server *s)
     return report;
 }
 
-// The credits of a shard, packed. Gives the bytes that the report borrows; NULL: no memory.
+// Packs a shard's credits. Returns the bytes that the report borrows; NULL: no memory.
 static uint8_t *pack_credit(const struct lh_ledger *l, Longhaul__V1__ShardReport *r)
 {
     uint8_t *out = malloc(lh_credit_packed_bytes(l->credit_bytes, l->shards));
@@ -115,8 +114,7 @@ struct told_rows {
     uint32_t count;
 };
 
-// Lists a shard's rows from `from` on, as far as the report takes them. Returns the row that comes
-// next.
+// Lists a shard's rows from `from` on, as far as the report has space. Returns the next row.
 static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_rows *t,
                           Longhaul__V1__ShardReport *out)
 {
@@ -138,7 +136,7 @@ static uint32_t tell_rows(const struct lh_ledger *l, uint32_t from, struct told_
     return from;
 }
 
-// Each shard once, beginning where the last report ended; the first one's earlier rows come last.
+// Each shard once, from where the last report ended; the first shard's earlier rows come last.
 static void tell_admitted(struct ps_server *s, struct told_rows *t, Longhaul__V1__ShardReport *out)
 {
     uint32_t n = s->conf.shard_count, first = s->report_shard % n, row = s->report_row;
@@ -229,7 +227,7 @@ static int64_t interval(const struct ps_server *s)
     return s->conf.report_ns > least ? s->conf.report_ns : least;
 }
 
-// Its disk hangs, and a standby in sync could go on: it is silent, so that the standby takes over
+// If the disk hangs and a standby in sync could go on, stays silent, so that the standby takes over
 // (server/docs/0000-protocol.md#rule-21).
 static bool gives_way(const struct ps_server *s)
 {
@@ -248,7 +246,7 @@ static void tick(void *arg)
     s->report_timer = lh_after(s->conf.env, interval(s), tick, s);
     lh_slow_look(&s->slow, lh_now(s->conf.env), s->conf.log, "a group of the log",
                  "pushes are not answered");
-    // A history that is being settled may not last: nothing is said of it.
+    // A history that is being settled may not last, so it is not reported.
     bool settles = s->phase <= PS_SETTLING;
     if (!settles && !gives_way(s)) send(s);
 }

@@ -1,4 +1,4 @@
-// Report: what the coordinator hears of the shards.
+// Report: sends the shards' state to the coordinator.
 #ifndef PS_REPORT_H
 #define PS_REPORT_H
 
@@ -7,16 +7,16 @@
 struct lh_unary;
 struct ps_server;
 
-// Reports that may be under way at once: as many as are due within the deadline of one.
+// Reports that may be under way at once: as many as become due within one's deadline.
 enum { PS_REPORTS_MAX = 32 };
 struct ps_report {
     struct ps_server *server;
-    struct lh_unary *call; // NULL: this one is free
+    struct lh_unary *call; // NULL: free
     uint64_t number;       // the report's number, ascending
 };
 
 void ps_report_start(struct ps_server *s);
-void ps_report_now(struct ps_server *s);    // does not wait for its time
-void ps_report_forget(struct ps_server *s); // the answers to what is under way
+void ps_report_now(struct ps_server *s);    // without waiting for its time
+void ps_report_forget(struct ps_server *s); // ignores the answers to reports under way
 
 #endif

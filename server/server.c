@@ -1,4 +1,4 @@
-// The server: start, door, end. See server.h for the walk.
+// The server: start, calls, end. See server.h for the walk-through.
 #include "server/audit.h"
 #include "server/server.h"
 
@@ -39,7 +39,7 @@ static void watch(struct ps_server *s)
         s->silent_timer = lh_after(s->conf.env, LH_PUSH_SILENT_MS * LH_MS / 4, silence, s);
 }
 
-// Streams that do not get on are looked for while there are any.
+// Checks for streams without progress while there are any.
 static void silence(void *arg)
 {
     struct ps_server *s = arg;
@@ -48,7 +48,7 @@ static void silence(void *arg)
     if (follows || pushes) watch(s);
 }
 
-// The coordinator's answer to a report. What it says of copies and the plan report.c takes itself.
+// Handles the coordinator's answer to a report. report.c takes its parts on copies and the plan.
 static void answered(struct ps_server *s, const struct Longhaul__V1__ReportReply *m)
 {
     ps_move_told(s, m);
@@ -100,10 +100,10 @@ lh_err ps_server_start(const struct ps_conf *conf, struct ps_server **out)
     LH_TRY_TO(fail, err,
               lh_path(s->checkpoint_dir, sizeof s->checkpoint_dir, conf->dir, "checkpoints"));
     for (uint32_t i = 0; i < conf->shard_count; i++) LH_TRY_TO(fail, err, create_shard(s, i));
-    // The door opens before the history is read: peers connect meanwhile, and their calls wait for
-    // the loop, which answers nothing until the state is there and its digest right.
+    // Listens before the history is read: peers connect meanwhile, and their calls wait for the
+    // loop, which answers nothing until the state is loaded and its digest is right.
     s->service = (struct lh_service){s, ps_server_on_call};
-    if (conf->listen[0]) // "": node.c opens the door, for a server with two roles
+    if (conf->listen[0]) // "": node.c listens, for a server with two roles
         LH_TRY_TO(fail, err,
                   conf->transport->ops->listen(conf->transport, conf->listen, &s->service,
                                                s->address, sizeof s->address));
@@ -197,7 +197,8 @@ lh_err ps_server_on_call(void *self, struct lh_call *call, enum lh_rpc rpc,
     if (rpc == LH_RPC_UNIT) return ps_give_accept(s, call, peer, ops, call_self);
     bool data =
         rpc == LH_RPC_HELLO || rpc == LH_RPC_PUSH || rpc == LH_RPC_FOLLOW || rpc == LH_RPC_SNAPSHOT;
-    // An owner fetches what its standby alone may hold; for whom, the request says (follow.c).
+    // An owner fetches the state that only its standby may hold; the request names the owner
+    // (follow.c).
     if (rpc == LH_RPC_SNAPSHOT && s->phase == PS_STANDBY && peer->role != LH_W) {
         watch(s);
         return ps_snapshot_accept(s, call, peer, ops, call_self);

@@ -1,4 +1,4 @@
-// A shard's state: index, sessions, fold. See shard.h.
+// A shard's state: index, sessions, size. See shard.h.
 #include "server/shard.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **
     s->id = id;
     s->server = server;
     s->insync.waiting_end = &s->insync.waiting;
-    s->meanwhile_ns = INT64_MAX; // nobody knows yet
+    s->meanwhile_ns = INT64_MAX; // not known yet
     const struct ps_conf *conf = &server->conf;
     lh_err err;
     LH_TRY_TO(fail, err, lk_replica_create(&s->replica, conf->job, conf->manifest, id, conf->keys));
@@ -51,7 +51,7 @@ lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place pl
     return LH_OK;
 }
 
-// A shard that begins with zeros (an adapter, a bias) counts as values of 0.01.
+// A shard that begins with zeros (an adapter, a bias) counts as if its values were 0.01.
 void ps_shard_size(struct ps_shard *s)
 {
     if (s->size.known) return;
@@ -104,7 +104,7 @@ void ps_shard_forget_before(struct ps_shard *s, uint64_t segment)
 {
     size_t n = 0;
     while (n < s->index_count && s->index[n].place.segment < segment) n++;
-    if (!n) return; // without an index there is nothing to move, nor where to
+    if (!n) return; // without an index there is nothing to move
     memmove(s->index, s->index + n, (s->index_count - n) * sizeof *s->index);
     s->index_count -= n;
 }
@@ -186,7 +186,7 @@ bool ps_shard_reserved(const struct ps_shard *s)
 uint64_t ps_shard_moving(const struct ps_shard *s)
 {
     if (LH_BUG("move_unsynced") && ps_bug_claimed(s)) return ps_bug_claimed(s);
-    // a record that a full disk has not taken is nobody's (server/docs/0000-protocol.md#rule-22)
+    // a record not yet on a full disk does not count (server/docs/0000-protocol.md#rule-22)
     bool written = !s->server->standby.unwritten || LH_BUG("move_unwritten");
     bool durable = ps_shard_moved_here(s) && written;
     bool ours = s->server->phase != PS_STANDBY || durable;

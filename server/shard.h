@@ -1,7 +1,6 @@
-// A shard: what its owner knows of it. Two fold states: `head` includes the group that is being
-// made durable and is what decisions look at (head.c); `replica` is durable, is what followers and
-// snapshots see, and what everybody is answered from. They are equal while no group is being
-// committed.
+// A shard: its owner's state. It has two fold states: `head` includes the group being made durable
+// and is used for decisions (head.c); `replica` is durable and is used for followers, snapshots and
+// all answers. They are equal while no group is being committed.
 #ifndef PS_SHARD_H
 #define PS_SHARD_H
 
@@ -25,14 +24,14 @@ struct ps_index { // the place of a durable version's record
     struct ps_place place;
 };
 
-struct ps_session { // a worker that said hello to this process
+struct ps_session { // a worker that sent hello to this process
     uint64_t worker;
     struct lh_incarnation incarnation;
 };
 
-struct ps_raised { // incarnations that a worker raised in this process's life
+struct ps_raised { // a worker's incarnations raised during this process
     uint64_t worker;
-    int64_t since_ns; // LH_FENCES_MAX of them are free again so long after this
+    int64_t since_ns; // LH_FENCES_MAX intervals (LH_FENCE_MS) later all are free again
 };
 
 struct ps_follower;
@@ -45,7 +44,7 @@ struct ps_shard {
     uint32_t id;
     struct ps_server *server; // borrows
     struct lk_replica replica;
-    const struct lh_ledger *head; // borrows from `speculative`; head.c alone changes it
+    const struct lh_ledger *head; // borrows from `speculative`; only head.c changes it
     struct ps_head *speculative;  // the durable state and the group under way (head.c)
     struct ps_index *index;       // ascending, without gaps; the first may be above 1 after a trim
     size_t index_count, index_cap;
@@ -57,41 +56,41 @@ struct ps_shard {
     uint32_t follower_count;
     struct ps_snapshot snapshot[PS_SNAPSHOTS];
     struct ps_lent lent;
-    struct { // while a group is published: the newest frame, for followers that wait for it
+    struct { // while a group is published: the newest frame, for waiting followers
         struct lh_blob *frame;
         uint64_t version;
     } newest;
-    struct { // how large its parameters are (ps_shard_size)
+    struct { // size of its parameters (ps_shard_size)
         bool known;
-        double norm;  // as they were when they were looked at
+        double norm;  // norm of the parameters when scanned
         double reach; // no parameter's magnitude is above this
     } size;
-    uint64_t checkpointed; // version of the newest checkpoint
-    uint64_t unread;       // version of a checkpoint that the disk failed to read at the start
-    bool passed;           // a newer checkpoint, which may be whole, was passed over at the start
-    bool alone;            // there are too few checkpoints from which the log goes on: one is due
-    bool unwritten;        // the last checkpoint found no room on the disk
-    int64_t disk_retry_at_ns; // a checkpoint that found no room is not tried again before
-    // Time that unsealing and folding took here: of the records above the newest checkpoint, and of
-    // those that came while the last one was made.
+    uint64_t checkpointed;    // version of the newest checkpoint
+    uint64_t unread;          // version of a checkpoint that the disk failed to read at start
+    bool passed;              // the start skipped a newer checkpoint that may be intact
+    bool alone;               // too few checkpoints reach the log: another one is due
+    bool unwritten;           // the disk was too full for the last checkpoint
+    int64_t disk_retry_at_ns; // earliest retry of a checkpoint after a full disk
+    // Unsealing and folding time: of the records above the newest checkpoint, and of those folded
+    // while the last one was made.
     int64_t replay_ns, meanwhile_ns;
     uint64_t weighed;  // version of the newest checkpoint of weights only
     uint64_t digested; // version of the newest DIGEST record
-    uint64_t begun;    // highest epoch that this directory ever asked for; 0: none
-    uint64_t token;    // the random number under which it asked
-    // The version of its END record, as the coordinator said at this start; 0: the run is not over.
+    uint64_t begun;    // highest epoch that this directory ever requested; 0: none
+    uint64_t token;    // random number of that request
+    // Version of the run's END record, from the coordinator at this start; 0: the run is not over.
     uint64_t end;
-    bool end_told; // it said
+    bool end_told; // the coordinator has sent `end`
     bool drawn;    // this process drew the token: no copy of the directory was served under it
     struct ps_rebuild *rebuild; // its history is being settled, and it is not served; else NULL
-    struct {                    // versions that the last rebuild gave up; to 0: none, as is known
+    struct {                    // versions that the last rebuild gave up; to 0: none known
         uint64_t from, to;
-        uint64_t worker; // the follower whose state lacked them; 0: our own
+        uint64_t worker; // the follower whose state was taken; 0: our own state
     } lost;
-    struct ps_checkpointer *checkpointer; // a checkpoint that is being written; NULL: none
-    struct ps_digest digest;              // the digest of the last version that one was wanted of
-    uint64_t staleness_seen[64]; // histogram of admitted staleness, the last bin: and above
-    // The coordinator's wishes that are not durable yet: a plan (NULL: none), a move (epoch 0:
+    struct ps_checkpointer *checkpointer; // the checkpoint being written; NULL: none
+    struct ps_digest digest;              // digest of the last version that needed one
+    uint64_t staleness_seen[64]; // histogram of admitted staleness; the last bin is open-ended
+    // The coordinator's orders that are not durable yet: a plan (NULL: none), a move (epoch 0:
     // none).
     struct lh_plan *plan;
     struct lh_move wish;
@@ -100,43 +99,43 @@ struct ps_shard {
     struct ps_grants grants; // push/grants.c
     struct ps_pace pace;     // push/pace.c
     struct ps_peers peers;   // servers that may stand by for it
-    struct ps_asked asked;   // copies that workers say they hold, of which the coordinator asks
-    // Follows the server that has the shard (owner_stream.c); NULL: no other server ever had it.
+    struct ps_asked asked;   // workers' claimed copies that the coordinator asks about
+    // Follows the shard's owner (owner_stream.c); NULL: never followed.
     struct ps_owner_stream *owner_stream;
-    bool unproved;        // nobody but a standby in sync can tell whether this log is the last
-    uint64_t least_epoch; // taken over: it is served in this one or a later one
+    bool unproved;        // only a standby in sync can tell whether this log is the last one
+    uint64_t least_epoch; // lowest epoch in which a taken-over shard may be served
 };
 
 // ---- shard.c
-// The new shard has no parameters and no head yet: a checkpoint or ps_fold_anew() gives it
-// parameters, ps_head_create() its head.
+// The new shard has no parameters and no head yet: a checkpoint or ps_fold_anew() sets the
+// parameters, ps_head_create() the head.
 LH_MUST lh_err ps_shard_create(struct ps_server *server, uint32_t id, struct ps_shard **out);
-// Frees what is the shard's own; whatever else is about it (server.c) is gone by then.
+// Frees the shard's own memory; server.c has freed everything that refers to it.
 void ps_shard_destroy(struct ps_shard *s);
 LH_MUST lh_err ps_shard_indexed(struct ps_shard *s, uint64_t version, struct ps_place place);
 const struct ps_place *ps_shard_place(const struct ps_shard *s,
                                       uint64_t version); // NULL: trimmed away
-// The place of the first record that is there from this version on. NULL: there is none.
+// The place of the first record present from this version on. NULL: none.
 const struct ps_place *ps_shard_place_from(const struct ps_shard *s, uint64_t version);
-// The chain that the shard's log has at a version. LH_ERR_NOT_FOUND: that record is not in the log.
+// The chain of the shard's log at a version. LH_ERR_NOT_FOUND: that record is not in the log.
 LH_MUST lh_err ps_shard_chain(const struct ps_shard *s, uint64_t version, struct lh_hash *out);
-// Looks at the parameters once in a process's life, which reads all of them: `size` is known.
+// Computes `size` by scanning all parameters; once per process.
 void ps_shard_size(struct ps_shard *s);
-void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are gone
+void ps_shard_forget_before(struct ps_shard *s, uint64_t segment); // those segments are removed
 bool ps_shard_session(const struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
-// May the worker raise its incarnation now? Then that is counted.
+// May the worker raise its incarnation now? Counts it if so.
 bool ps_shard_may_raise(struct ps_shard *s, uint64_t worker);
 LH_MUST lh_err ps_shard_open_session(struct ps_shard *s, uint64_t worker, struct lh_incarnation i);
 uint64_t ps_shard_visible(const struct ps_shard *s); // version up to which anybody may know the log
-// Its log has the END record that the run ended with: nothing is decided here any more.
+// The log has the run's END record: the shard decides nothing any more.
 bool ps_shard_over(const struct ps_shard *s);
 // ---- a move (server/docs/0000-protocol.md#rule-22)
-// The shard was moved away: nothing is decided here any more.
+// The shard was moved away: it decides nothing here any more.
 bool ps_shard_frozen(const struct ps_shard *s);
 // The shard's log gives it to this directory.
 bool ps_shard_moved_here(const struct ps_shard *s);
-// The same, in an epoch that was not refused or left behind here.
+// The same, in an epoch that was not refused or passed here.
 bool ps_shard_reserved(const struct ps_shard *s);
-uint64_t ps_shard_moving(const struct ps_shard *s); // the epoch that a report names; 0: it stays
+uint64_t ps_shard_moving(const struct ps_shard *s); // epoch to report; 0: the shard stays
 
 #endif

@@ -1,14 +1,14 @@
-// Vouch: which copies that workers say they hold are of a shard's log, and how a worker proves that
-// it has one (server/docs/0000-protocol.md#rule-13).
+// Vouch: checks workers' claimed copies against a shard's log, and gives the proof that a holder
+// can make (server/docs/0000-protocol.md#rule-13).
 //
-// The coordinator knows the log's chain at its head alone. It asks with the answer to a report, and
-// is answered with the next one, from what is durable then. What is not answered is asked again.
+// The coordinator knows the log's chain at its head only. It asks in the answer to a report; the
+// next report answers, from the durable state. Unanswered points are asked again.
 //
-// An answer brings a challenge about the state at that point, and what a holder of the state
-// answers. The server has that state when it has folded the record, and later not any more. So it
-// makes the answer then, for every version, under a challenge that follows from a secret of this
-// process: nobody can know it before a copy is claimed. That reads a few KiB a record. Of versions
-// that are older than the last MARKS, or than this process and not its present one, it can't tell.
+// An answer contains a challenge about the state at that point, and the right response. The server
+// has that state only right after it has folded the record, so it computes the response then, for
+// every version, with a challenge derived from a secret of this process: no worker can know the
+// challenge before it claims a copy. That reads a few KiB per record. The server can't answer for
+// versions older than the last MARKS, or folded before this process except for its present version.
 #include "server/vouch.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ static struct ps_mark mark_of(const struct ps_shard *s)
     return m;
 }
 
-// Without memory for marks the present version alone can be asked about.
+// Without memory for marks, only the present version can be answered.
 static bool has_marks(struct ps_shard *s)
 {
     struct lh_env *env = s->server->conf.env;
@@ -81,7 +81,7 @@ void ps_vouch_folded(struct ps_shard *s)
 
 // ---------------------------------------------------------------- what is asked
 
-// Without memory it is not answered.
+// Without memory, the point stays unanswered.
 static void note(struct ps_asked *a, const Longhaul__V1__Point *p)
 {
     if (a->count == a->cap) {
@@ -105,7 +105,7 @@ void ps_vouch_told(struct ps_server *s, const Longhaul__V1__ReportReply *m)
 
 // ---------------------------------------------------------------- what is answered
 
-// *held: the log has the point, and `out` says how a holder proves it. False: it can't tell now.
+// *held: the log has the point, and `out` is its challenge and response. False: it can't tell now.
 static bool look_up(struct ps_shard *s, const struct lh_point *p, bool *held, struct ps_mark *out)
 {
     const struct lh_ledger *l = &s->replica.ledger;

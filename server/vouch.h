@@ -1,5 +1,5 @@
-// Vouch: the coordinator asks which of workers' copies are of a shard's log; the next report says
-// so, and how a worker proves that it has one.
+// Vouch: the coordinator asks which of workers' copies are in a shard's log; the next report
+// answers, with the proof that a holder can make.
 #ifndef PS_VOUCH_H
 #define PS_VOUCH_H
 
@@ -16,24 +16,24 @@ struct ps_mark;
 struct ps_server;
 struct ps_shard;
 
-struct ps_asked { // points that the coordinator asks for: does the log have them?
+struct ps_asked { // points that the coordinator asks about
     struct lh_point *point;
     size_t count, cap;
-    // Made for the answer.
+    // Memory of the answer.
     struct Longhaul__V1__Point *item, **list;
     struct Longhaul__V1__Vouched *vouched, **vouched_list;
     struct ps_mark *mark;
-    // The answers of holders of the last versions; NULL: there is none yet.
+    // Challenges and responses of the last versions; NULL: none yet.
     struct ps_mark *marks;
-    struct lh_hash secret; // challenges follow from it; zeros: not drawn
+    struct lh_hash secret; // source of the challenges; zeros: not drawn
 };
 
-// The replica holds another version: notes what its holders answer to a challenge.
+// The replica has a new version: notes its challenge and response.
 void ps_vouch_folded(struct ps_shard *s);
 void ps_vouch_told(struct ps_server *s, const struct Longhaul__V1__ReportReply *m);
 // `out` borrows from the shard until ps_vouch_forget().
 void ps_vouch_answer(struct ps_shard *s, struct Longhaul__V1__ShardReport *out);
-void ps_vouch_forget(struct ps_shard *s); // what was asked; the marks stay
+void ps_vouch_forget(struct ps_shard *s); // drops the questions; the marks stay
 void ps_vouch_free(struct ps_shard *s);
 
 #endif
