@@ -24,6 +24,7 @@ demo=(iproute2 python3 ca-certificates) # long links; text of the corpora; fetch
 tests=(
     git libcmocka-dev clang clang-format clang-tidy ccache openssl valgrind
     systemd      # systemd-analyze reads the units of deploy/systemd
+    curl         # e2e.week
     python3-venv # a place for the oracles' packages, made when an oracle asks for one
 )
 

@@ -129,6 +129,20 @@ static void ask_over(struct wk_worker *w, uint32_t granted)
     again(w, wk_backoff(w, &w->member_tries, LH_ERR_CONFLICT));
 }
 
+// The coordinator has just said that our number is in force: its store lost the row's
+// (server/docs/0000-protocol.md#rule-8).
+static lh_err go_above(struct wk_worker *w)
+{
+    if (w->contested != w->confirming) return LH_OK; // a higher one since: asked once more
+    lh_logf(w->conf.log, LH_WARN, "incarnation.unknown",
+            "the coordinator %s granted %" PRIx64 " to this worker and does not know it any more: "
+            "its directory was lost or is an older copy",
+            w->conf.coordinator, w->contested >> 32);
+    LH_TRY(wk_bump(w, w->contested));
+    w->contested = 0;
+    return LH_OK;
+}
+
 static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
 {
     struct wk_worker *w = self;
@@ -143,19 +157,20 @@ static void on_join(void *self, lh_err err, const ProtobufCMessage *answer)
         if (m->worker != w->id) err = lh_fail(LH_ERR_PROTOCOL, "joined as another worker");
         if (!err) err = take_epochs(w, m->epochs);
         if (!err && w->fresh) err = wk_incarnation_grant(w, m->granted);
+        if (!err && m->granted != w->incarnation.number >> 32)
+            err = lh_fail(LH_ERR_FENCED, "incarnation %u was granted, ours is %" PRIx64, m->granted,
+                          w->incarnation.number);
+        if (!err && w->confirming) err = go_above(w);
         if (err == LH_ERR_DISK_FULL) { // the same number is asked for again
             wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
             again(w, wk_backoff(w, &w->member_tries, err));
             return;
         }
-        if (!err && m->granted != w->incarnation.number >> 32)
-            err = lh_fail(LH_ERR_FENCED, "incarnation %u was granted, ours is %" PRIx64, m->granted,
-                          w->incarnation.number);
         if (err) {
             wk_fatal(w, err);
             return;
         }
-        w->joined = true;
+        w->joined = !w->contested && m->granted == w->incarnation.number >> 32;
         w->member_tries = 0;
         take_addresses(w, m->n_shards, m->shards);
         again(w, 0);
@@ -191,6 +206,7 @@ static lh_err send_join(struct wk_worker *w)
     m.fresh = w->fresh;
     m.attempt = w->attempt;
     m.over = w->fresh ? w->over : 0;
+    w->confirming = w->contested;
     m.incarnation = w->incarnation.number;
     m.epochs = w->conf.epochs;
     m.any_epochs = !w->conf.epochs;
@@ -453,6 +469,14 @@ void wk_lease_soon(struct wk_worker *w)
 {
     if (w->want_lease || w->lease || w->join || !w->joined || w->member_tries) return;
     w->want_lease = true;
+    again(w, 0);
+}
+
+void wk_member_contest(struct wk_worker *w, uint64_t row)
+{
+    if (row <= w->contested) return;
+    w->contested = row;
+    w->joined = false;
     again(w, 0);
 }
 

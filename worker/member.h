@@ -8,5 +8,8 @@ void wk_member_start(struct wk_worker *w);
 // Asks for leases, and tells how far this worker is, at the next turn of the loop; does nothing
 // while a request is under way, or waits because the coordinator could not be reached.
 void wk_lease_soon(struct wk_worker *w);
+// Asks the coordinator whether our granted number is in force although a shard's row has this
+// incarnation, of a higher one. If it is, the worker goes on above the row; else it stops.
+void wk_member_contest(struct wk_worker *w, uint64_t row);
 
 #endif

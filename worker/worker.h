@@ -211,6 +211,9 @@ struct wk_worker {
     bool fresh;       // the directory holds no identity: a new number must be granted
     uint64_t attempt; // names this fresh start to the coordinator
     uint32_t over;    // the granted number that this start replaces, as far as it was told; 0: none
+    uint64_t
+        contested; // A shard's row has this incarnation, above what was granted to us; 0: none.
+    uint64_t confirming; // `contested` when the join under way was sent.
     char outbox_dir[LH_PATH_BYTES], replica_dir[LH_PATH_BYTES];
     struct lh_file *lock;               // held: one process uses the directory
     bool full_said[WK_DISK_FULL_COUNT]; // disk_full.c: this kind was told of

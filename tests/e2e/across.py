@@ -31,15 +31,18 @@ RTT_MS = {("asia", "europe"): 200, ("america", "asia"): 180, ("america", "europe
 LIMIT_S = 400  # under the limit of ctest, so that nothing is left behind
 SMALLER = {
     "shape.json": (r"^.*$", json.dumps(dict(SHAPE, context=128)) + "\n"),
-    "coordinator.yaml": (r"budget_tokens: [0-9_]+", f"budget_tokens: {3 * UNITS * UNIT_TOKENS}"),
+    "coordinator.yaml": (r"budget_tokens: [0-9_]+", "budget_tokens: BUDGET"),
     "asia-0.yaml": (r"trainer: \{", "trainer: {tokens_per_s: 3000, "),
 }
 SCP = """#!/bin/bash
-# scp FILE... HOST: and HOST:FILE FOLDER, where a host is a folder
+# scp [-r] FILE... HOST:[NAME] and HOST:FILE FOLDER, where a host is a folder
 set -eu
+flags=--preserve=mode
+[ "$1" != -r ] || { flags="-r $flags"; shift; }
 case ${!#} in
-*:) to="$HOSTS/${!#%%.example.org:}"; [ -d "$to" ]; exec cp --preserve=mode "${@:1:$#-1}" "$to" ;;
-*) [ $# = 2 ]; from=${1%%.example.org:*}; exec cp "$HOSTS/$from/${1#*:}" "$2" ;;
+*:*) last=${!#}; to="$HOSTS/${last%%.example.org:*}"; [ -d "$to" ]
+    exec cp $flags "${@:1:$#-1}" "$to/${last#*:}" ;;
+*) [ $# = 2 ]; from=${1%%.example.org:*}; exec cp $flags "$HOSTS/$from/${1#*:}" "$2" ;;
 esac
 """
 # What stands between a host's network and its node: names, its own folder, nothing of the others.
@@ -125,13 +128,14 @@ class Fleet:
 
     # ------------------------------------------------------------ the desk
 
-    def sit_down(self):
-        """The texts, and the examples as the page finds them, smaller."""
-        make_text(self.path("desk", "text"), UNITS * UNIT_TOKENS + 100)
+    def sit_down(self, units=UNITS):
+        """The texts, of so many units a region, and the examples as the page finds them, smaller."""
+        make_text(self.path("desk", "text"), units * UNIT_TOKENS + 100)
         folder = self.path("desk", "deploy", "examples", "across")
         shutil.copytree(os.path.join(TREE, "deploy", "examples", "across"), folder)
         for name, (old, new) in SMALLER.items():
             with open(os.path.join(folder, name), "r+", encoding="utf-8") as file:
+                new = new.replace("BUDGET", str(3 * units * UNIT_TOKENS))
                 text, changes = re.subn(old, lambda _, new=new: new, file.read().strip(), count=1)
                 check(changes == 1, f"{name} has no {old}")
                 file.seek(0)

@@ -20,6 +20,9 @@
 #include "worker/push/path.h"
 #include "worker/push/sender.h"
 
+// Granted numbers that a coordinator's lost store may have known beyond the one that it grants now.
+enum { GRANTS_LOST_MAX = 1024 };
+
 static void say_hello(void *arg);
 
 static void again(struct wk_shard *s, lh_err why)
@@ -108,6 +111,21 @@ static lh_err ignore(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     return LH_ERR_CONFLICT;
 }
 
+// The coordinator stores a number before it grants it. So a higher number than ours in a shard's
+// row is a newer process', or the coordinator's store was lost: it is asked which
+// (server/docs/0000-protocol.md#rule-8). A server could wear numbers out by making up rows: it
+// can't go far at once.
+static lh_err contest(struct wk_worker *w, uint64_t row)
+{
+    if ((row >> 32) - (w->incarnation.number >> 32) > GRANTS_LOST_MAX)
+        return lh_fail(LH_ERR_FENCED,
+                       "a server knows this worker by incarnation %" PRIx64 ", ours is %" PRIx64
+                       ": more numbers than a coordinator's lost store explains",
+                       row, w->incarnation.number);
+    wk_member_contest(w, row);
+    return LH_ERR_UNAVAILABLE;
+}
+
 static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
 {
     struct wk_worker *w = s->worker;
@@ -124,11 +142,7 @@ static lh_err take_hello(struct wk_shard *s, const Longhaul__V1__HelloReply *m)
     s->history.heard_epoch = m->epoch;
     if (m->incarnation != w->incarnation.number || m->incarnation_random != w->incarnation.random) {
         if (m->incarnation < w->incarnation.number) return LH_ERR_UNAVAILABLE;
-        if (m->incarnation >> 32 > w->incarnation.number >> 32)
-            return lh_fail(LH_ERR_FENCED,
-                           "another process runs as this worker (incarnation %" PRIx64
-                           ", ours is %" PRIx64 ")",
-                           m->incarnation, w->incarnation.number);
+        if (m->incarnation >> 32 > w->incarnation.number >> 32) return contest(w, m->incarnation);
         return wk_bump(w, m->incarnation);
     }
     if (LH_BUG("resend_refused") && wk_bug_send_above(s, m->last_incarnation, m->last_step))

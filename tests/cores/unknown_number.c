@@ -1,0 +1,101 @@
+// A coordinator whose store was lost grants numbers anew; servers' rows know higher ones
+// (server/docs/0000-protocol.md#rule-8).
+#include "tests/cores/life.h"
+
+static unsigned ended;
+
+static void on_fatal(void *arg, lh_err err, const char *text)
+{
+    (void)arg, (void)text;
+    assert_int_equal(err, LH_ERR_FENCED);
+    ended++;
+}
+
+static struct wk_conf life(struct rig *r, struct rig_life *l)
+{
+    struct wk_conf conf = rig_life_conf(r, l, 50);
+    conf.fatal = on_fatal;
+    ended = 0;
+    return conf;
+}
+
+static void start(struct rig *r)
+{
+    rig_start_coordinator(r);
+    assert_int_equal(rig_start_server(r, false), LH_OK);
+    rig_run(r, 2 * LH_SECOND);
+}
+
+static uint32_t granted(const struct rig *r)
+{
+    uint32_t i = ps_co_worker_index(r->coordinator, lh_worker_id(&r->w[1].self));
+    assert_true(i < r->coordinator->workers);
+    return r->coordinator->worker[i].granted;
+}
+
+static uint64_t row(const struct rig *r)
+{
+    const struct lh_row *of =
+        lh_ledger_row(&r->server->shard[0]->replica.ledger, lh_worker_id(&r->w[1].self));
+    assert_non_null(of);
+    return of->incarnation.number;
+}
+
+static void it_goes_on_above_the_row(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    start(r);
+    rig_hello(r, 1, (uint64_t)5 << 32, 0, 1);
+    struct wk_conf conf = life(r, &l);
+    rig_life_start(&l, &conf);
+    rig_run(r, 30 * LH_SECOND);
+    assert_int_equal(ended, 0);
+    assert_int_equal(l.worker->incarnation.number, ((uint64_t)5 << 32) + 1);
+    assert_int_equal(row(r), l.worker->incarnation.number);
+    assert_int_equal(granted(r), 5);                             // the coordinator has learned it
+    assert_true(l.worker->shard[0].slot.committed->decided > 0); // and pushes are decided
+    rig_life_end(r, &l, false);
+}
+
+static void it_stops_for_a_newer_process(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    start(r);
+    struct wk_conf conf = life(r, &l);
+    rig_life_start(&l, &conf);
+    rig_run(r, 2 * LH_SECOND);
+    assert_int_equal(rig_join(r, 1, 77, 1).granted, 2);
+    rig_hello(r, 1, (uint64_t)2 << 32, 0, 1);
+    rig_run(r, 30 * LH_SECOND);
+    assert_int_equal(ended, 1);
+    assert_int_equal(row(r), (uint64_t)2 << 32);
+    assert_int_equal(granted(r), 2);
+    rig_life_end(r, &l, false);
+}
+
+static void a_made_up_row_wears_no_numbers_out(void **state)
+{
+    struct rig *r = *state;
+    struct rig_life l;
+    start(r);
+    rig_hello(r, 1, (uint64_t)(UINT32_MAX - 1) << 32, 0, 1);
+    struct wk_conf conf = life(r, &l);
+    rig_life_start(&l, &conf);
+    rig_run(r, 10 * LH_SECOND);
+    assert_int_equal(ended, 1);
+    assert_int_equal(granted(r), 1);
+    rig_life_end(r, &l, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_goes_on_above_the_row, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(it_stops_for_a_newer_process, rig_set_up, rig_tear_down),
+        cmocka_unit_test_setup_teardown(a_made_up_row_wears_no_numbers_out, rig_set_up,
+                                        rig_tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
