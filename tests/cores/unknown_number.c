@@ -53,8 +53,8 @@ static void it_goes_on_above_the_row(void **state)
     assert_int_equal(ended, 0);
     assert_int_equal(l.worker->incarnation.number, ((uint64_t)5 << 32) + 1);
     assert_int_equal(row(r), l.worker->incarnation.number);
-    assert_int_equal(granted(r), 5);                             // the coordinator has learned it
-    assert_true(l.worker->shard[0].slot.committed->decided > 0); // and pushes are decided
+    assert_int_equal(granted(r), 5);                             // The coordinator has learned it.
+    assert_true(l.worker->shard[0].slot.committed->decided > 0); // Pushes are decided.
     rig_life_end(r, &l, false);
 }
 

@@ -129,7 +129,7 @@ class Fleet:
     # ------------------------------------------------------------ the desk
 
     def sit_down(self, units=UNITS):
-        """The texts, of so many units a region, and the examples as the page finds them, smaller."""
+        """The texts, so many units a region, and the examples as the page finds them, smaller."""
         make_text(self.path("desk", "text"), units * UNIT_TOKENS + 100)
         folder = self.path("desk", "deploy", "examples", "across")
         shutil.copytree(os.path.join(TREE, "deploy", "examples", "across"), folder)
