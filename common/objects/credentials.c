@@ -56,7 +56,7 @@ static bool take_line(struct line l, struct lh_sigv4_keys *out)
 
 lh_err lh_credentials_parse(struct lh_span text, const char *section, struct lh_sigv4_keys *out)
 {
-    const char *at = (const char *)text.data, *end = at + text.len;
+    const char *at = text.len ? (const char *)text.data : "", *end = at + text.len;
     bool inside = false, fine = true;
     *out = (struct lh_sigv4_keys){.id = ""};
     while (at < end && fine) {

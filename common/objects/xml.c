@@ -12,6 +12,12 @@ struct reader {
     struct lh_span text;          // between the tag before and this one, not decoded
 };
 
+static struct reader reader(struct lh_span xml)
+{
+    const char *at = xml.len ? (const char *)xml.data : "";
+    return (struct reader){.at = at, .end = at + xml.len};
+}
+
 static const char *find(const struct reader *r, const char *text)
 {
     return memmem(r->at, (size_t)(r->end - r->at), text, strlen(text));
@@ -108,7 +114,7 @@ static bool take(struct lh_span text, char *out, size_t size)
 lh_err lh_xml_rows(struct lh_span xml, const char *name, const char *key, const char *value,
                    lh_xml_fn each, void *arg)
 {
-    struct reader r = {.at = (const char *)xml.data, .end = (const char *)xml.data + xml.len};
+    struct reader r = reader(xml);
     struct lh_xml_row row;
     bool inside = false, fine = true, any = false;
     for (;;) {
@@ -137,7 +143,7 @@ lh_err lh_xml_rows(struct lh_span xml, const char *name, const char *key, const 
 
 void lh_xml_find(struct lh_span xml, const char *field, const char *except, char *out, size_t size)
 {
-    struct reader r = {.at = (const char *)xml.data, .end = (const char *)xml.data + xml.len};
+    struct reader r = reader(xml);
     bool inside = false;
     out[0] = 0;
     for (;;) {

@@ -76,13 +76,27 @@ static LH_MUST lh_err tidy(struct ps_uploader *u, uint32_t i)
     return LH_OK;
 }
 
+// Whether the file is there; else it, and nothing of the store, was not found. The error that is
+// under way stays the thread's.
+static bool is_here(struct ps_uploader *u, const struct lk_checkpoint_name *name)
+{
+    char path[LH_PATH_BYTES];
+    struct lk_checkpoint_info info;
+    struct lh_err_said said;
+    lh_err_take(&said);
+    lh_err err = lk_checkpoint_path(u->conf.dir, name, path);
+    if (!err) err = lk_checkpoint_peek(u->conf.env, path, &info);
+    lh_err_give(&said);
+    return err != LH_ERR_NOT_FOUND;
+}
+
 static LH_MUST lh_err upload(struct ps_uploader *u, uint32_t i, bool weights, uint64_t version)
 {
     const struct lk_checkpoint_name name = {u->conf.shards[i], version, weights};
     uint64_t bytes = 0;
     LH_TRY(tidy(u, i));
     lh_err err = lk_stored_put(u->store, u->conf.env, u->conf.dir, &name, &bytes);
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // it was pruned meanwhile: a newer one is there
+    if (err == LH_ERR_NOT_FOUND && !is_here(u, &name)) return LH_OK; // pruned: a newer one is there
     if (err) return err;
     u->channel[i * CHANNELS + weights].stored = version;
     pthread_mutex_lock(&u->lock);

@@ -32,7 +32,8 @@ void ps_uploader_serve(struct ps_uploader *u, bool serves);
 // {"age_s", "away", "uploads", "bytes", "failures"}; NULL: no memory. Any thread.
 json_t *ps_uploader_status(struct ps_uploader *u);
 // Uploads what is new, for at most PS_UPLOADER_END_S, and ends. NULL is allowed.
-enum { PS_UPLOADER_END_S = 10 };
+// Less than `longhaul up` waits for a process that it ends.
+enum { PS_UPLOADER_END_S = 5 };
 void ps_uploader_stop(struct ps_uploader *u);
 
 #endif

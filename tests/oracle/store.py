@@ -164,6 +164,11 @@ def stored(world, server):
     return {row["version"]: row for row in rows if row["channel"] == "full"}
 
 
+def listed(world, server):
+    """The checkpoints on the server's own disk."""
+    return json.loads(world.tool("checkpoint", "ls", server.dir, "-o", "json"))
+
+
 def verified(world, server):
     """version -> digest, of what the store holds and was opened and loaded."""
     rows = json.loads(world.tool("checkpoint", "verify", ADDRESS, "--config",
@@ -199,10 +204,13 @@ def killed_in_the_middle(world, way, server):
 
 def all_gone(world, coordinator, server, worker):
     """Gives the version and digest that the run came back with."""
-    for node in (worker, server, coordinator):
+    worker.kill()
+    until("the store has the newest", lambda: max(stored(world, server)) == max(
+        row["version"] for row in listed(world, server) if row["channel"] == "full"))
+    for node in (server, coordinator):
         node.kill()
     digests = verified(world, server)
-    local = json.loads(world.tool("checkpoint", "ls", server.dir, "-o", "json"))
+    local = listed(world, server)
     same = [row for row in local if row["version"] in digests and row["channel"] == "full"]
     check(same and all(row["digest"] == digests[row["version"]] for row in same),
           f"{local} and {digests}")

@@ -75,7 +75,7 @@ static void keep(struct object *of, size_t count, const char *key, const void *d
     drop(o);
     snprintf(o->key, sizeof o->key, "%s", key);
     o->data = malloc(len + 1);
-    memcpy(o->data, data, len);
+    if (len) memcpy(o->data, data, len);
     o->len = len;
 }
 

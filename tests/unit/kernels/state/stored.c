@@ -140,9 +140,13 @@ static void damage_is_seen(void **state)
     assert_int_equal(lk_stored_get(r->store, r->env, &list.at[0], back), LH_ERR_CORRUPT);
     lk_stored_name(&list.at[0], key);
     assert_int_equal(lh_path(path, sizeof path, r->h.root, "store/%s.json", key), LH_OK);
-    static const char *const bad[] = {"", "{}", "{\"schema\": \"longhaul.stored/1\"}", "[1]",
-                                      "{\"schema\": \"longhaul.stored/1\", \"bytes\": 1, "
-                                      "\"sha256\": \"../../etc\"}"};
+    static const char *const bad[] = {
+        "",
+        "{}",
+        "{\"schema\": \"longhaul.stored/1\"}",
+        "[1]",
+        "{\"schema\": \"longhaul.stored/1\", \"bytes\": 1, \"sha256\": \"../../etc\"}",
+    };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         assert_int_equal(lh_file_replace(r->env, path, lh_span_str(bad[i])), LH_OK);
         assert_int_equal(lk_stored_get(r->store, r->env, &list.at[0], back), LH_ERR_CORRUPT);

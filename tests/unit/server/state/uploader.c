@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,14 +22,14 @@ struct rig {
     struct history_rig h;
     struct lh_env *env;
     struct ps_uploader *uploader;
-    char address[128], dir[128], folder[96];
+    char address[128], dir[128], folder[96], endpoint[64];
     uint32_t shards[2];
 };
 
-static const char *no_variable(const char *name)
+// An access key, whatever is asked for.
+static const char *variable(const char *name)
 {
-    (void)name;
-    return NULL;
+    return strstr(name, "KEY") ? "key" : NULL;
 }
 
 static void start(struct rig *r)
@@ -38,9 +40,9 @@ static void start(struct rig *r)
                                           .shard_count = 2,
                                           .keep = 2,
                                           .store = {.address = r->address,
-                                                    .endpoint = "",
+                                                    .endpoint = r->endpoint,
                                                     .credentials = "",
-                                                    .variable = no_variable},
+                                                    .variable = variable},
                                           .look_ns = LH_MS,
                                           .again_ns = LH_MS};
     assert_int_equal(ps_uploader_start(&conf, &r->uploader), LH_OK);
@@ -90,7 +92,7 @@ static size_t stored(struct rig *r, uint64_t *newest)
                                          .address = r->address,
                                          .endpoint = "",
                                          .credentials = "",
-                                         .variable = no_variable};
+                                         .variable = variable};
     struct lh_objects *o;
     struct lk_stored_list list;
     assert_int_equal(lh_objects_open(&conf, &o), LH_OK);
@@ -152,6 +154,38 @@ static void a_standby_stores_nothing(void **state)
     assert_true(stored(r, &newest) >= 2);
 }
 
+static enum MHD_Result nothing_is_here(void *arg, struct MHD_Connection *c, const char *url,
+                                       const char *method, const char *version, const char *data,
+                                       size_t *len, void **own)
+{
+    (void)arg, (void)url, (void)method, (void)version, (void)data, (void)own;
+    *len = 0;
+    struct MHD_Response *none = MHD_create_response_from_buffer(0, "", MHD_RESPMEM_PERSISTENT);
+    enum MHD_Result done = MHD_queue_response(c, 404, none);
+    MHD_destroy_response(none);
+    return done;
+}
+
+// A wrong endpoint answers 404 to everything: that is no checkpoint which was pruned meanwhile.
+static void what_the_store_does_not_find_is_a_failure(void **state)
+{
+    struct rig *r = *state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct MHD_Daemon *daemon =
+        MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, nothing_is_here, NULL,
+                         MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_END);
+    assert_non_null(daemon);
+    snprintf(r->endpoint, sizeof r->endpoint, "http://127.0.0.1:%u",
+             MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
+    snprintf(r->address, sizeof r->address, "s3://bucket/run");
+    start(r);
+    ps_uploader_serve(r->uploader, true);
+    until(r, "failures", 2);
+    assert_int_equal(said(r, "away"), 1);
+    ps_uploader_stop(r->uploader);
+    MHD_stop_daemon(daemon);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 int main(void)
 {
@@ -159,6 +193,7 @@ int main(void)
         TEST(the_newest_are_stored),
         TEST(a_store_that_is_away_costs_age_alone),
         TEST(a_standby_stores_nothing),
+        TEST(what_the_store_does_not_find_is_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
