@@ -45,7 +45,7 @@ typedef void lh_metric_fn(void *arg, const struct lh_metric *m, const char *labe
                           const json_t *value);
 void lh_metrics_each(const json_t *status, const struct lh_metric *m, lh_metric_fn *fn, void *arg);
 
-// Appends a status' metrics in Prometheus' text format 0.0.4. LH_ERR_INVALID: `status` is no
+// Appends a status's metrics in Prometheus' text format 0.0.4. LH_ERR_INVALID: `status` is no
 // object.
 LH_MUST lh_err lh_metrics_prometheus(const json_t *status, struct lh_buf *out);
 // Appends the table of all metrics as Markdown.

@@ -1,4 +1,4 @@
-// The service manager. See notify.h.
+// Notifies the service manager. See notify.h.
 #include "common/app/notify.h"
 
 #include <stddef.h>
@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-// The socket's address; its length, or 0: there is none. A leading @ is an abstract name.
+// Fills in the socket's address and returns its length; 0: none. A leading @ is an abstract name.
 static socklen_t address_of(const char *path, struct sockaddr_un *out)
 {
     size_t len = path ? strlen(path) : 0;

@@ -13,7 +13,7 @@
 
 enum { TAG_BYTES = 512, EVENT_BYTES = 1 << 24 };
 
-// Fields of event.proto and summary.proto, with their wire types.
+// Fields of event.proto and summary.proto with their wire types.
 enum {
     EVENT_WALL_TIME = 1 << 3 | 1,    // double
     EVENT_STEP = 2 << 3 | 0,         // int64

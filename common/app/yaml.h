@@ -1,4 +1,4 @@
-// YAML from outside, as a small tree: maps, lists and scalars with their lines.
+// Parses untrusted YAML into a small tree: maps, lists and scalars with their lines.
 //
 // Supports the part of YAML that settings need. Refused: anchors and aliases, tags, several
 // documents, keys that are not scalars, a key given twice, more than LH_YAML_* of anything.

@@ -32,8 +32,8 @@ void *lh_zeros(size_t count, size_t size);
 // False: not supported (before Linux 5.14).
 bool lh_populate(void *p, size_t n);
 
-// ---- buffer: grows up to `max`, never beyond. After a failure writes do nothing; lh_buf_err()
-// gives the error. Zero-initialise with lh_buf(max); free with lh_buf_free().
+// ---- buffer: grows up to `max`, never beyond. Writes after a failure do nothing; lh_buf_err()
+// tells. Zero-initialise with lh_buf(max); free with lh_buf_free().
 struct lh_buf {
     uint8_t *data;
     size_t len, cap, max;

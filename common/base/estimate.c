@@ -3,13 +3,13 @@
 
 #include <math.h>
 
-static const double WEIGHT = 0.3; // a new sample counts so much
+static const double WEIGHT = 0.3; // weight of a new sample
 
 void lh_estimate_take(struct lh_estimate *e, double sample)
 {
     if (!isfinite(sample) || sample <= 0) return;
     if (e->mean <= 0) {
-        *e = (struct lh_estimate){sample, sample / 4}; // one sample says little
+        *e = (struct lh_estimate){sample, sample / 4}; // one sample has an uncertain spread
         return;
     }
     double off = sample - e->mean;

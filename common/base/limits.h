@@ -62,7 +62,7 @@ enum {
     LH_SHARED_BYTES = 16 << 20, // recent frames that followers get from memory, not from the log
     LH_DECIDE_QUEUE_MAX = 256,  // pushes received and not decided, a server; more wait unread
     LH_PUSH_SILENT_MS = 120000, // a full part of a push takes less, even at 70 kbit/s
-    LH_SNAPSHOT_RANGES = 2,     // ranges of a snapshot at most, each on a connection of its own
+    LH_SNAPSHOT_RANGES = 2,     // most ranges of a snapshot, each on its own connection
     LH_SNAPSHOT_RANGES_BYTES =
         16 << 20, // larger snapshots come in two ranges: a handshake costs as much as 5 MB
     // Time for a whole snapshot: LH_JOIN_SILENT_MS plus its bytes at this rate (2 Mbit/s), or at
@@ -71,7 +71,7 @@ enum {
     LH_JOIN_RATE_PART = 16,
     LH_JOIN_TURN_MS = 10000,    // afterwards a slow reader yields its slot to a waiting one
     LH_JOIN_SILENT_MS = 120000, // a part of a snapshot takes less, even at 70 kbit/s
-    LH_READ_SILENT_MS = 600000, // a follower may train for minutes before it reads on (bsp)
+    LH_READ_SILENT_MS = 600000, // a follower may train for minutes before its next read (bsp)
     // Incoming pushes of one worker, and its follow streams: one of each, and those of dead
     // connections not yet noticed.
     LH_STREAMS_A_SHARD = 4,
@@ -84,7 +84,7 @@ enum {
     LH_FENCES_MAX = 256,
     LH_FENCE_MS = 1000,
     LH_NORMS = 7,         // a worker's median is over this many of its last norms
-    LH_OUTLIERS_MAX = 10, // pushes clipped in a row, after which a worker is set aside
+    LH_OUTLIERS_MAX = 10, // consecutive clipped pushes after which a worker is set aside
     // Local steps that a push counts for in the norm gate: at most LH_NORM_STEPS times others' and
     // LH_NORM_STEPS_MAX in all.
     LH_NORM_STEPS = 8,

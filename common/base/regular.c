@@ -23,7 +23,7 @@ lh_err lh_regular_open(const char *path, int flags, unsigned mode, int *fd)
 {
     struct stat is;
     *fd = -1;
-    // A look before: a device may do something when it is opened, and a socket can't be.
+    // Checked before open() too: opening a device may have effects, and a socket can't be opened.
     if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) return refuse(path, is.st_mode);
     do *fd = open(path, flags | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, mode);
     while (*fd < 0 && errno == EINTR);

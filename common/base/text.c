@@ -1,10 +1,10 @@
-// Text that somebody else wrote. See text.h.
+// Foreign text. See text.h.
 #include "common/base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// The bytes of the UTF-8 sequence that begins here, and its character; 0: there is none.
+// Returns the length of the UTF-8 sequence at `at` and its character in *out; 0: invalid.
 static size_t decode(const uint8_t *at, size_t n, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};

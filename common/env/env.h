@@ -146,7 +146,7 @@ LH_MUST lh_err lh_file_replace_by(struct lh_env *e, const char *path, lh_file_wr
 LH_MUST lh_err lh_path(char *out, size_t size, const char *dir, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-// ---- the real one (env_real.c). run() runs the loop on the calling thread until stop().
+// ---- the real one (env_real.c). run() gives the calling thread to the loop until stop().
 LH_MUST lh_err lh_env_real_create(struct lh_env **out);
 void lh_env_real_run(struct lh_env *env);
 // The longest time that one function blocked the loop since the last call. On the loop's thread.

@@ -32,7 +32,7 @@ struct lh_fake_env {
     int64_t fail_in;  // file operations until one fails with `fail`, < 0: never
     lh_err fail;
     bool failed;
-    bool no_room_in_place;     // a write within a file found no room in this life
+    bool no_room_in_place;     // a write within a file's size found the disk full in this life
     struct lh_fake_harm harm;  // its seed is the stream's state
     int64_t short_in, sync_in; // writes and syncs until one finds the disk full or fails; < 0: none
     int64_t still_until;       // the node handles nothing before

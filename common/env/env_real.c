@@ -81,18 +81,18 @@ struct env_real {
     struct tasks posted;
     bool sleeping;
     // owned by the loop
-    struct tasks batch; // taken from `posted`; [batch_at, len) is still to run
+    struct tasks batch; // taken from `posted`; [batch_at, len) is pending
     size_t batch_at;
     struct timer *timer;
     uint32_t timers, free_timer;
     uint32_t *heap; // slots, the earliest first
     size_t heap_len;
     uint64_t armed;
-    // Longest time that one function kept the loop, since lh_env_real_longest_ns().
+    // Longest time that one function blocked the loop since lh_env_real_longest_ns().
     int64_t longest_ns;
     struct lane lane[LH_LANE_COUNT];
     pthread_mutex_t random_lock;
-    uint8_t random[RANDOM_BYTES]; // the next key, then bytes to give
+    uint8_t random[RANDOM_BYTES]; // the next key, then bytes to give out
     size_t random_at;
 };
 

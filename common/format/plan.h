@@ -17,7 +17,7 @@ enum lh_phase {
     LH_PHASE_END = 4,   // `end` names the version vector at which the run ends
 };
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
-// How admitted pushes move the parameters (kernels/outer.h).
+// The outer optimizer, which applies admitted pushes to the parameters (kernels/outer.h).
 enum lh_optimizer { LH_OPT_SGD = 0, LH_OPT_DELAYED_NESTEROV = 1 };
 // A worker's mode: the data it trains on (server/docs/0004-authority.md#modes).
 enum lh_data {

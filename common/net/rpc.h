@@ -27,7 +27,7 @@ LH_MUST lh_err lh_rpc_parse(const struct lh_msg *msg, const ProtobufCMessageDesc
 LH_MUST lh_err lh_rpc_parse_bulk(const struct lh_msg *msg, const ProtobufCMessageDescriptor *type,
                                  ProtobufCMessage **head, size_t *at);
 
-// ---- a call with one request and one answer: the client
+// ---- a call with one request and one answer, from the client's side
 struct lh_unary;
 // Calls done(self, LH_OK, message) with the parsed answer, which is valid until done() returns, or
 // done(self, error, NULL) with its text in lh_err_text(): exactly once, then frees the unary.
@@ -38,8 +38,8 @@ LH_MUST lh_err lh_unary_start(struct lh_link *link, enum lh_rpc rpc, int64_t dea
                               void *self, struct lh_unary **out);
 void lh_unary_cancel(struct lh_unary *u); // done() is no longer called
 
-// ---- the same, the server: one request is read, passed to `handle`, and answered by
-// lh_reply() or lh_reply_error(), at once or later (until then the client may go away: `gone`).
+// ---- the same from the server's side: one request is read, handed to `handle`, and answered by
+// lh_reply() or lh_reply_error(), at once or later, even after the client has gone.
 struct lh_request;
 typedef void (*lh_request_fn)(void *self, struct lh_request *rq, const ProtobufCMessage *m);
 LH_MUST lh_err lh_request_accept(struct lh_call *call, const struct lh_peer *peer,

@@ -36,7 +36,8 @@
 
 enum { LH_STATE_RANDOM_BYTES = 16, LH_STATE_PIECE_BYTES = LH_PART_BYTES - LH_SEAL_TAG_BYTES };
 
-// One stream, at either end. Filled by lh_state_seal_start() or lh_state_unseal_begin().
+// One stream, at either end. lh_state_seal_init() and then lh_state_seal_begin() or
+// lh_state_unseal_begin() fill it.
 struct lh_state_seal {
     const struct lh_keyring *keys; // borrows
     enum lh_seal_purpose purpose;

@@ -1,5 +1,5 @@
-// Transport: the table of RPCs with the roles that may call them, and copying from a message. Both
-// transports share it.
+// Transport: the table of RPCs with the roles that may call them, and copying from a message;
+// shared by both transports.
 #include "common/net/transport.h"
 
 #include <string.h>

@@ -4,13 +4,11 @@
 // which is enough on a short path, plus LH_TRIP_RTOS retransmission timeouts of the path (RTO =
 // mean + 4 spreads). The reasons for this number:
 //
-//   - The connection may stand: TCP sends a lost packet again after 1 RTO, then after 2 RTO each
-//     time (transport_grpc_path.c caps its back-off there). Four losses in a row take
-//     1 + 2 + 2 + 2 RTO, the packet's own way the rest; where 5 % are lost, that is one packet in
-//     160,000.
-//   - It may have been given up in a cut: 2 RTO until then, 4 round trips for a new one (TCP 1,
-//     TLS 2, HTTP/2 settings 1), 1 for the message, and 1 RTO for one packet that is lost on the
-//     way.
+//   - The connection may still be open: TCP retransmits a lost packet after 1 RTO, then after 2 RTO
+//     each time (transport_grpc_path.c caps the backoff there). Four losses in a row take 1 + 2 + 2
+//     + 2 RTO, the packet's own trip the rest; at 5 % loss that is one packet in 160,000.
+//   - An outage may have closed it: 2 RTO until then, 4 round trips for a new connection (TCP 1,
+//     TLS 2, HTTP/2 settings 1), 1 for the message, and 1 RTO for one lost packet.
 //
 // Pure: callers pass the times. A peer's report of its path is bounded when read.
 #ifndef LH_COMMON_TRIP_H

@@ -1,4 +1,4 @@
-// Names of peers, as their certificates carry them. See identity.h.
+// Identities of peers in certificates. See identity.h.
 //
 // The text comes from a certificate that our CA signed, but is parsed as hostile: one form, one
 // alphabet, no escapes, no empty part, nothing before or after. Two different texts never name the

@@ -206,7 +206,7 @@ bool lh_cipher_available(enum lh_cipher cipher)
            (cipher == LH_CIPHER_AES256GCM && crypto_aead_aes256gcm_is_available());
 }
 
-// ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes the schedule.
+// ---- Both by OpenSSL. A context holds the key's schedule; freeing it wipes that.
 
 // The inputs of one AEAD call. XChaCha20-Poly1305 is ChaCha20-Poly1305 (RFC 8439) under HChaCha20
 // of the key and the nonce's first 16 bytes; its own nonce is 4 zeros and the remaining 8 bytes

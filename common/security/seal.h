@@ -43,8 +43,8 @@ enum lh_cipher {
 enum lh_seal_purpose {
     LH_SEAL_FRAME = 1,
     LH_SEAL_AT_REST = 2,
-    LH_SEAL_SNAPSHOT = 3, // a fold state on its way from a server to a follower (state_seal.h)
-    LH_SEAL_RESTORE = 4,  // a fold state on its way from a follower to a server
+    LH_SEAL_SNAPSHOT = 3, // a fold state in transit from a server to a follower (state_seal.h)
+    LH_SEAL_RESTORE = 4,  // a fold state in transit from a follower to a server
 };
 
 struct lh_seal_context {

@@ -26,7 +26,7 @@ enum {
     LH_GRPC_READ_BYTES_MAX = 1 << 20, // a client's, during a large transfer
 };
 
-// ---- events: one per batch; gRPC returns it through the completion queue
+// ---- events: one per batch given to gRPC, which returns it through the completion queue
 enum lh_grpc_event {
     LH_GRPC_STARTED,  // client: the server's headers arrived, or the call failed
     LH_GRPC_SENT,     // the last batch (headers, a message, the end) was sent

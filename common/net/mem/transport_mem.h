@@ -1,4 +1,4 @@
-// The in-process transport: calls between nodes of one process, posted from loop to loop.
+// The in-process transport: calls between nodes of one process, as posts between their loops.
 //
 // Two modes: with real envs each node has its thread and messages cross by lh_post() (used under
 // TSan); with fake envs the fabric is a simulated network, and a lh_fate_fn decides each call's

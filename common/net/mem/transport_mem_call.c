@@ -425,7 +425,7 @@ void lh_mem_read(struct lh_call *call)
     }
 }
 
-// ---- a call that the network repeats: messages of a client that has gone
+// ---- a call that the network repeats: messages of a client that is long gone
 static void ghost_arrive(void *arg)
 {
     struct mem_half *h = arg;
