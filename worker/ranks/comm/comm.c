@@ -1,9 +1,9 @@
 // A communicator's thread. See comm.h.
 //
-// Invariants: 1. `order` is given only while it is NONE, but ABORT and QUIT, which replace what is
-// there; 2. `stop` is raised from abort() until the thread has freed everything; 3. a bucket is
-// begun only when all of its values are among the `final` ones; 4. which buckets there are, and
-// their order, follows from `arrays` alone.
+// Invariants: 1. `order` is set only while it is NONE, except ABORT and QUIT, which replace any
+// order.
+// 2. `stop` is set from abort() until the thread has freed everything. 3. A bucket begins only when
+// all of its values are final. 4. `arrays` alone determines the buckets and their order.
 #include "worker/ranks/comm/comm.h"
 
 #include <errno.h>
@@ -27,14 +27,14 @@ static void ring(int fd)
 {
     uint64_t one = 1;
     ssize_t n = fd >= 0 ? write(fd, &one, sizeof one) : 0;
-    (void)n; // it fails only when it is rung already
+    (void)n; // it fails only if the bell is already rung
 }
 
 static void silence(int fd)
 {
     uint64_t count;
     ssize_t n = read(fd, &count, sizeof count);
-    (void)n; // nothing to read is what is wanted
+    (void)n; // an empty counter is fine
 }
 
 void wk_comm_slept(struct wk_comm *c)
@@ -51,7 +51,7 @@ lh_err wk_comm_leaves(void)
 
 // ---------------------------------------------------------------- the thread
 
-// Begins a bucket: true once its values, up to the `needed`th in the order of the sum, are final.
+// True, and counts a bucket, once its values up to the `needed`th in summing order are final.
 static bool is_final(struct wk_comm *c, uint64_t needed)
 {
     pthread_mutex_lock(&c->lock);
@@ -62,7 +62,7 @@ static bool is_final(struct wk_comm *c, uint64_t needed)
     return is;
 }
 
-// The backward pass goes on; meanwhile the communicator may break.
+// Waits while the backward pass goes on; the communicator may break meanwhile.
 static LH_MUST lh_err wait_final(struct wk_comm *c, uint64_t needed)
 {
     while (!is_final(c, needed)) {
@@ -75,8 +75,7 @@ static LH_MUST lh_err wait_final(struct wk_comm *c, uint64_t needed)
     return LH_OK;
 }
 
-// The sum of a bucket: of the host's memory, of the device's in its place, or of the device's by
-// way of the host.
+// Sums a bucket: of host memory, of device memory in place, or of device memory through the host.
 static LH_MUST lh_err sum_bucket(struct wk_comm *c, uint64_t from, uint64_t values, bool last)
 {
     float *at = c->arrays.sum + from;
@@ -116,7 +115,7 @@ static lh_err reduce_buckets(struct wk_comm *c)
     return sum_behind(c);
 }
 
-// The first `parts` of the arrays, from rank 0 to all; those of a device too.
+// Sends the first `parts` of the arrays from rank 0 to all, including those of a device.
 static LH_MUST lh_err share_parts(struct wk_comm *c, uint32_t parts)
 {
     const struct wk_comm_arrays *a = &c->arrays;
@@ -141,7 +140,7 @@ static lh_err carry_out(struct wk_comm *c, enum wk_comm_order order)
     return order == WK_COMM_REDUCE ? reduce_buckets(c) : share_parts(c, all ? a->parts : 1);
 }
 
-// Locked.
+// Call it with the lock held.
 static void finish(struct wk_comm *c, enum wk_comm_order order, lh_err err)
 {
     if (c->order == order) c->order = WK_COMM_NONE;
@@ -151,7 +150,7 @@ static void finish(struct wk_comm *c, enum wk_comm_order order, lh_err err)
     if (err) snprintf(c->why, sizeof c->why, "%s", lh_err_text(err));
 }
 
-// Locked. False: the thread ends.
+// Call it with the lock held. False: the thread ends.
 static bool serve(struct wk_comm *c)
 {
     enum wk_comm_order order = c->order;
@@ -180,7 +179,8 @@ static bool serve(struct wk_comm *c)
     return true;
 }
 
-// Locked; until there is an order, or it is time to look at what stands.
+// Waits until there is an order, or it is time to check an idle communicator. Call it with the lock
+// held.
 static void rest(struct wk_comm *c)
 {
     struct pollfd p = {c->wake, POLLIN, 0};
@@ -300,7 +300,7 @@ static void share(void *arg, enum wk_region_share what)
     order(arg, WK_COMM_SHARE);
 }
 
-// One that failed meanwhile stays so: poll() has not said it yet.
+// A failure in the meantime remains for poll() to report.
 static void reduce(void *arg, uint64_t final)
 {
     struct wk_comm *c = arg;

@@ -1,7 +1,7 @@
-// A device's arrays by way of the host. See comm_host.h.
+// A device's arrays copied through the host. See comm_host.h.
 //
-// Its copies have a stream of their own, which follows the event of `ready` that covers a bucket:
-// while it crosses, the backward pass goes on behind that event.
+// The copies have their own stream, which follows the event of `ready` that covers a bucket: during
+// the copy, the backward pass continues behind that event.
 #include "worker/ranks/comm/comm_host.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static LH_MUST lh_err take_room(const struct wk_comm_device *d, struct wk_comm_h
     return LH_OK;
 }
 
-// After an error there is none, and the next call tries again.
+// After an error nothing is open, and the next call tries again.
 static LH_MUST lh_err open_host(struct wk_comm *c)
 {
     if (c->host) return LH_OK;
@@ -55,14 +55,14 @@ void wk_comm_host_free(struct wk_comm *c)
 {
     const struct wk_comm_device *d = c->arrays.device;
     if (!c->host) return;
-    (void)d->gpu->use(d->index); // what can't be used has nothing to be freed
+    (void)d->gpu->use(d->index); // an unusable device has nothing to free
     if (c->host->stream) d->gpu->streams->destroy(c->host->stream);
     if (c->host->pinned) d->gpu->memory->pinned_release(c->host->pinned);
     free(c->host);
     c->host = NULL;
 }
 
-// Behind the event that covers so many values of the sum.
+// Copies behind the event that covers `needed` values of the sum.
 static LH_MUST lh_err copy_out(struct wk_comm *c, float *to, const void *from, size_t bytes,
                                uint64_t needed)
 {

@@ -1,12 +1,11 @@
 // Collectives by NCCL. See comm_nccl.h.
 //
-// Everything of an epoch (communicator, stream, buffers) is made by init() and freed by end(), so
-// that nothing which an aborted operation might still write to is used again; where a device has
-// the arrays themselves, end() waits for the stream. Calls of NCCL's and
-// of the device only queue, and most are over at once: every wait looks first, then without a pause
-// for 200 us, then each millisecond, at the communicator's error and at `stop`. Gradients that are
-// summed in bf16 are converted in the pass that copies them to and from pinned memory, so half as
-// many bytes cross PCIe as well.
+// init() makes all resources of an epoch (communicator, stream, buffers) and end() frees them, so
+// no memory that an aborted operation might still write to is reused; if a device holds the arrays,
+// end() waits for the stream. Calls of NCCL and of the device only queue work, and most end at
+// once: every wait polls the communicator's error and `stop`, without a pause for 200 us and then
+// each millisecond. Gradients that are summed in bf16 are converted while they are copied to and
+// from pinned memory, so only half as many bytes cross PCIe.
 #include "worker/ranks/comm/comm_nccl.h"
 
 #include <poll.h>
@@ -22,18 +21,18 @@
 
 enum {
     SLOTS = WK_COMM_NCCL_SLOTS,
-    LOOKS = 64, // Looks before the clock is asked, however slow they are.
+    LOOKS = 64, // polls before the clock is read
     SPIN_NS = 200000,
     LOOK_MS = 1,
     ENVIRONMENT_BYTES = 4096,
 };
 
-struct slot { // a bucket on its way
+struct slot { // a bucket in flight
     void *device, *pinned;
     lk_gpu_event event;
-    void *to;     // The result's place on the host; NULL: none.
-    size_t bytes; // Its size on the device.
-    bool narrow;  // The bucket is bf16 there, and fp32 on the host.
+    void *to;     // host address of the result; NULL: none
+    size_t bytes; // size on the device
+    bool narrow;  // bf16 on the device, fp32 on the host
     bool busy;
 };
 
@@ -42,11 +41,11 @@ struct device_comm {
     struct wk_nccl nccl;
     struct lk_gpu gpu;
     int device;
-    unsigned buckets;  // That were summed: they take turns in the slots.
+    unsigned buckets;  // buckets summed; they alternate between the slots
     wk_nccl_comm comm; // NULL: none
     lk_gpu_stream stream;
     struct slot slot[SLOTS];
-    void *narrow; // A bucket in bf16, of arrays that are the device's; NULL: none.
+    void *narrow; // a bucket in bf16, for arrays in device memory; NULL: none
 };
 
 static struct device_comm *comm_of(struct wk_comm *c)
@@ -56,7 +55,7 @@ static struct device_comm *comm_of(struct wk_comm *c)
 
 // ---------------------------------------------------------------- errors, waits
 
-// A failure of the device is one for good: nothing of CUDA's works in this process any more.
+// A device failure is permanent: no CUDA call works in this process any more.
 static LH_MUST lh_err device_err(const struct device_comm *d, int err, const char *what)
 {
     if (!err) return LH_OK;
@@ -69,11 +68,11 @@ static LH_MUST lh_err nccl_err(const struct device_comm *d, int result, const ch
     return lh_fail(LH_ERR_UNAVAILABLE, "NCCL: %s: %s", what, d->nccl.api.error_text(result));
 }
 
-// A wait, from its first look on.
+// A wait, from its first poll on.
 struct patience {
     unsigned looks;
-    int64_t since_ns; // The clock, once it was asked; 0: not yet.
-    bool call;        // It is for a call of NCCL's, not for a bucket.
+    int64_t since_ns; // the clock at its first reading; 0: not read yet
+    bool call;        // true: an NCCL call, not a bucket
 };
 
 static int64_t now_ns(void)
@@ -83,7 +82,7 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * LH_SECOND + t.tv_nsec;
 }
 
-// Between two looks of a wait. A thousand small calls a step cost a second where each sleeps.
+// Pauses between two polls. With a sleep each, a thousand small calls cost a second per step.
 static LH_MUST lh_err pause_for(struct device_comm *d, struct patience *p)
 {
     struct pollfd bell = {d->base.bell, POLLIN, 0};
@@ -96,7 +95,7 @@ static LH_MUST lh_err pause_for(struct device_comm *d, struct patience *p)
     return wk_comm_stopped(&d->base) ? wk_comm_leaves() : LH_OK;
 }
 
-// A call of NCCL's goes on by itself until it is settled.
+// Waits until an NCCL call that runs asynchronously is settled.
 static LH_MUST lh_err settle(struct device_comm *d, int result, const char *what)
 {
     struct patience p = {.call = true};
@@ -115,7 +114,7 @@ static LH_MUST lh_err look(struct device_comm *d)
     return nccl_err(d, asked ? asked : is, "the communicator");
 }
 
-// Waits until the slot's bucket is over, and takes what it gave.
+// Waits for the slot's bucket and takes its result.
 static LH_MUST lh_err finish(struct device_comm *d, struct slot *s)
 {
     const struct lk_gpu_streams *streams = d->gpu.backend->streams;
@@ -144,8 +143,8 @@ static LH_MUST lh_err finish_all(struct device_comm *d)
 
 // ---------------------------------------------------------------- buckets
 
-// A slot's memory. Of arrays that are the device's the last values alone cross by slots, and what
-// is given of the host's.
+// Bytes of a slot. If a device holds the arrays, only the last values and shared host parts use
+// slots.
 static size_t slot_bytes(const struct wk_comm_arrays *a)
 {
     size_t behind = a->behind * sizeof(float);
@@ -159,7 +158,7 @@ uint64_t wk_comm_nccl_device_bytes(uint64_t bucket_bytes, enum wk_sum_type type)
     return SLOTS * slot + (type == WK_SUM_BF16 ? bucket_bytes : 0);
 }
 
-// The slot's turn.
+// Prepares the slot for its next use.
 static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t bytes, bool narrow)
 {
     LH_TRY(finish(d, s));
@@ -168,7 +167,7 @@ static LH_MUST lh_err begin(struct device_comm *d, struct slot *s, size_t bytes,
     return LH_OK;
 }
 
-// Puts what is there into the slot.
+// Copies the bucket into the slot.
 static LH_MUST lh_err put(struct device_comm *d, struct slot *s, const void *from)
 {
     LH_ASSERT(s->bytes <= slot_bytes(&d->base.arrays));
@@ -196,7 +195,7 @@ static struct slot *next_slot(struct device_comm *d)
     return &d->slot[d->buckets++ % SLOTS];
 }
 
-// A bucket's sum comes while the next one is on its way.
+// Finishes a bucket's sum while the next one is in flight.
 static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
     struct device_comm *d = comm_of(c);
@@ -244,7 +243,7 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
 
 // ---------------------------------------------------------------- in the device's memory
 
-// The stream's next operations come behind the event that covers so many values of the sum.
+// Queues the stream's next operations behind the event that covers `needed` values of the sum.
 static LH_MUST lh_err follow(struct device_comm *d, uint64_t needed)
 {
     return device_err(d, wk_ready_follow(d->base.arrays.device->ready, d->stream, needed),
@@ -264,8 +263,8 @@ static LH_MUST lh_err add_up(struct device_comm *d, void *at, uint64_t values, i
                   "AllReduce");
 }
 
-// In its place; in bf16 by way of a bucket of memory of the device's. The last bucket of the sum is
-// the host's (comm.h), and its wait is one for all before it.
+// Sums in place; bf16 goes through a bucket of device memory. The last bucket of the sum is on the
+// host (comm.h), and its wait covers all earlier ones.
 static lh_err reduce_there(struct wk_comm *c, float *bucket, uint64_t values)
 {
     struct device_comm *d = comm_of(c);
@@ -337,14 +336,14 @@ static lh_err idle(struct wk_comm *c)
     return look(comm_of(c));
 }
 
-// Aborts whatever there is: destroying in order would wait for ranks that may be gone.
+// Aborts the communicator: an orderly destroy would wait for ranks that may be gone.
 static void end(struct wk_comm *c)
 {
     struct device_comm *d = comm_of(c);
     const struct lk_gpu_backend *b = d->gpu.backend;
-    if (d->comm) (void)d->nccl.api.abort(d->comm); // whatever it says, there is no other way
+    if (d->comm) (void)d->nccl.api.abort(d->comm); // an error here has no other remedy
     d->comm = NULL;
-    // The gradient is used again: nothing may come to it that this stream still had to do.
+    // The gradient will be reused, so the stream's pending work must not write to it later.
     if (d->stream && c->arrays.device) (void)b->streams->wait(d->stream);
     if (d->stream) b->streams->destroy(d->stream);
     d->stream = NULL;

@@ -1,16 +1,16 @@
 // Collectives over TCP: how the ranks of a communicator find each other. See comm_tcp.h.
 //
 // Every rank listens. The others connect to rank 0, whose address is in the id, greet it
-// (greeting.h) and say theirs; when all have come, each hears all addresses and connects to the
-// rank after it. An address is a port, after the host if there are several (address.h). Little
-// endian:
+// (greeting.h) and give their addresses. When all have connected, rank 0 sends each the list of
+// addresses, and each connects to the next rank. An address is a port, after the host if there are
+// several (address.h). Little endian:
 //
-//   id         0 u32 magic "WTCP"   4 u16 port of rank 0   6 its address, 16 (zeros on one host)
-//              22 zeros   32 secret, 32
-//   addresses  a rank: with hosts its address, 16; u16 port
+//   id          0 u32 magic "WTCP"   4 u16 port of rank 0   6 its address, 16 (zeros on one host)
+//               22 zeros   32 secret, 32
+//   addresses   a rank: with hosts its address, 16; u16 port
 //
-// Whoever greets without the secret is turned away, and whoever greets not at all after a while
-// (door.h). With hosts everything is under TLS.
+// A connection without the secret is refused, and one without a greeting is closed after a while
+// (door.h). With hosts all connections use TLS.
 #include "worker/ranks/comm/comm_tcp.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ struct tcp {
     struct wk_address own;
     struct wk_door door;
     struct wk_stream after, before;
-    struct wk_stream come[WK_RANKS_MAX]; // rank 0: connections of those who said their addresses
+    struct wk_stream come[WK_RANKS_MAX]; // rank 0: connections of ranks that gave their addresses
     struct wk_address address[WK_RANKS_MAX];
     uint32_t ranks, rank;
     struct lh_hash secret;
@@ -73,7 +73,7 @@ static LH_MUST lh_err listen_here(struct tcp *t)
     return LH_OK;
 }
 
-// Waits for a socket, at most `ms`; -1: for ever.
+// Waits for a socket, at most `ms`; -1: forever.
 static LH_MUST lh_err wait_for(struct tcp *t, int fd, short events, int ms)
 {
     struct pollfd p[] = {{t->base.bell, POLLIN, 0}, {fd, events, 0}};
@@ -114,7 +114,7 @@ static LH_MUST lh_err connect_to(struct tcp *t, const struct wk_address *to, str
     return wk_stream_connect((struct sockaddr *)&a, size, t->tls, out);
 }
 
-// "a rank at 10.0.0.7:4711: ", before what failed.
+// Puts "a rank at 10.0.0.7:4711: " before the error's text.
 static LH_MUST lh_err failed_at(const struct wk_address *p, lh_err err)
 {
     char text[WK_ADDRESS_BYTES];
@@ -137,7 +137,7 @@ static LH_MUST lh_err greet(struct tcp *t, struct wk_stream *s, enum wk_ring_gre
     return send_all(t, s, lh_buf_span(&b));
 }
 
-// The next rank that has come; false: none has now.
+// Takes the next rank that has connected; false: none now.
 static bool let_in(struct tcp *t, struct wk_ring_greeting *out, struct wk_guest *guest)
 {
     while (wk_door_next(&t->door, lh_now(t->env), guest)) {
@@ -150,7 +150,7 @@ static bool let_in(struct tcp *t, struct wk_ring_greeting *out, struct wk_guest 
     return false;
 }
 
-// Waits for who comes, and for a connection that is being made; -1: none is.
+// Waits for new connections and for one that is being made; -1: none is.
 static LH_MUST lh_err wait_at_door(struct tcp *t, int fd, short events)
 {
     struct pollfd p[WK_DOOR_POLLS + 2] = {{t->base.bell, POLLIN, 0}, {fd, events, 0}};
@@ -184,7 +184,7 @@ static void put_address(const struct tcp *t, struct lh_buf *b, const struct wk_a
         lh_put_u16(b, p->port);
 }
 
-// Rank 0: all others come and hear all addresses.
+// Rank 0: waits for all other ranks and sends them all addresses.
 static LH_MUST lh_err gather_addresses(struct tcp *t)
 {
     uint8_t addresses[WK_RANKS_MAX * ADDRESS_BYTES];
@@ -234,8 +234,8 @@ static LH_MUST lh_err hear_addresses(struct tcp *t)
     return LH_OK;
 }
 
-// One rank's connections wait for each other's doors all around the ring, so both are made beside
-// each other.
+// Makes both connections of a rank at the same time, because the ranks of a ring wait for each
+// other.
 static LH_MUST lh_err join_ring(struct tcp *t)
 {
     uint32_t before = (t->rank + t->ranks - 1) % t->ranks;
@@ -304,7 +304,7 @@ static lh_err share(struct wk_comm *c, const struct wk_comm_part *part, uint32_t
 
 static lh_err reduce(struct wk_comm *c, float *bucket, uint64_t values, bool last)
 {
-    (void)last; // each has its sum at once
+    (void)last; // each sum is done at once
     return wk_ring_sum(&tcp_of(c)->ring, bucket, values, c->arrays.type);
 }
 

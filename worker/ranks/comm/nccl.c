@@ -1,7 +1,7 @@
 // NCCL, found at run time. See nccl.h.
 //
-// Invariant: a library is used only when it has every call of the table and a version that the
-// table was written for; each call is looked for by name, never concluded from the version.
+// Invariant: a library is used only if it has every call of the table and a version that the table
+// supports; each call is looked up by name, not inferred from the version.
 #include "worker/ranks/comm/nccl.h"
 
 #include <dlfcn.h>

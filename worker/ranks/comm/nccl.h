@@ -1,8 +1,8 @@
-// NCCL behind a table: its calls as function pointers, found at run time; no header of NCCL's.
+// NCCL behind a table: its calls as function pointers, found at run time; no NCCL header is needed.
 //
-// What stands here of NCCL's binary interface is its public one, from version 2.18 on: names of
-// calls, their arguments, and the numbers below. A result of 0 is success.
-// NCCL's own traffic is neither encrypted nor authenticated: README.md says what that asks for.
+// The declarations here are NCCL's public binary interface, from version 2.18 on: names of calls,
+// their arguments, and the numbers below. A result of 0 is success. NCCL's own traffic is neither
+// encrypted nor authenticated: README.md names the consequences.
 #ifndef WK_NCCL_H
 #define WK_NCCL_H
 
@@ -14,11 +14,11 @@
 #include "common/base/err.h"
 
 #define WK_NCCL_SONAME "libnccl.so.2"
-#define WK_NCCL_VARIABLE "LONGHAUL_NCCL_LIB" // the environment's: NCCL's file
+#define WK_NCCL_VARIABLE "LONGHAUL_NCCL_LIB" // environment variable: NCCL's file
 
 enum { WK_NCCL_ID_BYTES = 128, WK_NCCL_PATH_BYTES = 512, WK_NCCL_VERSION_MIN = 21800 };
 
-enum wk_nccl_result { // more than this table knows are failures
+enum wk_nccl_result { // unlisted values are failures
     WK_NCCL_OK = 0,
     WK_NCCL_CUDA = 1,
     WK_NCCL_SYSTEM = 2,
@@ -31,12 +31,12 @@ enum wk_nccl_result { // more than this table knows are failures
 enum wk_nccl_type { WK_NCCL_UINT8 = 1, WK_NCCL_FP32 = 7, WK_NCCL_BF16 = 9 };
 enum wk_nccl_op { WK_NCCL_SUM = 0 };
 
-struct wk_nccl_id { // made by one rank, carried to all others over the worker's own channel
+struct wk_nccl_id { // made by one rank, sent to all others over the worker's own channel
     char bytes[WK_NCCL_ID_BYTES];
 };
 
-// The settings of a communicator. NCCL reads as many bytes as `bytes` says, takes what a version
-// lacks from its own defaults, and takes INT_MIN and NULL for "as you like".
+// The settings of a communicator. NCCL reads `bytes` bytes and uses its defaults for missing fields
+// and for INT_MIN and NULL.
 struct wk_nccl_config {
     size_t bytes;
     unsigned magic, version;
@@ -53,12 +53,12 @@ struct wk_nccl_config {
 typedef struct wk_nccl_comm *wk_nccl_comm; // NCCL's own
 typedef void *wk_nccl_stream;              // a CUDA stream: lk_gpu_stream
 
-// All calls of one communicator come from one thread, but abort, which may come from another.
+// All calls of one communicator are on one thread, except abort, which may be on another.
 struct wk_nccl_api {
     int (*version)(int *out);
     int (*unique_id)(struct wk_nccl_id *out);
     const char *(*error_text)(int result);
-    // With blocking 0 each of these returns WK_NCCL_IN_PROGRESS where it goes on by itself.
+    // With blocking 0 each of these may return WK_NCCL_IN_PROGRESS and continue asynchronously.
     int (*init)(wk_nccl_comm *out, int ranks, struct wk_nccl_id id, int rank,
                 struct wk_nccl_config *config);
     int (*async_error)(wk_nccl_comm comm, int *out);
@@ -72,26 +72,26 @@ struct wk_nccl_api {
 };
 
 struct wk_nccl {
-    void *library; // NULL: there is no NCCL
+    void *library; // NULL: NCCL was not found
     char path[WK_NCCL_PATH_BYTES];
-    int version; // as NCCL counts: 22809 is 2.28.9
+    int version; // NCCL numbering: 22809 is 2.28.9
     struct wk_nccl_api api;
 };
 
-// Opens `path`; NULL or "": what WK_NCCL_VARIABLE says, else WK_NCCL_SONAME. LH_ERR_UNSUPPORTED: no
-// such library, a call that it lacks, or a version that is too old, in one line. `out` can be
-// closed either way. One thread, at the start of a process.
+// Opens `path`; NULL or "": the file in WK_NCCL_VARIABLE, else WK_NCCL_SONAME. LH_ERR_UNSUPPORTED,
+// in one line: no such library, a missing call, or a version that is too old. `out` can be closed
+// either way. One thread, at the start of a process.
 LH_MUST lh_err wk_nccl_open(const char *path, struct wk_nccl *out);
-void wk_nccl_close(struct wk_nccl *n); // no communicator lives
+void wk_nccl_close(struct wk_nccl *n); // no communicator may exist
 
 // "2.28.9"
 const char *wk_nccl_version_text(int version, char out[32]);
 
-// Settings of NCCL's that hold unless the environment says otherwise: RAS (a listener of its own)
-// off; the network interface that its traffic is bound to; warnings into a file. Before
-// wk_nccl_open(); "" leaves one to NCCL.
+// Sets NCCL defaults that the environment may override: RAS (a listener of its own) off; the
+// network interface of its traffic; a file for warnings. Call before wk_nccl_open(); "" leaves a
+// setting to NCCL.
 void wk_nccl_defaults(const char *interface, const char *log_file);
-// Appends the NCCL_* variables that are in force, "NAME=value NAME=value", for the log.
+// Appends the NCCL_* variables in force, "NAME=value NAME=value", for the log.
 void wk_nccl_environment(struct lh_buf *out);
 
 #endif

@@ -1,8 +1,9 @@
-// See ready.h.
+// A ring of events. See ready.h.
 //
-// Invariants: 1. the ring has the newest events, in their order; what they cover rises from one to
-// the next; 2. an event is recorded anew only as the oldest one, and then covers more than before:
-// a stream that follows it at that moment waits longer than it needs, never too short.
+// Invariants: 1. The ring has the newest events, in order; their coverage rises from one to the
+// next.
+// 2. Only the oldest event is re-recorded, and then covers more than before: a stream that follows
+// it at that moment waits longer than needed, never too short.
 #include "worker/ranks/comm/ready.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@ struct wk_ready {
     pthread_mutex_t lock;
     lk_gpu_event event[WK_READY_EVENTS];
     uint64_t final[WK_READY_EVENTS];
-    uint64_t first, next; // The events that count: their places are modulo WK_READY_EVENTS.
+    uint64_t first, next; // valid events: their places are modulo WK_READY_EVENTS
 };
 
 lh_err wk_ready_create(const struct lk_gpu_backend *gpu, struct wk_ready **out)
@@ -65,7 +66,7 @@ int wk_ready_record(struct wk_ready *r, lk_gpu_stream stream, uint64_t final)
 int wk_ready_follow(struct wk_ready *r, lk_gpu_stream stream, uint64_t needed)
 {
     pthread_mutex_lock(&r->lock);
-    if (!r->next) { // nothing was ever queued that says something
+    if (!r->next) { // no event was recorded yet
         pthread_mutex_unlock(&r->lock);
         return 0;
     }

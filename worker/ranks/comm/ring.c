@@ -1,10 +1,10 @@
 // A ring's operations. See ring.h.
 //
-// Invariants: 1. segments of a kind are sent and received in order, so a count says which; 2. a
-// partial sum is made in the array itself, and is overwritten by the result only after it was sent:
-// the result is made of it; 3. what crosses as bf16 is converted a segment at a time, on its way
-// out of the array and on its way in; 4. whatever has come is read before one waits for room to
-// send, so no two neighbours wait for each other.
+// Invariants: 1. Segments of a kind are sent and received in order, so a count identifies one. 2. A
+// partial sum is made in the array itself; the result overwrites it only after it was sent, because
+// the result depends on it. 3. With bf16 on the wire, each segment is converted as it leaves and
+// enters the array. 4. Received data is read before a wait for send space, so no two neighbours
+// wait for each other.
 #include "worker/ranks/comm/ring.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 static const uint32_t magic = 0x47455357;
 enum kind { PARTIAL = 1, RESULT = 2 };
 
-struct transfer { // one segment on its way
+struct transfer { // one segment in flight
     enum kind kind;
     uint8_t head[WK_RING_HEAD_BYTES];
     size_t done; // bytes of head and segment together
@@ -28,15 +28,15 @@ struct transfer { // one segment on its way
 struct operation {
     struct wk_ring *ring;
     uint8_t *data;
-    size_t bytes;            // On the wire; `data` has twice as many with `narrow`.
-    uint32_t segments, root; // root: the rank that results begin at
+    size_t bytes;            // on the wire; `data` has twice as many with `narrow`
+    uint32_t segments, root; // root: the rank at which results begin
     bool sums, narrow;       // narrow: fp32 in `data`, bf16 on the wire
-    // Segments by kind: that may be sent, were sent, have come.
+    // Segments by kind: ready to send, sent, received.
     uint32_t ready[3], sent[3], come[3];
     struct transfer in, out;
 };
 
-// How far after `from` a rank stands.
+// Distance in the ring from one rank to another.
 static uint32_t distance(const struct wk_ring *r, uint32_t from, uint32_t to)
 {
     return (to + r->ranks - from) % r->ranks;
@@ -55,7 +55,7 @@ static uint32_t to_come(const struct operation *o, enum kind kind)
     return comes ? o->segments : 0;
 }
 
-// A segment's place in the array, and its bytes on the wire.
+// A segment's address in the array, and its bytes on the wire.
 static uint8_t *segment(const struct operation *o, uint32_t n, size_t *bytes)
 {
     size_t at = (size_t)n * WK_RING_SEGMENT_BYTES, left = o->bytes - at;
@@ -95,7 +95,7 @@ static LH_MUST lh_err lost(const struct wk_ring *r, const char *which, int faile
                    r->rank, r->ranks, which, failed ? ": " : "", failed ? strerror(failed) : "");
 }
 
-// Sends what goes without waiting.
+// Sends without blocking.
 static LH_MUST lh_err send_some(struct operation *o)
 {
     struct transfer *t = &o->out;
@@ -157,7 +157,7 @@ static bool expects(const struct operation *o)
     return o->come[PARTIAL] < to_come(o, PARTIAL) || o->come[RESULT] < to_come(o, RESULT);
 }
 
-// Reads what has come of this operation.
+// Reads this operation's available data.
 static LH_MUST lh_err receive_some(struct operation *o)
 {
     struct transfer *t = &o->in;
@@ -222,7 +222,7 @@ static LH_MUST lh_err run(struct wk_ring *r, struct operation o)
     return LH_OK;
 }
 
-// The sum begins at rank 0 and is whole at the last rank, from where it reaches all others.
+// The sum begins at rank 0 and is complete at the last rank, which sends it on to all others.
 lh_err wk_ring_sum(struct wk_ring *r, float *x, uint64_t n, enum wk_sum_type type)
 {
     return run(r, (struct operation){.data = (uint8_t *)x,
