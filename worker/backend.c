@@ -1,7 +1,7 @@
 // Makes a push's payload. See backend.h.
 //
-// Invariants: 1. `why` of the start is the loop's; the lane's word is written once, before `failed`
-// is set, and read after it; 2. an encoder is used by the encode lane alone.
+// Invariants: 1. The loop owns `why` of the start. The lane writes its text once, before it sets
+// `failed`, and it is read only afterwards. 2. Only the encode lane uses an encoder.
 #include "worker/backend.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ struct wk_backend {
     struct lk_gpu gpu;
     struct lk_gpu_encoder **encoder; // [shards]; NULL: the CPU
     char device[256], why[512];
-    char lane_why[512]; // why the device was left; valid once `failed` is set
+    char lane_why[512]; // why the device was abandoned; valid once `failed` is set
     _Atomic bool failed;
     bool said;
     _Atomic uint64_t encoded;
@@ -43,7 +43,7 @@ static lh_err open_gpu(struct wk_backend *b)
 {
     struct lk_gpu_device is;
     LH_TRY(lk_gpu_open(b->conf.plugin, &b->gpu));
-    int err = b->gpu.backend->use(0); // this thread may have used another for training
+    int err = b->gpu.backend->use(0); // this thread may have used another one for training
     if (!err) err = b->gpu.backend->device(0, &is);
     if (err)
         return lh_fail(LH_ERR_UNSUPPORTED, "GPU 0: %s; the CPU is used",
@@ -53,7 +53,7 @@ static lh_err open_gpu(struct wk_backend *b)
     return open_encoders(b);
 }
 
-// On the device, or on the CPU where the device failed.
+// Encodes on the device, or on the CPU if the device failed.
 static lh_err encode(struct wk_backend *b, const struct lh_shard_layout *layout, float *e,
                      struct lh_buf *out, struct lk_payload_info *info)
 {

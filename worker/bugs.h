@@ -1,5 +1,5 @@
-// Planted bugs that are more than a condition (tests/bugs/worker_push.c): builds with -DLH_BUGS=ON
-// have them, no other build calls them. tests/model BUGS says what each one stands for.
+// Planted bugs that are more than a condition (tests/bugs/worker_push.c): only builds with
+// -DLH_BUGS=ON have and call them. tests/model BUGS describes each.
 #ifndef WK_BUGS_H
 #define WK_BUGS_H
 

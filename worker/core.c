@@ -1,5 +1,5 @@
-// Core: what every file of the worker may call, and what calls none of them: the end of the
-// process, waits, look-ups, and the event that the state changed.
+// Core: functions for every file of the worker, which call none of them: the end of the process,
+// waits, look-ups, and the event that the state changed.
 #include "worker/worker.h"
 
 int64_t wk_deadline(const struct wk_worker *w, struct lh_link *link)
@@ -11,9 +11,9 @@ int64_t wk_backoff(struct wk_worker *w, uint32_t *tries, lh_err why)
 {
     int64_t cap = w->conf.retry_base_ns, most = w->conf.retry_max_ns;
     bool nobody = why == LH_ERR_UNAVAILABLE ||
-                  why == LH_ERR_DEADLINE; // a server that reads its log misses deadlines
+                  why == LH_ERR_DEADLINE; // a server misses deadlines while it reads its log
     if (nobody && most > w->conf.reconnect_max_ns) most = w->conf.reconnect_max_ns;
-    // it answers, and serves as soon as its history is settled, which may take no time at all
+    // it answers, and serves as soon as its history is settled, which may be at once
     if (why == LH_ERR_REBUILDING && most > 2 * cap) most = 2 * cap;
     for (uint32_t i = 0; i < *tries && cap < most; i++) cap *= 2;
     if (cap > most) cap = most;
@@ -54,13 +54,12 @@ bool wk_everything_ready(const struct wk_worker *w)
         uint8_t phase = s->replica.ledger.plan.phase;
         if (!s->ready || phase < LH_PHASE_RUN) return false;
         if (phase == LH_PHASE_END && !s->ended)
-            return false; // the run goes on, its log does not yet
+            return false; // the run goes on, but its log does not yet
     }
     return true;
 }
 
-// Tokens of shard 0's cuts: those of the log, of a push that is not in it yet, and of pushes that
-// came back.
+// Tokens of shard 0's cuts: in the log, in a push that is not in it yet, and in returned pushes.
 static uint64_t cut_tokens(const struct wk_worker *w)
 {
     const struct wk_shard *s = &w->shard[0];
@@ -75,7 +74,7 @@ static uint64_t cut_tokens(const struct wk_worker *w)
 uint64_t wk_all_tokens(struct wk_worker *w)
 {
     if (!wk_everything_ready(w)) return w->told_tokens;
-    // An earlier process cut what a trainer that outlived it had trained by then.
+    // An earlier process already cut the training of a trainer that outlived it.
     uint64_t since = w->count.tokens - w->beside.tokens_known - w->count.cut_tokens;
     uint64_t all = cut_tokens(w) + since;
     if (all > w->told_tokens) w->told_tokens = all;

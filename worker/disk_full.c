@@ -1,8 +1,8 @@
-// Disk full: a worker's full disk (deploy/docs/full-disk.md#a-worker): what is told of it, and when
-// it is tried again; and what is told of one that hangs.
+// Disk full: reports a full disk and schedules retries (deploy/docs/full-disk.md#a-worker); reports
+// a disk that hangs.
 //
-// A commit that finds no room leaves everything as it was (commit.h), so all there is to do is to
-// try again: training goes on, pushes wait.
+// A commit on a full disk changes nothing (commit.h), so a retry is enough: training goes on,
+// pushes wait.
 #include "worker/disk_full.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// The ranks of a region come together. See join.h.
+// Joins the ranks of a region. See join.h.
 #include "worker/join.h"
 
 #include <inttypes.h>
@@ -13,18 +13,18 @@
 #include "worker/ranks/rank.h"
 #include "worker/ranks/reduce_peers.h"
 
-// How long a leader waits for a rank that is gone before it goes on without it: a process that is
-// started again at once is back by then.
+// How long a leader waits for a lost rank before it continues without it: a process that restarts
+// at once is back by then.
 static const int64_t gather_ns = 2 * LH_SECOND;
 
-struct wk_joined { // one of them
+struct wk_joined { // one rank's process
     struct wk_rank *rank;
     struct wk_peer *peer;
 };
 
-// A name for the ranks of this worker, which they alone use: where they meet, if they are on
-// several hosts, each with a certificate of its own; else the worker's identity, and the
-// coordinator, because two runs of one host may have the same names.
+// A name that only this worker's ranks use. On several hosts it is their meeting address, and each
+// has its own certificate. On one host it is the worker's identity and the coordinator, because two
+// runs may use the same names.
 static LH_MUST lh_err name_of(const struct wk_join_conf *c, char out[WK_SHM_NAME_BYTES])
 {
     const struct wk_settings *s = c->settings;
@@ -67,8 +67,8 @@ static struct wk_tls_conf tls_conf(const struct wk_join_conf *c)
     };
 }
 
-// NCCL's own connections are neither encrypted nor authenticated: they leave the host only by an
-// interface that somebody named.
+// NCCL's own connections are neither encrypted nor authenticated: they may leave the host only
+// through an interface named in the settings.
 static LH_MUST lh_err check_interface(const char *leader)
 {
     bool here = !leader[0] || !strncmp(leader, "127.", 4) || !strncmp(leader, "[::1]", 5);

@@ -1,6 +1,6 @@
-// Left out: see left_out.h. The worker says what it lost, follows the logs to their end where it
-// can, and ends. Where it can't, for instance because the path to a server is cut, it ends without
-// the run's last state.
+// Left out: see left_out.h. The worker logs its losses, follows the logs to their end if it can,
+// and ends. If it can't, for instance because the path to a server is cut, it ends without the
+// run's last state.
 #include "worker/left_out.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ static void count_lost(struct wk_worker *w)
         if (e) tokens += e->head.tokens;
         if (tokens > most) most = tokens;
     }
-    l->tokens = most; // Each shard's push stands for the same training.
+    l->tokens = most; // each shard's push stands for the same training
 }
 
 static bool all_ended(const struct wk_worker *w)

@@ -9,12 +9,12 @@ struct wk_worker;
 
 struct wk_left_out {
     bool is;                 // the coordinator says so
-    uint64_t pushes, tokens; // pushes that no server decided, and tokens of theirs and of no push
-    uint64_t versions;       // folded of all shards, at the last look
-    int64_t since_ns;        // when that last rose after END; 0: the run has not ended
+    uint64_t pushes, tokens; // undecided pushes; tokens of these and of no push
+    uint64_t versions;       // versions folded over all shards, at the last look
+    int64_t since_ns;        // last rise of `versions` after END; 0: the run has not ended
 };
 
-// Takes what an answer to a lease request says.
+// Takes the coordinator's statement from a lease answer.
 void wk_left_out_told(struct wk_worker *w, bool left_out);
 
 #endif

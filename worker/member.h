@@ -5,8 +5,8 @@
 #include "worker/worker.h"
 
 void wk_member_start(struct wk_worker *w);
-// Asks for leases, and tells how far this worker is, at the next turn of the loop; does nothing
-// while a request is under way, or waits because the coordinator could not be reached.
+// Sends a lease request with this worker's progress at the next turn of the loop. Does nothing
+// while a request is in flight, or waits for a retry.
 void wk_lease_soon(struct wk_worker *w);
 // Asks the coordinator whether our granted number is in force although a shard's row has this
 // incarnation, of a higher one. If it is, the worker goes on above the row; else it stops.

@@ -1,4 +1,4 @@
-// longhaul-worker as a process: settings into the core's conf, the end. What trains in it:
+// longhaul-worker as a process: turns settings into the core's conf, and ends it. Training:
 // worker/training.h.
 #ifndef WK_NODE_H
 #define WK_NODE_H

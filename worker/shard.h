@@ -1,6 +1,6 @@
-// A worker's shard: its state, in parts, which the headers of push/ and replica/ declare by
-// subject. One file changes a part, but where the part says otherwise; every file may read it. All
-// of it belongs to the loop, but what a lane's job was given.
+// A worker's shard: its state, in parts that the headers of push/ and replica/ declare by subject.
+// Only the file named beside a part changes it, unless the part says otherwise; every file may read
+// it. The loop owns all of it, except the data given to a lane's job.
 #ifndef WK_SHARD_H
 #define WK_SHARD_H
 
@@ -21,9 +21,9 @@ struct wk_cut;
 
 // Waits for space on the disk (disk_full.c).
 struct wk_disk {
-    uint64_t timer; // the next try; nothing is cut before it; 0: none is due
+    uint64_t timer; // the next retry; no cut before it; 0: none is due
     uint32_t tries;
-    struct lh_slow slow; // the commit of a cut that is under way
+    struct lh_slow slow; // the running commit of a cut
 };
 
 struct wk_shard {
@@ -32,22 +32,22 @@ struct wk_shard {
     const struct lh_shard_layout *layout;
     // The replica: changed by follow.c and snapshot.c, read from the disk by start.c.
     struct lk_replica replica;
-    bool ready;     // the replica holds a state
-    bool ended;     // the END record is folded
-    bool end_asked; // the request to the coordinator that is under way was sent after that
-    struct lh_hash final_digest;  // the replica's, at the END record
-    struct lh_buf payload_memory; // memory of the last folded payload, for the next cut's
-    struct lh_point stable;       // as the coordinator named it last (member.c); version 0: none
+    bool ready;                   // the replica holds a state
+    bool ended;                   // the END record is folded
+    bool end_asked;               // the request in flight to the coordinator was sent after END
+    struct lh_hash final_digest;  // digest of the replica at the END record
+    struct lh_buf payload_memory; // buffer of the last folded payload, reused by the next cut
+    struct lh_point stable;       // as last named by the coordinator (member.c); version 0: none
     struct wk_outbox outbox;      // pushes that may be needed again (push/outbox.c)
-    lh_err remove_result;         // how the removal of entries that is under way ended
-    struct wk_cut *cut;           // the push that is being made; NULL: none
+    lh_err remove_result;         // result of the current removal of entries
+    struct wk_cut *cut;           // the push being made; NULL: none
     struct wk_slot_part slot;     // push/commit.c
     struct wk_progress progress;  // push/cut.c
     struct wk_release release;    // privacy/release.c
     struct wk_finished finished;  // units.c
     struct wk_waits waits;        // push/idle.c
     struct wk_view view;          // push/view.c
-    struct wk_shard_state *state; // push/view.c; NULL: the trainer is beside the worker
+    struct wk_shard_state *state; // push/view.c; NULL: the trainer is external
     struct wk_whole whole;        // push/beside.c
     struct wk_session session;    // push/session.c
     struct wk_path path;          // push/path.c

@@ -8,10 +8,9 @@
 //   DIR/replica/*        durable copies of the fold state (kernels/state/checkpoint.h)
 //   DIR/trainer          optimizer state, written with every residual snapshot
 //
-// Intact (same boot, valid slots): the incarnation goes on and the same sealed bytes are sent
-// again. A slot that was lost with the power: the incarnation is raised, the residual is rebuilt
-// from the snapshot and the outbox, and what is missing is counted. No identity: the coordinator
-// grants one.
+// Intact (same boot, valid slots): the incarnation continues, and the same sealed bytes are sent
+// again. If a power cut lost a slot: the incarnation is raised, the residual is rebuilt from the
+// snapshot and the outbox, and missing pushes are counted. No identity: the coordinator grants one.
 #include "kernels/state/checkpoint.h"
 #include "worker/start.h"
 
@@ -26,16 +25,16 @@
 
 // ---------------------------------------------------------------- one shard
 
-struct reading { // the outbox of a shard whose slot was read
+struct reading { // the outbox of a shard with a readable slot
     struct wk_shard *shard;
     const struct wk_slot *slot; // NULL: it is lost, or there is none
     bool torn;                  // an entry was removed
     lh_err err;
 };
 
-// Was it being written when its process died? An entry is synced before the slot names its step, so
-// one above the slot was never committed: what it was made of is gone with the process, not with
-// it. (It was damaged since: what is written has no entry's name before it is whole.)
+// True: the entry was not committed before its process died. An entry is synced before the slot
+// names its step, so the progress in an entry above the slot died with the process. (Such a file
+// was damaged later: it has no entry's name before it is whole.)
 static bool unfinished(const struct reading *r, const char *file, struct wk_entry *out)
 {
     uint32_t shard;
@@ -62,13 +61,12 @@ static void bad_entry(void *arg, const char *file, lh_err err)
     snprintf(why, sizeof why, "%s: %s", file, lh_err_text(err));
     bool named = wk_outbox_named(file, &shard, &incarnation, &step);
     err = named ? wk_snapshot_distrust(s, incarnation, step) : LH_OK;
-    if (err) { // the file stays, for the next start
+    if (err) { // keeps the file for the next start
         if (!r->err) r->err = err;
         return;
     }
     wk_entry_lost(s, why);
-    lh_err aside =
-        wk_outbox_set_aside(&s->outbox, file); // the next start need not tell of it again
+    lh_err aside = wk_outbox_set_aside(&s->outbox, file); // the next start need not report it
     if (aside && aside != LH_ERR_DISK_FULL && !r->err) r->err = aside;
 }
 
@@ -81,7 +79,7 @@ static lh_err load_outbox(struct wk_shard *s, const struct wk_slot *slot)
     return r.torn ? conf->env->ops->files->sync_dir(conf->env, s->outbox.dir) : LH_OK;
 }
 
-// Clears what a push sent. Its file was whole a moment ago: where it can't be read now, the next
+// Clears the values that a push sent. Its file was just readable; if it no longer is, the next
 // start leaves it out.
 static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
 {
@@ -98,9 +96,9 @@ static lh_err clear_sent(struct wk_shard *s, struct wk_entry *e)
     return err;
 }
 
-// Makes in the spare the residual of server/docs/0000-protocol.md#rule-11: the snapshot with every
-// coordinate that later frames sent set to zero. Where one of those frames can't be read there is
-// none (wk_snapshot_distrust).
+// Rebuilds the residual in the spare (server/docs/0000-protocol.md#rule-11): the snapshot, with
+// every coordinate that later frames sent set to zero. If one of those frames can't be read, there
+// is no residual (wk_snapshot_distrust).
 static lh_err rebuild_residual(struct wk_shard *s, bool have)
 {
     const struct wk_observer *o = s->worker->conf.observer;
@@ -120,10 +118,10 @@ static lh_err rebuild_residual(struct wk_shard *s, bool have)
     return LH_OK;
 }
 
-// After a lost slot every entry but the newest was decided; the newest may have been. Of those that
-// the snapshot's residual took back one at most can have left its file: the slot names it. Any
-// other below the snapshot was admitted, whatever became of the push that was decided last: where
-// that one was refused, its file is gone.
+// After a lost slot every entry except the newest was decided; the newest may have been. At most
+// one entry whose mass the snapshot's residual took back can have left its file, and the slot names
+// it. Any other entry below the snapshot was admitted, whatever the last decision: a refused push
+// has no file left.
 static void judge_entries(struct wk_shard *s, const struct wk_slot *slot)
 {
     for (struct wk_entry *e = s->outbox.first; e; e = e->next) {
@@ -151,7 +149,7 @@ static lh_err resume_lost(struct wk_shard *s)
     s->slot.snapshot = mark;
     wk_slot_free(&snap);
     struct wk_slot slot = {.incarnation = s->worker->incarnation, .next = 1};
-    if (have) { // a start that follows finds the leftover too
+    if (have) { // a later start finds the leftover too
         slot.gone_incarnation = snap.gone_incarnation;
         slot.gone_step = snap.gone_step;
     }
@@ -162,8 +160,9 @@ static lh_err resume_lost(struct wk_shard *s)
     return LH_OK;
 }
 
-// Drops what was never committed, so never sent, and what the residual took back already. Under a
-// later incarnation than the slot's nothing was committed: its first slot may have found no room.
+// Drops entries that were never committed and so never sent, and those that the residual already
+// took back. Under a later incarnation than the slot's nothing was committed: the disk may have
+// been full for its first slot.
 static lh_err drop_leftovers(struct wk_shard *s, const struct wk_slot *slot, uint64_t *next_step)
 {
     for (struct wk_entry *e = s->outbox.first, *next; e; e = next) {
@@ -217,10 +216,10 @@ static lh_err load_replica(struct wk_shard *s)
                                       .key_id = w->conf.key_id};
     LH_TRY(lk_checkpoint_clean(&conf, s->id));
     lh_err err = lk_checkpoint_load(&conf, &s->replica, skipped, s);
-    if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot will do
+    if (err == LH_ERR_NOT_FOUND) return LH_OK; // a snapshot replaces it
     if (err) return err;
-    // A process that was killed may have left its name in the page cache only: it is told of as
-    // durable, and older ones go.
+    // A killed process may have left the file name only in the page cache. Sync it: the copy is
+    // reported as durable, and older copies are removed.
     LH_TRY(w->conf.env->ops->files->sync_dir(w->conf.env, w->replica_dir));
     s->ready = true;
     s->copies.durable = (struct lh_point){s->replica.ledger.epoch, s->replica.ledger.version,
@@ -273,7 +272,7 @@ static lh_err resume_trainer(struct wk_worker *w)
 
 // ---------------------------------------------------------------- memory for a first snapshot
 
-enum { RESERVE_BYTES_MIN = 4 << 20 }; // less comes as fast as it is written
+enum { RESERVE_BYTES_MIN = 4 << 20 }; // smaller amounts arrive as fast as they are written
 
 struct reserving {
     float *values;
@@ -283,7 +282,7 @@ struct reserving {
 static int64_t populate(void *arg)
 {
     struct reserving *r = arg;
-    return !lh_populate(r->values, r->bytes); // then they come one by one, as ever
+    return !lh_populate(r->values, r->bytes); // otherwise pages are faulted in one by one
 }
 
 static void populated(void *arg)
@@ -291,8 +290,8 @@ static void populated(void *arg)
     free(arg);
 }
 
-// Clearing pages took a sixth of a join's processor time while its sender waited; the time until
-// the coordinator and the server have answered is free.
+// Clearing pages took a sixth of a join's processor time while the sender waited; the time until
+// the coordinator and the server have answered is idle.
 lh_err wk_start_reserve(struct wk_shard *s)
 {
     struct lh_env *env = s->worker->conf.env;
@@ -322,10 +321,10 @@ lh_err wk_start_resume(struct wk_worker *w)
         w->began_ended |= w->shard[i].ended;
         if (w->shard[i].ended) LH_TRY(wk_settle_end(&w->shard[i]));
     }
-    // The life that heard the end has counted these.
+    // The process that heard the end has counted these.
     w->count.admitted = w->count.refused = w->count.returned = 0;
     if (lost) return LH_OK;
-    // No slot, or one of an older incarnation: a crash in the middle of joining or of raising it.
+    // No slot, or one of an older incarnation: a crash while joining or raising the incarnation.
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
         if (s->slot.committed->next > 1) continue;

@@ -1,4 +1,4 @@
-// Wiring: who hears what a lower file tells (README.md, "Who calls whom"). The one file that names
+// Wiring: connects events to their listeners (README.md, "Who calls whom"). Only this file names
 // both sides of an event.
 #include "worker/member.h"
 #include "worker/push/beside.h"
@@ -12,9 +12,9 @@ static void changed(struct wk_worker *w)
 {
     wk_session_changed(w);
     wk_travel_look(w);
-    if (w->returned_count) wk_lease_soon(w); // others may train them
+    if (w->returned_count) wk_lease_soon(w); // other workers may train them
     for (uint32_t i = 0; w->phase >= LH_PHASE_CLOSE && i < w->shards; i++)
-        wk_follow_resume(&w->shard[i]); // No round follows, and the step under way may hang.
+        wk_follow_resume(&w->shard[i]); // no round follows, and the current step may hang
     if (w->conf.beside)
         wk_beside_look(w);
     else

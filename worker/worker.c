@@ -191,8 +191,8 @@ static json_t *shard_status(const struct wk_shard *s)
                      "step", (json_int_t)(s->slot.committed->next - 1));
 }
 
-// Pushes of this worker that are in the logs, as far as they are folded here. Decisions that this
-// process heard are not the same: one is heard again after kill -9.
+// Pushes of this worker in the logs, as far as they are folded here. This differs from the
+// decisions heard by this process: after kill -9 a decision is heard again.
 static uint64_t accepted(const struct wk_worker *w)
 {
     uint64_t sum = 0;
@@ -238,7 +238,7 @@ lh_err wk_worker_status(struct wk_worker *w, struct lh_buf *out)
     for (int i = 0; i < WK_DISK_FULL_COUNT; i++) full |= w->full_said[i];
     json_object_set_new(root, "disk_full", json_boolean(full));
     json_object_set_new(root, "commit_age_s", json_real(wk_disk_slow_age_s(w)));
-    if (w->out.noise > 0) // while it holds the learning rate back
+    if (w->out.noise > 0) // while it holds the learning rate
         json_object_set_new(root, "gradient_noise", json_real(fmin(w->out.noise, 1e9)));
     json_object_set_new(root, "learning_rate", json_real(w->out.rate));
     if (w->left_out.is)

@@ -1,4 +1,4 @@
-// A device's state beside a host's, on made-up values. See state_check.h.
+// Compares a device's state with a host's, on made-up values. See state_check.h.
 #include "worker/state/state_check.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "worker/train/host.h"
 
 enum { CHECK_VALUES = 9001, SEED_THETA = 1, SEED_RESIDUAL, SEED_STEP };
-enum { SLOTS = 2, SLOT_BYTES = 8 << 10 }; // A push is more than fits in all of them.
+enum { SLOTS = 2, SLOT_BYTES = 8 << 10 }; // too small together for one push, which the check needs
 
 struct host_trainer {
     struct wk_trainer base;
@@ -25,8 +25,8 @@ struct check {
     struct wk_shard_state *host, *device;
     struct wk_device_counts counts;
     struct lk_outward outward;
-    struct wk_device_lent own;        // parameters that nobody trains
-    float *value, *mass, *left, *got; // the host's, [CHECK_VALUES] each; mass: the residual
+    struct wk_device_lent own;        // untrained parameters
+    float *value, *mass, *left, *got; // on the host, [CHECK_VALUES] each; mass: the residual
     struct lh_buf ours, theirs;
     float *pinned;
 };
@@ -43,7 +43,7 @@ static void renew(struct wk_trainer *t, const struct wk_renewal *r)
 
 static const struct wk_trainer_ops trainer_ops = {.copy = copy, .renew = renew};
 
-// Values with ties, zeros and many sizes.
+// Makes values with ties, zeros and many magnitudes.
 static void make_up(float *out, uint64_t seed)
 {
     for (size_t i = 0; i < CHECK_VALUES; i++) {
@@ -68,7 +68,7 @@ static struct wk_shard_state_of of(const struct check *c, uint64_t number)
     return (struct wk_shard_state_of){&c->replica, c->mass, number};
 }
 
-// A step of both trainers: the same parameters.
+// Makes the same step of both trainers' parameters.
 static lh_err train(struct check *c)
 {
     const struct lk_gpu_backend *b = c->there->gpu;
@@ -78,7 +78,7 @@ static lh_err train(struct check *c)
     memcpy(c->pinned, c->value, CHECK_VALUES * sizeof *c->value);
     int err =
         b->memory->copy_in(c->own.value, c->pinned, CHECK_VALUES * sizeof *c->value, c->own.stream);
-    if (!err) err = b->streams->wait(c->own.stream); // the memory comes to be another copy's
+    if (!err) err = b->streams->wait(c->own.stream); // the memory will be reused by another copy
     return err ? gone(c, err) : LH_OK;
 }
 

@@ -1,16 +1,16 @@
 // A state on the device that trains. See state_device.h.
 //
-// 1. One stream has all work of a shard's state, in the order in which the worker asks for it: a
-//    renewal reads what was folded before it, and nothing that is folded later.
-// 2. Where that work touches the trainer's parameters the streams wait for each other, and
-//    no thread does: this one for the steps before, and the trainer's for this work (enter, leave).
-// 3. `mass` is the residual. `chain` names the state that `theta` is of. A renewal that finds
-//    another chain than the replica's fills it from the host, so whatever changes the replica
-//    needs no word here. `residual_number` does the same for the residual.
-// 4. A call that failed leaves `theta` or the state unused: `broken` ends the next step or cut.
-// 5. A push is begun on the loop, which waits for nothing: `begun` says that its values and what it
-//    leaves are queued, behind `encoded`. What would have to wait (a residual that the host has)
-//    is left to encode().
+// 1. One stream has all work of a shard's state, in the worker's order: a renewal reads all earlier
+//    folds and no later ones.
+// 2. If that work touches the trainer's parameters, the streams wait for each other and no thread
+//    does: this stream for earlier steps, and the trainer's for this work (enter, leave).
+// 3. `mass` is the residual. `chain` names the state in `theta`. If a renewal finds that the
+// replica's
+//    chain differs, it refills `theta` from the host, so other changes of the replica need no
+//    report here. `residual_number` does the same for the residual.
+// 4. A failed call leaves `theta` or the state unused: `broken` ends the next step or cut.
+// 5. The loop begins a push without waiting: `begun` means that its values and its remainder are
+//    queued, behind `encoded`. Work that must wait (a residual on the host) is left to encode().
 #include "worker/state/state_device.h"
 
 #include <inttypes.h>
@@ -29,24 +29,24 @@ struct device_state {
     lk_gpu_stream stream;
     lk_gpu_event entered, left, staged, encoded;
     struct lk_gpu_shard *shard;  // NULL: the shard has no values
-    float *theta, *mass, *spare; // the device's, like the next five
-    float *slot[2];              // as those of a host's state
-    uint8_t *payload, *incoming; // a push's; a record's
+    float *theta, *mass, *spare; // on the device, like the next five
+    float *slot[2];              // as in a host's state
+    uint8_t *payload, *incoming; // a push and a record
     struct lk_gpu_result *result;
     uint8_t *hashes;                      // LK_GPU_HASH_BYTES for each range of the parameters
     uint8_t *host_incoming, *host_hashes; // pinned, like the next one
     struct lk_gpu_result *host_result;
     struct lk_inward in;
     size_t payload_max, incoming_room;
-    struct lk_payload_info info; // what is known of a push before its values are
+    struct lk_payload_info info; // known before the push's values are
     struct lh_hash chain;
     uint64_t residual_number;
-    bool theta_there, residual_there; // they are what `chain` and `residual_number` say
-    bool sgd;                         // the replica's optimizer was, as of `chain`
-    int broken;                       // what a call of the loop's failed with; 0: none did
-    bool left_there;                  // `spare` is what a push leaves, not the progress
+    bool theta_there, residual_there; // they match `chain` and `residual_number`
+    bool sgd;                         // the replica's optimizer was sgd, as of `chain`
+    int broken;                       // error of a call on the loop; 0: none
+    bool left_there;                  // `spare` holds a push's remainder, not the progress
     bool begun;                       // a push is queued
-    int begun_with;                   // what that failed with; 0: it is queued
+    int begun_with;                   // error of that queueing; 0: none
 };
 
 static struct device_state *device_of(struct wk_shard_state *st)
@@ -86,7 +86,7 @@ static int ready(const struct device_state *d)
     return d->broken ? d->broken : d->b->use(d->conf.trainer.index);
 }
 
-// On the loop, between two steps.
+// Records an error. On the loop, between two steps.
 static void note(struct device_state *d, int err)
 {
     if (!err) return;
@@ -110,7 +110,7 @@ static int to_device(struct device_state *d, float *device, const float *host)
     return err;
 }
 
-// An array. Waits for each piece: for what is no push.
+// Copies an array to the host and waits for each piece. Not for pushes.
 static int to_host(struct device_state *d, float *host, const float *device)
 {
     size_t bytes = values_of(d) * sizeof *host;
@@ -130,7 +130,7 @@ static bool residual_is(const struct device_state *d, const struct wk_shard_stat
     return d->residual_there && d->residual_number == of->residual_number;
 }
 
-// Makes the residual the host's. On the encode lane too, in a cut.
+// Copies the residual from the host. Also on the encode lane, during a cut.
 static int fill_residual(struct device_state *d, const struct wk_shard_state_of *of)
 {
     if (residual_is(d, of)) return 0;
@@ -140,7 +140,7 @@ static int fill_residual(struct device_state *d, const struct wk_shard_state_of 
     return err;
 }
 
-// Makes residual and parameters the host's.
+// Copies residual and parameters from the host.
 static int fill(struct device_state *d, const struct wk_shard_state_of *of)
 {
     const struct lk_replica *r = of->replica;
@@ -199,7 +199,7 @@ static void copy(struct wk_shard_state *st)
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return;
-    d->begun = false; // the cut before was given up
+    d->begun = false; // the previous cut was dropped
     int err = enter(d);
     if (!err)
         err =
@@ -209,7 +209,7 @@ static void copy(struct wk_shard_state *st)
 
 // ---------------------------------------------------------------- a cut
 
-// Leaves it in `spare`.
+// Leaves the delta in `spare`.
 static int make_delta(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
     const struct lk_gpu_arrays arrays = {d->mass, other(d), d->spare, base(d), beta, values_of(d)};
@@ -223,14 +223,14 @@ static lh_err delta(struct wk_shard_state *st, const struct wk_shard_state_of *o
 {
     struct device_state *d = device_of(st);
     if (!d->shard) return LH_OK;
-    d->begun = false; // its memory is taken
+    d->begun = false; // its memory is reused
     d->left_there = false;
     int err = make_delta(d, of, beta);
     if (!err) err = to_host(d, out, d->spare);
     return err ? say(d, "progress", err) : LH_OK;
 }
 
-// Queues a push: its payload, and what it leaves in `spare`.
+// Queues a push: its payload, and its remainder in `spare`.
 static int queue_push(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
     const struct lk_gpu_encode in = {.device_e = d->spare,
@@ -251,7 +251,7 @@ static void begin_push(struct wk_shard_state *st, const struct wk_shard_state_of
     if (d->begun) d->begun_with = queue_push(d, of, beta);
 }
 
-// Waits for what was queued, and for nothing behind it.
+// Waits for the queued push, and for no work behind it.
 static int end_push(struct device_state *d, const struct wk_shard_state_of *of, float beta)
 {
     int err = ready(d);
@@ -260,7 +260,7 @@ static int end_push(struct device_state *d, const struct wk_shard_state_of *of, 
     return err ? err : d->b->streams->event_wait(d->encoded);
 }
 
-// A payload and what it leaves, by the slots that all shards share.
+// Fetches a payload and its remainder through the slots that all shards share.
 static int fetch_push(struct device_state *d, uint8_t *payload, float *left)
 {
     size_t bytes = values_of(d) * sizeof *left;
@@ -276,7 +276,7 @@ static lh_err encode_there(struct device_state *d, const struct wk_shard_state_o
     if (!d->shard) return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
     int err = end_push(d, of, beta);
     if (err) return say(d, "encoding", err);
-    if (is->bad != LK_GPU_FINE) { // the CPU says which tensor
+    if (is->bad != LK_GPU_FINE) { // the CPU names the tensor
         err = to_host(d, left, d->spare);
         if (err) return say(d, "a value that is not finite", err);
         return lk_encode(&d->conf.codec, d->conf.layout, 1, NULL, left, out, info);
@@ -307,7 +307,7 @@ static void committed(struct wk_shard_state *st, const struct wk_shard_state_of 
 {
     struct device_state *d = device_of(st);
     st->number++;
-    if (!d->left_there) { // the host encoded, and has what is left
+    if (!d->left_there) { // the host encoded and has the remainder
         d->residual_there = false;
         return;
     }
@@ -319,7 +319,7 @@ static void committed(struct wk_shard_state *st, const struct wk_shard_state_of 
 
 // ---------------------------------------------------------------- records
 
-// Room for a payload of another codec; the one before may be under way still.
+// Grows the buffer for a payload of another codec; the previous payload may still be in use.
 static int grow_incoming(struct device_state *d, size_t bytes)
 {
     const struct lk_gpu_memory *m = d->b->memory;
@@ -340,7 +340,7 @@ static int grow_incoming(struct device_state *d, size_t bytes)
     return 0;
 }
 
-// The payload goes by pinned memory, which the copy before has left.
+// Copies the payload to pinned memory once the previous copy has left it.
 static int stage(struct device_state *d, struct lh_span plain)
 {
     int done = 0, err = grow_incoming(d, plain.len);
@@ -365,8 +365,8 @@ static int fold_payload(struct device_state *d, const struct wk_shard_state_fold
     return err;
 }
 
-// A record that can't be folded here (another optimizer, a fragment, no memory) makes the next
-// renewal fill it in.
+// A record that can't be folded here (another optimizer, a fragment, no memory) is filled in by the
+// next renewal.
 static void fold(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                  const struct wk_shard_state_folded *f)
 {
@@ -399,15 +399,14 @@ static bool differs(struct device_state *d)
     return false;
 }
 
-// The replica's digest (kernels/state/replica.c) with the device's hashes in it.
+// Computes the replica's digest (kernels/state/replica.c) from the device's hashes.
 static bool agrees(struct wk_shard_state *st, const struct wk_shard_state_of *of,
                    const struct lh_record *record)
 {
     struct device_state *d = device_of(st);
     const struct lh_ledger *l = &of->replica->ledger;
     if (!d->theta_there || !d->sgd || !lh_hash_equal(&d->chain, &l->chain)) return true;
-    if (record->body.len != LH_HASH_BYTES || hash(d))
-        return true; // a failure shows at the next cut
+    if (record->body.len != LH_HASH_BYTES || hash(d)) return true; // a failure ends the next cut
     struct lh_buf all = lh_buf(SIZE_MAX);
     lh_ledger_write(l, &all);
     lh_put(&all, d->host_hashes, ranges_of(values_of(d)) * LK_GPU_HASH_BYTES);

@@ -1,19 +1,24 @@
 // A state in arrays of the host. See state.h.
 //
-// What is kept of the trainer's parameters lies in two slots:
-//  1. slot[number % 2] is the base, and nobody writes it.
+// Two slots hold copies of the trainer's parameters:
+//  1. slot[number % 2] is the base and is never written.
 //  2. The other one is written by a cut (the trainer, at a boundary) or by the next view (here,
-//     while training goes on), which exclude each other: no view is due while a cut is on its way,
-//     and a cut takes the place of a view that was made and not given yet.
-//  3. A renewal moves the parameters from the base to the next view, a commit makes the cut the
-//     base: in both cases the number rises, and the slots have changed places.
+//  during
+//     training). The two exclude each other: no view is due during a cut, and a cut replaces a view
+//     that was made but not applied.
+//  3. A renewal moves the parameters from the base to the next view; a commit makes the cut the
+//  base.
+//     In both cases the number rises, which swaps the slots.
 #include <stdlib.h>
 
 #include "common/base/parallel.h"
 #include "kernels/view.h"
 #include "worker/state/state.h"
 
-enum { PART = 1 << 20, WORD = 64 * LK_VIEW_LINE }; // values of a part, and of a word of `changed`
+enum {
+    PART = 1 << 20,
+    WORD = 64 * LK_VIEW_LINE
+}; // values of a part, and values per word of `changed`
 
 static float *base(const struct wk_shard_state *st)
 {
@@ -70,7 +75,7 @@ static void make(struct wk_shard_state *st, const struct wk_shard_state_of *of)
 
 static void renew(struct wk_shard_state *st, const struct wk_shard_state_of *of)
 {
-    (void)of; // the view was made of it
+    (void)of; // the view was made from it
     move(st, base(st), st->changed);
 }
 

@@ -1,4 +1,4 @@
-// The states of all shards at a device. See states.h.
+// The states of all shards on a device. See states.h.
 #include "worker/state/states.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 struct wk_states {
     struct wk_states_conf conf;
     struct lk_outward outward;
-    struct wk_shard_state **shard; // [shards]; NULL: it was given
+    struct wk_shard_state **shard; // [shards]; NULL: given away
     struct wk_states_budget budget;
     struct wk_device_counts counts;
 };
