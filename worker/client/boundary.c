@@ -1,15 +1,19 @@
-// Does what is due between two steps. See longhaul.h and worker/docs/0001-boundary.md.
+// Does the due work between two steps. See longhaul.h and worker/docs/0001-boundary.md.
 //
-//  1. Rank 0 turns what the worker wants into acts: at which step which corrections are added and
-//     which cut is taken. With several ranks that step is two ahead, and nobody passes a boundary
-//     before rank 0 said that all acts up to it are known. So all ranks act at the same step.
+//  1. Rank 0 turns the worker's wishes into acts: which corrections are added, and which cut is
+//  taken,
+//     at which step. With several ranks that step is two ahead, and no rank passes a boundary
+//     before rank 0 has published all acts up to it. So all ranks act at the same step.
 //  2. A cut's number is stored after its bytes, a renewal's after its additions.
-//  3. What a cut holds is what the boundary saw: tokens and units that were noted after it belong
-//     to the next one, also when the cut is taken later.
-//  4. A cut of a device's memory is stored when its copies have ended (landed()). No thread waits
-//     for that, so every call of a boundary, of longhaul_wait() and of longhaul_finish() looks.
-//  5. The library does not see steps. A cut whose copies nobody made the next step wait for may
-//     hold old and new values, and is not stored, whether its copies have ended or not.
+//  3. A cut holds the tokens and units of its boundary: later ones belong to the next cut, even if
+//  the
+//     copy is made later.
+//  4. A cut of device memory is stored once its copies have ended (landed()). No thread waits for
+//  that,
+//     so every call of a boundary, of longhaul_wait() and of longhaul_finish() checks.
+//  5. The library does not see steps. If the next step did not wait for a cut's copies, the cut may
+//  mix
+//     old and new values, and is never stored.
 #include <string.h>
 #include <unistd.h>
 
@@ -66,8 +70,8 @@ static bool act_done(const struct longhaul *c, uint32_t part, const struct wk_ch
     return true;
 }
 
-// Steps of this life that trained something, by the rank that trained most. A boundary of a loop
-// that waits, or of longhaul_finish(), is none.
+// Trained steps of this life; the maximum over the ranks. Boundaries of a waiting loop or of
+// longhaul_finish() do not count.
 static uint64_t trained_steps(const struct longhaul *c)
 {
     uint64_t most = c->mark.steps;
@@ -78,7 +82,8 @@ static uint64_t trained_steps(const struct longhaul *c)
     return most;
 }
 
-// Is a cut wanted after so many trained steps that no act names yet? A later one is remembered.
+// The cut that is wanted after `trained` steps, or `acted` if there is no new one. Remembers a
+// later one.
 static uint64_t cut_wanted(struct longhaul *c, const struct wk_channel_part *p, uint64_t acted,
                            uint64_t trained)
 {
@@ -106,10 +111,10 @@ static void decide_part(struct longhaul *c, uint32_t part, uint64_t step, uint64
     c->acts_open = true;
 }
 
-// Ranks whose rates differed would train different replicas, so all of them take the clock that
-// rank 0 read when it decided about the step. A host may run ahead of its device: a rank that has
-// not taken the clock of rank 0's last boundary may still need any of them, so all stay as they
-// are. Later steps then have the time of earlier ones, the same on every rank.
+// Gives all ranks the clock that rank 0 read when it decided about the step: with different rates
+// they would train different replicas. A host may run ahead of its device: a rank that has not
+// taken the clock of rank 0's last boundary may still need any entry, so none changes. Later steps
+// then use an earlier time, the same on every rank.
 static void tell_clock(struct longhaul *c, struct wk_channel_rank *me, uint64_t at)
 {
     uint64_t now = LOAD(wk_channel_worker(&c->channel)->credited), before = LOAD(me->decided);
@@ -146,7 +151,7 @@ static void decide(struct longhaul *c, uint64_t step)
     wk_link_wake(&me->decided_bell);
 }
 
-// Waits until rank 0 decided about this step; the trainer's own exchange keeps it near.
+// Waits until rank 0 has decided about this step; the trainer's own communication keeps it close.
 static int await_decision(struct longhaul *c, uint64_t step)
 {
     struct wk_channel_rank *first = wk_channel_rank(&c->channel, 0);
@@ -193,7 +198,7 @@ static void store_cut(struct longhaul *c, uint32_t part, uint64_t number)
 }
 
 // Stores the cuts whose copies have ended, once longhaul_before_step() was called for them. `wait`:
-// until all have.
+// waits for all copies.
 static int landed(struct longhaul *c, bool wait)
 {
     bool all = true;
@@ -237,15 +242,15 @@ static int pass(struct longhaul *c, uint64_t step, unsigned *due)
     return LONGHAUL_OK;
 }
 
-// Tells the worker's status how long boundaries kept training waiting.
+// Reports to the worker the time that boundaries delayed training.
 static void spent(struct longhaul *c, int64_t since)
 {
     struct wk_channel_rank *me = wk_channel_rank(&c->channel, c->rank);
     STORE(me->spent_ns, LOAD(me->spent_ns) + (uint64_t)(wk_link_now() - since));
 }
 
-// A loop that takes units, or told tokens before, trains nothing where it tells none. One that
-// counts no tokens is believed by its boundaries.
+// True: a boundary without new tokens trained nothing, because the loop takes units or reported
+// tokens before. Otherwise each boundary counts as training.
 static bool counts_tokens(const struct longhaul *c)
 {
     return c->tokens || LOAD(wk_channel_rank(&c->channel, c->rank)->wants);
@@ -291,7 +296,7 @@ int longhaul_renew_piece(struct longhaul *c, uint32_t i, uint32_t pieces)
         uint64_t after = LOAD(wk_channel_done(&c->channel, p, c->rank)->renewed);
         err = wk_pieces_renew(c, p, after, c->due[p].renew, i, pieces);
     }
-    // After an error too: nothing that was put off may reach the parameters of another life.
+    // Even after an error: no deferred addition may reach the parameters of another life.
     int ended = piece_of(c, i, pieces) == LONGHAUL_OK && c->due_set & LONGHAUL_RENEW
                     ? wk_pieces_renewed(c)
                     : LONGHAUL_OK;
@@ -491,8 +496,8 @@ static int load_final(struct longhaul *c)
     return told(c, err, "longhaul_finish");
 }
 
-// Parameters may have changed since a cut that nothing waits for: it is due again, of what they are
-// now. Its copies come behind the earlier ones.
+// Parameters may have changed since a cut that no step waited for: takes it again from the current
+// values. The new copies follow the earlier ones.
 static void take_anew(struct longhaul *c)
 {
     for (uint32_t p = 0; p < c->channel.shape.parts; p++) {
@@ -516,7 +521,7 @@ int longhaul_finish(struct longhaul *c, int timeout_ms)
         wk_link_ring(c);
     }
     for (;;) {
-        unsigned due = c->due_set; // what the last boundary left
+        unsigned due = c->due_set; // left by the last boundary
         if (due & LONGHAUL_RENEW) err = longhaul_renew(c);
         if (!err && due & LONGHAUL_CUT) err = longhaul_cut(c);
         if (!err) err = longhaul_before_step(c);
@@ -528,7 +533,7 @@ int longhaul_finish(struct longhaul *c, int timeout_ms)
         int64_t left = (until - wk_link_now()) / MS;
         if (left <= 0) return wk_client_fail(c, LONGHAUL_E_TIMEOUT, "the run is not over yet");
         if (phase(c) == WK_CHANNEL_END) continue;
-        // Other ranks wait in the boundary for rank 0's steps; an act of rank 0 waits for theirs.
+        // The other ranks wait in the boundary for rank 0's steps, and an act of rank 0 for theirs.
         int64_t slice = c->ranks > 1 ? 1 : 100;
         err = c->rank == 0 ? longhaul_wait(c, (int)(left < slice ? left : slice)) : LONGHAUL_OK;
         if (err && err != LONGHAUL_E_TIMEOUT) return err;

@@ -1,8 +1,8 @@
-// The handle: what is described, beginning and end of a life. See longhaul.h; its errors are
-// error.c's.
+// The handle: descriptions, and the beginning and end of a life. See longhaul.h; errors are in
+// error.c.
 //
 //  1. No call ends the process or leaves a thread behind; every error is a value with a text.
-//  2. A call in a forked child is refused before it touches memory that the child does not have.
+//  2. A call in a forked child is refused before it touches memory that the child lacks.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ static int may_describe(struct longhaul *c)
 
 // ---------------------------------------------------------------- before a connection
 
-// The digits are read by hand: a newer glibc's headers make strtoul() a symbol of 2.38.
+// Parses digits by hand: a newer glibc's headers would link strtoul() to a symbol of 2.38.
 static uint32_t number_of(const char *name, uint32_t otherwise)
 {
     const char *text = getenv(name);
@@ -94,11 +94,11 @@ static int clashes(struct longhaul *c, const struct wk_extent *e)
     return LONGHAUL_OK;
 }
 
-// Structs grow at their end. False: it is shorter than the first one ever was, or says something
-// that this library does not know.
+// Structs grow at their end. False: it is shorter than the first version, or has values that this
+// library does not know.
 static bool read_tensor(const struct longhaul_tensor *from, struct longhaul_tensor *out)
 {
-    const size_t first = sizeof *out; // as long as none was released that is shorter
+    const size_t first = sizeof *out; // as long as no shorter version was released
     const uint8_t *byte = (const uint8_t *)from;
     if (!from || from->size < first) return false;
     for (size_t i = sizeof *out; i < from->size; i++)
@@ -173,7 +173,7 @@ int longhaul_parameter(struct longhaul *c, const struct longhaul_tensor *t)
     return LONGHAUL_OK;
 }
 
-// dlpack.h of DLPack 0.x, as far as it is read.
+// dlpack.h of DLPack 0.x, the fields read here.
 struct dl_tensor {
     void *data;
     int32_t device_type, device_id;
@@ -234,7 +234,7 @@ int longhaul_connect(struct longhaul *c, int timeout_ms)
     int err = may_use(c);
     if (err) return err;
     if (!c->extents) return wk_client_fail(c, LONGHAUL_E_STATE, "no parameter is described yet");
-    wk_device_unpin(c); // copies of the last life's cuts have ended then
+    wk_device_unpin(c); // copies of the last life's cuts have ended by then
     c->flies = c->torn = false;
     err = wk_link_connect(c, timeout_ms);
     if (err) return err;
@@ -272,7 +272,7 @@ int longhaul_state(struct longhaul *c, struct longhaul_state *out)
                                .returns = c->returns,
                                .memory_bytes = c->channel.layout.bytes,
                                .pinned_bytes = c->cuda.pinned_bytes};
-    if (!out || out->size < sizeof s) // as long as none was released that is shorter
+    if (!out || out->size < sizeof s) // as long as no shorter version was released
         return wk_client_fail(c, LONGHAUL_E_INVALID, "a state without its size");
     for (uint32_t i = 0; c->link != WK_LINK_NONE && i < c->channel.shape.parts; i++) {
         uint64_t is = atomic_load(&wk_channel_part(&c->channel, i)->committed);
@@ -307,9 +307,9 @@ void longhaul_close(struct longhaul *c)
 {
     if (!c) return;
     if (wk_client_mine(c)) {
-        wk_device_close(c); // first: copies may be on their way into the memory
+        wk_device_close(c); // first: copies may still write to the memory
         wk_link_close(c, true);
-    } else { // a forked child: neither the memory nor the connection is its own
+    } else { // a forked child owns neither the memory nor the connection
         c->channel.base = NULL;
         wk_link_close(c, false);
     }

@@ -1,26 +1,28 @@
-// CUDA memory, through the runtime library of the process, opened when it is first needed.
+// CUDA memory, through the process's runtime library, opened at its first use.
 //
-//  1. A lane is a device and a stream of the caller's. Beside it lies a stream of this file's own
-//     for the copies of a cut, which waits for nothing but what wk_device_fence() tells it to.
-//  2. A copy of a cut comes behind everything that the caller's stream held at the fence. What the
-//     caller's stream gets after wk_device_hold() comes behind the copies. Neither waits on the
-//     host.
-//  3. Memory that the copies write is not read before wk_device_landed() said that they ended.
-//     Before it is given back the streams of the copies and of each parameter's `add` are waited
-//     for: both may have work there.
-//  4. Copies of a renewal go through the host a block at a time, on the caller's stream, where the
-//     parameter has no `add` of its own.
-//  5. An answer that is no error to this file (not ready, not pinned) is forgotten in the runtime
-//     too: a framework asks it for errors after launches of its own, and would find this one.
-//  6. The device that was current on the calling thread is so again after each call.
+//  1. A lane is a device and a stream of the caller. This file adds its own stream for the copies
+//  of a
+//     cut, which waits only for wk_device_fence().
+//  2. A copy of a cut follows all work that the caller's stream had at the fence. Work queued on
+//  the
+//     caller's stream after wk_device_hold() follows the copies. Neither call blocks the host.
+//  3. Memory that the copies write is not read before wk_device_landed() reports their end. Before
+//  it is
+//     given back, the streams of the copies and of each parameter's `add` are waited for: both may
+//     still use it.
+//  4. Copies of a renewal go through the host a block at a time, on the caller's stream, unless the
+//     parameter has its own `add`.
+//  5. Results that are no error here (not ready, not pinned) are also cleared in the runtime: a
+//     framework checks its last error after its own launches, and would find them.
+//  6. Each call restores the calling thread's current device.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/client/handle.h"
 
-// glibc 2.34 moved these from libdl into libc, under a new version. The old version is there in
-// every glibc; with it the library runs where glibc is 2.28 (docs: worker/python/README.md).
+// glibc 2.34 moved these from libdl into libc, under a new version. Every glibc still has the old
+// version; with it the library runs on glibc 2.28 and later (docs: worker/python/README.md).
 #if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
 #ifdef __x86_64__
 #define OLD "GLIBC_2.2.5"
@@ -32,13 +34,13 @@ __asm__(".symver dlsym,dlsym@" OLD);
 __asm__(".symver dlclose,dlclose@" OLD);
 #endif
 
-enum { // as cuda_runtime_api.h has them
+enum { // values of cuda_runtime_api.h
     TO_DEVICE = 1,
     TO_HOST = 2,
     ON_DEVICE = 2, // cudaMemoryType
     MANAGED = 3,
     NOT_READY = 600,
-    NON_BLOCKING = 1,   // cudaStreamNonBlocking: the default stream does not wait for it
+    NON_BLOCKING = 1,   // cudaStreamNonBlocking: no implicit wait by the default stream
     WITHOUT_TIMING = 2, // cudaEventDisableTiming
     PORTABLE = 1,       // cudaHostRegisterPortable: pinned for every device
 };
@@ -55,7 +57,7 @@ static bool find_all(struct wk_cuda *d)
 {
     const struct {
         const char *name;
-        void *at; // a function pointer's address
+        void *at; // address of a function pointer
     } wanted[] = {
         {"cudaGetDeviceCount", &d->count},     {"cudaGetDevice", &d->current},
         {"cudaSetDevice", &d->choose},         {"cudaPointerGetAttributes", &d->attributes},
@@ -69,13 +71,14 @@ static bool find_all(struct wk_cuda *d)
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         void *found = dlsym(d->library, wanted[i].name);
         if (!found) return false;
-        memcpy(wanted[i].at, &found, sizeof found); // POSIX: an object pointer holds a function's
+        memcpy(wanted[i].at, &found,
+               sizeof found); // POSIX: an object pointer can hold a function's address
     }
     return true;
 }
 
-// Does this library find a device? One of a newer CUDA than the driver's finds none, where an older
-// one beside it does. `there` is set where the host has the library.
+// True: this library finds a device. A library of a newer CUDA than the driver finds none, but an
+// older one may. Sets `there` if the host has the library.
 static bool take_library(struct longhaul *c, const char *name, bool *there)
 {
     struct wk_cuda *d = &c->cuda;
@@ -179,8 +182,8 @@ static void release_pins(struct wk_cuda *d)
     d->pinned_bytes = 0;
 }
 
-// Whole pages around this memory, which lies behind all that was noted before. The list is as long
-// as all ranges may need.
+// Notes the whole pages around this memory, which lies behind all ranges noted before. The list has
+// space for all ranges.
 static void note_pages(struct longhaul *c, uint64_t from, uint64_t until)
 {
     struct wk_cuda *d = &c->cuda;
@@ -211,7 +214,7 @@ static void note_second(struct longhaul *c, uint64_t from, uint64_t until)
     note_values(c, from, until, 1);
 }
 
-// An extent has at most one range in each part that it lies in.
+// An extent has at most one range in each of its parts.
 static bool room_for_pins(struct longhaul *c)
 {
     size_t most = 2 * ((size_t)c->extents + c->channel.shape.parts) + 1;

@@ -1,5 +1,5 @@
-// Errors of a handle, and whose it is: what every other file of the library calls, and what calls
-// none of them. See handle.h.
+// A handle's errors and its owner check: every other file of the library calls this one, and it
+// calls none of them. See handle.h.
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>

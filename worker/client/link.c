@@ -1,10 +1,10 @@
-// The socket to the worker, its death and its return. See handle.h and
+// The socket to the worker, and the worker's death and return. See handle.h and
 // worker/docs/0001-boundary.md.
 //
-//  1. Death is the pidfd's to tell: a socket stays open in forked children.
-//  2. Once a life has begun no call here waits: a worker that is away is tried again at boundaries,
-//     at most every TRY_NS, and its answer is read at a later one.
-//  3. The memory belongs to the life, not to a worker's process: it is given to the next one.
+//  1. The pidfd reports death: a socket stays open in forked children.
+//  2. Once a life has begun no call here blocks: an absent worker is retried at boundaries, at most
+//     every TRY_NS, and its answer is read at a later one.
+//  3. The memory belongs to the life, not to a worker's process: the next process gets it.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -64,7 +64,7 @@ void wk_link_report(struct longhaul *c, const char *name, double value)
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     m.as.report.value = value;
     snprintf(m.as.report.name, sizeof m.as.report.name, "%s", name);
-    size_t n = wk_channel_encode(&m, bytes); // 0: it is not finite
+    size_t n = wk_channel_encode(&m, bytes); // 0: the value is not finite
     if (n && c->link == WK_LINK_UP) send(c->sock, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -77,7 +77,7 @@ int wk_link_damaged(struct longhaul *c, uint64_t unit)
     return send_message(c, &m, -1);
 }
 
-// False: nothing came, or no message. The file that came with it is the caller's.
+// False: nothing arrived, or no valid message. The caller owns the file that came with it.
 static bool receive(int sock, struct wk_channel_message *m, int *file)
 {
     uint8_t bytes[WK_CHANNEL_MESSAGE];
@@ -90,7 +90,7 @@ void wk_link_ring(struct longhaul *c)
     struct wk_channel_message m = {.abi = WK_CHANNEL_ABI, .kind = WK_CHANNEL_RING};
     uint8_t bytes[WK_CHANNEL_MESSAGE];
     size_t n = wk_channel_encode(&m, bytes);
-    // A full queue means that the worker has something to read, and it looks after every message.
+    // A full queue already wakes the worker, which checks the memory after every message.
     if (c->link == WK_LINK_UP) send(c->sock, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -124,7 +124,7 @@ static bool same_user(int sock)
     return getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-// LONGHAUL_E_AGAIN: nobody listens there.
+// LONGHAUL_E_AGAIN: no process listens there.
 static int dial(struct longhaul *c)
 {
     const char *path = getenv("LONGHAUL_SOCKET");
@@ -242,7 +242,7 @@ static int refused(struct longhaul *c, const struct wk_channel_refused *r)
     return wk_client_fail(c, meaning[r->why], "the worker refuses: %s", r->text);
 }
 
-// The worker's next word. LONGHAUL_E_AGAIN: none is there; LONGHAUL_E_TIMEOUT: the worker went.
+// Reads the worker's next message. LONGHAUL_E_AGAIN: none yet; LONGHAUL_E_TIMEOUT: the worker left.
 static int listen_once(struct longhaul *c)
 {
     struct wk_channel_message m;
@@ -293,7 +293,8 @@ static bool comes_later(int err)
            err == LONGHAUL_E_RESTART;
 }
 
-// Somebody else may be leaving, so that is tried again too; the last refusal is the error then.
+// Retries a refusal too, because another trainer may be leaving; the last refusal is then the
+// error.
 int wk_link_connect(struct longhaul *c, int timeout_ms)
 {
     int64_t until = wk_link_now() + timeout_ms * MS;
@@ -310,8 +311,8 @@ int wk_link_connect(struct longhaul *c, int timeout_ms)
         wk_link_forget(c);
         if (!comes_later(err)) return err;
         if (err == LONGHAUL_E_BUSY) memcpy(busy, c->text, sizeof busy);
-        if (err == LONGHAUL_E_AGAIN) busy[0] = 0; // nobody listens there any more
-        if (wk_link_now() >= until)               // the text is of the last try
+        if (err == LONGHAUL_E_AGAIN) busy[0] = 0; // the listener is gone
+        if (wk_link_now() >= until)               // the text of the last try
             return busy[0] ? wk_client_fail(c, LONGHAUL_E_BUSY, "%s", busy) : LONGHAUL_E_TIMEOUT;
         poll(NULL, 0, PAUSE_MS);
     }
@@ -346,7 +347,7 @@ void wk_link_look(struct longhaul *c, uint64_t step)
     if (c->link == WK_LINK_UP || c->link == WK_LINK_CALLING) {
         int err = gone(c) ? LONGHAUL_E_TIMEOUT : listen_once(c);
         if (err && err != LONGHAUL_E_AGAIN) {
-            // It may have died by -9 and not know us any more, or not know us yet.
+            // It may have been killed and not know this trainer any more, or not know it yet.
             bool over = err == LONGHAUL_E_RESTART || err == LONGHAUL_E_MODEL;
             if (c->link == WK_LINK_UP) c->away_from = step;
             c->link = over ? WK_LINK_OVER : WK_LINK_AWAY;

@@ -1,28 +1,30 @@
-// Values between the parameters and the channel: the loops over memory. See handle.h.
+// Moves values between the parameters and the channel: the loops over memory. See handle.h.
 //
-//  1. A value is touched by one piece alone: pieces are ranges of whole chunks of a part.
-//  2. A cut reads parameters and writes none, so that a device may compute with them meanwhile.
-//  3. Corrections are added in the order of their numbers, each value for itself: the worker adds
-//     the same numbers to the same slot, and gets the same bits where nothing was trained.
-//  4. A bf16 parameter p has an fp32 shadow s, with p = bf16(s) after every renewal; what training
-//     made of p since then is p - bf16(s), and s + p - bf16(s) is what a cut gives and what the
-//     next correction is added to. So corrections below the step of bf16 are kept.
-//  5. A cut queues the copies of what lies on a device. fp32 goes to its place in the slot. bf16
-//     goes to the end of what it will be in fp32, whatever the pieces are, and is widened from
-//     there once it has come. The shadow does not change meanwhile: a renewal of the part comes
-//     after the cut's number.
-//  6. A correction goes to a parameter's own `add` in blocks, one correction after the other; a
-//  last
-//     call without values ends each piece of a renewal. What a cut holds comes from its own `take`,
-//     where it has one: the memory that is described is then a shadow of the caller's (4).
+//  1. Only one piece touches a value: pieces are ranges of whole chunks of a part.
+//  2. A cut reads parameters and writes none, so a device may compute with them meanwhile.
+//  3. Corrections are added in number order, each value by itself: the worker adds the same numbers
+//  to
+//     the same slot, and gets the same bits if nothing was trained.
+//  4. A bf16 parameter p has an fp32 shadow s, with p = bf16(s) after every renewal. The training
+//  since
+//     then is p - bf16(s); a cut gives s + p - bf16(s), and the next correction is added to that.
+//     So corrections below the step of bf16 are not lost.
+//  5. A cut queues the copies from a device. fp32 goes to its place in the slot. bf16 goes to the
+//  end of
+//     its future fp32 range, whatever the pieces are, and is widened from there after the copy. The
+//     shadow does not change meanwhile: a renewal of the part follows the cut's number.
+//  6. A parameter's own `add` gets a correction in blocks, one correction after the other; a last
+//  call
+//     without values ends each piece of a renewal. A parameter's own `take` gives the values of a
+//     cut: the described memory is then a shadow of the caller's (4).
 #include <stdlib.h>
 #include <string.h>
 
 #include "worker/client/handle.h"
 
 enum {
-    BLOCK = 32 * WK_CHANNEL_CHUNK,      // values of a device or of bf16 that are staged at once
-    ADDITION = 1024 * WK_CHANNEL_CHUNK, // values that `add` gets at once
+    BLOCK = 32 * WK_CHANNEL_CHUNK,      // values of a device or of bf16 staged at once
+    ADDITION = 1024 * WK_CHANNEL_CHUNK, // values passed to `add` at once
 };
 
 static float from_bf16(uint16_t v)
@@ -33,7 +35,7 @@ static float from_bf16(uint16_t v)
     return f;
 }
 
-static uint16_t to_bf16(float f) // nearest, ties to even; a NaN stays one
+static uint16_t to_bf16(float f) // rounds to nearest, ties to even; a NaN stays one
 {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
@@ -52,15 +54,15 @@ struct range {
     uint64_t from, until;
 };
 
-// One piece's work on the values [from, from + n) of an extent, which lie in one block of the
-// part. p: their parameters in host memory.
+// One piece's work on the values [from, from + n) of an extent, within one block of the part. p:
+// their parameters in host memory.
 struct job {
     struct longhaul *c;
     uint32_t part;
     uint64_t number, after, upto;
     int (*run)(const struct job *j, const struct wk_extent *e, uint64_t from, size_t n, void *p);
     bool reads, writes;
-    // In place of all that, where the extent lies on a device. all: what this rank cuts of it.
+    // Replaces the fields above if the extent is on a device. all: this rank's share of the cut.
     int (*queue)(const struct job *j, const struct wk_extent *e, struct range r, struct range all);
     void (*found)(struct longhaul *c, uint64_t from, uint64_t until);
 };
@@ -111,7 +113,7 @@ static struct range share(const struct longhaul *c, uint32_t part, uint32_t i, u
                           smaller(end, first + chunks * (i + 1) / n * WK_CHANNEL_CHUNK)};
 }
 
-// The extents lie in the flat order: the first that ends behind `from`.
+// The first extent that ends behind `from`; extents are in flat order.
 static uint32_t first_extent(const struct longhaul *c, uint64_t from)
 {
     uint32_t low = 0, high = c->extents;
@@ -130,7 +132,7 @@ static struct range both(struct range a, struct range b)
     return (struct range){larger(a.from, b.from), smaller(a.until, b.until)};
 }
 
-// Runs the job over the range; `own`: of replicas only the part of the range that lies in it.
+// Runs the job over the range; `own`: of replicas only the part within it.
 static int over(const struct job *j, struct range all, struct range own)
 {
     const struct longhaul *c = j->c;
@@ -181,7 +183,7 @@ static int cut(const struct job *j, const struct wk_extent *e, uint64_t from, si
     return LONGHAUL_OK;
 }
 
-// The place in the slot where this value's bf16 lies until it is widened.
+// The place in the slot of this value's bf16 until it is widened.
 static uint8_t *narrow_place(float *slot, uint64_t at, struct range all)
 {
     return (uint8_t *)(slot + all.until) - 2 * (all.until - at);
@@ -209,7 +211,7 @@ static int queue(const struct job *j, const struct wk_extent *e, struct range r,
     return wk_device_queue(j->c, e, r.from, to, (size_t)(r.until - r.from));
 }
 
-// From the first value on: the values of a block end before the bf16 of the next one begins.
+// Starts at the first value: the values of a block end before the bf16 of the next one begins.
 static int widen(const struct job *j, const struct wk_extent *e, struct range r, struct range all)
 {
     uint16_t narrow[WK_CHANNEL_CHUNK];
@@ -222,8 +224,8 @@ static int widen(const struct job *j, const struct wk_extent *e, struct range r,
     return LONGHAUL_OK;
 }
 
-// Adds corrections after..upto to the values, a chunk at a time. While a chunk is added, the memory
-// fetches the lines that the next one changes.
+// Adds corrections after..upto to the values, a chunk at a time. While it adds a chunk, the lines
+// of the next one are prefetched.
 static int add(const struct job *j, uint64_t from, size_t n, float *to)
 {
     const struct wk_channel *ch = &j->c->channel;
@@ -255,7 +257,7 @@ static int renew(const struct job *j, const struct wk_extent *e, uint64_t from, 
     return err;
 }
 
-// The entries of the chunks that the addition lies in; `at`: its first value within the part.
+// Collects the entries of the addition's chunks; `at`: its first value within the part.
 static bool gather(const struct wk_channel_correction *r, uint64_t at, struct longhaul_addition *a,
                    float *value, int32_t *index)
 {
@@ -366,7 +368,7 @@ int wk_pieces_renew(struct longhaul *c, uint32_t part, uint64_t after, uint64_t 
     return over(&j, all, all);
 }
 
-// Tells each `add` that nothing more comes for now: what it put off is queued before a cut.
+// Ends each `add`: its deferred additions are queued before a cut.
 int wk_pieces_renewed(struct longhaul *c)
 {
     const struct longhaul_addition none = {.count = 0};

@@ -1,11 +1,11 @@
 // The cache of units. See cache.h.
 //
-// The index lives in memory, under a lock that is not held across reads and writes of files: an
-// entry that goes meanwhile reads as absent, one that is written twice is renamed over itself.
+// The index is in memory, under a lock that is not held while files are read or written: an entry
+// removed meanwhile reads as absent, one written twice is renamed over itself.
 //
-// A folder of many entries is taken over by a thread of its own: a start waits for SCAN_FIRST names
-// only. Until that thread is done, an entry that the index lacks is looked for in the folder, and
-// nothing is put: it is not known what the entries take together.
+// A separate thread takes over a folder of many entries: a start waits only for SCAN_FIRST names.
+// Until that thread is done, an entry missing from the index is looked up in the folder, and
+// nothing is put, because the total size is not known yet.
 #include "worker/data/cache.h"
 
 #include <dirent.h>
@@ -26,16 +26,16 @@ enum {
     TAIL_BYTES = 4,
     VERSION = 1,
     PATH_BYTES = 4096,
-    SCAN_FIRST = 1 << 14, // names of the folder
-    AT_ONCE = 1 << 10,    // entries that the thread changes under one lock
+    SCAN_FIRST = 1 << 14, // names read by the start
+    AT_ONCE = 1 << 10,    // entries that the thread changes per lock
     CHAINS_MIN = 64
 };
 static const uint32_t MAGIC = 0x4355484c; // "LHUC"
 static const char SUFFIX[] = ".unit", FRESH[] = ".fresh";
 
 struct entry {
-    struct entry *behind;        // the next one of its chain
-    struct entry *older, *newer; // Neighbours by use: the oldest goes first.
+    struct entry *behind;        // next entry of its chain
+    struct entry *older, *newer; // neighbours by use; the oldest is removed first
     uint64_t bytes;              // size of the file
     char name[];
 };
@@ -51,8 +51,8 @@ struct wk_cache {
     pthread_mutex_t lock;
     struct entry **chain, *oldest, *newest;
     size_t chains, entries;
-    unsigned writes; // names files that are being written
-    // The scan of the folder: its thread's alone while that one runs, but for the flags.
+    unsigned writes; // numbers temporary files
+    // The scan of the folder: only its thread uses it while that runs, except the flags.
     DIR *folder;
     struct found *found;
     size_t found_count, found_cap;
@@ -145,7 +145,8 @@ static struct entry *make_entry(const char *name, size_t length, uint64_t bytes)
     return e;
 }
 
-// Takes `e`, which is in no list by use yet. False: no memory, or the name is there; it is gone.
+// Takes `e`, which is not in the list by use yet. False: no memory, or the name exists; `e` is
+// freed.
 static bool add(struct wk_cache *c, struct entry *e)
 {
     if (!grow(c) || find(c, e->name)) {
@@ -258,8 +259,8 @@ static int by_age(const void *a, const void *b)
     return x->tv_nsec < y->tv_nsec ? -1 : x->tv_nsec > y->tv_nsec;
 }
 
-// Looks at one name of the folder. A leftover is removed; anything else but an entry is left alone.
-// False: no memory.
+// Handles one name of the folder. Removes a leftover; ignores files other than entries. False: no
+// memory.
 static bool take_name(struct wk_cache *c, const char *file)
 {
     struct stat is;
@@ -288,7 +289,7 @@ static bool is_stopped(struct wk_cache *c)
     return stop;
 }
 
-// Reads so many names at most. *more: there are others.
+// Reads at most this many names. *more: names are left.
 static bool scan(struct wk_cache *c, size_t names, bool *more)
 {
     *more = true;
@@ -300,8 +301,8 @@ static bool scan(struct wk_cache *c, size_t names, bool *more)
     return true;
 }
 
-// Puts the found entries below those that were used since, the youngest first, and what is beyond
-// the limit goes.
+// Ranks the found entries below those used since, youngest first, and removes entries beyond the
+// limit.
 static void take_over(struct wk_cache *c)
 {
     if (c->found_count) qsort(c->found, c->found_count, sizeof *c->found, by_age);

@@ -18,9 +18,9 @@ struct wk_fetch {
     const struct lh_units *units;
     struct wk_source *source;
     struct wk_cache *cache;
-    struct wk_stash *stash; // what arrived over the network
+    struct wk_stash *stash; // units that arrived over the network
     _Atomic uint64_t fetched, cached, arrived, bytes;
-    // Headers that were read lately, so that a file's is read once; under the lock.
+    // Recently read headers, so that a file's header is read once; under the lock.
     pthread_mutex_t lock;
     struct {
         char file[sizeof((struct lh_unit *)0)->file];
@@ -121,7 +121,7 @@ static lh_err check_ids(const struct wk_fetch *f, const struct lh_unit *u, const
 
 // ---------------------------------------------------------------- the cache
 
-// The manifest's own hash is part of it: the token after the unit is not under the unit's sha256.
+// Includes the manifest's own hash, because the unit's sha256 does not cover the token after it.
 static void name_of(const struct wk_fetch *f, const struct lh_unit *u, char out[WK_CACHE_NAME])
 {
     const uint8_t *m = f->units->hash.b;
@@ -143,7 +143,7 @@ size_t wk_fetch_bytes(const struct wk_fetch *f, uint64_t unit)
     return (size_t)(f->units->unit[unit].tokens + 1) * f->units->token_bytes;
 }
 
-// The token after a unit that arrived is another unit's and did not come: the last one again.
+// The token after an arrived unit belongs to another unit and did not arrive: repeats the last one.
 static void repeat_last(const struct wk_fetch *f, const struct lh_unit *u, uint8_t *bytes)
 {
     size_t width = f->units->token_bytes, n = (size_t)u->tokens * width;
@@ -167,13 +167,13 @@ lh_err wk_fetch_unit(struct wk_fetch *f, uint64_t unit, uint8_t *bytes)
     }
     LH_TRY(from_source(f, u, bytes));
     LH_TRY(check_ids(f, u, bytes));
-    if (f->cache) (void)wk_cache_put(f->cache, name, bytes, n); // without it: only slower
+    if (f->cache) (void)wk_cache_put(f->cache, name, bytes, n); // without it only slower
     return LH_OK;
 }
 
 // ---------------------------------------------------------------- units that travel
 
-// Is the file there, as far as the unit's last token? What is wrong with it read() tells.
+// True: the file exists up to the unit's last token. read() reports any error.
 static bool in_source(struct wk_fetch *f, const struct lh_unit *u)
 {
     uint8_t last;
@@ -183,7 +183,7 @@ static bool in_source(struct wk_fetch *f, const struct lh_unit *u)
     return err != LH_ERR_NOT_FOUND;
 }
 
-// A unit that the cache alone has is taken into memory: the cache may lose it before it is needed.
+// A unit that only the cache has is loaded into memory: the cache may evict it before it is needed.
 bool wk_fetch_find(struct wk_fetch *f, uint64_t unit, bool *kept)
 {
     const struct lh_unit *u = &f->units->unit[unit];
@@ -210,7 +210,7 @@ lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, s
     memcpy(bytes, tokens, n);
     repeat_last(f, u, bytes);
     name_of(f, u, name);
-    (void)wk_cache_put(f->cache, name, bytes, all); // the next start finds it
+    (void)wk_cache_put(f->cache, name, bytes, all); // so the next start has it
     free(bytes);
     return LH_OK;
 }

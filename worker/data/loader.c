@@ -1,15 +1,18 @@
 // The loader: background threads read announced units ahead, read() copies from memory.
 //
 // Invariants (all under `lock`, held for a copy at most, never across a fetch):
-//   1. A unit is in one slot at most. A slot's bytes change only while it is READING, and then by
-//      the one background thread that owns them until it says READY or FAILED.
-//   2. An announcement never pushes out what is still needed: not the unit read last, and not one
-//      that was announced but not read yet. With no other slot it waits in the queue, and the next
-//      read() of another unit frees one.
-//   3. read() of a unit that is nowhere is a demand: served before announcements, and it may push
-//      out anything that is not READING. Only then, and when prefetch is not done yet, does it
-//      wait, and counts it.
-//   4. What read() gives was checked (fetch.h).
+//   1. A unit is in one slot at most. A slot's bytes change only while it is READING; the
+//   background
+//      thread that loads them owns them until it sets READY or FAILED.
+//   2. An announcement never evicts a unit that is still needed: the unit read last, or one
+//   announced
+//      but not read yet. Without a free slot it waits in the queue, and the next read() of another
+//      unit frees one.
+//   3. read() of a unit in no slot is a demand: served before announcements, and it may evict any
+//   slot
+//      that is not READING. read() waits only then, or if prefetch is not done yet, and counts the
+//      wait.
+//   4. Data given by read() was checked (fetch.h).
 #include "worker/data/loader.h"
 
 #include <inttypes.h>
@@ -36,11 +39,11 @@ enum slot_state { EMPTY, READING, READY, FAILED };
 struct slot {
     enum slot_state state;
     bool read;  // the trainer has read it since it was loaded
-    bool again; // it was announced once more while it was READING
+    bool again; // it was announced again while READING
     uint64_t unit;
-    uint64_t used;  // rises with every use: the lowest is the oldest
-    uint8_t *bytes; // unit's tokens and the one after them
-    lh_err err;     // FAILED: why
+    uint64_t used;  // rises with every use: the lowest is the least recently used
+    uint8_t *bytes; // the unit's tokens and the one after them
+    lh_err err;     // FAILED: the reason
     char text[400];
 };
 
@@ -52,22 +55,22 @@ struct wk_loader {
     pthread_t thread[WK_FETCHES_MAX];
     uint32_t threads;
     pthread_mutex_t lock;
-    pthread_cond_t work, done; // something to load; something was loaded
+    pthread_cond_t work, done; // a unit to load; a unit was loaded
     bool stop;
     uint64_t demand;  // the unit read() waits for, or NO_UNIT
     uint64_t last;    // the unit read last, or NO_UNIT
     uint64_t uses;    // source of slot.used
-    uint64_t *wanted; // announced, not loaded yet, oldest first; at most depth of them
+    uint64_t *wanted; // announced, not loaded yet, oldest first; at most `depth`
     uint32_t wanted_count;
     uint32_t depth;
-    struct slot *slot;        // depth of them
-    uint32_t fetching;        // threads that fetch now
+    struct slot *slot;        // [depth]
+    uint32_t fetching;        // threads that are fetching
     double fetch_s, unit_s;   // 0: not known yet
-    int64_t begun_ns[BEGINS]; // when the trainer came to its last units, a ring
+    int64_t begun_ns[BEGINS]; // start times of the trainer's last units, a ring
     uint64_t begun;
-    // the start's warm-up of the cache
+    // warm-up of the cache at the start
     char region[64];
-    uint64_t warm_at, warm_left, warmed; // next unit to look at; how many still
+    uint64_t warm_at, warm_left, warmed; // next unit to check; remaining units
     uint32_t warming;
     _Atomic int64_t waited_ns;
 };
@@ -87,8 +90,8 @@ static void took_to_fetch(struct wk_loader *l, int64_t ns)
     l->fetch_s = l->fetch_s > 0 ? average_keep * l->fetch_s + (1 - average_keep) * s : s;
 }
 
-// The trainer began a unit: how long do they last? Over many of them, because those of a window
-// begin and end together; without what it waited for them.
+// The trainer began a unit: measures how long units last, over many of them, because those of a
+// window begin and end together. Time spent waiting for units is excluded.
 static void came_to_a_unit(struct wk_loader *l)
 {
     int64_t now = monotonic_ns() - atomic_load(&l->waited_ns);
@@ -98,8 +101,8 @@ static void came_to_a_unit(struct wk_loader *l)
     l->begun_ns[l->begun++ % BEGINS] = now;
 }
 
-// Fetches that should be under way at once, so that none is waited for. All, until both are known:
-// what is announced at the start is needed soon.
+// Number of fetches that should run at once so that none is waited for. All, until both times are
+// known: units announced at the start are needed soon.
 static uint32_t at_once(const struct wk_loader *l)
 {
     double want = l->unit_s > 0 ? ceil(headroom * l->fetch_s / l->unit_s) : l->threads;
@@ -122,7 +125,7 @@ static struct slot *find(struct wk_loader *l, uint64_t unit)
     return NULL;
 }
 
-// May an announcement push this one out? See invariant 2.
+// True: an announcement may evict this slot. See invariant 2.
 static bool is_spent(const struct wk_loader *l, const struct slot *s)
 {
     return s->state == FAILED || (s->state == READY && s->read && s->unit != l->last);
@@ -141,7 +144,7 @@ static struct slot *choose_victim(struct wk_loader *l, bool demanded)
         struct slot *s = &l->slot[i];
         if (s->state != READING && (!oldest || s->used < oldest->used)) oldest = s;
     }
-    return oldest; // NULL: all are READING, the first that is done is free
+    return oldest; // NULL: all are READING; the first that is done is free
 }
 
 static void forget_wanted(struct wk_loader *l, uint64_t unit)
@@ -152,7 +155,7 @@ static void forget_wanted(struct wk_loader *l, uint64_t unit)
     l->wanted_count = kept;
 }
 
-// The next unit to load and where to, or NULL: nothing to do now.
+// The next unit to load, and its slot; NULL: nothing to do now.
 static struct slot *next_job(struct wk_loader *l)
 {
     bool demanded = l->demand != NO_UNIT;
@@ -169,7 +172,7 @@ static struct slot *next_job(struct wk_loader *l)
     return s;
 }
 
-// The next unit of the start's warm-up, or NO_UNIT. One thread at least stays for what is needed.
+// The next unit of the warm-up, or NO_UNIT. At least one thread stays free for needed units.
 static uint64_t next_warm(struct wk_loader *l)
 {
     if (l->demand != NO_UNIT || l->wanted_count || (l->warming && l->warming + 1 >= l->threads))
@@ -183,7 +186,7 @@ static uint64_t next_warm(struct wk_loader *l)
         if (wk_fetch_is_cached(l->fetch, unit)) {
             l->warmed++;
         } else if (wk_cache_room(l->cache) < 2 * wk_fetch_bytes(l->fetch, unit)) {
-            l->warm_left = 0; // full: it would only push out what came before
+            l->warm_left = 0; // full: more would only evict earlier units
         } else {
             return unit;
         }
@@ -199,7 +202,7 @@ static void want(struct wk_loader *l, uint64_t unit)
     pthread_cond_signal(&l->work);
 }
 
-// Called without the lock: the slot is READING, so nobody else touches its bytes.
+// Called without the lock: the slot is READING, so no other thread touches its bytes.
 static lh_err load(struct wk_loader *l, struct slot *s)
 {
     free(s->bytes);
@@ -223,14 +226,14 @@ static void fill_slot(struct wk_loader *l, struct slot *s)
         snprintf(s->text, sizeof s->text, "%s", lh_err_text(err));
     else
         took_to_fetch(l, took);
-    if (err && s->again) { // what it needs may have come since
+    if (err && s->again) { // the missing data may have arrived since
         s->state = EMPTY;
         want(l, s->unit);
     }
     pthread_cond_broadcast(&l->done);
 }
 
-// A unit that can't be fetched now is told when it is needed, not here.
+// A unit that can't be fetched now is reported when it is needed.
 static void warm(struct wk_loader *l, uint64_t unit)
 {
     l->warming++;
@@ -250,7 +253,7 @@ static void *loader_thread(void *arg)
     while (!l->stop) {
         struct slot *s = next_job(l);
         uint64_t unit = s ? NO_UNIT : next_warm(l);
-        if (s || unit != NO_UNIT) pthread_cond_signal(&l->work); // is there something for another?
+        if (s || unit != NO_UNIT) pthread_cond_signal(&l->work); // another thread may have work
         if (s)
             fill_slot(l, s);
         else if (unit != NO_UNIT)
@@ -315,7 +318,7 @@ static lh_err start_threads(struct wk_loader *l, uint32_t threads)
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->done, NULL);
     for (uint32_t i = 0; i < threads; i++) {
-        pthread_mutex_lock(&l->lock); // the pace looks at their number
+        pthread_mutex_lock(&l->lock); // the pacing reads their number
         int failed = pthread_create(&l->thread[i], NULL, loader_thread, l);
         l->threads += !failed;
         pthread_mutex_unlock(&l->lock);
@@ -369,16 +372,16 @@ uint64_t wk_loader_units(const struct wk_loader *l)
 
 void wk_loader_announce(struct wk_loader *l, uint64_t unit)
 {
-    if (unit >= l->units->count) return; // read() of it tells
+    if (unit >= l->units->count) return; // read() reports it
     pthread_mutex_lock(&l->lock);
     struct slot *s = find(l, unit);
     if (s && s->state == READY) {
-        s->read = false; // it is wanted once more: keep it
+        s->read = false; // it is wanted again: keep it
         s->used = ++l->uses;
     } else if (s && s->state == READING) {
         s->again = true;
     } else {
-        if (s) s->state = EMPTY; // it failed: what it needs may have come since
+        if (s) s->state = EMPTY; // it failed; the missing data may have arrived since
         want(l, unit);
     }
     pthread_mutex_unlock(&l->lock);
@@ -389,13 +392,13 @@ void wk_loader_withdraw(struct wk_loader *l, uint64_t unit)
     pthread_mutex_lock(&l->lock);
     forget_wanted(l, unit);
     struct slot *s = find(l, unit);
-    if (s) s->read = true; // spent, once it is READY
+    if (s) s->read = true; // evictable once it is READY
     if (s) s->again = false;
     pthread_cond_signal(&l->work);
     pthread_mutex_unlock(&l->lock);
 }
 
-// The slot that holds the unit, READY or FAILED; waits for it (lock held).
+// The slot that holds the unit, READY or FAILED; waits for it. Call it with the lock held.
 static struct slot *wait_for(struct wk_loader *l, uint64_t unit)
 {
     struct slot *s = find(l, unit);
@@ -430,7 +433,7 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
     struct slot *s = wait_for(l, unit);
     if (s->state == FAILED) {
         err = lh_fail(s->err, "%s", s->text);
-        s->state = EMPTY; // the next read tries again: the file may be back
+        s->state = EMPTY; // the next read tries again
     } else {
         uint32_t width = l->units->token_bytes;
         lh_tokens_decode(s->bytes + offset * width, width, tokens + 1, ids);
@@ -441,7 +444,7 @@ lh_err wk_loader_read(struct wk_loader *l, uint64_t unit, uint64_t offset, uint6
         began |= l->last != unit;
         l->last = unit;
     }
-    if (began || err) pthread_cond_signal(&l->work); // a slot that was read before may be free now
+    if (began || err) pthread_cond_signal(&l->work); // a slot read earlier may be free now
     pthread_mutex_unlock(&l->lock);
     return err;
 }

@@ -3,7 +3,7 @@
 
 #include "worker/worker.h"
 
-// Finalizer of SplitMix64 (Steele et al. 2014): neighbouring numbers become unrelated ones.
+// Finalizer of SplitMix64 (Steele et al. 2014): makes neighbouring numbers unrelated.
 static uint64_t scramble(uint64_t z)
 {
     z += 0x9e3779b97f4a7c15u;

@@ -10,14 +10,14 @@ struct wk_queued;
 
 enum { WK_WINDOW_MIN = 8, WK_WINDOW_MAX = 64 };
 
-// Index of the unit, or -1 when all of the n are trained to their end. taken[i] are the tokens that
-// this step has of unit i already; draw is any number that differs from sequence to sequence: the
-// same one draws the same unit. Every unit that has tokens left is as likely as another, so units
-// end one by one, and what follows in a text is not what follows in training.
+// Index of the unit, or -1 if all n units are trained to their end. taken[i]: tokens of unit i that
+// this step already has. draw: a number that differs from sequence to sequence; equal draws give
+// the same unit. Every unit with tokens left is equally likely, so units end one by one, and
+// neighbours in a text are not neighbours in training.
 int wk_mix_draw(const struct wk_queued *unit, uint32_t n, const uint64_t *taken, uint64_t draw);
 
-// `data.window: auto`: the 20th part of the run's units, from 8 to 64. Wider mixes better; but what
-// lies half trained in the windows is not credited yet, and the learning rate follows the credit.
+// `data.window: auto`: the 20th part of the run's units, from 8 to 64. A wider window mixes better,
+// but its partly trained units are not credited yet, and the learning rate follows the credit.
 // budget_tokens: of the run; 0: all units.
 uint32_t wk_mix_window(const struct lh_units *units, uint64_t budget_tokens);
 

@@ -11,8 +11,8 @@
 
 struct wk_source;
 struct wk_source_ops {
-    // Bytes of the file from `at` on; *got is less than n only at the file's end. Blocks; any
-    // thread, several at once. LH_ERR_NOT_FOUND: no such file; texts say where it was looked for.
+    // Reads bytes of the file from `at` on; *got is less than n only at the file's end. Blocks; any
+    // thread, several at once. LH_ERR_NOT_FOUND: no such file; texts name the place searched.
     lh_err (*read)(struct wk_source *s, const char *file, uint64_t at, void *out, size_t n,
                    size_t *got);
     void (*close)(struct wk_source *s);
@@ -21,7 +21,7 @@ struct wk_source {
     const struct wk_source_ops *ops;
 };
 
-// LH_ERR_CONFIG: there is no folder `dir`, data.dir of the settings.
+// LH_ERR_CONFIG: the folder `dir`, data.dir of the settings, does not exist.
 LH_MUST lh_err wk_source_folder(const char *dir, struct wk_source **out);
 
 #endif

@@ -56,7 +56,7 @@ static void close_folder(struct wk_source *s)
     free(s);
 }
 
-// Told at the start: the first unit is wanted only when all others are there.
+// Checked at the start, because the first unit is read only after all processes have started.
 static LH_MUST lh_err is_folder(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

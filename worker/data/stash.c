@@ -1,7 +1,6 @@
 // The stash. See stash.h.
 //
-// A list: what is in it is bounded by those who put it there (worker/units/travel.c), to some
-// hundred units.
+// A list: its user (worker/units/travel.c) bounds it to some hundred units.
 #include "worker/data/stash.h"
 
 #include <inttypes.h>
@@ -21,7 +20,7 @@ struct wk_stash {
     struct kept *first;
 };
 
-// Finds the pointer to the unit; at the list's end: it is not there (lock held).
+// Finds the pointer to the unit; the list's end if it is absent. Call it with the lock held.
 static struct kept **find(struct wk_stash *s, uint64_t unit)
 {
     struct kept **at = &s->first;

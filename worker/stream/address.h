@@ -15,18 +15,18 @@ struct wk_address {
 };
 
 struct wk_address wk_address_loopback(uint16_t port); // 127.0.0.1
-// "host:port" or "[v6]:port"; a name is looked up, which may wait. LH_ERR_CONFIG,
+// Parses "host:port" or "[v6]:port"; looks up a name, which may block. LH_ERR_CONFIG,
 // LH_ERR_UNAVAILABLE.
 LH_MUST lh_err wk_address_find(const char *address, struct wk_address *out);
-// An address in numbers alone, without a port: "10.0.0.7", "fd00::7". LH_ERR_CONFIG.
+// Parses a numeric address without a port: "10.0.0.7", "fd00::7". LH_ERR_CONFIG.
 LH_MUST lh_err wk_address_numeric(const char *host, struct wk_address *out);
-// Its bytes: the host's 16, then u16 port, little endian.
+// As bytes: the host's 16, then u16 port, little endian.
 void wk_address_put(struct lh_buf *out, const struct wk_address *p);
 struct wk_address wk_address_get(struct lh_cursor *c);
 void wk_address_text(const struct wk_address *p, char out[WK_ADDRESS_BYTES]);
 
 socklen_t wk_address_sockaddr(const struct wk_address *p, struct sockaddr_storage *out);
-// A socket that listens there; port 0 becomes the one that it got. LH_ERR_BUSY: somebody else does.
+// Opens a listening socket; port 0 becomes the assigned port. LH_ERR_BUSY: the port is in use.
 LH_MUST lh_err wk_address_listen(struct wk_address *p, int backlog, int *fd);
 
 #endif

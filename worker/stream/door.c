@@ -27,8 +27,8 @@ void wk_door_refuse(struct wk_door *d, struct wk_guest *g, const char *why)
     if (d->conf.refused) d->conf.refused(d->conf.arg, why);
 }
 
-// A place for one who comes, perhaps that of a guest whose time is over; NULL: all are taken by
-// guests who have time yet.
+// A free place for a new guest, or that of a guest whose time is over; NULL: all guests have time
+// left.
 static struct wk_guest *place(struct wk_door *d, int64_t now)
 {
     struct wk_guest *first = &d->guest[0];
@@ -78,7 +78,7 @@ nfds_t wk_door_polls(const struct wk_door *d, struct pollfd p[WK_DOOR_POLLS])
         const struct wk_stream *s = &d->guest[i].stream;
         if (s->fd >= 0) p[n++] = (struct pollfd){s->fd, wk_stream_events(s), 0};
     }
-    // With all places taken nobody is let in before a guest's time is over.
+    // With all places taken no guest is accepted before another guest's time is over.
     if (d->conf.listener >= 0 && n < WK_DOOR_GUESTS)
         p[n++] = (struct pollfd){d->conf.listener, POLLIN, 0};
     return n;

@@ -1,10 +1,10 @@
-// The door of a listener of a region's process: guests stand there until they have greeted, several
-// at once, so that one who says nothing holds up nobody.
+// The door of a region process's listener: guests (new connections) wait there until they have
+// greeted, several at once, so that a silent guest delays no other.
 //
-// A guest has WK_DOOR_PATIENCE_S for TLS and greeting. When all places are taken, a new one gets
-// that of the guest who came first, once that one had WK_DOOR_GRACE_S; until then it waits in the
-// kernel's queue. So a flood slows new ranks down, and touches nobody who greeted.
-// One thread, nothing waits.
+// A guest has WK_DOOR_PATIENCE_S for TLS and greeting. When all places are taken, a new guest
+// replaces the oldest one that has had WK_DOOR_GRACE_S; until then it waits in the kernel's queue.
+// So a flood slows new ranks down but does not affect connections that have greeted. One thread, no
+// call blocks.
 #ifndef WK_DOOR_H
 #define WK_DOOR_H
 
@@ -24,8 +24,8 @@ struct wk_door_conf {
     int listener;       // takes
     struct wk_tls *tls; // borrows; NULL: plain
     size_t greeting_bytes;
-    bool same_user; // only processes of this user are heard: a Unix socket
-    // Somebody was turned away, and why: limit the rate of what comes of it. NULL is allowed.
+    bool same_user; // accept only processes of this user: a Unix socket
+    // A guest was refused for this reason: limit the rate of your reaction. NULL is allowed.
     void (*refused)(void *arg, const char *why);
     void *arg;
 };
@@ -43,12 +43,12 @@ struct wk_door {
 };
 
 void wk_door_open(struct wk_door *d, const struct wk_door_conf *conf);
-void wk_door_close(struct wk_door *d); // once more is allowed
-// Lists what to wait for, to be looked at WK_DOOR_GRACE_S later at the latest; their number.
+void wk_door_close(struct wk_door *d); // may be called again
+// Lists the descriptors to poll, for WK_DOOR_GRACE_S at most; returns their number.
 nfds_t wk_door_polls(const struct wk_door *d, struct pollfd p[WK_DOOR_POLLS]);
-// Gives a guest that has greeted, its stream with it; false: none has now. Call it until then.
+// Gives a guest that has greeted, with its stream; false: none now. Call it until then.
 bool wk_door_next(struct wk_door *d, int64_t now_ns, struct wk_guest *out);
-// Turns the guest away that wk_door_next() gave.
+// Refuses the guest that wk_door_next() gave.
 void wk_door_refuse(struct wk_door *d, struct wk_guest *g, const char *why);
 
 #endif

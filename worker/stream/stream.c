@@ -10,7 +10,7 @@
 
 static LH_MUST lh_err begin(struct wk_stream *s, struct wk_tls *tls, bool accepts)
 {
-    int one = 1; // It fails on a Unix socket, which sends at once anyway.
+    int one = 1; // fails on a Unix socket, which sends at once anyway
     setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     s->shakes = tls != NULL;
     lh_err err = tls ? wk_tls_begin(tls, s->fd, accepts, &s->tls) : LH_OK;

@@ -1,9 +1,9 @@
 // Mutual TLS between the processes of a region. See tls.h.
 //
-// Invariants: 1. a session counts as shaken only when the peer's identity was checked; 2. there are
-// no session tickets: nothing is resumed without a check, and a connection on which only one end
-// speaks has nothing unread at the other.
-// SIGPIPE is ignored in every program of ours (common/app/program.c): OpenSSL writes by write(2).
+// Invariants: 1. A session is ready only after the peer's identity was checked. 2. There are no
+// session tickets: nothing is resumed without a check, and if only one end sends, the other has no
+// unread data. Every program of ours ignores SIGPIPE (common/app/program.c), because OpenSSL uses
+// write(2).
 #include "worker/stream/tls.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ struct wk_tls {
 struct wk_tls_session {
     SSL *ssl;
     struct wk_tls_conf conf;
-    uint32_t records; // sent under the key in use
+    uint32_t records; // sent under the current key
 };
 
 // ---------------------------------------------------------------- certificates
@@ -42,7 +42,7 @@ static lh_err openssl_failed(lh_err code, const char *what)
 static int no_passphrase(char *out, int size, int writing, void *arg)
 {
     (void)out, (void)size, (void)writing, (void)arg;
-    return -1; // OpenSSL would ask the terminal
+    return -1; // otherwise OpenSSL would ask the terminal
 }
 
 static LH_MUST lh_err check_identity(const struct wk_tls_conf *c, const char *who,
@@ -126,7 +126,7 @@ void wk_tls_close(struct wk_tls *t)
     free(t);
 }
 
-// Files that can't be used change nothing: the peer says what is wrong with the old ones.
+// Reloads the certificates. Unusable files change nothing: the peer reports errors of the old ones.
 static void renew(struct wk_tls *t)
 {
     SSL_CTX *fresh;
@@ -202,7 +202,7 @@ lh_err wk_tls_shake(struct wk_tls_session *s, bool *writes)
                    failed ? strerror(failed) : "");
 }
 
-// A result of OpenSSL's as one of send(2) or recv(2).
+// Converts a result of OpenSSL to one of send(2) or recv(2).
 static ssize_t result(const struct wk_tls_session *s, int n)
 {
     int failed = errno;
@@ -232,12 +232,12 @@ ssize_t wk_tls_send(struct wk_tls_session *s, const void *data, size_t bytes)
     ERR_clear_error();
     errno = 0;
     ssize_t n = result(s, SSL_write(s->ssl, data, clamp(bytes)));
-    if (n == 0) { // send(2) knows no end
+    if (n == 0) { // send(2) has no end of file
         errno = EPIPE;
         return -1;
     }
     if (n < 0 || ++s->records < s->conf.rekey_records) return n;
-    s->records = 0; // The next call tells the peer the new key first.
+    s->records = 0; // the next call first sends the peer the new key
     if (SSL_key_update(s->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) == 1) return n;
     ERR_clear_error();
     errno = EPROTO;
