@@ -210,7 +210,7 @@ lh_err wk_fetch_keep(struct wk_fetch *f, uint64_t unit, const uint8_t *tokens, s
     memcpy(bytes, tokens, n);
     repeat_last(f, u, bytes);
     name_of(f, u, name);
-    (void)wk_cache_put(f->cache, name, bytes, all); // so the next start has it
+    (void)wk_cache_put(f->cache, name, bytes, all); // the next start finds it
     free(bytes);
     return LH_OK;
 }
