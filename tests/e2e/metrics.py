@@ -141,7 +141,8 @@ def check_probes(worker):
 def play(world):
     http = {"http.listen": "127.0.0.1:0"}
     coordinator = world.coordinator(**http).start().listening()
-    servers = [world.server(i, coordinator, **http).start().listening() for i in range(2)]
+    store = {"checkpoint.store": f"file://{world.path('store')}"}
+    servers = [world.server(i, coordinator, **http, **store).start().listening() for i in range(2)]
     workers = [world.worker(region, coordinator, **http, **{"trainer.tokens_per_s": 1500}).start()
                for region in REGIONS]
     nodes = [coordinator, *servers, *workers]
