@@ -9,7 +9,7 @@ void lh_estimate_take(struct lh_estimate *e, double sample)
 {
     if (!isfinite(sample) || sample <= 0) return;
     if (e->mean <= 0) {
-        *e = (struct lh_estimate){sample, sample / 4}; // one sample has an uncertain spread
+        *e = (struct lh_estimate){sample, sample / 4}; // initial spread: a guess
         return;
     }
     double off = sample - e->mean;

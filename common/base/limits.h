@@ -33,7 +33,7 @@ enum {
     // Bulk bytes of one message of such a unit: on a link of 70 kbit/s, too, a message arrives
     // within a short call's time (10 s), which shows progress.
     LH_TRAVEL_PART_BYTES = 64 << 10,
-    LH_PATHS_MAX = 64,        // servers whose path a worker measures: 8 KiB a request
+    LH_PATHS_MAX = 64,        // servers whose path a worker reports: 8 KiB a request
     LH_PART_BYTES = 1 << 20,  // bulk bytes of one message: the fastest size (bench notes: 1 MiB)
     LH_HEAD_BYTES = 64 << 10, // protobuf head of a bulk message
     LH_SMALL_BYTES = 1 << 20, // a message without bulk: credit bits and plans fit

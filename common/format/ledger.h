@@ -83,8 +83,8 @@ LH_MUST lh_err lh_ledger_read(struct lh_ledger *l, struct lh_cursor *c);
 void lh_fence_write(uint64_t worker, struct lh_incarnation i, struct lh_buf *out);
 LH_MUST lh_err lh_fence_parse(struct lh_span body, uint64_t *worker, struct lh_incarnation *out);
 void lh_move_write(const struct lh_move *m, struct lh_buf *out);
-// Whether two server identities name the same directory (their upper halves). The lower half names
-// the shards that the server may take over; identity 0 is none.
+// Whether two standby identities have the same upper half, which names the directory. The lower
+// half changes when the directory may lack confirmed records (server/recovery/identity.c). 0: none.
 bool lh_same_directory(uint64_t identity, uint64_t other);
 LH_MUST lh_err lh_move_parse(struct lh_span body, struct lh_move *out);
 

@@ -13,7 +13,7 @@ enum lh_phase {
     LH_PHASE_WAIT = 0, // workers are joining
     LH_PHASE_RUN = 1,
     LH_PHASE_DRAIN = 2, // the budget is met: workers finish the units they have begun
-    LH_PHASE_CLOSE = 3, // pushes are refused; every head is final but for the END record
+    LH_PHASE_CLOSE = 3, // no push is accepted; every head is final but for the END record
     LH_PHASE_END = 4,   // `end` names the version vector at which the run ends
 };
 enum lh_mode { LH_MODE_ASYNC = 0, LH_MODE_BSP = 1 };
