@@ -1,4 +1,4 @@
-// longhaul doctor: does this machine have what a run, or a node of one, needs?
+// longhaul doctor: does this machine have all that a run, or one of its nodes, needs?
 #include <stdlib.h>
 #include <string.h>
 

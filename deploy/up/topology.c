@@ -19,7 +19,7 @@
 
 enum { CONFIGS_MAX = 4 + DP_REGIONS_MAX + DP_SERVERS_MAX + DP_LINKS_MAX };
 
-// Things that a topology owns: its tree, divided into the maps that tables read, and their configs.
+// Memory of a topology: its tree, split into the maps that tables read, and their configs.
 struct dp_topology_parts {
     char name[DP_PATH_BYTES];
     struct lh_yaml *top, *servers, *regions, *link, *links, *server, *worker;
@@ -27,12 +27,12 @@ struct dp_topology_parts {
     unsigned configs;
     struct dp_words *command[1 + DP_REGIONS_MAX];
     unsigned commands;
-    const struct dp_words *every; // the command of regions that have none of their own; NULL: none
+    const struct dp_words *every; // command of regions without their own; NULL: none
 };
 
 // ---------------------------------------------------------------- parts
 
-// Unlinks a child of the top map; NULL when there is none.
+// Unlinks a child of the top map; NULL: none.
 static struct lh_yaml *take(struct lh_yaml *top, const char *key)
 {
     for (struct lh_yaml **at = &top->child; *at; at = &(*at)->next)
@@ -52,8 +52,8 @@ static unsigned line_of(const struct lh_yaml *top, const char *key)
     return at ? at->line : top->line;
 }
 
-// A new config of this table, owned by the topology, filled from a map (NULL or an empty value: the
-// defaults) and finished where `whole`.
+// A new config of this table, owned by the topology, filled from a map (NULL or empty: the
+// defaults); finished if `whole`.
 static LH_MUST lh_err read_table(struct dp_topology_parts *p, const struct lh_config_table *table,
                                  const struct lh_yaml *map, bool whole, const void **settings)
 {
@@ -109,7 +109,7 @@ static LH_MUST lh_err find_region(const struct dp_topology *t, unsigned line, co
                    nearest.best ? "?" : "");
 }
 
-// A section that must be there, of this kind and with at most `max` entries.
+// Checks a required section: its kind, and at most `max` entries.
 static LH_MUST lh_err need(const struct dp_topology *t, const struct lh_yaml *node, const char *key,
                            enum lh_yaml_kind kind, unsigned max)
 {
@@ -143,7 +143,7 @@ static LH_MUST lh_err words_of(const struct lh_yaml *list, const char *text, str
     return err;
 }
 
-// A command of `list`, or else of `text`. It belongs to the topology.
+// Reads a command from `list`, else from `text`. The topology owns it.
 static LH_MUST lh_err read_command(struct dp_topology_parts *p, unsigned line,
                                    const struct lh_yaml *list, const char *text,
                                    const struct dp_words **out)
@@ -158,7 +158,7 @@ static LH_MUST lh_err read_command(struct dp_topology_parts *p, unsigned line,
                : err;
 }
 
-// Unlinks the map's command where that is a list, which no table reads; NULL: it is none.
+// Unlinks the map's command if it is a list, which no table reads; NULL: it is not.
 static struct lh_yaml *take_list(struct lh_yaml *map)
 {
     const struct lh_yaml *command = map->kind == LH_YAML_MAP ? lh_yaml_find(map, "command") : NULL;
@@ -186,7 +186,7 @@ static LH_MUST lh_err read_region(struct dp_topology *t, struct lh_yaml *at, str
     return err;
 }
 
-// Refuses what does not go with commands.
+// Refuses settings that do not fit commands.
 static LH_MUST lh_err check_commands(const struct dp_topology *t)
 {
     const struct lh_yaml *top = t->parts->top;
@@ -207,7 +207,7 @@ static LH_MUST lh_err check_commands(const struct dp_topology *t)
 
 // ---------------------------------------------------------------- sections
 
-// Ranks by GPUs, and how their gradients come together.
+// Sets ranks from GPUs, and how their gradients are reduced.
 static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_yaml *at,
                                    struct dp_region *r)
 {
@@ -361,7 +361,7 @@ static LH_MUST lh_err read_links(struct dp_topology *t)
 
 // ---------------------------------------------------------------- the whole
 
-// The rows outside the lists, and the command of all regions.
+// The settings outside the lists, and the command of all regions.
 static LH_MUST lh_err read_top(struct dp_topology *t)
 {
     struct dp_topology_parts *p = t->parts;

@@ -1,4 +1,4 @@
-// A topology file: a whole run on one machine, from which `longhaul up` writes all the others.
+// A topology file: a whole run on one machine, from which `longhaul up` writes all other files.
 //
 //   run: three-regions
 //   budget_tokens: 3_000_000
@@ -43,14 +43,14 @@ struct dp_link_shape {
     double rtt_ms, mbit, loss_percent; // mbit 0: unlimited
 };
 
-struct dp_run_settings { // the rows outside the lists
+struct dp_run_settings { // settings outside the lists
     const char *run;
     int64_t seed, budget_tokens, epochs;
     double tokens_per_s; // 0: no throttle
     const char *coordinator_region;
-    const char *command; // "" too where the file has a list
+    const char *command; // "" also if the file has a list
     struct {
-        const char *import; // "": a new model, of the shape that follows
+        const char *import; // "": a new model of the shape below
         int64_t vocabulary, dim, layers, heads, kv_heads, ffn, context;
     } model;
 };
@@ -60,27 +60,27 @@ struct dp_region {
     const struct lh_config *config; // its rows
     double speed;                   // relative to the others
     int64_t workers, ranks;         // ranks: processes of each of its workers
-    int64_t gpus;                   // Each of its workers has as many ranks; 0: none is asked for.
-    int reduce;                     // enum wk_reduce_kind: of its ranks' gradients
+    int64_t gpus;                   // ranks of each of its workers, one per GPU; 0: no GPUs
+    int reduce;                     // enum wk_reduce_kind: how its ranks' gradients are reduced
     int64_t hosts;                  // hosts over which each worker's ranks are spread
-    const char *data;               // folder of its token files; "": it has all those of --data
+    const char *data;               // folder of its token files; "": all those of --data
     const char *command_text;
-    const struct dp_words *command; // beside each of its workers; NULL: they train by themselves
+    const struct dp_words *command; // runs beside each of its workers; NULL: the built-in trainer
 };
 
-// The host of a rank, from 0; ranks next to each other share one.
+// The host of a rank, from 0; neighbouring ranks share one.
 static inline unsigned dp_region_host(const struct dp_region *r, unsigned rank)
 {
     return (unsigned)(rank * r->hosts / r->ranks);
 }
 
-// Processes of each worker that `up` starts beside it; those of a command are its own.
+// Rank processes that `up` starts beside each worker; a command starts its own.
 static inline unsigned dp_region_helpers(const struct dp_region *r)
 {
     return r->command ? 0 : (unsigned)r->ranks - 1;
 }
 
-// Placeholders that a command may hold, as in "{dir}/{worker}.pt"; their values are a run's.
+// Placeholders in a command, as in "{dir}/{worker}.pt", with the values of a run.
 #define DP_COMMAND_PLACEHOLDERS(worker_, region_, dir_, data_)                                     \
     {                                                                                              \
         {"worker", worker_}, {"region", region_}, {"dir", dir_}, {"data", data_},                  \
@@ -113,7 +113,7 @@ struct dp_topology {
     unsigned links;
     unsigned workers, shards;              // sums over all regions
     unsigned helpers;                      // ranks that are not workers, over all regions
-    unsigned trainers;                     // workers that have a command beside them
+    unsigned trainers;                     // workers with a command beside them
     const struct ps_settings *server_base; // defaults and `server:`; not finished
     const struct wk_settings *worker_base;
     struct dp_topology_parts *parts;
@@ -123,13 +123,13 @@ LH_MUST lh_err dp_topology_load(const char *path, struct dp_topology **out);
 LH_MUST lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out);
 void dp_topology_free(struct dp_topology *t); // NULL is allowed
 
-// Do the commands have data of their own, so that no unit is leased?
+// Do the commands have their own data, so that no unit is leased?
 bool dp_topology_own_data(const struct dp_topology *t);
 
-// Does a region lack others' files? Then their units travel to it, from servers of their regions.
+// Does a region lack others' files? Then their units travel to it, from their regions' servers.
 bool dp_topology_travels(const struct dp_topology *t);
 
-// The `server:` and `worker:` maps once more, onto a fresh config of that table.
+// Applies the `server:` or `worker:` map to a fresh config of that table.
 LH_MUST lh_err dp_topology_server(const struct dp_topology *t, struct lh_config **out);
 LH_MUST lh_err dp_topology_worker(const struct dp_topology *t, struct lh_config **out);
 

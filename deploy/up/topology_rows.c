@@ -1,4 +1,4 @@
-// The tables of a topology's maps, and what `longhaul config explain` tells of them. See
+// The tables of a topology's maps, and their text for `longhaul config explain`. See
 // topology_rows.h.
 #include "deploy/up/topology_rows.h"
 

@@ -1,4 +1,4 @@
-// Rows: what each map of a topology file may say. topology.c reads by these tables.
+// Rows: the settings of each map in a topology file. topology.c reads the maps by these tables.
 #ifndef DP_TOPOLOGY_ROWS_H
 #define DP_TOPOLOGY_ROWS_H
 

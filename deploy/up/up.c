@@ -4,8 +4,8 @@
 //   run       start all, watch, draw, drill; until every worker is done, or Ctrl-C
 //   end       wait until the replicas agree, stop all, evaluate, report
 //
-// Signals: SIGINT and SIGTERM drain (the second one ends at once); all three are taken by
-// sigtimedwait in the one thread, so nothing runs in a handler.
+// Signals: SIGINT and SIGTERM drain (a second one ends at once); sigtimedwait() in the one thread
+// takes all three, so no handler runs.
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static LH_MUST lh_err own_program(char out[DP_PATH_BYTES])
 static LH_MUST lh_err find_programs(struct dp_up *up)
 {
     static const char *const names[] = {"longhaul-server", "longhaul-worker"};
-    // Beside us (installed), or in the folders of a build tree.
+    // next to us (installed), or in a build tree
     static const char *const places[][2] = {{"", ""}, {"../server/", "../worker/"}};
     char self[DP_PATH_BYTES], path[DP_PATH_BYTES];
     LH_TRY(own_program(self));
@@ -53,7 +53,7 @@ static LH_MUST lh_err find_programs(struct dp_up *up)
     return own_program(up->program[DP_PROGRAM_TOOL]);
 }
 
-// A run whose data end before its budget ends with them, and its learning rate is not down by then.
+// Warns if the data end before the budget: the run then ends before its learning rate decays.
 static void tell_end(const struct dp_up *up)
 {
     uint64_t epochs = (uint64_t)up->t->run->epochs, tokens = 0;
@@ -66,7 +66,7 @@ static void tell_end(const struct dp_up *up)
             (unsigned long long)(epochs * tokens), (long long)up->t->run->budget_tokens);
 }
 
-// The region has the files of its own units: those of its workers are read from there alone.
+// Checks that the region has the files of its own units: its workers read only those.
 static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name, *file = "";
@@ -87,7 +87,7 @@ static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
     return LH_OK;
 }
 
-// A region whose units are to travel needs a server there.
+// Warns if a region whose units must travel has no server.
 static void tell_givers(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name;
@@ -103,7 +103,7 @@ static void tell_givers(const struct dp_up *up, unsigned region)
                 name);
 }
 
-// The data must be of this model and of these regions.
+// Checks that the data fit the model and the regions.
 static LH_MUST lh_err check_data(struct dp_up *up)
 {
     char *real = realpath(up->flags.data, NULL);
@@ -166,7 +166,7 @@ static LH_MUST lh_err start_node(struct dp_up *up, struct dp_node *node)
 static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
-        if (up->node[i].kind == DP_TRAINER) continue; // when its worker is there
+        if (up->node[i].kind == DP_TRAINER) continue; // starts when its worker is there
         LH_TRY(start_node(up, &up->node[i]));
         if (up->node[i].address[0])
             dp_view_say(v, up, "%s at %s in %s", up->node[i].name, up->node[i].address,
@@ -178,7 +178,7 @@ static LH_MUST lh_err start_all(struct dp_up *up, struct dp_view *v)
 
 // ---------------------------------------------------------------- run
 
-// Waits for a signal or a tick; true: somebody asks us to end.
+// Waits for a signal or a tick; true: asked to end.
 static bool asked_to_end(void)
 {
     sigset_t set;
@@ -242,9 +242,9 @@ static bool settled(const struct dp_up *up)
     return dp_replicas_equal(up, &compared) && dp_credited_once(up);
 }
 
-// Statuses come about once a second: gives them the time to tell the last version, and the
-// coordinator to hear from the servers what is credited; where a run that had ended is started
-// again, its workers are done before it has, and all wrote the like in their former lives.
+// Statuses come about once a second. Waits until they show the last version and the coordinator
+// knows the servers' credits. When an ended run is restarted, its workers are done before it, and
+// all statuses of their earlier processes look the same.
 static void settle(struct dp_up *up)
 {
     int64_t until = dp_now_ns() + SETTLE_S * LH_SECOND;
@@ -255,7 +255,7 @@ static void settle(struct dp_up *up)
     }
 }
 
-// The run has ended; the commands still have its parameters to take, or to save.
+// The run has ended; waits for commands that still take or save its parameters.
 static void let_commands_end(struct dp_up *up, struct dp_view *v)
 {
     while (up->t->trainers && !dp_trainers_leave(up, v) && !asked_to_end()) {
@@ -266,8 +266,8 @@ static void let_commands_end(struct dp_up *up, struct dp_view *v)
     }
 }
 
-// Commands before their workers, which still take what a dead loop had cut; workers before the
-// servers, which their last pushes need.
+// Stops commands before their workers, which still take their last cuts, and workers before the
+// servers, which take their last pushes.
 static void stop_all(struct dp_up *up, struct dp_view *v, int64_t patience_ms)
 {
     int64_t until = dp_now_ns() + STOP_MS * LH_MS;
@@ -335,7 +335,7 @@ static void block_signals(void)
     sigaddset(&set, SIGHUP);
     sigaddset(&set, SIGCHLD);
     sigprocmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN); // a reader of our lines that goes away must not leave children behind
+    signal(SIGPIPE, SIG_IGN); // a closed output must not leave children behind
 }
 
 static LH_MUST lh_err whole(struct dp_up *up, enum dp_exit *exit)

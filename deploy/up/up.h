@@ -1,4 +1,4 @@
-// `longhaul up`: a whole run on this machine. What its parts share.
+// `longhaul up`: runs a whole run on this machine. Shared by its parts:
 //
 //   up.c          the command: flags, the main loop, the end
 //   up_dir.c      the run's folder: keys, certificates, model, weights, a settings file per node
@@ -23,7 +23,7 @@
 #include "deploy/up/up_procs.h"
 #include "deploy/up/wan.h"
 
-// A rank computes for a worker; a trainer is a command of the user's beside one.
+// A rank computes for a worker; a trainer is the user's command beside one.
 enum dp_kind { DP_COORDINATOR, DP_SERVER, DP_WORKER, DP_RANK, DP_TRAINER };
 enum dp_program { DP_PROGRAM_SERVER, DP_PROGRAM_WORKER, DP_PROGRAM_TOOL, DP_PROGRAMS };
 
@@ -35,22 +35,22 @@ enum {
 
 struct dp_up;
 struct dp_node;
-struct dp_entry { // what a child needs to enter its region
+struct dp_entry { // data with which a child enters its region
     const struct dp_up *up;
     const struct dp_node *node;
 };
 
-// A command beside a worker, as far as it is known.
+// State of a command beside a worker.
 struct dp_trainer {
-    struct dp_words *words; // as it was started; owned
+    struct dp_words *words; // the words it was started with; owned
     bool end_said;
-    int64_t quoted_ns; // when its last words were shown; 0: never
+    int64_t quoted_ns; // last time its output was quoted; 0: never
     bool came;         // this process has greeted its worker
     bool kept;         // the worker made some of this process's progress durable
-    bool late;         // it never greeted, and the worker has ended: nobody is left to greet
-    pid_t pid;         // the process that these are about
-    pid_t told;        // the last process whose failure was told
-    int64_t worker;    // process of the worker when it began, and what that had counted by then
+    bool late;         // it never greeted, and its worker has ended
+    pid_t pid;         // the process that the flags describe
+    pid_t told;        // the last process whose failure was logged
+    int64_t worker;    // the worker's process and its counts when this one began
     uint64_t lives, cuts;
 };
 
@@ -62,17 +62,17 @@ struct dp_node {
     unsigned rank;           // 0: the worker itself
     char dir[DP_PATH_BYTES]; // state directory
     char config[DP_PATH_BYTES];
-    char address[128]; // coordinator and servers; rank 0 of several hosts: where it listens
-    char host[40];     // a rank's, with several: its address. "": its worker has one host
+    char address[128]; // coordinator and servers; rank 0 of several hosts: the listening address
+    char host[40];     // a rank's address if its worker has several hosts; else ""
     struct dp_proc *proc;
     struct dp_entry entry;
     unsigned restarts_said;
-    struct dp_status status; // the last one read
+    struct dp_status status; // the last status read
     struct dp_lives lives;
     struct dp_counts total; // over all lives
     struct dp_point *point; // workers: loss over seconds
     size_t points, point_cap;
-    struct dp_trainer trainer; // Filled for trainers alone.
+    struct dp_trainer trainer; // used by trainers only
 };
 
 struct dp_fault {
@@ -98,24 +98,24 @@ struct dp_up {
     struct lh_units units;
     bool shaped; // the model is of the built-in trainer's shape
     struct wk_shape shape;
-    const char *unjudged; // why no language's loss is told; NULL: the losses are
+    const char *unjudged; // why no language has a loss; NULL: losses are reported
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];
-    char model[DP_PATH_BYTES]; // folder of the manifest, where the model is imported
+    char model[DP_PATH_BYTES]; // folder of the manifest if the model is imported
     int lock;                  // the folder's lock; 0: none
-    int page;         // socket at which the coordinator shows its page, on this machine; 0: none
-    char page_at[64]; // its address
+    int page;                  // socket of the coordinator's page on this machine; 0: none
+    char page_at[64];          // its address
     char program[DP_PROGRAMS][DP_PATH_BYTES];
     struct dp_wan wan;
     bool emulated; // the wan is up
     struct dp_node node[DP_NODES_MAX];
     unsigned nodes;
     struct dp_procs procs;
-    struct dp_proc *ender; // asks the coordinator to end the run; NULL: not asked
+    struct dp_proc *ender; // asks the coordinator to end the run; NULL: not started
     char threads[40];      // OMP_NUM_THREADS=N, for the commands; "": the user set it
-    int64_t idle_ns;       // since then the loop of every command is over; 0: it is not
-    int64_t leave_ns;      // until then commands may end by themselves; 0: not yet counted
+    int64_t idle_ns;       // time since when every command's loop is over; 0: not yet
+    int64_t leave_ns;      // deadline for commands to end by themselves; 0: not yet set
     int64_t started_ns;    // start of this command
-    double trained_s;      // while a worker trained, over all `up`s of this folder
+    double trained_s;      // seconds in which a worker trained, over all `up`s of this folder
     double polled_s;       // time of the last poll
     double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
@@ -134,8 +134,8 @@ static inline double dp_up_seconds(const struct dp_up *up)
 }
 
 // ---- up_net.c
-// Brings the regions up (or nothing, on loopback) and gives each coordinator and server an address,
-// and each rank whose worker has several hosts.
+// Brings the regions up (nothing on loopback) and gives each coordinator and server an address, and
+// each rank whose worker has several hosts.
 LH_MUST lh_err dp_net_up(struct dp_up *up);
 LH_MUST lh_err dp_net_page(struct dp_up *up); // opens up->page
 void dp_net_down(struct dp_up *up);
@@ -147,90 +147,89 @@ LH_MUST lh_err dp_net_cut(struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_net_heal(struct dp_up *up, unsigned region);
 
 // ---- up_dir.c
-// Units that nobody leases, in the run's folder, for commands that have data of their own.
+// Writes a manifest of units that are never leased, for commands with their own data.
 LH_MUST lh_err dp_dir_own_data(struct dp_up *up);
-// Shape, manifest and plan of the topology; touches no file.
+// Sets shape, manifest and plan from the topology; touches no file.
 LH_MUST lh_err dp_dir_model(struct dp_up *up);
-// The folder of the token files that a region has; all files, where it does not say otherwise.
+// The folder of a region's token files; that of all files unless the region names one.
 LH_MUST lh_err dp_dir_data(const struct dp_up *up, unsigned region, char out[DP_PATH_BYTES]);
-// Makes or checks the folder: its topology must be the one it was made from. Nodes are listed. The
-// folder is locked: LH_ERR_EXISTS, another `up` works in it.
+// Makes or checks the folder: its topology must be the one it was made from. Lists the nodes. Locks
+// the folder: LH_ERR_EXISTS, another `up` uses it.
 LH_MUST lh_err dp_dir_open(struct dp_up *up);
-void dp_dir_close(struct dp_up *up); // gives the lock back, where there is one
-// Keys, certificates, manifest, weights; what is there stays.
+void dp_dir_close(struct dp_up *up); // releases the lock, if held
+// Makes keys, certificates, manifest and weights; keeps existing ones.
 LH_MUST lh_err dp_dir_prepare(struct dp_up *up);
-// A settings file for every node; addresses must be known. Written anew by every `up`.
+// Writes every node's settings file, anew for every `up`; addresses must be known.
 LH_MUST lh_err dp_dir_settings(struct dp_up *up);
-// Removes the shared memory that killed workers left.
+// Removes shared memory that killed workers left.
 void dp_dir_forget_ranks(const struct dp_up *up);
 
 // ---- up_watch.c
 void dp_watch_poll(struct dp_up *up); // reads every status.json
-// Every worker says so, but those that the run ended without.
+// Every worker reports the end, except those that the run left out.
 bool dp_watch_done(const struct dp_up *up);
 bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker);
-// The node's status is of the process of now, or the last one of a process that has ended: not what
-// an earlier `up` left in the folder.
+// The node's status is from its present process, or the last one of an ended process; not from an
+// earlier `up` in the folder.
 bool dp_watch_own(const struct dp_node *node);
-// Tokens of the run: those that are credited, or where commands have data of their own those that
-// are trained.
+// Tokens of the run: the credited ones; or the trained ones, if commands have their own data.
 double dp_watch_tokens(const struct dp_up *up);
-// Mass of the run: these tokens of the budget, 0 to 1.
+// Progress of the run: these tokens over the budget, 0 to 1.
 double dp_watch_progress(const struct dp_up *up);
-// Versions that a worker lacks of the shard it lags most on, by what the servers said last.
+// Versions that a worker lacks on the shard where it lags most, by the servers' last reports.
 uint64_t dp_watch_behind(const struct dp_up *up, const struct dp_node *worker);
-// A shard as its server reports it; NULL: no server did.
+// A shard as its server reports it; NULL: no report.
 const struct dp_holding *dp_watch_shard(const struct dp_up *up, uint32_t shard,
                                         const struct dp_node **server);
 struct dp_counts dp_watch_region(const struct dp_up *up, unsigned region);
 LH_MUST lh_err dp_watch_keep(struct dp_up *up);   // curves and totals, for a later `up`
-LH_MUST lh_err dp_watch_resume(struct dp_up *up); // what an earlier one kept
+LH_MUST lh_err dp_watch_resume(struct dp_up *up); // what an earlier `up` stored
 void dp_watch_free(struct dp_up *up);
 
 // ---- up_view.c
 struct dp_view {
     bool terminal;
-    unsigned lines; // lines that the last picture took
+    unsigned lines; // lines of the last picture
     int64_t last_ns;
 };
 void dp_view_open(struct dp_view *v);
 void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now);
-// A line of news that stays on the screen above the picture.
+// Prints a line of news above the picture.
 void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 // ---- up_faults.c
 struct dp_faults {
     unsigned next;   // step of the script
-    bool waiting;    // the last fault has not healed yet
-    bool cut;        // the network is still away
-    int64_t from_ns; // healing is counted from here; of a cut: its end
-    uint64_t mark;   // a count that must pass this
-    uint64_t lives;  // The command beside the target had so many when it was killed.
-    bool seen;       // its next life was seen
+    bool waiting;    // the last fault is not healed yet
+    bool cut;        // the network is still cut
+    int64_t from_ns; // start of the healing time; for a cut: its end
+    uint64_t mark;   // the count must exceed this
+    uint64_t lives;  // the count of lives of the target's command when it was killed
+    bool seen;       // the next process was seen
     int64_t pid;     // the killed process
     struct dp_node *target;
 };
 void dp_faults_tick(struct dp_faults *f, struct dp_up *up, struct dp_view *v);
-bool dp_faults_open(const struct dp_faults *f);     // one has not healed yet
+bool dp_faults_open(const struct dp_faults *f);     // the last fault is not healed yet
 unsigned dp_faults_planned(const struct dp_up *up); // faults of a whole drill
-// The run has ended: says how many faults it was too short for.
+// The run has ended: reports the number of faults for which it was too short.
 void dp_faults_over(struct dp_up *up, struct dp_view *v);
 
 // ---- up_weights.c
-// Parameters at the final versions, out of the nodes' checkpoints, into theta[manifest.values].
+// Reads the final parameters from the nodes' checkpoints into theta[manifest.values].
 LH_MUST lh_err dp_weights_final(struct dp_up *up, float *theta);
 
 // ---- up_report.c
 // The verdict on a run that ended.
 struct dp_verdict {
     bool replicas_equal; // every holder of a shard has the server's version and digest
-    unsigned compared;   // holders of the shard that fewest hold
-    bool credited_once;  // what the logs credit is what the coordinator counts
-    bool learned;        // it learned in every language
+    unsigned compared;   // holders of the shard with the fewest
+    bool credited_once;  // the logs' credits equal the coordinator's count
+    bool learned;        // the loss fell in every language
     bool below_bigram;   // every language's loss is under its own bigram entropy
     bool commands;       // no command ended with an error; true where there are none
-    bool drill;          // every planned fault came, and healed
+    bool drill;          // every planned fault happened and healed
 };
 void dp_verdict_of(const struct dp_up *up, struct dp_verdict *out);
 static inline bool dp_verdict_ok(const struct dp_verdict *v)
@@ -238,9 +237,9 @@ static inline bool dp_verdict_ok(const struct dp_verdict *v)
     return v->replicas_equal && v->compared >= 2 && v->credited_once && v->learned && v->commands &&
            v->drill;
 }
-// True as soon as every worker's final replica and its server say the same.
+// True once every worker's final replica equals its server's.
 bool dp_replicas_equal(const struct dp_up *up, unsigned *compared);
-// True as soon as coordinator and logs tell of the same credited units, each counted once.
+// True once coordinator and logs report the same credited units, each counted once.
 bool dp_credited_once(const struct dp_up *up);
 // Evaluates, prints, writes summary.json and loss.svg.
 LH_MUST lh_err dp_report(struct dp_up *up, struct dp_verdict *out);

@@ -1,7 +1,7 @@
 // Differences of two topologies. See up_change.h.
 //
-// A setting is taken unless a table below says why it can't be: what is wrong in it for a run that
-// goes on is in the folder, the logs or the certificates already.
+// Accepts each change unless a table below gives a reason against it: its old value is already in
+// the folder, the logs or the certificates.
 #include "deploy/up/up_change.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@
 enum { LINES_BYTES_MAX = 1 << 20, VALUE_BYTES = 200 };
 
 struct rule {
-    const char *key; // a trailing '*' stands for any end
+    const char *key; // a trailing '*' matches any end
     const char *why;
 };
 
@@ -56,7 +56,7 @@ static void refused(struct dp_changes *c, const char *where, const char *key, co
     dp_put(&c->refused, "%s%s: %s -> %s: %s\n", where, key, was, is, why);
 }
 
-// The value for people; the same text for two that mean the same.
+// The value as text; the same text for equal meanings.
 static void text_of(const struct lh_config *config, const char *key, char out[VALUE_BYTES])
 {
     char source[DP_PATH_BYTES];
@@ -75,7 +75,7 @@ static const char *why_not(const struct rule *rules, size_t count, const char *k
     return NULL;
 }
 
-// The values of a row in both configs, as their settings have them: 3e5 is 300_000.
+// Compares a row's values as parsed: 3e5 equals 300_000.
 static bool equal(const struct lh_config_row *row, const struct lh_config *was,
                   const struct lh_config *is)
 {
@@ -238,7 +238,7 @@ static void compare_links(struct dp_changes *c, const struct dp_topology *was,
 
 // ---------------------------------------------------------------- the whole
 
-// The `server:` or `worker:` map of both.
+// Compares both `server:` or `worker:` maps.
 static LH_MUST lh_err compare_base(struct dp_changes *c, const struct dp_topology *was,
                                    const struct dp_topology *is, bool worker)
 {

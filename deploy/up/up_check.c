@@ -1,7 +1,7 @@
-// Compares this machine with what is needed. See up_check.h.
+// Compares this machine with the needs. See up_check.h.
 //
-// Each line is one thing: "ok", "warn" (it may go wrong) or "FAIL" (it will), what was found, and
-// what to do. Nothing is changed, and no peer is asked but whether it listens.
+// Each line has "ok", "warn" (may go wrong) or "FAIL" (will), the finding, and a remedy. Changes
+// nothing; only checks whether peers listen.
 #include "deploy/up/up_check.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static void say(struct dp_check *c, enum level level, const char *format, ...)
 
 // ---------------------------------------------------------------- disk, memory, limits
 
-// The file system of the folder, or of the nearest one above it that is there. False: none is.
+// The file system of the folder, or of its nearest existing parent. False: none.
 static bool free_disk(const char *dir, double *bytes)
 {
     char path[DP_PATH_BYTES];
@@ -119,7 +119,7 @@ static void check_limits(struct dp_check *c, unsigned nodes)
         say(c, OK, "open files: the limit is %llu", (unsigned long long)files.rlim_cur);
 }
 
-// Certificates are judged by the wall clock, on both ends.
+// Both ends judge certificates by the wall clock.
 static void check_clock(struct dp_check *c)
 {
     struct timex t = {0};
@@ -184,7 +184,7 @@ static void check_file(struct dp_check *c, const char *what, const char *path)
     if (access(path, R_OK)) say(c, FAIL, "%s: %s can't be read: %s", what, path, strerror(errno));
 }
 
-// The first address that "host:port" stands for; NULL: said already.
+// The first address of "host:port"; NULL: error already printed.
 static struct addrinfo *resolve(struct dp_check *c, const char *what, const char *address)
 {
     char host[256];
@@ -312,7 +312,7 @@ static double parameters_of(const char *manifest)
 
 void dp_check_server(struct dp_check *c, const char *file, const struct ps_settings *s)
 {
-    double values = 4 * parameters_of(s->node.manifest); // It serves all shards at most.
+    double values = 4 * parameters_of(s->node.manifest); // it serves all shards at most
     fprintf(c->out, "%s\n", file);
     check_node(c, &s->node);
     check_listen(c, s->listen);

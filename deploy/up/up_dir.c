@@ -1,11 +1,11 @@
 // The folder of a run. See up.h.
 //
-//   DIR/topology.yaml             what the run goes by; written anew where settings of it changed
+// the run's topology; rewritten when settings change
 //   DIR/secrets/                  outside the state directories: ca.pem, ca.key, job.keys, NODE.pem
 //                                 and NODE.key; SERVER.sign and signers for checkpoints
 //   DIR/model.json, weights.bin   the manifest; initial parameters, fp32
 //   DIR/NODE.yaml, NODE.log       settings (written anew) and output of each process
-//   DIR/WORKER.trainer.log        output of the command beside a worker, over its lives
+// output of the command beside a worker
 //   DIR/units.json                where commands have data of their own: a manifest of units that
 //   nobody leases DIR/NODE/                     its state directory DIR/curves.csv, totals.json
 //   what later `up`s go on from DIR/summary.json, loss.svg    the end
@@ -62,8 +62,8 @@ static LH_MUST lh_err imported_tensors(const struct lh_manifest *is, uint32_t sh
     return err;
 }
 
-// The folder of the model's manifest: model.import, or, where that is one of Hugging Face's, what
-// is imported from it into the run's folder, once.
+// The folder of the model's manifest: model.import, or, for a Hugging Face folder, its import in
+// the run's folder, made once.
 static LH_MUST lh_err find_model(struct dp_up *up)
 {
     const char *from = up->t->run->model.import, *dir = up->flags.dir;
@@ -90,8 +90,8 @@ static LH_MUST lh_err find_model(struct dp_up *up)
     return err;
 }
 
-// A model of a folder. What is none of the built-in trainer's serves where a command trains
-// everywhere.
+// Takes a model from a folder. A model of another shape than the built-in trainer's needs a command
+// in every region.
 static LH_MUST lh_err import_model(struct dp_up *up)
 {
     const struct dp_run_settings *r = up->t->run;
@@ -208,7 +208,7 @@ static void tell_changes(const struct dp_up *up, const struct dp_changes *c,
     printf("\n");
 }
 
-// Tells all that the run can't go on with, and why.
+// Prints all refused changes with their reasons.
 static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
 {
     if (c->refusals > 1)
@@ -221,8 +221,8 @@ static lh_err refuse_changes(const struct dp_up *up, const struct dp_changes *c)
                    (const char *)c->refused.data);
 }
 
-// A run that has ended goes on with more to train, and by the flag alone: nobody should train more
-// than was meant for having edited a file.
+// An ended run continues only with more to train and with the flag, so that merely editing a file
+// trains nothing more.
 static LH_MUST lh_err check_over(const struct dp_up *up, const char *state, bool more)
 {
     bool over = !strcmp(state, "ended");
@@ -245,7 +245,7 @@ static LH_MUST lh_err check_over(const struct dp_up *up, const char *state, bool
     return LH_OK;
 }
 
-// The state that the coordinator was in last; "" before it ran.
+// The coordinator's last state; "" before it ran.
 static void state_of(const struct dp_up *up, char out[40])
 {
     struct dp_status coordinator = {0};
@@ -268,7 +268,7 @@ static LH_MUST lh_err take_changes(struct dp_up *up, const struct dp_topology *w
     return LH_OK;
 }
 
-// The file that the folder goes by, and the one of now: compared by their meaning.
+// Compares the folder's topology file with the present one, by meaning.
 static LH_MUST lh_err meet_topology(struct dp_up *up, const char *kept, struct lh_span mine)
 {
     struct lh_buf theirs = lh_buf(TOPOLOGY_BYTES_MAX);
@@ -323,8 +323,8 @@ void dp_dir_close(struct dp_up *up)
     up->lock = 0;
 }
 
-// One `up` a folder: a second one would write the settings anew below the first one's nodes. The
-// lock goes with this process at the latest, however it ends; no child keeps it.
+// One `up` per folder: a second one would rewrite the settings of the first one's nodes. The lock
+// ends with this process, however it ends; children do not inherit it.
 static LH_MUST lh_err lock_folder(struct dp_up *up)
 {
     dp_dir_close(up);
@@ -346,7 +346,7 @@ lh_err dp_dir_open(struct dp_up *up)
     else
         LH_TRY(dp_path(path, "run/%s", up->t->run->run));
     LH_TRY(dp_make_dirs(path));
-    LH_TRY(absolute(path, up->dir)); // children may stand elsewhere
+    LH_TRY(absolute(path, up->dir)); // children may have another working directory
     LH_TRY(lock_folder(up));
     LH_TRY(dp_path(path, "%s/topology.yaml", up->dir));
     LH_TRY(same_topology(up, path));
@@ -388,7 +388,7 @@ static LH_MUST lh_err issue(const struct dp_up *up, enum lh_role role, unsigned 
     return lh_certs_issue(secrets, &peer, CERT_DAYS, secrets, true);
 }
 
-// Makes each server's key for its checkpoints, and the list of their public halves.
+// Makes each server's signing key for checkpoints, and the list of the public keys.
 static LH_MUST lh_err make_signers(const struct dp_up *up, const char *secrets)
 {
     char path[DP_PATH_BYTES];
@@ -425,12 +425,12 @@ static LH_MUST lh_err prepare_secrets(struct dp_up *up)
     }
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        if (node->kind >= DP_RANK) continue; // has its worker's, or none
+        if (node->kind >= DP_RANK) continue; // uses its worker's certificate, or none
         if (!strcmp(node->name, ADMIN))
             return lh_fail(LH_ERR_CONFIG, "a node named %s: the name is the operator's", ADMIN);
         LH_TRY(issue(up, roles[node->kind], node->region, node->name, secrets));
     }
-    // `longhaul get` and its like need it.
+    // for `longhaul get` and related commands
     return issue(up, LH_A, up->t->coordinator, ADMIN, secrets);
 }
 
@@ -439,7 +439,7 @@ static LH_MUST lh_err first_values(const struct dp_up *up, float **out)
     char path[DP_PATH_BYTES];
     uint64_t values = up->manifest.values;
     if (up->t->run->model.import[0]) {
-        // The folder of a run that has ended: what it ended with, not what it began with.
+        // In the folder of an ended run, its final parameters.
         LH_TRY(dp_path(path, "%s/final.bin", up->model));
         if (!dp_file_exists(path)) LH_TRY(dp_path(path, "%s/weights.bin", up->model));
         return dp_floats_load(path, values, out);

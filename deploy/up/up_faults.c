@@ -1,12 +1,11 @@
 // The drill of `up --with-faults`: kill -9 of a shard server, a worker, the coordinator; then 20
-// seconds without network for one region. Where a command trains: kill -9 of one, and of one and
-// its worker together. Each begins at a fixed part of the token budget, after the one before has
-// healed.
+// seconds without network for one region. If commands train: kill -9 of one, and of one with its
+// worker. Each begins at a fixed part of the token budget, once the previous one has healed.
 //
-// "Healed" is seen from outside: a new process shows a count beyond the one at the kill (a server:
+// "Healed" is judged from outside: a new process shows a higher count than at the kill (a server:
 // versions of its first shard; a worker: steps; the coordinator: credited tokens, or trained ones
-// where no unit is leased); a command that came back makes a step; the cut region finishes a round
-// after the network is back. The time runs from the kill, or from the end of the cut.
+// if no unit is leased); a restarted command makes a step; the cut region finishes a round after
+// the network is back. The time runs from the kill, or from the end of the cut.
 #include <signal.h>
 #include <string.h>
 
@@ -54,7 +53,7 @@ static struct dp_node *first_of(struct dp_up *up, enum dp_kind kind)
     return NULL;
 }
 
-// The last worker: not the one that is killed, where there are two.
+// The last worker; with two or more, not the one that is killed.
 static struct dp_node *last_worker(struct dp_up *up)
 {
     for (unsigned i = up->nodes; i-- > 0;)
@@ -62,7 +61,7 @@ static struct dp_node *last_worker(struct dp_up *up)
     return NULL;
 }
 
-// The first worker that has a command beside it; NULL: none.
+// The first worker with a command beside it; NULL: none.
 static struct dp_node *first_commanded(struct dp_up *up)
 {
     for (unsigned i = 0; i < up->nodes; i++)
@@ -70,7 +69,7 @@ static struct dp_node *first_commanded(struct dp_up *up)
     return NULL;
 }
 
-// The count that tells that a node works; it survives the node's restart.
+// A count that shows progress of a node and survives its restart.
 static uint64_t count_of(const struct dp_up *up, const struct dp_node *node, enum action action)
 {
     switch (action) {
@@ -110,9 +109,9 @@ static void begin(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
                                                    : dp_up_coordinator(up);
     const struct dp_node *trainer = for_commands(action) ? dp_trainer_of(up, node) : node;
     if (!runs(node) || !runs(trainer)) return;                       // try again at the next tick
-    if (for_commands(action) && !node->status.trainer_lives) return; // it has not come yet
+    if (for_commands(action) && !node->status.trainer_lives) return; // not started yet
     const char *region = up->t->region[node->region].name;
-    // Without emulated links a region's worker is stopped instead: a pause, and called so.
+    // Without emulated links, a region's worker is paused instead, and reported as paused.
     bool pause = action == CUT_REGION && !up->emulated;
     struct dp_fault *fault = record(up, pause ? "20 s pause of a worker" : what[action],
                                     action == CUT_REGION && !pause ? region
@@ -135,11 +134,11 @@ static void begin(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
     }
     lh_err err = dp_net_cut(up, node->region);
     if (!err) return;
-    f->waiting = false; // never healed: the verdict says so
+    f->waiting = false; // the verdict reports it as not healed
     dp_view_say(v, up, "drill: the cut failed: %s", lh_err_text(err));
 }
 
-// The end of a cut: the network is back; what the region must pass is counted from now on.
+// Ends a cut: the network is back; the region's count starts now.
 static void end_cut(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
 {
     if (up->emulated) {
@@ -154,8 +153,8 @@ static void end_cut(struct dp_faults *f, struct dp_up *up, struct dp_view *v)
     dp_view_say(v, up, "drill: %s is back", up->fault[up->faults - 1].target);
 }
 
-// A new process is there: of the node, or of the command beside it, whose worker then counts one
-// life more. What it must pass is counted from its first sight.
+// Is there a new process of the node, or of its command, whose worker then counts one more? The
+// count to exceed starts when it is first seen.
 static bool reborn(struct dp_faults *f, const struct dp_up *up, enum action action)
 {
     const struct dp_status *s = &f->target->status;

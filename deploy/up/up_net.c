@@ -1,11 +1,11 @@
 // The addresses of a run's nodes: network namespaces joined by emulated links, or loopback.
 //
-// Emulated: region n (from 0) has 10.77.(n+1).1 and on, ports are ours alone. Loopback: all nodes
-// on 127.0.0.1, on ports that were free when the run's folder was made; they are kept there, so
-// that a second `up` finds its servers where the first one had them.
+// Emulated: region n (from 0) has 10.77.(n+1).1 and up, with fixed ports. Loopback: all nodes on
+// 127.0.0.1, on ports that were free when the run's folder was made; they are stored there, so that
+// a second `up` finds the servers at the same ports.
 //
-// Hosts of a worker's ranks stand in their worker's region either way: host h (from 0) of the run's
-// worker w (from 0) is 127.77.w.(h+1). Loopback has every address below 127 without being told.
+// Hosts of a worker's ranks are in their worker's region in both cases: host h (from 0) of the
+// run's worker w (from 0) is 127.77.w.(h+1). Loopback serves all addresses below 127.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
@@ -22,7 +22,7 @@ enum { PORT_EMULATED = 7400, RECEIVE_BYTES_MIN = 32 << 20 };
 
 // ---------------------------------------------------------------- loopback
 
-// Binds a free port (or this one) on an address of loopback and lets it go; 0: none.
+// Finds a free port (or tries this one) on a loopback address; 0: none.
 static unsigned free_port(const char *address, unsigned wanted)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)wanted)};
@@ -37,7 +37,7 @@ static unsigned free_port(const char *address, unsigned wanted)
     return bound ? ntohs(a.sin_port) : 0;
 }
 
-// The port that an earlier `up` wrote into the node's settings; 0: none.
+// The port in the node's settings from an earlier `up`; 0: none.
 static unsigned kept_port(const struct dp_node *node)
 {
     struct lh_config *c;
@@ -70,10 +70,10 @@ static LH_MUST lh_err loopback(struct dp_up *up)
 
 // ---------------------------------------------------------------- emulated
 
-// Bytes that a host's TCP may hold unread (tcp_rmem): twice what is under way on the longest link,
-// as an operator sets it, and no less than kernels have by themselves. More does harm: gRPC sends
-// at most 32 MiB ahead, and where that is all that limits a sender, BBR never learns the link's
-// rate, overflows its queue and sends a fifth of all bytes twice. 0: as the emulator has it, for a
+// Bytes that a host's TCP may hold unread (tcp_rmem): twice the bandwidth-delay product of the
+// longest link, as an operator sets it, at least the kernel's default. More does harm: gRPC sends
+// at most 32 MiB ahead, and if only that limits a sender, BBR never learns the link's rate,
+// overflows its queue and sends a fifth of all bytes twice. 0: the emulator's default, because a
 // link without a rate has no queue.
 static double receive_bytes(const struct dp_topology *t)
 {
@@ -112,7 +112,7 @@ static LH_MUST lh_err write_world(const struct dp_up *up, const char *path)
     return err;
 }
 
-// A name of this folder's own, so that two runs do not clear each other up.
+// A name derived from this folder, so that two runs do not remove each other's links.
 static void instance_of(const struct dp_up *up, char out[DP_WAN_NAME_BYTES])
 {
     snprintf(out, DP_WAN_NAME_BYTES, "lh-%08x", lh_crc32c(0, up->dir, strlen(up->dir)));
@@ -137,7 +137,7 @@ static LH_MUST lh_err emulated(struct dp_up *up)
     return dp_links_keep(up->dir, instance, up->t->region[up->t->coordinator].name);
 }
 
-// Numbers the run's workers as they are listed.
+// The worker's number in the run, in list order.
 static unsigned worker_number(const struct dp_up *up, const struct dp_node *node)
 {
     unsigned before = node->index;
@@ -145,7 +145,7 @@ static unsigned worker_number(const struct dp_up *up, const struct dp_node *node
     return before;
 }
 
-// The port is free on this machine, not surely in an emulated region: there nobody else listens.
+// The port is free on this machine; in an emulated region nothing else listens.
 static LH_MUST lh_err place_hosts(struct dp_up *up)
 {
     LH_STATIC_ASSERT(DP_WORKERS_MAX < 256 && WK_RANKS_MAX < 255, "parts of an address");
@@ -173,8 +173,8 @@ lh_err dp_net_up(struct dp_up *up)
     return up->flags.no_wan ? loopback(up) : emulated(up);
 }
 
-// A socket stays in the namespace in which it was made: a coordinator in an emulated region shows
-// its page on this machine all the same, and at the same address after a restart.
+// A socket stays in the namespace of its creation: so a coordinator in an emulated region shows its
+// page on this machine, at the same address after a restart.
 lh_err dp_net_page(struct dp_up *up)
 {
     struct sockaddr_in at = {.sin_family = AF_INET};

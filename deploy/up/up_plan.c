@@ -1,8 +1,8 @@
 // The cost of a run. See up_plan.h.
 //
-// Sources: density and eta are of worker/rule.h, the expected gaps of bench/learning; bits of a
-// top-k payload are those of Rice-coded gaps with b of DESIGN.md#section-7, one fp16 a chunk and a
-// sign a value; headers are not counted.
+// Sources: density and eta from worker/rule.h, expected gaps from bench/learning; bits of a top-k
+// payload are Rice-coded gaps with b of DESIGN.md#section-7, one fp16 per chunk and one sign per
+// value; headers are not counted.
 #include "deploy/up/up_plan.h"
 
 #include <math.h>
@@ -43,14 +43,15 @@ static double eta_of(const struct dp_topology *t, double density, double rounds)
     return wk_rule_eta(density, rounds, t->workers, ps_momentum(t->server_base) > 0);
 }
 
-// Rows of bench/results/learning-fresh14.json, learning.json and learning-p64.json with five seeds
-// and more; tests/unit/deploy/up/up_plan.c reads all four.
+// Rows of bench/results/learning-fresh14.json, learning.json and learning-p64.json with at least
+// five seeds; tests/unit/deploy/up/up_plan.c checks all four.
 static const struct dp_gap GAP[] = {{0.075, 1.4, 8, -1.34, -0.63, -0.0192},
                                     {0.075, 2, 8, -1.03, -0.28, -0.0127},
                                     {1.0 / 32, 2, 5, -1.25, 0.08, -0.0113},
                                     {1.0 / 64, 3, 15, 0.09, 0.59, 0.0065}};
 static const double MEASURED_PARAMETERS = 0.43e6, MEASURED_ROUNDS = 400;
-static const double MEASURED_RATE = 0.006, MEASURED_END = 0.02; // its peak; a cosine to this part
+static const double MEASURED_RATE = 0.006,
+                    MEASURED_END = 0.02; // peak; final fraction of the cosine
 
 static const double LONG_ROUNDS = 1600, LONG_ETA = 1.7, LONG_DENSITY = 0.075;
 
@@ -59,7 +60,7 @@ static bool within(double is, double measured, double part)
     return fabs(is - measured) <= part * measured;
 }
 
-// Asynchronous, with plain outer steps, trained by the built-in trainer: as all that was measured.
+// Asynchronous, plain outer steps, built-in trainer: the measured setup.
 static bool trained_alike(const struct dp_topology *t)
 {
     const struct ps_settings *s = t->server_base;
@@ -107,7 +108,7 @@ const char *dp_gap_text(const struct dp_gap *gap, char out[200])
     return out;
 }
 
-// Bits of one gap (>= 1, geometric with p) under the Rice code of parameter b: b + 1 + E[gap >> b].
+// Bits of one gap (>= 1, geometric with p) in the Rice code of parameter b: b + 1 + E[gap >> b].
 static double rice_bits(double p)
 {
     double b = fmax(0, 1 + floor(log2(0.4812 / -log1p(-p))));
@@ -119,7 +120,7 @@ static double bits_of(const struct wk_settings *w, double p)
 {
     static const struct {
         const char *value;
-        double bits, chunk; // bits of a value, and bits of a chunk's fp16 numbers
+        double bits, chunk; // bits per value, and of a chunk's fp16 numbers
     } of[] = {{"sign", 1, 16}, {"q4", 4, 16}, {"fp16", 16, 0}, {"fp32", 32, 0}};
     const char *name = wk_codec_name(w), *value = strchr(name, '-') + 1;
     size_t i = 0;
@@ -137,8 +138,8 @@ static double largest_server(const struct dp_topology *t)
     return (double)most / t->shards;
 }
 
-// fp32 copies that the ranks beside a worker hold: a gradient each, with bf16 that and half of it
-// to give, or, as peers, parameters and two moments as well.
+// fp32 copies held by the ranks beside a worker: one gradient each, with bf16 half a copy more to
+// send; as peers also parameters and two moments.
 static double copies_of(const struct dp_topology *t, const struct dp_region *r)
 {
     double shm = t->worker_base->ranks.wire == WK_SUM_BF16 ? 1.5 : 1.0;
@@ -175,7 +176,7 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->start_bytes = bits_of(w, w->codec.density_start) * values / 8;
     if (t->run->tokens_per_s > 0)
         out->train_s = (double)t->run->budget_tokens / t->run->tokens_per_s;
-    // The mean push: a line from start_bytes down, over a part of the run.
+    // The mean push falls linearly from start_bytes over a part of the run.
     double mean =
         out->payload_bytes + (out->start_bytes - out->payload_bytes) * WK_DENSITY_FALL / 2;
     for (unsigned i = 0; i < t->regions; i++) {
@@ -183,9 +184,9 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         out->region[i].up_bytes_round = workers * mean;
         out->region[i].down_bytes_round = workers * (t->workers - 1) * mean;
     }
-    // fp32 copies. Server: parameters, one checkpoint in the making. Worker: parameters, gradient,
-    // two moments, base, residual, delta in the cut, one snapshot; what its further ranks hold.
-    // Both keep the outer optimizer's state.
+    // fp32 copies. Server: parameters, one checkpoint being made. Worker: parameters, gradient, two
+    // moments, base, residual, delta in the cut, one snapshot; plus its further ranks. Both hold
+    // the outer optimizer's state.
     double share = largest_server(t) * values * 4,
            every = (double)t->server_base->checkpoint_every_versions;
     out->log_bytes = out->rounds * t->workers * mean;
@@ -258,7 +259,7 @@ static void print_links(const struct dp_topology *t, const struct dp_plan *plan,
     }
 }
 
-// The commands of the regions, each word as the program gets it.
+// The commands of the regions, with each word as the program gets it.
 static void print_commands(const struct dp_topology *t, FILE *out)
 {
     if (t->trainers) fprintf(out, "\n%-12s %s\n", "region", "command beside each worker");
@@ -273,8 +274,7 @@ static void print_commands(const struct dp_topology *t, FILE *out)
     }
 }
 
-// Is it the rule that was measured at LONG_ROUNDS
-// (bench/learning/README.md#what-these-figures-are-not)?
+// Is this the rule measured at LONG_ROUNDS (bench/learning/README.md#what-these-figures-are-not)?
 static bool ruled_as_measured(const struct dp_topology *t, const struct dp_plan *plan)
 {
     return plan->rounds >= LONG_ROUNDS / 2 && within(plan->density, LONG_DENSITY, 0.2) &&

@@ -1,7 +1,7 @@
-// The cost of a run, from its topology alone: `longhaul up --plan`.
+// The cost of a run, estimated from its topology alone: `longhaul up --plan`.
 //
-// Estimates, each with its source in up_plan.c; nothing here enters the run itself but the density
-// and eta, where the topology leaves them to us.
+// Each estimate has its source in up_plan.c. The run itself uses only density and eta, if the
+// topology leaves them open.
 #ifndef DP_UP_PLAN_H
 #define DP_UP_PLAN_H
 
@@ -12,19 +12,19 @@ struct dp_plan_region {
     uint64_t step_tokens;    // tokens of one worker's step
     double tokens_per_s;     // throttle of one worker; 0: none
     double up_bytes_round;   // bytes of all its workers, the mean over the run
-    double down_bytes_round; // the other workers' records, once a worker
+    double down_bytes_round; // records of the other workers, per worker
 };
 
 struct dp_plan {
     uint64_t parameters;
     double rounds;            // N
     double density;           // p; dense codecs: 1
-    double eta;               // a push moves by eta / workers of what it says
+    double eta;               // a push moves the parameters by eta / workers of its delta
     double density_rounds;    // p * N
-    const struct dp_gap *gap; // expected; NULL: nothing like it was measured
+    const struct dp_gap *gap; // expected; NULL: no comparable measurement
     double bits;              // per parameter and round
     double payload_bytes;     // bytes of one push to all shards
-    double start_bytes;       // bytes of one at the start (codec.density_start)
+    double start_bytes;       // bytes of the first pushes (codec.density_start)
     double train_s;           // 0: unknown (no throttle)
     double log_bytes;         // bytes of all shards' logs, before checkpoints trim them
     double server_disk_bytes, server_memory_bytes; // the largest server's
@@ -35,20 +35,19 @@ struct dp_plan {
 // "1.2 MB"; powers of 1000.
 const char *dp_bytes_text(double bytes, char out[16]);
 
-// A run's end beside that of a synchronous, dense one (bench/learning): percent of its loss, the
-// ends of the 95 % interval of the mean over paired seeds, and that mean in nats per byte; below 0:
-// better.
+// A run's final loss compared with a synchronous, dense run (bench/learning): the 95 % interval of
+// the mean over paired seeds, in percent, and that mean in nats per byte; below 0: better.
 struct dp_gap {
     double density, eta;
     int seeds;
     double low_percent, high_percent, mean_nat;
 };
 
-// Measured results of runs like this one, after `rounds` of them. NULL where there are none: no law
-// is known by which a figure of one size, length or density would hold for another.
+// Measured results of runs like this one, after `rounds` of them. NULL: none; no known law
+// extrapolates a result to another size, length or density.
 const struct dp_gap *dp_plan_gap(const struct dp_topology *t, const struct dp_plan *plan,
                                  double rounds);
-// "-1.0 to -0.3 % ..." with where it was measured, or that nothing like it was.
+// "-1.0 to -0.3 % ..." with the place of the measurement, or a text that there is none.
 const char *dp_gap_text(const struct dp_gap *gap, char out[200]);
 
 void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_plan *out);

@@ -36,7 +36,7 @@ static bool frame_of(const struct dp_curve *curve, size_t curves, struct frame *
     return true;
 }
 
-// Mean y of the points in each of `columns` columns; NAN where there is none.
+// Mean y of the points in each of `columns` columns; NAN: no points.
 static void means(const struct dp_curve *c, const struct frame *f, unsigned columns, double *out)
 {
     double sum[COLUMNS_SVG] = {0};
@@ -144,7 +144,7 @@ static void svg_axes(struct lh_buf *out, const struct frame *f)
         dp_put(out, "<path d=\"M%d %.1fh%d\" stroke=\"#ddd\"/>\n", LEFT, y, PLOT_W);
         snprintf(label, sizeof label, "%.2f", f->y_max - (f->y_max - f->y_min) * i / 5);
         svg_text(out, LEFT - 8, y + 4, "end", label);
-        // five labels of a short axis differ in their fractions only
+        // labels of a short axis differ only in their fractions
         snprintf(label, sizeof label, f->x_max - f->x_min < 10 ? "%.2f" : "%.0f",
                  f->x_min + (f->x_max - f->x_min) * i / 5);
         svg_text(out, x, TOP + PLOT_H + 20, "middle", label);

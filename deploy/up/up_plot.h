@@ -1,7 +1,7 @@
 // The loss curves of a run: a picture for the terminal, and an SVG.
 //
-// One curve a worker, x in seconds, y the training loss. Curves of any length are drawn by their
-// means per column.
+// One curve per worker: x in seconds, y the training loss. Long curves are drawn as means per
+// column.
 #ifndef DP_UP_PLOT_H
 #define DP_UP_PLOT_H
 
@@ -20,8 +20,8 @@ struct dp_curve {
     size_t points;
 };
 
-// width x height characters of plot, axes and legend outside. `unicode`: marks and lines beyond
-// ASCII. Nothing to draw: one line that says so.
+// Draws width x height characters of plot; axes and legend are outside. `unicode`: marks and lines
+// beyond ASCII. Without data, writes one line that says so.
 void dp_plot_text(const struct dp_curve *curve, size_t curves, const char *x_name,
                   const char *y_name, unsigned width, unsigned height, bool unicode,
                   struct lh_buf *out);

@@ -15,8 +15,8 @@
 #include "common/env/env.h"
 #include "deploy/tool/tend.h"
 
-static const int64_t steady_ns = 20 * LH_SECOND; // lived longer: the next crash counts as the first
-// A command waits at least so long: by then its worker's status says what is left of it.
+static const int64_t steady_ns = 20 * LH_SECOND; // after a longer life, crashes count anew
+// A restarting command waits at least this long: its worker's status then shows its progress.
 static const int64_t judge_ns = 2 * LH_SECOND;
 static const int64_t backoff_first_ns = 200 * LH_MS, backoff_most_ns = 5 * LH_SECOND;
 
@@ -38,7 +38,7 @@ struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name)
 
 // ---------------------------------------------------------------- start
 
-// In the child: never returns. 127 tells that the program could not be started.
+// In the child: never returns. 127: the program could not be started.
 static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
 {
     sigset_t none;
@@ -59,7 +59,7 @@ static _Noreturn void become(const struct dp_proc *proc, pid_t parent, int log)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (proc->fd) fcntl(proc->fd, F_SETFD, 0);
     if (proc->env) putenv((char *)(uintptr_t)proc->env); // lives until the exec
-    // A program that drops privileges or changes them loses the death signal: ours do neither.
+    // A program that drops or changes privileges loses the death signal; ours do not.
     execv(proc->argv[0], (char *const *)(uintptr_t)proc->argv);
     dprintf(STDERR_FILENO, "%s: %s: %s\n", proc->name, proc->argv[0], strerror(errno));
     _exit(127);
@@ -76,7 +76,7 @@ lh_err dp_proc_start(struct dp_proc *proc)
     int saved = errno;
     close(log);
     if (pid < 0) return lh_fail_errno(saved, "%s: fork", proc->name);
-    setpgid(pid, pid); // parent and child both do it, so that it holds whichever comes first
+    setpgid(pid, pid); // parent and child both call it, to avoid a race
     proc->pid = pid;
     proc->state = DP_PROC_RUNNING;
     proc->started_ns = dp_now_ns();
@@ -88,12 +88,12 @@ void dp_proc_stop(struct dp_proc *proc, int signal)
 {
     proc->stopping = true;
     if (proc->state == DP_PROC_RUNNING) {
-        // The last resort takes along whatever it started.
+        // The last resort includes its children.
         if (signal == SIGKILL && proc->tended)
             kill(proc->pid, DP_TEND_AT_ONCE);
         else
             kill(signal == SIGKILL ? -proc->pid : proc->pid, signal);
-        kill(proc->pid, SIGCONT); // a stopped one must hear it
+        kill(proc->pid, SIGCONT); // a stopped one must get the signal
     } else if (proc->state != DP_PROC_GIVEN_UP) {
         proc->state = DP_PROC_ENDED;
     }
@@ -177,14 +177,14 @@ unsigned dp_procs_running(const struct dp_procs *p)
     return n;
 }
 
-// Waits up to this long for children to end; SIGCHLD is blocked, so it can't be missed.
+// Waits up to this time for children to end; SIGCHLD is blocked, so it can't be missed.
 static void wait_for_end(struct dp_procs *p, int64_t until_ns)
 {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     for (;;) {
-        // None is started again: all are stopping, so tick() has nothing to complain of.
+        // All are stopping, so tick() restarts none and reports nothing.
         lh_err ignored = dp_procs_tick(p, dp_now_ns());
         (void)ignored;
         int64_t left = until_ns - dp_now_ns();
@@ -214,7 +214,7 @@ void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size)
     if (cut) from = end - want;
     ssize_t got = pread(fd, out, size - 1, from);
     out[got > 0 ? got : 0] = 0;
-    for (ssize_t i = 0; i < got; i++) { // it is shown on a terminal, and a zero would end it
+    for (ssize_t i = 0; i < got; i++) { // shown on a terminal; a zero would end it
         unsigned char c = (unsigned char)out[i];
         if ((c < ' ' && c != '\n' && c != '\t') || c == 127) out[i] = '?';
     }

@@ -1,9 +1,8 @@
-// Child processes of a run: started, watched, started again after a crash, stopped.
+// Child processes of a run: started, watched, restarted after a crash, stopped.
 //
-// No child outlives us: each asks the kernel for SIGKILL when we die (so also under our own kill
-// -9), and stands in a process group of its own, so that the terminal's Ctrl-C reaches only us.
-// One thread; the caller blocks SIGCHLD and calls tick() when it arrives, and about four times a
-// second.
+// No child outlives us: each gets SIGKILL from the kernel when we die (also by kill -9), and has
+// its own process group, so that the terminal's Ctrl-C reaches only us. One thread; the caller
+// blocks SIGCHLD and calls tick() on its arrival, and about four times a second.
 #ifndef DP_UP_PROCS_H
 #define DP_UP_PROCS_H
 
@@ -13,44 +12,43 @@
 
 #include "common/base/err.h"
 
-// A process is given up after so many crashes in a row, each soon after its start; a command, too,
-// after so many failures in a row that left nothing behind.
+// A process is given up after this many early crashes in a row; a command also after this many
+// failures in a row without progress.
 enum { DP_PROCS_MAX = 256, DP_ARGS_MAX = 112, DP_CRASHES_MAX = 6, DP_FAILS_MAX = 3 };
 
 enum dp_proc_state {
     DP_PROC_IDLE,    // not started yet
     DP_PROC_RUNNING, // pid is valid
     DP_PROC_WAITING, // crashed; starts again at retry_ns
-    DP_PROC_ENDED,   // exited with 0, or was stopped by us
+    DP_PROC_ENDED,   // exited with 0, or stopped by us
     DP_PROC_GIVEN_UP // crashed DP_CRASHES_MAX times in a row, or failed DP_FAILS_MAX times
 };
 
 struct dp_proc {
     char name[64];
     const char *argv[DP_ARGS_MAX]; // borrowed; ends with NULL
-    char log[1024];                // stdout and stderr are appended to it
-    // Called in the child before exec, to enter a network namespace; 0 is success. May be NULL.
+    char log[1024];                // file for stdout and stderr, appended
+    // Called in the child before exec, to enter a network namespace; 0: success. May be NULL.
     int (*enter)(const void *arg);
     const void *enter_arg;
-    int fd;          // kept open in it, of the same number; 0: none
-    const char *env; // "NAME=VALUE" that is added to its environment; NULL: nothing is; borrowed
-    bool tended;     // it ends what it started by itself (tend.h), so the last resort is no SIGKILL
+    int fd;          // a descriptor kept open in the child under its number; 0: none
+    const char *env; // "NAME=VALUE" added to its environment; NULL: none; borrowed
+    bool tended;     // it ends its own children (tend.h), so the last resort is not SIGKILL
 
     enum dp_proc_state state;
     bool stopping; // we asked it to end: no restart
-    bool last;     // no restart, whatever its end
+    bool last;     // no restart after its end
     pid_t pid;
     int64_t started_ns, retry_ns;
     unsigned crashes; // crashes in a row, each within DP_STEADY of its start
-    // The processes of one that is tended which ended with an error and left nothing behind, the
-    // last ones in a row, however long each took. Whoever sees that the last one did leave
-    // something sets `came`, until retry_ns at the latest, and `joined` where it greeted its
-    // worker.
+    // For tended processes: failures without progress in a row, however long each took. Code that
+    // sees progress of the last process sets `came`, until retry_ns at the latest, and `joined` if
+    // the process greeted its worker.
     unsigned fails;
     bool came, joined;
-    off_t log_from; // bytes that its log had when this process began
+    off_t log_from; // size of its log when this process began
     unsigned restarts;
-    int last_status; // waitpid's
+    int last_status; // from waitpid()
 };
 
 struct dp_procs {
@@ -60,22 +58,22 @@ struct dp_procs {
 
 int64_t dp_now_ns(void); // monotonic
 
-// A new entry (IDLE); NULL when full.
+// A new entry (IDLE); NULL: full.
 struct dp_proc *dp_procs_add(struct dp_procs *p, const char *name);
 LH_MUST lh_err dp_proc_start(struct dp_proc *proc);
-// Asks it to end with this signal; it is not started again.
+// Sends the process this signal; it is not restarted.
 void dp_proc_stop(struct dp_proc *proc, int signal);
-void dp_proc_last(struct dp_proc *proc); // lets it go on, but never starts it again
-// Reaps what ended, and starts again what crashed and has waited: 0.2 s, doubling to 5 s.
-// LH_ERR_INTERNAL names a process that was given up, once.
+void dp_proc_last(struct dp_proc *proc); // lets it run on, but never restarts it
+// Reaps ended processes, and restarts crashed ones after a pause: 0.2 s, doubling to 5 s.
+// LH_ERR_INTERNAL names a given-up process, once.
 LH_MUST lh_err dp_procs_tick(struct dp_procs *p, int64_t now_ns);
 unsigned dp_procs_running(const struct dp_procs *p);
-// SIGTERM to all, then SIGKILL to what is left after `patience_ms`; returns when none runs.
+// SIGTERM to all, then SIGKILL to the rest after `patience_ms`; returns when none runs.
 void dp_procs_end(struct dp_procs *p, int64_t patience_ms);
-// "exit 6", "signal 9 (Killed)", for people.
+// Writes "exit 6" or "signal 9 (Killed)".
 void dp_proc_ending(const struct dp_proc *proc, char *out, size_t size);
-// The last lines that its last process wrote into the log, at most `size` bytes, without what may
-// not go to a terminal.
+// The last lines in the log of its last process, at most `size` bytes, without characters unsafe
+// for a terminal.
 void dp_proc_log_tail(const struct dp_proc *proc, char *out, size_t size);
 
 #endif

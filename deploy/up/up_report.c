@@ -31,7 +31,7 @@ static LH_MUST lh_err write_floats(const char *path, const float *v, uint64_t co
     return err;
 }
 
-// Losses of the initial and of the final parameters; the latter are written to `final`.
+// Losses of the initial and the final parameters; writes the latter to `final`.
 static LH_MUST lh_err evaluate_both(struct dp_up *up, const char *final)
 {
     char path[DP_PATH_BYTES];

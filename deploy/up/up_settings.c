@@ -6,7 +6,7 @@
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
 
-// A setting that is ours alone: one in the topology's `server:` or `worker:` map is refused.
+// Sets a setting that only `up` may set: one in the `server:` or `worker:` map is refused.
 static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *format, ...)
@@ -23,7 +23,7 @@ static LH_MUST lh_err own(struct lh_config *c, const char *key, const char *form
     return lh_config_set(c, set);
 }
 
-// A setting that the topology's maps may have, too.
+// Sets a setting that the topology's maps may also set.
 static LH_MUST lh_err set(struct lh_config *c, const char *key, const char *value)
 {
     char text[LH_CONFIG_TEXT_MAX + 128];
@@ -31,7 +31,7 @@ static LH_MUST lh_err set(struct lh_config *c, const char *key, const char *valu
     return lh_config_set(c, text);
 }
 
-// The worker that a rank computes for; any other node is its own.
+// The worker of a rank; the node itself otherwise.
 static const struct dp_node *worker_of(const struct dp_up *up, const struct dp_node *node)
 {
     for (unsigned i = 0; node->kind == DP_RANK && i < up->nodes; i++) {
@@ -56,8 +56,8 @@ static LH_MUST lh_err common_settings(struct dp_up *up, const struct dp_node *no
     return own(c, "dir", "%s", node->dir);
 }
 
-// Names the servers of the shards, so that no other one can be the first to speak for one. More
-// than a setting takes are not named.
+// Names the shards' servers, so that no other can be the first to claim one. Names beyond a
+// setting's length are left out.
 static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
 {
     char text[LH_CONFIG_TEXT_MAX] = "";
@@ -77,7 +77,7 @@ static LH_MUST lh_err name_servers(const struct dp_up *up, struct lh_config *c)
     return used && used < sizeof text ? own(c, "coordinator.servers", "%s", text) : LH_OK;
 }
 
-// The rows of the topology's top that the coordinator and the workers both have.
+// The top settings shared by the coordinator and the workers.
 static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
 {
     LH_TRY(own(c, "run.budget_tokens", "%lld", (long long)up->t->run->budget_tokens));
@@ -85,7 +85,7 @@ static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
     return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
 }
 
-// Commands with data of their own, under the terms that `server.privacy` names.
+// Do the commands have private data, under the terms of `server.privacy`?
 static bool is_private(const struct dp_up *up)
 {
     return ps_settings_has_data(up->t->server_base, LH_DATA_PRIVATE);
@@ -102,7 +102,7 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     return LH_OK;
 }
 
-// A server gives its region's units to regions that lack their files.
+// Lets a server send its region's units to regions that lack their files.
 static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_node *node,
                                      struct lh_config *c)
 {
@@ -113,8 +113,8 @@ static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_nod
     return own(c, "data.units", "%s/units.json", up->data);
 }
 
-// `up` has one owner: where its run has one region too, nobody else is there to confirm a state,
-// also once workers of other regions join (server/docs/0000-protocol.md#rule-17).
+// `up` has one owner. If its run has a single region, no other region can confirm a state, even
+// after workers of other regions join (server/docs/0000-protocol.md#rule-17).
 static LH_MUST lh_err voices_settings(const struct dp_up *up, struct lh_config *c)
 {
     char source[DP_PATH_BYTES];
@@ -150,7 +150,7 @@ static LH_MUST lh_err server_settings(struct dp_up *up, const struct dp_node *no
     return own(c, "model.weights", "%s/weights.bin", up->dir);
 }
 
-// Ranks on several hosts: the way to rank 0, and with TCP to each other.
+// Ranks on several hosts: the address of rank 0, and of each other with TCP.
 static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_node *node,
                                      struct lh_config *c)
 {
@@ -168,7 +168,7 @@ static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_no
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(run_settings(up, c));
-    // Beside the run's folders of workers, which may be lost: the records stay what they are.
+    // Outside the workers' folders, which may be lost: the budget must survive them.
     if (is_private(up) && !base->privacy.budget[0])
         LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
     char density[32];

@@ -1,4 +1,4 @@
-// summary.json: what a run leaves for machines (tests/contracts/summary.schema.json).
+// summary.json: a run's results for programs (tests/contracts/summary.schema.json).
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>

@@ -38,7 +38,7 @@ struct dp_node *dp_trainer_of(struct dp_up *up, const struct dp_node *worker)
 
 // ---------------------------------------------------------------- nodes
 
-// The state and the settings of a trainer's node are its worker's.
+// A trainer's node has its worker's state directory and settings.
 lh_err dp_trainers_list(struct dp_up *up)
 {
     for (unsigned i = 0, nodes = up->nodes; i < nodes; i++) {
@@ -66,8 +66,8 @@ void dp_trainers_free(struct dp_up *up)
 
 // ---------------------------------------------------------------- start
 
-// Loops on one machine would each take a thread for every core, and hold each other up by that: the
-// cores are divided by the processes that train. A setting of the user's stands.
+// Each loop on one machine would start a thread per core and slow the others: divides the cores
+// among the training processes. A user's setting wins.
 static void share_cores(struct dp_up *up, struct dp_view *v)
 {
     unsigned processes = 0, cores = 0;
@@ -119,7 +119,7 @@ static LH_MUST lh_err start(struct dp_up *up, struct dp_node *node, const struct
     return LH_OK;
 }
 
-// The worker's present life has spoken, and has something to train for.
+// The worker's present process has reported and has something to train.
 static bool wanted(const struct dp_node *worker)
 {
     return worker->proc && worker->proc->state == DP_PROC_RUNNING &&
@@ -156,7 +156,7 @@ bool dp_trainers_ended(const struct dp_up *up)
     return true;
 }
 
-// Every worker has a command whose loop is over: it waits for the end of the run, or is gone.
+// Every worker has a command, and its loop is over: it waits for the run's end, or is gone.
 static bool nobody_trains(struct dp_up *up)
 {
     if (up->t->trainers < up->t->workers) return false;
@@ -171,7 +171,7 @@ static bool nobody_trains(struct dp_up *up)
     return true;
 }
 
-// Asks as an operator, from outside: this process stands in no region.
+// Asks like an operator, from outside: this process is in no region.
 static LH_MUST lh_err end_run(struct dp_up *up, struct dp_view *v, const char *why)
 {
     dp_view_say(v, up, "%s: the run is to end", why);
@@ -184,8 +184,8 @@ static LH_MUST lh_err end_run(struct dp_up *up, struct dp_view *v, const char *w
     return dp_proc_start(up->ender);
 }
 
-// Loops also end because the run does. The coordinator's status tells so about a second later: it
-// is asked to end a run that goes on alone.
+// Loops also end because the run ends. The coordinator's status shows that about a second later;
+// only a run that still goes on is asked to end.
 static LH_MUST lh_err end_idle_run(struct dp_up *up, struct dp_view *v)
 {
     bool goes_on = !strcmp(dp_up_coordinator(up)->status.state, "running");
@@ -210,7 +210,7 @@ static void say_ends(struct dp_up *up, struct dp_view *v)
     }
 }
 
-// The run ended without its worker: it may hang, and has nothing to save.
+// The run ended without its worker, which may hang and has nothing to save.
 static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
 {
     for (unsigned i = 0; i < up->nodes; i++) {
@@ -221,14 +221,14 @@ static bool is_left_out(const struct dp_up *up, const struct dp_node *trainer)
     return false;
 }
 
-// Killed from outside, or by a machine without memory: that says nothing of the script.
+// Killed from outside, or for lack of memory: not the script's fault.
 static bool was_killed(const struct dp_proc *proc)
 {
     return proc->state == DP_PROC_WAITING && WIFSIGNALED(proc->last_status);
 }
 
-// A worker counts the trainers that greeted it, and what it kept of them. One whose worker has
-// ended before it could greet waits in vain, and is not waited for.
+// A worker counts the trainers that greeted it and the progress it stored. A trainer whose worker
+// ended before the greeting waits in vain, and is not waited for.
 static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view *v)
 {
     struct dp_trainer *t = &node->trainer;
@@ -256,7 +256,7 @@ static void look_for_late(struct dp_up *up, struct dp_node *node, struct dp_view
     if (!over(node)) dp_proc_stop(proc, SIGTERM);
 }
 
-// Lines that the tool which tends the command wrote are none of the command's.
+// Removes lines written by the tending tool.
 static void drop_own_lines(char *text)
 {
     char *to = text;
@@ -303,8 +303,8 @@ static void quote(struct dp_trainer *t, const struct dp_proc *proc)
     t->quoted_ns = dp_now_ns();
 }
 
-// A script that fails is most often wrong: its words are quoted at once, and again only where they
-// may be others. One that was killed after it had joined has nothing to say.
+// A failing script is usually wrong: quotes its output at once, and again only if it may have
+// changed. A process killed after joining is not quoted.
 static void say_fails(struct dp_up *up, struct dp_node *node, struct dp_view *v)
 {
     struct dp_trainer *t = &node->trainer;

@@ -1,11 +1,11 @@
-// The verdict on a run that ended: what must hold, each by itself. See up.h.
+// The verdict on an ended run: each condition by itself. See up.h.
 #include <string.h>
 
 #include "deploy/up/up_trainers.h"
 
-static const double learned_nat = 0.1; // a smaller fall of the loss counts as none
+static const double learned_nat = 0.1; // a smaller fall of the loss does not count
 
-// Whether this worker's copy of a shard is the server's, by version and digest.
+// Does this worker's copy of a shard equal the server's, by version and digest?
 static bool holds(const struct dp_node *worker, const struct dp_holding *head)
 {
     for (unsigned i = 0; i < worker->status.shards; i++) {
@@ -35,9 +35,9 @@ bool dp_replicas_equal(const struct dp_up *up, unsigned *compared)
     return equal;
 }
 
-// Units of the run are credited in the shards' logs; the coordinator's count is a view of them. One
-// that two logs credited would make the sum larger than the number of units that were credited.
-// With data of their own nobody claims a unit.
+// The shards' logs credit the run's units; the coordinator's count is a view of them. A unit
+// credited by two logs would make the sum exceed the number of credited units. With their own data,
+// workers claim no units.
 bool dp_credited_once(const struct dp_up *up)
 {
     uint64_t logs = 0;

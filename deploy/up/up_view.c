@@ -1,7 +1,7 @@
 // Live progress of a run. See up.h.
 //
-// A terminal shows one picture that is drawn over itself once a second: a line per region. Anything
-// else gets the same lines every five seconds, each with its time, and no control sequences.
+// A terminal shows one picture, redrawn once a second: a line per region. Other outputs get the
+// same lines every five seconds, each with its time, without control sequences.
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ void dp_view_open(struct dp_view *v)
 
 struct region_line {
     struct dp_counts counts;
-    double loss, tokens_per_s; // no worker tells a loss: 0
+    double loss, tokens_per_s; // 0: no worker reports a loss
     int64_t h;
     uint64_t behind;
     const char *state;
@@ -65,7 +65,7 @@ static void put_lines(const struct dp_up *up, const char *indent, struct lh_buf 
     }
 }
 
-// An end that `up` asked for itself was said already, and needs no operator's attention.
+// An end that `up` asked for was reported already and needs no attention.
 static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
 {
     if (up->ender || !strcmp(c->state, "ended")) return "";
@@ -73,7 +73,7 @@ static const char *asked_of(const struct dp_up *up, const struct dp_status *c)
     return c->draining ? " (drained by an operator until `longhaul drain run --undo`)" : "";
 }
 
-// A full disk makes pushes wait, and training goes on: nothing else would show it.
+// A full disk makes pushes wait while training goes on: only this line shows it.
 static void put_full(const struct dp_up *up, struct lh_buf *out)
 {
     const char *before = ", DISK FULL: ";
@@ -114,7 +114,7 @@ void dp_view_show(struct dp_view *v, const struct dp_up *up, bool now)
 void dp_view_say(struct dp_view *v, const struct dp_up *up, const char *format, ...)
 {
     if (v->terminal && v->lines) printf("\033[%uA\033[J", v->lines);
-    v->lines = 0; // the picture is drawn anew below the news
+    v->lines = 0; // the picture is redrawn below the news
     printf("%6.1f s  ", dp_up_seconds(up));
     va_list args;
     va_start(args, format);

@@ -1,8 +1,8 @@
-// Collects what the nodes of a run say of themselves, over all lives of their processes. See up.h.
+// Collects the nodes' statuses over all their processes. See up.h.
 //
-// DIR/totals.json keeps what an interrupted `up` had seen, so that the final figures are of the
-// whole run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts
-// in the order of `fields`, then `stall_s`. DIR/curves.csv keeps the losses: "node,seconds,loss".
+// DIR/totals.json stores an interrupted `up`'s counts, so that the final figures cover the whole
+// run: {"seconds", "trained", "nodes": {NAME: {"pid", "past": [...], "last": [...]}}}, counts in
+// the order of `fields`, then `stall_s`. DIR/curves.csv stores the losses: "node,seconds,loss".
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void add_point(struct dp_node *node, double x, double y)
     if (node->points == node->point_cap) {
         size_t cap = node->point_cap ? node->point_cap * 2 : 256;
         struct dp_point *point = realloc(node->point, cap * sizeof *point);
-        if (!point) return; // a picture with fewer points is no reason to stop a run
+        if (!point) return; // fewer points in a picture must not stop a run
         node->point = point;
         node->point_cap = cap;
     }
@@ -48,7 +48,7 @@ void dp_watch_poll(struct dp_up *up)
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         uint64_t steps = node->total.steps;
-        // Absent or half a file of a foreign program: the last status stays.
+        // A missing or incomplete file: keeps the last status.
         if (dp_status_read(node->dir, &node->status)) continue;
         if (node->kind != DP_WORKER) continue;
         dp_lives_see(&node->lives, &node->status, &node->total);
@@ -260,6 +260,6 @@ lh_err dp_watch_resume(struct dp_up *up)
         lh_buf_free(&text);
         LH_TRY(err);
     }
-    dp_watch_poll(up); // what the last lives wrote after the last look
+    dp_watch_poll(up); // what the last processes wrote after the last poll
     return LH_OK;
 }

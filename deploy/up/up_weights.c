@@ -1,8 +1,8 @@
-// The parameters that a run ended with, out of the nodes' last checkpoints. See up.h.
+// Reads the final parameters of a run from the nodes' last checkpoints. See up.h.
 //
-// A server writes a checkpoint of each shard when the run ends; where that is lost or damaged, any
-// worker's copy of the same version is as good. What is read must have the digest that the owner
-// reported, so the evaluation is of the state that all replicas agreed on.
+// A server writes a checkpoint of each shard at the run's end; if that is lost or damaged, any
+// worker's copy of the same version will do. The state read must have the digest that the owner
+// reported, so the evaluation uses the state of all replicas.
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static LH_MUST lh_err check_state(const struct lk_replica *r, const struct dp_ho
         head->shard, (unsigned long long)r->ledger.version, (unsigned long long)head->version);
 }
 
-// One shard, from the checkpoints in a folder, into its place in theta.
+// Reads one shard from the checkpoints in a folder into its place in theta.
 static LH_MUST lh_err read_from(struct reader *q, const char *dir, const struct dp_holding *head,
                                 float *theta)
 {

@@ -1,8 +1,8 @@
 // Runs the WAN emulator's program. See wan.h.
 //
-// The daemon is started in the foreground as our child, in a process group of its own (Ctrl-C is
-// ours to handle) and with a parent-death signal (it never outlives us). All other commands are
-// short-lived children whose output is collected in memory.
+// The daemon runs in the foreground as our child, in its own process group (we handle Ctrl-C) and
+// with a parent-death signal (it never outlives us). All other commands are short-lived children
+// whose output is collected in memory.
 #include "deploy/up/wan.h"
 
 #include <errno.h>
@@ -64,7 +64,7 @@ static LH_MUST lh_err wait_for(pid_t child, int *status)
     return LH_OK;
 }
 
-// Reads all that a child wrote into a memory file, as a text that fits.
+// Reads a child's output from a memory file into `text`, cut to fit.
 static void collect(int file, char *text, size_t size)
 {
     ssize_t n = pread(file, text, size - 1, 0);
@@ -72,7 +72,7 @@ static void collect(int file, char *text, size_t size)
     text[strcspn(text, "\n")] = 0;
 }
 
-// The program's complaint as an error; its words become our text.
+// Turns the program's message into an error text.
 static lh_err complaint(int err_file, lh_err otherwise)
 {
     char text[400];
@@ -82,7 +82,7 @@ static lh_err complaint(int err_file, lh_err otherwise)
                    *said ? said : "the emulator failed and does not say why");
 }
 
-// The program, its instance and words; argv ends with NULL. Borrows all.
+// The program, its instance and arguments; argv ends with NULL. Borrows all.
 struct line {
     char *argv[WORDS_MAX + 4];
 };
@@ -94,7 +94,7 @@ static struct line make_line(const struct dp_wan *wan, const char *const *words)
     size_t n = 3;
     for (; *words; words++) {
         LH_ASSERT(n < LH_COUNT(line.argv) - 1);
-        line.argv[n++] = (char *)(uintptr_t)*words; // execv changes nothing
+        line.argv[n++] = (char *)(uintptr_t)*words; // execv() does not modify them
     }
     return line;
 }
@@ -111,8 +111,8 @@ static LH_MUST lh_err run_with(const struct dp_wan *wan, const char *const *word
     return complaint(err, LH_ERR_INVALID);
 }
 
-// Runs a command to its end. *out: what it printed, in a memory file that the caller closes; NULL:
-// not wanted.
+// Runs a command to its end. *out: its output, in a memory file that the caller closes; NULL: not
+// wanted.
 static LH_MUST lh_err run(const struct dp_wan *wan, const char *const *words, int *out)
 {
     int files[2] = {memfd_create("wanem-out", MFD_CLOEXEC), memfd_create("wanem-err", MFD_CLOEXEC)};
@@ -131,11 +131,11 @@ static _Noreturn void become_daemon(char *const *argv, pid_t parent, int out, in
 {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(EXIT_NO_EXEC); // it died before the signal was armed
+    if (getppid() != parent) _exit(EXIT_NO_EXEC); // the parent died before the signal was armed
     become(argv, out, err);
 }
 
-// Waits until the daemon says that the world is up (true), or has ended.
+// Waits until the daemon reports that the world is up (true), or has ended.
 static bool is_up(int out)
 {
     char text[256];
@@ -183,7 +183,7 @@ lh_err dp_wan_down(struct dp_wan *wan, bool kill_inhabitants)
     const char *const words[] = {"down", kill_inhabitants ? "-k" : NULL, NULL};
     int status;
     if (!wan->daemon) return LH_OK;
-    lh_err err = run(wan, words, NULL); // waits until the daemon let go of its lock
+    lh_err err = run(wan, words, NULL); // waits until the daemon releases its lock
     if (err) kill(wan->daemon, SIGTERM);
     lh_err waited = wait_for(wan->daemon, &status);
     wan->daemon = 0;
@@ -222,7 +222,7 @@ struct tally {
     unsigned count;
 };
 
-// The region's row, made when it is new. NULL: no name, or too many regions.
+// The region's row, created if new. NULL: no name, or too many regions.
 static struct dp_wan_bytes *row_of(struct tally *t, const char *name)
 {
     if (!name || !*name || strlen(name) >= DP_WAN_NAME_BYTES) return NULL;
