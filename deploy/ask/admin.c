@@ -20,22 +20,22 @@
 #include "longhaul/v1/member.pb-c.h"
 #include "longhaul/v1/shard.pb-c.h"
 
-// A coordinator over a path of 3 s is not connected within the first attempt, whose time is made
-// for shorter ones; by then its round trip is known, and the second attempt has the time
-// (FAR_WAIT_S).
+// Over a path of 3 s, the first attempt's time is too short to connect, but it measures the round
+// trip; the second attempt then gets more time (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
 enum { STATUS_BYTES_MAX = 32 << 20 };
 enum { RESTART_LOOKS = 50, RESTART_LOOK_NS = 200000000 }; // ten seconds in all
 
 // ---------------------------------------------------------------- from a run's folder
 
-// The process that wrote the status last: a folder of `up` is of this machine.
+// Is the process that wrote the last status gone? A folder of `up` belongs to this machine.
 static bool is_gone(json_int_t pid)
 {
     return pid > 0 && kill((pid_t)pid, 0) && errno == ESRCH;
 }
 
-// Is an `up` at work in the folder? It holds the folder's lock (up_dir.c); we only read who does.
+// Does an `up` use the folder? It holds the folder's lock (up_dir.c); this only reads the lock
+// table.
 static bool has_up(const char *dir)
 {
     struct stat is;
@@ -54,7 +54,7 @@ static bool has_up(const char *dir)
 }
 
 // Reads the coordinator's status. LH_ERR_UNAVAILABLE: its process is gone; *restarts: an `up` is
-// there that starts it again.
+// running that restarts it.
 static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *restarts)
 {
     struct lh_buf bytes = lh_buf(DP_STATUS_BYTES_MAX);
@@ -80,7 +80,7 @@ static LH_MUST lh_err read_address(struct dp_admin *a, const char *path, bool *r
     return err;
 }
 
-// A coordinator that is being started again is waited for.
+// Waits for a coordinator that is being restarted.
 static LH_MUST lh_err find_address(struct dp_admin *a)
 {
     char path[DP_PATH_BYTES];
@@ -114,7 +114,8 @@ static LH_MUST lh_err complete(struct dp_admin *a)
     if (!a->coordinator) return find_address(a);
     if ((size_t)snprintf(a->address, sizeof a->address, "%s", a->coordinator) >= sizeof a->address)
         return lh_fail(LH_ERR_INVALID, "--coordinator: address too long");
-    if (lh_address_check("--coordinator", a->address, false)) // another class: a wrong line
+    if (lh_address_check("--coordinator", a->address, false)) // another error class: a wrong
+                                                              // command line
         return lh_fail(LH_ERR_INVALID, "--coordinator %.100s: want HOST:PORT", a->address);
     return LH_OK;
 }
@@ -126,7 +127,7 @@ lh_err dp_admin_open(struct dp_admin *a)
     struct lh_certs_info own;
     LH_TRY(complete(a));
     LH_TRY(lh_certs_inspect(a->cert, &own));
-    if (a->dir) LH_TRY(dp_links_enter(a->dir)); // before there is any other thread
+    if (a->dir) LH_TRY(dp_links_enter(a->dir)); // before any other thread exists
     LH_TRY(lh_env_real_create(&a->env));
     const struct lh_grpc_conf conf = {.env = a->env,
                                       .ca = a->ca,
@@ -195,7 +196,7 @@ lh_err dp_admin_parse(const char *text, json_t **out)
     return LH_OK;
 }
 
-struct slices { // A state is asked for in slices of its text.
+struct slices { // a state is fetched in slices of its text
     struct lh_buf text;
     uint64_t number, bytes;
 };
@@ -227,7 +228,7 @@ static LH_MUST lh_err ask_slices(struct dp_admin *a, struct slices *s)
     return lh_buf_err(&s->text);
 }
 
-// Another operator who asks meanwhile begins the telling anew.
+// Starts over if another operator asks meanwhile.
 lh_err dp_admin_status(struct dp_admin *a, json_t **out)
 {
     enum { TRIES = 20 };
@@ -240,7 +241,7 @@ lh_err dp_admin_status(struct dp_admin *a, json_t **out)
     return err;
 }
 
-// The link to a server, dialled at the first question to it.
+// The link to a server, dialled on first use.
 static LH_MUST lh_err server_link(struct dp_admin *a, const char *address, struct lh_link **out)
 {
     unsigned i = 0;

@@ -1,5 +1,5 @@
-// longhaul adopt: another server may own shards and stand by for them; or shards come back from a
-// state that an operator chose.
+// longhaul adopt: lets another server own shards and stand by for them; or chooses the state from
+// which shards recover.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ struct request {
     uint32_t adopted;
 };
 
-// "0-3,5" as numbers.
+// Parses "0-3,5".
 static LH_MUST lh_err parse_shards(struct request *q)
 {
     const char *at = q->list;
@@ -52,7 +52,7 @@ static int digit(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// The first bytes of a state's digest, in hexadecimal digits.
+// Parses the first bytes of a state's digest, in hexadecimal.
 static LH_MUST lh_err parse_state(struct request *q)
 {
     size_t n = strlen(q->state);

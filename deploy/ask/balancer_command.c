@@ -1,4 +1,4 @@
-// longhaul balancer: what an operator tells the balancer by hand.
+// longhaul balancer: an operator's commands to the balancer.
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@ struct request {
     struct dp_admin admin;
     const char *what, *to;
     uint64_t unit;
-    uint32_t units; // units that the order concerns, as the coordinator says
+    uint32_t units; // affected units, from the coordinator's answer
 };
 
 static lh_err take_answer(void *arg, const ProtobufCMessage *m)
@@ -47,7 +47,7 @@ static void tell(const struct request *q)
         printf("unit %" PRIu64 " is asked back for %s\n", q->unit, q->to);
 }
 
-// The words behind the command: for a move a unit and a worker.
+// Reads the arguments: for a move, a unit and a worker.
 static LH_MUST lh_err take_words(struct request *q, const struct dp_texts *rest)
 {
     static const struct {

@@ -1,4 +1,4 @@
-// longhaul describe: one thing of a running run, with all that is known of it.
+// longhaul describe: one object of a running run, with all its known fields.
 #include <string.h>
 
 #include "common/base/check.h"
@@ -16,7 +16,7 @@ struct request {
     bool json;
 };
 
-// Adds the leases that a worker holds, or the units that are at home in a region.
+// Adds a worker's leases, or the units whose home is a region.
 static LH_MUST lh_err add_leases(struct request *q, json_t *thing)
 {
     bool worker = !strcmp(q->words.at[0], "worker"), region = !strcmp(q->words.at[0], "region");
@@ -71,7 +71,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     json_t *thing;
     LH_TRY(dp_flags(&usage, argc, argv, &q.words, &help));
     if (help) return LH_OK;
-    // wrong words are told before anybody is asked; a name is looked up later
+    // checks the words before asking the coordinator; names are looked up later
     if (dp_describe_find(NULL, q.words.at, q.words.count, &thing) == LH_ERR_INVALID)
         return LH_ERR_INVALID;
     json_decref(thing);

@@ -1,4 +1,4 @@
-// How far a drain is. See drain.h.
+// Progress of a drain. See drain.h.
 #include "deploy/ask/drain.h"
 
 #include <string.h>
@@ -53,7 +53,7 @@ json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool e
             out->silent++;
             continue;
         }
-        // one that is done has drained, too
+        // a done worker has drained, too
         bool drained = yes(w, "done") || (!end && yes(w, "drained"));
         out->workers++;
         out->drained += drained;

@@ -1,4 +1,4 @@
-// The state that `longhaul drain` waits for, read out of a coordinator's status.
+// Progress of `longhaul drain`, from a coordinator's status.
 #ifndef DP_DRAIN_H
 #define DP_DRAIN_H
 
@@ -8,8 +8,7 @@
 #include "common/base/err.h"
 #include "common/security/identity.h"
 
-// The part of a run that is drained: all of it ("" and ""), a region, a worker (of a region, or of
-// any).
+// The drained part of a run: all of it ("" and ""), a region, a worker (of a region, or of any).
 struct dp_scope {
     char region[LH_NAME_BYTES], worker[LH_NAME_BYTES];
 };
@@ -18,13 +17,14 @@ struct dp_scope {
 LH_MUST lh_err dp_scope_parse(const char *const *words, unsigned count, struct dp_scope *out);
 
 struct dp_drained {
-    unsigned workers; // live ones that it concerns
-    unsigned drained; // how many of these are drained
-    unsigned silent;  // concerned, but not heard of lately: nobody waits for them
-    bool complete;    // all that can drain have; at `end`: the run has ended, and all told so
+    unsigned workers; // affected live workers
+    unsigned drained; // drained ones among them
+    unsigned silent;  // affected but silent: not waited for
+    bool complete;    // all live ones have drained; at `end`: the run has ended, and all reported
+                      // that
 };
 
-// The concerned workers as rows, a new reference, and how far they are.
+// The affected workers as rows, a new reference, and their progress.
 json_t *dp_drain_rows(const json_t *status, const struct dp_scope *scope, bool end,
                       struct dp_drained *out);
 

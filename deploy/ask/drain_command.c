@@ -1,4 +1,4 @@
-// longhaul drain: a run, a region or a worker finishes what is in flight and stands still.
+// longhaul drain: lets a run, a region or a worker finish its work in flight and pause.
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static LH_MUST lh_err send(struct request *q)
                         NULL, NULL);
 }
 
-// Asks until all have drained or the time is over. *status is the last one that came.
+// Polls until all have drained or the time is over. *status: the last one received.
 static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_drained *state)
 {
     int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;
@@ -48,7 +48,7 @@ static LH_MUST lh_err await(struct request *q, json_t **status, struct dp_draine
         json_t *fresh;
         lh_err err = dp_admin_status(&q->admin, &fresh);
         bool late = q->timeout_s && lh_now(q->admin.env) >= until;
-        // a coordinator that is started again holds to it, so its silence ends nothing
+        // a restarted coordinator still drains, so keep asking
         if (err && (late || !q->wait || err != LH_ERR_UNAVAILABLE)) return err;
         if (!err) {
             json_decref(*status);

@@ -1,5 +1,4 @@
-// longhaul events: what happened in a run, out of the logs of its processes; --follow: what
-// happens.
+// longhaul events: past events of a run, from the logs of its processes; --follow: new ones.
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -48,7 +47,7 @@ static void free_logs(struct logs *logs)
     while (logs->count) dp_event_log_destroy(logs->at[--logs->count]);
 }
 
-// The logs that `up` keeps in a run's folder, by name; those that are new since the last time.
+// Finds the logs of a run's folder, by name; adds those new since the last call.
 static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
 {
     struct dirent **entry = NULL;
@@ -71,7 +70,7 @@ static LH_MUST lh_err find_logs(const char *dir, struct logs *logs)
     return err;
 }
 
-// The audit file of a process's directory, the older part first.
+// Adds the audit file of a process's directory, the older part first.
 static LH_MUST lh_err add_audit(struct logs *logs, const char *dir)
 {
     static const char *const name[] = {"audit.jsonl.1", "audit.jsonl"};
@@ -88,7 +87,7 @@ static int is_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-// Audit files of a directory, and of those in it.
+// Adds audit files of a directory and of its subdirectories.
 static LH_MUST lh_err find_audits(const char *dir, struct logs *logs)
 {
     struct dirent **entry = NULL;
@@ -120,7 +119,7 @@ static LH_MUST lh_err all_logs(const struct request *q, struct logs *logs)
     return err;
 }
 
-// One JSON document of all, or when they come one by one, one a line.
+// One JSON document of all events; with --follow, one per line.
 static LH_MUST lh_err put_json(const struct request *q, json_t *chosen, struct lh_buf *out)
 {
     size_t i;
@@ -168,7 +167,7 @@ static LH_MUST lh_err events(const struct request *q, struct logs *logs)
     return err;
 }
 
-// Has every process said its last word? Logs without a process's line are of something else.
+// Has every process written its final line? Skips logs without lines of a process.
 static bool all_ended(const struct logs *logs)
 {
     unsigned ended = 0;
@@ -180,7 +179,7 @@ static bool all_ended(const struct logs *logs)
     return ended > 0;
 }
 
-// Prints new events, by time, until the run has ended and nothing more came of it; or for ever.
+// Prints new events, by time, until the run has ended and no more events come; or for ever.
 static LH_MUST lh_err follow(const struct request *q, struct logs *logs)
 {
     lh_err err = LH_OK;
@@ -210,7 +209,7 @@ static LH_MUST lh_err check_kinds(const struct dp_texts *kinds)
     return LH_OK;
 }
 
-// A time as the logs write it, or its beginning from the day on: they are compared as texts.
+// Checks for a time in the logs' format, or a prefix from the day on: times are compared as text.
 static LH_MUST lh_err check_since(const char *since)
 {
     static const char form[] = "2000-01-01T00:00:00Z";

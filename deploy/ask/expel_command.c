@@ -1,5 +1,5 @@
-// longhaul expel, admit, retire: a worker or a server is expelled from a run, or let back; the name
-// of a worker that is gone for good is made free.
+// longhaul expel, admit, retire: expels a worker or a server from a run, lets it back, or frees the
+// name of a worker that is gone for good.
 #include <stdio.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ struct request {
     enum wish wish;
     bool server, any; // any: a worker, or else a server
     char region[LH_NAME_BYTES], name[LH_NAME_BYTES];
-    // what the coordinator answered
+    // the coordinator's answer
     uint64_t identity;
     bool changed;
 };
@@ -71,7 +71,8 @@ static LH_MUST lh_err expel(struct request *q)
     return LH_OK;
 }
 
-// [worker|server] [REGION/]NAME
+// Parses "[worker
+// server] [REGION/]NAME".
 static LH_MUST lh_err parse_who(const struct dp_texts *rest, struct request *q)
 {
     bool kind =

@@ -1,7 +1,7 @@
 // The parts of a coordinator's status, as tables and as JSON. See get.h.
 //
 // Workers and shards are the coordinator's own arrays; regions are sums over its workers; leases
-// are its counts of units, and a row for each unit.
+// are its counts of units, and one row per unit.
 #include "deploy/ask/get.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static const struct dp_column workers[] = {
     {"WHY", "why", -20},
     {NULL, NULL, 0},
 };
-// A row for each way from a worker to a server. +- is the mean deviation of the column before it.
+// One row per path from a worker to a server. +- is the mean deviation of the column before it.
 static const struct dp_column links[] = {
     {"WORKER", "worker", -16},       {"REGION", "region", -12},
     {"SERVER", "server", -16},       {"SERVER'S", "server_region", -12},
@@ -36,8 +36,8 @@ static const struct dp_column links[] = {
     {"UP MBIT", "up_mbit_s", 9},     {"+-", "up_spread", 7},
     {"DOWN MBIT", "down_mbit_s", 9}, {NULL, NULL, 0},
 };
-// SILENT S up to BOUND S, a member counts as there; TRIP MS, the round trip that it reports, makes
-// the bound on a long path.
+// A member counts as present while SILENT S is at most BOUND S; on a long path its reported round
+// trip, TRIP MS, extends the bound.
 static const struct dp_column members[] = {
     {"NAME", "name", -20},       {"REGION", "region", -12},
     {"ROLE", "role", -8},        {"STATE", "state", -8},
@@ -60,8 +60,8 @@ static const struct dp_column regions[] = {
     {"REGION", "region", -12}, {"WORKERS", "workers", 8},        {"LIVE", "live", 5},
     {"TOKENS", "tokens", 12},  {"TOKENS/S", "tokens_per_s", 10}, {NULL, NULL, 0},
 };
-// EPSILON: what the logs show that the region has charged to its privacy budget, at DELTA; MOST:
-// what the plan lets it charge. Of a region with several workers the largest.
+// EPSILON: the region's charge to its privacy budget by the logs, at DELTA; MOST: the plan's limit.
+// For a region with several workers, the largest.
 static const struct dp_column budgets[] = {
     {"REGION", "region", -12},    {"WORKERS", "workers", 8},
     {"LIVE", "live", 5},          {"TOKENS", "tokens", 12},
@@ -69,8 +69,8 @@ static const struct dp_column budgets[] = {
     {"MOST", "epsilon_max", 7},   {"DELTA", "delta", 9},
     {"SPENT", "budget_spent", 5}, {NULL, NULL, 0},
 };
-// ENDS S: when the region would end, if units went to whom the balancer's policy gives them;
-// TRAINS: tokens that it would train until then, HELD the part of them that it has begun.
+// ENDS S: when the region would end under the balancer's policy; TRAINS: tokens that it would train
+// until then; HELD: the begun part of them.
 static const struct dp_column plan[] = {
     {"REGION", "region", -12},
     {"LIVE", "live", 5},
@@ -82,16 +82,16 @@ static const struct dp_column plan[] = {
     {"ENDS S", "ends_s", 9},
     {NULL, NULL, 0},
 };
-// HERE S: when the worker would end the unit; COST S: its language, as seconds; THERE
-// S: when those who hold it, or its home, would end all that is left to them.
+// HERE S: when the worker would end the unit; COST S: its language, in seconds; THERE S: when its
+// holders, or its home, would end all their remaining units.
 static const struct dp_column decisions[] = {
     {"REASON", "reason", -8},  {"UNIT", "unit", 8},     {"UNITS", "units", 6},
     {"HOME", "home", -12},     {"FROM", "from", -16},   {"TO", "worker", -16},
     {"REGION", "region", -12}, {"HERE S", "here_s", 8}, {"COST S", "cost_s", 8},
     {"THERE S", "there_s", 8}, {NULL, NULL, 0},
 };
-// Links over which units travelled, or that have a cap. COMING: bytes of units that are leased over
-// it and not begun.
+// Links with traveled units or with a cap. COMING: bytes of units leased over the link and not
+// begun.
 static const struct dp_column terms[] = {
     {"HOME", "from", -12},          {"TO", "to", -12},
     {"CAP BYTES", "cap_bytes", 14}, {"CROSSED", "crossed_bytes", 12},
@@ -143,7 +143,7 @@ static void add(json_t *row, const char *key, json_int_t more)
                         json_integer(json_integer_value(json_object_get(row, key)) + more));
 }
 
-// A region's row, made when it is the first of its workers. Borrowed from `rows`; NULL: no memory.
+// A region's row, created for its first worker. Borrowed from `rows`; NULL: no memory.
 static json_t *region_row(json_t *rows, const char *region)
 {
     for (size_t i = 0; i < json_array_size(rows); i++) {
@@ -154,7 +154,7 @@ static json_t *region_row(json_t *rows, const char *region)
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
-// The worker of a region whose epsilon is the largest tells the region's.
+// A region shows the values of its worker with the largest epsilon.
 static void take_privacy(json_t *row, const json_t *worker)
 {
     static const char *const keys[] = {"charged", "epsilon", "epsilon_max", "delta",
@@ -223,7 +223,7 @@ static json_t *own_array(const json_t *status, const char *key)
     return json_is_array(rows) ? json_incref(rows) : json_array();
 }
 
-// A line for each worker that makes no progress, or without which the run closed.
+// One line for each worker without progress, or left out at the run's end.
 static void put_absent(const json_t *status, struct lh_buf *out)
 {
     const json_t *w;
@@ -270,7 +270,7 @@ lh_err dp_get_show(const char *part, const json_t *status, bool json, struct lh_
     return err ? err : lh_buf_err(out);
 }
 
-// A line for the run, and for each region that the schedule of workers names.
+// One line for the run, and one per region in the schedule of workers.
 static void put_scale(const json_t *status, struct lh_buf *out)
 {
     const json_t *row;

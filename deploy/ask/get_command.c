@@ -1,4 +1,4 @@
-// longhaul get: asks a running coordinator, under an admin's certificate. See admin.h.
+// longhaul get: queries a running coordinator with an admin's certificate. See admin.h.
 #include <string.h>
 
 #include "common/base/check.h"
@@ -19,7 +19,7 @@ struct request {
     bool totals, json, wide;
 };
 
-// Nothing was found: is it because there is nothing of that name?
+// Nothing matched: does the name exist?
 static LH_MUST lh_err check_names(struct request *q, const json_t *status)
 {
     const struct dp_lease_filter any = {0};

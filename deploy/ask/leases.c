@@ -1,4 +1,4 @@
-// Asks for the leases of single units, page by page. See leases.h.
+// Fetches the leases of single units, page by page. See leases.h.
 #include "deploy/ask/leases.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 struct page {
     json_t *rows;
-    uint64_t next; // UINT64_MAX: that was the last
+    uint64_t next; // UINT64_MAX: the last page
 };
 
 static LH_MUST lh_err take_page(void *self, const ProtobufCMessage *answer)

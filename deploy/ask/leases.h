@@ -1,4 +1,4 @@
-// The leases of single data units, as the coordinator knows them.
+// The leases of single data units, from the coordinator.
 #ifndef DP_LEASES_H
 #define DP_LEASES_H
 
@@ -14,8 +14,8 @@ struct dp_lease_filter { // NULL: any
 // (server/coordinator/status.c). LH_ERR_MALFORMED: an answer without rows.
 LH_MUST lh_err dp_leases_ask(struct dp_admin *a, const struct dp_lease_filter *filter,
                              json_t *rows);
-// LH_ERR_NOT_FOUND, with what there is, where the filter names a worker, a home or a language that
-// this run does not have: `workers` as in the coordinator's status, `all` every unit's lease.
+// LH_ERR_NOT_FOUND, with the existing names, if the filter names a worker, home or language that
+// this run lacks. `workers` as in the coordinator's status, `all` every unit's lease.
 LH_MUST lh_err dp_leases_known(const struct dp_lease_filter *filter, const json_t *workers,
                                const json_t *all);
 

@@ -1,4 +1,4 @@
-// Finds the place of a run's coordinator. See links.h.
+// Finds the network namespace of a run's coordinator. See links.h.
 #include "deploy/ask/links.h"
 
 #include <jansson.h>

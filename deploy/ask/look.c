@@ -25,7 +25,7 @@ static bool yes(const json_t *o, const char *key)
     return json_is_true(json_object_get(o, key));
 }
 
-// A field of one object that has another name in the other.
+// A field with different names in two objects.
 struct field {
     const char *to, *from;
 };
@@ -40,7 +40,7 @@ static void copy(json_t *to, const json_t *from, const struct field *field, size
 
 // ---------------------------------------------------------------- workers, regions
 
-// As `log dump` writes it: what the coordinator granted, and the worker's own count below it.
+// Writes it as `log dump` does: the coordinator's grant, with the worker's own count below it.
 static void name_incarnation(json_t *worker)
 {
     const json_t *value = json_object_get(worker, "incarnation");
@@ -51,7 +51,7 @@ static void name_incarnation(json_t *worker)
         json_sprintf("%lld.%lld", (long long)(number >> 32), (long long)(number & 0xffffffff)));
 }
 
-// The larger one stays: a round waits for the slowest of a worker's ways to the servers.
+// Keeps the larger value: a round waits for the slowest of a worker's paths to the servers.
 static void raise(json_t *to, const char *key, const json_t *value)
 {
     if (!json_is_number(value)) return;
@@ -60,7 +60,7 @@ static void raise(json_t *to, const char *key, const json_t *value)
     json_object_set_new(to, key, json_real(json_number_value(value)));
 }
 
-// By "region/name" of a worker: {"rtt_ms", "push_ms"}, of its slowest ways.
+// By "region/name" of a worker: {"rtt_ms", "push_ms"} of its slowest paths.
 static json_t *slowest_ways(const json_t *status)
 {
     json_t *out = json_object(), *link;
@@ -109,7 +109,7 @@ static json_t *all_workers(const json_t *status, const json_t *files)
     return rows;
 }
 
-// Adds to a region the workers' fields that no sum says; a field that one of them lacks stays away.
+// Adds to a region the fields that are no sums; a field that one worker lacks is left out.
 static void add_details(json_t *region, const json_t *workers)
 {
     double loss = 0, sent = 0, received = 0, h = 0, silent = 0, busy = 0;

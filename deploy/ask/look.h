@@ -1,5 +1,5 @@
-// A run as it looks now, out of three sources: the coordinator's status, what each shard's
-// server says, and, where there is a run's folder, the workers' status files.
+// The present state of a run, from three sources: the coordinator's status, each shard's server,
+// and, in a run's folder, the workers' status files.
 #ifndef DP_LOOK_H
 #define DP_LOOK_H
 
@@ -16,12 +16,12 @@
 //  "workers": [the coordinator's row, with "rtt_ms" and "push_ms" of its slowest ways to a server,
 //              and "state", "step", "loss", "rounds", "accepted", "returned", "sent_bytes",
 //              "received_bytes", "stall_s" of its file]}
-// Of a region "utilisation" is the mean of its live workers, "rtt_ms" and "push_ms" are the
-// largest. A field that no source knows is missing. `servers`: by address, what a server said;
-// `files`: by worker, its status.json. A new reference; NULL: no memory.
+// A region's "utilisation" is the mean of its live workers; "rtt_ms" and "push_ms" are the largest.
+// Unknown fields are missing. `servers`: each server's answer by address; `files`: each worker's
+// status.json. A new reference; NULL: no memory.
 json_t *dp_look_merge(const json_t *status, const json_t *servers, const json_t *files);
 
-// Asks all three. A server or file that does not answer leaves its fields out.
+// Queries all three. A server or file that does not answer leaves its fields out.
 LH_MUST lh_err dp_look(struct dp_admin *a, json_t **out);
 
 #endif

@@ -1,4 +1,4 @@
-// longhaul move: a server's shards go to the standby that follows them, and both live on.
+// longhaul move: moves a server's shards to the standby that follows them; both keep running.
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct request {
     struct dp_admin admin;
     const char *server, *timeout;
     uint64_t timeout_s; // 0: none
-    uint32_t shards;    // number of shards that go
+    uint32_t shards;    // number of shards that move
     bool wait, moved;
 };
 
@@ -43,7 +43,7 @@ static bool some_moves(const json_t *status)
     return moves;
 }
 
-// Asks until no shard is on its way or the time is over.
+// Polls until no shard is moving or the time is over.
 static LH_MUST lh_err await(struct request *q)
 {
     int64_t until = lh_now(q->admin.env) + (int64_t)q->timeout_s * LH_SECOND;

@@ -1,7 +1,7 @@
-// longhaul top: a run, drawn anew every second.
+// longhaul top: shows a run, redrawn every second.
 //
-// A terminal is cleared for every picture, and gets as many lines as it has; anything else gets the
-// pictures one after the other, with a blank line between and no control sequences.
+// A terminal is cleared for every picture, which is cut to its lines; other outputs get the
+// pictures one after the other, separated by a blank line, without control sequences.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 enum { PICTURE_BYTES_MAX = 4 << 20 };
 
 // clang-format off
-// Columns that a region has as well as a worker.
+// Columns of both regions and workers.
 #define TRAINING                                                                                   \
     {"TOKENS", "tokens", 12}, {"TOKENS/S", "tokens_per_s", 10}, {"BUSY", "busy", 5},               \
     {"RTT MS", "rtt_ms", 7}, {"PUSH MS", "push_ms", 8}, {"LOSS", "loss", 7}, {"H", "h", 4},        \
@@ -86,7 +86,7 @@ static void put_head(const json_t *run, struct lh_buf *out)
     dp_put(out, "   plan %.0f\n\n", number(run, "plan"));
 }
 
-// Numbers as people read them; JSON keeps them as they are.
+// Adds readable numbers; JSON keeps the raw ones.
 static void write_out(json_t *rows)
 {
     static const char *const key[][2] = {{"sent_bytes", "sent"}, {"received_bytes", "received"}};
@@ -130,7 +130,7 @@ struct request {
     bool once, json, terminal, workers;
 };
 
-// A line that wraps, or one too many, would tear the picture. A size that is not known cuts
+// Cuts the picture to the screen: a wrapped or extra line would break it. An unknown size cuts
 // nothing.
 static void put_screen(struct lh_span picture, struct lh_buf *out)
 {
@@ -160,7 +160,7 @@ static LH_MUST lh_err draw(struct request *q, bool first)
     json_t *look;
     struct lh_buf out = lh_buf(PICTURE_BYTES_MAX);
     lh_err err = dp_look(&q->admin, &look);
-    if (err == LH_ERR_UNAVAILABLE && !q->once && !first) { // it may be starting again
+    if (err == LH_ERR_UNAVAILABLE && !q->once && !first) { // it may be restarting
         dp_put(&out, "%s%s\n", q->terminal ? "\033[H\033[J" : "\n", lh_err_text(err));
         err = LH_OK;
     } else if (!err && q->json) {

@@ -10,7 +10,7 @@
 
 static double number(const json_t *o, const char *key)
 {
-    return json_number_value(json_object_get(o, key)); // 0 where it is none
+    return json_number_value(json_object_get(o, key)); // 0: not a number
 }
 
 static uint64_t count(const json_t *o, const char *key)
@@ -134,7 +134,7 @@ lh_err dp_status_read(const char *dir, struct dp_status *out)
 
 // ---------------------------------------------------------------- lives
 
-// One counter: what earlier lives reached, and the value now.
+// One counter: the sum of earlier processes, plus the value now.
 static uint64_t carry(uint64_t *past, uint64_t *last, uint64_t now, bool reborn)
 {
     if (reborn) *past += *last;
@@ -142,11 +142,11 @@ static uint64_t carry(uint64_t *past, uint64_t *last, uint64_t now, bool reborn)
     return *past + now;
 }
 
-// A process counts the trainer's life from its beginning, although the process before counted its
-// part of that life: that part is taken back.
+// A new worker process counts the trainer's life from its beginning, although the previous process
+// counted a part: subtracts that part.
 static void count_once(struct dp_lives *lives, const struct dp_status *status)
 {
-    if (!status->trainer_life[0]) return; // no trainer came to this process yet
+    if (!status->trainer_life[0]) return; // no trainer has greeted this process yet
     if (lives->reborn && !strcmp(lives->life, status->trainer_life)) {
         lives->past.steps -= lives->life_steps;
         lives->past.tokens -= lives->life_tokens;
@@ -178,7 +178,7 @@ void dp_lives_see(struct dp_lives *lives, const struct dp_status *status, struct
     CARRY(plain_up);
 #undef CARRY
     total->accepted = lives->last.accepted =
-        now->accepted; // the logs' count, over all lives already
+        now->accepted; // the logs' count, already over all processes
     if (reborn) lives->past.stall_s += lives->last.stall_s;
     lives->last.stall_s = now->stall_s;
     total->stall_s = lives->past.stall_s + now->stall_s;

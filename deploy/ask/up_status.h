@@ -1,4 +1,4 @@
-// status.json: what every process of a run writes into its directory about once a second.
+// status.json: each process of a run writes it into its directory about once a second.
 //
 //   worker       {"role": "worker", "region", "name", "pid", "state": "joining|training|draining|
 //                 done", "step", "loss", "tokens", "tokens_per_s", "h", "rounds", "behind": [per
@@ -19,8 +19,8 @@
 //
 // Each of them has "disk_full".
 //
-// A field that is absent is 0. A file that is no such object changes
-// nothing (LH_ERR_MALFORMED): the last one stays.
+// An absent field is 0. A file that is no such object changes nothing (LH_ERR_MALFORMED): the last
+// one stays.
 #ifndef DP_UP_STATUS_H
 #define DP_UP_STATUS_H
 
@@ -41,14 +41,14 @@ struct dp_holding { // a shard's replica, as its holder reports it
     double staleness_p50, staleness_p99, staleness_max, staleness_bound;
 };
 
-enum { DP_LEFT_OUT_MAX = 64 }; // workers that a status names as left out
+enum { DP_LEFT_OUT_MAX = 64 }; // names of left-out workers in a status
 
-// Counts of a worker; they only rise while its process lives.
+// Counts of a worker; they only rise within its process.
 struct dp_counts {
     uint64_t steps, tokens, rounds;
     uint64_t payload_up, payload_down, wire_up, wire_down; // bytes
     uint64_t accepted, damped, returned, lost_units;
-    uint64_t plain_up; // bytes of payloads alone, without what frames put around them
+    uint64_t plain_up; // bytes of payloads alone, without frame overhead
     double stall_s;
 };
 
@@ -58,12 +58,12 @@ struct dp_status {
     int64_t pid;
     double loss, tokens_per_s;
     int64_t h;
-    bool disk_full;         // the process's disk has no room
+    bool disk_full;         // the process's disk is full
     bool trainer_over;      // its loop has ended, and its last cut is committed
-    uint64_t trainer_lives; // Lives of the trainer beside this process of a worker.
-    uint64_t trainer_cuts;  // Parts of their progress that this process made durable.
-    // The name of the last of them, and its part of the counts: a trainer that outlives its worker
-    // is counted from its beginning by both processes.
+    uint64_t trainer_lives; // trainers that this worker process has had
+    uint64_t trainer_cuts;  // parts of their progress that this process made durable
+    // Name of the last trainer, and its part of the counts: a trainer that outlives its worker is
+    // counted from its beginning by both processes.
     char trainer_life[40];
     uint64_t life_steps, life_tokens;
     uint64_t behind[DP_SHARDS_MAX];
@@ -73,8 +73,8 @@ struct dp_status {
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
     uint64_t data_epoch, data_epochs;                         // coordinator; from 0
-    bool draining, ending;              // coordinator: the run is to stand still, or to end
-    char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: names of workers that the run closed without
+    bool draining, ending;              // coordinator: the run must pause, or end
+    char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: workers that the run left out
     unsigned left_outs;
 };
 
@@ -82,13 +82,13 @@ LH_MUST lh_err dp_status_parse(struct lh_span json, struct dp_status *out);
 // Reads dir/status.json into *out. Not there yet: LH_ERR_NOT_FOUND.
 LH_MUST lh_err dp_status_read(const char *dir, struct dp_status *out);
 
-// Counts over the lives of a process: one that was started again begins at 0, but for the life of a
-// trainer that outlived the one before. Call with every status read.
+// Counts over the processes of a node: a restarted one begins at 0, except for a trainer that
+// outlived its predecessor. Call with every status read.
 struct dp_lives {
     struct dp_counts past, last;
     int64_t pid;
-    // The trainer's life that a process told last, with its part of the counts. `reborn`: that was
-    // an earlier process than the last one.
+    // The trainer that a process last reported, with its part of the counts. `reborn`: the
+    // reporting process was not the last one.
     char life[40];
     uint64_t life_steps, life_tokens;
     bool reborn;

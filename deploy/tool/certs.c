@@ -1,9 +1,8 @@
-// longhaul certs init|issue|request|sign|renew|ls|key|signer: a run's CA, its processes'
-// certificates, its keys.
+// longhaul certs init|issue|request|sign|renew|ls|key|signer: manages a run's CA, its processes'
+// certificates, and its keys.
 //
-// Files and their modes are common/security/certs.h's and common/security/seal.h's; nothing is
-// overwritten without
-// --replace, and a job key never.
+// common/security/certs.h and common/security/seal.h define the files and their modes. Nothing is
+// overwritten without --replace, and a job key never.
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -37,7 +36,7 @@ static LH_MUST lh_err parse_days(const char *text, int *days)
     return LH_OK;
 }
 
-// Parses flags where no arguments beside them are expected.
+// Parses flags; refuses other arguments.
 static LH_MUST lh_err parse(const struct dp_usage *usage, int argc, char **argv, bool *help)
 {
     struct dp_texts rest;
@@ -216,7 +215,7 @@ static LH_MUST lh_err run_sign(int argc, char **argv)
 
 // ---------------------------------------------------------------- renew
 
-// `list` NULL: DIR/revoked, where it is.
+// `list` NULL: DIR/revoked, if it exists.
 static LH_MUST lh_err refuse_revoked(const char *dir, const char *list,
                                      const struct lh_certs_info *info)
 {

@@ -1,4 +1,4 @@
-// The tool's frame: finds the command, prints help, complains. See cli.h.
+// The tool's frame: finds the command, prints help and errors. See cli.h.
 #include "deploy/tool/cli.h"
 
 #include <errno.h>
@@ -74,8 +74,7 @@ static int unknown_command(const char *name)
     return DP_USAGE;
 }
 
-// A first word that is none of the command's own, and no flag: the command would only say its
-// usage.
+// Checks the first word: an unknown one, unless it is a flag, would only print the usage.
 static bool knows_word(const struct dp_command *c, const char *word)
 {
     struct lh_nearest nearest = lh_nearest(word);
@@ -164,7 +163,7 @@ static int flag_text(const struct dp_flag *flag, char out[100])
                     flag->value ? flag->value : "");
 }
 
-// Help stands in a column as wide as the flags need; below a flag that needs too much.
+// Prints help in a column as wide as the flags need, or below a very long flag.
 static void print_usage(const struct dp_usage *usage)
 {
     enum { NARROW = 20, WIDE = 26 };
@@ -200,7 +199,7 @@ static void print_json(const struct dp_usage *usage)
     json_decref(o);
 }
 
-// One flag at argv[*at]; moves *at past its value.
+// Parses one flag at argv[*at]; moves *at past its value.
 static LH_MUST lh_err one_flag(const struct dp_usage *usage, int argc, char **argv, int *at)
 {
     const char *word = argv[*at], *equals = strchr(word, '=');

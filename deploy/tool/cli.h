@@ -10,29 +10,29 @@
 #include "common/base/err.h"
 #include "common/base/exit.h"
 
-// Exit codes of every command: those of all programs (common/base/exit.h).
+// Exit codes of every command, shared by all programs (common/base/exit.h).
 #define DP_EXIT_ENUM(id, code, name, meaning) DP_##id = code,
 enum dp_exit { LH_EXITS(DP_EXIT_ENUM) };
 #undef DP_EXIT_ENUM
 
-// Prints "longhaul NAME: text of err" to stderr and gives its exit code.
+// Prints "longhaul NAME: text of err" to stderr and returns its exit code.
 enum dp_exit dp_complain(const char *command, lh_err err);
 
-// A command: argv[0] is its name; what it prints for people goes to stdout, complaints to stderr.
+// A command: argv[0] is its name; normal output goes to stdout, errors to stderr.
 typedef int (*dp_run)(int argc, char **argv);
 struct dp_command {
     const char *name;
     dp_run run;
     const char *help;  // one line
-    const char *words; // what may come first, blanks between; NULL: anything
-    bool own;          // each of these words is a command with flags of its own
+    const char *words; // allowed first words, separated by blanks; NULL: any
+    bool own;          // each of these words is a command with its own flags
 };
 extern const struct dp_command dp_commands[]; // commands.c; ends with a NULL name
 
 // The whole tool. Returns the exit code.
 int dp_main(int argc, char **argv);
 
-// Exit codes in their order: name and meaning of the i-th; NULL: there are no more.
+// The i-th exit code: name and meaning; NULL: no more.
 const char *dp_exit_name(unsigned i, enum dp_exit *code, const char **meaning);
 
 // ---- flags: one small table a command
@@ -50,7 +50,7 @@ struct dp_flag {
     const char *name; // "--dir"
     enum dp_flag_kind kind;
     void *out;
-    const char *value; // what --help calls its value; NULL for a switch
+    const char *value; // name of the value in --help; NULL for a switch
     const char *help;
 };
 struct dp_usage {
@@ -60,27 +60,27 @@ struct dp_usage {
     unsigned flags;
 };
 
-// Fills the flags and gives what is none in `rest`. LH_ERR_INVALID: wrong line, with the nearest
-// flag. *help is set for --help, after it was printed to stdout; for --help=json too, which prints
-// {"usage", "text", "flags": [{"name", "value", "help", "repeats"}]} (manual.c reads it).
+// Parses the flags and returns the other arguments in `rest`. LH_ERR_INVALID: a wrong line, with
+// the nearest flag. *help is set after --help, printed to stdout; also after --help=json, which
+// prints {"usage", "text", "flags": [{"name", "value", "help", "repeats"}]} (manual.c reads it).
 LH_MUST lh_err dp_flags(const struct dp_usage *usage, int argc, char **argv, struct dp_texts *rest,
                         bool *help);
 
-// A command of several verbs, each with flags of its own.
+// A command of several verbs, each with its own flags.
 struct dp_verb {
     const char *name;
     lh_err (*run)(int argc, char **argv); // argv[0] is the verb
 };
-// Runs the command argv[0]: the verb that argv[1] names, or --help of the whole. Returns the exit
-// code; what is no verb is complained of, with the usage.
+// Runs the command argv[0]: the verb in argv[1], or --help. Returns the exit code; for an unknown
+// verb prints the usage.
 int dp_verbs(const struct dp_usage *usage, const struct dp_verb *verb, size_t count, int argc,
              char **argv);
 
-// Reads a flag's whole number from min to max; NULL, of a flag that was not given: *out stays.
+// Parses a flag's whole number from min to max. `text` NULL (flag not given): *out is unchanged.
 // LH_ERR_INVALID.
 LH_MUST lh_err dp_number(const char *flag, const char *text, uint64_t min, uint64_t max,
                          uint64_t *out);
-// The same of a real number.
+// The same for a real number.
 LH_MUST lh_err dp_real(const char *flag, const char *text, double min, double max, double *out);
 
 #endif

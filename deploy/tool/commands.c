@@ -1,5 +1,5 @@
-// The commands of the tool, in the order in which help shows them. A new one is a row here and a
-// prototype in commands.h.
+// The commands of the tool, in the order of the help. A new one needs a row here and a prototype in
+// commands.h.
 #include "deploy/tool/commands.h"
 
 const struct dp_command dp_commands[] = {

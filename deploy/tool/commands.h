@@ -1,4 +1,4 @@
-// One function a command of the tool; their help is `longhaul COMMAND --help`.
+// One function per command of the tool; `longhaul COMMAND --help` shows their help.
 #ifndef DP_COMMANDS_H
 #define DP_COMMANDS_H
 

@@ -1,4 +1,4 @@
-// longhaul config check|explain: what the tables say, and what they say of a file.
+// longhaul config check|explain: shows the settings tables, and checks a file against them.
 #include "deploy/tool/config.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static const struct dp_kind {
     const char *name;
-    const struct lh_config_table *table; // NULL: a topology, which has several
+    const struct lh_config_table *table; // NULL: a topology, which has several tables
 } kinds[] = {
     {"server", &ps_settings_table},
     {"worker", &wk_settings_table},
@@ -90,7 +90,7 @@ static LH_MUST lh_err explain(const struct dp_kind *kind, const char *key, bool 
     return err;
 }
 
-// The settings that most runs need, a line each.
+// The settings that most runs need, one line each.
 static LH_MUST lh_err overview(void)
 {
     const struct {

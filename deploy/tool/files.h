@@ -1,4 +1,5 @@
-// Files of the tools: whole ones in, whole ones out, and folders. The cores use their env instead.
+// Files of the tools: reading and writing whole files, and folders. The cores use their env
+// instead.
 #ifndef DP_FILES_H
 #define DP_FILES_H
 
@@ -16,10 +17,10 @@ LH_MUST lh_err dp_file_read(const char *path, struct lh_buf *out);
 LH_MUST lh_err dp_file_write(const char *path, struct lh_span bytes, mode_t mode);
 LH_MUST lh_err dp_make_dirs(const char *path); // makes its parents too
 bool dp_file_exists(const char *path);
-// printf into a path; LH_ERR_TOO_LARGE when it does not fit.
+// Formats a path; LH_ERR_TOO_LARGE: it does not fit.
 LH_MUST lh_err dp_path(char out[DP_PATH_BYTES], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-// Appends printf's text to a buffer.
+// Appends formatted text to a buffer.
 void dp_put(struct lh_buf *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

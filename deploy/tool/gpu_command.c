@@ -1,5 +1,5 @@
-// longhaul gpu: what a worker on this machine would find: plugin, driver, devices, matrix products,
-// NCCL; and why not.
+// longhaul gpu: shows the GPU support that a worker on this machine would find (plugin, driver,
+// devices, matrix products, NCCL), with reasons if it is missing.
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { OUTPUT_BYTES_MAX = 1 << 20, MIB = 1 << 20 };
 
-// "13.0" of 13000; "" of 0.
+// "13.0" for 13000; "" for 0.
 static json_t *cuda_version(int version)
 {
     char text[32] = "";
@@ -46,7 +46,7 @@ static json_t *gpu_part(const char *path)
     char file[LK_GPU_PATH_BYTES];
     snprintf(file, sizeof file, "%s", gpu.path);
     lk_gpu_close(&gpu);
-    if (opened) err = lk_gpu_open(path, &gpu); // why a worker would not use it
+    if (opened) err = lk_gpu_open(path, &gpu); // the reason why a worker would not use it
     json_t *part = json_pack(
         "{s:s s:b s:i s:o s:o s:s s:o}", "plugin", file, "opened", opened, "abi",
         opened ? LK_GPU_ABI : 0, "driver", cuda_version(versions.driver), "runtime",
@@ -55,7 +55,7 @@ static json_t *gpu_part(const char *path)
     return part;
 }
 
-// The products that a trainer on a device would use. The handle works in none of its memory here.
+// The matrix products of a trainer on a device. The handle uses no workspace memory here.
 static json_t *products_part(const char *path)
 {
     struct lk_gemm_library library;

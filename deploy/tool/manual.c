@@ -1,4 +1,4 @@
-// The generated texts' common part: the pages themselves. See manual.h.
+// The common part of the generated texts: the pages. See manual.h.
 #include "deploy/tool/manual.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 enum { PAGE_BYTES_MAX = 1 << 16, WORD_BYTES = 32 };
 
-// Runs a command with its standard output in a file.
+// Runs a command with standard output redirected to a file.
 static LH_MUST lh_err run_into(int file, const struct dp_command *c, int argc, char **argv)
 {
     fflush(stdout);
@@ -26,7 +26,7 @@ static LH_MUST lh_err run_into(int file, const struct dp_command *c, int argc, c
     return code == DP_OK ? LH_OK : lh_fail(LH_ERR_MALFORMED, "%s has no --help=json", c->name);
 }
 
-// The table of a command, or of one of its words (NULL: none).
+// The help table of a command, or of one of its words (NULL: none).
 static LH_MUST lh_err load_page(const struct dp_command *c, const char *word, json_t **out)
 {
     char name[WORD_BYTES], verb[WORD_BYTES], flag[] = "--help=json", text[PAGE_BYTES_MAX];
@@ -68,7 +68,7 @@ static LH_MUST lh_err load_words(const struct dp_command *c, json_t *page)
     return LH_OK;
 }
 
-// `longhaul man` takes the name of any command.
+// Lists all command names as words of `longhaul man`.
 static void name_commands(json_t *pages)
 {
     json_t *page, *words = json_array();

@@ -1,5 +1,5 @@
-// Manual pages and shell completion, all generated from the tables by which the commands read their
-// own flags: each command is asked for `--help=json`, and there is no other list to forget.
+// Manual pages and shell completion, generated from the commands' own flag tables: each command is
+// run with `--help=json`, so no second list exists.
 #ifndef DP_MANUAL_H
 #define DP_MANUAL_H
 
@@ -8,14 +8,14 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-// Every command: [{"name", "help", "usage", "text", "flags", "words": [], "own": [pages of those
-// words that have flags of their own, named by the word]}]. While it runs, standard output goes
-// elsewhere. LH_ERR_IO, LH_ERR_MALFORMED: a command that does not print its table.
+// Loads every command: [{"name", "help", "usage", "text", "flags", "words": [], "own": [pages of
+// words with their own flags, named by the word]}]. Standard output is redirected meanwhile.
+// LH_ERR_IO, LH_ERR_MALFORMED: a command does not print its table.
 LH_MUST lh_err dp_manual_load(json_t **out);
 
 void dp_manual_bash(const json_t *pages, struct lh_buf *out);
 void dp_manual_zsh(const json_t *pages, struct lh_buf *out);
-// The page of one command in man's language; NULL: that of the tool. LH_ERR_INVALID: no such one.
+// The man page of one command; NULL: of the tool. LH_ERR_INVALID: no such command.
 LH_MUST lh_err dp_manual_page(const json_t *pages, const char *command, struct lh_buf *out);
 
 #endif

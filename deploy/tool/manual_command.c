@@ -1,4 +1,4 @@
-// longhaul man and longhaul completion: texts out of the commands' own tables. See manual.h.
+// longhaul man and longhaul completion: generated from the commands' own tables. See manual.h.
 #include <string.h>
 
 #include "common/base/check.h"

@@ -13,7 +13,7 @@ static const char *word(const json_t *o, const char *key)
     return text ? text : "";
 }
 
-// A text as it is: no line of it is a request, no '-' becomes a hyphen that cannot be copied.
+// Writes text literally: no line becomes a request, and no '-' a typographic hyphen.
 static void put_part(const char *text, size_t length, struct lh_buf *out)
 {
     bool begins = true;
@@ -34,7 +34,7 @@ static void put_text(const char *text, struct lh_buf *out)
     put_part(text, strlen(text), out);
 }
 
-// Paragraphs are filled, so they fit every terminal; only those with columns keep their lines.
+// Fills paragraphs, so that they fit every terminal; only those with columns keep their lines.
 static void put_paragraphs(const char *text, struct lh_buf *out)
 {
     for (bool first = true; *text; first = false) {

@@ -1,7 +1,7 @@
 // Completion for bash and zsh. See manual.h.
 //
-// A flag's value is completed by what --help calls it: words with bars between are the choices, a
-// DIR or FILE in it is one.
+// --help's name for a flag's value selects its completion: words separated by bars are the choices;
+// DIR or FILE completes paths.
 #include <string.h>
 
 #include "deploy/tool/files.h"
@@ -136,7 +136,7 @@ void dp_manual_bash(const json_t *pages, struct lh_buf *out)
 
 // ---------------------------------------------------------------- zsh
 
-// Inside single quotes, and with what _arguments takes for its own marked.
+// Escapes text for single quotes and for _arguments.
 static void zsh_text(const char *text, struct lh_buf *out)
 {
     for (; *text; text++) {

@@ -1,7 +1,7 @@
-// longhaul run: starts a training loop of the user's beside the worker of this host, with what the
-// client library and the Python package look for in their environment. The command takes the tool's
-// place, so signals and the exit status are its own; with --tend the tool stays beside it (tend.h),
-// as `longhaul up` wants it.
+// longhaul run: starts a user's training loop beside this host's worker, with the environment that
+// the client library and the Python package expect. The command replaces the tool, so it gets
+// signals and sets the exit status directly; with --tend the tool stays (tend.h), as `longhaul up`
+// needs it.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 enum { WHO_BYTES = 160 };
 
-// Sets the variable to DIR/NAME, absolute, because the loop may go to another folder.
+// Sets the variable to DIR/NAME as an absolute path, because the loop may change its folder.
 static LH_MUST lh_err set_path(const char *variable, const char *dir, const char *name)
 {
     char here[LH_PATH_BYTES], whole[LH_PATH_BYTES];
@@ -58,7 +58,7 @@ static LH_MUST lh_err prepare(const char *file, const struct dp_texts *set, char
     return err;
 }
 
-// Its lines are those of a program, so `longhaul events` finds them among the command's own.
+// Logs in a program's format, so that `longhaul events` finds these lines among the command's own.
 static LH_MUST lh_err tend(char *const argv[], const char *who, int *status)
 {
     struct lh_env *env;

@@ -1,4 +1,4 @@
-// A command that is tended. See tend.h.
+// Tends a command. See tend.h.
 #include "deploy/tool/tend.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@ struct tended {
     pid_t command;
     bool ended;
     int status;
-    int64_t until_ns; // when all is killed; 0: nobody asked for an end
+    int64_t until_ns; // time of the final kill; 0: no end requested
 };
 
 static int64_t now_ns(void)
@@ -44,8 +44,8 @@ static void signals_of(sigset_t *set)
 
 // ---------------------------------------------------------------- processes
 
-// The parent of a process, out of /proc/PID/stat; 0: there is no such process any more. Its name,
-// in brackets, may hold anything.
+// The parent of a process, from /proc/PID/stat; 0: no such process. The name in brackets may hold
+// any characters.
 static pid_t parent_of(const char *pid)
 {
     char path[64], line[512];
@@ -78,7 +78,7 @@ static _Noreturn void become(char *const argv[], pid_t parent)
     sigset_t none;
     sigemptyset(&none);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(127); // it died before the kernel was asked
+    if (getppid() != parent) _exit(127); // the parent died before the request
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execvp(argv[0], argv);
@@ -99,7 +99,7 @@ static void reap(struct tended *t)
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) reaped(t, pid, status);
 }
 
-// Children of the killed become ours, until there are none.
+// Kills our children repeatedly, since their children become ours.
 static void kill_all(struct tended *t)
 {
     int status;
@@ -111,7 +111,7 @@ static void kill_all(struct tended *t)
     }
 }
 
-// A signal, or the end of the grace.
+// Waits for a signal, or for the end of the grace period.
 static void wait_for_news(struct tended *t)
 {
     sigset_t set;
@@ -126,7 +126,7 @@ static void wait_for_news(struct tended *t)
         if (t->until_ns) return kill_all(t);
         t->until_ns = now_ns() + DP_TEND_GRACE_S * LH_SECOND;
         kill(-t->command, signal);
-        kill(-t->command, SIGCONT); // a stopped one must hear it
+        kill(-t->command, SIGCONT); // a stopped one must get the signal
     }
 }
 
@@ -153,7 +153,7 @@ lh_err dp_tend(char *const argv[], struct lh_log *log, int *status)
     t.command = fork();
     if (!t.command) become(argv, self);
     if (t.command < 0) return lh_fail_errno(errno, "%s: fork", argv[0]);
-    setpgid(t.command, t.command); // both do it, so that it holds whichever comes first
+    setpgid(t.command, t.command); // parent and child both call it, to avoid a race
     lh_logf(log, LH_INFO, "program.begin", "process %d: %s", (int)t.command, argv[0]);
     while (!t.ended) wait_for_news(&t);
     kill_all(&t);
@@ -167,7 +167,7 @@ void dp_tend_leave(int status)
     sigset_t one;
     if (WIFEXITED(status)) _exit(WEXITSTATUS(status));
     int number = WTERMSIG(status);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); // the command wrote its own
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); // the command has written its own core
     signal(number, SIG_DFL);
     sigemptyset(&one);
     sigaddset(&one, number);

@@ -1,15 +1,14 @@
-// Stays beside a command: starts it, passes on what it is asked, and leaves nothing of it behind.
+// Stays beside a command: starts it, forwards signals, and leaves no process of it behind.
 //
-// A training loop starts processes that its own process group does not hold (torchrun's ranks,
-// loaders), and that outlive it when it is killed. The tending process is their reaper: what loses
-// its parent becomes its child (PR_SET_CHILD_SUBREAPER), and dies with the command. It ends with
-// its own parent, too.
+// A training loop starts processes outside its own process group (torchrun's ranks, loaders), which
+// outlive it when it is killed. The tending process is their reaper: orphans become its children
+// (PR_SET_CHILD_SUBREAPER) and die with the command. It ends with its own parent, too.
 //
 //   SIGTERM, SIGINT, SIGHUP    goes to the command's process group; DP_TEND_GRACE_S later, or at
 //                              the second of them, all is killed
 //   SIGQUIT                    all is killed at once; so it is when the parent dies
 //
-// Killed with -9 itself it takes the command along, though not what the command had started.
+// If it is killed with -9 itself, the command dies too, but not the command's own children.
 #ifndef DP_TEND_H
 #define DP_TEND_H
 
@@ -20,14 +19,14 @@
 
 enum { DP_TEND_GRACE_S = 5, DP_TEND_AT_ONCE = 3 }; // 3: SIGQUIT
 
-// Runs `argv` to its end; *status is waitpid's. Signals stay blocked. Call in a process of one
-// thread that does nothing else. The log (may be NULL) hears of beginning and end.
+// Runs `argv` to its end; *status is waitpid's. Signals stay blocked. Call in a single-threaded
+// process that does nothing else. Logs start and end (the log may be NULL).
 LH_MUST lh_err dp_tend(char *const argv[], struct lh_log *log, int *status);
-// Ends this process as that one ended: with its exit status, or by its signal.
+// Ends this process like the command: with its exit status, or by its signal.
 _Noreturn void dp_tend_leave(int status);
 
-// Sends a signal to every process whose parent this one is; gives how many. A process that tends
-// has its command there, and what lost its parent.
+// Sends a signal to every child of `parent`; returns their number. A tending process has its
+// command and orphans as children.
 unsigned dp_tend_signal(pid_t parent, int signal);
 
 #endif

@@ -47,7 +47,7 @@ static LH_MUST lh_err shell_only(char c)
                    c);
 }
 
-// From the character after the opening quote to the closing one; gives the place after that.
+// Reads from after the opening quote to the closing one; returns the place after it.
 static LH_MUST lh_err quoted(struct dp_words *w, const char **at, char quote)
 {
     const char *s = *at;
@@ -91,7 +91,7 @@ lh_err dp_words_split(const char *line, struct dp_words *out)
 
 // ---------------------------------------------------------------- placeholders
 
-// The length of a placeholder that begins here, with its brackets; 0: none does.
+// Length of a placeholder that begins here, with its brackets; 0: none.
 static size_t placeholder(const char *s)
 {
     size_t n = *s == '{' ? strspn(s + 1, "abcdefghijklmnopqrstuvwxyz") : 0;

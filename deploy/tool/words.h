@@ -1,10 +1,10 @@
-// A command line of a settings file, split into words as a shell splits it, without a shell.
+// A command line in a settings file, split into words like a shell, without a shell.
 //
-// Blanks separate. '...' is taken as it stands; in "..." a backslash comes before " and \; outside
-// of both it comes before any character. What only a shell would understand ($NAME, `...`, pipes,
-// redirections) is refused where it isn't quoted, so that nobody thinks that it works.
+// Blanks separate. '...' is literal; in "..." a backslash escapes " and \; outside of both it
+// escapes any character. Unquoted characters that need a shell ($NAME, `...`, pipes, redirections)
+// are refused, so that they do not silently fail.
 //
-// {name} in a word, small letters alone, is a placeholder; dp_words_fill() puts its value there.
+// {name} in a word, small letters only, is a placeholder; dp_words_fill() replaces it.
 #ifndef DP_WORDS_H
 #define DP_WORDS_H
 
@@ -23,12 +23,12 @@ struct dp_placeholder {
     const char *name, *value;
 };
 
-// LH_ERR_CONFIG says what is wrong, without a place. No word at all is none.
+// LH_ERR_CONFIG: the reason, without a place. No words is valid.
 LH_MUST lh_err dp_words_split(const char *line, struct dp_words *out);
-// Appends a word as it stands.
+// Appends a word literally.
 LH_MUST lh_err dp_words_add(struct dp_words *words, const char *word);
-// The words with their placeholders' values; `list` ends with a NULL name. A NULL value: the name
-// alone is checked. LH_ERR_CONFIG: a placeholder that `list` does not have.
+// Replaces the placeholders; `list` ends with a NULL name. A NULL value: only checks the name.
+// LH_ERR_CONFIG: a placeholder not in `list`.
 LH_MUST lh_err dp_words_fill(const struct dp_words *words, const struct dp_placeholder *list,
                              struct dp_words *out);
 
