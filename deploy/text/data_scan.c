@@ -126,6 +126,23 @@ static lh_err take_name(char *out, size_t size, const char *path, size_t cut)
     return LH_OK;
 }
 
+// Token files are named REGION-LANGUAGE-NUMBER: two languages may not meet in one.
+static lh_err check_file(const struct dp_tree *t, const struct dp_language *found)
+{
+    char ours[128], theirs[128];
+    snprintf(ours, sizeof ours, "%s-%s", found->region, found->name);
+    for (unsigned i = 0; i < t->languages; i++) {
+        const struct dp_language *l = &t->language[i];
+        snprintf(theirs, sizeof theirs, "%s-%s", l->region, l->name);
+        if (!strcmp(ours, theirs))
+            return lh_fail(LH_ERR_MALFORMED,
+                           "language %s of region %s and language %s of region %s would both be "
+                           "written to %s-000.bin: rename one of their folders",
+                           l->name, l->region, found->name, found->region, ours);
+    }
+    return LH_OK;
+}
+
 static lh_err add_language(struct dp_tree *t, const char *region, const char *path)
 {
     struct dp_language found = {0};
@@ -137,6 +154,7 @@ static lh_err add_language(struct dp_tree *t, const char *region, const char *pa
             return lh_fail(LH_ERR_MALFORMED,
                            "language %s is in %s and in %s; a language has one home region",
                            found.name, t->language[i].region, found.region);
+    LH_TRY(check_file(t, &found));
     LH_TRY(list(t, path, false, &files));
     if (!files.count)
         return lh_fail(LH_ERR_NOT_FOUND,
@@ -189,7 +207,9 @@ static lh_err scan_heldout(struct dp_tree *t, const char *dir)
 lh_err dp_tree_scan(struct dp_tree *t, const char *dir)
 {
     struct names regions;
+    struct stat is;
     *t = (struct dp_tree){0};
+    LH_TRY(look(dir, &is));
     lh_err err = list(t, dir, true, &regions);
     if (!err) err = scan_heldout(t, dir);
     for (unsigned i = 0; i < regions.count && !err; i++)

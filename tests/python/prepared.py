@@ -54,6 +54,21 @@ class Prepared(Case):
         os.remove(self.path("text/asia/en/d.txt"))
         self.put("text/asia/en/deep/b.jsonl", '{"txt": "b"}\n')
         self.assertIn('b.jsonl:1: no JSON object with a "text"', self.run_it()[1])
+        os.remove(self.path("text/asia/en/deep/b.jsonl"))
+        with open(self.path("text/asia/en/latin.txt"), "wb") as file:
+            file.write(b"a \xe9")
+        self.assertIn("latin.txt is no text in UTF-8", self.run_it()[1])
+        os.remove(self.path("text/asia/en/latin.txt"))
+        with open(self.path("text/asia/en/c.txt.gz"), "rb") as file:
+            whole = file.read()
+        for cut in (b"no gzip", whole[:-9]):
+            with open(self.path("text/asia/en/c.txt.gz"), "wb") as file:
+                file.write(cut)
+            self.assertIn("c.txt.gz is no whole .gz file", self.run_it()[1])
+        os.remove(self.path("text/asia/en/c.txt.gz"))
+        os.makedirs(self.path("text/africa"))
+        self.assertIn("africa holds no folder of a language", self.run_it()[1])
+        os.rmdir(self.path("text/africa"))
         os.makedirs(self.path("text/europe/de"))
         self.assertIn("de holds no file that is used (.txt, ", self.run_it()[1])
 

@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import typing
+import zlib
 
 from .units import save_units
 
@@ -45,6 +46,16 @@ def files_of(folder: str, passed: list[str]) -> list[str]:
 
 def documents_of(path: str) -> typing.Iterator[str]:
     """The documents of a file, those without any text left out."""
+    try:
+        yield from _documents(path)
+    except UnicodeDecodeError as why:
+        raise ValueError(f"{path} is no text in UTF-8 ({why.reason}): convert it, or take it "
+                         "away") from why
+    except (gzip.BadGzipFile, EOFError, zlib.error) as why:
+        raise ValueError(f"{path} is no whole .gz file ({why}): copy it anew") from why
+
+
+def _documents(path: str) -> typing.Iterator[str]:
     with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as file:
         if ".jsonl" not in os.path.basename(path):
             text = file.read()
@@ -103,7 +114,11 @@ def prepare(tokenizer: typing.Any, text: str, out: str, unit_tokens: int = 8192,
         if not os.path.isdir(folder):
             passed.append(folder)
             continue
-        for language in sorted(os.listdir(folder)):
+        languages = sorted(os.listdir(folder))
+        if not any(os.path.isdir(os.path.join(folder, language)) for language in languages):
+            raise ValueError(f"{folder} holds no folder of a language: is a disk mounted there? "
+                             "Take the folder away if it is no region's")
+        for language in languages:
             path = os.path.join(folder, language)
             if not os.path.isdir(path):
                 passed.append(path)

@@ -129,6 +129,18 @@ static void what_is_not_used_is_named_or_refused(void **state)
     assert_int_equal(dp_path(path, "%s/africa", f->text), LH_OK);
     assert_int_equal(dp_make_dirs(path), LH_OK);
     refuses_tree(f, "africa holds no folder of a language");
+    assert_int_equal(rmdir(path), 0);
+    put_text(f, "asia/x-ja/a.txt", 'A', 640);
+    put_text(f, "asia-x/ja2/a.txt", 'A', 640);
+    assert_int_equal(dp_tree_scan(&t, f->text), LH_OK);
+    dp_tree_free(&t);
+    put_text(f, "asia-x/en/a.txt", 'A', 640);
+    put_text(f, "asia/x-en/a.txt", 'A', 640);
+    refuses_tree(f, "language x-en of region asia and language en of region asia-x would both be "
+                    "written to asia-x-en-000.bin");
+    assert_int_equal(dp_path(path, "%s/nowhere", f->text), LH_OK);
+    assert_int_equal(dp_tree_scan(&t, path), LH_ERR_IO);
+    assert_non_null(strstr(lh_err_text(LH_ERR_IO), "nowhere: No such file or directory"));
     close_fixture(f);
 }
 
@@ -241,7 +253,7 @@ static void bad_folders_are_refused(void **state)
     (void)state;
     struct fixture f;
     open_fixture(&f);
-    expect_refused(&f, LH_ERR_NOT_FOUND, "no text in");
+    expect_refused(&f, LH_ERR_IO, "No such file or directory");
     put_text(&f, "asia/ja/a.txt", 'A', 62);
     expect_refused(&f, LH_ERR_NOT_FOUND, "whole unit");
     put_text(&f, "asia/ja/a.txt", 'A', 640);
