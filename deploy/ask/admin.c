@@ -24,6 +24,7 @@
 // trip; the second attempt then gets more time (FAR_WAIT_S).
 enum { WAIT_S = 10, FAR_WAIT_S = 60, SERVER_WAIT_S = 3 };
 enum { STATUS_BYTES_MAX = 32 << 20 };
+enum { HEAR_LOOKS = 30, HEAR_LOOK_NS = 200000000 };       // six seconds, longer than it is so
 enum { RESTART_LOOKS = 50, RESTART_LOOK_NS = 200000000 }; // ten seconds in all
 
 // ---------------------------------------------------------------- from a run's folder
@@ -229,7 +230,7 @@ static LH_MUST lh_err ask_slices(struct dp_admin *a, struct slices *s)
 }
 
 // Starts over if another operator asks meanwhile.
-lh_err dp_admin_status(struct dp_admin *a, json_t **out)
+static LH_MUST lh_err ask_status(struct dp_admin *a, json_t **out)
 {
     enum { TRIES = 20 };
     struct slices s = {.text = lh_buf(STATUS_BYTES_MAX)};
@@ -239,6 +240,18 @@ lh_err dp_admin_status(struct dp_admin *a, json_t **out)
     if (!err) err = dp_admin_parse((const char *)s.text.data, out);
     lh_buf_free(&s.text);
     return err;
+}
+
+// A coordinator that has just been started again has not heard of everybody yet: it would tell of
+// fewer tokens than it did before.
+lh_err dp_admin_status(struct dp_admin *a, json_t **out)
+{
+    for (int looks = 0;; looks++) {
+        LH_TRY(ask_status(a, out));
+        if (looks == HEAR_LOOKS || !json_is_true(json_object_get(*out, "hears"))) return LH_OK;
+        json_decref(*out);
+        dp_admin_pause(a, HEAR_LOOK_NS);
+    }
 }
 
 // The link to a server, dialled on first use.

@@ -108,6 +108,7 @@ lh_err dp_status_parse(struct lh_span json, struct dp_status *out)
         .data_epoch = count(o, "data_epoch"),
         .data_epochs = count(o, "data_epochs"),
         .credited = count(o, "credited"),
+        .hears = json_is_true(json_object_get(o, "hears")),
         .draining = json_is_true(json_object_get(o, "draining")),
         .ending = json_is_true(json_object_get(o, "ending")),
     };

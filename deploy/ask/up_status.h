@@ -11,7 +11,7 @@
 //                 "epoch", "digest", "parameters", "staleness": {"p50", "p99", "max", "bound"},
 //                 "admitted", "refused", "credited"}]}
 //   coordinator  {"role": "coordinator", "pid", "phase", "credited_tokens", "budget_tokens",
-//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending",
+//                 "units", "data_epoch", "data_epochs", "credited", "draining", "ending", "hears",
 //                 "workers": [{"name", "left_out": {...} where the run closed without it}]}
 //
 // "payload_up_bytes" counts decided frames, each once, with header, claims and tag;
@@ -73,7 +73,8 @@ struct dp_status {
     unsigned shards;
     uint64_t credited_tokens, budget_tokens, units, credited; // coordinator
     uint64_t data_epoch, data_epochs;                         // coordinator; from 0
-    bool draining, ending;              // coordinator: the run must pause, or end
+    bool draining, ending; // coordinator: the run must pause, or end
+    bool hears;            // coordinator: started again, it has not heard of everybody yet
     char left_out[DP_LEFT_OUT_MAX][64]; // coordinator: workers that the run left out
     unsigned left_outs;
 };

@@ -48,8 +48,13 @@ void dp_watch_poll(struct dp_up *up)
     for (unsigned i = 0; i < up->nodes; i++) {
         struct dp_node *node = &up->node[i];
         uint64_t steps = node->total.steps;
+        uint64_t credited = node->status.credited, tokens = node->status.credited_tokens;
         // A missing or incomplete file: keeps the last status.
         if (dp_status_read(node->dir, &node->status)) continue;
+        if (node->status.hears) { // it knows fewer than it told before
+            if (credited > node->status.credited) node->status.credited = credited;
+            if (tokens > node->status.credited_tokens) node->status.credited_tokens = tokens;
+        }
         if (node->kind != DP_WORKER) continue;
         dp_lives_see(&node->lives, &node->status, &node->total);
         bool alive = node->proc && node->proc->pid == node->status.pid;

@@ -159,6 +159,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     struct ps_coordinator *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
     c->conf = *conf;
+    c->began_ns = lh_now(conf->env);
     lh_err err = make_units(c);
     if (err) goto fail;
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);

@@ -181,7 +181,9 @@ struct ps_co_worker { // member.c, where nothing else is said
     bool left;       // plan.c: it was asked to drain, or its region was, and it has: not counted
     int64_t left_ns; // plan.c: since when; 0: its leases went to others
     double tokens_per_s, tokens_said; // believed (balance/measure.c); as it said
-    uint64_t tokens, step_tokens;     // as it said last
+    uint64_t tokens, step_tokens;     // the most that it said; as it said last
+    uint64_t tokens_kept;             // member.c: what the store has of `tokens`
+    int64_t tokens_kept_ns;           // since when
     struct ps_co_measured measured;
     struct ps_co_admitted *admitted; // manifest->shards of them; NULL: nothing was said
     struct ps_co_evidence evidence;
@@ -353,6 +355,7 @@ struct ps_coordinator {
     struct ps_co_shard *shard;
     struct lh_plan plan;        // plan.c
     struct ps_co_budget budget; // goes_on.c: what the settings said at this start
+    int64_t began_ns;           // this life of the coordinator
     int64_t phase_ns;           // plan.c: when its phase began, in this life of the coordinator
     int64_t
         rest_ns; // watch/ending.c: since when what is left is for nobody who moves; 0: it is not

@@ -27,7 +27,9 @@
 
 // ---------------------------------------------------------------- what is stored
 
-static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *w)
+static const int64_t TOKENS_PAUSE = 10 * LH_SECOND;
+
+static lh_err store_worker(struct ps_coordinator *c, struct ps_co_worker *w)
 {
     char key[64];
     struct lh_buf b = lh_buf(1024);
@@ -38,10 +40,21 @@ static lh_err store_worker(struct ps_coordinator *c, const struct ps_co_worker *
     lh_put_str(&b, w->name);
     for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(&b, w->attempt[i]);
     lh_put_u64(&b, w->lease_tokens);
+    lh_put_u64(&b, w->tokens);
+    w->tokens_kept = w->tokens;
+    w->tokens_kept_ns = ps_co_now(c);
     lh_err err = lh_buf_err(&b);
     if (!err) err = ps_co_put(c, key, lh_buf_span(&b));
     lh_buf_free(&b);
     return err;
+}
+
+// Its tokens are stored with its leases, else now and then, and in any case once it has drained: a
+// coordinator that is started again hears no more of it.
+static bool keeps_tokens(struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    if (w->tokens == w->tokens_kept) return false;
+    return w->drained || w->done || ps_co_now(c) - w->tokens_kept_ns >= TOKENS_PAUSE;
 }
 
 // Reads a row. A worker that is known already keeps all that the store does not have.
@@ -59,6 +72,8 @@ static const char *read_worker(struct ps_coordinator *c, const char *name, struc
     lh_get_str(at, w.name, sizeof w.name);
     for (int i = 0; i < PS_ATTEMPTS; i++) w.attempt[i] = lh_get_u64(at);
     w.lease_tokens = lh_get_u64(at);
+    w.tokens_kept = lh_get_u64(at);
+    if (w.tokens < w.tokens_kept) w.tokens = w.tokens_kept;
     if (at->failed) return NULL; // ps_co_load_named() says what that means
     c->worker[index] = w;
     if (index == c->workers) c->workers++;
@@ -428,7 +443,7 @@ void ps_co_on_lease(void *self, struct lh_request *rq, const ProtobufCMessage *m
     if (!err) err = ps_co_grants_keep(c);
     uint64_t had = w->lease_tokens;
     if (!err) err = ps_co_grant(c, i, m, leased);
-    if (!err && w->lease_tokens != had) err = store_worker(c, w);
+    if (!err && (w->lease_tokens != had || keeps_tokens(c, w))) err = store_worker(c, w);
     if (err)
         ps_co_refuse(c, rq, err);
     else

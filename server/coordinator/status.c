@@ -48,6 +48,7 @@
 
 enum { PAGE_MAX = 512, ROW_BYTES = 1000 }; // names of 63 bytes, escaped at worst
 enum { LOOKED_AT = 1 << 16 };              // units examined per page; they may give no row
+static const int64_t HEARS_NS = 5 * LH_SECOND;
 LH_STATIC_ASSERT(PAGE_MAX *ROW_BYTES <= LH_SMALL_BYTES, "a page fits a message");
 
 // ---------------------------------------------------------------- how long each is silent
@@ -266,6 +267,20 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
     return c->plan.phase == LH_PHASE_END && ps_co_settled(c);
 }
 
+// A coordinator that was started again in a run hears from servers and workers within a second or
+// two. Until then what it tells of them is less than it was: who asks waits (deploy/ask/admin.c).
+static bool hears(const struct ps_coordinator *c)
+{
+    bool all = lh_now(c->conf.env) - c->began_ns >= HEARS_NS || c->plan.phase == LH_PHASE_WAIT;
+    for (uint32_t i = 0; !all && i < c->conf.manifest->shards; i++)
+        if (!c->shard[i].reported) return true;
+    for (uint32_t i = 0; !all && i < c->workers; i++)
+        if (!c->worker[i].joined && !c->worker[i].drained_kept &&
+            !lh_plan_left_out(&c->plan, c->worker[i].id))
+            return true;
+    return false;
+}
+
 // Appends it: it is current even if the rest is the last durable state.
 static void tell_commit_age(const struct ps_coordinator *c, struct lh_buf *out)
 {
@@ -302,6 +317,7 @@ static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
         (json_int_t)recalled, "plan", (json_int_t)c->plan.number, "workers", workers, "shards",
         shards, "servers", servers_status(c), "forecast", ps_co_forecast(c));
     json_object_set_new(root, "ready", json_true()); // it answers only once its store is read
+    json_object_set_new(root, "hears", json_boolean(hears(c)));
     json_object_set_new(root, "disk_full", json_boolean(ps_co_full(c)));
     json_object_set_new(root, "refused_servers", json_integer((json_int_t)c->refused_servers));
     json_object_set_new(root, "links", ps_co_links(c));

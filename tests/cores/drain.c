@@ -1,10 +1,12 @@
 // An operator's word to drain: it holds over a power cut from the moment that it was answered,
 // until it is undone, and for those that it names (server/docs/0000-protocol.md#rule-19,
 // server/coordinator/drain.c).
+#include <jansson.h>
 #include <string.h>
 
 #include "server/coordinator/drain.h"
 #include "server/coordinator/plan.h"
+#include "server/coordinator/status.h"
 #include "server/coordinator/watch/states.h"
 #include "tests/cores/rig.h"
 
@@ -131,6 +133,69 @@ static void a_worker_that_drained_is_not_lost_after_a_restart(void **state)
     }
 }
 
+static void says_tokens(struct rig *r, uint64_t tokens, bool drained)
+{
+    Longhaul__V1__LeaseRequest m = LONGHAUL__V1__LEASE_REQUEST__INIT;
+    ProtobufCMessage *answer;
+    m.worker = lh_worker_id(&r->w[0].self);
+    m.incarnation = UINT64_C(1) << 32;
+    m.tokens = tokens;
+    m.drained = drained;
+    assert_int_equal(rig_ask(r, r->to_c[0], LH_RPC_LEASE, &m.base,
+                             &longhaul__v1__lease_reply__descriptor, &answer),
+                     LH_OK);
+    rig_free_message(answer);
+    rig_settle(r);
+}
+
+// What operators read of worker 0's tokens; *hears: whether the coordinator waits for more.
+static json_int_t told_tokens(struct rig *r, bool *hears)
+{
+    struct lh_buf out = lh_buf(1 << 20);
+    assert_int_equal(ps_coordinator_status(r->coordinator, &out), LH_OK);
+    json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
+    const json_t *row = NULL;
+    for (size_t i = 0; i < RIG_WORKERS && !row; i++) {
+        row = json_array_get(json_object_get(all, "workers"), i);
+        const char *name = json_string_value(json_object_get(row, "name"));
+        if (strcmp(name, r->w[0].self.name) != 0) row = NULL;
+    }
+    json_int_t tokens = json_integer_value(json_object_get(row, "tokens"));
+    *hears = json_is_true(json_object_get(all, "hears"));
+    json_decref(all);
+    lh_buf_free(&out);
+    return tokens;
+}
+
+// A coordinator that is started again tells of no fewer tokens: it knows them of workers that say
+// no more, and says for some seconds that others have not spoken yet.
+static void tokens_outlive_the_coordinator(void **state)
+{
+    (void)state;
+    bool hears;
+    struct rig *r = both_there(1);
+    says_tokens(r, 700, false);
+    assert_int_equal(told_tokens(r, &hears), 700);
+    rig_run(r, 11 * LH_SECOND);
+    says_tokens(r, 900, false); // by itself, so long after the last one
+    cut_its_power(r);
+    assert_int_equal(told_tokens(r, &hears), 900);
+    says_tokens(r, 1000, false);
+    says_tokens(r, 200, false); // a new process of the worker
+    assert_int_equal(told_tokens(r, &hears), 1000);
+    says_tokens(r, 1100, true); // its last word
+    cut_its_power(r);
+    assert_int_equal(told_tokens(r, &hears), 1100);
+    assert_false(hears); // a run that waits for its first workers
+    r->coordinator->plan.phase = LH_PHASE_RUN;
+    (void)told_tokens(r, &hears);
+    assert_true(hears);
+    rig_run(r, 6 * LH_SECOND); // some never speak again
+    (void)told_tokens(r, &hears);
+    assert_false(hears);
+    rig_free(r);
+}
+
 // Its units are others' once the step that trains on one of them is over, not at the next answer.
 static void a_worker_s_units_go_back_when_its_step_is_over(void **state)
 {
@@ -158,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_drain_and_its_undoing_hold_over_a_power_cut),
+        cmocka_unit_test(tokens_outlive_the_coordinator),
         cmocka_unit_test(whom_nobody_knows_does_not_drain),
         cmocka_unit_test(a_worker_that_drained_is_not_lost_after_a_restart),
         cmocka_unit_test(a_worker_of_a_region_that_drains_is_not_let_go_on_alone),

@@ -66,7 +66,8 @@ static void a_server_and_a_coordinator(void **state)
     assert_true(s.shard[0].staleness_p99 == 4 && s.shard[0].staleness_bound == 12);
     s = parse("{\"role\": \"coordinator\", \"phase\": \"end\", \"credited_tokens\": 3000000, "
               "\"budget_tokens\": 3000000, \"units\": 900, \"data_epoch\": 1, "
-              "\"data_epochs\": 3, \"credited\": 700}");
+              "\"data_epochs\": 3, \"credited\": 700, \"hears\": true}");
+    assert_true(s.hears);
     assert_true(s.data_epoch == 1 && s.data_epochs == 3);
     assert_string_equal(s.state, "end");
     assert_int_equal(s.credited_tokens, 3000000);
