@@ -1,0 +1,68 @@
+// What a trainer beside a worker leaves: claims and tokens that no progress takes along are pushed
+// by themselves, on the replica as it is then. On the view of the last correction, which none
+// renews where the trainer is away or waits, such a push would be stale for ever.
+#include "tests/cores/life.h"
+#include "tests/cores/trainer.h"
+#include "worker/push/commit.h"
+
+enum { STEP_MS = 20, OTHERS = 40 };
+
+// Tokens that came back with a refused push.
+static void give_back(struct wk_shard *s)
+{
+    struct wk_change change;
+    assert_int_equal(wk_change_begin(s, &change), LH_OK);
+    change.slot.tokens = 5;
+    assert_int_equal(wk_commit(&change, false), LH_OK);
+    wk_change_free(&change);
+}
+
+static void what_is_left_over_is_pushed_on_the_replica(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(21, 1);
+    life_rest(l);
+    life_kill(l); // the built-in trainer's
+    rig_boot_worker(l->rig, 1);
+    struct beside *b =
+        beside_new(l->rig->world, l->rig->w[1].env, &l->rig->manifest, &l->rig->units, STEP_MS);
+    l->beside = &b->conf;
+    life_start(l);
+    life_rest(l);
+    beside_start(b);
+    struct wk_shard *s = &l->worker->shard[0];
+    for (int i = 0; i < 60000 && l->worker->beside.cuts < 3; i++) life_run(l, LH_MS);
+    beside_kill(b);
+    for (int i = 0; i < 60000 && l->worker->beside.state != WK_BESIDE_AWAY; i++) life_run(l, LH_MS);
+    life_rest(l);
+    uint64_t base = s->view.of.version, version = s->replica.ledger.version;
+    assert_int_equal(rig_join(l->rig, 0, 11, 0).granted, 1);
+    rig_hello(l->rig, 0, 1, 0, 1);
+    for (int i = 0; i < OTHERS; i++) // each is a record
+        assert_int_equal(rig_fence(l->rig, 0, (uint64_t)i + 2), LH_OK);
+    life_run(l, LH_SECOND);
+    assert_true(s->replica.ledger.version >= version + OTHERS);
+    version = s->replica.ledger.version;
+    give_back(s);
+    uint64_t pushes = s->progress.cut_count;
+    for (int i = 0; i < 20000 && s->progress.cut_count == pushes; i++) life_run(l, LH_MS);
+    const struct wk_entry *last = s->outbox.first;
+    while (last && last->next) last = last->next;
+    assert_non_null(last);
+    assert_int_equal(last->head.tokens, 5);
+    assert_true(last->head.base_version >= version && version > base);
+    life_rest(l);
+    assert_int_equal(s->slot.committed->tokens, 0);
+    assert_int_equal(l->refused, 0);
+    beside_kill(b);
+    life_end(l);
+    beside_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_left_over_is_pushed_on_the_replica),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
