@@ -159,7 +159,6 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     struct ps_coordinator *c = calloc(1, sizeof *c);
     if (!c) return LH_ERR_NO_MEMORY;
     c->conf = *conf;
-    c->began_ns = lh_now(conf->env);
     lh_err err = make_units(c);
     if (err) goto fail;
     c->shard = calloc(conf->manifest->shards, sizeof *c->shard);
@@ -173,6 +172,7 @@ lh_err ps_coordinator_start(const struct ps_co_conf *conf, struct ps_coordinator
     c->status.durable = c->status.made = c->status.told = lh_buf(PS_CO_STATUS_BYTES);
     LH_TRY_TO(fail, err, ps_co_commit_open(c, LOADS));
     start_listening(c);
+    c->began_ns = c->listener.ns;
     ps_co_first_tickets(c);
     LH_TRY_TO(fail, err, ps_co_states_make(c));
     LH_TRY_TO(fail, err, ps_co_load(c));

@@ -271,7 +271,7 @@ bool ps_coordinator_over(const struct ps_coordinator *c)
 // two. Until then what it tells of them is less than it was: who asks waits (deploy/ask/admin.c).
 static bool hears(const struct ps_coordinator *c)
 {
-    bool all = lh_now(c->conf.env) - c->began_ns >= HEARS_NS || c->plan.phase == LH_PHASE_WAIT;
+    bool all = c->listener.ns - c->began_ns >= HEARS_NS || c->plan.phase == LH_PHASE_WAIT;
     for (uint32_t i = 0; !all && i < c->conf.manifest->shards; i++)
         if (!c->shard[i].reported) return true;
     for (uint32_t i = 0; !all && i < c->workers; i++)

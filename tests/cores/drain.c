@@ -148,7 +148,7 @@ static void says_tokens(struct rig *r, uint64_t tokens, bool drained)
     rig_settle(r);
 }
 
-// What operators read of worker 0's tokens; *hears: whether the coordinator waits for more.
+// Gives worker 0's tokens as operators read them; *hears: the coordinator waits for more.
 static json_int_t told_tokens(struct rig *r, bool *hears)
 {
     struct lh_buf out = lh_buf(1 << 20);
@@ -177,7 +177,7 @@ static void tokens_outlive_the_coordinator(void **state)
     says_tokens(r, 700, false);
     assert_int_equal(told_tokens(r, &hears), 700);
     rig_run(r, 11 * LH_SECOND);
-    says_tokens(r, 900, false); // by itself, so long after the last one
+    says_tokens(r, 900, false); // stored alone, so long after the last one
     cut_its_power(r);
     assert_int_equal(told_tokens(r, &hears), 900);
     says_tokens(r, 1000, false);

@@ -1,6 +1,6 @@
-// What a trainer beside a worker leaves: claims and tokens that no progress takes along are pushed
-// by themselves, on the replica as it is then. On the view of the last correction, which none
-// renews where the trainer is away or waits, such a push would be stale for ever.
+// Claims and tokens that a trainer beside a worker left, and that no progress takes along, are
+// pushed by themselves, on the replica as it is then. On the view of the last correction, which
+// nothing renews while the trainer is away or waits, such a push would be stale for ever.
 #include "tests/cores/life.h"
 #include "tests/cores/trainer.h"
 #include "worker/push/commit.h"

@@ -114,8 +114,8 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     const struct wk_view_of *base = &s->view.of, now = wk_view_now(s);
     struct lh_frame *f = &c->head;
     if (c->whole.number) base = &s->view.by[c->whole.corrections % WK_VIEWS_HELD];
-    // What comes back without a step, beside a trainer that waits or is gone, stands on no view: no
-    // correction is due there, and on the last one's base it would be stale for ever.
+    // A push without a step of the trainer's stands on no view. While that is away or waits no
+    // correction is due, and on the last one's base the push would be stale for ever.
     if (c->again || (w->conf.beside && !c->whole.number)) base = &now;
     *f = (struct lh_frame){.index_code = c->codec.index,
                            .value_code = c->codec.value,
