@@ -1,11 +1,11 @@
-// Codecs: a shard's residual in, a payload out; and a payload back into arrays.
+// Codecs: encode a shard's residual to a payload, and decode a payload into arrays.
 //
 // The CPU code is the specification (kernels/docs/0001-payload.md): scalar and vector forms agree
 // to the byte. Arrays are packed fp32 of one shard, cut into chunks by its layout.
 //
-// A codec's name is how values are chosen, then how each is written: topk-sign, dense-q4, ...
+// A codec's name gives the choice of values, then their encoding: topk-sign, dense-q4, ...
 //   topk   the largest of each chunk, indices as Rice-coded gaps
-//   dense  all of them
+// dense  all values
 //   fragment  a part of each chunk that follows from a number in the header: what differentially
 //          private regions send, which may not choose by value
 //   sign   a sign bit, one fp16 centroid a chunk
@@ -45,12 +45,12 @@ struct lk_payload_info {
     double sum_squares;      // over carried (decoded) values, fp64: kernels/docs/0001-payload.md
 };
 
-// LH_ERR_CONFIG names the nearest one and all others. The density stays as it is.
+// LH_ERR_CONFIG lists the nearest name and all others. Does not change the density.
 LH_MUST lh_err lk_codec_parse(const char *name, struct lk_codec *out);
-const char *lk_codec_name(const struct lk_codec *codec); // "unknown" where there is none
+const char *lk_codec_name(const struct lk_codec *codec); // "unknown" for an invalid codec
 // The names in the order of the codes, NULL after the last.
 const char *lk_codec_word(size_t i);
-// Most bytes that a payload of this shard can have; bounds every buffer.
+// Largest payload of this shard in bytes; bounds every buffer.
 size_t lk_payload_max(const struct lk_codec *codec, const struct lh_shard_layout *layout);
 // The same over all codecs and densities.
 size_t lk_payload_most(const struct lh_shard_layout *layout);
@@ -63,15 +63,15 @@ LH_MUST lh_err lk_encode(const struct lk_codec *codec, const struct lh_shard_lay
                          float beta, const float *d, float *e, struct lh_buf *out,
                          struct lk_payload_info *info);
 
-// The same on so many threads, of which the caller is one (parallel.h), to the same bytes. It needs
-// memory for 9 bytes a chunk more; without it, and for a shard below 1 Mi values, one thread does
-// everything.
+// The same on `threads` threads including the caller's (parallel.h), with the same bytes. It needs
+// 9 more bytes of memory per chunk; without it, and for a shard below 1 Mi values, one thread does
+// all.
 LH_MUST lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
                             const struct lh_shard_layout *layout, float beta, const float *d,
                             float *e, struct lh_buf *out, struct lk_payload_info *info);
 
-// Walks a payload from outside without writing anywhere: lengths, counts, indices rising and in
-// range, values finite, no byte left over. LH_ERR_MALFORMED or LH_ERR_NON_FINITE.
+// Checks a received payload without writing anything: lengths, counts, indices rising and in range,
+// values finite, no byte left over. LH_ERR_MALFORMED or LH_ERR_NON_FINITE.
 LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                 struct lh_span payload, struct lk_payload_info *info);
 
@@ -79,7 +79,7 @@ LH_MUST lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_sh
 // difference, in index order. The payload must have passed lk_payload_check (asserted by the walk).
 LH_MUST lh_err lk_fold(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                        struct lh_span payload, float scale, float *theta);
-// The same for values before `below` alone.
+// The same for only the values before `below`.
 LH_MUST lh_err lk_fold_below(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                              struct lh_span payload, float scale, float *theta, uint64_t below);
 // e[i] += q[i]: a refused frame goes back into the residual.
@@ -89,8 +89,8 @@ LH_MUST lh_err lk_payload_add(const struct lk_codec *codec, const struct lh_shar
 LH_MUST lh_err lk_payload_clear(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                 struct lh_span payload, float *e);
 
-// Forces a form for tests: "scalar", "avx2", "avx512"; NULL, or one that this processor lacks: the
-// best one. Returns the one in use.
+// Forces a form for tests: "scalar", "avx2", "avx512"; NULL, or a form that this processor lacks:
+// the best one. Returns the form in use.
 const char *lk_codec_force(const char *name);
 
 #endif

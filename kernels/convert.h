@@ -1,5 +1,5 @@
-// Conversions between fp32 and the 16-bit types, n values each: round to nearest even, too large
-// becomes infinity, infinities and NaNs stay what they are (a NaN becomes a quiet one).
+// Conversions between fp32 and the 16-bit types, n values each: round to nearest even; values that
+// are too large become infinity; infinities stay, and a NaN becomes a quiet one.
 #ifndef LK_CONVERT_H
 #define LK_CONVERT_H
 
@@ -9,8 +9,8 @@
 void lk_bf16_of_fp32(const float *from, uint16_t *to, size_t n);
 void lk_fp32_of_bf16(const uint16_t *from, float *to, size_t n);
 
-// A sum in bf16, term by term: x[i] becomes bf16(bf16(x[i]) + term[i]), the addition in fp32. After
-// it x holds values that bf16 has exactly.
+// One term of a bf16 sum: x[i] becomes bf16(bf16(x[i]) + term[i]), added in fp32. Afterwards x
+// holds values that are exact in bf16.
 void lk_bf16_add(const uint16_t *term, float *x, size_t n);
 
 #endif

@@ -3,8 +3,8 @@
 // Arrays are row-major fp32; `rows` is sequences * length, tokens of one sequence next to each
 // other. Weights are [out][in], as Hugging Face stores them. A `stride` is the distance of rows in
 // values. Nothing allocates; nothing keeps a pointer; outputs never overlap inputs unless said.
-// Sums run in lanes whose width is the processor's: two runs on one machine agree to the bit, two
-// machines to rounding. (What all replicas must agree on is the fold, kernels/codec.h, not this.)
+// Sums run in lanes whose width is the processor's: two runs on one machine give the same bits, two
+// machines agree up to rounding. (Replicas must agree only on the fold, kernels/codec.h.)
 #ifndef LK_LAYERS_H
 #define LK_LAYERS_H
 
@@ -36,7 +36,7 @@ void lk_linear_weight_grad(size_t rows, size_t in, size_t out, const float *dy, 
                            float *dw, float *dbias);
 
 // ---- RMSNorm (Zhang and Sennrich 2019): y = w * x / sqrt(mean(x^2) + eps) ----------------------
-// inverse_rms[rows] is kept for the backward pass.
+// inverse_rms[rows] is stored for the backward pass.
 void lk_rmsnorm(size_t rows, size_t dim, float eps, const float *x, const float *w, float *y,
                 float *inverse_rms);
 // dx += ..., dw += ...
@@ -54,8 +54,8 @@ void lk_rope(size_t rows, size_t length, size_t heads, size_t head_dim, size_t s
 // ---- causal attention with grouped keys and values ----------------------------------------------
 // One row of qkv: heads * head_dim of q, kv_heads * head_dim of k, the same of v; q and k rotated.
 // Query head h reads key head h / (heads / kv_heads). Scores are scaled by 1/sqrt(head_dim).
-// The matrix of weights is never kept: blocks of LK_ATTENTION_BLOCK queries go through `scratch`,
-// and the backward pass makes them again from log_sum (flash attention's recomputation).
+// The matrix of weights is never stored: blocks of LK_ATTENTION_BLOCK queries use `scratch`, and
+// the backward pass recomputes them from log_sum (flash attention's recomputation).
 enum { LK_ATTENTION_BLOCK = 128 };
 struct lk_attention {
     size_t sequences, length, heads, kv_heads, head_dim;

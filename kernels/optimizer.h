@@ -11,12 +11,12 @@
 struct lk_adamw {
     double rate, beta1, beta2, eps;
     uint64_t step;    // t, from 1
-    float grad_scale; // g is this times the stored gradient: clipping without a pass of its own
+    float grad_scale; // g is the stored gradient times this: clipping without an extra pass
 };
 // decay: 0 for norms and biases. g is read only.
 void lk_adamw(const struct lk_adamw *c, double decay, size_t n, const float *g, float *m, float *v,
               float *p);
-// The same from the arrays `from` into the arrays `to`. One of `to` may be g or one of `from`.
+// The same from arrays `from` to arrays `to`. One of `to` may be g or one of `from`.
 struct lk_adamw_from {
     const float *m, *v, *p;
 };
@@ -31,8 +31,8 @@ double lk_sum_squares(size_t n, const float *x);
 // torch.nn.utils.clip_grad_norm_: min(1, limit / (norm + 1e-6)); limit 0: no clipping, 1.
 float lk_clip_scale(double norm, double limit);
 
-// x[i] = std * normal(seed, stream, i): a counter-based generator whose every value depends on
-// nothing but its name. Only +, -, *, / and sqrt of fp64, so every machine gives the same bits.
+// x[i] = std * normal(seed, stream, i): a counter-based generator; each value depends only on these
+// three numbers. Only +, -, *, / and sqrt of fp64, so every machine gives the same bits.
 void lk_normal_fill(uint64_t seed, uint64_t stream, double std, size_t n, float *x);
 
 #endif

@@ -1,6 +1,6 @@
-// The inner loops of the codecs: what has a scalar and a vector form. One chunk (or any run) of
-// packed fp32 at a time; no allocation, no failure, no state. codec_ops_scalar.c is the
-// specification; the other forms give the same bytes for every input that is allowed.
+// The inner loops of the codecs, in scalar and vector forms. Each handles one chunk (or any run) of
+// packed fp32; no allocation, no failure, no state. codec_ops_scalar.c is the specification; the
+// other forms give the same bytes for every valid input.
 //
 // fp32 everywhere: round to nearest even, one rounding per operation, denormals kept.
 #ifndef LK_CPU_CODEC_OPS_H
@@ -13,17 +13,17 @@
 #include "kernels/cpu/codec_values.h"
 #include "kernels/cpu/rice.h"
 
-// Memory of select() from chunk to chunk, by which it searches less. It changes nothing but speed.
+// State of select() from chunk to chunk that shortens its search. It affects only speed.
 // Zero-initialise.
 struct lk_hint {
-    float threshold; // about the smallest magnitude selected last; 0: unknown
-    float margin;    // candidates are looked for down to threshold * (1 - margin)
+    float threshold; // about the smallest magnitude of the last selection; 0: unknown
+    float margin;    // candidates start at threshold * (1 - margin)
 };
 
-enum { LK_INDEX_SLACK = 8 }; // select() may write this many entries beyond the last
+enum { LK_INDEX_SLACK = 8 }; // select() may write this many extra entries
 
-// Sums are fp64 in eight lanes: value i adds to lane i mod 8, at the end lane 0 gets the others in
-// order.
+// Sums are fp64 in eight lanes: value i adds to lane i mod 8; at the end the other lanes are added
+// to lane 0 in order.
 enum { LK_LANES = 8 };
 
 static inline double lk_add_lanes(const double lane[LK_LANES])
@@ -35,7 +35,7 @@ static inline double lk_add_lanes(const double lane[LK_LANES])
 
 struct lk_codec_ops {
     const char *name;
-    // Would feedback() leave finite values only?
+    // True: feedback() would leave only finite values.
     bool (*finite)(float beta, const float *d, const float *e, size_t n);
     // e = beta*e + d, two roundings; d NULL: e = beta*e.
     void (*feedback)(float beta, const float *d, float *e, size_t n);
@@ -51,13 +51,12 @@ struct lk_codec_ops {
     // is filled with zeros. And back.
     void (*pack)(uint8_t value, float level, const float *x, size_t n, uint8_t *out);
     void (*unpack)(uint8_t value, float level, const uint8_t *in, size_t n, float *q);
-    // lk_rice_get(), which is its specification; `slack` bytes behind the fields may be read too.
-    // index and code hold LH_CHUNK.
+    // lk_rice_get(), which is its specification; it may read `slack` bytes behind the fields. index
+    // and code hold LH_CHUNK entries.
     bool (*indices)(const struct lk_rice *rice, struct lh_span fields, size_t slack,
                     struct lk_unary *unary, uint32_t len, uint32_t k, uint16_t *index,
                     uint16_t *code);
-    // The codes of k values, of at most 16 bits, each in a uint16_t of its own; and back.
-    // k <= LH_CHUNK.
+    // The codes of k values, of at most 16 bits, each in its own uint16_t; and back. k <= LH_CHUNK.
     void (*codes)(uint8_t value, float level, const float *x, uint32_t k, uint16_t *code);
     void (*values)(uint8_t value, float level, const uint16_t *code, uint32_t k, float *q);
     // to -= scale*q: one rounding for the product, one for the difference.
@@ -72,7 +71,7 @@ extern const struct lk_codec_ops lk_codec_ops_avx512; // only after lk_cpu_has_a
 extern const struct lk_codec_ops lk_codec_ops_neon; // every processor of this kind has it
 #endif
 
-// The forms that this processor can run, the best first, scalar last; NULL from there on.
+// The forms that this processor supports, best first, scalar last; then NULL.
 const struct lk_codec_ops *lk_codec_form(size_t i);
 // The form in use (see lk_codec_force).
 const struct lk_codec_ops *lk_codec_ops(void);

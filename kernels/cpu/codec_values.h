@@ -25,14 +25,14 @@ static inline float lk_float_of(uint32_t bits)
     return x;
 }
 
-// Magnitude as an integer: rises with |x|, so that comparisons and ties are exact.
+// Magnitude as an integer that rises with |x|, so that comparisons and ties are exact.
 static inline uint32_t lk_key(float x)
 {
     return lk_float_bits(x) & 0x7fffffffu;
 }
 enum { LK_KEY_INFINITE = 0x7f800000 }; // finite numbers have smaller keys
 
-// -magnitude or magnitude >= 0, without a branch that half of all values would mispredict.
+// -magnitude or magnitude >= 0, branch-free, because half of the branches would be mispredicted.
 static inline float lk_signed(float magnitude, bool negative)
 {
     return lk_float_of(lk_key(magnitude) | (uint32_t)negative << 31);

@@ -1,11 +1,11 @@
-// Shared by the vector forms of the codecs' inner loops: they bring the loops that look at many
-// values at once; what comes after those stands here, once.
+// Shared by the vector forms of the codecs' inner loops: they provide the loops over many values at
+// once, and this file the rest.
 //
-// Selection of the k largest magnitudes of a chunk: one pass marks the candidates, everything not
-// far below the threshold that the chunk before ended with; the exact k-th key is then bisected
-// among these few. Too few candidates: look again lower down, at last from zero, where every value
-// is one. What is chosen is defined by integers (codec_ops.h), not by the way it is searched, so
-// every form chooses alike.
+// Selection of the k largest magnitudes of a chunk: one pass marks the candidates, all values not
+// far below the threshold of the previous chunk; then the exact k-th key is bisected among these
+// few. With too few candidates it searches again from a lower key, at last from zero, where every
+// value is a candidate. Integers define the result (codec_ops.h), not the search, so every form
+// selects alike.
 #ifndef LK_CPU_CODEC_VECTOR_H
 #define LK_CPU_CODEC_VECTOR_H
 
@@ -17,20 +17,20 @@ enum { LK_MASK_WORDS = LH_CHUNK / 64, LK_CANDIDATES = LH_CHUNK + 16 };
 
 struct lk_candidates {
     uint32_t count;
-    uint16_t index[LK_CANDIDATES]; // rising
+    uint16_t index[LK_CANDIDATES]; // indices rise
     uint32_t key[LK_CANDIDATES];   // filled up to a multiple of 8 with LK_NO_KEY
 };
 enum { LK_NO_KEY = -1 }; // as a signed number below every key
 
-// A bit in `mask` for every value whose key is >= low; n <= LH_CHUNK. Returns how many.
+// Sets a bit in `mask` for every value whose key is >= low; n <= LH_CHUNK. Returns their number.
 typedef uint32_t lk_mark(const float *e, uint32_t n, uint32_t low, uint64_t *mask);
-// How many candidates' keys are >= key.
+// Number of candidates whose keys are >= key.
 typedef uint32_t lk_count_from(const struct lk_candidates *c, uint32_t key);
 
-// The form's loops are inlined into what follows: their addresses are constants there.
+// The form's loops are inlined below, where their addresses are constants.
 #define LK_INLINE static inline __attribute__((always_inline))
 
-// The words of a mask that 64 values did not fill. Returns how many bits are set.
+// Marks the values beyond the last full 64. Returns the number of bits set.
 LK_INLINE uint32_t lk_mark_rest(const float *e, uint32_t n, uint32_t low, uint64_t *mask)
 {
     uint64_t bits = 0;
@@ -39,14 +39,14 @@ LK_INLINE uint32_t lk_mark_rest(const float *e, uint32_t n, uint32_t low, uint64
     return (uint32_t)__builtin_popcountll(bits);
 }
 
-// Number of the lowest bit that is set; 64: none is.
+// Number of the lowest set bit; 64: none.
 LK_INLINE uint32_t lk_lowest_bit(uint64_t bits)
 {
     return bits ? (uint32_t)__builtin_ctzll(bits) : 64;
 }
 
-// Positions of the set bits; returns how many. Four at a time without looking: most words have a
-// few. Writes up to three entries beyond the last.
+// Positions of the set bits; returns their number. Writes four at a time without a check, because
+// most words have a few. Writes up to three extra entries.
 LK_INLINE uint32_t lk_list(const uint64_t *mask, uint32_t n, uint16_t *out)
 {
     uint32_t count = 0;
@@ -73,7 +73,7 @@ LK_INLINE void lk_gather(const float *e, uint32_t n, const uint64_t *mask, struc
     for (uint32_t i = c->count; i % 8; i++) c->key[i] = (uint32_t)LK_NO_KEY;
 }
 
-// Candidates for k: at least k of them. Returns the key they start from.
+// Collects at least k candidates. Returns the key that they start from.
 LK_INLINE uint32_t lk_find(lk_mark *mark, const float *e, uint32_t n, uint32_t k,
                            const struct lk_hint *hint, struct lk_candidates *c)
 {
@@ -90,7 +90,7 @@ LK_INLINE uint32_t lk_find(lk_mark *mark, const float *e, uint32_t n, uint32_t k
     }
 }
 
-// Largest key that at least k candidates reach; *reached says how many do (more than k: ties).
+// Largest key that at least k candidates reach; *reached is their number (more than k: ties).
 LK_INLINE uint32_t lk_kth_key(lk_count_from *count_from, const struct lk_candidates *c, uint32_t k,
                               uint32_t low, uint32_t *reached)
 {
@@ -99,7 +99,7 @@ LK_INLINE uint32_t lk_kth_key(lk_count_from *count_from, const struct lk_candida
 #pragma omp simd reduction(max : high)
     for (uint32_t i = 0; i < padded; i++)
         high = (int32_t)c->key[i] > high ? (int32_t)c->key[i] : high;
-    uint32_t above = (uint32_t)high + 1; // nobody reaches it
+    uint32_t above = (uint32_t)high + 1; // no candidate reaches it
     *reached = c->count;
     while (*reached != k && above - low > 1) {
         uint32_t middle = low + (above - low) / 2, count = count_from(c, middle);
@@ -125,7 +125,7 @@ LK_INLINE void lk_remember(struct lk_hint *hint, uint32_t low, uint32_t count, u
     hint->margin = hint->margin < 0.001f ? 0.001f : hint->margin > 0.5f ? 0.5f : hint->margin;
 }
 
-// Both write first and keep by counting, without a branch: so the entry after the last is written.
+// Both write first and advance by counting, branch-free: so they write the entry after the last.
 LK_INLINE uint32_t lk_take_from(const struct lk_candidates *c, uint32_t low, uint16_t *index)
 {
     uint32_t taken = 0;
@@ -136,7 +136,7 @@ LK_INLINE uint32_t lk_take_from(const struct lk_candidates *c, uint32_t low, uin
     return taken;
 }
 
-// Everything above `low`, and from the left as many equal to it as are missing.
+// Takes everything above `low`, and the first of those equal to it until k are taken.
 LK_INLINE uint32_t lk_take_ties(lk_count_from *count_from, const struct lk_candidates *c,
                                 uint32_t low, uint32_t k, uint16_t *index)
 {

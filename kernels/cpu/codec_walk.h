@@ -1,4 +1,4 @@
-// Encoding and decoding of a whole payload; kernels/codec.c is the door to both.
+// Encodes and decodes whole payloads; callers use kernels/codec.c.
 #ifndef LK_CPU_CODEC_WALK_H
 #define LK_CPU_CODEC_WALK_H
 
@@ -7,16 +7,16 @@
 // Whole groups of a payload.
 struct lk_part {
     struct lk_walk walk;       // its first group is the next
-    uint64_t groups;           // how many they are
+    uint64_t groups;           // number of groups
     size_t table, record, end; // Bytes from the payload's start: its entries of the table, its
                                // records, and the end of these once they are written.
-    double *square;            // [chunks]: what each adds to the sum of squares; NULL: sum_squares
+    double *square;            // [chunks]: each chunk's sum of squares; NULL: sum_squares
     double sum_squares;
 };
 
-// e = beta*e + d (d may be NULL) chunk by chunk, then choose, write, and take what is written out
-// of e. Everything must be known to stay finite. Parts share nothing but what each reads and writes
-// of its own chunks. With `square` given every chunk must carry a value.
+// Chunk by chunk: e = beta*e + d (d may be NULL), choose, write, and subtract the written values
+// from e. All results must be known to be finite. Parts share no data except their own chunks'
+// input and output. With `square` every chunk must carry a value.
 void lk_write_part(const struct lk_coding *coding, float beta, const float *d, float *e,
                    uint8_t *out, struct lk_part *part);
 
@@ -33,19 +33,19 @@ struct lk_parts {
     size_t count;   // 0: one thread does everything
     double *square; // [sizes.chunks]
 };
-// It has none where one thread is wanted, the codec's payload is one part, or memory is short.
+// Has no parts if one thread is wanted, the codec's payload is one part, or memory is short.
 void lk_parts_create(uint32_t threads, const struct lk_coding *coding, const struct lk_sizes *sizes,
                      const struct lh_shard_layout *layout, struct lk_parts *out);
 void lk_parts_free(struct lk_parts *p);
 
 enum lk_use {
-    LK_USE_CHECK,    // nothing but checks; fills info
+    LK_USE_CHECK,    // only checks; fills info
     LK_USE_SUBTRACT, // subtracts scale*q[i] from to[i], where i < below
     LK_USE_CLEAR,    // sets to[i] to 0
 };
 
-// Reads a payload from outside. Bounds hold whatever the bytes are; LK_USE_CHECK also finds values
-// that are not finite. `to`, `scale` and `below` are used as `use` says; info may be NULL.
+// Reads a received payload. It stays in bounds for any bytes; LK_USE_CHECK also finds values that
+// are not finite. `use` determines which of `to`, `scale` and `below` are used; info may be NULL.
 LH_MUST lh_err lk_read_payload(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                                struct lh_span payload, enum lk_use use, float scale, float *to,
                                uint64_t below, struct lk_payload_info *info);

@@ -1,5 +1,5 @@
-// IEEE 754 binary16, in software, so that every machine rounds alike. Non-negative numbers only:
-// the formats keep signs elsewhere.
+// IEEE 754 binary16, in software, so that every machine rounds alike. Only non-negative numbers:
+// the formats store signs separately.
 #ifndef LK_CPU_HALF_H
 #define LK_CPU_HALF_H
 
@@ -9,7 +9,7 @@
 
 enum { LK_HALF_MAX = 0x7bff, LK_HALF_SIGN = 0x8000, LK_HALF_EXPONENT = 0x7c00 };
 
-// Nearest integer, ties to even, whatever the rounding mode: 0 <= x < 2^52.
+// Nearest integer, ties to even, in any rounding mode: 0 <= x < 2^52.
 static inline uint64_t lk_round_even(double x)
 {
     uint64_t n = (uint64_t)x;
@@ -17,8 +17,8 @@ static inline uint64_t lk_round_even(double x)
     return n + (rest > 0.5 || (rest == 0.5 && (n & 1)));
 }
 
-// One rounding, to nearest even, from fp64 to binary16; above the largest finite one: that one.
-// x >= 0 and not NaN.
+// One rounding, to nearest even, from fp64 to binary16; saturates at the largest finite value. x >=
+// 0 and not NaN.
 static inline uint16_t lk_half_from(double x)
 {
     if (x >= 65504.0) return LK_HALF_MAX;
@@ -26,8 +26,8 @@ static inline uint16_t lk_half_from(double x)
     if (x < normal) return (uint16_t)lk_round_even(x * 0x1p24);
     uint32_t exponent = 1;
     for (; x >= 2 * normal; exponent++) x *= 0.5; // exact
-    // x in [2^-14, 2^-13): 1024..2048 steps of 2^-24; a carry out of the fraction is the next
-    // exponent, which is what the sum gives.
+    // x in [2^-14, 2^-13): 1024..2048 steps of 2^-24; a carry out of the fraction increments the
+    // exponent, which the addition does.
     uint32_t bits = ((exponent - 1) << 10) + (uint32_t)lk_round_even(x * 0x1p24);
     return bits > LK_HALF_MAX ? (uint16_t)LK_HALF_MAX : (uint16_t)bits;
 }

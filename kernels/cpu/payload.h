@@ -1,4 +1,4 @@
-// The payload's geometry: what kernels/docs/0001-payload.md fixes, shared by encoder and decoder.
+// The payload's geometry (kernels/docs/0001-payload.md), shared by encoder and decoder.
 #ifndef LK_CPU_PAYLOAD_H
 #define LK_CPU_PAYLOAD_H
 
@@ -18,12 +18,12 @@ struct lk_coding {
     uint8_t index, value;
     uint8_t rice_bits; // Rice parameter b of indices; 0 for dense
     float density;     // 1 for dense
-    uint32_t turn;     // the part of each chunk that a fragment carries; else 0
+    uint32_t turn;     // part of each chunk that a fragment carries; else 0
 };
 
 struct lk_chunk {
     uint64_t at;     // its first value in the shard's packed array
-    uint32_t len, k; // values, and how many of them are carried
+    uint32_t len, k; // number of values, and of carried values
 };
 
 struct lk_group {
@@ -31,7 +31,7 @@ struct lk_group {
     uint32_t chunks;
     uint64_t values;     // carried
     size_t record_bytes; // bytes of its chunk records together
-    size_t unary_max;    // bytes that its unary stream can have; top-k only
+    size_t unary_max;    // most bytes of its unary stream; top-k only
     size_t table_bytes;  // bytes of its entry in the table; top-k only
 };
 
@@ -49,8 +49,8 @@ struct lk_sizes {
     size_t bytes_max; // bound of the whole payload
 };
 
-// The sum of squares of all chunks: a chunk's own sum, in their order, adds to the lanes in turn,
-// and the lanes are added in order at the end. So a GPU's block adds as many at a time.
+// The sum of squares of all chunks: the chunks' sums are added to the lanes in turn, and the lanes
+// in order at the end. This matches the lanes of a GPU's block.
 enum { LK_SUM_LANES = 256 };
 struct lk_chunk_sum {
     double lane[LK_SUM_LANES];
@@ -69,9 +69,10 @@ static inline double lk_chunk_sum_of(const struct lk_chunk_sum *s)
 
 // LH_ERR_UNSUPPORTED: no such codec; LH_ERR_INVALID: a density outside (0, 1].
 LH_MUST lh_err lk_coding_of(const struct lk_codec *codec, struct lk_coding *out);
-// The values that a chunk of `len` carries: max(1, round(p*len)), ties to even; len for dense.
+// Number of values that a chunk of `len` carries: max(1, round(p*len)), ties to even; len for
+// dense.
 uint64_t lk_carried(const struct lk_coding *coding, uint64_t len);
-// Bits of a code that shares a field with its index; fp32 values stand apart, as bytes.
+// Bits of a code that shares a field with its index; fp32 values are stored separately, as bytes.
 uint32_t lk_value_bits(uint8_t value);
 // fp16 numbers that a record begins with: a centroid or a scale, or none.
 uint32_t lk_value_halves(uint8_t value);

@@ -14,12 +14,12 @@ struct lk_rice {
     uint32_t field_bits; // b and those of a code, 0..16
 };
 
-// Reads the ones of a unary stream, in order. Never reads beyond its bytes.
+// Reads the ones of a unary stream in order, never beyond its bytes.
 struct lk_unary {
     struct lh_span bytes;
-    uint64_t word; // bits not read yet of the word that starts at bit `base`
+    uint64_t word; // unread bits of the word that starts at bit `base`
     size_t base;
-    size_t loaded; // bytes in `word` and before it
+    size_t loaded; // bytes up to and including `word`
     size_t next;   // first bit after the last one read
 };
 
@@ -30,13 +30,13 @@ size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, const uint
                    uint32_t k, uint8_t *fields, uint8_t *unary, size_t at);
 
 struct lk_unary lk_unary(struct lh_span bytes);
-// The next word, when this one has no bit left; false: there is none.
+// Loads the next word when this one has no bit left; false: there is none.
 bool lk_unary_load(struct lk_unary *unary);
 // Reads k indices of a chunk of `len` values; code may be NULL when fields hold none. False: an
 // index out of range, the stream too short, padding not zero. fields.len as in lk_rice_put.
 bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_unary *unary,
                  uint32_t len, uint32_t k, uint16_t *index, uint16_t *code);
-// Is everything read, and the stream no byte longer than it must be?
+// True: everything is read, and the stream has no extra byte.
 bool lk_unary_ended(const struct lk_unary *unary);
 
 #endif

@@ -1,5 +1,5 @@
-// The part of cuBLASLt 13's C interface that is used, in words of our own: it is built without its
-// header: `header.c` compares them with the header where that is found.
+// The used part of cuBLASLt 13's C interface, declared here because its header is not needed to
+// build; `header.c` compares both if the header is found.
 #ifndef LK_CUBLASLT_API_H
 #define LK_CUBLASLT_API_H
 

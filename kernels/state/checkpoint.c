@@ -33,7 +33,8 @@ lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf, const struct l
 void lk_checkpoint_touch(struct lk_checkpoint *c)
 {
     float *const arrays[] = {c->copy.theta, c->copy.outer.u, c->copy.outer.m};
-    for (size_t i = 0; i < LH_COUNT(arrays); i++) // a failure here comes back at the slices' writes
+    for (size_t i = 0; i < LH_COUNT(arrays);
+         i++) // a failure here recurs when the slices are written
         (void)lh_populate(arrays[i], c->copy.layout->values * sizeof *arrays[i]);
 }
 
@@ -111,7 +112,7 @@ void lk_checkpoint_free(struct lk_checkpoint *c)
 
 // ---------------------------------------------------------------- writing
 
-// Digest of a state of weights only: of its bytes, count and parameters.
+// Digest of a weights-only state: of its bytes, count and parameters.
 static struct lh_hash weights_digest(const float *theta, uint64_t values)
 {
     uint8_t bytes[8];
@@ -123,7 +124,7 @@ static struct lh_hash weights_digest(const float *theta, uint64_t values)
 
 enum { PIECES = 5, SYNC_RANGES = 16 };
 
-// The state's bytes in pieces, as lk_replica_save() would give them in one.
+// The state's bytes in pieces; together they equal those of lk_replica_save().
 struct writing {
     struct lk_checkpoint *c;
     struct lh_buf ledger, outer, manifest;
@@ -198,7 +199,7 @@ static lh_err write_header(struct writing *w)
     return LH_OK;
 }
 
-// The manifest after the hashes that stand in w->manifest already.
+// Appends the rest of the manifest after the hashes that are already in w->manifest.
 static void finish_manifest(struct writing *w)
 {
     const struct lh_signer *signer = w->c->conf.signer;
@@ -214,8 +215,8 @@ static void finish_manifest(struct writing *w)
     lh_put_u32(b, lh_crc32c(0, b->data, b->len));
 }
 
-// One range after the other, so that no second copy of the state is needed. The manifest goes with
-// the last one's bytes.
+// Writes one range after the other, so no second copy of the state is needed. The manifest is
+// written with the last range.
 static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_buf *plain,
                            struct lh_buf *b)
 {
@@ -255,7 +256,7 @@ static lh_err write_ranges(struct writing *w, struct lh_file *file, struct lh_bu
         LH_TRY(c->conf.env->ops->files->write(file, to, lh_buf_span(b)));
         to += b->len;
         lh_buf_clear(b);
-        // a backlog would stand before the log's own syncs, and before what a start reads and syncs
+        // a backlog would delay the log's syncs, and the reads and syncs of a start
         if ((at / LK_CKPT_RANGE_BYTES + 1) % SYNC_RANGES == 0)
             LH_TRY(c->conf.env->ops->files->sync(file));
     }

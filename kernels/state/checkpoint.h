@@ -11,16 +11,16 @@
 // A range has 4 MiB of the state, the last one less. Version 1 has ranges of 16 MiB, no manifest
 // and no flags; it is read.
 //
-// The state are the bytes of lk_replica_save(), and its digest lk_replica_digest(). With "weights
+// The state is the bytes of lk_replica_save(), and its digest lk_replica_digest(). With "weights
 // only" (suffix .weights, for readers; no server starts from it) it is u64 count and the
-// parameters, and the digest that of these bytes. Ranges are sealed with the job key (purpose: at
-// rest), the header as associated data. All ranges of a file have its version: what is folded while
-// the state is copied is folded in the copy as well (server/docs/0000-protocol.md#rule-23 allows
+// parameters, and the digest is of these bytes. Ranges are sealed with the job key (purpose: at
+// rest), the header as associated data. All ranges of a file have its version: records folded while
+// the state is copied are also folded in the copy (server/docs/0000-protocol.md#rule-23 allows
 // more).
 //
-// The hashes tell damage, and where it is, without the job key. A program that loads a file goes by
-// its seals and its digest. The signature tells who wrote the file; the job key cannot, because
-// every worker holds it.
+// The hashes reveal damage and its place without the job key. A program that loads a file checks
+// its seals and its digest. The signature proves the file's author; the job key can't, because
+// every worker has it.
 #ifndef LK_CHECKPOINT_H
 #define LK_CHECKPOINT_H
 
@@ -34,8 +34,8 @@ struct lk_checkpoint_conf {
     struct lh_keyring *keys;
     uint8_t cipher;
     uint32_t key_id;
-    const struct lh_signer *signer;   // NULL: what is written is not signed
-    const struct lh_trusted *trusted; // not NULL: what is read must be signed by one of these
+    const struct lh_signer *signer;   // NULL: written files are not signed
+    const struct lh_trusted *trusted; // not NULL: one of these must have signed a file that is read
 };
 
 struct lk_checkpoint_name {
@@ -44,7 +44,7 @@ struct lk_checkpoint_name {
     bool weights;
 };
 
-// Claims of a file about itself; only its checksums were verified.
+// A file's claims about itself; only its checksums were verified.
 struct lk_checkpoint_info {
     uint16_t format;
     uint8_t cipher;
@@ -58,31 +58,31 @@ struct lk_checkpoint_info {
 
 // ---------------------------------------------------------------- taking and writing
 
-// A state that is to be written: a copy of the replica, made on the loop, whole or in steps.
+// A state to be written: a copy of the replica, made on the loop, whole or in steps.
 struct lk_checkpoint {
     struct lk_checkpoint_conf conf;
-    bool weights; // only the parameters are written
+    bool weights; // write only the parameters
     struct lk_replica copy;
-    struct lk_outer seen; // the replica's after the last record, without its arrays
-    uint64_t copied;      // values of each array that are copied
+    struct lk_outer seen; // the replica's optimizer after the last record, without its arrays
+    uint64_t copied;      // values of each array copied so far
     bool whole;
-    uint64_t epoch, version; // both valid once it is whole
+    uint64_t epoch, version; // both valid once the copy is whole
     struct lh_hash chain;
     struct lh_hash digest; // valid after lk_checkpoint_write()
 };
 
-// Copies all at once. LH_ERR_NO_MEMORY.
+// Copies everything at once. LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_checkpoint_take(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   struct lk_checkpoint *out);
-// In steps, so that no step keeps the loop for long: begin, then copy until it is whole. Between
-// two steps `r` may fold on: each ADMIT and PLAN goes through lk_checkpoint_folded() after its
-// fold, which says what is to be repeated in the part that is copied. The version is that of the
-// last step. The optimizer's arrays are copied with the parameters, also for weights only: an outer
-// step needs them, and `weights` may become false before it is whole.
+// In steps, so that none holds the loop for long: begin, then copy until it is whole. Between two
+// steps `r` may fold on: pass each ADMIT and PLAN to lk_checkpoint_folded() after its fold; it
+// gives the change to repeat in the copied part. The version is that of the last step. The
+// optimizer's arrays are always copied: an outer step needs them, and `weights` may become false
+// before the copy is whole.
 LH_MUST lh_err lk_checkpoint_begin(const struct lk_checkpoint_conf *conf,
                                    const struct lk_replica *r, struct lk_checkpoint *out);
-// Any lane, before the first step: has the system give the copy's memory, page by page, which takes
-// far longer than to copy into it. May be left out.
+// Any lane, before the first step: faults in the copy's pages, which takes far longer than copying
+// into them. Optional.
 void lk_checkpoint_touch(struct lk_checkpoint *c);
 LH_MUST lh_err lk_checkpoint_copy(struct lk_checkpoint *c, const struct lk_replica *r,
                                   uint64_t bytes_max);
@@ -90,15 +90,14 @@ struct lk_checkpoint_late {
     struct lk_codec codec;
     float scale;
     struct lk_outer_late outer;
-    struct lk_outer arrays; // arrays of the copy: the loop may change where it names them
-    uint64_t below;         // number of values that it is repeated for, the first ones; 0: none
+    struct lk_outer arrays; // arrays of the copy: the loop may replace its own pointers
+    uint64_t below;         // repeat it for this many first values; 0: none
 };
-// LH_ERR_NO_MEMORY: the copy is to be given up.
+// LH_ERR_NO_MEMORY: drop the copy.
 LH_MUST lh_err lk_checkpoint_folded(struct lk_checkpoint *c, const struct lk_replica *r,
                                     const struct lh_record *record, struct lk_checkpoint_late *out);
-// Repeats a record in the copy, with an ADMIT's payload: in the order of the records and before the
-// write, at any time and on any thread. Steps of the copy may go on meanwhile; they touch other
-// values.
+// Repeats a record in the copy, with an ADMIT's payload: in record order and before the write, on
+// any thread. Steps of the copy may run meanwhile; they touch other values.
 void lk_checkpoint_repeat(struct lk_checkpoint *c, const struct lk_checkpoint_late *late,
                           struct lh_span plain);
 void lk_checkpoint_free(struct lk_checkpoint *c);
@@ -107,50 +106,50 @@ LH_MUST lh_err lk_checkpoint_write(struct lk_checkpoint *c);
 
 // ---------------------------------------------------------------- reading (checkpoint_read.c)
 
-// Loads a shard's newest checkpoint that can be read and whose digest is right, else the next older
-// one (each that was passed over is logged by its error text in `skipped`, may be NULL).
-// LH_ERR_NOT_FOUND: there is none. After a failure the replica is to be thrown away.
+// Loads a shard's newest readable checkpoint with a correct digest, or else the next older one;
+// `skipped` (may be NULL) logs the error of each one passed over. LH_ERR_NOT_FOUND: there is none.
+// After a failure discard the replica.
 LH_MUST lh_err lk_checkpoint_load(const struct lk_checkpoint_conf *conf, struct lk_replica *r,
                                   void (*skipped)(void *arg, const char *file, lh_err err),
                                   void *arg);
-// Reads and checks one file without loading it into a replica in use: `r` is scratch. One of
-// weights only fills r->theta and no more. LH_ERR_CORRUPT, LH_ERR_UNSEAL: damage;
-// LH_ERR_UNAUTHENTICATED: not signed by whom it must be.
+// Reads and checks one file without loading it into a replica in use: `r` is scratch. A
+// weights-only file fills only r->theta. LH_ERR_CORRUPT, LH_ERR_UNSEAL: damage;
+// LH_ERR_UNAUTHENTICATED: no trusted signature.
 LH_MUST lh_err lk_checkpoint_read(const struct lk_checkpoint_conf *conf, const char *path,
                                   struct lk_replica *r);
-// Checks what needs no key: header, hashes of all ranges, signature; LH_ERR_UNSUPPORTED for version
-// 1, which has none of them but the header's.
+// Checks everything that needs no key: header, hashes of all ranges, signature; LH_ERR_UNSUPPORTED
+// for version 1, which has only the header's checksum.
 LH_MUST lh_err lk_checkpoint_check(const struct lk_checkpoint_conf *conf, const char *path,
                                    struct lk_checkpoint_info *out);
 
-// "<shard, 4 hex>-<version, 16 hex>.ckpt" or .weights; false: no checkpoint has such a name.
+// "<shard, 4 hex>-<version, 16 hex>.ckpt" or .weights; false: not a checkpoint's name.
 bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out);
 LH_MUST lh_err lk_checkpoint_path(const char *dir, const struct lk_checkpoint_name *name,
                                   char out[LH_PATH_BYTES]);
 // The versions of a shard's checkpoints in conf->dir, ascending; free() them.
 LH_MUST lh_err lk_checkpoint_versions(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                       bool weights, uint64_t **version, size_t *count);
-// Reads a file's header and who signed it; needs no key, proves nothing. LH_ERR_CORRUPT,
+// Reads a file's header and signer; needs no key and proves nothing. LH_ERR_CORRUPT,
 // LH_ERR_VERSION.
 LH_MUST lh_err lk_checkpoint_peek(struct lh_env *env, const char *path,
                                   struct lk_checkpoint_info *out);
-// Lists a shard's files whose header can be read and has this replica's run and shape, ascending by
-// version; their states are not read.
+// Lists a shard's files with a readable header of this replica's run and shape, ascending by
+// version; does not read their states.
 typedef void (*lk_checkpoint_fn)(void *arg, const char *path,
                                  const struct lk_checkpoint_info *info);
 LH_MUST lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk_replica *r,
                                   lk_checkpoint_fn each, void *arg);
-// Removes a shard's files of versions above: they belong to a history that was given up.
+// Removes a shard's files of versions above: they belong to an abandoned history.
 LH_MUST lh_err lk_checkpoint_drop_above(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                         uint64_t above);
 // Removes a shard's files of versions below the newest one that is at or below `below`.
 LH_MUST lh_err lk_checkpoint_drop_below(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                         uint64_t below, unsigned *left);
-// Removes the leftovers of a process that ended in the middle of a write. Only while nobody writes
-// a shard's files there.
+// Removes the leftovers of interrupted writes. Call it only while no process writes the shard's
+// files there.
 LH_MUST lh_err lk_checkpoint_clean(const struct lk_checkpoint_conf *conf, uint32_t shard);
-// Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, 0 while
-// there are fewer: then a start may still have to take the initial parameters.
+// Removes all but the `keep` newest of a shard. `oldest` gets the lowest version kept, or 0 if
+// there are fewer: then a start may still need the initial parameters.
 LH_MUST lh_err lk_checkpoint_prune(const struct lk_checkpoint_conf *conf, uint32_t shard,
                                    bool weights, unsigned keep, uint64_t *oldest);
 

@@ -1,5 +1,5 @@
-// Shared by checkpoint.c and checkpoint_read.c: the numbers of the layout (checkpoint.h). Nobody
-// else includes it, but for tests that mend checksums.
+// The numbers of the layout (checkpoint.h), shared by checkpoint.c and checkpoint_read.c; private
+// to them, except for tests that repair checksums.
 #ifndef LK_CHECKPOINT_FORMAT_H
 #define LK_CHECKPOINT_FORMAT_H
 
@@ -9,7 +9,7 @@ static const uint32_t LK_CKPT_MAGIC = 0x4b43484c;          // "LHCK"
 static const uint32_t LK_CKPT_MANIFEST_MAGIC = 0x4d43484c; // "LHCM"
 static const char LK_CKPT_LABEL[] = "longhaul checkpoint 2";
 enum {
-    LK_CKPT_RANGE_BYTES = 4 << 20, // a range; it is in memory twice while it is written
+    LK_CKPT_RANGE_BYTES = 4 << 20, // a range; held in memory twice during a write
     LK_CKPT_RANGE_HEAD_BYTES = 8 + 4 + 8 + LH_SEAL_NONCE_BYTES,
     LK_CKPT_HEADER_BYTES = 164,
     LK_CKPT_VERSION = 2,

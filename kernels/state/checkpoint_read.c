@@ -6,7 +6,7 @@
 #include "common/base/parallel.h"
 #include "kernels/state/checkpoint_format.h"
 
-// Ranges that are read one after the other, then checked and opened at once.
+// Ranges read one after the other, then checked and unsealed in parallel.
 enum { AT_ONCE = 8 };
 
 // ---------------------------------------------------------------- names
@@ -40,7 +40,7 @@ bool lk_checkpoint_name_parse(const char *file, struct lk_checkpoint_name *out)
     return !strcmp(file, again);
 }
 
-// Behind the name of what lh_file_replace_by() has not renamed yet.
+// Suffix of files that lh_file_replace_by() has not renamed yet.
 static const char UNFINISHED[] = ".tmp";
 
 struct found {
@@ -70,7 +70,7 @@ static void note(void *arg, const char *file)
         return;
     }
     f->version = grown;
-    f->version[f->count++] = name.version; // names, and so versions, come ascending
+    f->version[f->count++] = name.version; // names, and so versions, are in ascending order
 }
 
 static lh_err find(const struct lk_checkpoint_conf *conf, struct found *f, uint64_t **version,
@@ -128,7 +128,7 @@ static lh_err read_header(struct lh_cursor *c, const char *path, struct lk_check
     return LH_OK;
 }
 
-// Whether the file is of this run, model and shard.
+// True: the file belongs to this run, model and shard.
 static lh_err check_header(const struct lk_checkpoint_info *h, const struct lk_replica *r,
                            const char *path)
 {
@@ -144,7 +144,7 @@ static lh_err check_header(const struct lk_checkpoint_info *h, const struct lk_r
 
 // ---------------------------------------------------------------- a file
 
-// A file that is read from its beginning to its end.
+// A file read from beginning to end.
 struct reading {
     const struct lk_checkpoint_conf *conf;
     const char *path;
@@ -175,7 +175,7 @@ static lh_err read_next(struct reading *r, size_t n)
     return LH_OK;
 }
 
-// Its place follows from the header: behind the sealed ranges, up to the file's end.
+// The header gives its place: behind the sealed ranges, up to the file's end.
 static lh_err read_manifest(struct reading *r, struct lh_public *key,
                             uint8_t signature[LH_SIGN_BYTES])
 {
@@ -245,7 +245,7 @@ static void close_file(struct reading *r)
     lh_buf_free(&r->hashes);
 }
 
-// A range that was read: whose bytes of the state, from where in the file, and where they go.
+// A range that was read: its bytes of the state, its place in the file, and its destination.
 struct range {
     const struct reading *of;
     uint32_t i, n;
@@ -255,7 +255,7 @@ struct range {
     lh_err err;
 };
 
-// Reads range i, `at` bytes of the state being known.
+// Reads range i, which begins at byte `at` of the state.
 static lh_err read_range(struct reading *r, uint32_t i, uint64_t at, struct range *out)
 {
     const struct lk_checkpoint_info *h = &r->info;
@@ -306,18 +306,17 @@ static lh_err open_range(const struct range *g)
                      lh_span(g->of->header, LK_CKPT_HEADER_BYTES), nonce, sealed, g->out);
 }
 
-// The part's seal and the digest of the whole state tell of all damage. The part's hash, a second
-// for 1 GB, is checked where there is no key, and to say why a seal did not open.
+// The seals and the digest of the whole state reveal all damage. A range's hash, a second for 1 GB,
+// is checked only if there is no key, and to explain why a seal did not open.
 static void open_part(void *arg, size_t i)
 {
     struct range *g = (struct range *)arg + i;
     g->err = open_range(g);
 }
 
-// The places of a state's bytes: the first `before` and what else their last range holds go to
-// `head`, the others, all of them parameters, to their place. Memory that is touched first costs
-// more than all else of a start: the parameters have no second copy, unless an outer optimizer's
-// state follows.
+// The places of a state's bytes: the first `before`, and the rest of their last range, go to
+// `head`; all others are parameters and go to their final place. First-touched memory dominates a
+// start's time, so the parameters have no second copy unless an outer optimizer's state follows.
 struct places {
     uint64_t before;
     struct lh_buf head;
@@ -328,15 +327,15 @@ static void choose_places(struct places *p, const struct lk_checkpoint_info *h,
                           const struct lk_replica *r)
 {
     uint64_t theta = r->layout->values * sizeof(float);
-    // an optimizer holds twice as much; fewer bytes than theta wrap around
+    // an optimizer doubles it; fewer bytes than theta wrap around
     bool last = !h->weights && h->bytes - theta - 1 < theta;
     p->before = last ? h->bytes - theta : h->bytes;
     p->head = lh_buf(lk_replica_bytes_max(r->layout) + LK_CKPT_RANGE_BYTES);
     p->theta = (uint8_t *)r->theta;
 }
 
-// Ranges [from, from + count). An error's text belongs to the thread that met it: the range is
-// opened here again for it.
+// Reads ranges [from, from + count). An error's text belongs to its thread, so a failed range is
+// unsealed again here to get it.
 static lh_err read_ranges(struct reading *r, uint32_t from, uint32_t count, struct range *range,
                           struct places *to)
 {
@@ -458,7 +457,7 @@ static lh_err load_newest(const struct lk_checkpoint_conf *conf, struct lk_repli
         lh_err err = lk_checkpoint_read(conf, path, r);
         if (!err || err == LH_ERR_KILLED || err == LH_ERR_CONFIG || err == LH_ERR_MANIFEST ||
             err == LH_ERR_KEY_MISSING)
-            return err; // not damage: an older file would say the same
+            return err; // not damage: an older file would fail too
         if (skipped) skipped(arg, path, err);
     }
     return lh_fail(LH_ERR_NOT_FOUND, "no checkpoint of shard %u in %s", r->ledger.shard, conf->dir);
@@ -492,7 +491,7 @@ lh_err lk_checkpoint_list(const struct lk_checkpoint_conf *conf, const struct lk
         if (!err) each(arg, path, &h);
     }
     free(version);
-    return err == LH_ERR_KILLED ? err : LH_OK; // one that can't be read is passed over
+    return err == LH_ERR_KILLED ? err : LH_OK; // unreadable files are skipped
 }
 
 // Removes the files of the first `n` of these versions.

@@ -1,4 +1,4 @@
-// A fold state that arrives. See incoming.h.
+// A fold state in transfer. See incoming.h.
 #include "kernels/state/incoming.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ lh_err lk_incoming_begin(struct lk_incoming *n, const struct lk_replica *r, uint
     return LH_OK;
 }
 
-// The parameters' place is known: what comes behind them gets its own.
+// The parameters' place is known: allocates memory for the bytes behind them.
 static lh_err make_places(struct lk_incoming *n, const struct lk_replica *r, size_t before)
 {
     size_t theta = theta_bytes(r);
@@ -32,8 +32,8 @@ static lh_err make_places(struct lk_incoming *n, const struct lk_replica *r, siz
     return n->theta ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-// The parameters follow the ledger and their count. Both are short beside them, so the ledger is
-// read anew with every piece until it is there.
+// The parameters follow the ledger and their count. Both are short, so the ledger is parsed again
+// with every piece until it is complete.
 static lh_err find_theta(struct lk_incoming *n, const struct lk_replica *r)
 {
     struct lh_ledger ledger = {.shard = r->ledger.shard, .shards = r->ledger.shards};
@@ -56,7 +56,7 @@ static lh_err find_theta(struct lk_incoming *n, const struct lk_replica *r)
     return err;
 }
 
-// Puts the bytes before the parameters, and maybe some parameters: it takes *used bytes.
+// Stores the bytes before the parameters, and possibly some parameters: *used bytes.
 static lh_err put_first(struct lk_incoming *n, const struct lk_replica *r, uint64_t at,
                         struct lh_span bytes, size_t *used)
 {
@@ -68,7 +68,7 @@ static lh_err put_first(struct lk_incoming *n, const struct lk_replica *r, uint6
     LH_TRY(find_theta(n, r));
     if (!n->theta && k < bytes.len)
         return lh_fail(LH_ERR_MALFORMED, "no fold state this build can read");
-    *used = n->theta ? n->before - begun : k; // the rest of them are parameters already
+    *used = n->theta ? n->before - begun : k; // the rest are parameters
     return LH_OK;
 }
 
@@ -82,7 +82,7 @@ lh_err lk_incoming_put(struct lk_incoming *n, const struct lk_replica *r, uint64
     n->have += bytes.len;
     bytes = lh_span(bytes.data + used, bytes.len - used);
     if (!bytes.len) return LH_OK;
-    size_t where = (size_t)(at + used) - n->before; // from where the parameters begin
+    size_t where = (size_t)(at + used) - n->before; // offset within the parameters
     if (where < total) {
         size_t k = bytes.len < total - where ? bytes.len : total - where;
         memcpy((uint8_t *)n->theta + where, bytes.data, k);

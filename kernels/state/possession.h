@@ -6,8 +6,8 @@
 // PIECE_VALUES values, at places that follow from the challenge (SplitMix64 of its first 8 bytes).
 // A shard of no more values than that is read as a whole.
 //
-// A holder of all but a share x of the state answers with probability (1 - x)^PIECES, and each copy
-// has a challenge of its own. A digest would prove nothing: DIGEST records tell it to everybody.
+// A holder of all but a share x of the state succeeds with probability (1 - x)^PIECES. Each copy
+// has its own challenge. A digest would prove nothing, because DIGEST records publish it.
 #ifndef LK_POSSESSION_H
 #define LK_POSSESSION_H
 
@@ -15,7 +15,7 @@
 
 enum { LK_POSSESSION_PIECES = 32, LK_POSSESSION_VALUES = 16 };
 
-// Reads 2 KiB of each array at most.
+// Reads at most 2 KiB of each array.
 struct lh_hash lk_possession(const struct lk_replica *r, const struct lh_hash *challenge);
 
 #endif

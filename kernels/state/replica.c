@@ -40,7 +40,7 @@ lh_err lk_frame_codec(const struct lh_frame *f, struct lk_codec *out)
     return LH_OK;
 }
 
-// The parts of a frame's header that this replica can check: whose it is and what it is about.
+// Checks the header fields that this replica can check: the frame's owner and subject.
 static lh_err check_head(const struct lk_replica *r, const struct lh_frame *f)
 {
     if (memcmp(f->job, r->job, LH_JOB_BYTES) != 0)
@@ -103,17 +103,17 @@ lh_err lk_replica_apply_plain(struct lk_replica *r, const struct lh_record *reco
     LH_TRY(lh_ledger_apply(&r->ledger, record));
     lh_err err = lk_outer_fold(&r->outer, &r->ledger.plan, &codec, r->layout, plain, record->scale,
                                r->theta);
-    LH_ASSERT(err == LH_OK); // the payload was checked: a failure here would tear the replica
+    LH_ASSERT(err == LH_OK); // the payload was checked: a failure here would corrupt the replica
     return LH_OK;
 }
 
-// A DIGEST record of this very history must name this very state.
+// A DIGEST record of this history must match this state.
 static lh_err check_digest(const struct lk_replica *r, const struct lh_record *record)
 {
     struct lh_hash chain = lh_record_chain(&r->ledger.chain, record);
     bool next = record->version == r->ledger.version + 1 && lh_hash_equal(&chain, &record->chain);
     if (record->kind != LH_DIGEST_RECORD || !next || record->body.len != LH_HASH_BYTES)
-        return LH_OK; // whatever is wrong with it, the ledger says
+        return LH_OK; // the ledger reports any error in it
     struct lh_hash mine;
     LH_TRY(lk_replica_digest_try(r, &mine));
     if (memcmp(mine.b, record->body.data, LH_HASH_BYTES) == 0) return LH_OK;
@@ -122,7 +122,7 @@ static lh_err check_digest(const struct lk_replica *r, const struct lh_record *r
                    r->ledger.shard, (unsigned long long)r->ledger.version);
 }
 
-// The new plan's optimizer gets its memory first: a record that can't be applied changes nothing.
+// Allocates the new plan's optimizer first: a record that can't be applied changes nothing.
 static lh_err apply_plan(struct lk_replica *r, const struct lh_record *record)
 {
     struct lh_plan *plan = malloc(sizeof *plan);
@@ -147,7 +147,7 @@ lh_err lk_replica_apply(struct lk_replica *r, const struct lh_record *record)
     return lk_replica_apply_plain(r, record, plain);
 }
 
-// The digests of an array's ranges of 4 MiB, in order: of 1 GB they take a second on one thread.
+// Digests of an array's ranges of 4 MiB, in order: a second for 1 GB on one thread.
 struct ranges {
     const uint8_t *bytes;
     size_t total;
@@ -163,14 +163,14 @@ static void hash_range(void *arg, size_t i)
     memcpy(r->hash + i * LH_HASH_BYTES, h.b, LH_HASH_BYTES);
 }
 
-// The hashes of the ranges of an array from byte `at` on, at most `most` of them.
+// Hashes of at most `most` ranges of an array from byte `at` on.
 static void put_ranges(struct lk_digest *d, struct lh_span array, uint64_t most)
 {
     struct ranges r = {.bytes = array.data + d->at, .total = array.len - d->at};
     uint64_t n = (r.total + DIGEST_RANGE - 1) / DIGEST_RANGE;
     if (n > most) n = most;
     r.hash = lh_buf_grow(&d->all, n * LH_HASH_BYTES);
-    if (r.hash) lh_parallel(n, hash_range, &r); // after a failure the buffer says so
+    if (r.hash) lh_parallel(n, hash_range, &r); // after a failure the buffer reports it
     d->at += n * DIGEST_RANGE;
 }
 
@@ -255,7 +255,7 @@ lh_err lk_replica_parts(const struct lk_replica *r, struct lh_buf *heads,
     return LH_OK;
 }
 
-// The outer optimizer that the ledger's plan names, with its state.
+// The outer optimizer of the ledger's plan, with its state.
 static lh_err read_outer(struct lk_outer *o, const struct lh_ledger *l, uint64_t values,
                          struct lh_cursor *c)
 {
@@ -264,8 +264,8 @@ static lh_err read_outer(struct lk_outer *o, const struct lh_ledger *l, uint64_t
     return lk_outer_read(o, c);
 }
 
-// With `theta_bytes` of parameters between the ledger and the optimizer, or none: they are in
-// place.
+// With `theta_bytes` of parameters between the ledger and the optimizer, or 0 if they are already
+// in place.
 static lh_err load(struct lk_replica *r, struct lh_span bytes, size_t theta_bytes)
 {
     struct lh_cursor c = lh_cursor(bytes);

@@ -1,8 +1,8 @@
 // Checkpoints in an object store. See stored.h.
 //
 //  1. NAME.json is the commit: it is written after the file and removed before it.
-//  2. A file without NAME.json is removed only where a newer checkpoint of its channel is stored:
-//     one that is newer may be on its way.
+// 2. A file without NAME.json is removed only if a newer checkpoint of its channel is stored: a
+// newer file may still be uploading.
 #include "kernels/state/stored.h"
 
 #include <inttypes.h>
@@ -52,7 +52,7 @@ static bool word(const char **at, const char *text)
     return is;
 }
 
-// *behind: of the key, what follows NAME and the dot. False: it is no key of a checkpoint.
+// *behind: the part of the key after NAME and the dot. False: not a checkpoint's key.
 static bool parse(const char *key, struct lk_stored *out, const char **behind)
 {
     uint64_t shard;
@@ -177,7 +177,7 @@ static LH_MUST lh_err commit(struct lh_objects *o, struct lh_env *env, const str
     if (!err) err = o->ops->put_new(o, key, lh_buf_span(&text));
     lh_buf_free(&text);
     if (err != LH_ERR_EXISTS) return err;
-    LH_TRY(lk_stored_about(o, s, &is)); // ours, if an answer was lost; or somebody was quicker
+    LH_TRY(lk_stored_about(o, s, &is)); // ours, if an answer was lost; or another process was first
     return strcmp(is.sha256, sha256) != 0 ? LH_ERR_EXISTS : LH_OK;
 }
 
@@ -229,10 +229,10 @@ lh_err lk_stored_get(struct lh_objects *o, struct lh_env *env, const struct lk_s
 
 // ---------------------------------------------------------------- prune
 
-// Remembers keys of files to remove while the listing goes on.
+// Collects the keys of files to remove during the listing.
 struct pruning {
     const struct lk_stored_list *list;
-    size_t keep; // index of the oldest that stays
+    size_t keep; // index of the oldest one kept
     char (*key)[LH_OBJECT_KEY_BYTES];
     size_t keys, room;
 };
@@ -240,7 +240,7 @@ struct pruning {
 static bool stays(const struct pruning *p, const struct lk_stored *s)
 {
     const struct lk_stored *newest = &p->list->at[p->list->count - 1];
-    if (by_age(s, newest) > 0) return true; // it may be on its way
+    if (by_age(s, newest) > 0) return true; // it may still be uploading
     for (size_t i = p->keep; i < p->list->count; i++)
         if (!by_age(s, &p->list->at[i])) return true;
     return false;

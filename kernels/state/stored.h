@@ -1,15 +1,15 @@
-// Checkpoints in an object store (common/objects/objects.h), beside the disk that they were written
-// to. One address holds those of all shards of one run.
+// Checkpoints in an object store (common/objects/objects.h), besides the local disk. One address
+// holds those of all shards of one run.
 //
 // A checkpoint is two objects. NAME is "<shard, 4 hex>-<epoch, 16 hex>-<version, 16 hex>.ckpt", or
 // .weights:
 //   NAME.<first 32 digits of the SHA-256>   the file as it stood on the disk
 //   NAME.json                               {"schema": "longhaul.stored/1", "bytes", "sha256",
 //                                           "time_s"}: written last, and only where there is none
-// What has no NAME.json is no checkpoint: its upload goes on, or its process died. Two processes
-// that store the same NAME write different files, and the first NAME.json decides which one counts.
-// Of two versions the one of the later epoch is newer, whatever its number: a history that was
-// taken back has lower versions and a later epoch.
+// A file without NAME.json is not a checkpoint: its upload is in progress, or the uploader died.
+// Two processes that store the same NAME write different files, and the first NAME.json decides
+// which one counts. Of two versions the one with the later epoch is newer, whatever its number:
+// after a rollback the history continues with lower versions and a later epoch.
 #ifndef LK_STORED_H
 #define LK_STORED_H
 
@@ -37,18 +37,19 @@ void lk_stored_name(const struct lk_stored *s, char out[LK_STORED_NAME_BYTES]);
 #define LK_STORED_ALL UINT32_MAX
 LH_MUST lh_err lk_stored_list(struct lh_objects *o, uint32_t shard, struct lk_stored_list *out);
 void lk_stored_list_free(struct lk_stored_list *list);
-// Reads what NAME.json says. LH_ERR_NOT_FOUND, LH_ERR_CORRUPT.
+// Reads the contents of NAME.json. LH_ERR_NOT_FOUND, LH_ERR_CORRUPT.
 LH_MUST lh_err lk_stored_about(struct lh_objects *o, const struct lk_stored *s,
                                struct lk_stored_about *out);
-// Stores the checkpoint DIR/<name>. *bytes: its size; 0: it was stored before, by whomever.
-// LH_ERR_NOT_FOUND: the file is gone.
+// Stores the checkpoint DIR/<name>. *bytes: its size; 0: it was already stored. LH_ERR_NOT_FOUND:
+// the file is gone.
 LH_MUST lh_err lk_stored_put(struct lh_objects *o, struct lh_env *env, const char *dir,
                              const struct lk_checkpoint_name *name, uint64_t *bytes);
-// Gets it as the file `path`. LH_ERR_CORRUPT: it is not what was stored; then there is no file.
+// Downloads it to the file `path`. LH_ERR_CORRUPT: it differs from the stored data; no file is
+// left.
 LH_MUST lh_err lk_stored_get(struct lh_objects *o, struct lh_env *env, const struct lk_stored *s,
                              const char *path);
-// Removes all but the newest `keep` of a shard's channel, and what uploads of before them have
-// left. Calls removed(arg, s) for each; NULL: nobody is told.
+// Removes all but the newest `keep` of a shard's channel, and the leftovers of earlier uploads.
+// Calls removed(arg, s) for each; may be NULL.
 LH_MUST lh_err lk_stored_prune(struct lh_objects *o, uint32_t shard, bool weights, unsigned keep,
                                void (*removed)(void *arg, const struct lk_stored *s), void *arg);
 
