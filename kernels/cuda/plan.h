@@ -1,4 +1,4 @@
-// A shard's layout and codec as the plugin takes them (plugin.h).
+// A shard's layout and codec in the plugin's form (plugin.h).
 #ifndef LK_CUDA_PLAN_H
 #define LK_CUDA_PLAN_H
 

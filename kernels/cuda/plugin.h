@@ -1,8 +1,8 @@
-// The boundary between C and the CUDA plugin: numbers, structs and tables, no header of CUDA's.
+// The boundary between C and the CUDA plugin: numbers, structs and tables; no CUDA header.
 //
-// Pointers named `device` are addresses of the device; the host never looks behind them. Every call
-// that takes a stream only queues work and returns; errors of queued work show at a later call.
-// A result of 0 is success, anything else a code that error_text() explains.
+// Pointers named `device` are device addresses, which the host never dereferences. Every call with
+// a stream only queues work and returns; errors of queued work appear at a later call. A result of
+// 0 is success; error_text() explains any other code.
 #ifndef LK_CUDA_PLUGIN_H
 #define LK_CUDA_PLUGIN_H
 
@@ -19,17 +19,17 @@ enum {
     LK_GPU_ABI = 12, // changes with every struct, table and meaning of this file
     LK_GPU_CHUNK = 4096,
     LK_GPU_GROUP = 16,
-    LK_GPU_SUM_LANES = 256, // Lanes in which chunks' sums of squares are added.
+    LK_GPU_SUM_LANES = 256, // lanes in which chunks' sums of squares are added
     LK_GPU_HEADER_BYTES = 24,
-    LK_GPU_RECORDS_MAX = 8,        // payloads that one call folds
-    LK_GPU_DIGEST_RANGE = 4 << 20, // bytes that one hash of a state is of
+    LK_GPU_RECORDS_MAX = 8,        // most payloads folded in one call
+    LK_GPU_DIGEST_RANGE = 4 << 20, // bytes per hash of a state
     LK_GPU_HASH_BYTES = 32,
 };
-// In the name of a device that is an emulator's: right bytes, but no speed that anybody may quote.
+// In the name of an emulated device: its bytes are right, but its speed must not be quoted.
 #define LK_GPU_EMULATED "an emulated device"
 #define LK_GPU_FINE UINT64_MAX // lk_gpu_result.bad: every value is finite
 
-// How a payload is coded: struct lk_coding of kernels/cpu/payload.h.
+// The coding of a payload: struct lk_coding of kernels/cpu/payload.h.
 struct lk_gpu_codec {
     uint8_t index, value, rice_bits, reserved;
     float density;
@@ -45,31 +45,30 @@ struct lk_gpu_plan {
     struct lk_gpu_chunk *chunk;
     uint64_t chunks, values, values_carried;
     struct lk_gpu_codec codec;
-    // A value for each chunk: values carried; where its record begins, in the payload (dense) or
-    // among all records without what stands between them (top-k).
+    // One entry per chunk: values carried; offset of its record, in the payload (dense) or among
+    // all records without the data between them (top-k).
     uint32_t *carried;
     uint64_t *record_at;
-    uint32_t carried_max, unary_words; // the most of a chunk; 32-bit words of a chunk's stream
+    uint32_t carried_max, unary_words; // most of a chunk; 32-bit words of a chunk's stream
     uint8_t header[LK_GPU_HEADER_BYTES];
-    uint64_t bytes_max; // the most of a payload
+    uint64_t bytes_max; // most of a payload
 };
 
 // An encoding's results on the device.
 struct lk_gpu_result {
     uint64_t bytes;     // the payload's length
-    uint64_t bad;       // place of the first value that is not finite, or LK_GPU_FINE
+    uint64_t bad;       // index of the first value that is not finite, or LK_GPU_FINE
     double sum_squares; // as in struct lk_payload_info
 };
 
-// All on the device. Where `anchor` is given, the delta is anchor - local, and anchor becomes
-// local; else it is d, or nothing where that is NULL. e_out may be e: then nothing of it changes
-// when `bad` says that a value is not finite. Apart from e, e_out is worthless in that case, and
-// the anchor has moved.
+// All on the device. With `anchor` the delta is anchor - local, and anchor becomes local; otherwise
+// it is d, or nothing if that is NULL. e_out may be e: it then does not change if `bad` reports a
+// non-finite value. If e_out is not e, it is invalid in that case, and the anchor has moved.
 struct lk_gpu_encode {
     const float *device_d, *device_local, *device_e;
     float *device_anchor, *device_e_out;
     float beta;
-    uint8_t *device_payload; // lk_gpu_plan.bytes_max of them
+    uint8_t *device_payload; // [lk_gpu_plan.bytes_max]
     struct lk_gpu_result *device_result;
 };
 
@@ -81,7 +80,7 @@ struct lk_gpu_record {
 
 enum lk_gpu_use { LK_GPU_SUBTRACT = 1, LK_GPU_CLEAR = 2 };
 
-// Value by value, n of them; which arrays each reads and writes stands behind it.
+// Elementwise on n values; each line names the arrays read and written.
 enum lk_gpu_op {
     LK_GPU_VIEW_START,   // a theta, b residual -> x local, y anchor; s kappa
     LK_GPU_VIEW_DELTA,   // a residual, b local, y base -> x out; s beta: lk_view_delta()
@@ -97,8 +96,8 @@ struct lk_gpu_arrays {
     uint64_t n;
 };
 
-struct lk_gpu_shard; // a plan on the device, and what encoding and folding need beside it
-struct lk_gpu_slots; // pinned memory for arrays on their way to the host
+struct lk_gpu_shard; // a plan on the device, with scratch for encoding and folding
+struct lk_gpu_slots; // pinned memory for arrays in transit to the host
 typedef void *lk_gpu_event;
 
 struct lk_gpu_memory {
@@ -106,25 +105,25 @@ struct lk_gpu_memory {
     void (*release)(void *device);
     int (*pinned_alloc)(void **host, size_t bytes);
     void (*pinned_release)(void *host);
-    // The host's side must be pinned, and stay as it is until the stream has passed.
+    // The host's memory must be pinned, and unchanged until the stream has passed.
     int (*copy_in)(void *device, const void *host, size_t bytes, lk_gpu_stream stream);
     int (*copy_out)(void *host, const void *device, size_t bytes, lk_gpu_stream stream);
     int (*copy_within)(void *device_to, const void *device_from, size_t bytes,
                        lk_gpu_stream stream);
 };
 
-// Streams and events are those of the device that the calling thread uses. A kernel is queued, and
-// an event recorded, on a stream of the same device alone; a stream follows events of any.
+// Streams and events belong to the calling thread's current device. Kernels and event records need
+// a stream of the same device; a stream may follow events of any device.
 struct lk_gpu_streams {
     int (*create)(lk_gpu_stream *out);
     void (*destroy)(lk_gpu_stream stream);
-    int (*wait)(lk_gpu_stream stream); // the calling thread waits for all that was queued
+    int (*wait)(lk_gpu_stream stream); // the calling thread waits for all queued work
     int (*event_create)(lk_gpu_event *out);
     void (*event_destroy)(lk_gpu_event event);
     int (*event_record)(lk_gpu_event event, lk_gpu_stream stream);
     int (*event_follow)(lk_gpu_stream stream, lk_gpu_event event); // the stream waits, not the host
     int (*event_done)(lk_gpu_event event, int *done);
-    int (*event_wait)(lk_gpu_event event); // the calling thread waits for what it stands behind
+    int (*event_wait)(lk_gpu_event event); // the calling thread waits for the work before it
 };
 
 struct lk_gpu_kernels {
@@ -132,7 +131,7 @@ struct lk_gpu_kernels {
     void (*shard_destroy)(struct lk_gpu_shard *shard);
     // One encoding or fold of a shard at a time: they share its scratch memory.
     int (*encode)(struct lk_gpu_shard *shard, const struct lk_gpu_encode *in, lk_gpu_stream stream);
-    // The records in their order, values before `below` alone; LK_GPU_RECORDS_MAX at most.
+    // The records in order, only values before `below`; at most LK_GPU_RECORDS_MAX.
     int (*fold)(struct lk_gpu_shard *shard, const struct lk_gpu_record *record, uint32_t records,
                 enum lk_gpu_use use, uint64_t below, float *device_to, lk_gpu_stream stream);
     int (*each)(enum lk_gpu_op op, const struct lk_gpu_arrays *arrays, lk_gpu_stream stream);
@@ -141,28 +140,28 @@ struct lk_gpu_kernels {
                        lk_gpu_stream stream);
     // BLAKE2b-256 of each range of LK_GPU_DIGEST_RANGE bytes, in order.
     int (*digest)(const void *device, uint64_t bytes, uint8_t *device_hashes, lk_gpu_stream stream);
-    // Bytes of the device that shard_create() takes for this plan.
+    // Bytes of device memory that shard_create() takes for this plan.
     uint64_t (*shard_bytes)(const struct lk_gpu_plan *plan);
 };
 
-// Arrays on their way to the host: `count` slots of pinned memory, `bytes` each, taken in turn, and
-// a stream of their own for the copies. One thread at a time.
+// Arrays in transit to the host: `count` slots of pinned memory, `bytes` each, used in turn, with
+// their own stream for the copies. One thread at a time.
 struct lk_gpu_transfer {
     int (*create)(uint32_t count, uint64_t bytes, struct lk_gpu_slots **out);
     void (*destroy)(struct lk_gpu_slots *slots);
-    // Queues a copy of bytes[at most a slot's] from the device. It begins after what `after` was
-    // recorded behind. The slot's number goes to *slot; -1: all are taken, and nothing was done.
+    // Queues a copy of bytes[at most a slot's] from the device, behind the work recorded in
+    // `after`. *slot gets the slot's number; -1: all are in use, and nothing was done.
     int (*copy)(struct lk_gpu_slots *slots, const void *device, uint64_t bytes, lk_gpu_event after,
                 int32_t *slot);
-    // Waits for that copy alone; its bytes hold until give_back().
+    // Waits for only that copy; its bytes are valid until give_back().
     int (*take)(struct lk_gpu_slots *slots, int32_t slot, const uint8_t **bytes);
-    // Also of a slot that was not taken: then its bytes are nobody's.
+    // Also allowed without take(): then the bytes are discarded.
     void (*give_back)(struct lk_gpu_slots *slots, int32_t slot);
 };
 
-// Versions as CUDA writes them: 13000 is 13.0; 0: there is none.
+// Versions in CUDA's numbering: 13000 is 13.0; 0: none.
 struct lk_gpu_versions {
-    int driver, runtime; // what the driver can do at most; what the plugin was built with
+    int driver, runtime; // highest version of the driver; version the plugin was built with
 };
 
 struct lk_gpu_device {
@@ -174,21 +173,21 @@ struct lk_gpu_device {
 struct lk_gpu_backend {
     uint32_t abi, bytes; // LK_GPU_ABI, sizeof(struct lk_gpu_backend)
     const char *name;
-    int (*devices)(int *count); // its error tells what is wrong with the driver
+    int (*devices)(int *count); // its error describes a problem of the driver
     const char *(*error_text)(int err);
     const struct lk_gpu_memory *memory;
     const struct lk_gpu_streams *streams;
     const struct lk_gpu_kernels *kernels;
     const struct lk_gpu_transfer *transfer;
     void (*versions)(struct lk_gpu_versions *out);
-    int (*device)(int index, struct lk_gpu_device *out); // makes a context on that device
-    int (*use)(int index); // the calling thread's calls are that device's from now on; first: 0
+    int (*device)(int index, struct lk_gpu_device *out); // creates a context on that device
+    int (*use)(int index);                // selects the calling thread's device; initially 0
     const struct lk_gpu_forward *forward; // the trainer's layers (train.h)
     const struct lk_gpu_backward *backward;
     const struct lk_gpu_optimizer *optimizer;
 };
 
-// The one name that the plugin shows. NULL: it does not speak this ABI.
+// The plugin's only exported name. NULL: another ABI.
 typedef const struct lk_gpu_backend *lk_gpu_query_function(uint32_t abi);
 #define LK_GPU_QUERY "lk_gpu_query"
 const struct lk_gpu_backend *lk_gpu_query(uint32_t abi);

@@ -1,9 +1,9 @@
-// The trainer's layers on a device: tables of the CUDA plugin (plugin.h), matrix products apart
+// The trainer's layers on a device: tables of the CUDA plugin (plugin.h), without matrix products
 // (gemm.h).
 //
-// Arrays are the device's, fp32, laid out and summed up as kernels/layers.h says of their
-// namesakes, if nothing else stands here. Every call queues work on the stream and returns;
-// 0 is success. All sums have one order: the same arrays give the same bits. Elementwise work
+// Arrays are in device memory, fp32, with the layout and sums of their namesakes in
+// kernels/layers.h unless stated here. Every call queues work on the stream and returns; 0 is
+// success. All sums have a fixed order: the same arrays give the same bits. Elementwise work
 // (split, swiglu, their gradients, embed, adamw) has the bits of kernels/layers.
 #ifndef LK_CUDA_TRAIN_H
 #define LK_CUDA_TRAIN_H
@@ -16,8 +16,8 @@ extern "C" {
 #endif
 
 enum {
-    LK_GPU_SLAB = 64,     // rows whose column sums are one partial sum
-    LK_GPU_PIECE = 16384, // the most values of a piece of a tensor, as it is used
+    LK_GPU_SLAB = 64,     // rows per partial sum of columns
+    LK_GPU_PIECE = 16384, // most values per piece of a tensor
 };
 
 typedef void *lk_gpu_stream;
@@ -40,15 +40,16 @@ struct lk_gpu_forward {
     int (*split)(const struct lk_gpu_heads *h, const float *qkv, const float *bias,
                  const float *cosine, const float *sine, float *q, float *k, float *v,
                  lk_gpu_stream stream);
-    // scores[sequences][heads][length][length] become weights, with zeros right of the diagonal;
-    // log_sum[sequences][heads][length] is for the backward pass.
+    // Turns scores[sequences][heads][length][length] into weights, with zeros right of the
+    // diagonal; fills log_sum[sequences][heads][length] for the backward pass.
     int (*softmax)(const struct lk_gpu_heads *h, float *scores, float *log_sum,
                    lk_gpu_stream stream);
-    // The heads' outputs, split like q, into out[rows][heads * head_dim].
+    // Joins the heads' outputs, split like q, into out[rows][heads * head_dim].
     int (*join)(const struct lk_gpu_heads *h, const float *split, float *out, lk_gpu_stream stream);
     int (*swiglu)(uint64_t rows, uint64_t width, const float *gate_up, float *y,
                   lk_gpu_stream stream);
-    // nll[rows], nats. With gradient, logits become scale * (softmax - onehot); else they stay.
+    // nll[rows], nats. With gradient, logits become scale * (softmax - onehot); otherwise they do
+    // not change.
     int (*xent)(uint64_t rows, uint64_t vocab, const uint32_t *target, float scale, bool gradient,
                 float *logits, double *nll, lk_gpu_stream stream);
 };
@@ -62,15 +63,15 @@ struct lk_gpu_columns {
     float *out;
 };
 
-// The rows of each different token of a batch: those of token[i] are row[from[i]] to row[from[i+1]
-// - 1], in rising order.
+// The rows of each distinct token of a batch: those of token[i] are row[from[i]] to row[from[i+1] -
+// 1], in rising order.
 struct lk_gpu_places {
     uint64_t tokens;
     const uint32_t *token, *from, *row;
 };
 
 struct lk_gpu_backward {
-    // dx is written, or added to; the weight's gradient is columns()'s.
+    // Writes dx or adds to it; columns() computes the weight's gradient.
     int (*rmsnorm)(uint64_t rows, uint64_t dim, const float *x, const float *w,
                    const float *inverse_rms, const float *dy, bool add, float *dx,
                    lk_gpu_stream stream);
@@ -81,11 +82,11 @@ struct lk_gpu_backward {
     // products of each head's row of out and dout.
     int (*join)(const struct lk_gpu_heads *h, const float *out, const float *dout, float *dsplit,
                 float *dot, lk_gpu_stream stream);
-    // p has scores and becomes weights, by log_sum; dp has the weights' gradient and becomes the
-    // scores': p * (dp - dot).
+    // p holds scores and becomes weights, by log_sum; dp holds the weights' gradient and becomes
+    // the scores': p * (dp - dot).
     int (*scores)(const struct lk_gpu_heads *h, const float *log_sum, const float *dot, float *p,
                   float *dp, lk_gpu_stream stream);
-    // Gradients of split arrays into dqkv, q's and k's turned back; written, not added.
+    // Writes gradients of split arrays into dqkv, with q's and k's rotated back.
     int (*split)(const struct lk_gpu_heads *h, const float *cosine, const float *sine,
                  const float *dq, const float *dk, const float *dv, float *dqkv,
                  lk_gpu_stream stream);
@@ -100,13 +101,13 @@ struct lk_gpu_piece {
     uint32_t decays; // 0: no weight decay
 };
 
-// struct lk_adamw of kernels/optimizer.h, as the numbers that its loop has.
+// struct lk_adamw of kernels/optimizer.h, as its loop's numbers.
 struct lk_gpu_adamw {
     float keep_decayed, keep, beta1, rest1, beta2, rest2, inverse_root, size, eps, grad_scale;
 };
 
-// A step of AdamW: what it reads, and where the new values go; any of these arrays may be the same.
-// Moments are of the values from `first` on, which no piece lies before.
+// A step of AdamW: its inputs, and the destinations of the new values; these arrays may overlap
+// exactly. Moments cover the values from `first` on; no piece lies before it.
 struct lk_gpu_adamw_arrays {
     const float *g, *m, *v, *p;
     float *m_to, *v_to, *p_to;
@@ -121,8 +122,8 @@ struct lk_gpu_optimizer {
                  const struct lk_gpu_adamw_arrays *arrays, lk_gpu_stream stream);
     int (*zero)(float *x, uint64_t n, lk_gpu_stream stream);
     // out[pieces]: the sum over the piece's values of lk_gpu_value_digest (prepare.h), modulo 2^64.
-    // One value more, less or other changes it for certain, several by all odds; no use against
-    // intent.
+    // One changed, missing or extra value always changes it, several almost always; no protection
+    // against intent.
     int (*digest)(const struct lk_gpu_piece *piece, uint64_t pieces, const float *a, uint64_t *out,
                   lk_gpu_stream stream);
 };

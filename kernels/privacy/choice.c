@@ -1,8 +1,8 @@
 // The secret draw of records. See choice.h.
 //
-// Invariants: 1. a record is drawn with a probability of at most q, short of it by less than 2^-63;
-// 2. every record takes the same steps, and no branch depends on what was drawn. The place of a
-// drawn record in `out` does, as does the address of its data later.
+// Invariants: 1. A record is drawn with a probability of at most q, and less than 2^-63 below it.
+// 2. Every record takes the same steps, and no branch depends on the draw. The place of a drawn
+// record in `out` does, as does the address of its data later.
 #include "kernels/privacy/choice.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
-// Clipping on an integer grid: what one record or one region can change in a sum, exactly.
+// Clipping on an integer grid: the exact change that one record or one region can make to a sum.
 //
 // The grid's step is a power of two, at most C / (65536 sqrt(d)). A vector is scaled down to norm
 // C, each value is rounded towards zero to a whole number of steps, and the sum of their squares is
 // checked in integers. Sums are int64: adding or removing a vector changes them by exactly that
-// vector, in whatever order (an fp32 sum does not).
+// vector, in any order (unlike an fp32 sum).
 //
 // No branch and no address depends on the values.
 #ifndef LK_PRIVACY_GRID_H
@@ -25,15 +25,15 @@ enum { LK_GRID_VALUES_LOG2_MAX = 28, LK_GRID_RECORDS_MAX = 1 << 30 };
 // LH_ERR_CONFIG: C is not in [1e-12, 1e12], or d not in [1, 2^28].
 LH_MUST lh_err lk_grid_of(double clip, uint64_t values, struct lk_grid *out);
 
-// sum[i] += the clipped x[i], d values. A vector with a value that is not finite adds zeros. Up to
-// LK_GRID_RECORDS_MAX vectors a sum.
+// sum[i] += the clipped x[i], d values. A vector with a non-finite value adds zeros. At most
+// LK_GRID_RECORDS_MAX vectors per sum.
 void lk_grid_add(const struct lk_grid *g, const float *x, int64_t *sum);
 
 // Standard deviation of the noise in steps, for noise of `multiplier` times C (rounded up).
 double lk_grid_deviation(const struct lk_grid *g, double multiplier);
 
 // out[i] = (sum[i] + noise[i]) * step / divisor, rounded to fp32. With divisor 1 each value is on
-// the grid, also where fp32 has fewer bits than the integer.
+// the grid, even if fp32 has fewer bits than the integer.
 void lk_grid_values(const struct lk_grid *g, const int64_t *sum, const int64_t *noise,
                     double divisor, float *out);
 

@@ -6,12 +6,12 @@
 // A cell is `width` integers wide, so the value is width * j + round(width * x), with a random
 // sign.
 //
-// All of it is integer arithmetic, on numbers of 64 random bits that get 64 more where those do not
-// decide: about one draw in a hundred computes e^-t at all, since 1 - t is below it.
+// All of it is integer arithmetic, on numbers of 64 random bits, extended by 64 more if those do
+// not decide: only about one draw in a hundred computes e^-t, since 1 - t is below it.
 //
-// What is not exact, as probabilities: the weights of cells (2^-115 together), cells beyond 13.5
-// standard deviations (2^-130), e^-t (2^-115), numbers cut at 128 bits (width * 2^-127). Two draws
-// of a hundred are rejected, which enlarges an error by less than two.
+// Inexact probabilities: the weights of cells (2^-115 together), cells beyond 13.5 standard
+// deviations (2^-130), e^-t (2^-115), numbers cut at 128 bits (width * 2^-127). Two draws of a
+// hundred are rejected, which enlarges an error by less than a factor of two.
 #include "kernels/privacy/noise.h"
 
 #include <math.h>
@@ -67,7 +67,7 @@ void lk_noise_prepare(struct lk_noise *out)
     }
 }
 
-// The cell of a number of 63 bits, which get 64 more where they do not decide; LK_NOISE_TABLE:
+// The cell of a number of 63 bits, extended by 64 more if those do not decide; LK_NOISE_TABLE:
 // none.
 static unsigned cell_of(const struct lk_noise *n, struct lk_stream *s, uint64_t high)
 {
@@ -79,7 +79,7 @@ static unsigned cell_of(const struct lk_noise *n, struct lk_stream *s, uint64_t 
     return j;
 }
 
-// A place within a cell, over 2^128; `low` is there once it was needed.
+// A place within a cell, over 2^128; `low` is drawn only if needed.
 struct place {
     uint64_t high, low;
     bool has_low;
@@ -91,7 +91,7 @@ static void extend(struct place *x, struct lk_stream *s)
     x->has_low = true;
 }
 
-// True with probability e^-t; `u` are the first 64 bits of the number that is compared with it.
+// True with probability e^-t; `u` holds the first 64 bits of the number compared with it.
 static bool accept_exactly(const struct lk_noise *n, struct lk_stream *s, unsigned j,
                            struct place *x, uint64_t u)
 {

@@ -1,7 +1,7 @@
 // A Gaussian rounded to the nearest integer, drawn exactly.
 //
-// An integer plus such noise is the integer plus a Gaussian, rounded: whatever accounts for the
-// Gaussian mechanism accounts for it. The standard deviation is a multiple of LK_NOISE_CELLS.
+// An integer plus such noise is the integer plus a Gaussian, rounded: the accounting of the
+// Gaussian mechanism applies to it. The standard deviation is a multiple of LK_NOISE_CELLS.
 #ifndef LK_PRIVACY_NOISE_H
 #define LK_PRIVACY_NOISE_H
 
@@ -12,7 +12,7 @@
 #include "kernels/privacy/stream.h"
 
 enum {
-    LK_NOISE_CELLS = 50,          // cells a standard deviation
+    LK_NOISE_CELLS = 50,          // cells per standard deviation
     LK_NOISE_TABLE = 27 * 50 / 2, // cells of one side: 13.5 standard deviations
     LK_NOISE_GUIDE = 256,
 };
@@ -31,12 +31,12 @@ struct lk_noise {
 void lk_noise_prepare(struct lk_noise *out);
 
 // n values of standard deviation LK_NOISE_CELLS * width, 1 <= width <= LK_NOISE_WIDTH_MAX. Its time
-// depends on what is drawn: it runs before the data is touched.
+// depends on the draws: run it before the data is touched.
 void lk_noise_draw(const struct lk_noise *noise, struct lk_stream *stream, int64_t width,
                    int64_t *out, size_t n);
 
-// The width for a standard deviation: the least whose noise is no smaller. LH_ERR_CONFIG where it
-// is above LK_NOISE_WIDTH_MAX or not positive.
+// The smallest width whose noise has at least this standard deviation. LH_ERR_CONFIG if it is above
+// LK_NOISE_WIDTH_MAX or not positive.
 LH_MUST lh_err lk_noise_width(double deviation, int64_t *width);
 
 // An upper bound on the total variation distance of one value from the exact distribution, given

@@ -1,7 +1,7 @@
 // Noise drawn ahead. See pool.h.
 //
-// Invariants: 1. noise that was taken is never taken again: the pool is wiped and filled under
-// another key first; 2. the key is wiped when the pool is full, the noise when it was used.
+// Invariants: 1. Noise is used only once: the pool is wiped and refilled under another key first.
+// 2. The key is wiped when the pool is full, the noise after its use.
 #include "kernels/privacy/pool.h"
 
 #include <sodium.h>

@@ -1,7 +1,7 @@
 // Noise for one release, drawn ahead.
 //
-// A pool is filled on a lane before the release touches any data, taken by one release, and wiped
-// after it. What a release does with it takes the same time whatever the noise is.
+// A lane fills a pool before the release touches any data; one release uses it; then it is wiped.
+// The release's time does not depend on the noise.
 #ifndef LK_PRIVACY_POOL_H
 #define LK_PRIVACY_POOL_H
 
@@ -19,14 +19,14 @@ struct lk_pool {
     int64_t width;
     uint64_t values;
     enum lk_pool_state state;
-    int64_t *noise; // values
+    int64_t *noise; // [values]
 };
 
 // Noise of the standard deviation `deviation` (in steps of a grid, rounded up to a whole width) for
-// so many values. LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
+// this many values. LH_ERR_CONFIG, LH_ERR_NO_MEMORY.
 LH_MUST lh_err lk_pool_create(double deviation, uint64_t values, struct lk_pool **out);
 void lk_pool_destroy(struct lk_pool *p); // wipes it; NULL is allowed
-// Draws all of it under a fresh key. Any thread, while nobody else uses the pool. It must be empty.
+// Fills it under a fresh key. Any thread, while no other uses the pool. It must be empty.
 void lk_pool_fill(struct lk_pool *p, struct lh_env *env);
 static inline bool lk_pool_is_full(const struct lk_pool *p)
 {

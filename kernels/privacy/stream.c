@@ -1,7 +1,7 @@
 // Secret random bits with libsodium's ChaCha20. See stream.h.
 //
-// Invariants: 1. a key is used by one stream, a nonce once under a key; 2. nothing of a stream is
-// left in memory after lk_stream_end().
+// Invariants: 1. One stream uses a key, and a nonce only once. 2. lk_stream_end() leaves nothing of
+// a stream in memory.
 #include "kernels/privacy/stream.h"
 
 #include <sodium.h>

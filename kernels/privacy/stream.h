@@ -1,4 +1,4 @@
-// Secret random bits: ChaCha20 under a key of its own, which lives as long as one use of it.
+// Secret random bits: ChaCha20 under its own key, which lives for one use.
 #ifndef LK_PRIVACY_STREAM_H
 #define LK_PRIVACY_STREAM_H
 
@@ -11,8 +11,8 @@ enum { LK_STREAM_KEY_BYTES = 32, LK_STREAM_WORDS = 256 };
 
 struct lk_stream {
     uint8_t key[LK_STREAM_KEY_BYTES];
-    uint64_t blocks; // refills so far: the nonce of the next one
-    size_t at;       // next word that was not given out
+    uint64_t blocks; // refills so far: the next one's nonce
+    size_t at;       // next unused word
     uint64_t word[LK_STREAM_WORDS];
 };
 
