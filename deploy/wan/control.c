@@ -1,4 +1,4 @@
-// Control socket, both ends. See control.h.
+// The control socket, both ends. See control.h.
 #include "deploy/wan/control.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static LH_MUST lh_err send_request(const char *instance, char *const *words, int
     return LH_OK;
 }
 
-// Prints the answer. NULL: there was none; stdout: the command was obeyed; stderr: it was not.
+// Prints the answer. Returns stdout if the command was obeyed, stderr if not, NULL for no answer.
 static FILE *print_answer(int daemon)
 {
     char text[DP_REPLY_CHUNK];

@@ -1,7 +1,7 @@
-// The daemon's control socket: one request, one answer, then the end of the connection.
+// The daemon's control socket: one request and one answer per connection.
 //
-// SOCK_SEQPACKET. Request: words, each followed by a line break. Answer: '+' and what the command
-// prints, or '-' and what was wrong, in messages of at most DP_REPLY_CHUNK bytes.
+// SOCK_SEQPACKET. A request is words, each followed by a line break. An answer is '+' and what the
+// command prints, or '-' and what was wrong, in messages of at most DP_REPLY_CHUNK bytes.
 #ifndef LH_DEPLOY_WAN_CONTROL_H
 #define LH_DEPLOY_WAN_CONTROL_H
 
@@ -14,11 +14,11 @@ enum { DP_REPLY_CHUNK = 32768 };
 LH_MUST lh_err dp_control_listen(const char *instance, int *listener);
 // Accepts a client; -1: none. The daemon never waits for it.
 int dp_control_accept(int listener);
-// Obeys the request that a client sent, answers, closes.
+// Carries out a client's request, answers it, and closes the connection.
 void dp_control_serve(struct dp_world *world, int client);
 
 // ---- client
-// Has the daemon obey a command and prints what it says. Returns the exit status.
+// Sends the daemon a command and prints its answer. Returns the exit status.
 int dp_control_request(const char *instance, char *const *words, int count);
 
 #endif

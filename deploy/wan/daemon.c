@@ -1,9 +1,9 @@
 // The daemon's life and its event loop. See daemon.h.
 //
 // Invariants:
-//  1. Whatever ends the daemon in an orderly way, its state is removed (state.h); a crash leaves it
-//     to the next `up` or `down`.
-//  2. Signals arrive as events: nothing interrupts what is half done.
+//  1. A daemon that ends in an orderly way removes its state (state.h); after a crash the next `up`
+//     or `down` does.
+//  2. Signals arrive as events, so they never interrupt an action halfway.
 #include "deploy/wan/daemon.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@
 #include "deploy/wan/state.h"
 #include "deploy/wan/topology.h"
 
-// Tags of events: a smaller one is a region, a larger one CLIENT + descriptor.
+// Event tags: below LISTENER a region's number, from CLIENT on CLIENT + descriptor.
 enum { LISTENER = DP_WORLD_REGIONS_MAX, SIGNALS, CLIENT };
 enum { DOWN_POLL_US = 10000 };
 static const int64_t STOP_PATIENCE = 5 * DP_SECOND; // before `down` kills a daemon
@@ -95,7 +95,7 @@ static LH_MUST lh_err forward(const struct loop *loop)
 
 // ---------------------------------------------------------------- up
 
-// Forks. The parent ends when the child is ready or has failed; returns in the child.
+// Forks. Returns in the child; the parent exits once the child is ready or has failed.
 static LH_MUST lh_err detach(int *ready)
 {
     int pipes[2];
@@ -113,7 +113,7 @@ static LH_MUST lh_err detach(int *ready)
     return LH_OK;
 }
 
-// Tells whoever waits that the world is up, and lets go of the terminal.
+// Reports that the world is up, and lets go of the terminal.
 static LH_MUST lh_err announce(const char *instance, int ready)
 {
     if (ready < 0) {
@@ -142,7 +142,7 @@ static LH_MUST lh_err catch_signals(int *signals)
     return *signals < 0 ? lh_fail_errno(errno, "signalfd") : LH_OK;
 }
 
-// Keeps the memory of freed packets; wakes on time, also when the processors are busy.
+// Keeps freed packets' memory for reuse; wakes on time even when the processors are busy.
 static void be_prompt(void)
 {
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -192,7 +192,7 @@ int dp_daemon_up(const char *instance, const char *file, bool foreground)
 
 // ---------------------------------------------------------------- down
 
-// Stops the daemon, if there is one: afterwards this process has the lock.
+// Stops the daemon if one runs. Afterwards this process has the lock.
 static LH_MUST lh_err stop_daemon(const char *instance)
 {
     int64_t patience = dp_now() + STOP_PATIENCE;

@@ -1,4 +1,4 @@
-// The search path for libraries that the environment brings. See libraries.h.
+// The library search path from the environment. See libraries.h.
 #include "deploy/wan/libraries.h"
 
 #include <stdio.h>
@@ -10,10 +10,10 @@ bool dp_libraries_absolute(const char *path, char out[DP_LIBRARIES_BYTES])
     size_t n = 0;
     bool all = true;
     out[0] = 0;
-    if (!path[0]) return true; // the loader takes it for none
+    if (!path[0]) return true; // the loader treats it as unset
     if (strlen(path) >= DP_LIBRARIES_BYTES) return false;
     for (const char *at = path;; at++) {
-        size_t length = strcspn(at, ":;"); // the loader takes both
+        size_t length = strcspn(at, ":;"); // the loader accepts both
         if (at[0] == '/')
             n += (size_t)snprintf(out + n, DP_LIBRARIES_BYTES - n, "%s%.*s", n ? ":" : "",
                                   (int)length, at);

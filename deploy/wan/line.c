@@ -1,10 +1,10 @@
 // Delay lines. See line.h.
 //
 // Invariants:
-//  1. A packet is offered, then delivered, lost, overflowed or severed: the counters of a link add
+//  1. Each offered packet ends as delivered, lost, overflowed or severed, so a link's counters add
 //     up, with those in flight.
-//  2. Packets of a link arrive in the order they were sent, unless it reorders.
-//  3. Memory in flight is bounded; above the bound, or without memory, packets overflow.
+//  2. A link's packets arrive in the order sent, unless it reorders.
+//  3. Memory in flight is bounded; packets above the bound, or without memory, overflow.
 #include "deploy/wan/line.h"
 
 #include <stdlib.h>
@@ -107,8 +107,8 @@ static double random_level(struct dp_line *line)
     return 2 * random_share(line) - 1;
 }
 
-// The deviation from the delay at some time. It drifts rather than jump from packet to packet: its
-// slope never falls below -1/2, so that later packets never arrive earlier.
+// The deviation from the delay at a time. It drifts instead of jumping from packet to packet: its
+// slope never falls below -1/2, so later packets never arrive earlier.
 static int64_t jitter_at(struct dp_line *line, struct dp_world_link *link, int64_t time)
 {
     int64_t jitter = link->settings.jitter;
@@ -150,7 +150,7 @@ void dp_line_slept(struct dp_world *world, int64_t limit, int64_t slept, bool id
 
 // ---------------------------------------------------------------- onto the wire
 
-// Sends off a packet, the last bit of which leaves the wire's near end at wire_free. Takes it.
+// Sends a packet whose last bit leaves the wire's near end at wire_free. Takes ownership.
 static void launch(struct dp_line *line, struct dp_world_link *link, struct dp_packet *packet,
                    const struct dp_shape *shape, uint32_t first, uint32_t count)
 {
@@ -178,8 +178,8 @@ static void launch_slice(struct dp_line *line, struct dp_world_link *link,
         launch(line, link, dp_packet_slice(whole, shape, first, count), shape, first, count);
 }
 
-// Queueing and loss befall single segments; those that survive side by side go on as one packet,
-// unless the wire takes so long over them that they had better part. Takes the packet.
+// Queueing and loss act on single segments. Neighbours that survive go on as one packet, unless the
+// wire takes so long over them that they should part. Takes ownership.
 static void transmit(struct dp_line *line, struct dp_world_link *link, struct dp_packet *packet,
                      const struct dp_shape *shape)
 {
@@ -189,7 +189,7 @@ static void transmit(struct dp_line *line, struct dp_world_link *link, struct dp
     double ns_per_byte = settings->rate > 0 ? 8e9 / settings->rate : 0;
     double backlog_max = settings->queue * (settings->queue_in_bytes ? ns_per_byte : 1);
     bool memory_full = line->bytes > MEMORY_MAX;
-    uint32_t first = 0; // segment of the train that is forming
+    uint32_t first = 0; // first segment of the train now forming
     int64_t train_start = link->wire_free;
     for (uint32_t i = 0; i < shape->segments; i++) {
         bool queue_full = ns_per_byte > 0 && (double)(link->wire_free - arrival) > backlog_max;
@@ -214,7 +214,7 @@ static void transmit(struct dp_line *line, struct dp_world_link *link, struct dp
     }
 }
 
-// Puts a packet on a link. Takes it.
+// Puts a packet on a link. Takes ownership.
 static void admit(struct dp_line *line, struct dp_world_link *link, struct dp_packet *packet)
 {
     struct dp_shape shape = dp_packet_shape(packet);
@@ -258,7 +258,7 @@ void dp_line_deliver(struct dp_world *world)
         deliver(world, pop_flight(line), late);
 }
 
-// The link that a packet from a region takes, or NULL if its address is that of no other region.
+// The link that a packet from a region takes; NULL: it is not addressed to another region.
 static struct dp_world_link *link_for(struct dp_world *world, int from,
                                       const struct dp_packet *packet)
 {
@@ -266,7 +266,7 @@ static struct dp_world_link *link_for(struct dp_world *world, int from,
     return to >= 0 && to < world->regions && to != from ? &world->link[from][to] : NULL;
 }
 
-// Reads the next packet into the line's buffer; false when there is none, or no memory for it.
+// Reads the next packet into the line's buffer. False: there was none, or no memory for it.
 static bool read_packet(struct dp_line *line, int tun)
 {
     if (!line->buffer) line->buffer = dp_packet_new(DP_IP_BYTES_MAX);
@@ -279,7 +279,7 @@ static bool read_packet(struct dp_line *line, int tun)
     return true;
 }
 
-// The packet that was read: a large one with its buffer, a small one copied. NULL: out of memory.
+// The packet just read: a large one keeps its buffer, a small one is copied. NULL: out of memory.
 static struct dp_packet *take_packet(struct dp_line *line)
 {
     struct dp_packet *packet = line->buffer;

@@ -60,7 +60,7 @@ static bool is(const char *word, const char *name)
     return strcmp(word, name) == 0;
 }
 
-// One command of an instance. Returns the exit status.
+// Runs one command on an instance. Returns the exit status.
 static int run(const char *instance, char **words, int count)
 {
     const char *command = count > 0 ? words[0] : "", *option = count > 1 ? words[1] : "";

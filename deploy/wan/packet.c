@@ -1,7 +1,7 @@
 // Packets and their segments (TCP segmentation as a network card does it, RFC 9293). See packet.h.
 //
-// Nothing that a region's kernel hands out is trusted: headers are measured against the length that
-// was read before they are used.
+// Trusts nothing from a region's kernel: checks headers against the length that was read before it
+// uses them.
 #include "deploy/wan/packet.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The sum of 16-bit words that Internet checksums are made of, in network order like its input.
+// The sum of 16-bit words used in Internet checksums, in network order like its input.
 static uint32_t sum16(const uint8_t *bytes, size_t count)
 {
     uint32_t sum = 0;
@@ -68,7 +68,7 @@ uint32_t dp_packet_wire_bytes(const struct dp_shape *shape, uint32_t first, uint
     return count * shape->headers + payload_bytes(shape, first, count);
 }
 
-// Rewrites the headers of a slice that carries the payload from `start` on.
+// Rewrites the headers of a slice whose payload begins at `start`.
 static void fix_headers(struct dp_packet *part, uint32_t first, uint32_t start, bool last)
 {
     uint32_t ip_header = ip_header_bytes(part);

@@ -1,4 +1,4 @@
-// Packets: what one read from a TUN device yields, and its division into segments.
+// Packets, each from one read of a TUN device, and their division into segments.
 #ifndef LH_DEPLOY_WAN_PACKET_H
 #define LH_DEPLOY_WAN_PACKET_H
 
@@ -29,10 +29,10 @@ struct dp_packet *dp_packet_new(uint32_t length); // free() it; NULL: out of mem
 struct dp_shape dp_packet_shape(const struct dp_packet *packet);
 // Bytes on the wire of `count` segments from `first` on.
 uint32_t dp_packet_wire_bytes(const struct dp_shape *shape, uint32_t first, uint32_t count);
-// A packet of some of the segments of a larger one. NULL: out of memory.
+// Makes a packet of some segments of a larger one. NULL: out of memory.
 struct dp_packet *dp_packet_slice(const struct dp_packet *whole, const struct dp_shape *shape,
                                   uint32_t first, uint32_t count);
-// The region that a packet is addressed to (10.77.R.H), or -1.
+// The region a packet is addressed to (10.77.R.H), or -1.
 int dp_packet_region(const struct dp_packet *packet);
 
 #endif

@@ -1,8 +1,8 @@
 // Network namespaces and their devices. See region.h.
 //
 // A region has loopback, the device wan0 with its hosts' addresses as /32, a route into the device
-// for every other region's /24, and an error route for the rest of its own. Nothing else: no way
-// out of the world, no IPv6.
+// for every other region's /24, and an error route for the rest of its own. It has no other way out
+// and no IPv6.
 #include "deploy/wan/region.h"
 
 #include <arpa/inet.h>
@@ -24,9 +24,9 @@
 #include "deploy/wan/state.h"
 #include "deploy/wan/topology.h"
 
-enum { DEVICE_QUEUE = 10000 }; // packets that a region's kernel queue holds for the daemon
+enum { DEVICE_QUEUE = 10000 }; // packets a region's kernel holds for the daemon
 
-// Buffers for 1 Gbit/s over 300 ms, several times; a connection learns nothing from earlier ones.
+// Buffers several times 1 Gbit/s over 300 ms; a connection learns nothing from earlier ones.
 static const char *const SYSCTLS[] = {
     "net.ipv4.tcp_rmem=4096 131072 268435456",
     "net.ipv4.tcp_wmem=4096 16384 268435456",
@@ -60,7 +60,7 @@ static struct sockaddr address_of(int region, int host)
     return result;
 }
 
-// Routes a region's 10.77.R.0/24 into the device or, where it is NULL, to an error.
+// Routes a region's 10.77.R.0/24 into the device, or to an error if `device` is NULL.
 static LH_MUST lh_err add_route(int socket, const struct dp_world *world, int region, char *device)
 {
     struct sockaddr_in mask = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0xffffff00)};
@@ -72,7 +72,7 @@ static LH_MUST lh_err add_route(int socket, const struct dp_world *world, int re
     return LH_OK;
 }
 
-// Applies KEY=VALUE to the network namespace that this process is in.
+// Applies KEY=VALUE in this process's network namespace.
 static LH_MUST lh_err set_sysctl(const char *assignment)
 {
     char path[DP_LINE_BYTES + 16];
@@ -127,7 +127,7 @@ static LH_MUST lh_err set_up_devices(struct dp_world *world, int index, int cont
     return LH_OK;
 }
 
-// Sets up the devices, addresses, routes and sysctls of a region, from within its namespace.
+// Sets up a region's devices, addresses, routes and sysctls, from within its namespace.
 static LH_MUST lh_err furnish(struct dp_world *world, int index)
 {
     int control = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -142,7 +142,7 @@ static LH_MUST lh_err furnish(struct dp_world *world, int index)
 
 // ---------------------------------------------------------------- namespaces
 
-// Makes the namespace directory as ip-netns(8) does, under the same lock, so that the two agree.
+// Makes the namespace directory as ip-netns(8) does, under the same lock, so the two agree.
 static LH_MUST lh_err prepare_netns_dir(void)
 {
     if (mkdir(DP_NETNS_DIR, 0755) < 0 && errno != EEXIST)
@@ -159,7 +159,7 @@ static LH_MUST lh_err prepare_netns_dir(void)
     return shared ? LH_OK : lh_fail_errno(reason, "%s", DP_NETNS_DIR);
 }
 
-// Moves this process into a new namespace that is bound to a name.
+// Moves this process into a new namespace bound to a name.
 static LH_MUST lh_err enter_new_netns(const char *path)
 {
     int file = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
@@ -176,7 +176,7 @@ static LH_MUST lh_err create_region(struct dp_world *world, int index, FILE *lis
     const char *name = world->region[index].name;
     struct dp_state_path path = dp_state_netns_path(world->instance, name);
     if (access(path.text, F_OK) == 0) return lh_fail_errno(EEXIST, "%s", path.text);
-    fprintf(list, "%s\n", name); // ours to remove, from here on, even if we are killed
+    fprintf(list, "%s\n", name); // ours to remove from now on, even if killed
     if (fflush(list)) return lh_fail_errno(errno, "list of regions");
     LH_TRY(enter_new_netns(path.text));
     return furnish(world, index);

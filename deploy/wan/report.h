@@ -1,4 +1,4 @@
-// Reports of the emulator about a world: settings and counters, as tables or JSON Lines.
+// The emulator's reports: a world's settings and counters, as tables or JSON Lines.
 #ifndef LH_DEPLOY_WAN_REPORT_H
 #define LH_DEPLOY_WAN_REPORT_H
 

@@ -1,4 +1,4 @@
-// Settings of links: quantities with units, and which links a command selects. See topology.h.
+// Link settings: quantities with units, and which links a command selects. See topology.h.
 //
 // Invariant: a command changes every link it selects or none.
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static LH_MUST lh_err parse_queue(const char *word, const char *text, struct dp_
                    "'%s': want a time up to 60s or a size (units us, ms, s, b, kb, mb)", word);
 }
 
-// The value in a word KEY=VALUE, or NULL where its key is another.
+// The value in a word KEY=VALUE; NULL: it has another key.
 static const char *value_of(const char *word, const char *key)
 {
     size_t length = strlen(key);

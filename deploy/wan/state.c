@@ -1,9 +1,9 @@
-// Instances on the machine. See state.h for the files.
+// Instances on this machine. See state.h for the files.
 //
 // Invariants:
 //  1. Only the process that holds an instance's lock makes and removes its files and namespaces.
-//  2. A namespace is listed in `regions` before it is made, so that whatever crash there was, the
-//     next `up` or `down` finds it. Nothing that is not listed is ever removed.
+//  2. A namespace is listed in `regions` before it is made, so after any crash the next `up` or
+//     `down` finds it. Nothing unlisted is ever removed.
 #include "deploy/wan/state.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 #include "common/base/check.h"
 
-// Names are bounded (dp_name_valid), so that a path that does not fit is our bug.
+// Names are bounded (dp_name_valid), so a path that does not fit is a bug.
 __attribute__((format(printf, 1, 2))) static struct dp_state_path make_path(const char *format, ...)
 {
     struct dp_state_path path;
@@ -55,7 +55,7 @@ lh_err dp_state_create_file(const char *instance, const char *name, FILE **out)
 
 // ---------------------------------------------------------------- lock
 
-// One attempt. *again: whoever had the lock has just let go of it, or removed the file.
+// Tries once. *again: the holder has just let go of the lock, or removed the file.
 static LH_MUST lh_err try_lock(const char *path, int file, pid_t *holder, bool *held, bool *again)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -85,14 +85,14 @@ lh_err dp_state_lock(const char *instance, pid_t *holder)
         if (file < 0 && errno == ENOENT) continue; // the last other instance removed the directory
         if (file < 0) return lh_fail_errno(errno, "%s", path.text);
         err = try_lock(path.text, file, holder, &held, &again);
-        if (!held) close(file); // an open one holds the lock until this process ends
+        if (!held) close(file); // kept open, it holds the lock until this process ends
     }
     return err;
 }
 
 // ---------------------------------------------------------------- regions
 
-// Calls back for each region that the state directory lists; there may be none.
+// Calls `visit` for each region in the state directory; there may be none.
 static void each_listed_region(const char *instance, bool flag,
                                void (*visit)(const char *instance, const char *name, bool flag))
 {
@@ -105,7 +105,7 @@ static void each_listed_region(const char *instance, bool flag,
     if (in) fclose(in);
 }
 
-// Whether a process, named by its number in /proc, lives in a namespace.
+// Whether a process, given by its number in /proc, lives in a namespace.
 static bool lives_in(const char *process, const struct stat *home)
 {
     char path[300];

@@ -1,4 +1,4 @@
-// An instance's traces on the machine: namespaces, a state directory, a lock.
+// An instance's state on the machine: namespaces, a state directory, a lock.
 //
 //   /run/wanem/INSTANCE.lock         held (fcntl) by the daemon for as long as it lives
 //   /run/wanem/INSTANCE/regions      names of the namespaces that are ours to remove
@@ -27,17 +27,17 @@ struct dp_state_path dp_state_netns_path(const char *instance, const char *regio
 
 LH_MUST lh_err dp_state_create_file(const char *instance, const char *name, FILE **out);
 
-// Takes the daemon's lock and keeps it until the process ends. *holder: 0, or who has it.
+// Takes the daemon's lock until the process ends. *holder: 0, or the process that has it.
 LH_MUST lh_err dp_state_lock(const char *instance, pid_t *holder);
 
-// Takes the lock, clears up after a crash (and says so on stderr), makes the state directory.
+// Takes the lock, cleans up after a crash (and says so on stderr), makes the state directory.
 // LH_ERR_EXISTS: the instance is up.
 LH_MUST lh_err dp_state_claim(const char *instance);
 
-// Tells on stderr of the processes inside the regions, or kills them.
+// Reports on stderr the processes inside the regions, or kills them.
 void dp_state_visit(const char *instance, bool kill_inhabitants);
 
-// Removes regions, files and lock of an instance whose lock this process holds.
+// Removes an instance's regions, files and lock. This process must hold the lock.
 void dp_state_remove(const char *instance);
 
 #endif

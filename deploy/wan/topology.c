@@ -6,7 +6,7 @@
 //   mtu N
 //   sysctl net.KEY=VALUE         set in every region
 //
-// Trusts nothing: lines, words, regions and sysctls are bounded, zero bytes are refused, errors
+// Trusts nothing: lines, words, regions and sysctls are bounded, zero bytes are refused, and errors
 // name file and line.
 #include "deploy/wan/topology.h"
 
@@ -116,7 +116,7 @@ static LH_MUST lh_err obey(struct dp_world *world, bool *links_begun, char *cons
                    words[0]);
 }
 
-// Reads a line without its end; *more tells whether another follows.
+// Reads a line without its end. *more: another follows.
 static LH_MUST lh_err read_line(FILE *in, char line[DP_LINE_BYTES], bool *more)
 {
     size_t length = 0;

@@ -43,7 +43,7 @@ struct dp_world_link {
     struct dp_counters count;
     uint64_t in_flight; // packets
     int to;
-    uint32_t epoch;      // each cut starts a new one and severs the packets of the old
+    uint32_t epoch;      // each cut starts a new one and severs the old one's packets
     int64_t wire_free;   // when the wire will have sent all it was given
     int64_t last_due;    // when the last packet arrives
     int64_t drift_start; // the delay drifts in a straight line from one random level to the next
@@ -59,14 +59,14 @@ struct dp_world_region {
 struct dp_flight;
 struct dp_packet;
 
-// The packets in flight on all links, and what the daemon knows of its own punctuality.
+// The packets in flight on all links, and how punctual the daemon is.
 struct dp_line {
     struct dp_flight *flight; // a binary heap, the first due at its root
     size_t count, capacity;
     uint64_t number, bytes;
     struct dp_packet *buffer; // the next packet is read into it
-    // The machine takes some time to wake the daemon. The daemon learns how long, sleeps for that
-    // much less, and dates back the packets that woke it.
+    // Waking the daemon takes the machine some time. The daemon learns how long, sleeps that much
+    // less, and dates back the packets that woke it.
     int64_t wake_lag;    // the median of late
     int64_t arrival_lag; // lag of the packets that are about to be read
     uint64_t chance;     // state of the random numbers
