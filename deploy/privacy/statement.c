@@ -1,7 +1,6 @@
 // The statement and its receipt. See statement.h.
 //
-// Invariant: both say the same, from the same fields; a number that is not known is left out, never
-// made up.
+// Invariant: both say the same, from the same fields; an unknown number is left out, never made up.
 #include "deploy/privacy/statement.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "common/base/buf.h"
 #include "deploy/privacy/claim.h"
 
-// Both of a claim that dp_claim_compute() filled in.
+// Write a claim that dp_claim_compute() filled in, as text and as JSON.
 void dp_statement_put(struct lh_buf *out, const struct dp_claim *c);
 // "longhaul.privacy.v1"; NULL: out of memory.
 json_t *dp_statement_json(const struct dp_claim *c);

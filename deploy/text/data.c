@@ -32,13 +32,13 @@ enum {
     UNIT_TOKENS_MAX = 1 << 26,
 };
 
-// One language: its text on the way to its files.
+// One language, and its text on the way to its files.
 struct part {
     const struct dp_language *from;
     uint64_t taken; // bytes of text
     uint64_t first; // index of its first unit in prepare.unit
     uint64_t units;
-    uint64_t placed;       // units that the manifest's order has taken already
+    uint64_t placed;       // units already placed in the manifest's order
     struct lh_buf pending; // tokens of the unit being filled
     FILE *out;             // the file being written, or NULL
     char path[DP_PATH_BYTES];
@@ -124,7 +124,7 @@ static bool may_leave(const struct prepare *p, const char *region)
     return true;
 }
 
-// The pending unit is full: into the file, into the list.
+// Writes the full pending unit to the file and the list.
 static lh_err flush_unit(struct prepare *p, struct part *x)
 {
     uint64_t n = p->conf->unit_tokens;
@@ -190,7 +190,7 @@ static lh_err take_language(struct prepare *p, struct part *x)
 
 // ---------------------------------------------------------------- the manifest
 
-// The language of this region whose next unit stands first on the way, or NULL: all are placed.
+// The region's language whose next unit stands first on the way, or NULL: all are placed.
 static struct part *next_part(struct prepare *p, const char *region)
 {
     struct part *best = NULL;

@@ -1,4 +1,4 @@
-// Text to tokens: what `longhaul data prepare` does.
+// Text to tokens: the work of `longhaul data prepare`.
 //
 // In:  DIR/<region>/<language>/*.txt (a language has one home region), DIR/heldout/<language>.txt
 // Out: OUT/<region>-<language>-NNN.bin, OUT/heldout-<language>.bin, OUT/units.json
@@ -25,8 +25,8 @@ struct dp_data_prepare_conf {
 };
 
 // Byte vocabulary: ids 0..255. Each language's last, incomplete unit is dropped and counted. Unit
-// ids run through the regions in order; inside a region languages alternate in proportion to size.
-// Everything written is read again, through the loader that workers use, before it is called done.
+// ids run through the regions in order; inside a region, languages alternate in proportion to size.
+// Everything written is read back through the workers' loader before it counts as done.
 // LH_ERR_NOT_FOUND: no text there; LH_ERR_INVALID: the configuration; LH_ERR_MALFORMED: the
 // folders.
 LH_MUST lh_err dp_data_prepare(const struct dp_data_prepare_conf *conf);

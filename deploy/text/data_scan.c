@@ -1,9 +1,9 @@
 // Walks DIR/<region>/<language>/*.txt and DIR/heldout/*.txt, in the order of names. See
 // data_scan.h.
 //
-// A file where a folder belongs, and one that is no .txt where text belongs, is passed over and
-// named; hidden entries are not. Names become parts of file names and of the manifest, so their
-// alphabet is narrow.
+// Passes over and names a file where a folder belongs, and one that is no .txt where text belongs;
+// passes over hidden entries without naming them. Names become parts of file names and of the
+// manifest, so few characters are allowed.
 #include "deploy/text/data_scan.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ static lh_err add_name(struct names *n, const char *name)
     return LH_OK;
 }
 
-// A link to nothing is a mistake, and so is what can't be looked at.
+// A link to nothing is an error, and so is an entry that stat() cannot read.
 static lh_err look(const char *path, struct stat *is)
 {
     char to[DP_PATH_BYTES];
@@ -81,8 +81,8 @@ static lh_err take_entry(struct dp_tree *t, const char *path, bool folders, stru
     return wanted ? add_name(out, path) : pass_over(t, path);
 }
 
-// Full paths of the folders, or of the .txt files, in `dir`, sorted; the rest is passed over. An
-// absent dir has none.
+// Lists the full paths of the folders, or of the .txt files, in `dir`, sorted; passes over the
+// rest. An absent `dir` has none.
 static lh_err list(struct dp_tree *t, const char *dir, bool folders, struct names *out)
 {
     char path[DP_PATH_BYTES];
@@ -111,7 +111,7 @@ static const char *last_part(const char *path)
     return slash ? slash + 1 : path;
 }
 
-// The last part of a path, less `cut` bytes at its end, as a region's or a language's name.
+// Takes the last part of a path, less `cut` bytes at its end, as a region's or language's name.
 static lh_err take_name(char *out, size_t size, const char *path, size_t cut)
 {
     const char *name = last_part(path);

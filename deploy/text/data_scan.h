@@ -14,12 +14,12 @@ struct dp_tree {
     struct dp_language *language; // languages that have text, by region, then by name
     unsigned languages;
     struct dp_language heldout; // its files' stems are languages; region is ""
-    char **passed;              // paths of what is neither read nor walked
+    char **passed;              // paths passed over: neither read nor walked
     unsigned passed_count;
 };
 
-// Names what is wrong: a link to nothing, a folder that can't be read, a region without a language,
-// a language without text (a disk that is not mounted, say).
+// An error names what is wrong: a link to nothing, a folder that can't be read, a region without a
+// language, or a language without text (on an unmounted disk, say).
 LH_MUST lh_err dp_tree_scan(struct dp_tree *t, const char *dir);
 void dp_tree_free(struct dp_tree *t);
 

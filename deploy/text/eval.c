@@ -20,7 +20,7 @@ static LH_MUST lh_err no_memory(const char *path)
     return lh_fail(LH_ERR_NO_MEMORY, "%s: no memory for it", path);
 }
 
-// Says the file where the text does not: a parser's.
+// Adds the file's path to an error text that lacks it, such as a parser's.
 static LH_MUST lh_err in_file(const char *path, lh_err err)
 {
     const char *text = lh_err_text(err);
@@ -52,7 +52,7 @@ lh_err dp_manifest_load(const char *path, struct lh_manifest *out)
     return err ? in_file(path, err) : LH_OK;
 }
 
-// Tokens of a whole token file, as ids; free() them. The header is checked against the length.
+// Loads a whole token file as ids; free() them. Checks the header against the length.
 static LH_MUST lh_err load_tokens(const char *path, uint32_t token_bytes, uint64_t tokens,
                                   uint32_t **out)
 {
@@ -101,8 +101,8 @@ lh_err dp_floats_load(const char *path, uint64_t values, float **out)
 
 // ---------------------------------------------------------------- one language
 
-// Entropy of a token given the one before, in the text itself; nats per token. Only for
-// vocabularies of bytes, whose table is small; else 0: not known.
+// Entropy of a token given the one before, in the text itself; nats per token. Only for byte
+// vocabularies, whose table is small; otherwise 0: not known.
 static double bigram_entropy(const uint32_t *ids, uint64_t count, uint32_t vocabulary)
 {
     if (vocabulary > 256 || count < 2) return 0;
@@ -176,7 +176,7 @@ struct job {
     struct dp_eval_row *row;
     atomic_uint next;
     pthread_mutex_t lock;
-    lh_err err; // the first one, with its text
+    lh_err err; // the first error, with its text
     char text[400];
 };
 

@@ -36,7 +36,7 @@ static void print_rows(const struct dp_eval_row *row, unsigned rows, bool json)
         printf("%-10s %12.4f\n", "mean", sum / rows);
 }
 
-// A model of Hugging Face's is the Python package's to load: this process becomes it.
+// The Python package evaluates Hugging Face models: this process becomes it.
 static LH_MUST lh_err evaluate_imported(const struct request *q)
 {
     const char *argv[16] = {"python3", "-m",   "longhaul.heldout", "--model", q->model,

@@ -1,7 +1,7 @@
 // Sampling from a model. See generate.h.
 //
-// Every token takes a whole forward pass over its window: for the small models of the built-in
-// trainer that is fast enough, and the numbers are the trainer's own.
+// Every token takes a whole forward pass over its window. That is fast enough for the built-in
+// trainer's small models, and gives the trainer's own numbers.
 #include "deploy/text/generate.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ static LH_MUST lh_err next_token(struct scratch *s, const struct wk_shape *shape
 {
     uint64_t n = at < shape->context ? at : shape->context;
     const struct wk_batch window = {ids + (at - n), 1, n, n};
-    ids[at] = 0; // its place is part of the batch, its value is not read
+    ids[at] = 0; // the batch includes its place, but nobody reads its value
     LH_TRY(wk_transformer_logits(s->model, parameters, &window, s->logits));
     const float *last = s->logits + (n - 1) * shape->vocab;
     for (uint32_t i = 0; i < shape->vocab; i++)

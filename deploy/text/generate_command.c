@@ -1,7 +1,7 @@
-// longhaul generate: sample text of a parameter file.
+// longhaul generate: samples text from a parameter file.
 //
-// A vocabulary of 256 is bytes, as `longhaul data prepare` makes them; of any other one the tool
-// knows no words, and prompt and answer are token ids (--ids).
+// A vocabulary of 256 means bytes, as `longhaul data prepare` makes them. The tool knows no words
+// of other vocabularies, so prompt and answer are token ids (--ids).
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,14 +17,14 @@ enum { TOKENS_MAX = 1 << 20, BYTES = 256 };
 
 struct request {
     const char *dir, *manifest, *weights, *prompt, *format;
-    char path[2][DP_PATH_BYTES]; // paths of manifest and weights where they come from --dir
+    char path[2][DP_PATH_BYTES]; // manifest and weights, if found through --dir
     struct dp_sampling how;
     uint64_t tokens;
     bool as_ids, json;
 };
 
 struct text {
-    uint32_t *ids; // the prompt, then what was generated
+    uint32_t *ids; // the prompt, then the generated tokens
     uint64_t given, count;
 };
 
@@ -70,7 +70,7 @@ static void put_ids(const struct text *t, struct lh_buf *out)
     dp_put(out, "\n");
 }
 
-// As bytes; on a terminal without those that would move its cursor.
+// Writes bytes; on a terminal, without those that would move its cursor.
 static void put_bytes(const struct text *t, struct lh_buf *out)
 {
     bool terminal = isatty(STDOUT_FILENO);
