@@ -1,7 +1,7 @@
-// Codecs: names, the choice of a form, and the door to encoding and decoding (kernels/cpu).
+// Codecs: names, the choice of a form, and calls of encoding and decoding (kernels/cpu).
 //
-// Invariants: 1. nothing of `e` changes before everything that can fail has succeeded; 2. fold, add
-// and clear are one walk, the one that lk_payload_check made before.
+// Invariants: 1. `e` does not change before everything that can fail has succeeded. 2. fold, add
+// and clear use the same walk as lk_payload_check.
 #include "kernels/codec.h"
 
 #include <math.h>
@@ -59,8 +59,8 @@ const char *lk_codec_name(const struct lk_codec *codec)
     return "unknown";
 }
 
-// ---- the form in use. The one variable of this part of the tree: it changes speed only, never a
-// byte, and is written by the first caller (all would write the same) and by tests.
+// ---- the form in use. This part's only variable: it changes only speed, never a byte. The first
+// caller (all would write the same) and tests write it.
 static _Atomic(const struct lk_codec_ops *) chosen;
 
 const struct lk_codec_ops *lk_codec_form(size_t i)
@@ -109,7 +109,7 @@ size_t lk_payload_most(const struct lh_shard_layout *layout)
     return lk_payload_max(&(struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 1}, layout);
 }
 
-// Says which value it is; the fast test has found that there is one.
+// Finds the non-finite value; the fast test has shown that there is one.
 static lh_err name_non_finite(const struct lh_shard_layout *layout, uint32_t extent, float beta,
                               const float *d, const float *e)
 {
@@ -164,7 +164,7 @@ lh_err lk_payload_check(const struct lk_codec *codec, const struct lh_shard_layo
     return lk_read_payload(codec, layout, payload, LK_USE_CHECK, 0, NULL, 0, info);
 }
 
-// A payload that was checked reads again without an error, or we are wrong.
+// A checked payload reads again without an error; an error is our bug.
 static void apply(const struct lk_codec *codec, const struct lh_shard_layout *layout,
                   struct lh_span payload, enum lk_use use, float scale, float *to, uint64_t below)
 {

@@ -1,7 +1,7 @@
 // The public fragment of a private region's push. See fragment.h.
 //
-// Invariants: 1. places follow from layout, density and turn alone; 2. a payload has the same
-// length whatever its values are.
+// Invariants: 1. Places depend only on layout, density and turn. 2. A payload's length does not
+// depend on its values.
 #include "kernels/fragment.h"
 
 #include <math.h>

@@ -8,11 +8,11 @@
 #include "common/base/parallel.h"
 
 enum { STEP_VALUES = 1 << 20 };     // values of a part: 12 MB
-static const double RHO_KEPT = 0.9; // the moving mean keeps so much of itself at a step
+static const double RHO_KEPT = 0.9; // the moving mean's weight on its old value
 
 struct kind {
     const char *name;
-    bool u, m; // the arrays it keeps
+    bool u, m; // the arrays it has
 };
 
 static const struct kind kinds[] = {
@@ -66,7 +66,7 @@ lh_err lk_outer_reserve(struct lk_outer *o, const struct lh_plan *plan, uint64_t
 
 // ---------------------------------------------------------------- the outer step
 
-// Cosine of u and m; 0 when one of them is nothing.
+// Cosine of u and m; 0 if either is zero.
 static double cosine(const struct lk_outer *o)
 {
     double um = 0, uu = 0, mm = 0;
@@ -79,7 +79,7 @@ static double cosine(const struct lk_outer *o)
     return uu > 0 && mm > 0 ? um / sqrt(uu) / sqrt(mm) : 0;
 }
 
-// mu for this step: the plan's, or less where the effective step would pass its bound.
+// mu for this step: the plan's, or less if the effective step would exceed its bound.
 static float guarded(struct lk_outer *o, const struct lh_plan *plan)
 {
     double bound = (double)plan->effective_step_max, eta = (double)plan->eta;
@@ -101,7 +101,7 @@ struct step {
     float mu;
 };
 
-// Each value goes its own way, so that parts and threads change no bit.
+// Values are independent, so parts and threads change no bit.
 static void step_part(void *arg, size_t part)
 {
     const struct step *s = arg;
@@ -117,10 +117,10 @@ static void step_part(void *arg, size_t part)
     }
 }
 
-// Takes an outer step of the first n values. A server's loop stands still meanwhile: 16.7 M values
-// take 74 ms of one core, 37 ms by two threads (and guarded() 20 ms, by one: its sums are in index
-// order). It is not sliced between other events: nobody may read or decide from a record that is
-// folded in part.
+// Takes an outer step of the first n values. A server's loop is blocked meanwhile: 16.7 M values
+// take 74 ms on one core, 37 ms on two threads (guarded() takes 20 ms on one, because its sums are
+// in index order). It is not split between other events: a partly folded record must not be read or
+// used for decisions.
 static void step_values(const struct lk_outer *o, float mu, uint64_t n, float *theta)
 {
     struct step s = {o->u, o->m, theta, n, mu};
@@ -136,7 +136,7 @@ static void outer_step(struct lk_outer *o, const struct lh_plan *plan, float *th
     o->steps++;
 }
 
-// A flush gives up the momentum of what was pushed since the last step: theta has moved by it.
+// A flush drops the momentum of the pushes since the last step: theta has already moved by them.
 static void flush_values(const struct lk_outer *o, uint8_t kind, uint64_t n)
 {
     if (kinds[kind].u) memset(o->u, 0, n * sizeof *o->u);
@@ -170,7 +170,7 @@ void lk_outer_plan(struct lk_outer *o, const struct lh_plan *plan)
     *o = fresh;
 }
 
-// The push alone, of values before `below`.
+// Only the push, for values before `below`.
 static lh_err fold_values(const struct lk_outer *o, uint8_t kind, const struct lk_codec *codec,
                           const struct lh_shard_layout *layout, struct lh_span payload, float scale,
                           uint64_t below, float *theta)

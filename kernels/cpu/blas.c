@@ -1,4 +1,4 @@
-// Starting again is the only way: the library has chosen before main() runs.
+// A restart is the only way: the library has chosen its kernels before main() runs.
 #include "kernels/blas.h"
 
 #include <cblas.h>
@@ -19,7 +19,7 @@ const char *lk_blas_core(void)
 
 const char *lk_blas_better(const char *core)
 {
-    // OpenBLAS' names of cores without AVX2, those that it falls back to among them.
+    // OpenBLAS' names of cores without AVX2, including its fallbacks.
     static const char *const old[] = {"Prescott", "Core2",     "Penryn",      "Dunnington",
                                       "Nehalem",  "Atom",      "Sandybridge", "Nano",
                                       "Opteron",  "Barcelona", "Bobcat"};
@@ -33,7 +33,7 @@ void lk_blas_choose(char **argv)
 {
     const char *better = lk_blas_better(lk_blas_core());
     if (better == NULL || getenv(CORE_TYPE) != NULL) return;
-    // By its own path, so that the process keeps its name.
+    // Uses the original path, so the process keeps its name.
     char path[PATH_BYTES];
     ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     if (length < 0) return;

@@ -1,5 +1,5 @@
-// Codes of values, and the indices beside them, eight at a time; same bytes and same refusals as
-// the scalar form.
+// Codes of values, and the indices beside them, eight at a time; the same bytes and the same
+// refusals as the scalar form.
 //
 // indices: index(i) = (zeros before the i-th one << b) + sum of the low bits up to i + i, all
 // within the chunk: positions of ones are listed first, then eight sums are taken at once. Indices
@@ -11,7 +11,7 @@
 
 #include "common/format/manifest.h"
 
-// ---- codes. Each packs or unpacks the first n - n % 8 values and returns how many they are.
+// ---- codes. Each packs or unpacks the first n - n % 8 values and returns their number.
 static size_t pack_sign(const float *x, size_t n, uint8_t *out)
 {
     size_t i = 0;
@@ -174,7 +174,7 @@ void lk_values_avx2(uint8_t value, float level, const uint16_t *code, uint32_t k
     lk_codec_ops_scalar.values(value, level, code + i, k - i, q + i);
 }
 
-// Positions of the next k ones of the stream; false: it has fewer. Writes up to 4 entries more.
+// Positions of the next k ones of the stream; false: it has fewer. Writes up to 4 extra entries.
 static bool list_ones(struct lk_unary *u, uint32_t k, uint32_t *one)
 {
     for (uint32_t n = 0; n < k;) {
@@ -202,8 +202,8 @@ static bool list_ones(struct lk_unary *u, uint32_t k, uint32_t *one)
     return true;
 }
 
-// How eight fields of `width` <= 25 bits, which start at a byte, come into lanes of 32 bits: each
-// half takes four bytes a lane out of the 16 that follow its own first byte.
+// Loads eight fields of `width` <= 25 bits, which start at a byte, into lanes of 32 bits: each half
+// takes four bytes per lane out of the 16 after its own first byte.
 struct unfold {
     __m256i bytes, shift, low_mask, code_mask;
     __m128i low_bits;

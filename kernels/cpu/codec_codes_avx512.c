@@ -1,7 +1,7 @@
-// Reading indices sixteen at a time: the one inner loop where AVX-512 pays. A word of the unary
-// stream becomes the positions of its ones by one byte compression, and one byte permutation
-// brings sixteen fields into their lanes. Encoding and dense codecs wait for memory already with
-// AVX2; the other loops are that form's.
+// Reads indices sixteen at a time: the only inner loop that gains from AVX-512. One byte
+// compression turns a word of the unary stream into the positions of its ones, and one byte
+// permutation moves sixteen fields into their lanes. Encoding and dense codecs are memory-bound
+// even with AVX2; the other loops are that form's.
 #include "kernels/cpu/codec_codes_avx2.h"
 
 #if defined(__AVX512VBMI2__)
@@ -17,7 +17,7 @@ static const uint8_t places[64] = {
     44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
 };
 
-// Positions of the next k ones of the stream; false: it has fewer. Writes up to 63 entries more.
+// Positions of the next k ones of the stream; false: it has fewer. Writes up to 63 extra entries.
 static bool list_ones(struct lk_unary *u, uint32_t k, uint32_t *one)
 {
     const __m512i all = _mm512_loadu_si512(places);
@@ -44,7 +44,7 @@ static bool list_ones(struct lk_unary *u, uint32_t k, uint32_t *one)
     return true;
 }
 
-// How sixteen fields of at most 25 bits, which start at a byte, come into lanes of 32 bits.
+// Loads sixteen fields of at most 25 bits, which start at a byte, into lanes of 32 bits.
 struct unfold {
     __m512i bytes, shift, low_mask, code_mask;
     __m128i low_bits;

@@ -1,8 +1,9 @@
-// Decoding: bytes from outside, so nothing is believed.
+// Decoding: the bytes come from peers, so everything is checked.
 //
-// Invariants: 1. every read goes through a cursor or a span whose length was compared before;
-// 2. nothing is written outside the chunk; 3. a payload that passes has exactly one reading: no
-// padding bit set, no byte too many, no value that is not finite; 4. LK_USE_CHECK writes nothing.
+// Invariants: 1. Every read uses a cursor, or a span whose length was checked. 2. Nothing is
+// written outside the chunk. 3. A valid payload has exactly one reading: no padding bit set, no
+// extra byte, no non-finite value. 4. LK_USE_CHECK writes nothing. padding bit set, no byte too
+// many, no value that is not finite; 4. LK_USE_CHECK writes nothing.
 #include "kernels/cpu/codec_walk.h"
 
 #include <string.h>
@@ -11,10 +12,10 @@
 #include "kernels/cpu/half.h"
 #include "kernels/cpu/rice.h"
 
-// A sparse chunk as it was read.
+// A sparse chunk as read.
 struct sparse {
     uint64_t at;
-    uint32_t k; // 0: nothing is there
+    uint32_t k; // 0: empty
     uint16_t index[LH_CHUNK];
     float q[LH_CHUNK];
 };
@@ -29,9 +30,9 @@ struct decoder {
     struct lk_unary unary; // this group's stream
     enum lk_use use;
     float scale, *to;
-    uint64_t below;      // values from here on are not touched
+    uint64_t below;      // values from here on are not changed
     uint64_t chunk;      // its number, for messages
-    struct sparse *ring; // RING chunks: the one being read, and those that wait for their memory
+    struct sparse *ring; // RING chunks: the one being read, and those being prefetched
     size_t turn;         // ring[turn % RING] is being read
     struct lk_chunk_sum sum;
 };
@@ -59,7 +60,7 @@ static lh_err get_level(struct decoder *s, float *out)
     return lk_value_halves(s->coding.value) ? get_half(s, out) : LH_OK;
 }
 
-// Codes of n values that stand apart from indices, without a check of what they are.
+// Codes of n values stored apart from indices, without checking them.
 static lh_err get_codes(struct decoder *s, uint32_t n, struct lh_span *out)
 {
     size_t bits = (size_t)n * lk_code_bits(s->coding.value);
@@ -78,8 +79,8 @@ static void fetch(const struct decoder *s, const struct sparse *c, uint32_t i)
     __builtin_prefetch(s->to + c->at + c->index[i], 1);
 }
 
-// Uses `c` and asks for the memory of `next`, value by value: the requests of a whole chunk at once
-// would have to wait for each other.
+// Applies `c` and prefetches the memory of `next`, value by value: prefetching a whole chunk at
+// once would stall.
 static void apply(const struct decoder *s, struct sparse *c, const struct sparse *next)
 {
     float *to = s->to + c->at, scale = s->scale;
@@ -98,23 +99,24 @@ static void apply(const struct decoder *s, struct sparse *c, const struct sparse
     c->k = 0;
 }
 
-// The array is far larger than any cache: a chunk waits until those read after it have come by.
+// The array is far larger than any cache: a chunk is applied only after the following ones were
+// read.
 static void use_sparse(struct decoder *s, struct sparse *c)
 {
     if (s->use == LK_USE_CHECK)
         lk_chunk_sum_add(&s->sum, s->ops->sum_squares(c->q, c->k));
     else
-        apply(s, &s->ring[++s->turn % RING], c); // the oldest, whose place is the next to be taken
+        apply(s, &s->ring[++s->turn % RING], c); // the oldest, whose place is taken next
 }
 
 static void use_the_rest(struct decoder *s)
 {
-    struct sparse *free = &s->ring[s->turn % RING]; // empty: nothing more to ask for
+    struct sparse *free = &s->ring[s->turn % RING]; // empty: nothing more to prefetch
     for (int i = 1; i < RING && s->use != LK_USE_CHECK; i++)
         apply(s, &s->ring[(s->turn + (size_t)i) % RING], free);
 }
 
-// Codes that stood in fields beside their indices.
+// Codes stored in fields beside their indices.
 static lh_err values_of(struct decoder *s, float level, const uint16_t *code, struct sparse *c)
 {
     uint8_t value = s->coding.value;
@@ -161,7 +163,7 @@ static lh_err read_sparse(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
-// q4's code of level -8 is none.
+// q4 has no code of level -8
 static bool levels_only(uint8_t value, struct lh_span codes)
 {
     uint8_t found = 0;
@@ -174,7 +176,7 @@ static bool levels_only(uint8_t value, struct lh_span codes)
     return !found;
 }
 
-// How many of a chunk's values are below the limit.
+// Number of the chunk's values below the limit.
 static uint32_t within(const struct decoder *s, const struct lk_chunk *c)
 {
     uint64_t n = s->below > c->at ? s->below - c->at : 0;
@@ -191,7 +193,7 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     LH_TRY(get_codes(s, c->len, &codes));
     if (!levels_only(s->coding.value, codes)) return bad(s, LH_ERR_MALFORMED, no_level);
     if (s->coding.value == LK_VALUE_FP32 && (uintptr_t)codes.data % sizeof *q == 0)
-        q = (const float *)(const void *)codes.data; // as they are: a copy costs as much as a fold
+        q = (const float *)(const void *)codes.data; // no copy: it would cost as much as a fold
     else
         s->ops->unpack(s->coding.value, level, codes.data, c->len, unpacked);
     if (s->ops->key_max(q, c->len) >= LK_KEY_INFINITE) return bad(s, LH_ERR_NON_FINITE, not_finite);
@@ -203,7 +205,7 @@ static lh_err read_dense(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
-// Subtracts from, or clears, n values from `at` on, as far as they are below the limit.
+// Subtracts from, or clears, those of n values from `at` on that are below the limit.
 static void use_run(const struct decoder *s, const float *q, uint64_t at, uint32_t n)
 {
     uint64_t left = s->below > at ? s->below - at : 0;
@@ -231,8 +233,8 @@ static lh_err read_fragment(struct decoder *s, const struct lk_chunk *c)
     return LH_OK;
 }
 
-// The unary stream lies behind the group's records: its span is taken first, from a copy of the
-// cursor that has jumped over them.
+// The unary stream is behind the group's records: takes its span first, from a copy of the cursor
+// that skipped them.
 static lh_err find_unary(struct decoder *s, struct lk_group *g, struct lh_cursor *table,
                          struct lh_cursor *after)
 {

@@ -1,8 +1,8 @@
-// Encoding: one pass over the chunks, a chunk stays in the first-level cache from feedback to
-// what is left.
+// Encoding: one pass over the chunks; a chunk stays in the first-level cache from feedback to
+// remainder.
 //
-// Invariants: 1. what is taken out of e is what a decoder reads from the bytes, by the same
-// operations; 2. the bytes depend on codec, layout, beta, d and e only, not on the form in use.
+// Invariants: 1. The values subtracted from e equal the decoded ones, by the same operations. 2.
+// The bytes depend only on codec, layout, beta, d and e, not on the form in use.
 #include "kernels/cpu/codec_walk.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ static void put_le(uint8_t *out, uint32_t v, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = (uint8_t)(v >> (8 * i));
 }
 
-// Writes a centroid or scale of the chunk and returns what a decoder will make of it.
+// Writes a centroid or scale of the chunk and returns its decoded value.
 static float put_half(struct encoder *s, double value)
 {
     uint16_t half = lk_half_from(value);
@@ -40,15 +40,15 @@ static float put_half(struct encoder *s, double value)
     return lk_half_to_float(half);
 }
 
-// e = beta*e + d for n values from `at` on; nothing to do where that is e, as at a worker's cut,
-// which has added up before.
+// e = beta*e + d for n values from `at` on. Does nothing if that equals e, as at a worker's cut,
+// which has already added up.
 static void add_feedback(const struct encoder *s, uint64_t at, size_t n)
 {
     if (s->d || s->beta != 1) s->ops->feedback(s->beta, s->d ? s->d + at : NULL, s->e + at, n);
 }
 
 // ---- values
-// The chunk's centroid or scale, written; 0 for values that have none.
+// Writes the chunk's centroid or scale; 0 for codecs without one.
 static float choose_level(struct encoder *s, const float *x, size_t n)
 {
     switch (s->coding->value) {
@@ -80,7 +80,7 @@ static void put_dense(struct encoder *s, float *e, uint32_t n)
     add_squares(s, level, q, n);
 }
 
-// `index`: the k values of the chunk that are carried.
+// `index`: the chunk's k carried values.
 static void put_sparse(struct encoder *s, float *e, const struct lk_chunk *c, const uint16_t *index)
 {
     uint8_t value = s->coding->value, b = s->coding->rice_bits;

@@ -1,5 +1,5 @@
 // The codecs' inner loops, eight values at a time. Same bytes as codec_ops_scalar.c: elementwise
-// operations round alike, and selection is defined by integers, not by the way it is searched.
+// operations round alike, and integers define the selection, not the search.
 #include "kernels/cpu/codec_ops.h"
 
 #if defined(__AVX2__)
@@ -49,7 +49,7 @@ static void feedback(float beta, const float *d, float *e, size_t n)
 }
 
 // ---- selection
-// A bit for every value whose key is >= low. Returns how many.
+// Sets a bit for every value whose key is >= low. Returns their number.
 static uint32_t mark(const float *e, uint32_t n, uint32_t low, uint64_t *mask)
 {
     __m256i below = _mm256_set1_epi32((int)low - 1);

@@ -1,8 +1,8 @@
-// The codecs' inner loops on 64-bit ARM, eight values at a time; every such processor can run it.
-// Same bytes as codec_ops_scalar.c, for the reasons that codec_ops_avx2.c gives. Reading indices
-// is the scalar form's: there is no bit deposit here to be quicker with.
+// The codecs' inner loops on 64-bit ARM, eight values at a time; every such processor supports it.
+// Same bytes as codec_ops_scalar.c, for the reasons in codec_ops_avx2.c. Reading indices uses the
+// scalar form, because there is no fast bit deposit.
 //
-// Shown to the byte under an emulator only (tests/arm); nobody has measured its speed.
+// Verified to the byte only under an emulator (tests/arm); its speed is not measured.
 #include "kernels/cpu/codec_ops.h"
 
 #if defined(__aarch64__)
@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/codec_vector.h"
 
-// Eight values, or what became of them.
+// Eight values, or results computed from them.
 struct eight {
     float32x4_t low, high;
 };
@@ -190,9 +190,9 @@ static double sum_squares(const float *x, size_t n)
     return lk_add_lanes(lane);
 }
 
-// ---- codes of eight values as numbers of 16 bits, and back; fp32 is not asked for
+// ---- codes of eight values as 16-bit numbers, and back; not for fp32
 
-// Is `value` one of those that `codes_of` and `values_of` know, with this level?
+// True: `codes_of` and `values_of` support `value` with this level.
 static bool here(uint8_t value, float level)
 {
     return value == LK_VALUE_SIGN || value == LK_VALUE_FP16 || (value == LK_VALUE_Q4 && level != 0);

@@ -27,8 +27,8 @@ static uint32_t count_from(const float *e, uint32_t n, uint32_t key)
     return count;
 }
 
-// Bisection for the k-th largest key, then one walk that takes everything above it and as many
-// equal ones, from the left, as are still missing. Always: count_from(low) >= k > count_from(high).
+// Bisects for the k-th largest key, then takes everything above it in one walk, and the first equal
+// ones until k are taken. Invariant: count_from(low) >= k > count_from(high).
 static void select_top(const float *e, uint32_t n, uint32_t k, struct lk_hint *hint,
                        uint16_t *index)
 {

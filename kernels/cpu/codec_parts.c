@@ -1,9 +1,9 @@
-// Encoding on several threads: a payload's groups in parts, each written where it would stand if
-// all parts before it were as long as they can be, then moved together.
+// Encoding on several threads: a payload's groups in parts. Each is written where it would begin if
+// all earlier parts had their maximum length; then the parts are moved together.
 //
-// Invariants: 1. the bytes, what is left in e, and the figures are those of one thread, to the bit:
-// chunks share nothing, and squares are added up chunk by chunk afterwards; 2. nothing of e changes
-// before all of it is known to stay finite.
+// Invariants: 1. Bytes, remainder and figures equal those of one thread to the bit: chunks share
+// nothing, and squares are added chunk by chunk afterwards. 2. e does not change before all results
+// are known to be finite.
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "kernels/cpu/codec_ops.h"
 #include "kernels/cpu/codec_walk.h"
 
-enum { PART_GROUPS = 16 }; // 1 Mi values: milliseconds, as parallel.h wants it
+enum { PART_GROUPS = 16 }; // 1 Mi values: milliseconds, as parallel.h requires
 
 void lk_parts_free(struct lk_parts *p)
 {
@@ -117,7 +117,7 @@ static lh_err encode(const struct lk_parts *p, struct work *w, const struct lk_s
     return LH_OK;
 }
 
-// Whatever is wrong is said by lk_encode().
+// lk_encode() reports any error
 lh_err lk_encode_on(uint32_t threads, const struct lk_codec *codec,
                     const struct lh_shard_layout *layout, float beta, const float *d, float *e,
                     struct lh_buf *out, struct lk_payload_info *info)

@@ -4,7 +4,7 @@
 #include "kernels/cpu/codec_values.h"
 #include "kernels/cpu/half.h"
 
-// Both forms of a value are computed, so that a compiler may take several values at once.
+// Computes both forms of a value, so that a compiler can vectorise.
 static inline uint16_t bf16_of(float x)
 {
     uint32_t bits = lk_float_bits(x), quiet = bits >> 16 | 0x40;

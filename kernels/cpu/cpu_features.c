@@ -1,4 +1,4 @@
-// The processor's answer, read from cpuid. No state: the caller keeps what it chose.
+// Reads cpuid. No state: the caller stores its choice.
 #include "kernels/cpu/cpu_features.h"
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@ bool lk_cpu_has_avx2(void)
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_F16C) || !(c & bit_POPCNT)) return false;
     if (!__get_cpuid(0x80000001u, &a, &b, &c, &d) || !(c & bit_LZCNT)) return false;
-    // These also look at XGETBV: does the operating system save the wide registers?
+    // These also check XGETBV, that is, that the operating system saves the wide registers.
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
            __builtin_cpu_supports("bmi2");
 }

@@ -29,7 +29,7 @@ size_t lk_rice_put(const struct lk_rice *rice, const uint16_t *index, const uint
                    uint32_t k, uint8_t *fields, uint8_t *unary, size_t at)
 {
     uint32_t low_mask = (1u << rice->low_bits) - 1, expected = 0, bits = 0;
-    uint64_t word = 0; // fields not written yet: `bits` of them, fewer than 8 between rounds
+    uint64_t word = 0; // unwritten fields: `bits` of them, fewer than 8 between rounds
     for (uint32_t i = 0; i < k; i++) {
         uint32_t gap = index[i] - expected;
         expected = index[i] + 1u;
@@ -79,7 +79,7 @@ bool lk_rice_get(const struct lk_rice *rice, struct lh_span fields, struct lk_un
     for (uint32_t i = 0; i < k; i++, bit += width) {
         size_t one;
         if (!next_one(&u, &one)) return false;
-        // At most 7 + 12 + 16 bits of the loaded ones are looked at.
+        // Uses at most 7 + 12 + 16 of the loaded bits.
         size_t byte = bit >> 3;
         uint64_t field = load_le_up_to_8(fields.data + byte, fields.len - byte) >> (bit & 7);
         size_t at = expected + ((one - u.next) << b) + (field & low_mask);

@@ -1,12 +1,13 @@
 // The plugin of matrix products by cuBLASLt: fills the table of kernels/cuda/gemm.h.
 //
 // The library is opened when a handle is made: LONGHAUL_CUBLASLT_LIB, then its soname. Nothing
-// links it. cuBLASLt's matrices stand in columns: a row-major c = a b is its c^T = b^T a^T, and a
-// row-major matrix as it lies is its transpose there.
+// links to it. cuBLASLt's matrices are column-major: a row-major c = a b is its c^T = b^T a^T, and
+// a row-major matrix in memory is its transpose there.
 //
-// 1. A product's plan (descriptors and algorithm) is made once, by the heuristic's first answer for
-//    its sizes and alignments, and kept: the same call takes the same algorithm.
-// 2. Sums that are split are put together in fp32 in the workspace, by no atomics.
+// 1. A product's plan (descriptors and algorithm) is made once, from the heuristic's first answer
+// for its
+//    sizes and alignments, and cached: the same call uses the same algorithm.
+// 2. Split sums are combined in fp32 in the workspace, without atomics.
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -22,12 +23,12 @@ enum {
     NO_MEMORY = 20003,
     NAMED_LIBRARY = 20004,
     OTHER_VERSION = 20005,
-    VERSION = 13, // major one: api.h is written after its header
+    VERSION = 13, // major version: api.h follows its header
     PLANS_MAX = 1024,
     WORKSPACE_BYTES = 32 << 20
 };
 
-// All that decides on an algorithm; compared as bytes, so it has no gaps.
+// Everything that determines an algorithm; compared as bytes, so it has no gaps.
 struct key {
     uint64_t m, n, k, batch, a_stride, a_step, b_stride, b_step, c_stride, c_step;
     uint32_t type, a_transposed, b_transposed, a_aligned, b_aligned, c_aligned, reads_c, reserved;
@@ -60,7 +61,7 @@ static void forget(struct lk_gemm *g, struct plan *p)
     if (p->out) g->lt.MatrixLayoutDestroy(p->out);
 }
 
-// Bytes that an address is a multiple of, 256 at most.
+// The largest power of two that divides an address, at most 256 bytes.
 static uint32_t aligned(const void *at)
 {
     uintptr_t bits = (uintptr_t)at | 256;

@@ -1,4 +1,4 @@
-// Compares api.h with cuBLASLt's own header, where CMake found it. It makes no code.
+// Compares api.h with cuBLASLt's own header, if CMake found it. It generates no code.
 #include <cublasLt.h>
 
 #include "kernels/cublaslt/api.h"

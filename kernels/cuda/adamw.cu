@@ -1,4 +1,4 @@
-// The local optimizer, a piece of a tensor a block: sums of squares for the norm, AdamW in the
+// The local optimizer, one block per piece of a tensor: sums of squares for the norm; AdamW in the
 // order of kernels/layers/adamw.c and to its bits; zeros; digests.
 #include "kernels/cuda/rows.cuh"
 
@@ -25,7 +25,7 @@ LK_DEVICE uint64_t lk_value_digest(uint64_t at, uint32_t bits)
     return x ^ x >> 29;
 }
 
-// A sum of whole numbers: the threads' order is of no account.
+// A sum of whole numbers: the threads' order does not matter.
 LK_KERNEL lk_piece_digests(const struct lk_gpu_piece *piece, const float *a, uint64_t *out)
 {
     LK_SHARED(struct lk_parts<uint64_t>, parts);

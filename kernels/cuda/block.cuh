@@ -1,4 +1,4 @@
-// Work that a whole block does together: sums and prefix sums, and sums of values in eight lanes.
+// Block-wide operations: sums and prefix sums, and sums of values in eight lanes.
 #ifndef LK_CUDA_BLOCK_CUH
 #define LK_CUDA_BLOCK_CUH
 
@@ -8,8 +8,8 @@ struct lk_block {
     uint32_t warp[2][LK_WARPS];
 };
 
-// Sum of every thread's v. `turn` counts the calls of a kernel up: two places take turns, so that
-// one barrier a call is enough.
+// Sum of every thread's v. `turn` counts a kernel's calls: two places alternate, so one barrier per
+// call is enough.
 LK_DEVICE uint32_t lk_block_sum(struct lk_block *b, uint32_t *turn, uint32_t v)
 {
     uint32_t *place = b->warp[*turn & 1], sum = 0;
@@ -31,7 +31,7 @@ template <class T> LK_DEVICE T lk_warp_scan(T v)
     return v;
 }
 
-// Sum of v over the threads before this one; *total gets that of all.
+// Sum of v over the earlier threads; *total gets the sum over all.
 LK_DEVICE uint32_t lk_block_scan(struct lk_block *b, uint32_t *turn, uint32_t v, uint32_t *total)
 {
     uint32_t *place = b->warp[*turn & 1], before = 0, all = 0, own = lk_warp_scan(v);
@@ -46,7 +46,7 @@ LK_DEVICE uint32_t lk_block_scan(struct lk_block *b, uint32_t *turn, uint32_t v,
     return before + own - v;
 }
 
-// The same of 64 bits.
+// The same for 64 bits.
 struct lk_block_wide {
     uint64_t warp[2][LK_WARPS];
 };
@@ -66,7 +66,7 @@ LK_DEVICE uint64_t lk_block_scan_wide(struct lk_block_wide *b, uint32_t *turn, u
     return before + own - v;
 }
 
-// Lane 0 of eight gets the others' sums in order; all threads of warp 0 call it.
+// Adds the others' sums to lane 0 of eight, in order; all threads of warp 0 call it.
 LK_DEVICE double lk_add_lanes(double lane)
 {
     double sum = __shfl_sync(LK_ALL, lane, 0);
@@ -74,7 +74,7 @@ LK_DEVICE double lk_add_lanes(double lane)
     return sum;
 }
 
-// Sum of x[i]^2 in eight lanes; all threads of warp 0 call it, all get it.
+// Sum of x[i]^2 in eight lanes; all threads of warp 0 call it and get it.
 LK_DEVICE double lk_lane_squares(const float *x, uint32_t n)
 {
     double lane = 0;
@@ -94,7 +94,7 @@ LK_DEVICE double lk_lane_sizes(const float *x, uint32_t n)
     return lk_add_lanes(lane);
 }
 
-// The fp16 number that the chunk's record begins with, its centroid or scale; 0 where it has none.
+// The fp16 number at the start of the chunk's record, its centroid or scale; 0 if there is none.
 // Warp 0 calls it.
 LK_DEVICE uint32_t lk_choose_half(uint32_t value, const float *x, uint32_t n)
 {

@@ -1,7 +1,8 @@
-// A sparse payload from its parts: where each group begins, the table, and a group's records and
-// unary stream behind each other. The end of every encoding: length and sum of squares.
+// Assembles a sparse payload from its parts: the start of each group, the table, and a group's
+// records followed by its unary stream. The end of every encoding: length and sum of squares.
 //
-// Invariants: 1. one writer a byte; 2. sums of squares are added by lanes of chunks, each in order.
+// Invariants: 1. Each byte has one writer. 2. Sums of squares are added by lanes of chunks, each in
+// order.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 
@@ -9,7 +10,7 @@ struct lk_places_shared {
     struct lk_block_wide block;
 };
 
-// Chunks of a group, 16 but in the last one.
+// Chunks of a group: 16 except in the last one.
 LK_DEVICE uint32_t lk_group_chunks(const struct lk_gpu_shard *s, uint64_t g)
 {
     uint64_t left = s->chunks - g * LK_GPU_GROUP;
@@ -114,7 +115,7 @@ LK_DEVICE double lk_lanes_sum(struct lk_sum_shared *s, const double *x, uint64_t
     __syncthreads();
     if (threadIdx.x == 0)
         for (int i = 1; i < LK_THREADS; i++) lane = __dadd_rn(lane, s->part[i]);
-    return lane; // thread 0's
+    return lane; // thread 0's lane
 }
 
 LK_KERNEL lk_finish(struct lk_encode_args a)
@@ -135,8 +136,8 @@ LK_KERNEL lk_chunk_squares(struct lk_gpu_shard shard, const float *x)
     LK_SHARED(struct lk_sum_shared, s);
     struct lk_gpu_chunk chunk = shard.chunk[blockIdx.x];
     double lane = 0;
-    // Values of one lane are added in order by one thread; the loads of a lane's neighbours fill
-    // the lines that it reads.
+    // One thread adds the values of one lane in order; the loads of neighbouring lanes fill the
+    // cache lines that it reads.
     if (threadIdx.x < LK_LANES)
         for (uint32_t i = threadIdx.x; i < chunk.len; i += LK_LANES) {
             double v = (double)x[chunk.at + i];

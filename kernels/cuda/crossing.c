@@ -1,8 +1,8 @@
 // Arrays between host and device, in pieces. See crossing.h.
 //
-// Invariants: 1. pieces are taken in the order in which they were queued; 2. no more are queued
-// than there are slots, and each is given back, whatever fails; 3. a half is written only after the
-// copy that read it last.
+// Invariants: 1. Pieces are taken in the order in which they were queued. 2. No more are queued
+// than there are slots, and each is given back, even after a failure. 3. A half is written only
+// after the copy that last read it.
 #include "kernels/cuda/crossing.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ void lk_outward_close(struct lk_outward *o)
     o->slots = NULL;
 }
 
-struct place { // Walks over the pieces of all arrays.
+struct place { // walks over the pieces of all arrays
     const struct lk_way *way, *end;
     uint64_t at;
 };
@@ -44,7 +44,7 @@ static bool piece_at(struct place *p, uint64_t most, struct lk_way *piece)
     return true;
 }
 
-struct ring { // Slots that are under way; the oldest is number[taken % LK_CROSSING_SLOTS_MAX].
+struct ring { // slots in use; the oldest is number[taken % LK_CROSSING_SLOTS_MAX]
     int32_t number[LK_CROSSING_SLOTS_MAX];
     uint64_t queued, taken;
 };
@@ -65,7 +65,7 @@ static int queue_pieces(struct lk_outward *o, lk_gpu_event after, struct place *
     return 0;
 }
 
-// Takes the oldest piece to where it belongs; after an error it is given back as it is.
+// Copies the oldest piece to its destination; after an error only gives it back.
 static int take_piece(struct lk_outward *o, struct place *behind, struct ring *r, int err)
 {
     int32_t number = r->number[r->taken++ % LK_CROSSING_SLOTS_MAX];
@@ -91,7 +91,7 @@ int lk_outward_copy(struct lk_outward *o, lk_gpu_event after, const struct lk_wa
         err = take_piece(o, &behind, &r, err);
         if (!err) err = queue_pieces(o, after, &ahead, &r);
     }
-    LH_ASSERT(err || !piece_at(&ahead, o->bytes, &rest)); // somebody else has the slots
+    LH_ASSERT(err || !piece_at(&ahead, o->bytes, &rest)); // another user has the slots
     return err;
 }
 
@@ -127,7 +127,7 @@ int lk_inward_copy(struct lk_inward *in, void *device, const void *host, uint64_
     for (uint64_t at = 0, n; !err && at < bytes; at += n) {
         uint32_t i = in->turn++ % 2;
         n = bytes - at < in->bytes ? bytes - at : in->bytes;
-        err = in->b->streams->event_wait(in->crossed[i]); // one that was never recorded is over
+        err = in->b->streams->event_wait(in->crossed[i]); // a never recorded event is done
         if (err) break;
         memcpy(in->half[i], (const uint8_t *)host + at, n);
         err = in->b->memory->copy_in((uint8_t *)device + at, in->half[i], n, stream);

@@ -1,7 +1,7 @@
-// Encoding of dense codecs: one block a chunk, which writes its record straight into the payload,
-// because every record's place is known beforehand.
+// Encoding of dense codecs: one block per chunk, which writes its record directly into the payload,
+// because every record's place is known in advance.
 //
-// Invariants: as in encode.cu; a chunk waits in shared memory between its level and its codes.
+// Invariants: as in encode.cu; a chunk stays in shared memory between its level and its codes.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 
@@ -12,7 +12,7 @@ struct lk_dense_shared {
     uint32_t word[LK_GPU_CHUNK];
 };
 
-// Codes of a chunk into s->word, what is left into e_out, what a decoder reads into s->x.
+// Puts a chunk's codes into s->word, the remainder into e_out, and the decoded values into s->x.
 LK_DEVICE void lk_dense_codes(const struct lk_encode_args *a, struct lk_dense_shared *s,
                               uint64_t at, uint32_t len)
 {

@@ -1,6 +1,6 @@
-// The CUDA dialect of this folder's .cu files: nvcc's own, or in plain C++ that of the stand-in
-// of tests/simt, found by its include path. Two macros hide what differs: LK_LAUNCH is <<<>>>, and
-// LK_SHARED declares a block's shared object.
+// The CUDA dialect of this folder's .cu files: nvcc's own or, in plain C++, that of the stand-in of
+// tests/simt, selected by its include path. Two macros hide the difference: LK_LAUNCH is <<<>>>,
+// and LK_SHARED declares a block's shared object.
 #ifndef LK_CUDA_DIALECT_CUH
 #define LK_CUDA_DIALECT_CUH
 
@@ -15,11 +15,11 @@
 
 #include <stdint.h>
 
-// Every kernel of this folder runs in blocks of so many threads, but that of digest.cu.
+// Threads per block of every kernel of this folder except digest.cu's.
 enum { LK_THREADS = 256, LK_WARPS = LK_THREADS / 32 };
 #define LK_ALL 0xffffffffu // every lane of a warp
 #define LK_KERNEL __global__ void __launch_bounds__(256)
-// A kernel of which at least `n` blocks fit a multiprocessor: it bounds the registers.
+// A kernel with at least `n` blocks per multiprocessor: limits its registers.
 #define LK_KERNEL_FIT(n) __global__ void __launch_bounds__(256, n)
 #define LK_DEVICE static __device__ __forceinline__
 

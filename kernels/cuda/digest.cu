@@ -1,6 +1,6 @@
-// The hashes that a state's digest is made of (kernels/state/replica.c): BLAKE2b-256 of each range
-// of 4 MiB, RFC 7693, no key. A hash goes block by block, so one thread takes a range. Blocks are
-// of one warp: a state of 6 GB has 1500 ranges, which are 47 multiprocessors' then and not 6.
+// The hashes in a state's digest (kernels/state/replica.c): BLAKE2b-256 of each range of 4 MiB, RFC
+// 7693, no key. A hash is sequential, so one thread takes a range. Blocks have one warp: a state of
+// 6 GB has 1500 ranges, which then use 47 multiprocessors instead of 6.
 //
 // Invariant: bytes at whole words; the last range may be short, by whole words too.
 #include "kernels/cuda/internal.cuh"

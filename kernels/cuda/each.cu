@@ -1,7 +1,7 @@
-// Arithmetic value by value: the local view (kernels/view.h) and conversions between types
+// Elementwise arithmetic: the local view (kernels/view.h) and conversions between types
 // (kernels/convert.h).
 //
-// Invariant: one rounding an operation, in the order in which the C file writes them.
+// Invariant: one rounding per operation, in the order of the C file.
 #include "kernels/cuda/internal.cuh"
 
 // theta - kappa * residual
@@ -17,9 +17,7 @@ LK_DEVICE void lk_view_each(enum lk_gpu_op op, const struct lk_gpu_arrays *p, ui
     float view;
     switch (op) {
     case LK_GPU_VIEW_START: x[i] = y[i] = lk_view_of(a, b, p->s, i); break;
-    case LK_GPU_VIEW_DELTA:
-        x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i]));
-        break;
+    case LK_GPU_VIEW_DELTA: x[i] = __fadd_rn(__fmul_rn(p->s, a[i]), __fsub_rn(y[i], b[i])); break;
     default: // LK_GPU_VIEW_MOVE: parameters under a view that stays keep their bits
         view = lk_view_of(a, b, p->s, i);
         x[i] = view != y[i] ? __fadd_rn(view, __fsub_rn(x[i], y[i])) : x[i];

@@ -33,7 +33,7 @@ template <int K> struct lk_encode_shared {
     float x[K];
 };
 
-// Keys of this thread that are at least `key`; those beyond the chunk's end are -1.
+// Number of this thread's keys that are at least `key`; keys beyond the chunk's end are -1.
 LK_DEVICE uint32_t lk_count_from(const int32_t key_of[LK_EACH], int32_t key)
 {
     uint32_t count = 0;
@@ -71,7 +71,7 @@ LK_DEVICE uint32_t lk_block_select(struct lk_encode_shared<K> *s, uint32_t *turn
         int32_t max = -1;
 #pragma unroll
         for (int j = 0; j < LK_EACH; j++) max = key_of[j] > max ? key_of[j] : max;
-        // k threads have a key from `low` on, so that the k-th largest is one of those.
+        // k threads have a key from `low` on, so the k-th largest is among these.
         for (uint32_t bit = 1u << 30; bit >= 1u << 16; bit >>= 1)
             if ((uint32_t)__syncthreads_count(max >= (int32_t)(low | bit)) >= k) low |= bit;
         uint32_t at = lk_block_scan(&s->block, turn, lk_count_from(key_of, (int32_t)low), &total);
@@ -95,8 +95,8 @@ LK_DEVICE uint32_t lk_block_select(struct lk_encode_shared<K> *s, uint32_t *turn
     return found;
 }
 
-// The k values from `key` on, in index order, into shared memory; *take has a bit for each value of
-// this thread that is among them.
+// Puts the k values from `key` on into shared memory, in index order; *take has a bit for each of
+// them that this thread holds.
 template <int K>
 LK_DEVICE void lk_gather(struct lk_encode_shared<K> *s, const float v[LK_EACH],
                          const int32_t key_of[LK_EACH], int32_t key, uint32_t k, uint32_t *take)
@@ -149,8 +149,8 @@ LK_DEVICE void lk_put_bits(uint32_t *word, uint32_t at, uint32_t width, uint32_t
     if (shift + width > 32) atomicOr(&word[at / 32 + 1], bits >> (32 - shift));
 }
 
-// Fields, unary stream and what is left, of k values in shared memory. s->x becomes what a decoder
-// reads.
+// Writes fields, unary stream and remainder of k values in shared memory. s->x becomes the decoded
+// values.
 template <int K>
 LK_DEVICE uint32_t lk_code_values(const struct lk_encode_args *a, struct lk_encode_shared<K> *s,
                                   uint32_t *turn, uint64_t at, uint32_t k)
@@ -204,7 +204,7 @@ LK_DEVICE void lk_write_record(const struct lk_encode_args *a, const struct lk_e
     for (uint32_t i = threadIdx.x; i < (bits + 31) / 32; i += LK_THREADS) unary[i] = s->unary[i];
 }
 
-// From the threshold key on: step 3 and 4.
+// Steps 3 and 4, from the threshold key on.
 template <int K>
 LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode_shared<K> *s,
                                 uint32_t *turn, uint64_t c, const float v[LK_EACH],
@@ -228,7 +228,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
             s->half = half;
         }
     }
-    // The barrier inside lk_code_values() comes before anybody reads the level.
+    // The barrier inside lk_code_values() comes before any read of the level.
     uint32_t bits = lk_code_values(a, s, turn, chunk->at, k);
     __syncthreads();
     lk_write_record(a, s, c, k, bits);
@@ -244,7 +244,7 @@ LK_DEVICE void lk_encode_chosen(const struct lk_encode_args *a, struct lk_encode
     }
 }
 
-// A chunk of which nothing is carried, because a value is not finite.
+// A chunk without carried values, because a value is not finite.
 LK_DEVICE void lk_encode_none(const struct lk_encode_args *a, uint64_t c)
 {
     if (threadIdx.x) return;
@@ -280,7 +280,7 @@ template <int K> LK_KERNEL_FIT(3) lk_encode_topk(struct lk_encode_args a)
     lk_encode_chosen(&a, &s, &turn, c, v, key_of, (int32_t)key, k);
 }
 
-// Would feedback leave finite values only? Nothing is written but the first place that is not.
+// Checks that feedback would leave only finite values. Writes only the first place that is not.
 LK_KERNEL lk_guard(struct lk_encode_args a)
 {
     struct lk_gpu_chunk chunk = a.s.chunk[blockIdx.x];

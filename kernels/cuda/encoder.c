@@ -1,9 +1,8 @@
 // A shard's encoding on the device. See encoder.h.
 //
-// Invariants: 1. `e` and `out` of the caller change only after the device has done everything;
-// 2. what a non-finite value means is said by the CPU, whose words they are; 3. pageable memory is
-// never given to the device: what crosses goes through pinned memory (crossing.h), a piece while
-// another is copied.
+// Invariants: 1. The caller's `e` and `out` change only after the device has finished. 2. The CPU
+// reports a non-finite value, in its words. 3. The device never gets pageable memory: all copies go
+// through pinned memory (crossing.h), one piece in transfer while the host copies another.
 #include "kernels/cuda/encoder.h"
 
 #include <math.h>
@@ -29,7 +28,7 @@ struct lk_gpu_encoder {
     lk_gpu_event encoded;
     struct lk_inward in;
     struct lk_outward out;
-    struct lk_payload_info info; // what is known before the values are
+    struct lk_payload_info info; // known before the values are
     size_t payload_max;
 };
 
@@ -107,7 +106,7 @@ lh_err lk_gpu_encoder_create(const struct lk_gpu *gpu, const struct lk_codec *co
 
 // ---------------------------------------------------------------- crossing
 
-// Up to two arrays of the device, behind what was encoded.
+// Fetches up to two device arrays, behind the encoding.
 static int to_host(struct lk_gpu_encoder *x, struct lk_way first, struct lk_way second)
 {
     const struct lk_way way[] = {first, second};
@@ -128,8 +127,8 @@ static int encode(struct lk_gpu_encoder *x, const float *e, struct lk_gpu_result
     return err ? err : to_host(x, result, none);
 }
 
-// Appends the payload. *there: the device made it, and `left` is what is left of `e`; else the CPU
-// did, in `e` itself.
+// Appends the payload. *there: the device made it, and `left` is the remainder of `e`; otherwise
+// the CPU did, in `e` itself.
 static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left,
                                  struct lh_buf *out, struct lk_payload_info *info, bool *there)
 {
@@ -163,7 +162,7 @@ static LH_MUST lh_err payload_of(struct lk_gpu_encoder *x, float *e, float *left
 lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out,
                           struct lk_payload_info *info)
 {
-    // Not into `e`: a copy that fails half-way would leave neither the old residual nor the new.
+    // Not into `e`: a failed copy would leave neither the old residual nor the new one.
     size_t bytes = x->layout->values * sizeof *e;
     float *left = malloc(bytes + 1);
     bool there;
@@ -176,7 +175,7 @@ lh_err lk_gpu_encoder_run(struct lk_gpu_encoder *x, float *e, struct lh_buf *out
 
 // ---------------------------------------------------------------- the check
 
-// Values with ties, zeros and every size from 2^-20 to 2^11.
+// Makes values with ties, zeros and magnitudes from 2^-20 to 2^11.
 static void make_up(float *e)
 {
     uint64_t seed = 20;

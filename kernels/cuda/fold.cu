@@ -5,11 +5,11 @@
 // the records in their order, a barrier between two: within one record every value has a place of
 // its own, so there is no atomic and the roundings are those of the log's order.
 //
-// A chunk's ones of the unary stream are found by counting: prefix sums over the words' bits give
-// every one its number, and the numbers of a chunk are those after its predecessors' values.
+// Counting finds a chunk's ones of the unary stream: prefix sums over the words' bits number every
+// one, and a chunk's numbers follow those of its predecessors' values.
 //
-// Invariants: 1. payloads were checked on the host; even so nothing is written outside the chunk;
-// 2. product and difference are rounded each by itself.
+// Invariants: 1. The host checked the payloads; even so nothing is written outside the chunk. 2.
+// Product and difference are rounded separately.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 
@@ -70,7 +70,7 @@ LK_DEVICE void lk_apply(const struct lk_fold_args *a, uint64_t at, float scale, 
     a->to[at] = a->use == LK_GPU_CLEAR ? 0 : __fsub_rn(a->to[at], __fmul_rn(scale, q));
 }
 
-// The bits of the chunk's ones, numbers `first` to `first + k`, into s->one.
+// Collects the bits of the chunk's ones, numbers `first` to `first + k`, in s->one.
 LK_DEVICE void lk_find_ones(struct lk_fold_shared *s, uint32_t *turn, const uint8_t *unary,
                             uint32_t bytes, uint32_t first, uint32_t k)
 {

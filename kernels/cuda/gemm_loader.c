@@ -27,7 +27,7 @@ lh_err lk_gemm_open(const char *path, struct lk_gemm_library *out)
     lk_gemm_query_function *query;
     void *symbol = dlsym(out->library, LK_GEMM_QUERY);
     if (!symbol) return refuse(out, "it is another library, without " LK_GEMM_QUERY);
-    memcpy(&query, &symbol, sizeof query); // POSIX: a function's address in an object's pointer
+    memcpy(&query, &symbol, sizeof query); // POSIX: an object pointer can hold a function's address
     out->table = query(LK_GEMM_ABI);
     if (!out->table || out->table->abi != LK_GEMM_ABI || out->table->bytes != sizeof *out->table)
         return refuse(out, "it does not speak this program's ABI");

@@ -4,22 +4,22 @@
 
 #include "kernels/cuda/values.cuh"
 
-// A shard on the device. Arrays have a place for each chunk or group, as they say.
+// A shard on the device. Each array has an entry per chunk or group, as noted.
 struct lk_gpu_shard {
     struct lk_gpu_codec codec;
     uint64_t chunks, groups, values, bytes_max;
     struct lk_gpu_chunk *chunk;
     uint8_t *header;
     uint32_t *carried;    // chunk
-    uint64_t *record_at;  // chunk: its record in `records`, or for dense codecs in the payload
+    uint64_t *record_at;  // chunk: its record in `records`, or in the payload for dense codecs
     uint8_t *records;     // chunk records without the streams between them
     uint32_t *unary;      // chunk: its unary stream, unary_words of them
     uint32_t *unary_bits; // chunk
     uint32_t unary_words;
-    uint32_t carried_max;    // the largest k of a chunk
-    double *squares;         // chunk
-    uint64_t *group_at;      // group: where it begins in the payload
-    uint64_t *fold_at;       // record x group, of a fold
+    uint32_t carried_max; // the largest k of a chunk
+    double *squares;      // chunk
+    uint64_t *group_at;   // group: its start in the payload
+    uint64_t *fold_at;    // record x group, for a fold
 };
 
 struct lk_encode_args {
@@ -36,7 +36,7 @@ struct lk_fold_args {
     float *to;
 };
 
-// The delta's part of feedback: anchor - local, d, or none.
+// The delta in feedback: anchor - local, d, or none.
 LK_DEVICE float lk_feedback_of(const struct lk_gpu_encode *in, uint64_t at)
 {
     if (in->device_anchor)
@@ -46,7 +46,7 @@ LK_DEVICE float lk_feedback_of(const struct lk_gpu_encode *in, uint64_t at)
     return lk_feedback(in->beta, in->device_e[at], has ? in->device_d[at] : 0, has);
 }
 
-// Feedback for the value at `at`, which moves the anchor. Whether it is finite is the caller's.
+// Feedback for the value at `at`; moves the anchor. The caller checks that it is finite.
 LK_DEVICE float lk_take_feedback(const struct lk_gpu_encode *in, uint64_t at)
 {
     float v = lk_feedback_of(in, at);
@@ -54,7 +54,7 @@ LK_DEVICE float lk_take_feedback(const struct lk_gpu_encode *in, uint64_t at)
     return v;
 }
 
-// A guard ran before: then `bad` holds still, and everybody may ask it.
+// A guard ran before, so `bad` does not change and any thread may read it.
 LK_DEVICE bool lk_guarded(const struct lk_gpu_encode *in)
 {
     return in->device_e == in->device_e_out;
@@ -79,10 +79,10 @@ extern const struct lk_gpu_optimizer lk_gpu_optimizer_table;
 int lk_launch_split_gradient(const struct lk_gpu_heads *h, const float *cosine, const float *sine,
                              const float *dq, const float *dk, const float *dv, float *dqkv,
                              lk_gpu_stream stream);
-// The error that an earlier launch left; 0: none.
+// The error of an earlier launch; 0: none.
 int lk_gpu_last_error(void);
-// A call's own result. CUDA keeps it besides, also cudaErrorNotReady, and the thread's next launch
-// would take it for its own.
+// Clears a call's error. CUDA also stores it, even cudaErrorNotReady, and the thread's next launch
+// would report it as its own.
 int lk_gpu_settle(int err);
 
 #endif

@@ -1,8 +1,9 @@
-// The trainer's forward pass but for its matrix products: embedding, RMSNorm, heads, softmax,
-// SwiGLU, cross-entropy. What each computes is in train.h and kernels/layers.h.
+// The trainer's forward pass without its matrix products: embedding, RMSNorm, heads, softmax,
+// SwiGLU, cross-entropy. Formulas: train.h and kernels/layers.h.
 //
-// Invariants: 1. a row's sum is one warp's or one block's, in an order that depends on nothing but
-// the row's length; 2. one rounding an operation where train.h promises the CPU's bits.
+// Invariants: 1. One warp or one block sums a row, in an order that depends only on the row's
+// length.
+// 2. One rounding per operation if train.h promises the CPU's bits.
 #include "kernels/cuda/rows.cuh"
 
 LK_KERNEL lk_embed_values(uint64_t rows, uint64_t dim, const uint32_t *id, const float *table,
@@ -28,9 +29,9 @@ LK_KERNEL lk_rmsnorm_rows(uint64_t rows, uint64_t dim, float eps, const float *x
     for (uint64_t i = lane; i < dim; i += 32) y[i] = __fmul_rn(w[i], __fmul_rn(x[i], s));
 }
 
-// A pair of values of one token's head: where it stands in qkv and in the split arrays.
+// A pair of values of one token's head: its place in qkv and in the split arrays.
 struct lk_pair {
-    uint64_t row, joined; // joined: place of the lower one in qkv
+    uint64_t row, joined; // joined: place of the lower value in qkv
     uint64_t split, half; // split: its place in q, k or v
     uint32_t kind, i;     // kind: 0 q, 1 k, 2 v; i: number of the pair in its head
 };
@@ -138,7 +139,7 @@ LK_KERNEL lk_xent_rows(uint64_t vocab, const uint32_t *target, float scale, bool
     float *l = logits + row * vocab;
     float wanted = l[target[row]], max = l[0], sum = 0;
     for (uint64_t i = threadIdx.x; i < vocab; i += LK_THREADS) max = l[i] > max ? l[i] : max;
-    max = lk_parts_max(&largest, max); // its barrier: everybody has read what is wanted
+    max = lk_parts_max(&largest, max); // its barrier: every thread has read its input
     for (uint64_t i = threadIdx.x; i < vocab; i += LK_THREADS) {
         float e = lk_exp(__fsub_rn(l[i], max));
         sum = __fadd_rn(sum, e);

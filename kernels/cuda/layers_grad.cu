@@ -1,8 +1,8 @@
-// The trainer's backward pass but for its matrix products; train.h says what each computes, and
-// kernels/layers has the formulas. Attention's split of gradients stands beside its mirror image
-// in layers.cu.
+// The trainer's backward pass without its matrix products; see train.h for the results and
+// kernels/layers for the formulas. Attention's split of gradients is beside its inverse in
+// layers.cu.
 //
-// Invariant: no atomics. Where many rows add to one value, one thread adds them, in rising order.
+// Invariant: no atomics. If many rows add to one value, one thread adds them, in rising order.
 #include "kernels/cuda/rows.cuh"
 
 LK_KERNEL lk_rmsnorm_gradient(uint64_t rows, uint64_t dim, const float *x, const float *w,
@@ -157,6 +157,6 @@ static int lk_embed_back(uint64_t dim, const struct lk_gpu_places *p, const floa
 }
 
 const struct lk_gpu_backward lk_gpu_backward_table = {
-    lk_rmsnorm_back, lk_columns, lk_swiglu_back, lk_join_back,
-    lk_scores_back,  lk_launch_split_gradient, lk_embed_back,
+    lk_rmsnorm_back,          lk_columns,    lk_swiglu_back, lk_join_back, lk_scores_back,
+    lk_launch_split_gradient, lk_embed_back,
 };

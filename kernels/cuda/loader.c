@@ -1,8 +1,7 @@
 // Opens the CUDA plugin. See loader.h.
 //
-// Invariant: the plugin is believed only after it has named this ABI and the size of its table.
-// Two more fields than those may be read of a table that is none of ours: abi and bytes stand first
-// in every version.
+// Invariant: the plugin is accepted only if it reports this ABI and the size of its table. Of an
+// unknown table only abi and bytes are read: they come first in every version.
 #include "kernels/cuda/loader.h"
 
 #include <dlfcn.h>
@@ -38,7 +37,7 @@ void lk_gpu_close(struct lk_gpu *gpu)
     forget(gpu);
 }
 
-// The folder of this program, with its last slash; 0: not known, or too long.
+// The folder of this program, with its last slash; 0: unknown, or too long.
 static size_t folder_of_program(char out[LK_GPU_PATH_BYTES])
 {
     ssize_t n = readlink("/proc/self/exe", out, LK_GPU_PATH_BYTES - 64);
@@ -46,7 +45,7 @@ static size_t folder_of_program(char out[LK_GPU_PATH_BYTES])
     return n > 0 && n < LK_GPU_PATH_BYTES - 64 ? (size_t)n : 0;
 }
 
-// Without the "../" in it.
+// Removes the "../" in it.
 static void shorten(char path[LK_GPU_PATH_BYTES])
 {
     char *real = realpath(path, NULL);
@@ -95,7 +94,7 @@ lh_err lk_gpu_open_table(const char *path, struct lk_gpu *out)
     lk_gpu_query_function *query;
     void *symbol = dlsym(out->library, LK_GPU_QUERY);
     if (!symbol) return refuse(out, "it is another library, without " LK_GPU_QUERY);
-    memcpy(&query, &symbol, sizeof query); // POSIX: a function's address in an object's pointer
+    memcpy(&query, &symbol, sizeof query); // POSIX: an object pointer can hold a function's address
     out->backend = query(LK_GPU_ABI);
     if (!out->backend) return refuse(out, "it does not speak ABI %d of this program", LK_GPU_ABI);
     if (out->backend->abi != LK_GPU_ABI)

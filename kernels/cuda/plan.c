@@ -1,6 +1,6 @@
-// A shard's layout and codec as the plugin takes them. See plan.h.
+// A shard's layout and codec in the plugin's form. See plan.h.
 //
-// Invariant: everything that is known before the values are is reckoned here, by kernels/cpu.
+// Invariant: everything that does not depend on the values is computed here, by kernels/cpu.
 #include "kernels/cuda/plan.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static lh_err allocate(struct lk_gpu_plan *p, uint64_t chunks)
     return p->chunk && p->carried && p->record_at ? LH_OK : LH_ERR_NO_MEMORY;
 }
 
-// `record`: bytes of the records before it, without what stands between groups.
+// `record`: bytes of the earlier records, without the data between groups.
 static uint64_t add_chunk(struct lk_gpu_plan *p, const struct lk_coding *coding,
                           const struct lk_chunk *c, uint64_t record)
 {

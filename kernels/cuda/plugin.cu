@@ -1,8 +1,8 @@
-// The plugin's table: memory, streams, a shard on the device, and what queues its kernels.
+// The plugin's table: memory, streams, a shard on the device, and the calls that queue its kernels.
 //
-// Invariants: 1. a call that takes a stream queues and returns; creation and destruction may wait;
-// 2. the first failing call of CUDA's ends a call of ours, whose result it is; 3. nothing here has
-// state but what its caller holds.
+// Invariants: 1. A call with a stream only queues work; creation and destruction may block. 2. The
+// first failing CUDA call ends our call, which returns its error. 3. All state belongs to the
+// caller's objects.
 #include "kernels/cuda/internal.cuh"
 
 #include <stdlib.h>
@@ -181,7 +181,7 @@ static void lk_shard_destroy(struct lk_gpu_shard *s)
     free(s);
 }
 
-// Room on the device for n objects, filled from `from` where that is given.
+// Device memory for n objects, filled from `from` unless that is NULL.
 template <class T> static int lk_room(T **out, uint64_t n, const T *from, cudaStream_t stream)
 {
     LK_TRY(cudaMalloc((void **)out, n * sizeof(T)));

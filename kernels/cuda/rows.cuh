@@ -1,11 +1,11 @@
-// Shared by the trainer's layers: sums of a warp and of a block in one order, and the exponential
-// of kernels/layers/expf.h, to its bits.
+// Shared by the trainer's layers: sums of a warp and of a block in a fixed order, and the
+// exponential of kernels/layers/expf.h, to its bits.
 #ifndef LK_CUDA_ROWS_CUH
 #define LK_CUDA_ROWS_CUH
 
 #include "kernels/cuda/internal.cuh"
 
-// Blocks of a launch whose threads take one of n each; kernels stop at n themselves.
+// Blocks of a launch with one of n items per thread; kernels stop at n themselves.
 static inline unsigned lk_blocks(uint64_t n, uint64_t each)
 {
     return (unsigned)((n + each - 1) / each);
@@ -16,7 +16,7 @@ LK_DEVICE uint64_t lk_thread()
     return (uint64_t)blockIdx.x * LK_THREADS + threadIdx.x;
 }
 
-// The row of this warp, where each has one.
+// The row of this warp, if each warp has one.
 LK_DEVICE uint64_t lk_warp_row()
 {
     return (uint64_t)blockIdx.x * LK_WARPS + threadIdx.x / 32;
@@ -65,8 +65,8 @@ LK_DEVICE float lk_parts_max(struct lk_parts<float> *p, float v)
     return v;
 }
 
-// e^x for x <= 88; the formula and its constants are explained in kernels/layers/expf.h. A NaN is
-// caught here: what is added to the exponent would make a finite number of a device's, 0x7fffffff.
+// e^x for x <= 88; kernels/layers/expf.h explains the formula. A NaN is caught here: adding to the
+// exponent would turn a device's NaN, 0x7fffffff, into a finite number.
 LK_DEVICE float lk_exp(float x)
 {
     const float round_to_int = 12582912.0f;

@@ -1,10 +1,10 @@
-// Arrays on their way to the host: a ring of slots, pinned memory of one size each, and a stream
-// of their own for the copies.
+// Arrays in transit to the host: a ring of slots, pinned memory of one size each, and a separate
+// stream for the copies.
 //
-// Invariants: 1. a copy begins only after the work that the caller's event stands behind; 2. a slot
-// is taken again only after it was given back, so that nobody reads what is written then. Where it
-// was given back unread its last copy may still be under way: that one's bytes are nobody's, and
-// the next one comes after it, because all copies go through one stream.
+// Invariants: 1. A copy begins only after the work before the caller's event. 2. A slot is reused
+// only after it was given back, so no reader sees it change. If it was given back unread, its last
+// copy may still be running: its bytes are discarded, and the next copy follows it, because all
+// copies use one stream.
 #include "kernels/cuda/internal.cuh"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ struct lk_gpu_slots {
     struct lk_slot *slot;
     uint32_t count, next;
     uint64_t bytes;
-    cudaStream_t stream; // the copies' own
+    cudaStream_t stream; // the stream of the copies
 };
 
 static void lk_slots_destroy(struct lk_gpu_slots *s)

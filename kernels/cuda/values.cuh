@@ -1,5 +1,5 @@
 // The codecs' arithmetic on the device: kernels/cpu/codec_values.h, half.h and payload.c, operation
-// by operation. One rounding each, by intrinsics that no compiler fuses.
+// by operation. Each rounds once, by intrinsics that no compiler fuses.
 #ifndef LK_CUDA_VALUES_CUH
 #define LK_CUDA_VALUES_CUH
 
@@ -20,7 +20,7 @@ LK_DEVICE float lk_signed(float magnitude, uint32_t negative)
     return __uint_as_float(lk_key(magnitude) | negative << 31);
 }
 
-// beta*e + delta in two roundings; `has` tells whether there is a delta.
+// beta*e + delta in two roundings; `has`: there is a delta.
 LK_DEVICE float lk_feedback(float beta, float e, float delta, bool has)
 {
     float v = __fmul_rn(beta, e);
@@ -35,7 +35,7 @@ LK_DEVICE uint64_t lk_round_even(double x)
     return n + (rest > 0.5 || (rest == 0.5 && (n & 1)));
 }
 
-// One rounding from fp64 to binary16; above the largest finite one: that one. x >= 0.
+// One rounding from fp64 to binary16; saturates at the largest finite value. x >= 0.
 LK_DEVICE uint32_t lk_half_of_double(double x)
 {
     if (x >= 65504.0) return 0x7bff;
@@ -46,7 +46,7 @@ LK_DEVICE uint32_t lk_half_of_double(double x)
     return bits > 0x7bff ? 0x7bff : bits;
 }
 
-// The same of a non-negative fp32's bits, with integers alone.
+// The same for a non-negative fp32's bits, with integers only.
 LK_DEVICE uint32_t lk_half_of_key(uint32_t key)
 {
     if (key >= 0x477fe000u) return 0x7bff; // 65504
@@ -73,7 +73,7 @@ LK_DEVICE uint32_t lk_code_bits(uint32_t value)
     return value == LK_SIGN ? 1 : value == LK_Q4 ? 4 : value == LK_FP16 ? 16 : 32;
 }
 
-// Bits of a code that stands in a field beside its index.
+// Bits of a code stored in a field beside its index.
 LK_DEVICE uint32_t lk_field_code_bits(uint32_t value)
 {
     return value == LK_FP32 ? 0 : lk_code_bits(value);
@@ -113,7 +113,7 @@ LK_DEVICE float lk_value(uint32_t value, float level, uint32_t code)
     }
 }
 
-// Values that a chunk carries.
+// Number of values that a chunk carries.
 LK_DEVICE uint32_t lk_carried(const struct lk_gpu_codec *c, uint32_t len)
 {
     if (c->index == LK_DENSE) return len;

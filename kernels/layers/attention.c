@@ -1,8 +1,8 @@
 // Causal attention, forward and backward, a block of queries at a time.
 //
-// Scratch: [block][length] of weights, and for the backward pass as much again of their gradients.
-// Queries [from, to) see keys [0, to); inside that rectangle the weights right of the diagonal are
-// zeros, so that whole rectangles can be multiplied.
+// Scratch: [block][length] of weights, and for the backward pass the same again for their
+// gradients. Queries [from, to) see keys [0, to); in that rectangle the weights right of the
+// diagonal are zeros, so whole rectangles can be multiplied.
 //
 // With P = softmax(S), S = Q K^T / sqrt(head_dim), O = P V (Dao 2022, section 3.1):
 //   dV = P^T dO,  dP = dO V^T,  dS = P (dP - rowsum(dO O)),  dQ = dS K / sqrt,  dK = dS^T Q / sqrt.
@@ -13,10 +13,10 @@
 #include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
-// The place of one sequence's head in arrays of qkv's layout.
+// Offsets of one sequence's head in arrays of qkv's layout.
 struct head {
     size_t q, k, v, stride; // offsets in values; distance of tokens
-    size_t out, out_stride; // the same for out and dout
+    size_t out, out_stride; // likewise for out and dout
     size_t log_sum;
 };
 
@@ -56,7 +56,7 @@ static struct lk_matrix columns_at(const float *at, size_t stride)
     return (struct lk_matrix){at, stride, true};
 }
 
-// scores[to - from][to] = Q K^T / sqrt(head_dim), also where the mask will be.
+// scores[to - from][to] = Q K^T / sqrt(head_dim), including the masked ones.
 static void scores(const struct lk_attention *a, const struct head *h, const float *qkv,
                    size_t from, size_t to, float *s)
 {
@@ -99,7 +99,7 @@ void lk_attention(const struct lk_attention *a, const float *qkv, float *out, fl
     }
 }
 
-// Scores to weights, from the sums that the forward pass kept.
+// Turns scores into weights, using the sums of the forward pass.
 LK_WIDE static void weights_again(size_t from, size_t to, const float *log_sum, float *s)
 {
     for (size_t i = from; i < to; i++, s += to) {

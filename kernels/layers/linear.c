@@ -1,7 +1,7 @@
 // Matrix products of the trainer: thin, typed wrappers of OpenBLAS sgemm, and the embedding.
 //
 // 1. Every size fits BLAS's int (asserted: sizes come from a checked shape).
-// 2. OpenBLAS runs on the calling thread alone, so results do not depend on the number of cores.
+// 2. OpenBLAS runs only on the calling thread, so results do not depend on the number of cores.
 #include "kernels/layers.h"
 
 #include <cblas.h>

@@ -1,4 +1,4 @@
-// Normal variates that are the same bits on every machine.
+// Normal variates with the same bits on every machine.
 //
 // Counter-based: value i of a stream is made from two 64-bit words, splitmix64 (Steele, Lea and
 // Flood 2014) of key + 2j and key + 2j + 1 with j = i/2 and key = mix(seed + mix(stream)); then the

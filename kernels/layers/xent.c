@@ -1,12 +1,12 @@
 // Cross-entropy over one chunk of rows of logits. The caller makes the logits chunk by chunk, so
-// that tokens * vocabulary values never exist at once (128 tokens of Qwen2's vocabulary: 78 MB).
+// they never exist all at once (128 tokens of Qwen2's vocabulary: 78 MB).
 #include <math.h>
 
 #include "kernels/layers/expf.h"
 #include "kernels/layers/simd.h"
 #include "kernels/layers.h"
 
-// Replaces a row by e^(l - max); gives their sum. -log softmax = log(sum) + max - l[target].
+// Replaces a row by e^(l - max) and returns its sum. -log softmax = log(sum) + max - l[target].
 static inline __attribute__((always_inline)) float exp_row(size_t vocab, float *row, float *max_out)
 {
     float max = lk_max(vocab, row), sum = 0.0f;
