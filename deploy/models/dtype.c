@@ -1,6 +1,6 @@
-// Stored values and fp32. See dtype.h.
+// Stored values, from and to fp32. See dtype.h.
 //
-// F16 and BF16 are made of the bits, so that every machine rounds alike; tests/oracle/models.py
+// F16 and BF16 are computed from the bits, so every machine rounds alike. tests/oracle/models.py
 // compares every value of both, and their neighbours, with PyTorch.
 #include "deploy/models/dtype.h"
 
@@ -82,11 +82,11 @@ static uint16_t half_of(float value)
     uint32_t half;
     if (rest > 0x7f800000)
         half = HALF_NAN;
-    else if (rest >= 0x477ff000) // 65520, from where on the nearest is infinity
+    else if (rest >= 0x477ff000) // 65520: from here on the nearest is infinity
         half = HALF_INFINITY;
-    else if (rest >= 0x38800000) // 2^-14: 13 bits fewer, and another bias of the exponent
+    else if (rest >= 0x38800000) // 2^-14: 13 bits fewer, and another exponent bias
         half = (rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13;
-    else // the sum's last bit is 2^-24, so the addition rounds as is wanted
+    else // the sum's last bit is 2^-24, so the addition rounds as required
         half = bits_of(of_bits(rest) + 0.5f) - bits_of(0.5f);
     return (uint16_t)(sign | half);
 }

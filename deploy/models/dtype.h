@@ -1,4 +1,4 @@
-// Types of stored values, named as safetensors names them, and the way from and to fp32.
+// Types of stored values, with their names in safetensors, and conversion from and to fp32.
 #ifndef DP_DTYPE_H
 #define DP_DTYPE_H
 
@@ -6,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// X(id, name, bits of a value, whether a run trains it). The order is that of the reference
-// implementation (safetensors 0.8), by which a writer puts the wide types first.
+// X(id, name, bits of a value, whether a run trains it). The order is the reference
+// implementation's (safetensors 0.8), where a writer puts the wide types first.
 #define DP_DTYPES(X)                                                                               \
     X(BOOL, "BOOL", 8, false)                                                                      \
     X(F4, "F4", 4, false)                                                                          \
@@ -37,15 +37,15 @@ enum dp_dtype { DP_DTYPES(DP_DTYPE_ENUM) DP_DTYPE_COUNT };
 const char *dp_dtype_name(enum dp_dtype type);
 unsigned dp_dtype_bits(enum dp_dtype type);
 bool dp_dtype_parse(const char *name, enum dp_dtype *out); // false: no type has this name
-// F64, F32, F16, BF16: what the two functions below take. Narrower floats are quantised weights,
-// whose scales stand in other tensors.
+// F64, F32, F16, BF16: the types the two functions below take. Narrower floats are quantised
+// weights, whose scales are in other tensors.
 bool dp_dtype_trained(enum dp_dtype type);
-bool dp_dtype_is_float(enum dp_dtype type); // any float, quantised ones too
+bool dp_dtype_is_float(enum dp_dtype type); // any float, also a quantised one
 
 // n values, little endian, at any address. F16 and BF16 are exact; F64 is rounded to nearest even.
 void dp_dtype_to_f32(enum dp_dtype type, const uint8_t *from, size_t n, float *to);
-// n values, rounded to nearest even. False: a finite value is beyond the type's range, and has
-// become an infinity.
+// n values, rounded to nearest even. False: a finite value is beyond the type's range and became an
+// infinity.
 bool dp_dtype_from_f32(enum dp_dtype type, const float *from, size_t n, uint8_t *to);
 
 #endif

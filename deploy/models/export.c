@@ -1,9 +1,9 @@
-// A model out. See export.h.
+// Writes a model. See export.h.
 //
-// A file's tensors stand in the reference's order and its metadata is {"format": "pt"}, so a file
-// is byte by byte what safetensors.torch.save_file() writes of the same tensors
-// (tests/oracle/models.py compares them). Values are converted a block at a time. The index comes
-// last, as the one file does: a reader sees a whole model or none.
+// A file's tensors are in the reference's order and its metadata is {"format": "pt"}, so it is byte
+// for byte what safetensors.torch.save_file() writes of the same tensors (tests/oracle/models.py
+// compares them). Values are converted a block at a time. The index, or the single file, is written
+// last, so a reader sees a whole model or none.
 #include "deploy/models/export.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ enum { BLOCK_VALUES = 1 << 18, BLOCK_BYTES = BLOCK_VALUES * 8, JSON_BYTES_MAX = 
 
 struct item {
     struct dp_st_tensor t;
-    const struct lh_tensor *trained; // NULL: copied from `like` as it is
+    const struct lh_tensor *trained; // NULL: copied from `like` unchanged
     const struct dp_folder_tensor *copied;
     uint32_t file;
 };
@@ -28,7 +28,7 @@ struct work {
     struct dp_export *e;
     bool has_like;
     struct dp_folder like;
-    struct dp_folder buffers; // what a region handed over
+    struct dp_folder buffers; // from a region
     json_t *config, *record;  // config.json of `like`; import.json
     struct dp_family family;
     struct item *item;
@@ -86,8 +86,8 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-// A buffer that a region's loop changed and handed over takes the place of the older one. Running
-// statistics of before the training would spoil the model that is written.
+// A buffer that a region's loop changed and handed over replaces the older one: running statistics
+// from before the training would spoil the written model.
 static LH_MUST lh_err choose_copied(struct work *w, const struct dp_folder_tensor **t)
 {
     const struct dp_folder_tensor *is = *t;
@@ -108,8 +108,8 @@ static LH_MUST lh_err choose_copied(struct work *w, const struct dp_folder_tenso
                    w->e->like, is->t.name);
 }
 
-// Tensors that the run did not train stand in the folder as they were; a tied head is written once,
-// as its other name.
+// Copies tensors that the run did not train as they were in the folder. A tied head is written
+// once, under its other name.
 static LH_MUST lh_err add_copied(struct work *w)
 {
     for (uint32_t i = 0; w->has_like && i < w->like.tensors; i++) {
@@ -134,7 +134,7 @@ static LH_MUST lh_err add_copied(struct work *w)
     return LH_OK;
 }
 
-// import.json beside the manifest; there is none where the model was not imported.
+// Reads import.json beside the manifest; there is none if the model was not imported.
 static LH_MUST lh_err read_record(struct work *w)
 {
     char dir[DP_PATH_BYTES];
@@ -163,8 +163,8 @@ static LH_MUST lh_err list_items(struct work *w)
 
 // ---------------------------------------------------------------- into which file
 
-// As transformers does: in order, each file as full as it may be; what is larger than that alone
-// has a file of its own.
+// As transformers does: in order, each file as full as allowed; a tensor larger than that gets a
+// file of its own.
 static void assign_files(struct work *w)
 {
     uint64_t most = w->e->shard_bytes_max, used = 0;
@@ -227,7 +227,7 @@ static LH_MUST lh_err put_copied(struct work *w, struct dp_output *out, const st
 static const struct item *item_of(const struct work *w, const char *name)
 {
     for (uint32_t i = 0; i < w->items; i++)
-        if (w->item[i].t.name == name) return &w->item[i]; // the very text, which is in no other
+        if (w->item[i].t.name == name) return &w->item[i]; // the same pointer, which no other has
     LH_ASSERT(false);
     return NULL;
 }
@@ -320,7 +320,7 @@ static LH_MUST lh_err copy_file(const struct work *w, const char *name)
     return err == LH_ERR_NOT_FOUND ? LH_OK : err;
 }
 
-// config.json names the type that transformers loads: with --dtype that is another one.
+// config.json names the type that transformers loads; --dtype changes it.
 static LH_MUST lh_err write_config(const struct work *w)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};

@@ -1,4 +1,4 @@
-// A model out: the parameters of a run as a Hugging Face folder.
+// Writes a run's parameters as a Hugging Face folder.
 //
 //   OUT/model.safetensors          or, above the size allowed, model-00001-of-0000N.safetensors and
 //   OUT/model.safetensors.index.json
@@ -14,8 +14,8 @@
 
 struct dp_export {
     const struct lh_manifest *manifest;
-    const char *manifest_path; // import.json beside it tells the imported dtypes; may be NULL
-    // Gives the values [first, first + n) of the model's flat order.
+    const char *manifest_path; // import.json beside it gives the imported dtypes; may be NULL
+    // Gives the values [first, first + n) in the model's flat order.
     lh_err (*values)(void *arg, uint64_t first, size_t n, float *out);
     void *arg;
     const char *like;    // the folder that was imported; NULL: none
@@ -23,15 +23,15 @@ struct dp_export {
     const char *out;
     const enum dp_dtype *dtype; // NULL: as imported, else F32
     uint64_t shard_bytes_max;
-    json_t *about; // goes into longhaul.json as it is; borrowed
-    // dp_export()'s
+    json_t *about; // goes into longhaul.json unchanged; borrowed
+    // set by dp_export()
     struct lh_buf notes; // lines for people; free it
     unsigned files;
     uint64_t bytes;
 };
 
-// LH_ERR_EXISTS: `out` holds a model; LH_ERR_MANIFEST: `like` is not the folder of this model;
-// LH_ERR_TOO_LARGE: a value is beyond what the dtype holds; what `values` and folders give.
+// LH_ERR_EXISTS: `out` holds a model; LH_ERR_MANIFEST: `like` is not this model's folder;
+// LH_ERR_TOO_LARGE: the dtype cannot hold a value; also errors of `values` and folders.
 LH_MUST lh_err dp_export(struct dp_export *e);
 
 #endif

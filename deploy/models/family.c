@@ -1,8 +1,8 @@
 // The families of models. See family.h.
 //
-// Keys, defaults and names are those of transformers 5.23, whose classes tests/oracle/models.py
-// compares with these tables: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM,
-// Qwen3ForCausalLM and GPT2LMHeadModel.
+// Keys, defaults and names are those of transformers 5.23. tests/oracle/models.py compares these
+// tables with its classes LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
+// and GPT2LMHeadModel.
 #include "deploy/models/family.h"
 
 #include <inttypes.h>
@@ -25,8 +25,8 @@ struct reading {
     lh_err err;
 };
 
-// A whole number from 1 on; 0 `otherwise` means that the key must be there. null is as good as
-// none.
+// A whole number from 1 on. `otherwise` is the default; 0 means that the key must be there. null
+// counts as absent.
 static uint64_t number(struct reading *r, const char *key, uint64_t otherwise)
 {
     const json_t *value = json_object_get(r->config, key);
@@ -85,7 +85,7 @@ static LH_MUST lh_err reserve(struct reading *r, uint64_t layers)
     return r->out->want ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "no memory for the list of tensors");
 }
 
-// The head of a language model: tied, of its own, or none where the file holds the model alone.
+// A language model's head: tied, its own, or none if the file holds the model alone.
 static void add_head(struct reading *r, bool tied, uint64_t vocab, uint64_t dim,
                      const char *embedding)
 {
@@ -107,7 +107,7 @@ struct llama {
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
 };
 
-// In the order of the built-in trainer (worker/train/model.h), so that it can train them.
+// In the built-in trainer's order (worker/train/model.h), so that it can train them.
 static void llama_layer(struct reading *r, const struct llama *m, unsigned l)
 {
     static const char *const mlp[] = {"gate_proj", "up_proj"};
@@ -136,7 +136,7 @@ static void llama_layer(struct reading *r, const struct llama *m, unsigned l)
     if (m->mlp_bias) want(r, m->dim, 0, "layers.%u.mlp.down_proj.bias", l);
 }
 
-// A scaling of this type scales nothing.
+// This type of scaling scales nothing.
 static bool is_default(const json_t *rope)
 {
     const char *type = json_string_value(json_object_get(rope, "rope_type"));
@@ -144,7 +144,7 @@ static bool is_default(const json_t *rope)
     return !json_object_size(rope) || (type && !strcmp(type, "default"));
 }
 
-// transformers 5 writes rope_parameters, earlier ones rope_theta and rope_scaling. False: the
+// transformers 5 writes rope_parameters, earlier versions rope_theta and rope_scaling. False: the
 // positions are scaled, which the built-in trainer does not do.
 static bool read_rope(const struct reading *r, double *theta)
 {
@@ -161,7 +161,7 @@ static bool read_rope(const struct reading *r, double *theta)
     return !scaling || json_is_null(scaling) || is_default(scaling);
 }
 
-// Qwen2 and Qwen3 have a window and a switch for it, Mistral the window alone.
+// Qwen2 and Qwen3 have a window and a switch for it, Mistral only the window.
 static bool windowed(const struct reading *r, uint32_t context)
 {
     const json_t *window = json_object_get(r->config, "sliding_window");
@@ -250,7 +250,7 @@ static void gpt2_layer(struct reading *r, uint64_t dim, uint64_t inner, unsigned
 {
     want(r, dim, 0, "h.%u.ln_1.weight", l);
     want(r, dim, 0, "h.%u.ln_1.bias", l);
-    want(r, dim, 3 * dim, "h.%u.attn.c_attn.weight", l); // [in, out], other than all the rest
+    want(r, dim, 3 * dim, "h.%u.attn.c_attn.weight", l); // [in, out], unlike all the rest
     want(r, 3 * dim, 0, "h.%u.attn.c_attn.bias", l);
     want(r, dim, dim, "h.%u.attn.c_proj.weight", l);
     want(r, dim, 0, "h.%u.attn.c_proj.bias", l);

@@ -1,4 +1,4 @@
-// The files of a model. See folder.h.
+// A model's files. See folder.h.
 #include "deploy/models/folder.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static LH_MUST lh_err read_at(int fd, const char *path, uint64_t at, size_t byte
     return LH_OK;
 }
 
-// `git clone` without Git LFS leaves a text of three lines in the place of a file.
+// `git clone` without Git LFS leaves a text of three lines instead of a file.
 static LH_MUST lh_err check_pointer(const char *path, const uint8_t *first, size_t bytes)
 {
     static const char begin[] = "version https://git-lfs";
@@ -62,7 +62,7 @@ static LH_MUST lh_err read_header(int fd, uint64_t size, struct dp_folder_file *
     return err;
 }
 
-// LH_ERR_NOT_FOUND: the path is a link whose target is not there.
+// LH_ERR_NOT_FOUND: the path is a link whose target is missing.
 static LH_MUST lh_err check_link(const char *path)
 {
     char target[DP_PATH_BYTES];
@@ -84,7 +84,7 @@ static LH_MUST lh_err open_file(const char *path, int *fd)
                            : lh_fail_errno(errno, "%s", path);
 }
 
-// The next file of the folder, whose path is set.
+// Adds the folder's next file, whose path is set.
 static LH_MUST lh_err add_file(struct dp_folder *f)
 {
     struct dp_folder_file *file = &f->file[f->files];
@@ -114,7 +114,7 @@ static LH_MUST lh_err one_file(struct dp_folder *f, const char *path)
 
 // ---------------------------------------------------------------- the index
 
-// Python writes three words for numbers that JSON has none for, and reads them: they become null.
+// Python writes and reads three words for numbers that JSON lacks: they become null.
 static void blank_words(uint8_t *text, size_t n)
 {
     static const char *const words[] = {"-Infinity", "Infinity", "NaN"};
@@ -163,7 +163,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-// The names of the files, each once, in ascending order; free() the list, the JSON owns the texts.
+// The files' names, each once, in ascending order. free() the list; the JSON owns the texts.
 static LH_MUST lh_err file_names(const char *dir, const json_t *map, const char ***out,
                                  size_t *count)
 {
@@ -209,7 +209,7 @@ static LH_MUST lh_err open_names(struct dp_folder *f, const char **name, size_t 
     return LH_OK;
 }
 
-// Every tensor of the files is in the index with its file, and the other way round.
+// Checks that the index lists every tensor with its file, and no others.
 static LH_MUST lh_err check_map(const struct dp_folder *f, const json_t *map)
 {
     const char *key;
@@ -284,7 +284,7 @@ static LH_MUST lh_err open_folder(struct dp_folder *f)
     LH_TRY(check_link(path));
     LH_TRY(dp_path(path, "%s/%s", f->dir, ONE));
     LH_TRY(check_link(path));
-    if (dp_file_exists(path)) { // as transformers does: the one file comes first
+    if (dp_file_exists(path)) { // as transformers does: the single file comes first
         LH_TRY(one_file(f, path));
         return list_tensors(f);
     }

@@ -1,8 +1,8 @@
-// The tensors of a model's folder: model.safetensors, or the files that
-// model.safetensors.index.json names; or of one file.
+// The tensors of a model's folder (model.safetensors, or the files that
+// model.safetensors.index.json names), or of one file.
 //
-// Values are read with pread() into the caller's memory, a piece at a time: a mapped file that
-// somebody cuts off meanwhile would kill the process, and a model may be larger than memory.
+// Values are read with pread() into the caller's memory, a piece at a time: a mapped file would
+// kill the process if somebody truncated it, and a model may be larger than memory.
 #ifndef DP_FOLDER_H
 #define DP_FOLDER_H
 
@@ -22,27 +22,27 @@ struct dp_folder_tensor {
 };
 
 struct dp_folder {
-    char dir[DP_PATH_BYTES]; // the folder; "" for a single file outside of one
+    char dir[DP_PATH_BYTES]; // the folder; "" for a single file outside one
     struct dp_folder_file *file;
     unsigned files;
     struct dp_folder_tensor *tensor; // ascending by name
     uint32_t tensors;
-    char *renamed; // the name that one tensor has here; NULL: all have those of their files
+    char *renamed; // one tensor's new name; NULL: all have their files' names
     int fd;        // the file read last; -1: none
     const struct dp_folder_file *opened;
 };
 
-// Reads all headers; dp_folder_close() it in any case. LH_ERR_NOT_FOUND: no such path, or nothing
-// in it that can be read, with what to do; else the errors of dp_st_parse().
+// Reads all headers; dp_folder_close() it in any case. LH_ERR_NOT_FOUND: the path is missing or
+// holds nothing readable, with what to do; else the errors of dp_st_parse().
 LH_MUST lh_err dp_folder_open(struct dp_folder *f, const char *path);
 void dp_folder_close(struct dp_folder *f);
 const struct dp_folder_tensor *dp_folder_find(const struct dp_folder *f, const char *name);
-// Gives a tensor another name, which no other one has. Once a folder.
+// Gives a tensor a new, unused name. At most once per folder.
 LH_MUST lh_err dp_folder_rename(struct dp_folder *f, const char *name, const char *to);
-// `bytes` bytes of a tensor from its byte `from` on. LH_ERR_MALFORMED: the file got shorter.
+// Reads `bytes` bytes of a tensor from its byte `from` on. LH_ERR_MALFORMED: the file got shorter.
 LH_MUST lh_err dp_folder_bytes(struct dp_folder *f, const struct dp_folder_tensor *t, uint64_t from,
                                size_t bytes, uint8_t *out);
-// Reads DIR/NAME as a JSON object; *out is NULL where there is no such file. json_decref() it.
+// Reads DIR/NAME as a JSON object; *out is NULL if the file is missing. json_decref() it.
 LH_MUST lh_err dp_folder_json(const char *dir, const char *name, json_t **out);
 
 #endif

@@ -7,8 +7,8 @@
 //   OUT/import.json  {"schema": "longhaul.import/1", "sha256": hex of weights.bin,
 //                     "tensors": {name: dtype in the folder}, "left": {name: why}}
 //
-// Values are converted a block at a time; weights.bin is renamed before model.json is, and the
-// latter last: whoever sees it sees all of them.
+// Values are converted a block at a time. weights.bin is renamed before model.json, which comes
+// last, so a reader that sees model.json sees all of them.
 #include "deploy/models/import.h"
 
 #include <fnmatch.h>
@@ -75,7 +75,7 @@ static LH_MUST lh_err same_values(struct dp_folder *folder, const struct dp_fold
     return err;
 }
 
-// False: config.json says that head and embedding are two.
+// False: config.json says that head and embedding are separate.
 static bool may_tie(const json_t *config)
 {
     const json_t *of_text =
@@ -90,7 +90,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && !strcmp(name + n - m, end);
 }
 
-// In a family without a list: a head that is the embedding again, in all its bytes.
+// In a family without a list: finds a head equal to the embedding in all its bytes.
 static LH_MUST lh_err find_tied(struct dp_folder *folder, const json_t *config,
                                 struct dp_family *family)
 {
@@ -125,7 +125,7 @@ lh_err dp_import_family(struct dp_folder *folder, uint32_t context, json_t **con
     if (folder->dir[0]) LH_TRY(dp_folder_json(folder->dir, "config.json", config));
     LH_TRY(dp_family_read(*config, has, folder, context, family));
     if (!family->known) return find_tied(folder, *config, family);
-    // safetensors writes one of two names of a tensor, and not always the same.
+    // safetensors writes one of a tensor's two names, and not always the same one
     if (family->head[0] && has(folder, family->head) && !has(folder, family->tied_to))
         return dp_folder_rename(folder, family->head, family->tied_to);
     return LH_OK;
@@ -140,7 +140,7 @@ struct choice {
     struct dp_family family;
     const struct dp_folder_tensor **take; // tensors, in the manifest's order
     uint32_t takes;
-    unsigned problems, named; // named: of the kind that is being listed
+    unsigned problems, named; // named: of the kind now being listed
 };
 
 __attribute__((format(printf, 2, 3))) static void problem(struct choice *c, const char *format, ...)
@@ -172,7 +172,7 @@ static bool same_shape(const struct dp_expected *e, const struct dp_st_tensor *t
     return dims == t->dims && !memcmp(e->shape, t->shape, dims * sizeof *e->shape);
 }
 
-// A float that the run would train: it must have a type and a shape that a manifest takes.
+// Checks a float that the run would train: a manifest must take its type and shape.
 static void check_trained(struct choice *c, const struct dp_st_tensor *t)
 {
     if (!dp_dtype_trained(t->dtype))
@@ -221,7 +221,7 @@ static bool is_expected(const struct dp_family *f, const char *name)
     return false;
 }
 
-// A tensor that the family lacks, and that nobody asked to leave out, may be of another model.
+// A tensor unknown to the family, and not asked to be left out, may be another model's.
 static void find_unexpected(struct choice *c)
 {
     c->named = 0;
@@ -236,7 +236,7 @@ static void find_unexpected(struct choice *c)
     }
 }
 
-// Numbers by their value, so that layer 10 comes after layer 9; all else by its bytes.
+// Numbers compare by value, so layer 10 comes after layer 9; all else by its bytes.
 static int by_number(const void *a, const void *b)
 {
     const struct dp_folder_tensor *const *one = a, *const *other = b;
@@ -250,8 +250,8 @@ static int by_number(const void *a, const void *b)
 }
 
 // Part of a name that transformers changes when it loads a model, and what it does. A part that
-// begins with a dot may stand anywhere, another one begins the name. `types`: of these models
-// alone, a space before and after each.
+// begins with a dot may be anywhere, others begin the name. `types`: only these models, with a
+// space before and after each.
 static const struct renaming {
     const char *part, *why, *types;
 } renamings[] = {
@@ -308,7 +308,7 @@ static void find_renamed(struct choice *c)
                 "%s: transformers %s when it loads a model, so that a loop has no parameter of "
                 "this name: begin the run in Python, longhaul.save_initial(model, FOLDER)",
                 name, why);
-        return; // one says it for all
+        return; // one note covers all
     }
 }
 
@@ -325,8 +325,8 @@ static void choose_all(struct choice *c)
 
 // ---------------------------------------------------------------- the tied head
 
-// A head that config.json ties must be the other tensor again: two different ones would be trained
-// as one, and one of them lost.
+// A head that config.json ties must equal the other tensor: two different ones would be trained as
+// one, and one of them lost.
 static LH_MUST lh_err check_tied(struct choice *c)
 {
     const struct dp_folder_tensor *head = dp_folder_find(&c->folder, c->family.head);
@@ -389,7 +389,7 @@ static LH_MUST lh_err choose(struct choice *c)
     return lh_fail(LH_ERR_MALFORMED, "%s: no tensor that could be trained", from);
 }
 
-// The manifest's "model": the built-in trainer's shape, or what says that it is another's.
+// The manifest's "model": the built-in trainer's shape, or a note that it is another's.
 static LH_MUST lh_err model_text(const struct choice *c, struct lh_buf *out)
 {
     if (c->family.built_in) return wk_shape_write(&c->family.shape, out);

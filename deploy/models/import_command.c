@@ -1,4 +1,4 @@
-// longhaul model import: a Hugging Face folder becomes a run's manifest and initial parameters.
+// longhaul model import: turns a Hugging Face folder into a run's manifest and initial parameters.
 #include <inttypes.h>
 
 #include "common/base/check.h"

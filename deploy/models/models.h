@@ -1,4 +1,4 @@
-// The functions of this folder that the tool's commands call.
+// Functions of this folder that the tool's commands call.
 #ifndef DP_MODELS_H
 #define DP_MODELS_H
 

@@ -9,11 +9,11 @@
 #include "common/base/nearest.h"
 #include "common/format/json.h"
 
-// jansson makes some hundred bytes of each JSON value, so that a header of the greatest length
-// could take gigabytes. A tensor's entry has 5 values and its dimensions.
+// jansson uses some hundred bytes per JSON value, so the longest header could take gigabytes. A
+// tensor's entry has 5 values and its dimensions.
 enum { VALUES_A_TENSOR = 5 + DP_ST_DIMS_MAX };
 #define VALUES_MAX ((uint64_t)DP_ST_TENSORS_MAX * VALUES_A_TENSOR)
-#define SIZE_LIMIT (UINT64_C(1) << 56) // values of a tensor; its bits stay inside 64
+#define SIZE_LIMIT (UINT64_C(1) << 56) // values of a tensor; its bits fit in 64
 
 static const char METADATA[] = "__metadata__";
 
@@ -42,7 +42,7 @@ lh_err dp_st_length(const char *what, struct lh_span first, uint64_t file_bytes,
     return LH_OK;
 }
 
-// Values of a JSON text at most: one after each of [ { , : outside of texts.
+// The most values a JSON text can hold: one after each of [ { , : outside of texts.
 static uint64_t count_values(struct lh_span json)
 {
     uint64_t count = 1;
@@ -68,7 +68,7 @@ static LH_MUST lh_err load(const char *what, struct lh_span header, json_t **out
                        "%s: its header has more entries than %d tensors need, which is the most "
                        "that a file may hold",
                        what, DP_ST_TENSORS_MAX);
-    LH_TRY(lh_json_load(what, header, DP_ST_HEADER_BYTES_MAX, out)); // refuses keys that come twice
+    LH_TRY(lh_json_load(what, header, DP_ST_HEADER_BYTES_MAX, out)); // refuses duplicate keys
     if (json_is_object(*out)) return LH_OK;
     json_decref(*out);
     return lh_fail(LH_ERR_MALFORMED, "%s: its header is no JSON object", what);
