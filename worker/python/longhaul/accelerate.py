@@ -15,7 +15,7 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_REPORTED = 16  # steps between two losses that are told
+_REPORTED = 16  # steps between two reported losses
 _REFUSED = {
     DistributedType.DEEPSPEED: "DeepSpeed steps on partitions of its own, not on the model's "
                                "parameters",
@@ -24,8 +24,8 @@ _REFUSED = {
 
 
 def check_way(state: typing.Any) -> None:
-    """Refuses, by its name, a way to share a model out that accelerate prepared and that can't be
-    trained in a run. `state`: an Accelerator, or AcceleratorState."""
+    """Refuses a sharding prepared by accelerate that can't be trained in a run, and names it.
+    `state`: an Accelerator, or AcceleratorState."""
     if state.distributed_type in _REFUSED and not getattr(state, "is_fsdp2", False):
         raise errors.UnsupportedError(
             f"{state.distributed_type.value}: {_REFUSED[state.distributed_type]}: take FSDP2 "
@@ -38,7 +38,7 @@ def _prepared(accelerator: Accelerator, model: "torch.nn.Module",
     """The optimizer that accelerator.prepare() gave for the model. None: there is none, or there
     are several and nobody says which is meant."""
     mine = {id(p) for p in model.parameters()}
-    # accelerate has no public list of what it prepared; without this one nothing is found
+    # accelerate has no public list of prepared objects; without this one none is found
     found = [o for o in getattr(accelerator, "_optimizers", ())
              if any(id(p) in mine for group in o.param_groups for p in group["params"])
              or parameters.masters_of(model, o, masters)]
@@ -119,8 +119,8 @@ class LocalSGD:
             self.run.__exit__(*kind)
 
     def step(self, tokens: int = 0) -> None:
-        """After each optimizer.step(), also one that accumulates or that a GradScaler skips: its
-        tokens count with the next real step."""
+        """Call it after each optimizer.step(). The tokens of a step that accumulates or that a
+        GradScaler skips count with the next real step."""
         if not self.run:
             return
         self.run.trained(tokens)
@@ -136,7 +136,7 @@ class LocalSGD:
             self._loss = None
 
     def _watch_loss(self) -> None:
-        """What accelerator.backward() is given is the loss."""
+        """Takes the argument of accelerator.backward() as the loss."""
         backward = self._accelerator.backward
 
         @functools.wraps(backward)

@@ -24,7 +24,7 @@ def must_have(call: str, name: str, value: object, methods: typing.Iterable[str]
 
 
 def must_be_client(call: str, value: object) -> None:
-    """A Client, or what stands in for one."""
+    """A Client, or its stand-in."""
     must_have(call, "client", value, ("boundary", "connect"), "longhaul.Client.from_env()")
 
 

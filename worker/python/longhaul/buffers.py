@@ -17,7 +17,7 @@ FILE = "buffers.safetensors"
 
 
 def _persistent(model: "torch.nn.Module") -> dict[str, "torch.Tensor"]:
-    """Those that a checkpoint of the model holds."""
+    """The buffers that a checkpoint of the model holds."""
     mine = {id(b) for b in model.buffers()}
     return {n: b for n, b in parameters.bare(model.state_dict(keep_vars=True).items()).items()
             if id(b) in mine}
@@ -61,7 +61,7 @@ class Handed:
             n: b.detach().clone().cpu() for n, b in _persistent(model).items()}
 
     def changed(self) -> dict[str, "torch.Tensor"]:
-        """Those that are others than at the beginning."""
+        """The buffers that differ from the beginning."""
         if self._model is None:
             return {}
         now = {n: b.detach().cpu() for n, b in _persistent(self._model).items()
@@ -70,7 +70,7 @@ class Handed:
                 self._before[n].shape != b.shape or not self._before[n].equal(b)}
 
     def hand_over(self) -> None:
-        """At the end of the run, into the worker's directory."""
+        """Writes them into the worker's directory at the end of the run."""
         changed = self.changed()
         folder = os.path.dirname(os.environ.get("LONGHAUL_SOCKET", ""))
         if not changed:

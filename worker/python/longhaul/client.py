@@ -20,13 +20,13 @@ HOST, CUDA = 0, 1
 # Adds values of the host, fp32 at the fourth argument's address, to a parameter: first, count,
 # entries, address of the values, address of their int32 index or 0 (struct longhaul_addition).
 Add = typing.Callable[[int, int, int, int, int], None]
-# Queues a copy of what a cut is to hold: first, count, address in host memory, the stream for it
+# Queues a copy of the values for a cut: first, count, address in host memory, the stream for it
 # (struct longhaul_taking).
 Take = typing.Callable[[int, int, int, int], None]
 
 
 class Due(enum.IntFlag):
-    """What is due at a boundary, in this order."""
+    """Work that is due at a boundary, in this order."""
 
     RENEW = 1
     CUT = 2
@@ -35,7 +35,7 @@ class Due(enum.IntFlag):
 
 
 class Follows(enum.IntEnum):
-    """What learning rates follow: the run's clock, or the loop's own steps."""
+    """The clock of learning rates: the run's tokens, or the loop's own steps."""
 
     RUN = 1
     LOCAL = 2
@@ -58,11 +58,11 @@ class BudgetChange(typing.NamedTuple):
 
     tokens: int = 0
     old_tokens: int = 0
-    changed: int = 0  # tokens that were credited at the change
+    changed: int = 0  # tokens credited at the change
 
 
 class State(typing.NamedTuple):
-    """What the library counts; bytes are of this process."""
+    """The library's counts; bytes are of this process."""
 
     worker_lives: bool
     away_steps: int
@@ -72,10 +72,10 @@ class State(typing.NamedTuple):
     memory_bytes: int
     shadow_bytes: int
     pinned_bytes: int = 0
-    committed: int = 0  # cuts of this life that the worker keeps, of the part that has the fewest
+    committed: int = 0  # durable cuts of this life, of the part with the fewest
 
 
-# By socket and rank, those of this process that connected; they may be closed by now.
+# Clients of this process that connected, by socket and rank; they may be closed by now.
 _CONNECTED: "weakref.WeakValueDictionary[tuple[str, int], Client]" = weakref.WeakValueDictionary()
 
 
@@ -86,7 +86,7 @@ class Client:
     With `threads` above 1 cuts and renewals are copied on so many threads of the client's own.
     """
 
-    takes = True  # parameter() knows `take`
+    takes = True  # parameter() accepts `take`
 
     def __init__(self, rank: int | None = None, ranks: int | None = None, threads: int = 1):
         if (rank is None) != (ranks is None):
@@ -98,14 +98,14 @@ class Client:
         arguments.must_be_number("Client", "threads", threads, 1)
         self._lib = library.load()
         self._handle = ctypes.c_void_p()
-        self._kept: list[object] = []  # what described memory belongs to
+        self._kept: list[object] = []  # owners of described memory
         self._threads = threads
         self._pool: ThreadPoolExecutor | None = None
         self._owner = os.getpid()
         self._on_cuda = self._told_of_pins = False
-        self._wrong: Exception | None = None  # what an `add` or a `take` raised
+        self._wrong: Exception | None = None  # error of an `add` or a `take`
         self.follows = False  # the loop's rates follow the run's clock
-        self.told: int | None = None  # what all ranks of several hosts take for the clock
+        self.told: int | None = None  # the clock that ranks on several hosts share
         self.change = BudgetChange()  # of the run's budget, before this life
         if ranks is None:
             rank, ranks = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1)
@@ -175,7 +175,7 @@ class Client:
 
     def _called(self, kind: typing.Any, call: typing.Callable[[typing.Any], None] | None
                 ) -> typing.Any:
-        """For the library to call; an error of the call is renew()'s, or cut()'s."""
+        """A callback for the library; renew() or cut() raises its error."""
         if call is None:
             return kind()
 
@@ -195,7 +195,7 @@ class Client:
         place = (os.environ.get("LONGHAUL_SOCKET", ""), self.rank)
         other = _CONNECTED.get(place)
         if other is not None and other is not self and other.is_open():
-            raise errors.BusyError(  # the worker would let us wait until that one leaves
+            raise errors.BusyError(  # the worker would make us wait until that one leaves
                 "another client of this process is this worker's trainer: leave its `with "
                 "AsyncDiLoCo(...)`, or close() it, before the next one begins",
                 errors.BusyError.code)
@@ -208,8 +208,8 @@ class Client:
                          "beside the next step")
 
     def _await(self, socket: str, timeout_s: float) -> None:
-        """Says what it waits for: after 5 s and then every 30 s, and at once where another loop is
-        at the worker. A run that is over is waited for no longer."""
+        """Prints the reason of the wait: after 5 s and then every 30 s, and at once if another loop
+        uses the worker. Stops waiting for a run that is over."""
         waited, slices, told_busy = 0.0, [1.0, 4.0], False
         while True:
             slice_s = min(slices.pop(0) if slices else 30.0, max(timeout_s - waited, 0))
@@ -237,7 +237,7 @@ class Client:
                 told_busy = True
 
     def start(self) -> None:
-        """Writes the run's parameters over those that were described."""
+        """Overwrites the described parameters with the run's."""
         self._check(self._lib.longhaul_start(self._handle))
         change = (ctypes.c_uint64 * 3)()
         self._check(self._lib.longhaul_budget(self._handle, ctypes.byref(change)))
@@ -254,7 +254,7 @@ class Client:
         self._kept.clear()
 
     def is_open(self) -> bool:
-        """Neither closed nor of a process that this one is a fork of."""
+        """True: not closed, and opened by this process, not by its parent."""
         return bool(self._handle) and self._owner == os.getpid()
 
     def __enter__(self) -> "Client":
@@ -266,13 +266,13 @@ class Client:
     # ---- boundaries
 
     def boundary(self, step: int, tokens: int) -> Due:
-        """What is due between two steps; `tokens` were trained since the last call."""
+        """The work due between two steps; `tokens` were trained since the last call."""
         due = ctypes.c_uint()
         self._check(self._lib.longhaul_boundary(self._handle, step, tokens, ctypes.byref(due)))
         return Due(due.value)
 
     def renew(self) -> None:
-        """Adds what the others trained to the parameters."""
+        """Adds the other workers' progress to the parameters."""
         self._whole(self._lib.longhaul_renew, self._lib.longhaul_renew_piece,
                     self._lib.longhaul_renew_done)
 
@@ -309,7 +309,7 @@ class Client:
         self._check(done(self._handle))
 
     def wait(self, timeout_s: float = 1) -> bool:
-        """Sleeps until the worker says anything new, or comes back; False: it did not."""
+        """Sleeps until the worker reports a change or returns; False: it did not."""
         code = self._lib.longhaul_wait(self._handle, _ms(timeout_s))
         if code == errors.TimedOutError.code:
             return False
@@ -321,26 +321,26 @@ class Client:
         return self.now() if self.told is None else self.told
 
     def now(self) -> int:
-        """The same, as the worker says it at this moment, to this rank alone."""
+        """The same, as of this moment and for only this rank."""
         tokens = ctypes.c_uint64()
         self._check(self._lib.longhaul_credited(self._handle, ctypes.byref(tokens)))
         return tokens.value
 
     def schedule(self, follows: Follows) -> None:
-        """Tells the worker's status what the learning rates follow; nothing else changes."""
+        """Sets the clock of the learning rates in the worker's status; changes nothing else."""
         self._check(self._lib.longhaul_schedule(self._handle, int(follows)))
         self.follows = follows == Follows.RUN
 
     def state(self) -> State:
-        """What the library counts."""
+        """The library's counts."""
         s = library.State(ctypes.sizeof(library.State))
         self._check(self._lib.longhaul_state(self._handle, ctypes.byref(s)))
         return State(bool(s.worker_lives), s.away_steps, s.cuts, s.renewals, s.returns,
                      s.memory_bytes, s.shadow_bytes, s.pinned_bytes, s.committed)
 
     def report(self, name: str, value: float) -> None:
-        """Tells the worker a figure of the loop's own, "loss" say. Never waits; what is not finite
-        is not told."""
+        """Reports a figure of the loop, such as "loss". Never waits; drops values that are not
+        finite."""
         self._check(self._lib.longhaul_report(self._handle, name.encode(), value))
 
     # ---- units of data that the run leases
@@ -366,7 +366,7 @@ class Client:
         return True
 
     def damaged(self, unit: int) -> bool:
-        """This process has other tokens of the unit than the run (sha256): it is given back.
+        """This process's tokens of the unit differ from the run's (sha256): gives it back.
 
         False: the worker is away; call again after a boundary.
         """
@@ -391,8 +391,8 @@ class Client:
 
 
 def _is_over(socket: str) -> bool:
-    """The worker's last word in its folder is that it is done. One that comes to a run that has
-    ended says so anew before it ends."""
+    """True: the worker's folder says that it is done. A worker that joins an ended run writes this
+    again before it ends."""
     try:
         with open(os.path.join(os.path.dirname(socket), "status.json"), encoding="utf-8") as file:
             return json.load(file).get("state") == "done"
@@ -401,8 +401,8 @@ def _is_over(socket: str) -> bool:
 
 
 class FarClient(Client):
-    """Of a rank whose host has no worker. AsyncDiLoCo passes on to it what the first host's ranks
-    are told (hosts.py)."""
+    """The client of a rank whose host has no worker. AsyncDiLoCo gives it the answers of the first
+    host's ranks (hosts.py)."""
 
     takes = False
 
@@ -432,7 +432,7 @@ class FarClient(Client):
         """Nothing is copied to a worker here."""
 
     def lease(self) -> Unit | None:
-        """Never a unit of this rank's own."""
+        """This rank never has its own unit."""
         raise errors.DrainedError("units are leased to the ranks of the first host",
                                   errors.DrainedError.code)
 

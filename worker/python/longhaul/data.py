@@ -20,12 +20,12 @@ if typing.TYPE_CHECKING:
 
 _log = logging.getLogger("longhaul")
 _KINDS = {20240520: "H", 20240801: "I"}  # the magic of llm.c's .bin files: u16, u32
-_DAMAGED = 8  # units in a row: then it is the folder, and not a file
-_PATIENCE = 5  # waits of a second at most, until a step is filled up with its last batch
+_DAMAGED = 8  # units in a row that mean a bad folder, not a bad file
+_PATIENCE = 5  # waits of up to a second, before the last batch fills the step
 
 
 class Damaged(ValueError):
-    """A token file that does not hold what units.json says."""
+    """A token file that contradicts units.json."""
 
 
 def read_tokens(path: str, first: int, count: int) -> array.array:
@@ -55,7 +55,7 @@ def digest_of(tokens: array.array) -> str:
     return hashlib.sha256(tokens.tobytes()).hexdigest()
 
 
-# What the loader reads of a unit.
+# The tokens that the loader reads of a unit.
 _FIELDS = {"file": str, "from": int, "tokens": int, "sha256": str}
 
 
@@ -78,16 +78,16 @@ class _Work(typing.NamedTuple):
     unit: int
     tokens: array.array
     at: int    # trained up to here
-    rank: int  # the unit is leased to this rank, which notes what was trained
+    rank: int  # the unit is leased to this rank, which notes its training
 
 
 class _Found(typing.NamedTuple):
-    """What a rank found when it asked for leases."""
+    """The result of a rank's lease requests."""
 
     leases: list[_client.Unit]
     drained: bool
     over: bool      # its life is over
-    restarts: int   # the lives that it had
+    restarts: int   # its lives so far
 
 
 class LeasedDataLoader:
@@ -141,12 +141,12 @@ class LeasedDataLoader:
         self._drained = False
         self._epoch = 0
         self._units = _read_units(units)
-        self._given: dict[int, int] = {}  # unit: handed to the loop up to here, not noted yet
-        self._tokens = 0                  # of these
+        self._given: dict[int, int] = {}  # unit: position handed to the loop, not noted yet
+        self._tokens = 0                  # tokens of these
         self._open = 0                    # batches since the last step
         self._last: "torch.Tensor | None" = None
-        self._waits = 0                   # for another one, since that batch
-        self._alone = 0                   # tokens that no sequence of the next batch holds
+        self._waits = 0                   # waits for another batch, since that one
+        self._alone = 0                   # tokens in no sequence of the next batch
         self._damaged_in_a_row = 0
         run.listen(self._forget, self._note)
 
@@ -158,7 +158,7 @@ class LeasedDataLoader:
         self._open = 0
         for unit in list(self._given):
             if not self._run.client.trained(unit, self._given[unit]):
-                break  # so many notes wait for a cut already: it comes with a later step
+                break  # the notes are full until a cut: a later step notes it
             del self._given[unit]
         tokens, self._tokens = self._tokens, 0
         return tokens
@@ -173,20 +173,20 @@ class LeasedDataLoader:
     def _wait(self) -> None:
         """Within a step, where no boundary can be."""
         self._waits += 1
-        with contextlib.suppress(errors.RestartError):  # the next lease says so, to all ranks
+        with contextlib.suppress(errors.RestartError):  # the next lease reports it to all ranks
             self._run.news(1)
 
     @property
     def epoch(self) -> int:
-        """The latest data epoch, from 0, that a batch held units of."""
+        """The latest data epoch, from 0, with units in a batch."""
         return self._epoch
 
     def state_dict(self) -> dict[str, typing.Any]:
-        """What a checkpoint needs of the loader."""
+        """The loader's state for a checkpoint."""
         return {"draw": self._draw.getstate(), "epoch": self._epoch}
 
     def load_state_dict(self, state: dict[str, typing.Any]) -> None:
-        """Goes on with the draws and the epoch of an earlier state_dict()."""
+        """Continues the draws and the epoch of an earlier state_dict()."""
         version, words, gauss = state["draw"]
         self._draw.setstate((version, tuple(words), gauss))
         self._epoch = state["epoch"]
@@ -208,8 +208,8 @@ class LeasedDataLoader:
         return _Work(lease.unit, tokens, lease.first, rank)
 
     def _take(self, leases: list[tuple[_client.Unit, int]]) -> None:
-        """Reads the units that came. One that is damaged on any rank of the host is nobody's: the
-        run leases it to a region whose copy is whole."""
+        """Reads the leased units. A unit damaged on any rank of the host is given back: the run
+        leases it to a region with an intact copy."""
         work: list[_Work | None] = []
         for lease, rank in leases:
             try:
@@ -235,7 +235,7 @@ class LeasedDataLoader:
                              f"(sha256): is {self._folder} the folder of this run's token files?")
 
     def _ask(self, most: int) -> _Found:
-        """At most so many leases; never raises what the other ranks have to hear of."""
+        """At most this many leases; never raises errors that the other ranks must learn."""
         leases: list[_client.Unit] = []
         drained = over = False
         try:
@@ -273,7 +273,7 @@ class LeasedDataLoader:
         w = self._work[index]
         tokens = w.tokens[w.at:w.at + self._length]
         upto = w.at + len(tokens)
-        if len(w.tokens) - upto == 1:  # one token alone teaches nothing
+        if len(w.tokens) - upto == 1:  # a single token trains nothing
             upto, self._alone = upto + 1, self._alone + 1
         self._work[index] = w._replace(at=upto)
         if self._work[index].at == len(w.tokens):
@@ -330,4 +330,4 @@ class LeasedDataLoader:
                     self._wait()
                     continue
             self._open += 1
-            yield self._last  # anew where a loop that accumulates lacks some for its step
+            yield self._last  # again if an accumulating loop lacks batches for its step

@@ -18,7 +18,7 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger("longhaul")
 
 
-# What other libraries' wrappers are given, and where it stands here.
+# Arguments of other libraries' wrappers, and their counterparts here.
 _SETTINGS = {"sync_every": "coordinator.h_base", "local_sgd_steps": "coordinator.h_base",
              "fragment_sync_delay": "coordinator.h_base", "compression": "codec.*",
              "outer_optimizer": "update.*", "target_batch_size": "coordinator.h_base",
@@ -26,7 +26,7 @@ _SETTINGS = {"sync_every": "coordinator.h_base", "local_sgd_steps": "coordinator
 
 
 def _of_the_run(settings: dict[str, object]) -> None:
-    """Says of a word that AsyncDiLoCo does not take where it stands."""
+    """For an argument that AsyncDiLoCo does not take: names its counterpart."""
     for name in settings:
         if name in _SETTINGS:
             raise TypeError(f"{name} is a setting of the run, equal for all who take part, and not "
@@ -171,16 +171,16 @@ class AsyncDiLoCo:
         self.tokens_per_step = tokens_per_step
         self.timeout_s = timeout_s
         self._finished = False
-        self.restarts = 0      # lives that ended under us; their uncut progress is lost
+        self.restarts = 0      # lives ended by the worker; their uncut progress is lost
         self.steps = 0         # boundaries of this life
         self._tokens = 0       # trained since the last boundary
-        self._counts = False   # tokens, or it was told that it does not
+        self._counts = False   # it counts tokens, or was told not to
         self._hook = hook
         self._hooks: list[typing.Any] = []
-        self._cut_flies = False  # the client's before_step() comes before parameters change
+        self._cut_flies = False  # the client's before_step() must come before parameters change
         self._step_holds = False  # the optimizer's step() calls it
         self._masters = masters
-        self._settled = inner_optimizer is None  # the masters that it has are described
+        self._settled = inner_optimizer is None  # its master weights are described
         self._schedule, self._scheduled = schedule, False
         self._kept: KeptState | None = None
         if keep:
@@ -203,7 +203,7 @@ class AsyncDiLoCo:
         self._on_end: list[typing.Callable[[], None]] = []
         self._since = time.time()
 
-    _check = staticmethod(_check_given)  # of what this class takes
+    _check = staticmethod(_check_given)  # the arguments of this class
 
     @property
     def finished(self) -> bool:
@@ -244,7 +244,7 @@ class AsyncDiLoCo:
 
     @contextlib.contextmanager
     def _telling(self) -> typing.Iterator[None]:
-        """What ends this rank ends all: the others hear why, and their life is over with ours."""
+        """An error that ends this rank ends all: the others get its reason and end their life."""
         try:
             yield
         except BaseException as why:
@@ -260,10 +260,10 @@ class AsyncDiLoCo:
         self.client.open()
         self._described = self._describe()
         if self.together and self.together.on_hosts:
-            self.together.of_all(None)  # connect() would wait for a rank that can't come
+            self.together.of_all(None)  # connect() would wait for a failed rank
         self._begin()
         if self._kept and not self._reset and self._kept.restore():
-            self._settle()  # what was kept may be masters
+            self._settle()  # restored values may be master weights
         shadow = self.client.state().shadow_bytes
         if shadow:
             _log.warning("longhaul: %.1f MB of this process hold in fp32 what bf16 parameters "
@@ -299,7 +299,7 @@ class AsyncDiLoCo:
         self._hooks.append(optimizer.register_optimizer_step_post_hook(stepped))
 
     def _hold(self) -> None:
-        """What the optimizer is about to change may still be on its way from a GPU."""
+        """Waits for copies from a GPU of the parameters that the optimizer is about to change."""
         with self._telling():
             self._before_change()
 
@@ -379,7 +379,7 @@ class AsyncDiLoCo:
         self._recover()
 
     def _recover(self) -> None:
-        """The parameters are good again; the optimizer, on any rank, may not be."""
+        """The parameters are valid again; the optimizer may not be, on any rank."""
         bad = self.optimizer is not None and self._recovery.must_reset()
         if not any(group.of_all(bad, self.client.ranks, self.together)):
             return
@@ -400,17 +400,17 @@ class AsyncDiLoCo:
         self._noted.append(noted)
 
     def on_cut(self, call: typing.Callable[[], None]) -> None:
-        """`call` comes after each cut, at a boundary; it may take its time, and changes nothing."""
+        """`call` runs after each cut, at a boundary; it may take long and must change nothing."""
         self._on_cut.append(call)
 
     def on_end(self, call: typing.Callable[[], None]) -> None:
-        """`call` comes when the model has the run's final parameters."""
+        """`call` runs once the model has the run's final parameters."""
         self._on_end.append(call)
 
     # ---- boundaries
 
     def trained(self, tokens: int) -> None:
-        """So many tokens were trained by the step that just ended, or will be by the next one."""
+        """This many tokens were trained by the last step, or will be by the next one."""
         if self._noted and tokens:
             raise _two_kinds()
         self._tokens += tokens
@@ -454,7 +454,7 @@ class AsyncDiLoCo:
         self._patience.boundary(step)
         self._check_parts()
         try:
-            self._before_change()  # nobody did where a GradScaler skipped the step
+            self._before_change()  # not called yet if a GradScaler skipped the step
             due = self.client.boundary(self.steps + 1, self._tokens)
             self._counts = self._counts or self._tokens > 0
             self.steps, self._tokens = self.steps + 1, 0
@@ -481,7 +481,7 @@ class AsyncDiLoCo:
                 self._kept.cut(self.restarts, self.steps, self._recovery.look(self._described))
             self._warn_of_tokens()
             if self._on_cut:
-                self._before_change()  # they may take long, and the worker waits for the cut
+                self._before_change()  # the calls may take long, and the worker waits for the cut
             for call in self._on_cut:
                 call()
         if due & _client.Due.WAIT:
@@ -495,7 +495,7 @@ class AsyncDiLoCo:
             self.finished = True
 
     def _say_schedule(self) -> None:
-        """At a life's first cut, where rates do not follow the run's clock."""
+        """Warns at a life's first cut if rates do not follow the run's clock."""
         if self._scheduled or self.client.follows:
             return
         self._scheduled = True
@@ -568,7 +568,7 @@ class AsyncDiLoCo:
             self.client.report(name, number)
 
     def figures(self) -> dict[str, float]:
-        """For a tracker: what this process knows of the run."""
+        """For a tracker: the run's figures known to this process."""
         s = self.client.state()
         return {"longhaul/credited_tokens": self.client.credited(), "longhaul/cuts": s.cuts,
                 "longhaul/renewals": s.renewals, "longhaul/worker_lives": float(s.worker_lives),

@@ -14,7 +14,7 @@ class LonghaulError(RuntimeError):
 
 
 class InvalidError(LonghaulError):
-    """An argument makes no sense."""
+    """An invalid argument."""
 
 
 class StateError(LonghaulError):
@@ -50,7 +50,7 @@ class VersionError(LonghaulError):
 
 
 class ModelError(LonghaulError):
-    """The run's parameters are others than the model's."""
+    """The run's parameters differ from the model's."""
 
 
 class BusyError(LonghaulError):
@@ -70,15 +70,15 @@ class TimedOutError(LonghaulError):
 
 
 class AgainError(LonghaulError):
-    """Nothing is there now: wait(), then again."""
+    """Nothing is available now: wait(), then again."""
 
 
 class DrainedError(LonghaulError):
-    """There are no units any more: finish()."""
+    """No more units: finish()."""
 
 
 class DamagedError(LonghaulError):
-    """The shared memory holds what nobody writes."""
+    """The shared memory holds invalid data."""
 
 
 # In the order of enum longhaul_error, from 1.

@@ -15,11 +15,11 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger("longhaul")
 FILE = "final.weights"
 _PATIENCE_S = 60.0
-_PIECE = 1 << 22  # values that are compared at once
+_PIECE = 1 << 22  # values compared at once
 
 
 def _age(path: str) -> float | None:
-    """When it was written; None: it is not there."""
+    """Time of its last write; None: it does not exist."""
     try:
         return os.stat(path).st_mtime
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def differing(path: str, described: typing.Sequence[parameters.Described]) -> li
             first = parameters.held(d.name, p).first or 0
             if local.numel() and _differs(file, at + first, local.cpu().reshape(-1)):
                 found.append(d.name)
-            at += p.numel()  # of a parameter that is shared out: of all of it
+            at += p.numel()  # of a sharded parameter: all its values
     return found
 
 

@@ -15,7 +15,7 @@ if typing.TYPE_CHECKING:
     import torch
 
 _log = logging.getLogger("longhaul")
-_LIVES = 3  # that end so in a row, before the loop is told that it can't go on
+_LIVES = 3  # lives in a row that end so before the loop gets an error
 
 
 def is_finite(value: typing.Any) -> bool:
@@ -54,12 +54,12 @@ class Recovery:
     def __init__(self, model: "torch.nn.Module | None", optimizer: typing.Any):
         inner = optimizer.optim if hasattr(optimizer, "consolidate_state_dict") else optimizer
         self._model, self._optimizer = model, inner
-        # some optimizers make their state when they are made, and need it there (Adagrad)
+        # some optimizers create their state in the constructor and need it (Adagrad)
         self._made = bool(getattr(inner, "state", None))
         self._lives = 0
 
     def look(self, described: typing.Iterable[parameters.Described]) -> list[str]:
-        """What is not finite at the end of a life, on this rank."""
+        """The non-finite values on this rank at the end of a life."""
         return spoiled((d.name, d.parameter.detach()) for d in described)
 
     def ended(self, names: list[str], cut: bool) -> None:
@@ -79,11 +79,11 @@ class Recovery:
             errors.NonFiniteError.code)
 
     def must_reset(self) -> bool:
-        """Did this rank's optimizer keep what is not finite?"""
+        """True: this rank's optimizer holds a value that is not finite."""
         return not state_is_finite(self._optimizer)
 
     def reset(self) -> None:
-        """The optimizer begins anew."""
+        """Resets the optimizer."""
         if not self._made:
             self._optimizer.state.clear()
             return
@@ -92,7 +92,7 @@ class Recovery:
                 value.zero_()
 
     def warn_of_buffers(self) -> None:
-        """Buffers are the loop's: the run gives no good ones."""
+        """The loop owns its buffers: the run has no valid ones."""
         if self._model is None:
             return
         names = spoiled((n, b) for n, b in self._model.named_buffers())

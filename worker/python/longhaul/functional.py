@@ -38,7 +38,7 @@ class Functional(AsyncDiLoCo):
         super().__init__(client, None, None, hook=False, **options)
         self._held: Arrays = {n: numpy.zeros(numpy.shape(a), numpy.float32)
                               for n, a in arrays.items()}
-        self._given: Arrays | None = None  # what the loop goes on with; None: what is held
+        self._given: Arrays | None = None  # the loop's next parameters; None: the held ones
 
     @property
     def arrays(self) -> Arrays:

@@ -11,7 +11,7 @@ from . import errors
 _Mine = typing.TypeVar("_Mine")
 _GRACE_S = 10  # the error of a rank that waited for `timeout_s` itself still reaches the others
 _LONGEST_S = 2**31 / 1000
-_NO_STORE = (RuntimeError, ValueError)  # whoever has it may be gone; so may the default group
+_NO_STORE = (RuntimeError, ValueError)  # its host may be gone; so may the default group
 _MADE = itertools.count()  # groups are made in the same order on all ranks: each has its number
 
 
@@ -60,7 +60,7 @@ class Together:
         self._made.append(made)
         return made
 
-    # ---- what goes wrong
+    # ---- failures
 
     @contextlib.contextmanager
     def hearing(self) -> typing.Iterator[None]:
@@ -80,7 +80,7 @@ class Together:
                 f"{str(why).splitlines()[0]}") from why
 
     def check(self) -> None:
-        """Raises what another rank said before it left. Costs a question to the store."""
+        """Raises the error of another rank that left. Costs a request to the store."""
         told = None
         with contextlib.suppress(*_NO_STORE):
             store = self._board()
@@ -89,7 +89,7 @@ class Together:
             raise errors.RankError(told)
 
     def leave(self, why: BaseException) -> None:
-        """This rank can't go on: the others hear it where they wait for it next."""
+        """This rank can't go on: the others get the error at their next wait for it."""
         if self._over:
             return
         self._over = True
@@ -113,10 +113,10 @@ class Together:
 
         return distributed_c10d._get_default_store()  # pylint: disable=protected-access
 
-    # ---- what they tell each other
+    # ---- messages between ranks
 
     def of_all(self, mine: _Mine) -> list[_Mine]:
-        """What each rank gave, in the ranks' order, on each of them."""
+        """Each rank's value, in rank order, on each of them."""
         found: list[typing.Any] = [None] * self.size
         with self.hearing():
             self._dist.all_gather_object(found, mine, group=self.all)

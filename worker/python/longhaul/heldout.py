@@ -193,7 +193,7 @@ class Evaluation:
         with contextlib.suppress(OSError, ValueError):
             with open(os.path.join(self._folder, FILE), encoding="utf-8") as file:
                 self.found.update(json.load(file))
-        heldout_of(data)  # what is missing is said at once
+        heldout_of(data)  # reports missing files at once
         if run.client.rank:
             return
         if self.found["before"] is None:

@@ -66,7 +66,7 @@ class _Share:
 class Spread:
     """A client for each rank of several hosts, of which the first has a worker."""
 
-    takes = False  # what the other hosts get is what the first host's ranks describe
+    takes = False  # other hosts get the values that the first host's ranks describe
 
     def __init__(self, client: _client.Client, all_ranks: group.Together):
         import torch.distributed as dist  # pylint: disable=import-outside-toplevel
@@ -94,7 +94,7 @@ class Spread:
         return " and ".join(os.environ.get(name) or "not set"
                             for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 
-    # ---- what ranks tell each other
+    # ---- messages between ranks
 
     @property
     def _connected(self) -> bool:
@@ -302,7 +302,7 @@ class Spread:
 
     def finish(self, timeout_s: float = 60) -> bool:
         """As a client's."""
-        if not self._ending:  # afterwards corrections are added to what was gathered
+        if not self._ending:  # afterwards corrections are added to the gathered values
             self._ending = True
             self._gather()
         if not all(self._together(lambda: self._own.finish(timeout_s))):

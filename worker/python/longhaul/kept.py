@@ -39,7 +39,7 @@ class _Offer(typing.NamedTuple):
 
     draw: str            # names the processes that begin now; rank 0's counts
     marks: list[_Mark]   # newest first
-    wrong: str | None    # a file that somebody has to remove
+    wrong: str | None    # a file that must be removed by hand
     why: str | None      # its state is not of this run, or not of these ranks
 
 
@@ -64,7 +64,7 @@ class KeptState:
         self._optimizer = optimizer.optim if self._zero else optimizer
         self._draw, self._life, self._cuts = "", 0, 0
         self._files: dict[_Mark, str] = {}
-        self._others: str | None = None  # what another number of ranks kept
+        self._others: str | None = None  # the file of another number of ranks
 
     @property
     def path(self) -> str:
@@ -258,7 +258,7 @@ class KeptState:
         state = self._shared_out(kept)
         self._optimizer.load_state_dict({"state": state, "param_groups": groups})
         self._restore_types(state)
-        if self._files[mark] != self.path:  # a newer one that other ranks lack is nobody's
+        if self._files[mark] != self.path:  # a newer file that other ranks lack is not used
             os.replace(self._files[mark], self.path)
         _log.warning("longhaul: the optimizer goes on from %s, kept at %d tokens", self.path,
                      kept["credited"])

@@ -127,7 +127,7 @@ class Lane:
     def add_dense(self, to: "torch.Tensor", values: "torch.Tensor") -> None:
         """The host's values stay as they are until the addition is done."""
         with self._lock:
-            self.flush()  # of what came before
+            self.flush()  # earlier additions
             with self._cuda.stream(self._side):
                 there = values.to(self._device, non_blocking=True, copy=True)
                 copied = self._cuda.Event()
