@@ -41,7 +41,7 @@ struct wk_comm_arrays {
     uint32_t parts;
     float *sum; // summed over all ranks
     uint64_t sums;
-    uint64_t behind; // number of final figures, which are summed last
+    uint64_t behind; // values at the end of `sum`, which are summed last
     float *last;     // [behind] of them, on the host; NULL: they are at the end of `sum`
     // This device holds `sum` and the parts whose bits are set in `there`; NULL: the host holds
     // all. Requires `last`; the same on all ranks.
