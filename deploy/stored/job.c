@@ -1,4 +1,4 @@
-// Everything that a run's stored files are read with. See job.h.
+// Everything needed to read a run's stored files. See job.h.
 #include "deploy/stored/job.h"
 
 #include <stdlib.h>

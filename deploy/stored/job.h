@@ -1,6 +1,6 @@
-// A job as its stored files need it to be read: the run's name, its model and its keys.
+// A job as needed to read its stored files: the run's name, its model and its keys.
 //
-// A server's settings file (--config) says all of it; single flags say it too, and come first.
+// A server's settings file (--config) gives all of it; single flags may too, and take precedence.
 #ifndef DP_JOB_H
 #define DP_JOB_H
 
@@ -14,16 +14,16 @@
 
 struct dp_job {
     const char *config, *run, *domain, *manifest_path, *keys_path, *weights_path; // flags
-    // what follows is open()'s
+    // set by open()
     const char *dir; // the settings file's folder; NULL: none was given
     struct lh_config *settings;
-    struct lh_certs_info identity; // the certificate's that they name
+    struct lh_certs_info identity; // the certificate's
     uint8_t id[LH_JOB_BYTES];
     bool has_id, has_manifest, has_keys;
     struct lh_manifest manifest;
     struct lh_keyring *keys;
     struct lh_env *env;
-    float *weights; // dp_job_weights()'s
+    float *weights; // set by dp_job_weights()
 };
 
 // The flags, for a command's table.
@@ -37,15 +37,15 @@ struct dp_job {
         "--keys", DP_TEXT, &(j).keys_path, "FILE", "the run's job keys"                            \
     }
 
-// Reads what the flags name; what none of them names is left out (has_...). With `all`, run,
-// manifest and keys must be there: LH_ERR_INVALID. close() in any case.
+// Reads what the flags name and leaves out the rest (has_...). With `all`, run, manifest and keys
+// must be there: LH_ERR_INVALID. close() in any case.
 LH_MUST lh_err dp_job_open(struct dp_job *j, bool all);
 void dp_job_close(struct dp_job *j);
-// The initial parameters of the whole model, read once; the job's. LH_ERR_INVALID: no file named.
+// Reads the model's initial parameters once; the job owns them. LH_ERR_INVALID: no file named.
 LH_MUST lh_err dp_job_weights(struct dp_job *j, const float **out);
 
-// The log and the checkpoints of a node's directory. A folder that has no such subfolder is taken
-// for one itself.
+// The log and the checkpoints of a node's directory. A folder without such a subfolder counts as
+// one itself.
 LH_MUST lh_err dp_job_log_dir(const char *dir, char out[DP_PATH_BYTES]);
 LH_MUST lh_err dp_job_checkpoint_dir(const char *dir, char out[DP_PATH_BYTES]);
 LH_MUST lh_err dp_job_no_log(const char *dir); // LH_ERR_NOT_FOUND, and what to give instead

@@ -1,8 +1,8 @@
 // longhaul log dump|verify|replay: what a server's log says, whether it is whole, and the
 // parameters of any past moment.
 //
-// All of it only reads, and may run beside the server: records that are being written are not there
-// yet, and where the server trims its log meanwhile the command says so and is run again.
+// All of it only reads, and may run beside the server: records now being written are not there yet,
+// and if the server trims its log meanwhile, the command says so and must run again.
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ struct dump {
 static const char *const kinds[] = {"?",    "admit",  "refuse", "fence",
                                     "plan", "digest", "epoch",  "move"};
 
-// The subject of a record: the author of a push or fence, 0 where there is none.
+// A record's subject: the author of a push or fence, 0 if there is none.
 struct about {
     struct lh_frame frame;
     bool push, fence;
@@ -130,7 +130,7 @@ static lh_err dump_entry(void *arg, const struct ps_wal_entry *e)
     d->shard_seen = true;
     if (r->version < d->from || r->version > d->to) return LH_OK;
     lh_err err = look_at(r, &a);
-    if (err) // its checksum holds: whoever wrote it wrote it so
+    if (err) // its checksum holds, so it was written like this
         return lh_fail(LH_ERR_CORRUPT, "segment %016" PRIx64 " byte %" PRIu64 ": %s", e->segment,
                        e->at, lh_err_text(err));
     if (!d->json && !d->lines++) dump_header();

@@ -1,9 +1,9 @@
 // Whether a server's log is whole, and fits its checkpoints. See log_verify.h.
 //
-// ps_wal_look() finds what a start would find: checksums, the sequence of entries, durable
-// positions. Here it is about what the entries hold: each shard's versions follow one another, each
-// record's chain is the hash of it and the one before, epochs only rise, a gap is bridged by a
-// checkpoint, and a checkpoint inside the log's range is of this very history.
+// ps_wal_look() checks what a start would: checksums, the sequence of entries, durable positions.
+// This file checks what the entries hold: each shard's versions follow one another, each record's
+// chain is the hash of it and the one before, epochs only rise, a checkpoint bridges each gap, and
+// a checkpoint inside the log's range is of this very history.
 #include "deploy/stored/log_verify.h"
 
 #include <inttypes.h>
@@ -13,12 +13,12 @@
 #include "deploy/stored/replay.h"
 #include "server/wal/wal.h"
 
-// A point of a shard's history that a checkpoint names.
+// A point of a shard's history named by a checkpoint.
 struct point {
     uint32_t shard;
     uint64_t version, epoch;
     struct lh_hash chain;
-    bool met; // a record of that version was there
+    bool met; // found a record of that version
 };
 
 struct history {
@@ -47,7 +47,7 @@ static void note_checkpoint(void *arg, const char *file)
     char path[DP_PATH_BYTES];
     if (v->err || !lk_checkpoint_name_parse(file, &name) || name.weights) return;
     v->err = dp_path(path, "%s/%s", v->checkpoints, file);
-    // a damaged one is `checkpoint verify`'s to tell: no start depends on it alone
+    // `checkpoint verify` reports a damaged one: no start depends on it alone
     if (v->err || lk_checkpoint_peek(v->job->env, path, &info)) return;
     struct point *grown = realloc(v->point, (v->points + 1) * sizeof *grown);
     if (!grown) {
@@ -75,8 +75,8 @@ static LH_MUST lh_err wrong(const struct ps_wal_entry *e, const char *what)
                    e->segment, e->at, e->shard, e->record->version, what);
 }
 
-// The first record of a shard, or the first behind a gap: what it follows is a checkpoint's point,
-// or the empty log of a known run.
+// Checks a shard's first record, or its first behind a gap: it must follow a checkpoint's point, or
+// the empty log of a known run.
 static LH_MUST lh_err begin(struct verify *v, struct history *h, const struct ps_wal_entry *e)
 {
     const struct lh_record *r = e->record;

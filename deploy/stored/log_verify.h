@@ -4,9 +4,9 @@
 
 #include "deploy/stored/job.h"
 
-// Reads a server's directory and prints what was found, as text or as one JSON object. `deep` (the
+// Reads a server's directory and prints its findings, as text or as one JSON object. `deep` (the
 // job has all its parts): folds every record too. LH_ERR_CORRUPT: damage; LH_ERR_CONFLICT: a torn
-// end, and no server runs there that may just be writing; LH_ERR_NOT_FOUND: no log.
+// end, and no running server that may just be writing; LH_ERR_NOT_FOUND: no log.
 LH_MUST lh_err dp_log_verify(struct dp_job *job, const char *dir, bool deep, bool json);
 
 #endif

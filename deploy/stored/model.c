@@ -1,4 +1,4 @@
-// longhaul model: manifest and initial parameters of a model. `init` is here, `import` in
+// longhaul model: a model's manifest and initial parameters. `init` is here, `import` in
 // deploy/models/import_command.c.
 //
 //   DIR/model.json   the manifest (common/format/manifest.h), for servers and workers
@@ -45,7 +45,7 @@ static LH_MUST lh_err write_weights(const struct request *q, const struct wk_sha
     return err;
 }
 
-// The shape as JSON, or the name of a file that holds it.
+// The shape as JSON, or the name of a file with it.
 static LH_MUST lh_err read_shape(const char *text, struct wk_shape *out)
 {
     if (text[0] == '{') return wk_shape_parse(text, out);

@@ -134,8 +134,8 @@ static LH_MUST lh_err from_initial(struct dp_replay *r, struct dp_replayed *s)
     return LH_OK;
 }
 
-// Takes the newest checkpoint at or below the version wanted (the oldest with `oldest`) that the
-// log goes on from; one that is no good is passed over. LH_ERR_NOT_FOUND: none.
+// Takes the newest checkpoint at or below the version wanted (the oldest with `oldest`) from which
+// the log goes on; passes over bad ones. LH_ERR_NOT_FOUND: none.
 static LH_MUST lh_err from_checkpoint(struct reading *q, struct dp_replayed *s)
 {
     const struct dp_replay *r = q->r;
@@ -176,7 +176,7 @@ static LH_MUST lh_err choose_base(struct reading *q, struct dp_replayed *s)
                    s->first);
 }
 
-// Pushes that are in the oldest state there is can't be taken out of it.
+// Pushes already in the oldest state can't be taken out.
 static LH_MUST lh_err check_without(const struct dp_replay *r, const struct dp_replayed *s)
 {
     const struct lh_ledger *l = &s->replica.ledger;
@@ -191,9 +191,8 @@ static LH_MUST lh_err check_without(const struct dp_replay *r, const struct dp_r
 
 // ---------------------------------------------------------------- folding
 
-// A push that is left out is folded as if it had been refused: its claims are free, its norm says
-// nothing. What follows is chained to that, so it is another history, and digests of the run are of
-// other states.
+// Folds a left-out push as if it had been refused: its claims are free, its norm says nothing. What
+// follows is chained to that, so it is another history, and the run's digests are of other states.
 static LH_MUST lh_err fold_without(const struct dp_replay *r, struct lk_replica *replica,
                                    const struct lh_record *record)
 {

@@ -1,5 +1,5 @@
-// Shards at any version they had, out of servers' directories: a checkpoint and the records above
-// it (or the initial parameters and all records). Nothing is changed, and a server may be running.
+// Rebuilds shards at any version they had, from servers' directories: a checkpoint and the records
+// above it (or the initial parameters and all records). Changes nothing; a server may be running.
 #ifndef DP_REPLAY_H
 #define DP_REPLAY_H
 
@@ -8,24 +8,24 @@
 #include "deploy/stored/job.h"
 #include "kernels/state/checkpoint.h"
 
-enum { DP_REPLAY_HEAD = -1 }; // a version: the last there is
+enum { DP_REPLAY_HEAD = -1 }; // a version: the last one there is
 
 struct dp_replayed {
     bool here, asked, torn; // torn: its log ends in bytes that no whole entry holds
     uint64_t to;            // the version wanted; (uint64_t)DP_REPLAY_HEAD
     uint64_t base;          // version of the checkpoint it was folded from; 0: initial parameters
     uint64_t first, last;   // versions in the log; 0: none
-    uint64_t epoch;         // highest that any of its records and checkpoints has
+    uint64_t epoch;         // highest in any of its records and checkpoints
     const char *dir;        // borrows
     struct lk_replica replica;
-    struct lh_hash weights_digest; // what the file says of its parameters, with weights_only
+    struct lh_hash weights_digest; // the file's digest of its parameters, with weights_only
 };
 
 struct dp_replay {
     struct dp_job *job;
-    bool weights_only; // from checkpoints of weights only; nothing is folded onto them
+    bool weights_only; // from weights-only checkpoints; nothing is folded onto them
     bool oldest;       // from the oldest state there is, so that every record is folded
-    uint64_t to;       // the version to replay to, where a shard was asked for without a number
+    uint64_t to;       // the version to replay to, for shards asked for without a number
     // A worker whose admitted pushes from version `without_from` on move no parameter; 0: none.
     uint64_t without, without_from;
     struct dp_replayed *shard; // job->manifest.shards of them
@@ -36,17 +36,17 @@ LH_MUST lh_err dp_replay_create(struct dp_replay *r, struct dp_job *job);
 void dp_replay_free(struct dp_replay *r);
 // "VERSION", or "SHARD:VERSION" of one shard. LH_ERR_INVALID.
 LH_MUST lh_err dp_replay_want(struct dp_replay *r, const char *text);
-// Leaves out a worker's pushes: "REGION/NAME", or the 16 digits by which logs name it. They must
-// all be in the log, or `from` (NULL: none) say from which version on: LH_ERR_NOT_FOUND of
-// dp_replay_dir() names the first one possible.
+// Leaves out a worker's pushes: "REGION/NAME", or its 16 digits in logs. They must all be in the
+// log, or `from` (NULL: none) must say from which version on: LH_ERR_NOT_FOUND of dp_replay_dir()
+// names the first possible one.
 LH_MUST lh_err dp_replay_without(struct dp_replay *r, const char *worker, const char *from);
-// Brings the shards of a directory to their versions. LH_ERR_NOT_FOUND: a version that can't be had
-// any more, or not yet; LH_ERR_INVALID: initial parameters are needed, or a shard came before from
-// another directory; LH_ERR_CORRUPT: damage, or a DIGEST record that another state made.
+// Brings a directory's shards to their versions. LH_ERR_NOT_FOUND: a version is gone, or not there
+// yet; LH_ERR_INVALID: initial parameters are needed, or a shard already came from another
+// directory; LH_ERR_CORRUPT: damage, or a DIGEST record made by another state.
 LH_MUST lh_err dp_replay_dir(struct dp_replay *r, const char *dir);
 // Rows of the shards: shard, version, epoch, from, records, chain, digest. The caller drops it.
 LH_MUST lh_err dp_replay_rows(const struct dp_replay *r, json_t **out);
-// LH_ERR_NOT_FOUND names the shards of the model that no directory had.
+// LH_ERR_NOT_FOUND names the model's shards that no directory had.
 LH_MUST lh_err dp_replay_complete(const struct dp_replay *r);
 // Writes the parameters (weights_file.h); every shard must be there, as dp_replay_complete() says.
 LH_MUST lh_err dp_replay_export(const struct dp_replay *r, const char *path);

@@ -1,4 +1,4 @@
-// Parameter files that others read: safetensors, or plain fp32 in the manifest's order.
+// Parameter files for other programs: safetensors, or plain fp32 in the manifest's order.
 #ifndef DP_WEIGHTS_FILE_H
 #define DP_WEIGHTS_FILE_H
 
