@@ -6,8 +6,8 @@
 // A codec's name gives the choice of values, then their encoding: topk-sign, dense-q4, ...
 //   topk   the largest of each chunk, indices as Rice-coded gaps
 // dense  all values
-//   fragment  a part of each chunk that follows from a number in the header: what differentially
-//          private regions send, which may not choose by value
+//   fragment  a part of each chunk, given by a number in the header: for differentially private
+//             regions, which may not choose by value
 //   sign   a sign bit, one fp16 centroid a chunk
 //   q4     levels -7..7 of one fp16 scale a chunk
 //   fp16   the value, rounded to half

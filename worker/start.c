@@ -1,4 +1,4 @@
-// Start: what the directory says (server/docs/0000-protocol.md#rule-7 to #rule-11).
+// Start: reads the worker's directory (server/docs/0000-protocol.md#rule-7 to #rule-11).
 //
 //   DIR/lock             one process at a time
 //   DIR/identity         incarnation: a file of numbers (common/env/numbers.h), "LHID": number,

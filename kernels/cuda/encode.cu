@@ -1,19 +1,20 @@
-// Encoding of sparse codecs: one block a chunk, from feedback to the chunk's record, its unary
-// stream and what is left of the residual, in one pass over memory.
+// Encoding of sparse codecs: one block per chunk, from feedback to the chunk's record, its unary
+// stream and the residual's remainder, in one pass over memory.
 //
 // Thread t holds the values t, t + 256, t + 512, ... of its chunk in registers.
 //   1. feedback; a value that is not finite ends the chunk
 //   2. top-k: a lower bound of the k-th largest key from the threads' maxima, candidates from it on
 //      into shared memory, the exact key among them by one warp; by the whole block where there are
 //      too many (mass ties) or k is above 256
-//   3. what is carried, in index order, into shared memory: all above the key, and of the equal
-//      ones those that come first
-//   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream and what is
-//      left
+//   3. the carried values, in index order, into shared memory: all above the key, and the first of
+//   the
+//      equal ones
+//   4. the level, in eight lanes of fp64 by one warp; then codes, fields, unary stream and
+//   remainder
 // concat.cu puts records and streams together.
 //
-// Invariants: 1. bytes and residual are those of kernels/cpu/codec_encode.c; 2. every barrier is
-// reached by all threads of the block: what decides is the same for all of them.
+// Invariants: 1. Bytes and residual are those of kernels/cpu/codec_encode.c. 2. All threads of the
+// block reach every barrier: its conditions are the same for all of them.
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/internal.cuh"
 

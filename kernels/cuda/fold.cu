@@ -1,5 +1,5 @@
-// Decoding into an array: theta -= scale*q, or zeros at what is carried; up to eight payloads in
-// the order of the log, in one pass over the chunks.
+// Decoding into an array: theta -= scale*q, or zeros at the carried values; up to eight payloads in
+// log order, in one pass over the chunks.
 //
 // lk_locate finds where each payload's groups begin, from its table. Then one block a chunk takes
 // the records in their order, a barrier between two: within one record every value has a place of

@@ -4,7 +4,7 @@
 
 #include "worker/worker.h"
 
-// Does what is due between two steps and starts the next one. Does nothing during a step: the
+// Does the work due between two steps and starts the next one. Does nothing during a step: the
 // step's end calls it.
 void wk_round_boundary(struct wk_worker *w);
 

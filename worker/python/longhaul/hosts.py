@@ -28,8 +28,8 @@ _DUES = (_client.Due.RENEW, _client.Due.CUT, _client.Due.WAIT, _client.Due.DRAIN
 
 def spread(client: _client.Client,
            timeout_s: float) -> "tuple[_client.Client | Spread, group.Together | None]":
-    """The client itself where all ranks of the process group are this host's; and what the ranks
-    are together. Every rank calls it, after init_process_group()."""
+    """The client itself if all ranks of the process group are on this host; and the ranks'
+    group. Every rank calls it, after init_process_group()."""
     import torch.distributed as dist  # pylint: disable=import-outside-toplevel
 
     size = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -149,7 +149,7 @@ class Spread:
         return tensor.detach().reshape(-1).view(torch.uint8)
 
     def _gather(self) -> None:
-        """Every rank goes through the rows in the same order: nobody waits for whom it keeps."""
+        """Every rank handles the rows in the same order, so no two ranks wait for each other."""
         with self._all.hearing():
             for share in self._shares:
                 for rank, leader, place in self._pieces(share) if share.shared_out else ():
@@ -181,8 +181,8 @@ class Spread:
                         here, leader, group=self._all.all))
 
     def _receive(self, share: _Share, call: typing.Callable[["torch.Tensor"], typing.Any]) -> None:
-        """gloo moves the host's memory."""
-        here = share.data.detach().cpu()  # itself, where it is the host's
+        """gloo moves only host memory."""
+        here = share.data.detach().cpu()  # itself if it is in host memory
         call(self._bytes(here))
         if self.rank and share.data.is_cuda:
             share.data.detach().copy_(here)
@@ -191,7 +191,7 @@ class Spread:
 
     @property
     def follows(self) -> bool:
-        """Of this rank's own client, which the loop's schedule has."""
+        """From this rank's own client, for the loop's schedule."""
         return self._own.follows
 
     def open(self) -> None:
@@ -257,7 +257,7 @@ class Spread:
         self._own.close()
 
     def boundary(self, step: int, tokens: int) -> _client.Due:
-        """As a client's. The worker hears of other hosts' tokens by rank 0."""
+        """As a client's. Rank 0 reports other hosts' tokens to the worker."""
         theirs, = self._reduced([0 if self._connected else tokens], largest=False)
         due, wrong, clock = _client.Due(0), None, 0
         try:
@@ -271,7 +271,7 @@ class Spread:
         *dues, worst, self._own.told = self._reduced(
             [*(int(bool(due & d)) for d in _DUES), how, clock], largest=True)
         if how < 2 <= worst:
-            self._all.of_all(None)  # the rank that can't go on comes no more, and says why
+            self._all.of_all(None)  # the failed rank sends its error instead of a call
         if wrong:
             raise wrong
         if worst:
@@ -332,7 +332,7 @@ class Spread:
         return self._own.state()
 
     def lease(self) -> _client.Unit | None:
-        """Ranks of other hosts are leased nothing: they share what the first host's are."""
+        """Ranks of other hosts get no leases: they share those of the first host."""
         return self._own.lease()
 
     def damaged(self, unit: int) -> bool:

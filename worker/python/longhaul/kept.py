@@ -29,18 +29,18 @@ if typing.TYPE_CHECKING:
 _log = logging.getLogger("longhaul")
 _FAMILY = "longhaul.kept/"
 _KIND = _FAMILY + "2"
-_WHOLE = -1  # in place of the dimension that is shared out: every rank has all of it
+_WHOLE = -1  # instead of the sharded dimension: every rank has all of it
 _Document = typing.Dict[str, typing.Any]
 _Mark = typing.Tuple[str, int, int]  # a boundary: the processes' draw, their life, its step
 
 
 class _Offer(typing.NamedTuple):
-    """What a rank could go on with."""
+    """The states from which a rank could continue."""
 
     draw: str            # names the processes that begin now; rank 0's counts
     marks: list[_Mark]   # newest first
     wrong: str | None    # a file that must be removed by hand
-    why: str | None      # its state is not of this run, or not of these ranks
+    why: str | None      # its state belongs to another run or to other ranks
 
 
 class KeptState:
@@ -107,7 +107,7 @@ class KeptState:
         with open(path + ".tmp", "wb") as file:
             try:
                 torch.save(document, file)
-            except RuntimeError as why:  # torch's own, in place of the write's that failed
+            except RuntimeError as why:  # torch raises it instead of the failed write's error
                 raise OSError(str(why.__context__ or why)) from why
             file.flush()
             os.fsync(file.fileno())
@@ -122,7 +122,7 @@ class KeptState:
         self._remove_others()
 
     def _remove_others(self) -> None:
-        """Another number of ranks would take what it kept for the newest."""
+        """Removes files of another rank count, whose next start would take them for the newest."""
         if self._others and self._client.rank == 0:
             for path in (self._others, self._others + ".before"):
                 with contextlib.suppress(OSError):
@@ -137,11 +137,11 @@ class KeptState:
         return [list(p.shape) for p in self._parameters()]
 
     def _held(self) -> list[tuple[int, int]]:
-        """Which values of each parameter are this rank's; twice 0: all."""
+        """This rank's values of each parameter; 0 and 0: all."""
         return [parameters.held("a parameter of the optimizer", p)[2:] for p in self._parameters()]
 
     def _own(self) -> tuple[dict[int, typing.Any], list[typing.Any]]:
-        """The state with this rank's own values in place of DTensors, and what these were."""
+        """The state with this rank's own values instead of DTensors, and a description of these."""
         state, shared = {}, []
         for i, of in self._optimizer.state_dict()["state"].items():
             state[i] = dict(of)
@@ -162,7 +162,7 @@ class KeptState:
 
         try:
             kept = torch.load(path, map_location="cpu", weights_only=True, mmap=not whole)
-        except Exception as why:  # torch names many kinds
+        except Exception as why:  # torch raises many kinds
             raise errors.StateError(f"{path} can't be read ({why}): remove it, and the optimizer "
                                     "warms up", errors.StateError.code) from why
         if not isinstance(kept, dict) or not str(kept.get("kind")).startswith(_FAMILY):
@@ -175,7 +175,7 @@ class KeptState:
                                  "another file", errors.StateError.code)
 
     def _judge(self, path: str, kept: _Document) -> str | None:
-        """Why the state can't go on here; None: it can."""
+        """Why the state can't be used here; None: it can."""
         if kept["kind"] != _KIND:
             return f"{path} was kept by another version of this package"
         now = self._client.credited()
@@ -184,7 +184,7 @@ class KeptState:
             return (f"{path} was kept by rank {kept['ranks'][0]} of {kept['ranks'][1]}, and this "
                     f"is rank {mine[0]} of {mine[1]}")
         otherwise = f"{path} was kept while the parameters were shared out otherwise"
-        if kept.get("zero", False) != self._zero:  # a rank of it has some parameters alone
+        if kept.get("zero", False) != self._zero:  # each rank has only some parameters
             return otherwise
         if kept["shapes"] != self._shapes():
             raise self._foreign(path)
@@ -209,7 +209,7 @@ class KeptState:
         return why
 
     def _look_at_others(self) -> str | None:
-        """Where this rank has no file: why what another number of ranks kept can't serve."""
+        """If this rank has no file: why the file of another number of ranks can't be used."""
         if os.path.exists(self.path):
             return None
         alone = self._client.ranks == 1
@@ -221,7 +221,7 @@ class KeptState:
         return why
 
     def _offer(self) -> _Offer:
-        """Never raises what the other ranks have to hear of."""
+        """Never raises errors that the other ranks must learn."""
         draw, wrong, why = secrets.token_hex(8), None, None
         self._files = {}
         try:
@@ -234,8 +234,8 @@ class KeptState:
         return _Offer(draw, list(self._files), wrong, why)
 
     def restore(self) -> bool:
-        """After the run's parameters came: the optimizer goes on with what was kept. False: there
-        is nothing of this run and of these ranks. Every rank calls it, and waits for the others."""
+        """After the run's parameters arrived: restores the optimizer's saved state. False: there is
+        none of this run and of these ranks. Every rank calls it, and waits for the others."""
         offers = group.of_all(self._offer(), self._client.ranks, self._ours)
         self._draw = offers[0].draw
         wrong = next((o.wrong for o in offers if o.wrong), None)
@@ -278,7 +278,7 @@ class KeptState:
                     self._optimizer.state[p][name] = value.to(loaded.device)
 
     def _shared_out(self, kept: _Document) -> dict[int, typing.Any]:
-        """The state that was kept, with DTensors where there were some."""
+        """The saved state, with its DTensors restored."""
         state = kept["state"]
         if not kept["shared"]:
             return state
@@ -295,7 +295,7 @@ class KeptState:
 
 
 def _dimension(placement: typing.Any) -> int:
-    """Of a placement: the dimension that is shared out, or _WHOLE."""
+    """The sharded dimension of a placement, or _WHOLE."""
     if placement.is_shard():
         return placement.dim
     if placement.is_replicate():

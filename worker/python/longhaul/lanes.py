@@ -63,7 +63,7 @@ class _Half:
 
 
 class Cuda:
-    """What a lane takes of torch.cuda; the tests have another one."""
+    """The part of torch.cuda that a lane uses; tests replace it."""
 
     pinned = {"pin_memory": True}
 
@@ -75,7 +75,7 @@ class Cuda:
 
     @staticmethod
     def keep(tensor: "torch.Tensor", stream: typing.Any) -> None:
-        """Its memory is given to nobody else before the stream is past what it has now."""
+        """Its memory is not reused before the stream has finished its current work."""
         tensor.record_stream(stream)
 
 
@@ -89,18 +89,18 @@ class Lane:
         self.training = self._cuda.current_stream(device)
         self._side = self._cuda.Stream(device)
         self._device, self._entries = device, entries
-        self._halves: list[_Half] = []  # of the first sparse correction on
+        self._halves: list[_Half] = []  # made at the first sparse correction
         self._turn = self._filled = 0
         self._acts: list[typing.Callable[[_Half], None]] = []
         self._lock = threading.RLock()
 
     def act(self, call: typing.Callable[[], None]) -> None:
-        """On the training stream, after the additions that came before it here."""
+        """On the training stream, after all earlier additions of this lane."""
         with self._lock:
             self._acts.append(lambda _: call())
 
     def add_sparse(self, to: "torch.Tensor", values: "torch.Tensor", where: "torch.Tensor") -> None:
-        """Puts these additions off until the lane is flushed, or full; both tensors are the host's
+        """Defers these additions until the lane is flushed or full; both tensors are in host memory
         and may change afterwards."""
         with self._lock:
             if not self._halves:
@@ -125,7 +125,7 @@ class Lane:
         return n
 
     def add_dense(self, to: "torch.Tensor", values: "torch.Tensor") -> None:
-        """The host's values stay as they are until the addition is done."""
+        """The host's values must not change until the addition is done."""
         with self._lock:
             self.flush()  # earlier additions
             with self._cuda.stream(self._side):
@@ -138,7 +138,7 @@ class Lane:
                 to.add_(there)
 
     def flush(self) -> None:
-        """Queues what was put off."""
+        """Queues the deferred additions."""
         with self._lock:
             if self._acts:
                 self._send()

@@ -84,8 +84,8 @@ class schedule:  # pylint: disable=invalid-name,too-few-public-methods
         return [group["lr"] for group in self._optimizer.param_groups]
 
     def state_dict(self) -> dict[str, typing.Any]:
-        """Nothing: the clock is the run's. For what saves a scheduler beside the model."""
+        """Empty: the clock is the run's. For code that saves a scheduler with the model."""
         return {}
 
     def load_state_dict(self, state: dict[str, typing.Any]) -> None:
-        """Nothing is in it."""
+        """Ignores it: it is empty."""
