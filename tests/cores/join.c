@@ -1,5 +1,6 @@
 // Joins of several lives of one worker: each number is granted once, and a word of a life that is
 // over changes nothing for the one that is there (server/docs/0000-protocol.md#rule-8).
+#include "common/env/log.h"
 #include "server/coordinator/drain.h"
 #include "tests/cores/rig.h"
 
@@ -142,7 +143,7 @@ static void nobody_s_word_takes_the_last_number(void **state)
     assert_int_equal(r->coordinator->worker[0].granted, UINT32_MAX);
 }
 
-// Otherwise it could be lost and back as often as it joins, and each time the plan changes.
+// Otherwise it would be back and lost again with each join, and the log would say so each time.
 static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
 {
     struct rig *r = *state;
@@ -151,10 +152,18 @@ static void a_join_that_was_granted_nothing_brings_nobody_back(void **state)
     r->coordinator->conf.worker_timeout_ns = LH_SECOND;
     for (int i = 0; i < 600 && r->coordinator->worker[0].live; i++) rig_run(r, 100 * LH_MS);
     assert_false(r->coordinator->worker[0].live);
+    rig_boot_standby(r);
+    struct lh_log *log = r->coordinator->conf.log = rig_log_lines(r);
     taken(r, 22, 0, 1);
+    assert_int_equal(rig_said(r, "join.taken"), 1);
+    assert_int_equal(rig_said(r, "worker.lost"), 0);
     assert_false(r->coordinator->worker[0].live);
+    for (uint64_t i = 0; i < 60; i++) taken(r, 100 + i, 0, 1);
+    assert_in_range(rig_said(r, "join.taken"), 1, 30);
     granted(r, 22, 1, 2);
     assert_true(r->coordinator->worker[0].live);
+    r->coordinator->conf.log = NULL;
+    lh_log_close(log);
 }
 
 int main(void)
