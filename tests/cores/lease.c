@@ -281,6 +281,36 @@ static void status_names_all_workers(void **state)
     rig_free(r);
 }
 
+static bool again_later(void *arg, const char *from, const char *to, enum lh_rpc rpc,
+                        struct lh_fate *fate)
+{
+    (void)arg;
+    (void)from;
+    (void)to;
+    fate->delay_ns = LH_MS;
+    if (rpc == LH_RPC_REPORT) fate->again_ns = 1500 * LH_MS;
+    return true;
+}
+
+// An overtaken report of the same epoch counts for nothing.
+static void a_report_that_arrives_again_takes_nothing_back(void **state)
+{
+    (void)state;
+    struct life *l = life_begin(9, 1);
+    const struct ps_co_shard *s = &l->rig->coordinator->shard[0];
+    uint64_t version = s->head.version, tokens = s->tokens, first = version;
+    lh_fabric_fates(l->rig->fabric, again_later, NULL);
+    for (int i = 0; i < 20000; i++) {
+        life_run(l, LH_MS);
+        assert_true(s->head.version >= version && s->tokens >= tokens);
+        version = s->head.version;
+        tokens = s->tokens;
+    }
+    assert_true(version > first + 10);
+    lh_fabric_fates(l->rig->fabric, NULL, NULL);
+    life_end(l);
+}
+
 static bool some_ms(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                     struct lh_fate *fate)
 {
@@ -380,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_end_of_one_shard_of_two_is_not_the_run_s),
         cmocka_unit_test(status_names_all_workers),
+        cmocka_unit_test(a_report_that_arrives_again_takes_nothing_back),
         cmocka_unit_test(what_was_leased_is_known_after_a_power_cut),
         cmocka_unit_test(a_plan_that_servers_took_is_known_after_a_power_cut),
         cmocka_unit_test(a_unit_has_one_holder),
