@@ -55,12 +55,13 @@ static LH_MUST lh_err check_level(const struct ps_settings *s)
     switch (s->privacy.level) {
     case LH_PRIVACY_NONE:
         return lh_fail(LH_ERR_CONFIG, "privacy.level is none, and coordinator.data names a "
-                                      "private region: set it to region, or the region to own");
-    case LH_PRIVACY_RECORD:
+                                      "private region: set it to record or region, or the "
+                                      "region to own");
     case LH_PRIVACY_REPORTED:
-        return lh_fail(LH_ERR_CONFIG,
-                       "privacy.level: %s is not built yet: nothing would enforce it; set region",
-                       lh_privacy_level_name((uint8_t)s->privacy.level));
+        return lh_fail(
+            LH_ERR_CONFIG,
+            "privacy.level: %s is not built yet: nothing would enforce it; set record or region",
+            lh_privacy_level_name((uint8_t)s->privacy.level));
     default: return LH_OK;
     }
 }
@@ -80,12 +81,10 @@ static LH_MUST lh_err check_sampling(const struct ps_settings *s)
     return LH_OK;
 }
 
-// At region level every push holds the whole region: the Gaussian mechanism, composed exactly. A
-// neighbour's push is up to twice the clip away.
 static LH_MUST lh_err check_cost(const struct ps_settings *s)
 {
-    const struct lh_account_terms t = {s->privacy.sigma / 2, 1, (uint64_t)s->privacy.steps,
-                                       s->privacy.delta};
+    const struct lh_privacy p = ps_privacy_terms(s);
+    const struct lh_account_terms t = {lh_privacy_multiplier(&p), p.rate, p.steps, p.delta};
     double cost, sigma;
     LH_TRY(lh_account_claim(&t, &cost));
     if (cost <= s->privacy.epsilon) return LH_OK;
@@ -94,7 +93,7 @@ static LH_MUST lh_err check_cost(const struct ps_settings *s)
                    "privacy.epsilon: %lld steps of sigma %g cost %.6g at delta %g, more than %g: "
                    "set privacy.sigma to %.6g, or fewer privacy.steps",
                    (long long)s->privacy.steps, s->privacy.sigma, cost, s->privacy.delta,
-                   s->privacy.epsilon, 2 * sigma);
+                   s->privacy.epsilon, sigma * p.sigma / lh_privacy_multiplier(&p));
 }
 
 // A cadence that follows from a region's own speed or link says something of its data.
@@ -106,6 +105,10 @@ static LH_MUST lh_err check_cadence(const struct ps_settings *s)
                        "ask for, and a private region tells none: set fixed, and "
                        "name slow regions in coordinator.h_base",
                        s->coordinator.cadence == PS_CADENCE_LINK ? "link" : "speed");
+    if (s->mode == LH_MODE_BSP)
+        return lh_fail(LH_ERR_CONFIG, "update.mode: bsp has rounds that wait for each region's "
+                                      "pushes, and a private region waits for its stable point: "
+                                      "set async");
     if (!s->coordinator.step_tokens)
         return lh_fail(LH_ERR_CONFIG,
                        "coordinator.step_tokens is missing: a private region's pushes say that "

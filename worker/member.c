@@ -202,7 +202,9 @@ static lh_err send_join(struct wk_worker *w)
     Longhaul__V1__Wire wire = lh_head_wire();
     m.wire = &wire;
     lh_head_run(w->conf.job, &w->conf.manifest->hash, &m.job, &m.manifest);
-    m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
+    // A private region's manifest stays inside: its hash would confirm a guess of its texts.
+    if (!wk_private_is(w))
+        m.units = (ProtobufCBinaryData){LH_HASH_BYTES, (uint8_t *)w->conf.units->hash.b};
     m.fresh = w->fresh;
     m.attempt = w->attempt;
     m.over = w->fresh ? w->over : 0;

@@ -147,7 +147,7 @@ static LH_MUST lh_err start_core(struct wk_node *n)
     memcpy(conf.job, p->job, LH_JOB_BYTES);
     LH_TRY(lk_codec_parse(wk_codec_name(s), &conf.codec));
     conf.codec.density = plan.density;
-    if (conf.privacy.budget) conf.codec.index = LK_INDEX_FRAGMENT;
+    if (wk_settings_releases(s)) conf.codec.index = LK_INDEX_FRAGMENT;
     wk_training_give(&n->training, &conf);
     LH_TRY(open_states(n, &conf.codec));
     if (n->states) conf.state_open = wk_states_give;

@@ -149,11 +149,16 @@ const char *wk_reduce_word(int kind)
     return word[kind];
 }
 
+bool wk_settings_releases(const struct wk_settings *s)
+{
+    return s->privacy.budget[0] && s->trainer.kind == WK_TRAINER_EXTERNAL;
+}
+
 struct wk_codec_plan wk_codec_plan(const struct wk_settings *s)
 {
     bool dense = wk_codec_is_dense(s), follows = !dense && s->codec.density == 0;
     // A private worker's dense pushes are fragments of this density.
-    bool part = dense && s->privacy.budget[0] && s->codec.density > 0;
+    bool part = dense && wk_settings_releases(s) && s->codec.density > 0;
     double p = dense && !part ? 1 : follows ? wk_rule_density(INFINITY) : s->codec.density;
     return (struct wk_codec_plan){
         .follows = follows,
@@ -220,22 +225,34 @@ static lh_err check_trainer(const struct wk_settings *s)
     return LH_OK;
 }
 
-// Refuses what a private worker can't do, each with the nearest sound setting.
+// Refuses what a private worker can't do, each with the nearest sound setting. With a loop beside
+// it each push has noise, else each step's gradient.
 static lh_err check_privacy(const struct wk_settings *s)
 {
-    static const char gradient[] = "trainer.kind builtin adds no noise to gradients yet";
+    bool push = wk_settings_releases(s), step = !push;
     if (!s->privacy.budget[0]) return LH_OK;
     const struct {
         bool bad;
         const char *key, *why;
     } row[] = {
-        {s->trainer.kind != WK_TRAINER_EXTERNAL, "trainer.kind: external", gradient},
-        {strcmp(wk_codec_name(s), "dense-fp32") != 0, "codec.name: dense-fp32",
+        {s->trainer.kind == WK_TRAINER_SYNTHETIC, "trainer.kind: builtin",
+         "trainer.kind synthetic trains on no records"},
+        {step && s->ranks.count > 1, "ranks.count: 1",
+         "records are drawn and clipped by one process"},
+        {step && s->trainer.backend == WK_BACKEND_CUDA, "trainer.backend: cpu",
+         "gradients are clipped record by record on the CPU"},
+        {step && s->gpu.state == WK_STATE_DEVICE, "gpu.state: host",
+         "the state lies where training is, on the CPU"},
+        {step && s->trainer.noise_threshold > 0, "trainer.noise_threshold: off",
+         "the rate would follow from gradients without noise"},
+        {step && s->eval.every_tokens, "eval.every_tokens: off",
+         "a loss on texts of its own is a release without noise"},
+        {push && strcmp(wk_codec_name(s), "dense-fp32") != 0, "codec.name: dense-fp32",
          "a payload has to be noise on all values: coordinates, centroids and scales that follow "
          "from a region's own values tell of them"},
         {s->privacy.telemetry == WK_TELEMETRY_NONE && s->node.http_listen[0], "http.listen: \"\"",
          "what it serves over HTTP tells of losses and speeds"},
-        {s->codec.density_start > 0, "codec.density_start: off",
+        {push && s->codec.density_start > 0, "codec.density_start: off",
          "a density that falls follows from what was trained"},
     };
     for (size_t i = 0; i < LH_COUNT(row); i++)
@@ -319,7 +336,7 @@ static lh_err check(const void *settings)
     LH_TRY(lh_setting_needed("coordinator", s->node.coordinator, "a worker"));
     LH_TRY(lh_setting_needed("seal.keys", s->node.seal_keys, "a worker"));
     LH_TRY(lh_setting_needed("data.units", s->node.units, "a worker"));
-    if (wk_codec_is_dense(s) && !s->privacy.budget[0] && s->codec.density > 0 &&
+    if (wk_codec_is_dense(s) && !wk_settings_releases(s) && s->codec.density > 0 &&
         s->codec.density < 1)
         return lh_fail(LH_ERR_CONFIG, "codec.density is %g, but %s carries every value: leave it",
                        s->codec.density, wk_codec_name(s));

@@ -76,6 +76,9 @@ static inline bool wk_codec_is_dense(const struct wk_settings *s)
     return wk_codec_name(s)[0] == 'd';
 }
 
+// A region that is private at region level: a loop trains, and the worker clips its pushes.
+bool wk_settings_releases(const struct wk_settings *s);
+
 // Resolves "auto" (DESIGN.md#section-6): density of the codec, decay of the residual, part of it
 // that the local parameters keep.
 struct wk_codec_plan {

@@ -255,7 +255,7 @@ static lh_err try_device(struct wk_training *t, const struct wk_shape *shape)
 static LH_MUST lh_err open_device(struct wk_training *t, const struct wk_shape *shape)
 {
     enum wk_backend_kind kind = (enum wk_backend_kind)t->settings->trainer.backend;
-    if (kind == WK_BACKEND_CPU) return LH_OK;
+    if (kind == WK_BACKEND_CPU || t->settings->privacy.budget[0]) return LH_OK;
     lh_err err = try_device(t, shape);
     if (!err) {
         struct wk_device_budget budget = wk_device_budget(t->device);

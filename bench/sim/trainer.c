@@ -90,8 +90,14 @@ static void destroy(struct wk_trainer *t)
     free(m);
 }
 
-static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tokens, step,
-                                          NULL, save,  load,        destroy};
+static const struct wk_trainer_ops ops = {.copy = copy,
+                                          .renew = renew,
+                                          .step_tokens = step_tokens,
+                                          .sequence_tokens = sequence_tokens,
+                                          .step = step,
+                                          .save = save,
+                                          .load = load,
+                                          .destroy = destroy};
 
 struct wk_trainer *modelled_trainer(struct lh_env *env, uint64_t values,
                                     const struct scene_region *region, const int64_t *begins_ns,

@@ -40,7 +40,8 @@ struct lh_node {
     LH_CONFIG_ROW_INT(T, rare, "run.seed", node.seed, "1", 0, 4294967295.0, NULL, NULL,            \
         "Seed of the order of units in the later epochs, and of what a trainer draws"),            \
     LH_CONFIG_ROW_STRING(T, user, "data.units", node.units, "",                                    \
-        "Manifest of the data's units (JSON file), the same bytes everywhere. A coordinator and a "\
+        "Manifest of the data's units (JSON file), the same bytes everywhere, but for a private "  \
+        "region's own: there each unit of this region is a record. A coordinator and a "           \
         "worker need it; empty, at a server with data.dir: units.json there"),                     \
     LH_CONFIG_ROW_STRING(T, user, "data.dir", node.data_dir, "",                                   \
         "Folder of the token files that the manifest names. A worker trains on them (an external " \

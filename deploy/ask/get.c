@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/privacy/account.h"
 #include "deploy/tool/files.h"
 #include "deploy/tool/table.h"
 
@@ -154,11 +155,26 @@ static json_t *region_row(json_t *rows, const char *region)
     return json_array_append_new(rows, row) ? NULL : row;
 }
 
+static double number_of(const json_t *worker, const char *key)
+{
+    return json_number_value(json_object_get(worker, key));
+}
+
+// The coordinator names the terms alone where records are drawn: epsilon takes long to compute.
+static void add_epsilon(json_t *worker)
+{
+    if (json_object_get(worker, "epsilon") || !json_object_get(worker, "rate")) return;
+    double epsilon = lh_account_spent(number_of(worker, "sigma"), number_of(worker, "rate"),
+                                      number_of(worker, "charged"), number_of(worker, "delta"));
+    json_object_set_new(worker, "epsilon", json_real(epsilon));
+}
+
 // A region shows the values of its worker with the largest epsilon.
-static void take_privacy(json_t *row, const json_t *worker)
+static void take_privacy(json_t *row, json_t *worker)
 {
     static const char *const keys[] = {"charged", "epsilon", "epsilon_max", "delta",
                                        "budget_spent"};
+    add_epsilon(worker);
     const json_t *epsilon = json_object_get(worker, "epsilon");
     const json_t *had = json_object_get(row, "epsilon");
     if (!epsilon || (had && json_number_value(had) >= json_number_value(epsilon))) return;

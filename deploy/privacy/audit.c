@@ -24,7 +24,7 @@ struct account { // a worker that charged something
     uint64_t worker, releases;
     uint64_t *charged;  // highest total by shard
     uint64_t *released; // pushes by shard that were admitted
-    bool falls;         // an admitted total did not rise
+    bool falls;         // an admitted total did not rise by what its push cost
     uint64_t *last;     // total of the last admitted push by shard
 };
 
@@ -63,7 +63,8 @@ static LH_MUST lh_err take_push(struct audit *a, const struct ps_wal_entry *e)
     if (f.charged > c->charged[e->shard]) c->charged[e->shard] = f.charged;
     if (e->record->kind != LH_ADMIT) return LH_OK;
     c->released[e->shard]++;
-    c->falls |= f.charged <= c->last[e->shard];
+    uint64_t last = c->last[e->shard], cost = lh_privacy_cost(&a->terms, f.steps);
+    c->falls |= f.charged < last || f.charged - last < cost;
     c->last[e->shard] = f.charged;
     return LH_OK;
 }
@@ -176,12 +177,9 @@ static LH_MUST lh_err audit_dirs(struct audit *a, struct lh_env *env, const stru
 static LH_MUST lh_err judge(const struct audit *a, bool json)
 {
     bool good;
-    if (a->accounts && a->terms.level != LH_PRIVACY_REGION)
-        return lh_fail(LH_ERR_UNSUPPORTED, "%s",
-                       a->terms.level
-                           ? "the plan's level is not region: nothing else is computed yet"
-                           : "pushes are charged, and the logs begin behind the plan "
-                             "that has the terms: give --config");
+    if (a->accounts && !a->terms.level)
+        return lh_fail(LH_ERR_UNSUPPORTED, "pushes are charged, and the logs begin behind the plan "
+                                           "that has the terms: give --config");
     LH_TRY(show(a, json, &good));
     if (!a->whole)
         fprintf(stderr, "a log begins above version 1: a region whose pushes are all older than "

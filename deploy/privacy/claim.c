@@ -29,9 +29,11 @@ static LH_MUST lh_err bound_sampler(struct dp_claim *c)
     struct lk_grid grid;
     int64_t width;
     if (!c->values || c->terms.level == LH_PRIVACY_REPORTED) return LH_OK;
-    double clip = c->terms.clip / sqrt(c->shards);
-    LH_TRY(lk_grid_of(clip, (c->values + c->shards - 1) / c->shards, &grid));
-    double multiplier = c->terms.sigma * sqrt(c->shards);
+    // At record level a gradient of the whole model is clipped as one.
+    uint32_t parts = c->terms.level == LH_PRIVACY_REGION ? c->shards : 1;
+    double clip = c->terms.clip / sqrt(parts);
+    LH_TRY(lk_grid_of(clip, (c->values + parts - 1) / parts, &grid));
+    double multiplier = c->terms.sigma * sqrt(parts);
     LH_TRY(lk_noise_width(lk_grid_deviation(&grid, multiplier), &width));
     double distance = (double)c->values * lk_noise_distance(width);
     c->delta_sampler = lh_sampling_slack(c->price.claimed, (double)c->terms.steps, distance);

@@ -123,7 +123,8 @@ static uint64_t most_of(const struct wk_budget_run *r)
 }
 
 // Steps of other runs on the same records, as steps of this run's noise: where nothing is drawn,
-// n steps of sigma s cost what n (t / s)^2 steps of sigma t cost.
+// n steps of sigma s cost what n (t / s)^2 steps of sigma t cost; where records are drawn, steps of
+// the same sigma and rate add up.
 static LH_MUST lh_err add_earlier(const struct wk_budget *b, const uint8_t *job, struct dp_claim *c)
 {
     double earlier = 0;
@@ -133,12 +134,15 @@ static LH_MUST lh_err add_earlier(const struct wk_budget *b, const uint8_t *job,
             c->charged = most_of(r);
             continue;
         }
-        if (r->terms.level != c->terms.level || r->terms.rate < 1)
-            return lh_fail(LH_ERR_UNSUPPORTED,
-                           "%s has charges of a run at level %s, which can't "
-                           "be added to this run's",
-                           b->path, lh_privacy_level_name(r->terms.level));
         double scale = lh_privacy_multiplier(&c->terms) / lh_privacy_multiplier(&r->terms);
+        bool same = scale == 1 && r->terms.rate == c->terms.rate;
+        bool whole = r->terms.rate >= 1 && c->terms.rate >= 1;
+        if (r->terms.level != c->terms.level || !(same || whole))
+            return lh_fail(LH_ERR_UNSUPPORTED,
+                           "%s has charges of a run at level %s with sigma %g and rate %g, "
+                           "which can't be added to this run's: their epsilons and deltas add up",
+                           b->path, lh_privacy_level_name(r->terms.level), r->terms.sigma,
+                           r->terms.rate);
         earlier += (double)most_of(r) * scale * scale;
     }
     c->earlier = (uint64_t)ceil(earlier);

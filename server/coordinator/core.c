@@ -49,12 +49,17 @@ uint32_t ps_co_worker_index(const struct ps_coordinator *c, uint64_t id)
     return i;
 }
 
-enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w)
+enum lh_data ps_co_region_data(const struct ps_coordinator *c, const char *region)
 {
     enum lh_data data = c->conf.data;
-    if (c->conf.region_data && c->conf.region_data(c->conf.region_data_arg, w->region, &data))
+    if (c->conf.region_data && c->conf.region_data(c->conf.region_data_arg, region, &data))
         return data;
     return c->conf.data;
+}
+
+enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    return ps_co_region_data(c, w->region);
 }
 
 bool ps_co_any_own(const struct ps_coordinator *c)

@@ -402,6 +402,7 @@ bool ps_co_is_retiring(const struct ps_coordinator *c, uint64_t worker);
 // The region's index in c->drained_region; c->drained_regions: it is not drained.
 uint32_t ps_co_drained_index(const struct ps_coordinator *c, const char *region);
 // The worker's mode, as the settings say.
+enum lh_data ps_co_region_data(const struct ps_coordinator *c, const char *region);
 enum lh_data ps_co_data(const struct ps_coordinator *c, const struct ps_co_worker *w);
 // Some workers of the run train data of their own.
 bool ps_co_any_own(const struct ps_coordinator *c);

@@ -105,16 +105,30 @@ static lh_err check_epochs(const struct ps_coordinator *c, const Longhaul__V1__J
                    c->epochs, m->epochs);
 }
 
-static lh_err check_join(struct ps_coordinator *c, const Longhaul__V1__JoinRequest *m)
+// A private region's units are its records: it tells of none, and gets none.
+static lh_err check_units(const struct ps_coordinator *c, const char *region,
+                          const Longhaul__V1__JoinRequest *m)
+{
+    struct lh_span units = lh_span(m->units.data, m->units.len);
+    if (ps_co_region_data(c, region) == LH_DATA_PRIVATE && !units.len) return LH_OK;
+    if (lh_span_equal(units, lh_span(c->conf.units->hash.b, LH_HASH_BYTES))) return LH_OK;
+    if (!units.len)
+        return lh_fail(LH_ERR_CONFIG,
+                       "the worker is private (privacy.budget), and this run's coordinator.data "
+                       "does not say so of region %s",
+                       region);
+    return lh_fail(LH_ERR_CONFIG, "the worker has another manifest of data units; give every "
+                                  "region the same data.units file");
+}
+
+static lh_err check_join(struct ps_coordinator *c, const struct lh_peer *peer,
+                         const Longhaul__V1__JoinRequest *m)
 {
     uint32_t version;
     if (!m->wire) return lh_fail(LH_ERR_VERSION, "a join without wire versions");
     LH_TRY(lh_wire_negotiate(m->wire->min, m->wire->max, &version));
     LH_TRY(ps_co_check_run(c, &m->job, &m->manifest));
-    if (!lh_span_equal(lh_span(m->units.data, m->units.len),
-                       lh_span(c->conf.units->hash.b, LH_HASH_BYTES)))
-        return lh_fail(LH_ERR_CONFIG, "the worker has another manifest of data units; give every "
-                                      "region the same data.units file");
+    LH_TRY(check_units(c, peer->region, m));
     return check_epochs(c, m);
 }
 
@@ -159,7 +173,7 @@ static LH_MUST lh_err check_retired(const struct ps_coordinator *c, uint64_t id,
 static lh_err join(struct ps_coordinator *c, const struct lh_peer *peer,
                    const Longhaul__V1__JoinRequest *m, struct ps_co_worker **out, bool *taken)
 {
-    LH_TRY(check_join(c, m));
+    LH_TRY(check_join(c, peer, m));
     uint64_t id = lh_worker_id(peer);
     uint32_t i = ps_co_worker_index(c, id), has = (uint32_t)(m->incarnation >> 32);
     bool unknown = i == c->workers;

@@ -187,19 +187,34 @@ lh_err ps_co_leases(const struct ps_coordinator *c, const ProtobufCMessage *requ
 
 // ---------------------------------------------------------------- the whole
 
-// Epsilon of the admitted pushes of a private worker, by the plan's terms.
+// Steps that the shards' logs have admitted of a private worker. At region level each shard's
+// pushes have a share of a step; else all shards show one count.
+static double charged_steps(const struct ps_coordinator *c, const struct ps_co_worker *w)
+{
+    uint32_t shards = c->conf.manifest->shards;
+    double sum = 0, most = 0;
+    for (uint32_t i = 0; w->admitted && i < shards; i++) {
+        double steps = (double)w->admitted[i].charged;
+        sum += steps / shards;
+        if (steps > most) most = steps;
+    }
+    return c->plan.privacy.level == LH_PRIVACY_REGION ? sum : most;
+}
+
+// Epsilon of the admitted pushes of a private worker, by the plan's terms. Where records are drawn
+// it takes too long for this thread: whoever asks computes it from the terms.
 static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
     const struct lh_privacy *p = &c->plan.privacy;
-    double steps = 0;
     if (!p->level || ps_co_data(c, w) != LH_DATA_PRIVATE) return;
-    for (uint32_t i = 0; w->admitted && i < c->conf.manifest->shards; i++)
-        steps += (double)w->admitted[i].charged / c->conf.manifest->shards;
+    double steps = charged_steps(c, w);
     json_object_set_new(row, "charged", json_real(steps));
     json_object_set_new(row, "epsilon_max", json_real(p->epsilon));
     json_object_set_new(row, "delta", json_real(p->delta));
     json_object_set_new(row, "budget_spent", json_boolean(w->spent));
-    if (p->level == LH_PRIVACY_REGION)
+    json_object_set_new(row, "sigma", json_real(lh_privacy_multiplier(p)));
+    json_object_set_new(row, "rate", json_real(p->rate));
+    if (p->rate >= 1)
         json_object_set_new(
             row, "epsilon",
             json_real(lh_account_spent(lh_privacy_multiplier(p), p->rate, steps, p->delta)));

@@ -76,7 +76,8 @@ void life_start(struct life *l)
     struct wk_conf conf = rig_life_conf(r, &l->core, STEP_MS);
     conf.codec = (struct lk_codec){LK_INDEX_RICE, LK_VALUE_FP32, 0.25f};
     conf.privacy = l->privacy;
-    if (l->privacy.budget) conf.codec = (struct lk_codec){LK_INDEX_FRAGMENT, LK_VALUE_FP32, 1};
+    if (l->privacy.budget && l->beside)
+        conf.codec = (struct lk_codec){LK_INDEX_FRAGMENT, LK_VALUE_FP32, 1};
     conf.observer = &l->observer;
     conf.log = l->log;
     conf.durable_every = 6;

@@ -29,7 +29,7 @@ struct life {
     void (*on_kept)(struct life *l, uint32_t shard, const struct wk_whole *whole,
                     const float *delta, uint64_t values);
     void (*on_cut)(struct life *l, uint32_t shard, const struct wk_whole *whole);
-    struct wk_private_conf privacy; // life_start() takes it; pushes are dense then
+    struct wk_private_conf privacy; // life_start() takes it; pushes are dense beside a trainer
     bool (*on_call)(struct life *l, enum lh_rpc rpc, struct lh_call *call,
                     const struct lh_call_ops **ops, void **self); // true: the test speaks
     struct lh_service service;                                    // the server's own

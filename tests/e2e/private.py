@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Private regions whose processes are killed: `private.py --build BUILD [--cycles N]`.
+"""Private regions whose processes are killed: `private.py --build BUILD [--level L] [--cycles N]`.
 
-Two regions on loopback at region level, a loop of worker/client/examples beside each. In each cycle
+Two regions on loopback. At region level a loop of worker/client/examples trains beside each, at
+record level the built-in trainer does, on documents of its region. In each cycle
 a worker, a loop, a server, the coordinator, or all of a region die by kill -9 at a random moment
 and start again. After each one the servers' logs and the budgets' files are read: no file says less
 than the logs show, no total fell or was admitted twice, as many steps are charged as were released,
-and none above the plan. Then the plan's steps are spent, and the run ends by itself.
+and none above the plan. Then the plan's steps are spent, the run ends by itself, and the statement
+says what was charged.
 
 With --state FILE the run's folder and the cycles that are done are kept there, and a later call
 goes on with them.
@@ -26,6 +28,7 @@ from world import REGIONS, World, check, until
 
 IN, OUT, SHARDS = 8, 4, 2
 HEAD = struct.Struct("<4sHHI")
+RATE = 0.1
 TERMS = 65  # common/format/privacy.h
 
 
@@ -79,23 +82,34 @@ def budget_of(worker):
     return struct.unpack_from(f"<{shards}Q", data, HEAD.size + 20 + TERMS)
 
 
+def terms_of(world, level, steps):
+    if level == "region":
+        return {"level": level, "sigma": 2 * steps ** 0.5, "clip": 0.5, "epsilon": 8,
+                "delta": 1e-6, "steps": steps}
+    plan = json.loads(world.tool("privacy", "plan", "--epsilon", "8", "--delta", "1e-6", "--steps",
+                                 str(steps), "--rate", str(RATE), "-o", "json"))
+    return {"level": level, "sigma": plan["noise_over_clip"], "rate": RATE, "clip": 0.5,
+            "epsilon": 8, "delta": 1e-6, "steps": steps, "record_tokens": 64}
+
+
 class Play:
     """The run's processes."""
 
-    def __init__(self, world, steps):
-        terms = {"level": "region", "sigma": 2 * steps ** 0.5, "clip": 0.5, "epsilon": 8,
-                 "delta": 1e-6, "steps": steps}
-        self.world, self.steps = world, steps
+    def __init__(self, world, level, steps):
+        self.world, self.level, self.steps = world, level, steps
         self.coordinator = world.coordinator(2, **{
             "coordinator.h_base": 4, "run.budget_tokens": 10**12,
             "coordinator.data": "private", "coordinator.step_tokens": 16,
-            **{f"privacy.{k}": v for k, v in terms.items()}}).start().listening()
+            **{f"privacy.{k}": v for k, v in terms_of(world, level, steps).items()}})
+        self.coordinator.start().listening()
         self.servers = [world.server(i, self.coordinator).start().listening()
                         for i in range(SHARDS)]
+        mine = {"trainer.kind": "external", "codec.name": "dense-fp32", "codec.density": "auto"}
+        if level == "record":  # some 20 steps a second
+            mine = {"trainer.tokens_per_s": 60000}
         self.workers = [world.worker(r, self.coordinator, **{
-            "trainer.kind": "external", "codec.name": "dense-fp32", "codec.density": "auto",
-            "privacy.budget": world.path(r + ".budget")}).start() for r in REGIONS[:2]]
-        self.loops = [Line(world, w).start() for w in self.workers]
+            "privacy.budget": world.path(r + ".budget"), **mine}).start() for r in REGIONS[:2]]
+        self.loops = [Line(world, w).start() for w in self.workers if level == "region"]
         self.last = []
 
     def audit(self):
@@ -114,6 +128,8 @@ class Play:
                 continue
             check(row["verdict"] == "within the plan", f"{row}")
             for released, shown, said in zip(row["released"], row["by_shard"], charged):
+                if self.level == "record":
+                    said = charged[0]
                 check(released <= shown <= said, f"{worker.name}: {row}, the file says {charged}")
         return sum(sum(row["released"]) for row in rows.values())
 
@@ -127,10 +143,10 @@ class Play:
     def kill(self, draw):
         """Some processes die, and start again."""
         region = draw.randrange(2)
-        worker, loop = self.workers[region], self.loops[region]
+        worker, loop = self.workers[region], self.loops[region:region + 1]
         server = draw.choice(self.servers)
-        victims = draw.choice([[worker], [loop], [worker, loop], [server], [server, worker],
-                               [self.coordinator], [worker, loop, server]])
+        victims = draw.choice([[worker], loop or [worker], [worker, *loop], [server],
+                               [server, worker], [self.coordinator], [worker, *loop, server]])
         time.sleep(draw.uniform(0, 0.6))
         for victim in victims:
             victim.kill()
@@ -141,15 +157,28 @@ class Play:
             if victim in (server, self.coordinator):
                 victim.listening()
 
+    def shown(self):
+        """Epsilon of both regions, as an operator sees it."""
+        rows = json.loads(self.world.tool("get", "regions", "-o", "json",
+                                          *self.world.admin(self.coordinator)))
+        return len(rows) == 2 and all(0 < row.get("epsilon", 0) <= 8 for row in rows)
+
     def spend(self):
         """The rest of the budget; the run ends."""
-        for loop, worker in zip(self.loops, self.workers):
-            check(loop.end(240) == 0, f"the loop of {worker.name}: {loop.process.returncode}")
-            worker.must_end(120)
+        for loop in self.loops:
+            check(loop.end(240) == 0, f"the loop of {loop.worker.name}: {loop.process.returncode}")
+        for worker in self.workers:
+            worker.must_end(240)
         self.judge()
         for worker in self.workers:
             said = worker.last("privacy")
             check(said["state"] == "spent" and said["charged"] == self.steps, f"{said}")
+            check(0 < said["epsilon"] <= 8 and said["level"] == self.level, f"{said}")
+            receipt = json.loads(self.world.tool(
+                "privacy", "statement", "--config", self.coordinator.write_settings(), "--budget",
+                worker.settings["privacy.budget"], "-o", "json"))
+            check((receipt["level"], receipt["steps_charged"]) == (self.level, self.steps),
+                  f"{receipt}")
         check_replicas(self.servers, self.workers)
 
     def close(self):
@@ -161,6 +190,7 @@ class Play:
 def main():
     flags = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     flags.add_argument("--build", required=True, help="the build tree")
+    flags.add_argument("--level", choices=("region", "record"), default="region")
     flags.add_argument("--cycles", type=int, default=10)
     flags.add_argument("--seed", type=int, default=1)
     flags.add_argument("--state", help="file by which a later call goes on")
@@ -171,15 +201,17 @@ def main():
         with open(given.state, encoding="utf-8") as file:
             state = json.load(file)
     world = Kept(given.build, state["dir"]) if state["dir"] else World(
-        given.build, units=6, shards=SHARDS, keep=given.keep or bool(given.state))
+        given.build, shards=SHARDS, keep=given.keep or bool(given.state),
+        **({"units": 6} if given.level == "region" else {"units": 240, "unit_tokens": 64}))
     with world:
-        if not state["dir"]:
+        if not state["dir"] and given.level == "region":
             write_model(world)
         state["dir"] = world.dir
-        play = Play(world, 60 + 60 * given.cycles)
+        play = Play(world, given.level, 60 + 60 * given.cycles)
         try:
             until("budgets are charged", lambda: all(
                 os.path.exists(w.settings["privacy.budget"]) for w in play.workers), 60)
+            until("regions show their epsilon", play.shown, 60)
             while state["done"] < given.cycles and not play.is_spent():
                 before = play.judge()
                 play.kill(random.Random(f"{given.seed} {state['done']}"))

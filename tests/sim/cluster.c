@@ -54,6 +54,17 @@ static void choose_ride_out(struct sim *s)
     if (s->ride_out_ns) sim_happened(s, ahead);
 }
 
+// In a third of the seeds the last worker's region is private. Others have to be able to train all
+// units, also those of its region.
+static void choose_records(struct sim *s)
+{
+    const struct sim_faults *f = &s->conf.faults;
+    bool stays = f->travel || f->links || f->balance || f->budget;
+    if (!f->records || stays || s->conf.mode == LH_MODE_BSP) return;
+    s->records = sim_draw(s, SIM_FAULT_records, 3) == 0;
+    if (s->records) sim_happened(s, records);
+}
+
 static void create(struct sim *s, const struct sim_conf *conf)
 {
     static const uint64_t shapes[5][5] = {{40, 20}, {300}, {9, 9}, {70}, {8, 30}};
@@ -64,6 +75,7 @@ static void create(struct sim *s, const struct sim_conf *conf)
     sim_streams(s);
     choose_shape(s);
     choose_ride_out(s);
+    choose_records(s);
     sim_choose_epochs(s);
     s->fabric = lh_fabric_create();
     lh_err err =

@@ -20,6 +20,8 @@ enum {
     SIM_SHARDS_MAX = 4,
     SIM_SERVERS = 2, // places for them: a run may leave the second one empty
     SIM_WORKERS = 4,
+    SIM_STEP_TOKENS = 16,
+    SIM_PRIVATE_STEPS = 60,     // of the last worker, where its region is private
     SIM_STANDBYS = SIM_SERVERS, // places for standbys, if the seed's faults have them
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
     SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
@@ -189,6 +191,7 @@ extern const char *const sim_loss_name[SIM_LOSSES];
     OWN(liar)                                                                                      \
     OWN(impostor)                                                                                  \
     OWN(flood)                                                                                     \
+    OWN(records)                                                                                   \
     OWN_APART(rollback_worker)                                                                     \
     OWN_APART(rollback_store)                                                                      \
     OWN_APART(far)                                                                                 \
@@ -303,6 +306,7 @@ struct sim {
     struct lh_units units;
     struct lh_keyring *keys;
     struct lk_codec codec;
+    bool records;                      // the last worker's region is private, at record level
     int64_t ride_out_ns;               // leased ahead by the coordinator, in all its lives
     uint32_t epochs;                   // data epochs, of SIM_UNITS / epochs units each
     bool epochs_named;                 // the workers' settings say so many, and not 0

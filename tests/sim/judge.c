@@ -133,7 +133,7 @@ static bool only_lies(const struct sim_conf *conf)
     struct sim_faults f = conf->faults, none;
     memset(&none, 0, sizeof none);
     bool some = f.liar || f.impostor || f.flood;
-    f.liar = f.impostor = f.flood = f.shards = f.ahead = f.epochs = false;
+    f.liar = f.impostor = f.flood = f.shards = f.ahead = f.epochs = f.records = false;
     return some && !memcmp(&f, &none, sizeof f);
 }
 
@@ -224,6 +224,23 @@ static void judge_state(struct found *f, const struct lk_replica *server)
                  f->fold.shard, differs);
 }
 
+// A private worker says the plan's tokens a step. What the log has admitted is charged to the
+// record set, in the log and in its file, and the file is within the plan.
+static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
+{
+    const struct wk_worker *w = ws->worker;
+    const struct sim_row *row = sim_fold_row(&f->fold, f->sim->judging->id[SIM_WORKERS - 1]);
+    const struct lh_row *folded = lh_ledger_row(&ws->replica.ledger, w->id);
+    uint64_t steps = row ? row->tokens / SIM_STEP_TOKENS : 0, shown = folded ? folded->charged : 0;
+    uint64_t file = w->privacy.budget ? wk_budget_charged(w->privacy.budget, shard) : 0;
+    if (steps <= shown && shown <= file && file <= SIM_PRIVATE_STEPS) return;
+    sim_fail(f->sim,
+             "shard %u: %" PRIu64
+             " steps of the private worker were admitted, the log says %" PRIu64
+             ", its budget's file %" PRIu64,
+             shard, steps, shown, file);
+}
+
 static void judge_tokens(struct found *f, uint32_t shard)
 {
     struct sim *s = f->sim;
@@ -231,6 +248,10 @@ static void judge_tokens(struct found *f, uint32_t shard)
         const struct wk_shard *ws = &s->node[1 + SIM_SERVERS + w].worker->shard[shard];
         const struct sim_history *h = &s->history[w][shard];
         const struct sim_row *row = sim_fold_row(&f->fold, s->judging->id[w]);
+        if (s->records && w == SIM_WORKERS - 1) {
+            judge_charges(f, shard, ws);
+            continue;
+        }
         uint64_t trained = s->training[w].tokens;
         uint64_t found = (row ? row->tokens : 0) + ws->slot.committed->tokens + ws->progress.tokens;
         if (found + h->lost_least > trained || (!h->lost && found + h->lost_most < trained))

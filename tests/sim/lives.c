@@ -110,6 +110,30 @@ static struct setup common(struct sim_node *n)
                           .arg = n};
 }
 
+static bool region_data(void *arg, const char *region, enum lh_data *out)
+{
+    (void)arg;
+    *out = LH_DATA_PRIVATE;
+    return strcmp(region, setup_region[SIM_WORKERS - 1]) == 0;
+}
+
+// Few enough steps that the region leaves before the run ends, in most seeds.
+static void make_private(struct ps_co_conf *conf)
+{
+    conf->region_data = region_data;
+    conf->step_tokens = SIM_STEP_TOKENS;
+    conf->plan.privacy = (struct lh_privacy){.level = LH_PRIVACY_RECORD,
+                                             .sigma = 10,
+                                             .rate = 0.1,
+                                             .clip = 1,
+                                             .epsilon = 8,
+                                             .delta = 1e-6,
+                                             .steps = SIM_PRIVATE_STEPS,
+                                             .ahead = 24,
+                                             .local_steps = 4,
+                                             .record_tokens = 64};
+}
+
 static lh_err start_coordinator(struct sim_node *n)
 {
     struct sim *s = n->sim;
@@ -137,6 +161,7 @@ static lh_err start_coordinator(struct sim_node *n)
     conf.plan.staleness_per_live = s->conf.faults.refuse ? 1 : 4;
     conf.plan.mode = (uint8_t)s->conf.mode;
     choose_optimizer(s, &conf.plan);
+    if (s->records) make_private(&conf);
     return ps_coordinator_start(&conf, &n->coordinator);
 }
 
@@ -201,6 +226,8 @@ static lh_err start_worker(struct sim_node *n)
     if (n->sim->conf.faults.far) conf.deadline_max_ns = 60 * LH_SECOND;
     conf.observer = &n->observer;
     sim_travel_worker(n, &conf);
+    if (n->sim->records && n->index == SIM_WORKERS - 1)
+        conf.privacy = (struct wk_private_conf){"records.budget", 8, 1e-5, true};
     if (n->sim->conf.device && n->index % 2 == 0)
         n->device = sim_device_open(&conf, sim_trainer_values(n->trainer));
     LH_TRY(wk_worker_start(&conf, &n->worker));

@@ -144,6 +144,10 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (conf.faults.ahead)
         printf("%llu answers recalled leases, %llu took some back\n",
                (unsigned long long)met.recalls, (unsigned long long)met.returns);
+    bool open = seeds >= 100 && conf.faults.records && conf.mode != LH_MODE_BSP &&
+                !met.happened[SIM_FAULT_records] && !conf.faults.travel && !conf.faults.balance &&
+                !conf.faults.budget && !conf.faults.links;
+    if (open) printf("sim: no run had a private region in all these seeds\n");
     bool once = seeds >= 100 && conf.faults.epochs && !met.happened[SIM_FAULT_epochs];
     if (once) printf("sim: no run had several epochs in all these seeds\n");
     if (conf.faults.balance)
@@ -198,8 +202,8 @@ static int run_seeds(struct sim_conf conf, uint64_t from, uint64_t seeds)
     if (stayed) printf("sim: no shard was moved in all these seeds\n");
     bool believed = seeds >= 100 && conf.faults.liar && !met.lies_admitted;
     if (believed) printf("sim: no push of a liar was admitted in all these seeds\n");
-    bool none = believed || blind || idle || unused || stayed || kept || once || vacant || roomy ||
-                still || untravelled || uncrossed || endless || away;
+    bool none = believed || blind || idle || unused || stayed || kept || once || open || vacant ||
+                roomy || still || untravelled || uncrossed || endless || away;
     return failed || none ? 1 : 0;
 }
 

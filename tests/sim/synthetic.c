@@ -13,9 +13,10 @@ struct synthetic {
     struct wk_trainer base;
     float *values;
     uint64_t count, step_ns, random;
-    float quantum;
+    float quantum, loss;
     const bool *unread; // Indexed by unit of the data. NULL: all can be read.
     uint64_t units;
+    bool private;    // record level
     int64_t hang_ns; // time of the next step alone; 0: the usual one
 };
 
@@ -45,6 +46,10 @@ static uint64_t sequence_tokens(const struct wk_trainer *t)
 static void check_handed(const struct wk_trainer *t, const struct wk_step_in *in)
 {
     uint64_t sum = 0;
+    if (((const struct synthetic *)t)->private) {
+        LH_ASSERT(!in->pieces);
+        return;
+    }
     for (uint32_t i = 0; i < in->pieces; i++) {
         LH_ASSERT(in->piece[i].tokens > 0 && in->piece[i].tokens <= sequence_tokens(t));
         sum += in->piece[i].tokens;
@@ -67,7 +72,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
         s->values[i] -= 0.25f * (float)(1 + (s->random >> 33) % 8);
         s->values[i] -= s->quantum * (float)((s->random >> 40) % 32);
     }
-    out->loss = 1;
+    out->loss = s->loss;
     out->least_ns = s->hang_ns ? s->hang_ns : (int64_t)s->step_ns;
     s->hang_ns = 0;
     return LH_OK;
@@ -94,8 +99,23 @@ static void destroy(struct wk_trainer *t)
     free(s);
 }
 
-static const struct wk_trainer_ops ops = {copy, renew, step_tokens, sequence_tokens, step,
-                                          NULL, save,  load,        destroy};
+// Its steps take no pieces from now on.
+static lh_err keep_private(struct wk_trainer *t, const struct wk_records_conf *conf)
+{
+    (void)conf;
+    ((struct synthetic *)t)->private = true;
+    return LH_OK;
+}
+
+static const struct wk_trainer_ops ops = {.copy = copy,
+                                          .renew = renew,
+                                          .step_tokens = step_tokens,
+                                          .sequence_tokens = sequence_tokens,
+                                          .step = step,
+                                          .save = save,
+                                          .load = load,
+                                          .keep_private = keep_private,
+                                          .destroy = destroy};
 
 float *sim_trainer_values(struct wk_trainer *t)
 {
@@ -105,6 +125,11 @@ float *sim_trainer_values(struct wk_trainer *t)
 void sim_trainer_quantum(struct wk_trainer *t, float quantum)
 {
     ((struct synthetic *)t)->quantum = quantum;
+}
+
+void sim_trainer_tells(struct wk_trainer *t, float loss)
+{
+    ((struct synthetic *)t)->loss = loss;
 }
 
 void sim_trainer_hang(struct wk_trainer *t, int64_t ns)
@@ -124,6 +149,7 @@ struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t
     LH_ASSERT(s);
     s->base.ops = &ops;
     s->count = values;
+    s->loss = 1;
     s->values = calloc(values, sizeof *s->values);
     LH_ASSERT(s->values);
     s->step_ns = step_ms * LH_MS;

@@ -14,6 +14,8 @@ struct wk_trainer *sim_trainer_new(struct lh_env *env, uint64_t values, uint64_t
 float *sim_trainer_values(struct wk_trainer *t);
 // Progress in multiples of this as well, not only of a quarter. A power of two.
 void sim_trainer_quantum(struct wk_trainer *t, float quantum);
+// The loss of its steps: nothing but what the trainer says.
+void sim_trainer_tells(struct wk_trainer *t, float loss);
 // The next step takes so long.
 void sim_trainer_hang(struct wk_trainer *t, int64_t ns);
 // Units of the data whose files are damaged: a step of one fails. Borrows unread[units].

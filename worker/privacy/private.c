@@ -1,7 +1,10 @@
 // A private worker. See private.h.
 #include "worker/privacy/private.h"
 
+#include <math.h>
+
 #include "common/privacy/account.h"
+#include "worker/disk_full.h"
 #include "worker/privacy/release.h"
 #include "worker/worker.h"
 
@@ -10,15 +13,30 @@ bool wk_private_is(const struct wk_worker *w)
     return w->conf.privacy.budget != NULL;
 }
 
+bool wk_private_releases(const struct wk_worker *w)
+{
+    return wk_private_is(w) && w->conf.beside;
+}
+
+lh_err wk_private_charge(struct wk_shard *s, uint64_t total)
+{
+    struct wk_budget *b = s->worker->privacy.budget;
+    return b ? wk_budget_charge(b, s->id, total) : LH_OK;
+}
+
 // ---------------------------------------------------------------- the plan's terms
 
 static lh_err check_terms(const struct wk_worker *w, const struct lh_privacy *p)
 {
     const struct wk_private_conf *c = &w->conf.privacy;
-    if (p->level != LH_PRIVACY_REGION)
+    uint8_t level = wk_private_releases(w) ? LH_PRIVACY_REGION : LH_PRIVACY_RECORD;
+    if (p->level != level)
         return lh_fail(LH_ERR_CONFIG,
-                       "the plan's level of privacy is %s, and this worker enforces region alone",
-                       lh_privacy_level_name(p->level));
+                       "the plan's level of privacy is %s, and trainer.kind %s enforces %s: the "
+                       "built-in trainer clips records, a worker with a loop beside it clips "
+                       "pushes",
+                       lh_privacy_level_name(p->level), w->conf.beside ? "external" : "builtin",
+                       lh_privacy_level_name(level));
     if (p->epsilon > c->epsilon || p->delta > c->delta)
         return lh_fail(LH_ERR_CONFIG,
                        "the plan's terms are epsilon %g at delta %g, and privacy.epsilon and "
@@ -40,13 +58,15 @@ static lh_err open_budget(struct wk_worker *w, const struct lh_privacy *p)
     LH_TRY(check_terms(w, p));
     LH_TRY(wk_budget_open(w->conf.env, w->conf.privacy.budget, w->conf.job, p, w->shards,
                           &w->privacy.budget));
-    for (uint32_t i = 0; i < w->shards; i++) LH_TRY(wk_release_open(&w->shard[i], p));
+    if (p->level == LH_PRIVACY_RECORD) LH_TRY(wk_records_open(w, p));
+    for (uint32_t i = 0; p->level == LH_PRIVACY_REGION && i < w->shards; i++)
+        LH_TRY(wk_release_open(&w->shard[i], p));
     const struct wk_budget *b = w->privacy.budget;
     lh_logf(w->conf.log, LH_INFO, "privacy.on",
-            "%s: region level, epsilon %g at delta %g, sigma %g, clip %g, %llu steps; %u earlier "
+            "%s: %s level, epsilon %g at delta %g, sigma %g, clip %g, %llu steps; %u earlier "
             "runs charged these records",
-            b->path, p->epsilon, p->delta, p->sigma, p->clip, (unsigned long long)p->steps,
-            b->runs - b->found);
+            b->path, lh_privacy_level_name(p->level), p->epsilon, p->delta, p->sigma, p->clip,
+            (unsigned long long)p->steps, b->runs - b->found);
     return LH_OK;
 }
 
@@ -76,9 +96,13 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
         if (w->started) say_waiting(w);
         return LH_OK;
     }
-    if (!w->privacy.budget) LH_TRY(open_budget(w, &plan->privacy));
-    *may = true;
-    return LH_OK;
+    lh_err err = w->privacy.budget ? LH_OK : open_budget(w, &plan->privacy);
+    if (err == LH_ERR_DISK_FULL) { // looked at again at the next boundary
+        wk_disk_full_say(w, WK_DISK_FULL_OUTBOX, lh_err_text(err));
+        return LH_OK;
+    }
+    *may = !err;
+    return err;
 }
 
 // ---------------------------------------------------------------- what is left
@@ -86,40 +110,68 @@ lh_err wk_private_look(struct wk_worker *w, bool *may)
 bool wk_private_spent(const struct wk_worker *w)
 {
     if (!w->privacy.budget) return false;
+    if (w->privacy.records.open) return wk_records_are_spent(w);
     for (uint32_t i = 0; i < w->shards; i++)
         if (!wk_release_is_spent(&w->shard[i])) return false;
     return true;
 }
 
-// A shard's releases have sqrt(shards) times the terms' multiplier each: together, those of all
-// shards once are one step.
-double wk_private_epsilon(const struct wk_budget_run *r)
+// At region level a shard's releases have sqrt(shards) times the terms' multiplier each: together,
+// those of all shards once are one step. At record level all shards share one count.
+static double steps_of(const struct wk_budget_run *r)
 {
     double steps = 0;
+    if (r->terms.level != LH_PRIVACY_REGION) return (double)r->charged[0];
     for (uint32_t k = 0; k < r->shards; k++) steps += (double)r->charged[k] / r->shards;
-    return lh_account_spent(lh_privacy_multiplier(&r->terms), r->terms.rate, steps, r->terms.delta);
+    return steps;
 }
 
-json_t *wk_private_status(const struct wk_worker *w)
+double wk_private_epsilon(const struct wk_budget_run *r)
+{
+    return lh_account_spent(lh_privacy_multiplier(&r->terms), r->terms.rate, steps_of(r),
+                            r->terms.delta);
+}
+
+static double epsilon_now(struct wk_worker *w, const struct wk_budget_run *own)
+{
+    struct wk_private *p = &w->privacy;
+    uint64_t steps = (uint64_t)ceil(steps_of(own));
+    if (steps != p->epsilon_at) p->epsilon = wk_private_epsilon(own);
+    p->epsilon_at = steps;
+    return p->epsilon;
+}
+
+// Those of earlier runs never change: they are summed once.
+static double earlier_epsilon(struct wk_worker *w)
+{
+    struct wk_private *p = &w->privacy;
+    if (p->earlier_known) return p->earlier;
+    for (uint32_t i = 0; i < p->budget->runs; i++)
+        if (i != p->budget->own) p->earlier += wk_private_epsilon(&p->budget->run[i]);
+    p->earlier_known = true;
+    return p->earlier;
+}
+
+json_t *wk_private_status(struct wk_worker *w)
 {
     const struct wk_private *p = &w->privacy;
     if (!wk_private_is(w)) return NULL;
     if (!p->budget) return json_pack("{s:s}", "state", "waits");
     const struct wk_budget_run *own = &p->budget->run[p->budget->own];
     uint64_t most = 0;
-    double earlier = 0;
     for (uint32_t k = 0; k < own->shards; k++)
         if (own->charged[k] > most) most = own->charged[k];
-    for (uint32_t i = 0; i < p->budget->runs; i++)
-        if (i != p->budget->own && p->budget->run[i].terms.level == LH_PRIVACY_REGION)
-            earlier += wk_private_epsilon(&p->budget->run[i]);
-    return json_pack("{s:s s:s s:f s:f s:f s:I s:I s:f s:i s:f s:f}", "state",
-                     wk_private_spent(w) ? "spent" : "releases", "level",
-                     lh_privacy_level_name(own->terms.level), "epsilon", wk_private_epsilon(own),
-                     "epsilon_max", own->terms.epsilon, "delta", own->terms.delta, "charged",
-                     (json_int_t)most, "steps", (json_int_t)own->terms.steps, "earlier_epsilon",
-                     earlier, "earlier_runs", (int)(p->budget->runs - (most ? 1 : 0)),
-                     "noise_energy", p->noise_energy, "delta_energy", p->delta_energy);
+    json_t *out =
+        json_pack("{s:s s:s s:f s:f s:f s:I s:I s:f s:i}", "state",
+                  wk_private_spent(w) ? "spent" : "releases", "level",
+                  lh_privacy_level_name(own->terms.level), "epsilon", epsilon_now(w, own),
+                  "epsilon_max", own->terms.epsilon, "delta", own->terms.delta, "charged",
+                  (json_int_t)most, "steps", (json_int_t)own->terms.steps, "earlier_epsilon",
+                  earlier_epsilon(w), "earlier_runs", (int)(p->budget->runs - (most ? 1 : 0)));
+    if (!out || own->terms.level != LH_PRIVACY_REGION) return out;
+    json_object_set_new(out, "noise_energy", json_real(p->noise_energy));
+    json_object_set_new(out, "delta_energy", json_real(p->delta_energy));
+    return out;
 }
 
 void wk_private_close(struct wk_worker *w)

@@ -12,6 +12,7 @@
 
 #include "common/base/err.h"
 #include "worker/privacy/budget.h"
+#include "worker/privacy/records.h"
 
 struct wk_shard;
 struct wk_worker;
@@ -25,21 +26,32 @@ struct wk_private_conf {
 struct wk_private {
     struct wk_budget *budget; // NULL: the plan's terms are not known yet
     bool said_waiting;
-    bool said_spent;
+    struct wk_records records; // record level
+    // Epsilon of so many charged steps: computed anew where the count has risen.
+    double epsilon;
+    uint64_t epsilon_at;
+    double earlier; // epsilon of earlier runs on these records
+    bool earlier_known;
     // The last release: energy of its noise and of what it clipped, for whoever runs the region.
     double noise_energy, delta_energy;
 };
 
 // Do the settings say that this region is private?
 bool wk_private_is(const struct wk_worker *w);
+// Is it so at region level, because a loop beside the worker trains? Its pushes are releases, and
+// none of them ever returns to the residual.
+bool wk_private_releases(const struct wk_worker *w);
 // Looks at the plan. *may: a private worker's terms are in force and its budget is open, or the
 // worker is not private. LH_ERR_CONFIG, LH_ERR_BUSY, or of the budget's file: the worker ends.
 LH_MUST lh_err wk_private_look(struct wk_worker *w, bool *may);
+// Makes the total of a shard's push durable in the budget's file. Disk lane, before the push's
+// entry is written; nothing where the worker is not private.
+LH_MUST lh_err wk_private_charge(struct wk_shard *s, uint64_t total);
 // All shards' budgets are spent: the worker is to drain.
 bool wk_private_spent(const struct wk_worker *w);
 // Epsilon of all that this run has charged, at the terms' delta.
 double wk_private_epsilon(const struct wk_budget_run *r);
-json_t *wk_private_status(const struct wk_worker *w); // NULL: not private
+json_t *wk_private_status(struct wk_worker *w); // NULL: not private
 void wk_private_close(struct wk_worker *w);
 
 #endif

@@ -10,6 +10,7 @@
 #include "kernels/fragment.h"
 #include "kernels/privacy/pool.h"
 #include "worker/privacy/private.h"
+#include "worker/privacy/totals.h"
 #include "worker/worker.h"
 
 static const struct lh_privacy *terms_of(const struct wk_shard *s)
@@ -59,47 +60,19 @@ void wk_release_close(struct wk_shard *s)
 
 // ---------------------------------------------------------------- totals
 
-static bool is_under(const struct wk_shard *s, const struct wk_entry *e)
-{
-    return e->status == WK_ADMITTED && e->version && s->stable.version &&
-           s->stable.epoch == s->replica.ledger.epoch && e->version <= s->stable.version;
-}
-
 // Own releases that do not lie under the stable point yet, as far as this directory knows.
 static uint64_t count_ahead(const struct wk_shard *s)
 {
     uint64_t n = 0;
-    for (const struct wk_entry *e = s->outbox.first; e; e = e->next) n += !is_under(s, e);
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next) n += !wk_totals_is_under(s, e);
     return n;
 }
 
-// An earlier life of this worker was there: its directory, its number, or its row says so.
-static bool had_a_life(const struct wk_shard *s, const struct lh_row *row)
-{
-    return s->slot.committed->next > 1 || s->worker->incarnation.number >> 32 > 1 ||
-           (row && row->last.number);
-}
-
-// A file that is lost, or older than what log and outbox show, goes on at that total plus A: no
-// life of the worker released more (server/docs/0000-protocol.md#rule-34).
 static void begin(struct wk_shard *s)
 {
     struct wk_release *r = &s->release;
-    const struct wk_budget *b = s->worker->privacy.budget;
-    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
-    uint64_t file = wk_budget_charged(b, s->id), log = row ? row->charged : 0;
-    for (const struct wk_entry *e = s->outbox.first; e; e = e->next)
-        if (e->head.charged > log) log = e->head.charged;
     r->begun = true;
-    r->used = file;
-    if (file >= log && (b->found || !had_a_life(s, row))) return;
-    uint64_t most = terms_of(s)->steps, ahead = terms_of(s)->ahead;
-    r->used = log > file ? log : file;
-    r->used = r->used + ahead < most ? r->used + ahead : most;
-    lh_logf(s->worker->conf.log, LH_ERROR, "privacy.budget_lost",
-            "shard %u: %s says that %llu steps were charged, and this run's log or an earlier "
-            "life shows more: it goes on at step %llu",
-            s->id, b->path, (unsigned long long)file, (unsigned long long)r->used);
+    r->used = wk_totals_begin(s, wk_totals_shown(s), wk_totals_lived(s));
 }
 
 bool wk_release_is_spent(const struct wk_shard *s)
@@ -130,11 +103,6 @@ struct wk_entry *wk_release_again(const struct wk_shard *s)
     for (struct wk_entry *e = s->outbox.first; e; e = e->next)
         if (e->status == WK_AGAIN) return e;
     return NULL;
-}
-
-lh_err wk_release_charge(struct wk_shard *s, uint64_t total)
-{
-    return wk_budget_charge(s->worker->privacy.budget, s->id, total);
 }
 
 void wk_release_committed(struct wk_shard *s, uint64_t total)

@@ -55,8 +55,6 @@ LH_MUST lh_err wk_release_draw(struct wk_shard *s);
 // the fragment's places. Encode lane.
 LH_MUST lh_err wk_release_make(struct wk_shard *s, const struct lk_codec *codec, uint64_t total,
                                float *values, struct lh_buf *plain, struct lk_payload_info *info);
-// Makes the total durable in the budget's file. Disk lane, before the push's entry is written.
-LH_MUST lh_err wk_release_charge(struct wk_shard *s, uint64_t total);
 // The push of this total is committed. On the loop.
 void wk_release_committed(struct wk_shard *s, uint64_t total);
 #endif

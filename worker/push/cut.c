@@ -16,6 +16,7 @@
 #include "worker/backend.h"
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
+#include "worker/privacy/private.h"
 #include "worker/privacy/release.h"
 #include "worker/push/bounds.h"
 #include "worker/push/outcome.h"
@@ -137,6 +138,9 @@ static void fill_head(const struct wk_shard *s, struct wk_cut *c)
     if (s->release.open) {
         c->later = 0; // its headers say what the plan says
         wk_release_head(s, c->again ? c->again->head.charged : s->release.used + 1, f);
+    } else if (w->privacy.records.open) {
+        c->later = 0;
+        wk_records_head(s, f);
     }
     const struct wk_slot *slot = s->slot.committed;
     for (uint32_t i = 0; i < slot->claim_count && f->claims < LH_CLAIMS_MAX; i++)
@@ -363,7 +367,7 @@ static lh_err commit(struct wk_cut *c)
     struct wk_shard *s = c->shard;
     const struct wk_observer *o = s->worker->conf.observer;
     struct lh_blob *frame = NULL;
-    if (s->release.open && !c->again) LH_TRY(wk_release_charge(s, c->head.charged));
+    if (!c->again) LH_TRY(wk_private_charge(s, c->head.charged));
     LH_TRY(seal_frame(c, lh_buf_span(&c->plain), &frame));
     bool first = LH_BUG("flip_first"); // planted: the residual before the entry it was cut for
     lh_err err = first ? wk_change_write(&c->change, false) : LH_OK;

@@ -8,7 +8,7 @@
 
 #include "worker/bugs.h"
 #include "worker/disk_full.h"
-#include "worker/privacy/release.h"
+#include "worker/privacy/private.h"
 #include "worker/push/sender.h"
 
 // ---------------------------------------------------------------- decisions
@@ -163,7 +163,7 @@ lh_err wk_entry_return(struct wk_shard *s, struct wk_entry *e)
     bool own = lh_incarnation_equal(e->head.incarnation, s->worker->incarnation);
     struct wk_change c;
     if (returned(s, e)) return wk_entry_drop(s, e);
-    if (wk_private_is(s->worker)) return return_release(s, e);
+    if (wk_private_releases(s->worker)) return return_release(s, e);
     LH_TRY(wk_change_begin(s, &c));
     lh_err err = give_back(&c, e);
     wk_change_free(&c);

@@ -15,6 +15,7 @@
 #include "worker/push/cut.h"
 #include "worker/push/path.h"
 #include "worker/push/view.h"
+#include "worker/replica/durable_copy.h"
 #include "worker/replica/follow.h"
 #include "worker/train/stats.h"
 #include "worker/units/units.h"
@@ -61,10 +62,14 @@ static uint64_t number_of(const struct wk_worker *w, uint32_t window, const uint
     return number;
 }
 
-// Takes the next step's sequences from the first units of the queue.
+// Takes the next step's sequences from the first units of the queue. 0: there is no step to make.
 static uint64_t plan_step(struct wk_worker *w)
 {
     struct wk_trainer *t = w->conf.trainer;
+    if (wk_private_is(w)) { // the trainer draws records by itself
+        w->in.pieces = 0;
+        return wk_records_may(w);
+    }
     uint64_t want = t->ops->step_tokens(t), sequence = t->ops->sequence_tokens(t), sum = 0;
     uint64_t taken[LH_WINDOW_MAX] = {0};
     w->in.pieces = 0;
@@ -128,7 +133,8 @@ static bool cut_due(const struct wk_worker *w, const struct wk_shard *s)
     if (bsp && wk_round_pushed(s)) return false; // one push a round
     if (is_its_turn(w, s)) return true;
     bool awaits = w->queued && !wk_units_any_here(w); // all that it has is on its way
-    bool idle = awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
+    bool stops = w->privacy.records.open && wk_records_stop(w);
+    bool idle = stops || awaits || (!w->queued && (w->leased_out || w->phase >= LH_PHASE_DRAIN));
     if (idle && bsp && wk_round_awaited(s)) return true; // nothing to add, but others wait
     return idle && (s->progress.steps || s->progress.tokens || wk_claimable(s, w->count.steps) ||
                     s->slot.committed->claim_count);
@@ -229,6 +235,10 @@ static void step_done(void *arg)
     }
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < w->in.pieces; i++) tokens += w->piece[i].tokens;
+    if (w->privacy.records.open) {
+        tokens = w->conf.trainer->ops->step_tokens(w->conf.trainer);
+        wk_records_stepped(w);
+    }
     int64_t took = lh_now(w->conf.env) - w->step_started;
     double speed = took > 0 ? (double)tokens * 1e9 / (double)took : 0;
     wk_path_trained(w, speed, 0.1);
@@ -299,6 +309,19 @@ static void prepare_views(struct wk_worker *w)
     for (uint32_t i = 0; i < w->shards; i++) wk_view_prepare(&w->shard[i]);
 }
 
+// A private worker's terms; steps that wait for a stable point have a copy made for it.
+static lh_err enter(struct wk_worker *w, bool *may)
+{
+    LH_TRY(wk_private_look(w, may));
+    if (!w->privacy.records.open || !wk_records_wait(w)) return LH_OK;
+    for (uint32_t i = 0; i < w->shards; i++) {
+        struct wk_shard *s = &w->shard[i];
+        bool newer = s->replica.ledger.version > s->copies.durable.version;
+        if (newer && !s->ended) LH_TRY(wk_durable_copy_start(s));
+    }
+    return LH_OK;
+}
+
 void wk_round_boundary(struct wk_worker *w)
 {
     if (w->stopped || !wk_everything_ready(w)) return;
@@ -308,13 +331,13 @@ void wk_round_boundary(struct wk_worker *w)
     }
     for (uint32_t i = 0; i < w->shards; i++) renew_view(&w->shard[i]);
     bool enters;
-    lh_err err = wk_private_look(w, &enters);
-    if (!err) err = cut_all(w);
+    lh_err err = enter(w, &enters);
+    if (!err && enters) err = cut_all(w);
     if (err) {
         wk_fatal(w, err);
         return;
     }
-    bool may = w->started && w->phase == LH_PHASE_RUN && w->local_steps;
+    bool may = enters && w->started && w->phase == LH_PHASE_RUN && w->local_steps;
     wk_units_drop_credited(w);
     wk_travel_look(w);
     if (w->queued < wk_units_wanted(w) && may && !w->leased_out) wk_lease_soon(w);

@@ -13,7 +13,10 @@
 
 #include "common/base/buf.h"
 #include "common/base/err.h"
+#include "common/env/env.h"
 #include "common/format/manifest.h"
+#include "common/format/privacy.h"
+#include "common/format/units.h"
 
 struct wk_piece { // consecutive tokens of one unit of the run (common/format/units.h)
     uint64_t unit;
@@ -63,6 +66,15 @@ struct wk_renewal {
     const uint64_t *changed; // lines in which they differ (kernels/view.h); NULL where from is
 };
 
+// A region under differential privacy at record level. All but the terms is borrowed, for the
+// trainer's life.
+struct wk_records_conf {
+    struct lh_env *env;           // secret random numbers
+    const struct lh_units *units; // each unit whose home is `region` is a record
+    const char *region;
+    struct lh_privacy terms;
+};
+
 struct wk_trainer;
 struct wk_trainer_ops {
     // Copies parameters [first, first + values) into the slot.
@@ -77,6 +89,10 @@ struct wk_trainer_ops {
     // Optimizer state, for the worker's directory. load() of other bytes: LH_ERR_MALFORMED.
     lh_err (*save)(struct wk_trainer *t, struct lh_buf *out);
     lh_err (*load)(struct wk_trainer *t, struct lh_span bytes);
+    // From now on a step takes no pieces: it draws records by itself, clips the gradient of each
+    // and adds noise. Once, before the first step. LH_ERR_CONFIG says what can't be. NULL: no
+    // trainer for a private region.
+    lh_err (*keep_private)(struct wk_trainer *t, const struct wk_records_conf *conf);
     void (*destroy)(struct wk_trainer *t);
 };
 struct wk_trainer {

@@ -18,6 +18,7 @@
 #include "common/base/check.h"
 #include "worker/train/host.h"
 #include "worker/train/passes.h"
+#include "worker/privacy/record_step.h"
 #include "worker/train/update.h"
 
 LH_STATIC_ASSERT(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "saved floats are copied as they lie");
@@ -37,6 +38,7 @@ struct builtin {
     float *before;        // a tensor before the step, while its norms are asked for
     uint32_t *ids;        // [batch * accumulate][sequence + 1]
     struct wk_warmup warmup;
+    struct wk_record_step *records; // NULL: the region is not private
     uint64_t steps;
 };
 
@@ -65,7 +67,9 @@ static void renew(struct wk_trainer *t, const struct wk_renewal *r)
 
 static uint64_t step_tokens(const struct wk_trainer *t)
 {
-    const struct wk_builtin_conf *c = &((const struct builtin *)t)->conf;
+    const struct builtin *b = (const struct builtin *)t;
+    const struct wk_builtin_conf *c = &b->conf;
+    if (b->records) return wk_record_step_tokens(b->records);
     return (uint64_t)c->sequence * c->batch * c->accumulate;
 }
 
@@ -223,6 +227,24 @@ static lh_err optimize(struct builtin *b, const struct wk_update *update, double
     return LH_OK;
 }
 
+static void set_duration(const struct builtin *b, uint64_t tokens, struct wk_step_out *out)
+{
+    if (b->conf.tokens_per_s > 0.0)
+        out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
+}
+
+// The gradient has its noise already: what follows is the usual step.
+static lh_err private_step(struct builtin *b, const struct wk_step_in *in, struct wk_step_out *out)
+{
+    const struct wk_update update = update_of(b, in);
+    LH_TRY(wk_record_step_run(b->records, b->value, b->gradient, &out->loss));
+    LH_TRY(norm_of(b, update.step, in->norms, &out->grad_norm));
+    out->rate = update.rate;
+    LH_TRY(optimize(b, &update, out->grad_norm, in->norms));
+    set_duration(b, wk_record_step_tokens(b->records), out);
+    return LH_OK;
+}
+
 static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_step_out *out)
 {
     struct builtin *b = builtin_of(t);
@@ -230,6 +252,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     struct wk_gathered sum;
     *out = (struct wk_step_out){0};
     if (in->norms) LH_TRY(prepare_norms(b));
+    if (b->records) return private_step(b, in, out);
     LH_TRY(read_pieces(b, in, out, &sequences));
     const struct wk_update update = update_of(b, in);
     LH_TRY(accumulate(b, sequences, &update, &sum));
@@ -239,8 +262,7 @@ static lh_err step(struct wk_trainer *t, const struct wk_step_in *in, struct wk_
     out->rate = update.rate;
     note_noise(b, in, out, (uint32_t)sequences, &sum);
     LH_TRY(optimize(b, &update, out->grad_norm, in->norms));
-    if (b->conf.tokens_per_s > 0.0)
-        out->least_ns = (int64_t)((double)tokens * 1e9 / b->conf.tokens_per_s);
+    set_duration(b, tokens, out);
     if (!b->conf.evaluation) return LH_OK;
     return wk_evaluation_step(b->conf.evaluation, &b->passes, b->value, tokens, &out->evaluated);
 }
@@ -351,9 +373,27 @@ static lh_err load(struct wk_trainer *t, struct lh_span bytes)
 
 // ---- life ---------------------------------------------------------------------------------------
 
+// A private region refuses whatever measures the gradient before its noise, or works on it
+// elsewhere.
+static lh_err keep_private(struct wk_trainer *t, const struct wk_records_conf *conf)
+{
+    struct builtin *b = builtin_of(t);
+    const char *why = NULL;
+    LH_ASSERT(!b->records);
+    if (b->conf.device) why = "trainer.backend is cuda: set cpu";
+    if (b->conf.reduce != wk_reduce_none()) why = "ranks.count is above 1: set 1";
+    if (b->conf.warmup.threshold > 0) why = "trainer.noise_threshold is set: set off";
+    if (b->conf.evaluation) why = "eval.every_tokens is set: set off";
+    if (why) return lh_fail(LH_ERR_CONFIG, "the region is private at record level, and %s", why);
+    const struct wk_record_step_conf of = {*conf, b->conf.loader, b->passes.transformer,
+                                           b->params.values};
+    return wk_record_step_open(&of, &b->records);
+}
+
 static void destroy(struct wk_trainer *t)
 {
     struct builtin *b = builtin_of(t);
+    wk_record_step_close(b->records);
     wk_transformer_destroy(b->passes.transformer);
     wk_params_free(&b->params);
     if (!b->shared) free(b->value);
@@ -374,6 +414,7 @@ static const struct wk_trainer_ops ops = {
     .announce = announce,
     .save = save,
     .load = load,
+    .keep_private = keep_private,
     .destroy = destroy,
 };
 

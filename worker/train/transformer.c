@@ -297,15 +297,18 @@ lh_err wk_transformer_loss(struct wk_transformer *t, const float *params,
 // ---- backward -----------------------------------------------------------------------------------
 
 // Loss and the gradient of the head, chunk by chunk; dnarrow becomes the gradient of `normed`.
-static double head_grad(struct wk_transformer *t, const float *params, size_t rows, float scale,
-                        float *gradient)
+static double head_grad(struct wk_transformer *t, const float *params, size_t rows, size_t padding,
+                        float scale, float *gradient)
 {
+    const size_t counted = rows - padding;
     double nll = 0.0;
     for (size_t from = 0; from < rows; from += t->chunk_rows) {
         size_t n = chunk_of(t, from, rows);
         const float *x = t->normed + from * t->dim, *w = params + t->head_at;
         lk_linear(n, t->dim, t->vocab, x, w, NULL, 0.0f, t->logits);
-        nll += lk_xent_grad(n, t->vocab, t->target + from, scale, t->logits);
+        size_t real = from >= counted ? 0 : counted - from < n ? counted - from : n;
+        nll += lk_xent_grad(real, t->vocab, t->target + from, scale, t->logits);
+        memset(t->logits + real * t->vocab, 0, (n - real) * t->vocab * sizeof *t->logits);
         lk_linear_input_grad(n, t->dim, t->vocab, t->logits, w, t->dnarrow + from * t->dim);
         lk_linear_weight_grad(n, t->dim, t->vocab, t->logits, x, gradient + t->head_at, NULL);
     }
@@ -345,9 +348,9 @@ static void tell_final(const struct wk_final *final, uint64_t from)
     if (final && final->hook) final->hook(final->arg, from);
 }
 
-lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
-                               const struct wk_batch *batch, float scale, float *gradient,
-                               const struct wk_final *final, double *nll_sum)
+static lh_err gradient_of(struct wk_transformer *t, const float *params,
+                          const struct wk_batch *batch, size_t padding, float scale,
+                          float *gradient, const struct wk_final *final, double *nll_sum)
 {
     LH_ASSERT(t->conf.backward);
     LH_TRY(take_batch(t, batch, true));
@@ -356,7 +359,7 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
     size_t rows = batch->sequences * batch->length;
     uint32_t layers = t->conf.shape.layers;
     struct lk_attention shape = attention_of(t, batch->sequences, batch->length);
-    *nll_sum = head_grad(t, params, rows, scale, gradient);
+    *nll_sum = head_grad(t, params, rows, padding, scale, gradient);
     if (!t->conf.shape.tied) tell_final(final, t->head_at);
     memset(t->dx, 0, rows * t->dim * sizeof *t->dx);
     lk_rmsnorm_grad(rows, t->dim, t->layer[layers].x, params + t->norm_at, t->inverse_rms,
@@ -369,6 +372,22 @@ lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
     lk_embed_grad(rows, t->dim, t->input, t->dx, gradient);
     tell_final(final, 0);
     return LH_OK;
+}
+
+lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
+                               const struct wk_batch *batch, float scale, float *gradient,
+                               const struct wk_final *final, double *nll_sum)
+{
+    return gradient_of(t, params, batch, 0, scale, gradient, final, nll_sum);
+}
+
+lh_err wk_transformer_record(struct wk_transformer *t, const float *params, const uint32_t *ids,
+                             size_t length, size_t padding, float scale, float *gradient,
+                             double *nll_sum)
+{
+    const struct wk_batch batch = {ids, 1, length, length + 1};
+    LH_ASSERT(padding <= length);
+    return gradient_of(t, params, &batch, padding, scale, gradient, NULL, nll_sum);
 }
 
 // ---- evaluation ---------------------------------------------------------------------------------

@@ -55,6 +55,11 @@ LH_MUST lh_err wk_transformer_loss(struct wk_transformer *t, const float *params
 LH_MUST lh_err wk_transformer_gradient(struct wk_transformer *t, const float *params,
                                        const struct wk_batch *batch, float scale, float *gradient,
                                        const struct wk_final *final, double *nll_sum);
+// The same of one sequence ids[0 .. length], whose last `padding` inputs count as zero: it takes
+// the same passes whatever the padding is, and all of it may be padding.
+LH_MUST lh_err wk_transformer_record(struct wk_transformer *t, const float *params,
+                                     const uint32_t *ids, size_t length, size_t padding,
+                                     float scale, float *gradient, double *nll_sum);
 // logits[rows][vocab]; the id after a sequence's last input is not read.
 LH_MUST lh_err wk_transformer_logits(struct wk_transformer *t, const float *params,
                                      const struct wk_batch *batch, float *logits);

@@ -276,7 +276,7 @@ uint32_t wk_units_wanted(const struct wk_worker *w)
 {
     const struct wk_beside *b = &w->beside;
     uint32_t most = w->window && w->window < w->conf.queue_units ? w->window : w->conf.queue_units;
-    if (!w->conf.beside) return most;
+    if (!w->conf.beside) return w->conf.privacy.budget ? 0 : most;
     if (b->state != WK_BESIDE_THERE || !b->leases || b->ending) return 0;
     uint32_t n = w->conf.beside->ranks * w->conf.beside->ahead;
     for (uint32_t i = 0; i < w->queued; i++) n += wk_units_handed(w, w->queue[i].unit);

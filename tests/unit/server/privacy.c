@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -55,9 +56,8 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
     static const struct {
         const char *set, *says;
     } bad[] = {
-        {"privacy.level=record", "not built yet"},
         {"privacy.level=reported", "not built yet"},
-        {"privacy.level=none", "set it to region"},
+        {"privacy.level=none", "set it to record or region"},
         {"coordinator.data=leased,asia=own", "no region is private"},
         {"privacy.sigma=0", "longhaul privacy plan"},
         {"privacy.clip=0", "privacy.clip is missing"},
@@ -72,6 +72,7 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
         {"coordinator.cadence=speed", "set fixed"},
         {"coordinator.step_tokens=0", "coordinator.step_tokens is missing"},
         {"update.weighting=tokens", "set equal"},
+        {"update.mode=bsp", "set async"},
     };
     for (size_t i = 0; i < LH_COUNT(bad); i++) {
         lh_err err = finish(bad[i].set, NULL);
@@ -80,11 +81,42 @@ static void what_is_not_sound_is_refused_with_what_would_be(void **state)
     }
 }
 
+// At record level records are drawn, and a neighbour's sum is C away, not 2C.
+static void at_record_level_a_draw_makes_noise_cheaper(void **state)
+{
+    (void)state;
+    static const char all[] = "privacy.level=record\nprivacy.rate=0.01\nprivacy.sigma=1\n"
+                              "privacy.delta=1e-5\nprivacy.steps=1000\nprivacy.epsilon=";
+    static const struct {
+        const char *epsilon, *says; // 1.828 is what the accountants' reference says
+    } row[] = {{"1.85", NULL}, {"1.82", "set privacy.sigma to 1.00"}};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_config *c;
+        char text[256];
+        snprintf(text, sizeof text, "%s%s", all, row[i].epsilon);
+        assert_int_equal(lh_config_create(&ps_settings_table, &c), LH_OK);
+        assert_int_equal(lh_config_text(c, "file", lh_span_str(file)), LH_OK);
+        for (char *at = text, *line; (line = strtok_r(at, "\n", &at));)
+            assert_int_equal(lh_config_set(c, line), LH_OK);
+        lh_err err = lh_config_finish(c);
+        if (!row[i].says) {
+            assert_int_equal(err, LH_OK);
+            struct lh_privacy p = ps_privacy_terms(lh_config_settings(c));
+            assert_int_equal(p.level, LH_PRIVACY_RECORD);
+            assert_true(p.rate == 0.01 && p.ahead == 64 * 8);
+        } else if (err != LH_ERR_CONFIG || !strstr(lh_err_text(err), row[i].says)) {
+            fail_msg("%s", lh_err_text(err));
+        }
+        lh_config_destroy(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sound_settings_make_the_terms),
         cmocka_unit_test(what_is_not_sound_is_refused_with_what_would_be),
+        cmocka_unit_test(at_record_level_a_draw_makes_noise_cheaper),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

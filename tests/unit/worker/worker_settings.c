@@ -224,13 +224,17 @@ static void a_push_is_encoded_by_as_many_threads_as_ranks(void **state)
 }
 
 // A private worker that could not keep its claim does not start.
-static void a_private_worker_sends_noise_on_all_values(void **state)
+static void what_a_private_worker_sends_has_noise(void **state)
 {
     (void)state;
     static const struct {
         const char *set[5], *says;
     } bad[] = {
-        {{"codec.name=dense-fp32", "codec.density=auto"}, "set trainer.kind: external"},
+        {{"trainer.kind=synthetic"}, "set trainer.kind: builtin"},
+        {{"ranks.count=2"}, "set ranks.count: 1"},
+        {{"trainer.backend=cuda"}, "set trainer.backend: cpu"},
+        {{"trainer.noise_threshold=1"}, "set trainer.noise_threshold: off"},
+        {{"eval.every_tokens=1000000"}, "set eval.every_tokens: off"},
         {{"trainer.kind=external"}, "set codec.name: dense-fp32"},
         {{"trainer.kind=external", "codec.name=dense-fp32", "codec.density=auto",
           "http.listen=127.0.0.1:9100"},
@@ -252,6 +256,12 @@ static void a_private_worker_sends_noise_on_all_values(void **state)
     assert_int_equal(lh_config_finish(c), LH_OK);
     const struct wk_settings *s = lh_config_settings(c);
     assert_int_equal(s->privacy.telemetry, WK_TELEMETRY_NONE);
+    assert_true(wk_settings_releases(s));
+    lh_config_destroy(c);
+    // The built-in trainer's steps have noise already: any codec may follow.
+    c = load("privacy.budget=records.budget");
+    assert_int_equal(lh_config_finish(c), LH_OK);
+    assert_false(wk_settings_releases(lh_config_settings(c)));
     lh_config_destroy(c);
 }
 
@@ -265,7 +275,7 @@ int main(void)
         cmocka_unit_test(ranks_fit_together),
         cmocka_unit_test(what_auto_means),
         cmocka_unit_test(a_push_is_encoded_by_as_many_threads_as_ranks),
-        cmocka_unit_test(a_private_worker_sends_noise_on_all_values),
+        cmocka_unit_test(what_a_private_worker_sends_has_noise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

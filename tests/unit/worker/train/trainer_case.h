@@ -126,7 +126,7 @@ static struct wk_step_out take_step_with(struct wk_trainer *t, uint64_t number,
     return out;
 }
 
-static struct wk_step_out take_step(struct wk_trainer *t, uint64_t number)
+static inline struct wk_step_out take_step(struct wk_trainer *t, uint64_t number)
 {
     return take_step_with(t, number, NULL);
 }

@@ -1,0 +1,326 @@
+// A private region at record level, on the fake world: a trainer that adds its own noise. What its
+// steps cost is charged before a push of them can leave, whatever dies when; what comes back lies
+// in the residual; pushes tell nothing that only the trainer knows; and at the budget the region
+// leaves (server/docs/0000-protocol.md#rule-34).
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "tests/cores/life.h"
+#include "tests/sim/synthetic.h"
+#include "worker/push/outcome.h"
+
+enum { H = 4, STEP_TOKENS = 16, SEEN_MAX = 8192 };
+static const char BUDGET[] = "records.budget";
+
+struct seen { // a frame that a server has decided
+    uint32_t shard;
+    bool admitted;
+    uint64_t charged, steps;
+};
+
+static struct {
+    struct life *l;
+    struct lh_privacy terms;
+    struct seen seen[SEEN_MAX];
+    uint32_t count;
+    uint64_t version[RIG_SHARDS]; // looked at up to here: a start folds some again
+    struct lh_hash frames;        // all of them, in their order
+    float told;                   // the loss that the trainer says
+} play;
+
+static void on_folded(void *arg, uint32_t shard, const struct lh_record *record)
+{
+    struct lh_frame f;
+    (void)arg;
+    if (record->version <= play.version[shard]) return;
+    play.version[shard] = record->version;
+    if (record->kind != LH_ADMIT && record->kind != LH_REFUSE) return;
+    assert_int_equal(lh_frame_parse_head(record->body, &f), LH_OK);
+    assert_true(play.count < SEEN_MAX);
+    play.seen[play.count++] = (struct seen){shard, record->kind == LH_ADMIT, f.charged, f.steps};
+    assert_int_equal(f.tokens, f.steps * STEP_TOKENS);
+    assert_int_equal(f.claims, 0);
+    struct lh_span both[2] = {lh_span(play.frames.b, LH_HASH_BYTES), record->body};
+    play.frames = lh_hash_of((struct lh_span){0}, both, 2);
+}
+
+static uint64_t file_says(void)
+{
+    struct wk_budget *b;
+    struct lh_env *env = play.l->rig->w[1].env;
+    const uint8_t *job = play.l->rig->coordinator->conf.job;
+    lh_fake_boot(env);
+    assert_int_equal(
+        wk_budget_open(env, BUDGET, job, &play.terms, play.l->rig->manifest.shards, &b), LH_OK);
+    uint64_t charged = wk_budget_charged(b, 0);
+    wk_budget_close(b);
+    lh_fake_kill(env, false);
+    return charged;
+}
+
+// The worker is down. The file has every total that was sent, and no more than the terms; what the
+// log admitted cost no more than it shows.
+static void judge(void)
+{
+    uint64_t charged = file_says();
+    assert_true(charged <= play.terms.steps);
+    for (uint32_t k = 0; k < play.l->rig->manifest.shards; k++) {
+        uint64_t last = 0, steps = 0;
+        for (uint32_t i = 0; i < play.count; i++) {
+            const struct seen *s = &play.seen[i];
+            if (s->shard != k) continue;
+            assert_true(charged >= s->charged);
+            if (!s->admitted) continue;
+            assert_true(s->charged >= last + s->steps);
+            last = s->charged;
+            steps += s->steps;
+        }
+        assert_true(last >= steps);
+    }
+}
+
+static bool is_private(void *arg, const char *region, enum lh_data *out)
+{
+    *out = LH_DATA_PRIVATE;
+    return !strcmp(region, arg);
+}
+
+static void start_worker(void)
+{
+    play.l->privacy = (struct wk_private_conf){BUDGET, 8, 1e-5, true};
+    life_start(play.l);
+    sim_trainer_tells(play.l->core.trainer, play.told);
+}
+
+static void begin(uint64_t seed, uint32_t shards, uint64_t steps, uint64_t ahead)
+{
+    float told = play.told;
+    memset(&play, 0, sizeof play);
+    play.told = told;
+    struct life *l = play.l = life_open(seed, shards);
+    struct ps_coordinator *c = l->rig->coordinator;
+    play.terms = (struct lh_privacy){.level = LH_PRIVACY_RECORD,
+                                     .sigma = sqrt((double)steps),
+                                     .rate = 0.125,
+                                     .clip = 0.5,
+                                     .epsilon = 8,
+                                     .delta = 1e-6,
+                                     .steps = steps,
+                                     .ahead = ahead,
+                                     .local_steps = H,
+                                     .record_tokens = 64};
+    c->conf.region_data = is_private;
+    c->conf.region_data_arg = l->rig->w[1].self.region;
+    c->conf.step_tokens = STEP_TOKENS;
+    c->conf.budget_tokens = 10000000;
+    c->conf.plan.privacy = c->plan.privacy = play.terms;
+    l->rig->server->conf.folded = on_folded;
+    l->rig->server->conf.folded_arg = l->rig;
+    start_worker();
+}
+
+static uint32_t admitted(void)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < play.count; i++) n += play.seen[i].admitted;
+    return n;
+}
+
+static void until_admitted(uint32_t n)
+{
+    for (int i = 0; i < 120000 && admitted() < n; i++) life_run(play.l, LH_MS);
+    assert_true(admitted() >= n);
+}
+
+// ---------------------------------------------------------------- tests
+
+static void each_push_is_charged_with_all_steps_before_it(void **state)
+{
+    (void)state;
+    begin(3, 2, 400, 64);
+    until_admitted(10);
+    uint64_t last[RIG_SHARDS] = {0};
+    for (uint32_t i = 0; i < play.count; i++) {
+        const struct seen *s = &play.seen[i];
+        assert_int_equal(s->charged - last[s->shard], s->steps);
+        last[s->shard] = s->charged;
+    }
+    // Nothing of class training (server/docs/0005-telemetry.md) was said, and no unit was leased.
+    const struct ps_co_worker *row = &play.l->rig->coordinator->worker[0];
+    assert_true(row->tokens == 0 && row->step_tokens == 0 && row->measured.paths == 0);
+    assert_true(row->stall.step_ns == 0 && row->stall.idle_ns == 0 && !row->stall.failing);
+    assert_int_equal(play.l->worker->queued, 0);
+    json_t *status = wk_private_status(play.l->worker);
+    double epsilon = json_real_value(json_object_get(status, "epsilon"));
+    assert_true(epsilon > 0 && epsilon < 8);
+    assert_string_equal(json_string_value(json_object_get(status, "level")), "record");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// The worker's process dies at each of its file operations in turn, by kill -9 and without power.
+static void no_crash_leaves_a_step_uncharged(void **state)
+{
+    (void)state;
+    for (int power = 0; power < 2; power++) {
+        begin(5 + (uint64_t)power, 2, 40000, 256);
+        until_admitted(4);
+        for (int at = 0; at < 40; at++) {
+            struct lh_env *env = play.l->rig->w[1].env;
+            lh_fake_crash_at(env, at, power);
+            for (int i = 0; i < 4000 && lh_fake_alive(env); i++) life_run(play.l, LH_MS);
+            lh_fake_crash_at(env, -1, false);
+            life_kill(play.l);
+            judge();
+            start_worker();
+            until_admitted(admitted() + 1);
+        }
+        life_kill(play.l);
+        judge();
+        life_end(play.l);
+    }
+}
+
+// A push is on its way when the worker raises its incarnation: its mass returns to the residual as
+// any other's, and a later push carries it.
+static void what_comes_back_lies_in_the_residual(void **state)
+{
+    (void)state;
+    begin(7, 1, 4000, 256);
+    until_admitted(3);
+    struct life *l = play.l;
+    struct wk_shard *s = &l->worker->shard[0];
+    rig_kill_server(l->rig, false);
+    for (int i = 0; i < 20000 && (s->cut || !wk_outbox_undecided(&s->outbox)); i++)
+        life_run(l, LH_MS);
+    assert_non_null(wk_outbox_undecided(&s->outbox));
+    uint64_t returned = l->worker->count.returned;
+    assert_int_equal(wk_bump(l->worker, 0), LH_OK);
+    l->rig->folded = on_folded;
+    assert_int_equal(rig_start_server(l->rig, false), LH_OK);
+    life_hook(l);
+    until_admitted(admitted() + 3);
+    assert_true(l->worker->count.returned >= returned);
+    assert_null(wk_release_again(s));
+    life_kill(l);
+    judge();
+    life_end(l);
+}
+
+// At its budget the last steps are pushed, and the region leaves; it follows the log.
+static void at_the_budget_the_region_leaves(void **state)
+{
+    (void)state;
+    begin(9, 2, 18, 64);
+    const struct ps_coordinator *c = play.l->rig->coordinator;
+    for (int i = 0; i < 120000 && !(c->workers && c->worker[0].left); i++) life_run(play.l, LH_MS);
+    assert_true(c->worker[0].left);
+    uint64_t steps[RIG_SHARDS] = {0};
+    for (uint32_t i = 0; i < play.count; i++)
+        if (play.seen[i].admitted) steps[play.seen[i].shard] += play.seen[i].steps;
+    assert_true(steps[0] == 18 && steps[1] == 18);
+    uint32_t before = admitted();
+    life_run(play.l, 20 * LH_SECOND);
+    assert_int_equal(admitted(), before);
+    json_t *status = wk_private_status(play.l->worker);
+    assert_string_equal(json_string_value(json_object_get(status, "state")), "spent");
+    json_decref(status);
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// The budget's file is gone: what was charged is at most A above the total of the log.
+static void a_lost_file_goes_on_beyond_what_was_charged(void **state)
+{
+    (void)state;
+    begin(11, 1, 4000, 64);
+    until_admitted(5);
+    uint64_t trained = play.l->worker->privacy.records.trained;
+    life_kill(play.l);
+    struct lh_env *env = play.l->rig->w[1].env;
+    lh_fake_boot(env);
+    assert_int_equal(env->ops->files->remove(env, BUDGET), LH_OK);
+    lh_fake_kill(env, false);
+    start_worker();
+    until_admitted(admitted() + 1);
+    assert_true(play.seen[play.count - 1].charged > trained);
+    assert_int_equal(life_said(play.l, "privacy.budget_lost"), 1);
+    life_kill(play.l);
+    life_end(play.l);
+}
+
+// Steps stop A beyond the stable point, which the worker moves on by copies of its own: it is never
+// more than A ahead, and never stands still for good.
+static void steps_wait_for_the_stable_point(void **state)
+{
+    (void)state;
+    begin(13, 2, 4000, 12);
+    const struct wk_records *r = &play.l->worker->privacy.records;
+    for (int i = 0; i < 60000 && r->trained < 120; i++) {
+        life_run(play.l, LH_MS);
+        assert_true(!r->begun || r->trained <= r->stable + play.terms.ahead);
+    }
+    assert_true(r->trained >= 120);
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// The disk is full when the terms come: the budget's file can't be locked. The worker waits for
+// room.
+static void a_full_disk_stops_no_private_worker(void **state)
+{
+    (void)state;
+    begin(17, 1, 400, 64);
+    life_full(play.l, true);
+    for (int i = 0; i < 20000 && !life_tries(play.l); i++) life_run(play.l, LH_MS);
+    assert_true(life_tries(play.l) > 0);
+    life_run(play.l, 2 * LH_SECOND);
+    assert_int_equal(play.count, 0);
+    life_full(play.l, false);
+    until_admitted(4);
+    life_kill(play.l);
+    judge();
+    life_end(play.l);
+}
+
+// Equal releases, and another loss that the trainer alone knows: all frames are the same bytes.
+static void what_the_trainer_alone_knows_is_in_no_frame(void **state)
+{
+    (void)state;
+    struct lh_hash frames[2];
+    uint32_t count[2];
+    for (int k = 0; k < 2; k++) {
+        play.told = k ? 0.001f : 9;
+        begin(15, 2, 400, 64);
+        until_admitted(20);
+        frames[k] = play.frames;
+        count[k] = play.count;
+        life_kill(play.l);
+        life_end(play.l);
+    }
+    play.told = 1;
+    assert_int_equal(count[0], count[1]);
+    assert_true(lh_hash_equal(&frames[0], &frames[1]));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_push_is_charged_with_all_steps_before_it),
+        cmocka_unit_test(what_comes_back_lies_in_the_residual),
+        cmocka_unit_test(at_the_budget_the_region_leaves),
+        cmocka_unit_test(a_lost_file_goes_on_beyond_what_was_charged),
+        cmocka_unit_test(steps_wait_for_the_stable_point),
+        cmocka_unit_test(a_full_disk_stops_no_private_worker),
+        cmocka_unit_test(what_the_trainer_alone_knows_is_in_no_frame),
+        cmocka_unit_test(no_crash_leaves_a_step_uncharged),
+    };
+    play.told = 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,35 @@
+// The steps of a region that is private at record level (server/docs/0000-protocol.md#rule-34).
+//
+// The trainer draws records and adds noise by itself (worker/privacy/record_step.h). Here is what
+// its steps cost: each one that was trained counts, and a push is charged with all of them before
+// it can leave. What came back lies in the residual as any other push's mass, for it has its noise.
+#ifndef WK_RECORDS_H
+#define WK_RECORDS_H
+
+#include "common/format/frame.h"
+#include "common/format/privacy.h"
+
+struct wk_shard;
+struct wk_worker;
+
+struct wk_records {
+    bool open;
+    bool begun;
+    uint64_t trained; // steps of the record set under this run, those of earlier lives included
+    uint64_t stable;  // Steps that no loss of this directory could hide.
+};
+
+LH_MUST lh_err wk_records_open(struct wk_worker *w, const struct lh_privacy *p);
+// May another step be trained: within the terms' steps, and fewer than A beyond the stable point?
+bool wk_records_may(struct wk_worker *w);
+void wk_records_stepped(struct wk_worker *w);
+// No step may be trained now, because of the budget or of the stable point: what there is, is cut.
+bool wk_records_stop(const struct wk_worker *w);
+// Only a later stable point lets another step be trained.
+bool wk_records_wait(const struct wk_worker *w);
+// The terms' steps are trained, and all of them pushed and decided.
+bool wk_records_are_spent(const struct wk_worker *w);
+// Fills what a private frame's header says: constants of the plan, and the total.
+void wk_records_head(const struct wk_shard *s, struct lh_frame *f);
+
+#endif

@@ -1,0 +1,40 @@
+// Totals that earlier lives charged. See totals.h.
+#include "worker/privacy/totals.h"
+
+#include "worker/worker.h"
+
+uint64_t wk_totals_shown(const struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    uint64_t most = row ? row->charged : 0;
+    for (const struct wk_entry *e = s->outbox.first; e; e = e->next)
+        if (e->head.charged > most) most = e->head.charged;
+    return most;
+}
+
+bool wk_totals_lived(const struct wk_shard *s)
+{
+    const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
+    return s->slot.committed->next > 1 || s->worker->incarnation.number >> 32 > 1 ||
+           (row && row->last.number);
+}
+
+bool wk_totals_is_under(const struct wk_shard *s, const struct wk_entry *e)
+{
+    return e->status == WK_ADMITTED && e->version && s->stable.version &&
+           s->stable.epoch == s->replica.ledger.epoch && e->version <= s->stable.version;
+}
+
+uint64_t wk_totals_begin(const struct wk_shard *s, uint64_t shown, bool lived)
+{
+    const struct wk_budget *b = s->worker->privacy.budget;
+    const struct lh_privacy *p = &b->run[b->own].terms;
+    uint64_t file = wk_budget_charged(b, s->id), most = shown > file ? shown : file;
+    if (file >= shown && (b->found || !lived)) return file;
+    uint64_t on = most + p->ahead < p->steps ? most + p->ahead : p->steps;
+    lh_logf(s->worker->conf.log, LH_ERROR, "privacy.budget_lost",
+            "shard %u: %s says that %llu steps were charged, and this run's log or an earlier "
+            "life shows more: it goes on at step %llu",
+            s->id, b->path, (unsigned long long)file, (unsigned long long)on);
+    return on;
+}
