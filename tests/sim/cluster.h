@@ -21,7 +21,7 @@ enum {
     SIM_SERVERS = 2, // places for them: a run may leave the second one empty
     SIM_WORKERS = 4,
     SIM_STEP_TOKENS = 16,
-    SIM_PRIVATE_STEPS = 60,     // of the last worker, where its region is private
+    SIM_PRIVATE_STEPS = 60,     // Budget of the last worker, where its region is private.
     SIM_STANDBYS = SIM_SERVERS, // places for standbys, if the seed's faults have them
     SIM_FIRST_STANDBY = 1 + SIM_SERVERS + SIM_WORKERS,
     SIM_NODES_MAX = SIM_FIRST_STANDBY + SIM_STANDBYS
