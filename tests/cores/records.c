@@ -277,6 +277,8 @@ static void a_full_disk_stops_no_private_worker(void **state)
 {
     (void)state;
     begin(17, 1, 400, 64);
+    for (int i = 0; i < 20000 && !play.l->worker->joined; i++) life_run(play.l, LH_MS);
+    assert_null(play.l->worker->privacy.budget);
     life_full(play.l, true);
     for (int i = 0; i < 20000 && !life_tries(play.l); i++) life_run(play.l, LH_MS);
     assert_true(life_tries(play.l) > 0);
