@@ -256,19 +256,36 @@ static void take_rounds(struct wk_worker *w, double rounds)
     w->conf.told_rounds(w->conf.density_arg, rounds);
 }
 
-// The coordinator was asked after these shards had ended here, so it knew of the end: what it says
-// is that the run goes on after that (server/docs/0000-protocol.md#rule-36). Nothing is trained
-// before the logs say so too (wk_everything_ready).
+// The end that this shard's replica stands at is not the run's last one: the coordinator, which
+// stores an end before any log has it, is in an earlier phase, or the shard's log goes on beyond it
+// (server/docs/0000-protocol.md#rule-36). A worker may start from a copy of an earlier end.
+static bool goes_beyond(const struct wk_shard *s)
+{
+    const struct wk_history *h = &s->history;
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (s->worker->phase < LH_PHASE_END) return true;
+    return h->told_epoch > l->epoch || (h->told_epoch == l->epoch && h->told_version > l->version);
+}
+
+// The coordinator was asked after these shards had ended here, so it knew of the end. Nothing is
+// trained before the logs say so too (wk_everything_ready).
 static void go_on(struct wk_worker *w)
 {
     for (uint32_t i = 0; i < w->shards; i++) {
         struct wk_shard *s = &w->shard[i];
-        if (!s->ended || !s->end_asked) continue;
+        if (!s->ended || !s->end_asked || !goes_beyond(s)) continue;
         s->ended = w->told_done = false;
         lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
                 s->replica.ledger.version);
         if (s->session.address[0]) w->hooks->address(s);
     }
+}
+
+static bool all_ended(const struct wk_worker *w)
+{
+    for (uint32_t i = 0; i < w->shards; i++)
+        if (!w->shard[i].ended) return false;
+    return true;
 }
 
 static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
@@ -282,7 +299,6 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     }
     const Longhaul__V1__LeaseReply *m = (const Longhaul__V1__LeaseReply *)answer;
     w->member_tries = 0;
-    w->told_done |= w->telling_done && !m->unknown && m->phase >= LH_PHASE_CLOSE;
     w->told_drained = w->telling_drained && !m->unknown;
     if (m->unknown) {
         w->joined = false;
@@ -297,7 +313,6 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->phase = (uint8_t)m->phase;
     w->started = m->start;
     w->began_ended = false;
-    if (w->phase < LH_PHASE_CLOSE) go_on(w);
     if (m->local_steps) w->local_steps = m->local_steps;
     take_rounds(w, m->rounds);
     w->window = m->window;
@@ -306,6 +321,8 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     if (!w->stopped) wk_left_out_told(w, m->left_out);
     if (w->stopped) return;
     take_addresses(w, m->n_shards, m->shards);
+    go_on(w);
+    w->told_done |= w->telling_done && all_ended(w) && w->phase == LH_PHASE_END;
     look_for_servers(w);
     wk_grants_take(w, lh_span(m->grants.data, m->grants.len));
     take_allowance(w, m);
@@ -322,13 +339,6 @@ static void on_lease(void *self, lh_err err, const ProtobufCMessage *answer)
     w->leased_out = m->n_units < w->asked || (w->queued == queued_before && !full);
     again(w, w->returned_count ? 0 : w->conf.lease_ns); // somebody waits for them
     wk_changed(w);
-}
-
-static bool all_ended(const struct wk_worker *w)
-{
-    for (uint32_t i = 0; i < w->shards; i++)
-        if (!w->shard[i].ended) return false;
-    return true;
 }
 
 static uint64_t *list_claimed(const struct wk_worker *w, size_t *count)

@@ -230,17 +230,16 @@ FOLD = re.compile(r"shard (\d+): version (\d+) kind (\d+)")
 
 def read_worker(path):
     """The events of a worker's log over its lives, and how many lines can't be read."""
-    events, life, bad, opened = [], 0, 0, 0.0
+    events, life, bad = [], 0, 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 said = json.loads(line)
-                event, text, up = said["event"], said.get("text", ""), said["up_s"]
+                event, text = said["event"], said.get("text", "")
             except (ValueError, KeyError):
                 bad += 1
                 continue
-            life += up < opened  # each life's clock begins anew
-            opened = up
+            life += event == "program.begin"
             if event in ("push.cut", "push.decided", "push.returned"):
                 shard, number, step, outcome = PUSH.match(text).groups()
                 events.append(Event(event[5:], life, int(shard), int(number, 16), int(step),

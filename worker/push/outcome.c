@@ -208,6 +208,26 @@ lh_err wk_entry_decided(struct wk_shard *s, struct wk_entry *e, bool admitted)
     return LH_OK;
 }
 
+// The run ended, and no record decided this push. If the run goes on, a server whose row does not
+// have it is therefore no older copy: the worker opens a new incarnation
+// (server/docs/0000-protocol.md#rule-36).
+static lh_err take_back_at_end(struct wk_shard *s, struct wk_entry *e)
+{
+    s->history.decided_epoch = 0; // stored with the return
+    lh_err err = wk_entry_decided(s, e, false);
+    s->history.decided_epoch = 0;
+    return err;
+}
+
+// The run went on after the end that the replica stands at: a worker that starts from its copy of
+// the end has pushes of after it (server/docs/0000-protocol.md#rule-36). The log decides them.
+static bool is_of_after(const struct wk_shard *s, const struct wk_entry *e)
+{
+    const struct lh_ledger *l = &s->replica.ledger;
+    if (e->head.base_epoch != l->epoch) return e->head.base_epoch > l->epoch;
+    return e->head.base_version > l->version;
+}
+
 static lh_err settle_entries(struct wk_shard *s)
 {
     const struct lh_row *row = lh_ledger_row(&s->replica.ledger, s->worker->id);
@@ -216,11 +236,11 @@ static lh_err settle_entries(struct wk_shard *s)
         int order =
             row && row->last.number ? wk_entry_compare(e, row->last.number, row->last_step) : 1;
         bool applied = order < 0 || (order == 0 && !row->last_reason);
-        if (e->status == WK_AGAIN) continue;
+        if (e->status == WK_AGAIN || is_of_after(s, e)) continue;
         if (!applied && e->accounted_refused)
             LH_TRY(wk_entry_drop(s, e)); // the residual has its mass already
         else if (e->status == WK_UNDECIDED)
-            LH_TRY(wk_entry_decided(s, e, applied));
+            LH_TRY(order > 0 ? take_back_at_end(s, e) : wk_entry_decided(s, e, applied));
         else if (!applied)
             LH_TRY(wk_entry_return(s, e)); // admitted once, in a history that was lost
     }
