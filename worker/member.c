@@ -275,6 +275,7 @@ static void go_on(struct wk_worker *w)
         struct wk_shard *s = &w->shard[i];
         if (!s->ended || !s->end_asked || !goes_beyond(s)) continue;
         s->ended = w->told_done = false;
+        s->session.process = 0; // Greets anew: no row has what the end took back.
         lh_logf(w->conf.log, LH_INFO, "shard.goes_on", "shard %u at version %" PRIu64, s->id,
                 s->replica.ledger.version);
         if (s->session.address[0]) w->hooks->address(s);

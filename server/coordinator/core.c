@@ -168,3 +168,8 @@ uint64_t ps_co_credited_tokens(const struct ps_coordinator *c)
 {
     return c->stock.credited_tokens + ps_co_own_tokens(c);
 }
+
+bool ps_co_budget_is_credited(const struct ps_coordinator *c)
+{
+    return c->conf.budget_tokens && ps_co_credited_tokens(c) >= c->conf.budget_tokens;
+}

@@ -433,5 +433,7 @@ uint64_t ps_co_admitted_tokens(const struct ps_coordinator *c, const struct ps_c
 uint64_t ps_co_own_tokens(const struct ps_coordinator *c);
 // Tokens that the budget is compared with: of credited units, and own ones.
 uint64_t ps_co_credited_tokens(const struct ps_coordinator *c);
+// There is a budget, and so many tokens are credited.
+bool ps_co_budget_is_credited(const struct ps_coordinator *c);
 
 #endif

@@ -147,13 +147,17 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
     }
 }
 
-// Tokens that are credited, leased, or kept for other workers.
+// Tokens that are credited, leased, or kept for other workers. The budget does not wait for what a
+// worker without progress holds: others take free units for it.
 static uint64_t committed(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
     uint64_t sum = c->stock.committed_tokens;
-    for (uint32_t i = 0; i < c->workers; i++)
-        if (i != a->w && ps_co_takes(c, i)) sum += c->worker[i].wanted.kept_tokens;
+    for (uint32_t i = 0; i < c->workers; i++) {
+        const struct ps_co_worker *w = &c->worker[i];
+        if (i != a->w && ps_co_takes(c, i)) sum += w->wanted.kept_tokens;
+        for (int k = 0; w->stall.why && k < CO_BEGUN_COUNT; k++) sum -= w->held.tokens[k];
+    }
     return sum;
 }
 

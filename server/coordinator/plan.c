@@ -274,11 +274,10 @@ static bool everybody_here(const struct ps_coordinator *c)
 // The tokens are credited; or all units are, and no worker has data of its own to continue with.
 static bool budget_met(const struct ps_coordinator *c)
 {
-    uint64_t budget = c->conf.budget_tokens ? c->conf.budget_tokens : UINT64_MAX;
     const struct ps_co_stock *s = &c->stock;
     bool goes_on = ps_co_any_own(c) && c->conf.budget_tokens;
     if (ps_co_all_spent(c)) return true;
-    return !s->leased_units && (ps_co_credited_tokens(c) >= budget || (!s->free_units && !goes_on));
+    return !s->leased_units && (ps_co_budget_is_credited(c) || (!s->free_units && !goes_on));
 }
 
 // Also true if only units without a progressing worker are left and were given up.

@@ -97,6 +97,7 @@ static bool nobody_may_train_the_rest(const struct ps_coordinator *c)
 {
     bool runs = c->plan.phase >= LH_PHASE_RUN && c->plan.phase < LH_PHASE_END;
     if (!runs || ps_co_any_own(c) || !others_are_done(c)) return false;
+    if (ps_co_budget_is_credited(c)) return true; // nobody is leased more
     struct ps_co_span span = ps_co_under_way(c);
     for (uint64_t u = span.from; u < c->units; u++)
         if (!ps_co_credited(c, u) && somebody_may(c, u)) return false;
@@ -136,7 +137,8 @@ void ps_co_say_rest(struct ps_coordinator *c)
     uint64_t units = 0, tokens = 0;
     const char *home = "";
     for (uint64_t u = ps_co_under_way(c).from; u < c->units; u++) {
-        if (ps_co_credited(c, u)) continue;
+        bool spare = c->lease[u] == CO_FREE && ps_co_budget_is_credited(c);
+        if (ps_co_credited(c, u) || spare) continue;
         units++;
         tokens += ps_co_unit(c, u)->tokens;
         if (!home[0]) home = ps_co_unit(c, u)->home;
