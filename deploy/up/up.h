@@ -117,6 +117,7 @@ struct dp_up {
     int64_t started_ns;    // start of this command
     double trained_s;      // seconds in which a worker trained, over all `up`s of this folder
     double polled_s;       // time of the last poll
+    bool went_on;          // the coordinator was in another phase than the end
     double before_s;       // seconds of training by earlier `up`s of this folder
     struct dp_fault fault[DP_FAULTS_MAX];
     unsigned faults;

@@ -41,6 +41,12 @@ static void add_point(struct dp_node *node, double x, double y)
     node->point[node->points++] = (struct dp_point){x, y};
 }
 
+bool dp_watch_own(const struct dp_node *node)
+{
+    return node->proc &&
+           (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
+}
+
 void dp_watch_poll(struct dp_up *up)
 {
     double now_s = dp_up_seconds(up);
@@ -64,12 +70,8 @@ void dp_watch_poll(struct dp_up *up)
     }
     if (training && up->polled_s > 0) up->trained_s += now_s - up->polled_s;
     up->polled_s = now_s;
-}
-
-bool dp_watch_own(const struct dp_node *node)
-{
-    return node->proc &&
-           (node->proc->state == DP_PROC_ENDED || node->proc->pid == node->status.pid);
+    const struct dp_node *c = &up->node[0];
+    up->went_on |= dp_watch_own(c) && strcmp(c->status.state, "ended") != 0;
 }
 
 bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker)
@@ -80,12 +82,15 @@ bool dp_watch_left_out(const struct dp_up *up, const struct dp_node *worker)
     return false;
 }
 
+// By the coordinator too: a worker that starts in a run that has ended is done until it hears that
+// the run goes on. With --continue the coordinator's own first status may still be of the end.
 bool dp_watch_done(const struct dp_up *up)
 {
-    bool over = !strcmp(up->node[0].status.state, "ended");
+    if (!dp_watch_own(&up->node[0]) || strcmp(up->node[0].status.state, "ended") != 0) return false;
+    if (up->flags.go_on && !up->went_on) return false;
     for (unsigned i = 0; i < up->nodes; i++) {
         const struct dp_node *node = &up->node[i];
-        if (node->kind != DP_WORKER || (over && dp_watch_left_out(up, node))) continue;
+        if (node->kind != DP_WORKER || dp_watch_left_out(up, node)) continue;
         if (!dp_watch_own(node) || strcmp(node->status.state, "done") != 0) return false;
     }
     return up->nodes > 0;

@@ -142,6 +142,8 @@ void sim_saw_message(void *arg, const struct lh_transport *from, const char *to,
     if (sender->kind == SIM_COORDINATOR) {
         struct answer a = {s, heard_by, rpc, m};
         missing = sim_stored_held(&s->judging->stored, check, &a);
+        if (rpc == LH_RPC_JOIN)
+            sim_stored_answered(&s->judging->stored, (const Longhaul__V1__JoinReply *)m);
         s->met.answers++;
         if (is_member(rpc, m)) sim_saw_heard(heard_by);
         count_recalls(s, &a);

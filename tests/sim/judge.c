@@ -225,7 +225,8 @@ static void judge_state(struct found *f, const struct lk_replica *server)
 }
 
 // A private worker says the plan's tokens a step. What the log has admitted is charged to the
-// record set, in the log and in its file, and the file is within the plan.
+// record set, in the log and in its file, and the file is within the plan. A worker that lost the
+// file goes on above what the log shows, and charges from there.
 static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard *ws)
 {
     const struct wk_worker *w = ws->worker;
@@ -233,6 +234,7 @@ static void judge_charges(struct found *f, uint32_t shard, const struct wk_shard
     const struct lh_row *folded = lh_ledger_row(&ws->replica.ledger, w->id);
     uint64_t steps = row ? row->tokens / SIM_STEP_TOKENS : 0, shown = folded ? folded->charged : 0;
     uint64_t file = w->privacy.budget ? wk_budget_charged(w->privacy.budget, shard) : 0;
+    if (w->privacy.records.trained > file) file = w->privacy.records.trained;
     if (steps <= shown && shown <= file && file <= SIM_PRIVATE_STEPS) return;
     sim_fail(f->sim,
              "shard %u: %" PRIu64

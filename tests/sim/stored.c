@@ -43,7 +43,7 @@ static void take_worker(struct sim_stored *s, struct lh_cursor *c)
     while (i < s->workers && s->worker[i].id != id) i++;
     LH_ASSERT(i < SIM_STORED_WORKERS);
     if (i == s->workers) s->workers++;
-    s->unreadable |= granted < s->worker[i].granted;
+    s->unreadable |= granted < s->worker[i].answered;
     s->worker[i].id = id;
     s->worker[i].granted = granted;
 }
@@ -277,6 +277,13 @@ static bool same_point(const struct sim_point *p, const Longhaul__V1__Point *m)
 const char *sim_stored_join(const struct sim_stored *s, const Longhaul__V1__JoinReply *m)
 {
     return sim_stored_granted(s, m->worker) == m->granted ? NULL : "an incarnation";
+}
+
+void sim_stored_answered(struct sim_stored *s, const Longhaul__V1__JoinReply *m)
+{
+    for (uint32_t i = 0; i < s->workers; i++)
+        if (s->worker[i].id == m->worker && m->granted > s->worker[i].answered)
+            s->worker[i].answered = m->granted;
 }
 
 // Whoever drains is told so, whatever the plan's phase.

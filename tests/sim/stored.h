@@ -33,7 +33,7 @@ struct sim_stored {
     uint64_t second[SIM_STORED_UNITS]; // the worker that runs the unit a second time; 0: nobody
     struct {
         uint64_t id;
-        uint32_t granted;
+        uint32_t granted, answered; // `answered`: the highest that a join was answered with
     } worker[SIM_STORED_WORKERS];
     uint32_t workers;
     struct { // bytes of a home's units that came to a worker
@@ -68,6 +68,9 @@ struct Longhaul__V1__ReportReply;
 struct Longhaul__V1__EpochReply;
 struct Longhaul__V1__InSyncReply;
 const char *sim_stored_join(const struct sim_stored *s, const struct Longhaul__V1__JoinReply *m);
+// The join was answered so: the number never goes back from here. One that no join was answered
+// with may, where its commit found no room and was taken back.
+void sim_stored_answered(struct sim_stored *s, const struct Longhaul__V1__JoinReply *m);
 const char *sim_stored_lease(const struct sim_stored *s, uint64_t worker,
                              const struct Longhaul__V1__LeaseReply *m);
 const char *sim_stored_report(const struct sim_stored *s,

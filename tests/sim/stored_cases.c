@@ -219,7 +219,12 @@ static void an_incarnation_is_on_the_disk(void **state)
     put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 2}, 2);
     commit(d);
     look(d);
-    assert_true(d->stored.unreadable); // it never goes back
+    assert_false(d->stored.unreadable); // its commit was taken back, and nobody heard of it
+    sim_stored_answered(&d->stored, &m);
+    put(d, "worker/0000000000000009", (uint64_t[]){WORKER, 1}, 2);
+    commit(d);
+    look(d);
+    assert_true(d->stored.unreadable); // once it was answered it never goes back
 }
 
 static void an_in_sync_row_is_on_the_disk(void **state)
