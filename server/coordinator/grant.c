@@ -147,8 +147,9 @@ static void list_held(struct ps_co_asking *a, const uint32_t *held, size_t n,
     }
 }
 
-// Tokens that are credited, leased, or kept for other workers. The budget does not wait for what a
-// worker without progress holds: others take free units for it.
+// Tokens that are credited, leased, or kept for other workers, without those that stalled workers
+// hold: free units replace them in the budget. If a stalled worker recovers, the run may end above
+// its budget by them.
 static uint64_t committed(const struct ps_co_asking *a)
 {
     const struct ps_coordinator *c = a->c;
