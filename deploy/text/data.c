@@ -2,6 +2,7 @@
 //
 // Invariants:
 //   1. A .bin holds whole units only, so no unit spans two files and nothing unlisted is written.
+//      A unit of documents is one document, and no unit has text of two.
 //   2. units.json is removed first and written last: a run that broke off leaves no manifest.
 //   3. Unit j of the n units of a language stands at (2j + 1) / 2n of its region's way, so any
 //      stretch of a region's units holds its languages in proportion to their size.
@@ -36,6 +37,9 @@ enum {
 struct part {
     const struct dp_language *from;
     uint64_t taken; // bytes of text
+    uint64_t kept;  // tokens of its units
+    uint8_t last;   // the byte taken last in this file; '\n' at its start
+    bool bare;      // the line so far is empty, but for a carriage return
     uint64_t first; // index of its first unit in prepare.unit
     uint64_t units;
     uint64_t placed;       // units already placed in the manifest's order
@@ -124,10 +128,10 @@ static bool may_leave(const struct prepare *p, const char *region)
     return true;
 }
 
-// Writes the full pending unit to the file and the list.
+// Writes the pending unit to the file and the list.
 static lh_err flush_unit(struct prepare *p, struct part *x)
 {
-    uint64_t n = p->conf->unit_tokens;
+    uint64_t n = x->pending.len / p->conf->token_bytes;
     if (x->out && x->in_file + n > p->conf->file_tokens) LH_TRY(end_file(p, x));
     if (!x->out) LH_TRY(begin_file(p, x));
     struct lh_unit *u = new_unit(p);
@@ -142,15 +146,41 @@ static lh_err flush_unit(struct prepare *p, struct part *x)
     LH_TRY(put_bytes(x->out, x->path, lh_buf_span(&x->pending)));
     lh_buf_clear(&x->pending);
     x->in_file += n;
+    x->kept += n;
     x->units++;
     return LH_OK;
+}
+
+// Ends the document that is being filled. An empty one is none.
+static lh_err end_document(struct prepare *p, struct part *x)
+{
+    return x->pending.len ? flush_unit(p, x) : LH_OK;
+}
+
+// Takes a byte of a document; what is beyond the unit's tokens is dropped. Lines end in '\n', which
+// belongs to the document, but for empty lines between two.
+static lh_err take_of_document(struct prepare *p, struct part *x, uint8_t byte)
+{
+    uint32_t width = p->conf->token_bytes;
+    bool ends = byte == '\n', line = p->conf->documents == DP_LINE;
+    bool splits = p->conf->documents != DP_FILE, bare = x->bare;
+    x->taken++;
+    x->last = byte;
+    x->bare = ends || (bare && byte == '\r');
+    if (bare && ends && splits) return end_document(p, x);
+    if (x->bare && !ends && splits) return LH_OK;
+    if (x->pending.len < p->conf->unit_tokens * width) lh_tokens_put(&x->pending, width, byte);
+    LH_TRY(lh_buf_err(&x->pending));
+    return ends && line ? end_document(p, x) : LH_OK;
 }
 
 static lh_err take_byte(struct prepare *p, struct part *x, uint8_t byte)
 {
     uint32_t width = p->conf->token_bytes;
+    if (p->conf->documents) return take_of_document(p, x, byte);
     lh_tokens_put(&x->pending, width, byte);
     x->taken++;
+    x->last = byte;
     if (x->pending.len < p->conf->unit_tokens * width) return lh_buf_err(&x->pending);
     return flush_unit(p, x);
 }
@@ -162,15 +192,18 @@ static bool is_full(const struct prepare *p, const struct part *x)
 
 static lh_err take_text(struct prepare *p, struct part *x, FILE *in, const char *path)
 {
-    uint8_t block[65536], last = '\n';
+    uint8_t block[65536];
+    x->last = '\n';
+    x->bare = true;
     for (size_t n; (n = fread(block, 1, sizeof block, in)) > 0;)
         for (size_t i = 0; i < n; i++) {
             if (is_full(p, x)) return LH_OK;
-            LH_TRY(take_byte(p, x, last = block[i]));
+            LH_TRY(take_byte(p, x, block[i]));
         }
     if (ferror(in)) return lh_fail_errno(errno, "cannot read %s", path);
     // two files never join into one line
-    return last == '\n' || is_full(p, x) ? LH_OK : take_byte(p, x, '\n');
+    if (x->last != '\n' && !is_full(p, x)) LH_TRY(take_byte(p, x, '\n'));
+    return p->conf->documents && !is_full(p, x) ? end_document(p, x) : LH_OK;
 }
 
 static lh_err take_language(struct prepare *p, struct part *x)
@@ -210,7 +243,7 @@ static lh_err order_units(struct prepare *p)
     if (!p->units)
         return lh_fail(LH_ERR_NOT_FOUND,
                        "no language has a whole unit of %" PRIu64
-                       " tokens; give more text or a smaller --unit-tokens",
+                       " tokens, or a document; give more text or a smaller --unit-tokens",
                        p->conf->unit_tokens);
     m->unit = calloc(p->units, sizeof *m->unit);
     if (!m->unit) return lh_fail(LH_ERR_NO_MEMORY, "no memory for %" PRIu64 " units", p->units);
@@ -336,9 +369,8 @@ static void say(const struct prepare *p, const char *path)
             "dropped", "files");
     for (unsigned i = 0; i < p->tree.languages; i++) {
         const struct part *x = &p->part[i];
-        uint64_t kept = x->units * c->unit_tokens;
         fprintf(c->says, "%-16s %-8s %12" PRIu64 " %8" PRIu64 " %8" PRIu64 "  %u%s\n",
-                x->from->region, x->from->name, kept, x->units, x->taken - kept, x->files,
+                x->from->region, x->from->name, x->kept, x->units, x->taken - x->kept, x->files,
                 x->units ? "" : "  less than one unit: left out");
     }
     for (uint32_t i = 0; i < p->manifest.heldout_count; i++)
@@ -349,9 +381,8 @@ static void say(const struct prepare *p, const char *path)
         fprintf(c->says, "passed over      %s\n", p->tree.passed[i]);
     if (p->tree.passed_count > NAMED)
         fprintf(c->says, "passed over      %u more\n", p->tree.passed_count - NAMED);
-    fprintf(c->says,
-            "%" PRIu64 " units of %" PRIu64 " tokens, read again and checked; manifest: %s\n",
-            p->units, c->unit_tokens, path);
+    fprintf(c->says, "%" PRIu64 " %s%" PRIu64 " tokens, read again and checked; manifest: %s\n",
+            p->units, c->documents ? "documents of at most " : "units of ", c->unit_tokens, path);
 }
 
 static lh_err check_conf(const struct dp_data_prepare_conf *c)

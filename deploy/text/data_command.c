@@ -3,12 +3,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
 #include "deploy/text/data.h"
 #include "deploy/tool/commands.h"
+
+static LH_MUST lh_err read_documents(const char *text, const char *sequence,
+                                     struct dp_data_prepare_conf *c)
+{
+    static const char *const name[] = {[DP_FILE] = "file", [DP_LINE] = "line", [DP_BLANK] = "blank"};
+    if (!text) return LH_OK;
+    for (size_t i = DP_FILE; i < LH_COUNT(name); i++)
+        if (!strcmp(text, name[i])) c->documents = (enum dp_documents)i;
+    if (!c->documents)
+        return lh_fail(LH_ERR_INVALID, "--documents %.40s: file, line or blank", text);
+    if (sequence)
+        return lh_fail(LH_ERR_INVALID, "--sequence: a unit of --documents is as long as its "
+                                       "document; leave it out");
+    c->sequence = 1;
+    return LH_OK;
+}
 
 static LH_MUST lh_err run(int argc, char **argv)
 {
     const char *unit = NULL, *sequence = NULL, *limit = NULL, *file = NULL, *bits = NULL;
+    const char *documents = NULL;
     struct dp_texts staying = {.count = 0}, rest;
     struct dp_data_prepare_conf conf = {.unit_tokens = 8192,
                                         .sequence = 128,
@@ -19,7 +37,11 @@ static LH_MUST lh_err run(int argc, char **argv)
     const struct dp_flag flags[] = {
         {"--text", DP_TEXT, &conf.text, "DIR", "<region>/<language>/*.txt, heldout/<language>.txt"},
         {"--out", DP_TEXT, &conf.out, "DIR", "token files and units.json go here"},
-        {"--unit-tokens", DP_TEXT, &unit, "N", "tokens of a unit (8192)"},
+        {"--documents", DP_TEXT, &documents, "file|line|blank",
+         "each document is a unit, as a private region's records want it; it ends with its file, "
+         "its line, or at an empty line"},
+        {"--unit-tokens", DP_TEXT, &unit, "N",
+         "tokens of a unit; of a document at most, the rest is dropped (8192)"},
         {"--sequence", DP_TEXT, &sequence, "N", "a unit is a multiple of this (128)"},
         {"--limit-bytes-per-language", DP_TEXT, &limit, "N", "take no more text than this (all)"},
         {"--tokens-per-file", DP_TEXT, &file, "N", "begin a new file after this (67108864)"},
@@ -37,6 +59,7 @@ static LH_MUST lh_err run(int argc, char **argv)
     if (help) return LH_OK;
     if (rest.count != 1 || strcmp(rest.at[0], "prepare") != 0 || !conf.text || !conf.out)
         return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
+    LH_TRY(read_documents(documents, sequence, &conf));
     LH_TRY(dp_number("--unit-tokens", unit, 0, UINT64_MAX, &conf.unit_tokens));
     LH_TRY(dp_number("--sequence", sequence, 0, UINT64_MAX, &conf.sequence));
     LH_TRY(dp_number("--limit-bytes-per-language", limit, 0, UINT64_MAX, &conf.limit_bytes));

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/format/units.h"
 #include "deploy/text/data.h"
 #include "deploy/text/data_scan.h"
@@ -197,6 +198,58 @@ static void units_are_the_text(void **state)
     }
 }
 
+static void put(const struct fixture *f, const char *name, const char *text)
+{
+    char path[DP_PATH_BYTES];
+    put_text(f, name, 'A', 0); // makes the folder
+    assert_int_equal(dp_path(path, "%s/%s", f->text, name), LH_OK);
+    assert_int_equal(dp_file_write(path, lh_span_str(text), 0666), LH_OK);
+}
+
+// A unit is a document: it begins where one begins, has no text of another, and ends with its own,
+// or at the unit's tokens.
+static void units_are_documents(void **state)
+{
+    (void)state;
+    static const struct {
+        enum dp_documents documents;
+        const char *unit[8];
+    } row[] = {
+        {DP_FILE, {"one\ntwo\n\n\r\nthree", "last\n"}},
+        {DP_LINE, {"one\n", "two\n", "three, too lo", "last\n"}},
+        {DP_BLANK, {"one\ntwo\n", "three, too lo", "last\n"}},
+    };
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct fixture f;
+        struct lh_units u;
+        uint64_t n = 0;
+        open_fixture(&f);
+        put(&f, "asia/en/a.txt", "one\ntwo\n\n\r\nthree, too long by far\n\n\n");
+        put(&f, "asia/en/b.txt", "last");
+        f.conf.documents = row[i].documents;
+        f.conf.unit_tokens = i ? 13 : 16; // a file's first 16 bytes
+        f.conf.sequence = 1;
+        lh_err err = dp_data_prepare(&f.conf);
+        if (err) fail_msg("%s", lh_err_text(err));
+        load(&f, &u);
+        struct wk_loader_conf conf = {.units = &u, .dir = f.out, .depth = 2};
+        struct wk_loader *l;
+        assert_int_equal(wk_loader_open(&conf, &l), LH_OK);
+        while (row[i].unit[n]) {
+            uint32_t ids[64];
+            const char *text = row[i].unit[n];
+            assert_true(n < u.count);
+            assert_int_equal(u.unit[n].tokens, strlen(text));
+            assert_int_equal(wk_loader_read(l, n++, 0, strlen(text), ids), LH_OK);
+            for (size_t t = 0; text[t]; t++) assert_int_equal(ids[t], (unsigned char)text[t]);
+        }
+        assert_int_equal(u.count, n);
+        wk_loader_close(l);
+        lh_units_free(&u);
+        close_fixture(&f);
+    }
+}
+
 static void languages_alternate_in_proportion(void **state)
 {
     (void)state;
@@ -301,9 +354,13 @@ static void the_command_takes_its_flags(void **state)
     char *number[] = {"data", "prepare",       "--text", f.text, "--out",
                       f.out,  "--unit-tokens", "6x",     NULL};
     char *region[] = {"data", "prepare", "--text", f.text, "--out", f.out, "--stays", "mars", NULL};
+    char *documents[] = {"data", "prepare", "--text",      f.text, "--out",
+                         f.out,  "--documents", "page", NULL};
+    char *both[] = {"data",        "prepare", "--text",     f.text, "--out", f.out,
+                    "--documents", "line",    "--sequence", "16",   NULL};
     char *empty[] = {"data", "prepare", "--text", f.out, "--out", f.out, NULL};
     int is[] = {dp_cmd_data(14, good), dp_cmd_data(4, none), dp_cmd_data(8, number),
-                dp_cmd_data(8, region)};
+                dp_cmd_data(8, region), dp_cmd_data(8, documents), dp_cmd_data(10, both)};
     load(&f, &u);
     int missing = dp_cmd_data(6, empty);
     fflush(stdout);
@@ -313,7 +370,7 @@ static void the_command_takes_its_flags(void **state)
     assert_int_equal(is[0], DP_OK);
     assert_int_equal(is[1], DP_USAGE);
     assert_int_equal(is[2], DP_USAGE);
-    assert_int_equal(is[3], DP_USAGE);
+    for (int i = 3; i < 6; i++) assert_int_equal(is[i], DP_USAGE);
     assert_int_equal(missing, DP_MISSING);
     assert_int_equal(u.token_bytes, 4);
     assert_int_equal(u.count, 23);
@@ -326,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_used_is_named_or_refused),
         cmocka_unit_test(units_are_the_text),
+        cmocka_unit_test(units_are_documents),
         cmocka_unit_test(languages_alternate_in_proportion),
         cmocka_unit_test(same_text_gives_same_manifest),
         cmocka_unit_test(bad_folders_are_refused),
