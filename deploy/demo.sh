@@ -10,8 +10,10 @@
 #                   region is cut off for 20 s
 #   --no-wan        loopback instead of emulated links (no root, no /dev/net/tun)
 #   --short         a sixth of the tokens, a look rather than a result
-#   --private       regions under differential privacy instead (deploy/examples/private.yaml):
-#                   ends with what each has charged, and the audit of the logs
+#   --private       differential privacy instead, two runs of about 15 s: one region's records
+#                   beside two public ones (deploy/examples/private-records.yaml), then three
+#                   regions whose loops are private (deploy/examples/private.yaml). Each ends with
+#                   what was promised, and the audit of the logs
 #   --text DIR      own texts, DIR/<region>/<language>/*.txt and DIR/heldout/<language>.txt
 #   --dir DIR       folder of the run; an unfinished run in it goes on. By itself each kind of demo
 #                   has its own: run/demo, with -short, -own (texts), -faults, -no-wan behind it
@@ -36,7 +38,7 @@ while [ $# -gt 0 ]; do
     --private) private=-private ;;
     --text) text=$(value "$@"); shift ;;
     --dir) dir=$(value "$@"); shift ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "demo.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     esac
     shift
@@ -88,14 +90,55 @@ line() {
         sed "s,\\./line,$PWD/run/line/line," > run/line/private.yaml
 }
 
-private_run() {
-    step "loop" line
-    local tool=build/release/deploy/longhaul status=0
-    "$tool" up run/line/private.yaml --dir "$dir" "${up[@]}" || status=$?
+# Records of asia, which are invented, and the docs of this tree as everybody's texts.
+records() {
+    local text=run/records-text tool=build/release/deploy/longhaul
+    rm -rf "$text"
+    mkdir -p "$text"/{private/asia/notes,public/{europe/server,america/deploy,heldout}}
+    awk 'BEGIN {
+        srand(7)
+        split("fever cough headache rash fatigue nausea", ill)
+        split("rest tea aspirin walks sleep broth", cure)
+        split("Ada Ben Chen Dora Emil Fay Gus Hana", name)
+        for (i = 0; i < 2000; i++)
+            printf "%s came on day %d with %s and %s, was told to try %s, returned on day %d\n",
+                name[1 + int(rand() * 8)], i, ill[1 + int(rand() * 6)], ill[1 + int(rand() * 6)],
+                cure[1 + int(rand() * 6)], i + int(rand() * 30)
+    }' > "$text/private/asia/notes/notes.txt"
+    local public=$text/public
+    for of in europe/server america/deploy; do
+        cat "${of#*/}"/docs/*.md > "$public/$of/docs.txt"
+        tail -c 20000 "$public/$of/docs.txt" > "$public/heldout/${of#*/}.txt"
+        truncate -s -20000 "$public/$of/docs.txt"
+    done
+    "$tool" data prepare --text "$text/private" --out run/records-asia --documents line
+    "$tool" data prepare --text "$public" --out run/records-tokens --unit-tokens 1024 --sequence 64
+    sed 's,data: records,data: run/records-asia,' deploy/examples/private-records.yaml \
+        > run/private-records.yaml
+}
+
+private_one() { # private_one DIR [FLAG...] -- UP-ARGUMENT...: a run, its statement, its audit
+    local tool=build/release/deploy/longhaul to=$1 flags=() failed=0
+    shift
+    while [ "$1" != -- ]; do flags+=("$1"); shift; done
+    shift
+    "$tool" up "$@" --dir "$to" || failed=$?
     echo "== what the run promises (longhaul privacy statement)"
-    "$tool" privacy statement --config "$dir/coordinator.yaml" --budget "$dir/asia-0.budget"
+    "$tool" privacy statement --config "$to/coordinator.yaml" --budget "$to/asia-0.budget" \
+        "${flags[@]}"
     echo "== what the logs show (longhaul privacy audit)"
-    "$tool" privacy audit "$dir/shard-0" "$dir/shard-1" || status=$?
+    "$tool" privacy audit "$to/shard-0" "$to/shard-1" || failed=$?
+    return "$failed"
+}
+
+private_run() {
+    local status=0 net=()
+    [ -z "$wan" ] || net=(--no-wan)
+    step "records" records
+    private_one "$dir-records" --records 2000 -- run/private-records.yaml \
+        --data run/records-tokens "${net[@]}" || status=$?
+    step "loop" line
+    private_one "$dir" -- run/line/private.yaml "${up[@]}" || status=$?
     exit "$status"
 }
 

@@ -117,6 +117,10 @@ const struct lh_metric lh_metrics[] = {
      "Bytes of the pushes that wait for their answer"},
     {"longhaul_replica_version", LH_GAUGE, P, "w", "shards[].version", "shard=shard", 1,
      "Version of the shard's replica in this region"},
+    {"longhaul_privacy_epsilon", LH_GAUGE, P, "w", "privacy.epsilon", "", 1,
+     "Epsilon of all that the run has charged to this region's budget"},
+    {"longhaul_privacy_charged_steps", LH_GAUGE, P, "w", "privacy.charged", "", 1,
+     "Steps that the run has charged to this region's budget"},
     // coordinator
     {"longhaul_run_phase", LH_STATE, P, "c", "", "phase=phase", 1, "Phase of the run"},
     {"longhaul_run_tokens_total", LH_COUNTER, P, "c", "credited_tokens", "", 1,
@@ -144,6 +148,13 @@ const struct lh_metric lh_metrics[] = {
      "region=region,worker=name", 1, "Share of the time that the worker computes"},
     {"longhaul_member_loss", LH_GAUGE, D, "c", "workers[].loss", "region=region,worker=name", 1,
      "Training loss that the worker tells, nats a token"},
+    {"longhaul_member_epsilon", LH_GAUGE, P, "c", "workers[].epsilon_at_most",
+     "region=region,worker=name", 1,
+     "Epsilon of a private worker's admitted pushes, at most: where records are drawn by RDP, "
+     "which "
+     "is above what `longhaul get regions` computes"},
+    {"longhaul_member_charged_steps", LH_GAUGE, P, "c", "workers[].charged",
+     "region=region,worker=name", 1, "Steps that a private worker's admitted pushes have charged"},
     {"longhaul_link_rtt_seconds", LH_GAUGE, P, "c", "links[].rtt_ms", "worker=worker,shard=shard",
      1e-3, "Round trip from a worker to a shard's server"},
     {"longhaul_link_push_seconds", LH_GAUGE, P, "c", "links[].push_ms", "worker=worker,shard=shard",

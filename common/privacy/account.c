@@ -11,7 +11,6 @@
 #include "common/base/limits.h"
 #include "common/privacy/gaussian.h"
 #include "common/privacy/pld.h"
-#include "common/privacy/rdp.h"
 
 static const double SIGMA_MIN = 0.1, SIGMA_MAX = 1e6, DELTA_MAX = 0.1;
 static const uint64_t STEPS_MAX = LH_CHARGED_MAX;
@@ -231,4 +230,17 @@ double lh_account_spent(double sigma, double q, double steps, double delta)
     const struct lh_account_terms t = {sigma, q, (uint64_t)ceil(steps), delta};
     if (steps <= 0) return 0;
     return lh_account_claim(&t, &epsilon) ? INFINITY : epsilon;
+}
+
+void lh_account_bound_make(double sigma, double q, struct lh_account_bound *out)
+{
+    *out = (struct lh_account_bound){.sigma = sigma, .q = q};
+    if (q < 1) lh_rdp_curve(sigma, q, out->divergence);
+}
+
+double lh_account_bound(const struct lh_account_bound *b, double steps, double delta)
+{
+    if (b->q >= 1) return lh_account_spent(b->sigma, b->q, steps, delta);
+    if (steps <= 0) return 0;
+    return lh_rdp_curve_best(b->divergence, ceil(steps), delta * (1 - 2 * LH_ACCOUNT_SLACK), NULL);
 }

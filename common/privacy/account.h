@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/privacy/rdp.h"
 
 #define LH_ACCOUNT_DELTA_MIN 1e-9 // below it the rounding of doubles is not negligible
 
@@ -59,6 +60,16 @@ LH_MUST lh_err lh_account_claim(const struct lh_account_terms *t, double *epsilo
 
 // The claim for `steps`, rounded up to a whole number; INFINITY if the terms are invalid.
 double lh_account_spent(double sigma, double q, double steps, double delta);
+
+// An upper bound of the claim by RDP, which costs next to nothing for another number of steps.
+// Where nothing is drawn (q = 1) it is the claim.
+struct lh_account_bound {
+    double sigma, q;
+    double divergence[LH_RDP_ORDERS];
+};
+// Takes some milliseconds where q < 1.
+void lh_account_bound_make(double sigma, double q, struct lh_account_bound *out);
+double lh_account_bound(const struct lh_account_bound *b, double steps, double delta);
 
 // A sigma whose claim is at most `epsilon`, at most 2e-4 (relative) above the smallest one. Ignores
 // t->sigma. LH_ERR_CONFIG: no sigma in the range of lh_account_check() meets it.

@@ -82,14 +82,27 @@ double lh_rdp_epsilon(double divergence, double order, double delta)
     return fmax(0, divergence + log1p(-1 / order) - log(delta * order) / (order - 1));
 }
 
-double lh_rdp_best(double sigma, double q, double steps, double delta, double *order)
+void lh_rdp_curve(double sigma, double q, double divergence[LH_RDP_ORDERS])
+{
+    for (size_t i = 0; i < LH_RDP_ORDERS; i++)
+        divergence[i] = lh_rdp_step(sigma, q, lh_rdp_order(i));
+}
+
+double lh_rdp_curve_best(const double divergence[LH_RDP_ORDERS], double steps, double delta,
+                         double *order)
 {
     double best = INFINITY;
     for (size_t i = 0; i < LH_RDP_ORDERS; i++) {
-        double a = lh_rdp_order(i);
-        double epsilon = lh_rdp_epsilon(steps * lh_rdp_step(sigma, q, a), a, delta);
+        double a = lh_rdp_order(i), epsilon = lh_rdp_epsilon(steps * divergence[i], a, delta);
         if (epsilon < best && order) *order = a;
         best = fmin(best, epsilon);
     }
     return best;
+}
+
+double lh_rdp_best(double sigma, double q, double steps, double delta, double *order)
+{
+    double divergence[LH_RDP_ORDERS];
+    lh_rdp_curve(sigma, q, divergence);
+    return lh_rdp_curve_best(divergence, steps, delta, order);
 }

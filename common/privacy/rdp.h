@@ -16,7 +16,12 @@ double lh_rdp_step(double sigma, double q, double order);
 // Converts a divergence at an order into epsilon at delta.
 double lh_rdp_epsilon(double divergence, double order, double delta); // arXiv 2004.00010
 
+// Divergences of one step at all orders. With them epsilon after any number of steps costs next to
+// nothing.
+void lh_rdp_curve(double sigma, double q, double divergence[LH_RDP_ORDERS]);
 // The smallest epsilon over all orders, and the order that gave it (`order` may be NULL).
+double lh_rdp_curve_best(const double divergence[LH_RDP_ORDERS], double steps, double delta,
+                         double *order);
 double lh_rdp_best(double sigma, double q, double steps, double delta, double *order);
 
 #endif

@@ -149,7 +149,8 @@ static LH_MUST lh_err add_earlier(const struct wk_budget *b, const uint8_t *job,
     return LH_OK;
 }
 
-static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, struct dp_claim *c)
+static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, uint64_t records,
+                               struct dp_claim *c)
 {
     const struct ps_settings *s = job->settings ? lh_config_settings(job->settings) : NULL;
     struct wk_budget *b;
@@ -157,6 +158,7 @@ static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, str
     *c = (struct dp_claim){.terms = ps_privacy_terms(s),
                            .values = job->has_manifest ? job->manifest.values : 0,
                            .shards = job->has_manifest ? job->manifest.shards : 1,
+                           .records = (uint32_t)records,
                            .run = job->run};
     if (!c->terms.level)
         return lh_fail(LH_ERR_NOT_FOUND, "these settings make no region private "
@@ -170,13 +172,16 @@ static LH_MUST lh_err claim_of(const struct dp_job *job, const char *budget, str
 
 static LH_MUST lh_err run_statement(int argc, char **argv)
 {
-    const char *format = "table", *budget = NULL;
+    const char *format = "table", *budget = NULL, *count = NULL;
+    uint64_t records = 0;
     struct dp_job job = {0};
     struct dp_texts rest;
     const struct dp_flag flags[] = {
         {"--config", DP_TEXT, &job.config, "FILE", "settings of the run's coordinator"},
         {"--budget", DP_TEXT, &budget, "FILE",
          "a region's privacy.budget: what is charged so far, and by earlier runs"},
+        {"--records", DP_TEXT, &count, "N",
+         "records of a region at record level: the passes of a step"},
         {"-o", DP_TEXT, &format, "table|json", "form of the output; json: the receipt"},
     };
     const struct dp_usage usage = {
@@ -190,8 +195,9 @@ static LH_MUST lh_err run_statement(int argc, char **argv)
     if (help) return LH_OK;
     if (rest.count) return lh_fail(LH_ERR_INVALID, "usage: %s", usage.line);
     LH_TRY(dp_table_form(format, &json));
+    LH_TRY(dp_number("--records", count, 1, UINT32_MAX - 1, &records));
     lh_err err = dp_job_open(&job, false);
-    if (!err) err = claim_of(&job, budget, &c);
+    if (!err) err = claim_of(&job, budget, records, &c);
     if (!err) err = dp_claim_compute(&c);
     if (!err) err = show(&c, json);
     dp_job_close(&job);

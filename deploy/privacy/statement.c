@@ -60,6 +60,23 @@ static const char NOT_COVERED[] =
 static const char AGAINST[] = "other partners, servers and coordinator, and whoever reads logs, "
                               "checkpoints or the final model; the region's own worker is trusted";
 
+// A part that is not known is at most LH_ACCOUNT_SLACK of delta, or nothing would start.
+static void put_delta(struct lh_buf *out, const struct dp_claim *c)
+{
+    double slack = LH_ACCOUNT_SLACK * c->terms.delta;
+    bool draws = c->terms.level == LH_PRIVACY_RECORD && c->terms.rate < 1;
+    char truncated[64] = "";
+    if (c->terms.level == LH_PRIVACY_REPORTED) {
+        line(out, "delta", "%.4g accounted", c->price.delta_accounted);
+        return;
+    }
+    if (draws)
+        snprintf(truncated, sizeof truncated, ", up to %.2g for truncated draws",
+                 c->cap ? c->delta_truncated : slack);
+    line(out, "delta", "%.4g accounted, up to %.2g for the sampler%s", c->price.delta_accounted,
+         c->values ? c->delta_sampler : slack, truncated);
+}
+
 void dp_statement_put(struct lh_buf *out, const struct dp_claim *c)
 {
     const struct lh_privacy *t = &c->terms;
@@ -86,8 +103,7 @@ void dp_statement_put(struct lh_buf *out, const struct dp_claim *c)
     line(out, "accountant", "%s; epsilon %.6g by PLD, %.6g by RDP%s", lh_accountant_name(by),
          c->price.epsilon[LH_ACCOUNTANT_PLD], c->price.epsilon[LH_ACCOUNTANT_RDP],
          t->level == LH_PRIVACY_REPORTED ? ", of what the trainer reported" : "");
-    line(out, "delta", "%.4g accounted, up to %.2g for the sampler, %.2g for truncated draws",
-         c->price.delta_accounted, c->delta_sampler, c->delta_truncated);
+    put_delta(out, c);
     if (c->charged || c->earlier)
         line(out, "so far", "epsilon %.3f after %llu steps of this run and %llu of earlier ones",
              up(c->so_far), (unsigned long long)c->charged, (unsigned long long)c->earlier);

@@ -13,7 +13,7 @@
 #include "common/base/err.h"
 #include "deploy/tool/cli.h"
 
-// Where a document ends: a unit is then one document, a private region's record
+// The place where a document ends. A unit is then one document, a private region's record
 // (deploy/docs/privacy.md). DP_STREAM: units are equal pieces of each language's text.
 enum dp_documents { DP_STREAM, DP_FILE, DP_LINE, DP_BLANK };
 

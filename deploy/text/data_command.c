@@ -10,7 +10,8 @@
 static LH_MUST lh_err read_documents(const char *text, const char *sequence,
                                      struct dp_data_prepare_conf *c)
 {
-    static const char *const name[] = {[DP_FILE] = "file", [DP_LINE] = "line", [DP_BLANK] = "blank"};
+    static const char *const name[] = {
+        [DP_FILE] = "file", [DP_LINE] = "line", [DP_BLANK] = "blank"};
     if (!text) return LH_OK;
     for (size_t i = DP_FILE; i < LH_COUNT(name); i++)
         if (!strcmp(text, name[i])) c->documents = (enum dp_documents)i;

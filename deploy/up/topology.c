@@ -196,12 +196,16 @@ static LH_MUST lh_err check_commands(const struct dp_topology *t)
                        "%s:%u: tokens_per_s holds the built-in trainer back, no command: leave it "
                        "out",
                        in, line_of(top, "tokens_per_s"));
-    for (unsigned i = 0; dp_topology_own_data(t) && i < t->regions; i++)
-        if (!t->region[i].command && t->worker_base->trainer.kind != WK_TRAINER_EXTERNAL)
+    for (unsigned i = 0; i < t->regions; i++) {
+        const struct dp_region *r = &t->region[i];
+        bool builtin = !r->command && t->worker_base->trainer.kind != WK_TRAINER_EXTERNAL;
+        if (builtin && !dp_region_is_private(r) &&
+            ps_settings_data(t->server_base, r->name) == LH_DATA_OWN)
             return lh_fail(LH_ERR_CONFIG,
                            "%s: server.coordinator.data: region %s has no command, and its "
                            "built-in trainer takes units of --data",
-                           in, t->region[i].name);
+                           in, r->name);
+    }
     return LH_OK;
 }
 
@@ -219,7 +223,8 @@ static LH_MUST lh_err settle_ranks(const struct dp_topology *t, const struct lh_
         return lh_fail(LH_ERR_CONFIG,
                        "%s:%u: %s: gpus and hosts are the built-in trainer's; a command has ranks",
                        t->parts->name, at->line, at->key);
-    if (r->data[0] && (r->command || dp_topology_own_data(t)))
+    bool own = ps_settings_data(t->server_base, at->key) != LH_DATA_LEASED;
+    if (r->data[0] && !dp_region_has_records(r) && (r->command || own))
         return lh_fail(
             LH_ERR_CONFIG,
             "%s:%u: %s: data: units travel to the built-in trainer alone; a command reads "
@@ -423,13 +428,17 @@ lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topolo
 
 bool dp_topology_own_data(const struct dp_topology *t)
 {
-    return !ps_settings_has_data(t->server_base, LH_DATA_LEASED);
+    for (unsigned i = 0; i < t->regions; i++)
+        if (!dp_region_is_private(&t->region[i]) &&
+            ps_settings_data(t->server_base, t->region[i].name) == LH_DATA_LEASED)
+            return false;
+    return true;
 }
 
 bool dp_topology_travels(const struct dp_topology *t)
 {
     for (unsigned i = 0; i < t->regions; i++)
-        if (t->region[i].data[0]) return true;
+        if (t->region[i].data[0] && !dp_region_has_records(&t->region[i])) return true;
     return false;
 }
 

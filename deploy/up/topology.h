@@ -16,6 +16,7 @@
 //     europe: {command: [python, train.py, --out, "{dir}/{worker}"]}
 //     america: {command: ""}       # the built-in trainer
 //     antarctica: {data: /data/here} # its own token files alone: others' units travel to it
+//     zealandia: {data: /records, privacy: {level: record, epsilon: 8}} # terms: server.privacy
 //   link: {rtt_ms: 150, mbit: 100} # of every pair that `links` does not name
 //   links:
 //     - {from: asia, to: europe, rtt_ms: 200, mbit: 100}
@@ -27,6 +28,7 @@
 #include <stdio.h>
 
 #include "common/app/config.h"
+#include "common/format/privacy.h"
 #include "deploy/tool/words.h"
 #include "server/settings.h"
 #include "worker/settings.h"
@@ -64,9 +66,25 @@ struct dp_region {
     int reduce;                     // enum wk_reduce_kind: how its ranks' gradients are reduced
     int64_t hosts;                  // hosts over which each worker's ranks are spread
     const char *data;               // folder of its token files; "": all those of --data
+    struct {
+        int level;          // enum lh_privacy_level
+        const char *budget; // ""; or a file beside its records
+        double epsilon, delta;
+    } privacy;
     const char *command_text;
     const struct dp_words *command; // runs beside each of its workers; NULL: the built-in trainer
 };
+
+static inline bool dp_region_is_private(const struct dp_region *r)
+{
+    return r->privacy.level != LH_PRIVACY_NONE;
+}
+
+// Does the region's built-in trainer draw records, which are units of its own folder?
+static inline bool dp_region_has_records(const struct dp_region *r)
+{
+    return r->privacy.level == LH_PRIVACY_RECORD;
+}
 
 // The host of a rank, from 0; neighbouring ranks share one.
 static inline unsigned dp_region_host(const struct dp_region *r, unsigned rank)
@@ -123,7 +141,7 @@ LH_MUST lh_err dp_topology_load(const char *path, struct dp_topology **out);
 LH_MUST lh_err dp_topology_parse(const char *name, struct lh_span yaml, struct dp_topology **out);
 void dp_topology_free(struct dp_topology *t); // NULL is allowed
 
-// Do the commands have their own data, so that no unit is leased?
+// Does every region have data of its own, so that no unit is leased?
 bool dp_topology_own_data(const struct dp_topology *t);
 
 // Does a region lack others' files? Then their units travel to it, from their regions' servers.

@@ -59,9 +59,22 @@ static const struct lh_config_row region_rows[] = {
         "mutual TLS"),
     LH_CONFIG_ROW_STRING(T, rare, "data", data, "",
         "Folder of this region's own token files, where it lacks those of other regions: their "
-        "units travel to it; empty: it has all files of --data"),
+        "units travel to it; empty: it has all files of --data. Private at record level: folder of "
+        "its records, which has a units.json of its own (`longhaul data prepare --documents`)"),
     LH_CONFIG_ROW_STRING(T, user, "command", command_text, "",
         "Trainer beside each worker here, in the place of the top's; \"\": the built-in one"),
+    LH_CONFIG_ROW_ENUM(T, rare, "privacy.level", privacy.level, "none",
+        "none|record|region|reported",
+        "Differential privacy of this region's data, under the terms of server.privacy: record, by "
+        "the built-in trainer; region, by the worker of a command; reported, by a command that "
+        "reports it. All private regions have one level"),
+    LH_CONFIG_ROW_STRING(T, rare, "privacy.budget", privacy.budget, "",
+        "File of the privacy budget, beside this region's records; it outlives runs. Empty: "
+        "NAME-0.budget in the run's folder"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.epsilon", privacy.epsilon, "8", 1e-6, 1000, NULL, NULL,
+        "Largest epsilon that the data's owner agrees to"),
+    LH_CONFIG_ROW_FLOAT(T, rare, "privacy.delta", privacy.delta, "1e-5", 1e-9, 0.1, NULL, NULL,
+        "Largest delta of that epsilon"),
 };
 #undef T
 #define T struct dp_server

@@ -15,6 +15,7 @@
 #include "common/env/env.h"
 #include "deploy/tool/commands.h"
 #include "deploy/up/up_check.h"
+#include "deploy/up/up_private.h"
 #include "deploy/up/up_trainers.h"
 
 static const int64_t tick_ns = 250 * LH_MS;
@@ -71,7 +72,8 @@ static LH_MUST lh_err check_region(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name, *file = "";
     char data[DP_PATH_BYTES], path[DP_PATH_BYTES];
-    if (!up->t->region[region].data[0]) return LH_OK;
+    if (!up->t->region[region].data[0] || dp_region_has_records(&up->t->region[region]))
+        return LH_OK;
     LH_TRY(dp_dir_data(up, region, data));
     for (uint64_t u = 0; u < up->units.count; u++) {
         const struct lh_unit *unit = &up->units.unit[u];
@@ -92,7 +94,9 @@ static void tell_givers(const struct dp_up *up, unsigned region)
 {
     const char *name = up->t->region[region].name;
     bool away = false, gives = up->t->server_base->node.data_dir[0] != 0, units = false;
-    for (unsigned r = 0; r < up->t->regions; r++) away |= r != region && up->t->region[r].data[0];
+    for (unsigned r = 0; r < up->t->regions; r++)
+        away |=
+            r != region && up->t->region[r].data[0] && !dp_region_has_records(&up->t->region[r]);
     for (unsigned i = 0; i < up->t->servers; i++) gives |= up->t->server[i].region == region;
     for (uint64_t u = 0; u < up->units.count; u++)
         units |= up->units.unit[u].may_leave && !strcmp(up->units.unit[u].home, name);
@@ -139,6 +143,7 @@ static LH_MUST lh_err prepare(struct dp_up *up)
 {
     LH_TRY(find_programs(up));
     if (!dp_topology_own_data(up->t)) LH_TRY(check_data(up));
+    LH_TRY(dp_private_data(up, false));
     LH_TRY(dp_dir_open(up));
     if (dp_topology_own_data(up->t)) LH_TRY(dp_dir_own_data(up));
     LH_TRY(dp_dir_prepare(up));
@@ -345,6 +350,8 @@ static LH_MUST lh_err whole(struct dp_up *up, enum dp_exit *exit)
     if (up->flags.plan) {
         struct dp_check check = {.out = stdout};
         dp_plan_print(up->t, &up->plan, stdout);
+        LH_TRY(dp_private_data(up, true));
+        LH_TRY(dp_private_print(up, stdout));
         dp_check_topology(&check, up);
         *exit = DP_OK;
         return LH_OK;
@@ -352,6 +359,7 @@ static LH_MUST lh_err whole(struct dp_up *up, enum dp_exit *exit)
     block_signals();
     LH_TRY(prepare(up));
     dp_plan_print(up->t, &up->plan, stdout);
+    LH_TRY(dp_private_print(up, stdout));
     printf("\nfolder            %s\n\n", up->dir);
     fflush(stdout);
     return run_all(up, exit);

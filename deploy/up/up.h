@@ -8,6 +8,7 @@
 //   up_trainers.c commands of the user's beside the workers
 //   up_faults.c   --with-faults: kills and a cut, and how long each took to heal
 //   up_settings.c the settings file of each node
+//   up_private.c  private regions: their records, what privacy costs
 //   up_check.c    what this machine has, beside what the run needs
 //   up_report.c   the verdict: table, picture, summary.json
 #ifndef DP_UP_H
@@ -96,7 +97,8 @@ struct dp_up {
     struct dp_plan plan;
     struct lh_manifest manifest;
     struct lh_units units;
-    bool shaped; // the model is of the built-in trainer's shape
+    uint64_t records[DP_REGIONS_MAX]; // records of regions private at that level; 0: not counted
+    bool shaped;                      // the model is of the built-in trainer's shape
     struct wk_shape shape;
     const char *unjudged; // why no language has a loss; NULL: losses are reported
     char dir[DP_PATH_BYTES], data[DP_PATH_BYTES];

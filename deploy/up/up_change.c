@@ -33,10 +33,16 @@ static const struct rule run_rules[] = {
     {"coordinator.region", "the coordinator's certificate names its region"},
     {"model.*", MADE},
 };
-static const struct rule region_rules[] = {};
+static const char TERMS[] = "the plan's terms of privacy hold for the whole run: others want "
+                            "another --dir";
+static const struct rule region_rules[] = {
+    {"privacy.level", TERMS},
+    {"privacy.budget", "what the run charged stands in that file"},
+};
 static const struct rule server_rules[] = {
     {"update.mode", IN_LOG},
     {"update.weighting", IN_LOG},
+    {"privacy.*", TERMS},
     {"coordinator.data", "units are leased, or they are not, from a run's beginning"},
 };
 static const struct rule no_rules[] = {{NULL, NULL}};

@@ -21,6 +21,7 @@
 #include "common/security/seal.h"
 #include "common/security/sign.h"
 #include "deploy/models/import.h"
+#include "deploy/up/topology_private.h"
 #include "deploy/up/up_change.h"
 #include "deploy/up/up_trainers.h"
 #include "worker/ranks/reduce_shm.h"
@@ -129,6 +130,7 @@ lh_err dp_dir_model(struct dp_up *up)
         .tied = true,
     };
     up->shaped = true;
+    LH_TRY(dp_private_check(up->t, up->flags.topology));
     if (up->t->shards > DP_SHARDS_MAX)
         return lh_fail(LH_ERR_CONFIG, "%u shards: `up` shows at most %d", up->t->shards,
                        DP_SHARDS_MAX);
@@ -138,7 +140,9 @@ lh_err dp_dir_model(struct dp_up *up)
         LH_TRY(wk_model_manifest(&up->shape, up->t->shards, &up->manifest));
     }
     if (!up->shaped) up->unjudged = "the model is none that the built-in evaluation knows";
-    if (dp_topology_own_data(up->t)) up->unjudged = "the commands have data of their own";
+    if (dp_topology_own_data(up->t))
+        up->unjudged = up->t->trainers ? "the commands have data of their own"
+                                       : "all data are private regions' own";
     dp_plan_make(up->t, up->manifest.values, &up->plan);
     return wk_settings_density_start(up->t->worker_base, up->plan.density);
 }

@@ -142,6 +142,7 @@ static double largest_server(const struct dp_topology *t)
 // send; as peers also parameters and two moments.
 static double copies_of(const struct dp_topology *t, const struct dp_region *r)
 {
+    if (dp_region_has_records(r)) return 4;
     double shm = t->worker_base->ranks.wire == WK_SUM_BF16 ? 1.5 : 1.0;
     return dp_region_helpers(r) * (r->reduce == WK_REDUCE_SHM ? shm : 4.0);
 }
@@ -161,8 +162,10 @@ void dp_plan_make(const struct dp_topology *t, uint64_t parameters, struct dp_pl
         struct dp_plan_region *r = &out->region[i];
         r->h = region_h(t, &t->region[i], fastest);
         r->step_tokens = step;
+        if (dp_region_is_private(&t->region[i])) // its pushes say so, whatever it trained
+            r->step_tokens = (uint64_t)t->server_base->coordinator.step_tokens;
         r->tokens_per_s = t->run->tokens_per_s * t->region[i].speed / speed;
-        tokens_round += (double)(t->region[i].workers * r->h) * (double)step;
+        tokens_round += (double)(t->region[i].workers * r->h) * (double)r->step_tokens;
     }
     out->rounds = fmax(1, (double)t->run->budget_tokens / tokens_round);
     out->density = density_of(w, out->rounds);
@@ -307,7 +310,8 @@ void dp_plan_print(const struct dp_topology *t, const struct dp_plan *plan, FILE
         fprintf(out,
                 "                  with %llu tokens a step (worker.trainer.batch x accumulate x "
                 "model.context), as far as\n                  the commands' steps are such\n",
-                (unsigned long long)plan->region[0].step_tokens);
+                (unsigned long long)(t->worker_base->trainer.batch *
+                                     t->worker_base->trainer.accumulate * t->run->model.context));
     fprintf(out, "codec             %s, density p = %.4f, p*N = %.1f\n", codec, plan->density,
             plan->density_rounds);
     print_update(t, plan, out);

@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "deploy/up/topology_private.h"
 #include "deploy/up/up_trainers.h"
+#include "worker/backend.h"
 #include "worker/ranks/reduce_shm.h"
 
 // Sets a setting that only `up` may set: one in the `server:` or `worker:` map is refused.
@@ -85,12 +87,6 @@ static LH_MUST lh_err run_settings(const struct dp_up *up, struct lh_config *c)
     return own(c, "run.seed", "%lld", (long long)up->t->run->seed);
 }
 
-// Do the commands have private data, under the terms of `server.privacy`?
-static bool is_private(const struct dp_up *up)
-{
-    return ps_settings_has_data(up->t->server_base, LH_DATA_PRIVATE);
-}
-
 static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_config *c)
 {
     LH_TRY(own(c, "role", "coordinator"));
@@ -98,6 +94,7 @@ static LH_MUST lh_err coordinator_settings(const struct dp_up *up, struct lh_con
     LH_TRY(own(c, "data.units", "%s/units.json", up->data));
     LH_TRY(run_settings(up, c));
     LH_TRY(name_servers(up, c));
+    LH_TRY(dp_private_coordinator(up->t, c));
     if (up->page) LH_TRY(own(c, "http.listen", "fd:%d", up->page));
     return LH_OK;
 }
@@ -108,6 +105,7 @@ static LH_MUST lh_err giver_settings(const struct dp_up *up, const struct dp_nod
 {
     char data[DP_PATH_BYTES];
     if (!dp_topology_travels(up->t) || up->t->server_base->node.data_dir[0]) return LH_OK;
+    if (dp_region_has_records(&up->t->region[node->region])) return LH_OK; // they stay
     LH_TRY(dp_dir_data(up, node->region, data));
     LH_TRY(own(c, "data.dir", "%s", data));
     return own(c, "data.units", "%s/units.json", up->data);
@@ -159,18 +157,33 @@ static LH_MUST lh_err hosts_settings(const struct dp_up *up, const struct dp_nod
     return tcp ? own(c, "ranks.address", "%s", node->host) : LH_OK;
 }
 
+// Settings of the data's owner. The budget lies outside the workers' folders, which may be lost.
+static LH_MUST lh_err private_settings(const struct dp_up *up, const struct dp_node *node,
+                                       struct lh_config *c)
+{
+    const struct dp_region *r = &up->t->region[node->region];
+    if (!dp_region_is_private(r)) return LH_OK;
+    if (r->privacy.budget[0])
+        LH_TRY(own(c, "privacy.budget", "%s", r->privacy.budget));
+    else
+        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
+    if (dp_region_has_records(r) && up->t->worker_base->trainer.backend == WK_BACKEND_AUTO)
+        LH_TRY(set(c, "trainer.backend", "cpu")); // records are clipped there
+    LH_TRY(own(c, "privacy.epsilon", "%.9g", r->privacy.epsilon));
+    return own(c, "privacy.delta", "%.9g", r->privacy.delta);
+}
+
 static LH_MUST lh_err worker_settings(const struct dp_up *up, const struct dp_node *node,
                                       struct lh_config *c)
 {
     const struct wk_settings *base = up->t->worker_base;
     char data[DP_PATH_BYTES];
     LH_TRY(dp_dir_data(up, node->region, data));
-    LH_TRY(own(c, "data.units", "%s/units.json", up->data));
+    bool records = dp_region_has_records(&up->t->region[node->region]);
+    LH_TRY(own(c, "data.units", "%s/units.json", records ? data : up->data));
     LH_TRY(own(c, "data.dir", "%s", data));
     LH_TRY(run_settings(up, c));
-    // Outside the workers' folders, which may be lost: the budget must survive them.
-    if (is_private(up) && !base->privacy.budget[0])
-        LH_TRY(own(c, "privacy.budget", "%s/%s.budget", up->dir, node->name));
+    LH_TRY(private_settings(up, node, c));
     char density[32];
     snprintf(density, sizeof density, "%.9g", up->plan.density);
     if (base->codec.density == 0 && !wk_codec_is_dense(base))

@@ -18,6 +18,7 @@
 #include "common/format/units.h"
 #include "common/net/listener.h"
 #include "common/net/trip.h"
+#include "common/privacy/account.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/store.h"
 
@@ -372,6 +373,7 @@ struct ps_coordinator {
     struct lh_service service;
     struct ps_co_commit *commit;
     struct ps_co_status status;
+    struct lh_account_bound bound; // status.c: of the plan's terms; sigma 0: not computed
     struct lh_listener listener;
     int64_t looked_at_rounds_ns; // watch/stall.c
     uint64_t speaker;            // the peer whose silence ends with the request at hand; 0: none

@@ -202,7 +202,8 @@ static double charged_steps(const struct ps_coordinator *c, const struct ps_co_w
 }
 
 // Epsilon of the admitted pushes of a private worker, by the plan's terms. Where records are drawn
-// it takes too long for this thread: whoever asks computes it from the terms.
+// it takes too long for this thread: this is a bound of it then, and the operator's tool computes
+// it from the terms.
 static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_worker *w, json_t *row)
 {
     const struct lh_privacy *p = &c->plan.privacy;
@@ -214,6 +215,8 @@ static void tell_privacy(const struct ps_coordinator *c, const struct ps_co_work
     json_object_set_new(row, "budget_spent", json_boolean(w->spent));
     json_object_set_new(row, "sigma", json_real(lh_privacy_multiplier(p)));
     json_object_set_new(row, "rate", json_real(p->rate));
+    json_object_set_new(row, "epsilon_at_most",
+                        json_real(lh_account_bound(&c->bound, steps, p->delta)));
     if (p->rate >= 1)
         json_object_set_new(
             row, "epsilon",
@@ -306,10 +309,19 @@ static void tell_commit_age(const struct ps_coordinator *c, struct lh_buf *out)
     lh_put(out, text, (size_t)n);
 }
 
+static void find_bound(struct ps_coordinator *c)
+{
+    const struct lh_privacy *p = &c->plan.privacy;
+    double sigma = p->level ? lh_privacy_multiplier(p) : 0;
+    if (p->level && (c->bound.sigma != sigma || c->bound.q != p->rate))
+        lh_account_bound_make(sigma, p->rate, &c->bound);
+}
+
 static LH_MUST lh_err status_of(struct ps_coordinator *c, struct lh_buf *out)
 {
     json_t *workers = json_array(), *shards = json_array(), *drained = json_array();
     uint64_t begun = 0, recalled = 0;
+    find_bound(c);
     for (uint32_t i = 0; i < c->workers; i++)
         json_array_append_new(workers, worker_status(c, &c->worker[i]));
     for (uint32_t i = 0; i < c->conf.manifest->shards; i++)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/privacy/account.h"
 #include "tests/cores/life.h"
 #include "tests/sim/synthetic.h"
 #include "worker/push/outcome.h"
@@ -134,6 +135,24 @@ static void until_admitted(uint32_t n)
     assert_true(admitted() >= n);
 }
 
+// The coordinator's status has the charge of admitted pushes, and a bound of its epsilon.
+static void coordinator_shows(double most)
+{
+    struct lh_buf out = lh_buf(1 << 20);
+    life_run(play.l, 3 * LH_SECOND); // a server's next report
+    assert_int_equal(ps_coordinator_status(play.l->rig->coordinator, &out), LH_OK);
+    json_t *all = json_loadb((const char *)out.data, out.len, 0, NULL);
+    const json_t *row = json_array_get(json_object_get(all, "workers"), 0);
+    double charged = json_number_value(json_object_get(row, "charged"));
+    double bound = json_number_value(json_object_get(row, "epsilon_at_most"));
+    assert_true(charged > 0 && bound > 0);
+    assert_true(lh_account_spent(play.terms.sigma, play.terms.rate, charged, play.terms.delta) <=
+                bound);
+    assert_true(bound < 2 * most + 1);
+    json_decref(all);
+    lh_buf_free(&out);
+}
+
 // ---------------------------------------------------------------- tests
 
 static void each_push_is_charged_with_all_steps_before_it(void **state)
@@ -155,6 +174,7 @@ static void each_push_is_charged_with_all_steps_before_it(void **state)
     json_t *status = wk_private_status(play.l->worker);
     double epsilon = json_real_value(json_object_get(status, "epsilon"));
     assert_true(epsilon > 0 && epsilon < 8);
+    coordinator_shows(epsilon);
     assert_string_equal(json_string_value(json_object_get(status, "level")), "record");
     json_decref(status);
     life_kill(play.l);

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """`longhaul up` with training loops of other people's.
 
-    loops.py --build DIR line|alone|private|pytorch [--wan]
+    loops.py --build DIR line|alone|private|records|pytorch [--wan]
 
 line      two regions train the example of worker/client/examples, which needs no more than the C
           library, on data of its own; every fault of the drill, to commands too.
 private   deploy/examples/private.yaml: three private regions spend their budgets; the audit of
           the logs finds what the regions say, and no more than the plan.
+records   deploy/examples/private-records.yaml: the built-in trainer beside a private one, on
+          documents of its own; nobody else is told where they lie.
 alone     the same loops end by themselves, and the run with them; nothing is started afterwards.
 pytorch   deploy/examples/pytorch.yaml with a tiny model (--model) and fewer tokens: three regions
           lease units, the losses of their languages fall, all end with the same model. Needs
@@ -15,6 +17,7 @@ pytorch   deploy/examples/pytorch.yaml with a tiny model (--model) and fewer tok
 import argparse
 import json
 import os
+import random
 import re
 import struct
 import subprocess
@@ -37,6 +40,7 @@ link: {{rtt_ms: 60, mbit: 100}}
 server: {{coordinator: {{h_base: 4, data: own}}, checkpoint.every_versions: 40}}
 """
 IN, OUT = 8, 4  # the example's
+LEXICON = [a + b + c for a in "bdfg" for b in "aeo" for c in ("n", "ls", "rt", "mp")]
 
 
 class World(real.World):
@@ -174,6 +178,48 @@ def private(world, _wan, _budget):
                     for r in audit))
 
 
+def records(world, _wan, _budget):
+    """A region that is private at record level beside two that lease units: it leaves at its
+    budget, if the run lasts that long, and the others learn."""
+    tree = os.path.dirname(os.path.dirname(real.HERE))
+    with open(os.path.join(tree, "deploy", "examples", "private-records.yaml"),
+              encoding="utf-8") as file:
+        text = file.read()
+    text = text.replace("700_000", "450_000")  # it may end before asia's budget does
+    world.write("t.yaml", text.replace("data: records", f"data: {world.path('records')}"))
+    words = random.Random(3)
+    lines = [" ".join(words.choices(LEXICON, k=words.randrange(2, 30))) for _ in range(2000)]
+    world.write("private/asia/ja/notes.txt", "\n".join(lines))
+    subprocess.run([world.tool, "data", "prepare", "--text", world.path("private"), "--out",
+                    world.path("records"), "--documents", "line"], check=True,
+                   stdout=subprocess.DEVNULL)
+    for language in ("de", "en"):
+        place = {"de": "europe", "en": "america"}[language]
+        world.write(f"public/{place}/{language}/a.txt", " ".join(words.choices(LEXICON, k=20000)))
+        world.write(f"public/heldout/{language}.txt", " ".join(words.choices(LEXICON, k=3000)))
+    subprocess.run([world.tool, "data", "prepare", "--text", world.path("public"), "--out",
+                    world.path("tokens"), "--unit-tokens", "1024", "--sequence", "64"], check=True,
+                   stdout=subprocess.DEVNULL)
+    said, summary = world.summary(world.up("--no-wan"))
+    check(summary["ok"] and summary["data"]["credited_once"], said)
+    check("record level: sigma 0.69" in said and "2000 records" in said and
+          "the sampler adds" in said, f"the plan says what privacy costs:\n{said}")
+    row, = json.loads(subprocess.run(
+        [world.tool, "privacy", "audit", world.path("run", "shard-0"),
+         world.path("run", "shard-1"), "-o", "json"], check=True, capture_output=True).stdout)
+    check(row["level"] == "record" and row["verdict"] == "within the plan", f"{row}")
+    check(0 < row["charged"] <= 100 and 0 < row["epsilon"] <= 4, f"{row}")
+    receipt = json.loads(subprocess.run(
+        [world.tool, "privacy", "statement", "--config", world.path("run", "coordinator.yaml"),
+         "--budget", world.path("run", "asia-0.budget"), "--records", "2000", "-o", "json"],
+        check=True, capture_output=True).stdout)
+    check(receipt["steps_charged"] >= row["charged"] and receipt["passes"] > 40, f"{receipt}")
+    for node in ("coordinator", "shard-0", "shard-1", "europe-0", "america-0"):
+        with open(world.path("run", node + ".yaml"), encoding="utf-8") as file:
+            check(world.path("records") not in file.read(), f"{node} knows of the records")
+    print(f"{row['charged']} steps, epsilon {row['epsilon']:.3f}")
+
+
 def make_model(world, kind):
     import torch  # pylint: disable=import-outside-toplevel
     import transformers  # pylint: disable=import-outside-toplevel
@@ -254,7 +300,7 @@ def main():
     parser.add_argument("--faults", action="store_true", help="of pytorch; line has them always")
     parser.add_argument("--model", choices=["llama", "qwen2", "gpt2"], default="llama",
                         help="of pytorch")
-    parser.add_argument("what", choices=["line", "alone", "private", "pytorch"])
+    parser.add_argument("what", choices=["line", "alone", "private", "records", "pytorch"])
     flags = parser.parse_args()
     world = World(flags.build)
     failed = True
@@ -262,7 +308,7 @@ def main():
         if flags.what == "pytorch":
             pytorch(world, flags)
         else:
-            plays = {"line": line, "alone": alone, "private": private}
+            plays = {"line": line, "alone": alone, "private": private, "records": records}
             plays[flags.what](world, flags.wan, flags.budget)
         failed = False
     finally:

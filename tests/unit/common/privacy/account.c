@@ -230,6 +230,27 @@ static void claims(void **state)
     assert_true(cost.claimed == cost.epsilon[LH_ACCOUNTANT_ANALYTIC]);
 }
 
+// A run shows the bound while it goes on: never below the claim, and not far above it.
+static void the_bound_is_above_the_claim(void **state)
+{
+    (void)state;
+    static const struct lh_account_terms row[] = {{1.5, 0.04, 2250, 1e-5},
+                                                  {0.69, 0.02, 41, 1e-5},
+                                                  {0.8, 0.001, 20000, 1e-6},
+                                                  {4, 1, 200, 1e-6}};
+    for (size_t i = 0; i < LH_COUNT(row); i++) {
+        struct lh_account_bound b;
+        double claim;
+        assert_int_equal(lh_account_claim(&row[i], &claim), LH_OK);
+        lh_account_bound_make(row[i].sigma, row[i].q, &b);
+        double bound = lh_account_bound(&b, (double)row[i].steps, row[i].delta);
+        assert_true(row[i].q < 1 ? bound > claim : bound == claim);
+        assert_true(bound < 1.6 * claim);
+        assert_true(bound <= lh_account_bound(&b, (double)row[i].steps + 0.5, row[i].delta));
+        assert_true(lh_account_bound(&b, 0, row[i].delta) == 0);
+    }
+}
+
 // A calibration that lands above its target was somebody's mistake (opacus, issue 346).
 static void calibration_never_exceeds(void **state)
 {
@@ -357,6 +378,7 @@ int main(void)
         cmocka_unit_test(monotone),
         cmocka_unit_test(extreme_terms),
         cmocka_unit_test(claims),
+        cmocka_unit_test(the_bound_is_above_the_claim),
         cmocka_unit_test(calibration_never_exceeds),
         cmocka_unit_test(steps_fit_the_budget),
         cmocka_unit_test(replacing_costs_twice_the_clip),

@@ -354,12 +354,12 @@ static void the_command_takes_its_flags(void **state)
     char *number[] = {"data", "prepare",       "--text", f.text, "--out",
                       f.out,  "--unit-tokens", "6x",     NULL};
     char *region[] = {"data", "prepare", "--text", f.text, "--out", f.out, "--stays", "mars", NULL};
-    char *documents[] = {"data", "prepare", "--text",      f.text, "--out",
-                         f.out,  "--documents", "page", NULL};
+    char *documents[] = {"data", "prepare",     "--text", f.text, "--out",
+                         f.out,  "--documents", "page",   NULL};
     char *both[] = {"data",        "prepare", "--text",     f.text, "--out", f.out,
                     "--documents", "line",    "--sequence", "16",   NULL};
     char *empty[] = {"data", "prepare", "--text", f.out, "--out", f.out, NULL};
-    int is[] = {dp_cmd_data(14, good), dp_cmd_data(4, none), dp_cmd_data(8, number),
+    int is[] = {dp_cmd_data(14, good),  dp_cmd_data(4, none),      dp_cmd_data(8, number),
                 dp_cmd_data(8, region), dp_cmd_data(8, documents), dp_cmd_data(10, both)};
     load(&f, &u);
     int missing = dp_cmd_data(6, empty);
