@@ -28,6 +28,7 @@ import report  # noqa: E402
 from world import World, check  # noqa: E402
 
 WORKERS, EPOCHS, SHARDS = 1024, 4, 256
+UNITS, FILES = 1 << 20, 800000  # of the data; in a cache of 100 GB
 SHAPE = {"architecture": "transformer", "vocab": 256, "dim": 256, "layers": 4, "heads": 4,
          "kv_heads": 4, "ffn": 1024, "context": 64, "tied": True}
 
@@ -108,12 +109,13 @@ def server(build, rows):
         boss.must_stop()
 
 
-def parts(build, rows):
+def parts(build, rows, units):
     """The figures of the program that measures the code alone."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "parts.json")
-        subprocess.run([os.path.join(build, "bench", "bench_limits_parts"), "--json", path],
-                       check=True)
+        subprocess.run([os.path.join(build, "bench", "bench_limits_parts"), "--json", path,
+                        "--rows", str(units * EPOCHS), "--units", str(units),
+                        "--files", str(FILES * units // UNITS)], check=True)
         with open(path, encoding="utf-8") as file:
             made = json.load(file)
     rows.rows += made["rows"]
@@ -125,7 +127,8 @@ def main():
     flags = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     flags.add_argument("--build", required=True, help="the build tree")
-    flags.add_argument("--units", type=int, default=1 << 20, help="units of the data")
+    flags.add_argument("--units", type=int, default=UNITS,
+                       help="units of the data; fewer make the cache smaller too")
     flags.add_argument("--json")
     given = flags.parse_args()
     rows = report.Report("limits", given.json)
@@ -135,7 +138,7 @@ def main():
         coordinator(world, rows, given.units, 4096, "runs")
         coordinator(world, rows, given.units, 1, "each")
     server(given.build, rows)
-    parts(given.build, rows)
+    parts(given.build, rows, given.units)
     rows.finish()
     return 0
 

@@ -30,6 +30,7 @@ static void put(struct ps_store *s, const char *key, struct lh_buf *row)
     lh_buf_clear(row);
 }
 
+// A row as server/coordinator/member.c writes it.
 static void put_worker(struct ps_store *s, uint64_t id, struct lh_buf *row)
 {
     char key[40], name[24];
@@ -39,7 +40,8 @@ static void put_worker(struct ps_store *s, uint64_t id, struct lh_buf *row)
     lh_put_u32(row, 1);
     lh_put_str(row, "asia");
     lh_put_str(row, name);
-    for (int i = 0; i < PS_ATTEMPTS + 1; i++) lh_put_u64(row, 0);
+    for (int i = 0; i < PS_ATTEMPTS; i++) lh_put_u64(row, 0);
+    for (int i = 0; i < 2; i++) lh_put_u64(row, 0); // tokens that it leased, and that it trained
     put(s, key, row);
 }
 

@@ -19,7 +19,7 @@
 #include "common/base/err.h"
 #include "common/env/env.h"
 
-enum { LH_CONFIG_INTS_MAX = 64, LH_CONFIG_TEXT_MAX = 1024, LH_CONFIG_ROWS_MAX = 128 };
+enum { LH_CONFIG_INTS_MAX = 256, LH_CONFIG_TEXT_MAX = 2048, LH_CONFIG_ROWS_MAX = 128 };
 
 struct lh_ints {
     int64_t value[LH_CONFIG_INTS_MAX];

@@ -7,9 +7,13 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/app/config_gone.h"
 #include "common/base/check.h"
 #include "deploy/up/topology.h"
+#include "deploy/up/topology_rows.h"
+#include "server/settings.h"
 #include "worker/ranks/reduce.h"
+#include "worker/settings.h"
 
 #define TOP "run: demo\nbudget_tokens: 1000\ncoordinator: {region: eu}\n"
 #define SERVERS                                                                                    \
@@ -198,12 +202,27 @@ static void explain_tells_of_every_table(void **state)
     fclose(file);
 }
 
+static void no_setting_that_exists_is_told_as_gone(void **state)
+{
+    (void)state;
+    const struct lh_config_table *const tables[] = {&ps_settings_table, &wk_settings_table,
+                                                    &dp_run_table,      &dp_region_table,
+                                                    &dp_server_table,   &dp_link_table};
+    for (size_t i = 0; i < LH_COUNT(tables); i++)
+        for (unsigned k = 0; k < tables[i]->rows; k++)
+            assert_null(lh_config_instead(tables[i]->row[k].key));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_example),     cmocka_unit_test(defaults_and_default_links),
-        cmocka_unit_test(gpus_have_ranks), cmocka_unit_test(refusals),
-        cmocka_unit_test(commands),        cmocka_unit_test(explain_tells_of_every_table),
+        cmocka_unit_test(the_example),
+        cmocka_unit_test(defaults_and_default_links),
+        cmocka_unit_test(gpus_have_ranks),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(commands),
+        cmocka_unit_test(explain_tells_of_every_table),
+        cmocka_unit_test(no_setting_that_exists_is_told_as_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
