@@ -7,6 +7,7 @@
 #include "common/app/program.h"
 
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -31,11 +32,19 @@ enum { HEAPS_MAX = 2 }; // without it each gRPC thread keeps a heap of its peak 
 enum { HISTORY_S = 5 }; // initial interval of the page's curves
 enum { STATUS_NS = 1000000000, OVER_NS = STATUS_NS / 10, MANIFEST_BYTES = 32 << 20 };
 
+// Standard error may be a pipe that nobody reads: then the words are dropped.
+static void tell(const struct lh_program *p, const char *text)
+{
+    struct pollfd to = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&to, 1, 0) == 1 && (to.revents & POLLOUT))
+        fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+}
+
 static void complain(const struct lh_program *p, lh_err err)
 {
     char text[512];
     snprintf(text, sizeof text, "%s", lh_err_text(err));
-    fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    tell(p, text);
     if (p->log && p->node->log_file[0]) lh_logf(p->log, LH_ERROR, "program.start", "%s", text);
 }
 
@@ -194,7 +203,7 @@ static LH_MUST lh_err open_log(struct lh_program *p)
     const char *file = p->node->log_file[0] ? p->node->log_file : NULL;
     LH_TRY(lh_log_open(&p->log, p->env, who, (enum lh_level)p->node->log_level,
                        p->node->log_format == 1, file));
-    return file ? lh_log_apart(p->log) : LH_OK; // its disk may hang, as that of `dir` may
+    return lh_log_apart(p->log); // its disk may hang, as may a pipe that standard error is
 }
 
 static LH_MUST lh_err take_dir(struct lh_program *p)
@@ -312,8 +321,7 @@ void lh_program_end(struct lh_program *p, lh_err result)
 void lh_program_fatal(void *arg, lh_err err, const char *text)
 {
     struct lh_program *p = arg;
-    if (!p->ended && p->node->log_file[0])
-        fprintf(stderr, "longhaul-%s: %s\n", p->app->table->kind, text);
+    if (!p->ended && p->node->log_file[0]) tell(p, text);
     lh_program_end(p, err);
 }
 

@@ -11,7 +11,9 @@
 // 3. Any thread may log. Each line is one write, under a mutex.
 // 4. Logging never fails its caller: lines that can't be written are counted, and the count is
 //    logged later.
-// 5. After lh_log_apart() the file belongs to the writer's thread.
+// 5. After lh_log_apart() the file, or standard error, belongs to the writer's thread. A caller
+//    waits WAIT_NS for its line: so a process that is killed has said all that it logged. Where a
+//    line takes longer, nobody waits until the queue is empty again.
 #include "common/env/log.h"
 
 #include <pthread.h>
@@ -41,11 +43,18 @@ struct rate {
 // thread's.
 struct writer {
     bool on, quit;
+    bool over; // the thread has written all and ends
+    bool left; // lh_log_close() did not wait for the thread, which frees the log
+    bool slow; // a line took longer than WAIT_NS, and the queue was not empty since
+    uint64_t lines_queued, lines_done; // since the start; done: written or lost
     pthread_t thread;
     pthread_cond_t wanted, done;
     struct lh_buf queue, batch; // whole lines
     uint64_t syncs_wanted, syncs_done;
 };
+
+static const int64_t WAIT_NS = 20 * LH_MS;     // a caller's patience for its own line
+static const int64_t CLOSE_NS = 5 * LH_SECOND; // lh_log_close()'s, for one batch of lines
 
 struct lh_log {
     struct lh_env *env;
@@ -156,6 +165,7 @@ static bool queue_line(struct writer *w, struct lh_span line)
     lh_put(&w->queue, line.data, line.len);
     bool kept = lh_buf_err(&w->queue) == LH_OK;
     w->queue.err = LH_OK; // the next line may find memory
+    w->lines_queued += kept;
     if (kept) pthread_cond_signal(&w->wanted);
     return kept;
 }
@@ -210,12 +220,20 @@ static bool sync_file(struct lh_log *log)
     return log->named || !slash;
 }
 
+static bool is_left(struct lh_log *log)
+{
+    pthread_mutex_lock(&log->lock);
+    bool left = log->writer.left;
+    pthread_mutex_unlock(&log->lock);
+    return left;
+}
+
 // Returns the number of lines that could not be written.
 static uint64_t write_batch(struct lh_log *log)
 {
     struct lh_span rest = lh_buf_span(&log->writer.batch);
     uint64_t lost = 0;
-    while (rest.len) {
+    while (rest.len && !is_left(log)) {
         const uint8_t *end = memchr(rest.data, '\n', rest.len);
         size_t n = end ? (size_t)(end - rest.data) + 1 : rest.len;
         lost += !write_line(log, lh_span(rest.data, n));
@@ -224,17 +242,30 @@ static uint64_t write_batch(struct lh_log *log)
     return lost;
 }
 
+static void release(struct lh_log *log)
+{
+    struct writer *w = &log->writer;
+    if (w->on) {
+        pthread_cond_destroy(&w->wanted);
+        pthread_cond_destroy(&w->done);
+        lh_buf_free(&w->queue);
+        lh_buf_free(&w->batch);
+    }
+    pthread_mutex_destroy(&log->lock);
+    free(log);
+}
+
 static void *write_lines(void *arg)
 {
     struct lh_log *log = arg;
     struct writer *w = &log->writer;
     pthread_mutex_lock(&log->lock);
-    for (;;) {
+    while (!w->left) {
         while (!w->quit && !w->queue.len && w->syncs_done == w->syncs_wanted)
             pthread_cond_wait(&w->wanted, &log->lock);
         if (w->quit && !w->queue.len && w->syncs_done == w->syncs_wanted) break;
         struct lh_buf taken = w->queue;
-        uint64_t lost = log->lost, syncs = w->syncs_wanted;
+        uint64_t lost = log->lost, syncs = w->syncs_wanted, queued = w->lines_queued;
         bool sync = syncs != w->syncs_done;
         w->queue = w->batch;
         w->queue.len = 0;
@@ -242,30 +273,59 @@ static void *write_lines(void *arg)
         log->lost = 0;
         pthread_mutex_unlock(&log->lock);
         uint64_t more = write_batch(log);
-        if (lost && taken.len && !more) lost = say_lost(log, lost);
-        if (sync) more += !sync_file(log);
+        if (lost && taken.len && !more && !is_left(log)) lost = say_lost(log, lost);
+        if (sync && !is_left(log)) more += !sync_file(log);
         pthread_mutex_lock(&log->lock);
         log->lost += lost + more; // logged with the next lines
         w->syncs_done = syncs;
+        w->lines_done = queued;
+        w->slow = w->slow && w->queue.len;
         pthread_cond_broadcast(&w->done);
     }
+    w->over = true;
+    bool left = w->left;
+    pthread_cond_broadcast(&w->done);
     pthread_mutex_unlock(&log->lock);
+    if (left) release(log);
     return NULL;
 }
 
-static void end_writer(struct lh_log *log)
+// With the lock held. False: the writer did nothing for so long.
+static bool wait_done(struct lh_log *log, int64_t patience_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + patience_ns;
+    until.tv_sec += (time_t)(ns / LH_SECOND);
+    until.tv_nsec = (long)(ns % LH_SECOND);
+    return pthread_cond_timedwait(&log->writer.done, &log->lock, &until) == 0;
+}
+
+// With the lock held.
+static void wait_for_lines(struct lh_log *log)
 {
     struct writer *w = &log->writer;
-    if (!w->on) return;
+    uint64_t line = w->lines_queued;
+    while (w->on && w->lines_done < line && !w->slow) w->slow = !wait_done(log, WAIT_NS);
+}
+
+// False: what the writer writes to hangs. Then the thread frees the log, should it ever go on.
+static bool end_writer(struct lh_log *log)
+{
+    struct writer *w = &log->writer;
+    if (!w->on) return true;
     pthread_mutex_lock(&log->lock);
     w->quit = true;
     pthread_cond_signal(&w->wanted);
+    while (!w->over && !w->left) w->left = !wait_done(log, CLOSE_NS) && !w->over;
+    bool left = w->left;
+    pthread_t thread = w->thread;
     pthread_mutex_unlock(&log->lock);
-    pthread_join(w->thread, NULL);
-    pthread_cond_destroy(&w->wanted);
-    pthread_cond_destroy(&w->done);
-    lh_buf_free(&w->queue);
-    lh_buf_free(&w->batch);
+    if (left)
+        pthread_detach(thread);
+    else
+        pthread_join(thread, NULL);
+    return !left;
 }
 
 // ---------------------------------------------------------------- rate limit
@@ -371,8 +431,12 @@ lh_err lh_log_apart(struct lh_log *log)
     LH_ASSERT(!w->on);
     w->queue = lh_buf(LH_LOG_QUEUE_BYTES);
     w->batch = lh_buf(LH_LOG_QUEUE_BYTES);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_cond_init(&w->wanted, NULL);
-    pthread_cond_init(&w->done, NULL);
+    pthread_cond_init(&w->done, &clock);
+    pthread_condattr_destroy(&clock);
     w->on = pthread_create(&w->thread, NULL, write_lines, log) == 0;
     return w->on ? LH_OK : lh_fail(LH_ERR_NO_MEMORY, "cannot start the thread that writes a log");
 }
@@ -388,11 +452,12 @@ void lh_log_look(struct lh_log *log)
 void lh_log_close(struct lh_log *log)
 {
     if (!log) return;
+    pthread_mutex_lock(&log->lock);
     for (unsigned i = 0; i < log->rates; i++) say_left_out(log, &log->rate[i]);
-    end_writer(log);
+    pthread_mutex_unlock(&log->lock);
+    if (!end_writer(log)) return;
     if (log->file) log->env->ops->files->close(log->file);
-    pthread_mutex_destroy(&log->lock);
-    free(log);
+    release(log);
 }
 
 __attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool limited,
@@ -405,6 +470,7 @@ __attribute__((format(printf, 5, 0))) static void vlog(struct lh_log *log, bool 
     if (!limited || rate_allows(log, event)) {
         vsnprintf(text, sizeof text, format, args);
         emit(log, level, event, text);
+        wait_for_lines(log);
     }
     pthread_mutex_unlock(&log->lock);
 }
@@ -423,6 +489,7 @@ void lh_log_data(struct lh_log *log, enum lh_level level, const char *event, con
     if (!log || level < log->min) return;
     pthread_mutex_lock(&log->lock);
     emit_line(log, level, event, json, true);
+    wait_for_lines(log);
     pthread_mutex_unlock(&log->lock);
 }
 

@@ -24,8 +24,9 @@ LH_MUST lh_err lh_log_open(struct lh_log **out, struct lh_env *env, const char *
 enum { LH_LOG_AUDIT_BYTES = 16 << 20 };
 LH_MUST lh_err lh_log_open_audit(struct lh_log **out, struct lh_env *env, const char *who,
                                  const char *path);
-// From here on the log's own thread writes the lines, so a hanging disk blocks no caller. At most
-// LH_LOG_QUEUE_BYTES of lines wait for it; further lines are dropped and counted.
+// From here on the log's own thread writes the lines, so neither a hanging disk nor a pipe that
+// nobody reads blocks a caller for long. At most LH_LOG_QUEUE_BYTES of lines wait for it; further
+// lines are dropped and counted.
 enum { LH_LOG_QUEUE_BYTES = 1 << 20 };
 LH_MUST lh_err lh_log_apart(struct lh_log *log);
 // Makes all lines durable. Blocks: not for a loop.

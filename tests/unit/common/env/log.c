@@ -4,9 +4,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "common/base/check.h"
@@ -384,6 +386,35 @@ static void what_waits_is_written_at_the_end(void **state)
     assert_int_equal(a.lines, 100);
 }
 
+// Standard error is a pipe that is full, and nobody reads it.
+static void a_full_pipe_keeps_nobody_who_logs_or_ends(void **state)
+{
+    enum { PATIENCE_S = 100 };
+    (void)state;
+    static struct apart a;
+    char filler[4096] = {0};
+    struct lh_log *log;
+    int to[2], before = dup(STDERR_FILENO);
+    a = (struct apart){.env = {&apart_ops}};
+    assert_int_equal(pipe2(to, O_NONBLOCK), 0);
+    while (write(to[1], filler, sizeof filler) > 0) {
+    }
+    assert_int_equal(fcntl(to[1], F_SETFL, 0), 0);
+    assert_int_equal(dup2(to[1], STDERR_FILENO), STDERR_FILENO);
+    alarm(PATIENCE_S); // ends the test where a caller waits for the pipe
+    assert_int_equal(lh_log_open(&log, &a.env, "t", LH_INFO, false, NULL), LH_OK);
+    assert_int_equal(lh_log_apart(log), LH_OK);
+    for (int i = 0; i < 3; i++) lh_logf(log, LH_INFO, "line", "%d", i);
+    lh_log_close(log);
+    alarm(0);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    while (read(to[0], filler, sizeof filler) > 0) {
+    } // the writer goes on, and frees the log
+    close(to[0]);
+    close(to[1]);
+    close(before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +427,7 @@ int main(void)
         cmocka_unit_test(a_disk_that_hangs_keeps_nobody_who_logs),
         cmocka_unit_test(what_a_full_disk_took_is_counted_once),
         cmocka_unit_test(what_waits_is_written_at_the_end),
+        cmocka_unit_test(a_full_pipe_keeps_nobody_who_logs_or_ends),
         cmocka_unit_test(many_events_share_a_row),
         cmocka_unit_test(lost_lines_are_counted),
         cmocka_unit_test(a_long_text_is_cut),
