@@ -5,6 +5,7 @@
 #include "common/net/head.h"
 #include "server/coordinator/drain.h"
 #include "server/coordinator/grant.h"
+#include "server/coordinator/plan.h"
 #include "tests/cores/life.h"
 #include "worker/member.h"
 
@@ -142,7 +143,8 @@ static void who_begins_anew_gives_back_what_it_held(void **state)
     }
 }
 
-// The second of them: who has drained leaves the plan, and a little later its units are free.
+// The second of them: who has drained leaves the plan, and a little later, when servers have said
+// what its last pushes claimed, its units are free.
 static void who_has_drained_leaves_its_units(void **state)
 {
     (void)state;
@@ -155,6 +157,8 @@ static void who_has_drained_leaves_its_units(void **state)
     rig_free_message(say(r, 1, 2, NULL, true));
     rig_run(r, LH_SECOND);
     assert_true(named->left);
+    ps_co_tick(r->coordinator);
+    assert_int_equal(__builtin_popcount(held_by(r, 1)), 2);
     assert_false(lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[1].self)));
     assert_true(lh_plan_has(&r->coordinator->plan, lh_worker_id(&r->w[0].self)));
     rig_run(r, 4 * LH_SECOND);

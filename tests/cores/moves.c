@@ -10,6 +10,7 @@
 #include "server/core.h"
 #include "server/recovery/move.h"
 #include "server/recovery/recover.h"
+#include "server/recovery/standby.h"
 #include "server/server.h"
 #include "tests/cores/rig.h"
 
@@ -53,8 +54,9 @@ static void begin(struct rig *r)
 }
 
 static unsigned streams; // snapshots that were asked for
+static unsigned heard;   // the one of them that is answered
 
-// The standby's copy of shard 0 asks first: nobody hears the other one.
+// The standby's copy of shard 0 asks first, then that of shard 1: nobody hears the other one.
 static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                        struct lh_fate *fate)
 {
@@ -63,12 +65,13 @@ static bool one_stream(void *arg, const char *from, const char *to, enum lh_rpc 
     // A peer that asks again at once would ask for ever where no time passes.
     fate->delay_ns = LH_MS;
     bool follows = rpc == LH_RPC_FOLLOW && strcmp(from, r->t.self.name) == 0;
-    return !follows || streams++ == 0;
+    return !follows || streams++ == heard;
 }
 
-// The owner writes both records, and its standby, which died meanwhile, gets that of shard 0.
-static void begin_half(struct rig *r)
+// The owner writes both records, and its standby, which died meanwhile, gets that of one shard.
+static void begin_half_of(struct rig *r, uint32_t shard)
 {
+    heard = shard;
     begin(r);
     ask(r);
     while (!r->server->shard[1]->head->move.epoch) rig_run(r, LH_MS / 1000);
@@ -81,9 +84,14 @@ static void begin_half(struct rig *r)
     assert_int_equal(rig_start_standby(r), LH_OK);
     rig_run(r, 3 * LH_SECOND);
     assert_true(streams > 1);
-    assert_int_not_equal(ledger(r->standby, 0)->move.epoch, 0);
-    assert_int_equal(ledger(r->standby, 1)->move.epoch, 0);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++)
+        assert_int_equal(ledger(r->standby, k)->move.epoch != 0, k == shard);
     assert_true(r->standby->phase == PS_STANDBY);
+}
+
+static void begin_half(struct rig *r)
+{
+    begin_half_of(r, 0);
 }
 
 static void assert_nothing_moved(struct rig *r)
@@ -159,12 +167,16 @@ static void assert_given_up(struct rig *r)
     assert_moved(r);
 }
 
-// The target has the record of shard 0, and refuses that epoch as well: it can't serve shard 1.
+// The target has the record of one shard, and refuses that epoch as well: it can't serve the other.
 static void a_move_that_is_given_up_for_one_is_given_up_for_both(void **state)
 {
-    struct rig *r = *state;
-    begin_half(r);
-    assert_given_up(r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        struct rig *r = k ? rig_new(2) : *state;
+        if (k) rig_two_shards(r);
+        begin_half_of(r, k);
+        assert_given_up(r);
+        if (k) rig_free(r);
+    }
 }
 
 // The coordinator asks the other one back by itself: the owner, which would, is away.
@@ -343,6 +355,32 @@ static void a_target_that_has_both_records_refuses_nothing(void **state)
     assert_moved(r);
 }
 
+// The standby hears that another server has an epoch, and then records that would give it that
+// epoch, as those of a move that is over would. It asks, and is served in a later one.
+static void records_into_an_epoch_that_is_registered_do_not_give_it_again(void **state)
+{
+    struct rig *r = *state;
+    Longhaul__V1__ReportReply m = LONGHAUL__V1__REPORT_REPLY__INIT;
+    Longhaul__V1__ShardAddress owner[RIG_SHARDS], *owners[RIG_SHARDS];
+    begin(r);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        longhaul__v1__shard_address__init(&owner[k]);
+        owner[k].shard = k;
+        owner[k].epoch = 2; // the one that a move from here reserves
+        owner[k].address = r->s.address;
+        owners[k] = &owner[k];
+    }
+    m.n_owners = RIG_SHARDS;
+    m.owners = owners;
+    ps_standby_told(r->standby, &m);
+    ask(r);
+    rig_run(r, 5 * LH_SECOND);
+    for (uint32_t k = 0; k < RIG_SHARDS; k++) {
+        assert_true(decides(r->standby, k));
+        assert_int_equal(ledger(r->standby, k)->epoch, 3);
+    }
+}
+
 static bool late_words(void *arg, const char *from, const char *to, enum lh_rpc rpc,
                        struct lh_fate *fate)
 {
@@ -450,6 +488,7 @@ int main(void)
         TWO_SHARDS(nothing_goes_to_a_target_that_refused_by_what_it_said_before),
         TWO_SHARDS(nor_is_an_epoch_kept_for_the_other_alone),
         TWO_SHARDS(a_target_that_has_both_records_refuses_nothing),
+        TWO_SHARDS(records_into_an_epoch_that_is_registered_do_not_give_it_again),
         TWO_SHARDS(an_owner_that_takes_a_move_back_is_not_fenced_by_its_own_late_words),
         TWO_SHARDS(an_operators_word_is_for_all_shards_of_a_server),
         TWO_SHARDS(a_word_that_is_not_needed_takes_no_shard),

@@ -10,6 +10,7 @@
 #include "server/coordinator/balance/away.h"
 #include "server/coordinator/balance/crossed.h"
 #include "tests/cores/trip.h"
+#include "worker/units/travel_state.h"
 
 static void units_of_another_region_arrive_and_are_trained(void **state)
 {
@@ -365,6 +366,9 @@ static void a_stream_of_nothing_comes_to_an_end(void **state)
     assert_true(rig_said(t->r, "without tokens") > 0);
     assert_true(rig_said(t->r, "units.closed") > 0);
     assert_int_equal(t->arrived, 0);
+    // A byte of each call crossed the link, and counts against its cap, though no unit came.
+    uint64_t crossed = t->l.worker->travel->home[0].arrived_bytes;
+    assert_int_equal(crossed, e.asked - (e.call != NULL));
     trip_over(t);
 }
 
