@@ -3,8 +3,8 @@
 
     kill.py --build DIR [--kills N] [--cuts N] [--parts P] [--ranks G] [--seed S] [--broken NAME]
 
-With --broken it succeeds where the judge finds the planted mistake. Pauses before a kill are
-random, never a wait for something.
+With --broken it succeeds as soon as the judge finds the planted mistake, and fails after --kills
+without it. Pauses before a kill are random, never a wait for something.
 """
 import argparse
 import os
@@ -130,7 +130,7 @@ def main() -> int:
                     process.kill()
                     process.wait()
         state = judge.State(os.path.join(folder, "state"))
-    print(f"{flags.kills} kills, {len(state.lives)} lives, {state.cuts} cuts, "
+    print(f"{len(state.lives)} lives, {state.cuts} cuts, "
           f"{state.resumed} lives went on without their worker, {sum(state.records)} records")
     for line in wrong:
         print(f"judge: {line}")

@@ -98,6 +98,7 @@ def heard_again(rank, ranks):
     told = []
     for why in (ValueError("first"), ValueError("second")):
         made = group.together(ranks, 60)
+        dist.barrier()  # each rank has connected: none fails in together() instead
         if rank == FAILS:
             made.leave(why)
             made.leave(ValueError("never said"))
