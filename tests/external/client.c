@@ -19,6 +19,26 @@ static void pieces_make_a_whole(void **state)
     assert_int_equal(longhaul_renew_piece(r->c, PIECES, PIECES), LONGHAUL_E_INVALID);
 }
 
+static void end_and_want(struct rig *r)
+{
+    wk_external_end(r->x);
+    wk_external_want(r->x, 0, 0);
+}
+
+// The cut would be taken into the slot that holds the final parameters.
+static void after_the_end_no_cut_is_wanted(void **state)
+{
+    struct rig *r = *state;
+    join_with(r, r->mine, LONGHAUL_FP32, LONGHAUL_HOST);
+    for (int i = 0; i < N; i++) r->mine[i] += 2;
+    assert_int_equal(boundary(r, 1), 0);
+    on_loop(r, end_and_want);
+    assert_false(wk_external_wanted(r->x, 0));
+    assert_int_equal(longhaul_finish(r->c, TIMEOUT_MS), LONGHAUL_OK);
+    assert_int_equal(r->cuts, 0);
+    for (int i = 0; i < N; i++) assert_true(r->mine[i] == r->view[i]);
+}
+
 // ---------------------------------------------------------------- bf16
 
 // bf16 knows every second number from 256 on: a correction of a quarter is kept until eight of them
@@ -362,6 +382,7 @@ int main(void)
         TEST_TWO(ranks_that_are_steps_apart_have_one_clock),
         TEST(takes_progress_and_adds_corrections),
         TEST(pieces_make_a_whole),
+        TEST(after_the_end_no_cut_is_wanted),
         TEST(bf16_keeps_small_corrections),
         TEST(reads_dlpack),
         TEST(says_where_there_is_no_cuda),

@@ -27,7 +27,7 @@ struct rig {
     struct wk_external *x;
     pthread_t thread;
     char dir[64], path[80];
-    float view[N], delta[N], first[N]; // first: the first cut's delta
+    float view[N], delta[N];
     uint64_t cuts, cuts_seen, overs, credited;
     uint32_t ranks;
     bool wrong_model, lends_zero; // lends_zero: descriptor 0 is free when the next life begins
@@ -85,7 +85,7 @@ static inline void cut(void *arg, const struct wk_external_cut *c)
 {
     struct rig *r = arg;
     LH_ASSERT(wk_external_delta(r->x, 0, 0, N, r->delta) == LH_OK);
-    if (!r->cuts++) memcpy(r->first, r->delta, sizeof r->first);
+    r->cuts++;
     wk_external_committed(r->x, 0, c->number);
     if (c->last) wk_external_end(r->x);
 }

@@ -38,7 +38,7 @@ static void welcome(struct wk_external *x, bool resumed)
     }
     x->life = WK_LIFE_RUNS;
     if (x->draining && WK_LOAD(w->phase) == WK_CHANNEL_RUN) WK_STORE(w->phase, WK_CHANNEL_DRAIN);
-    x->ending_told = false;
+    x->ending_told = x->ended = false;
     lh_logf(x->conf.log, LH_INFO, "trainer.came", "%u ranks%s", x->conf.ranks,
             resumed ? ", which outlived the worker" : "");
     x->ops->came(x->arg, x->name, resumed);

@@ -288,7 +288,7 @@ bool wk_external_wanted(const struct wk_external *x, uint32_t part)
 void wk_external_want(struct wk_external *x, uint32_t part, uint64_t steps)
 {
     struct wk_life_part *p = &x->part[part];
-    if (x->life != WK_LIFE_RUNS) return;
+    if (x->life != WK_LIFE_RUNS || x->ended) return; // a cut would overwrite the final parameters
     struct wk_channel_part *w = wk_channel_part(&x->channel, part);
     bool already = p->wanted != p->base;
     if (already && steps >= WK_LOAD(w->wanted_step)) return;
@@ -492,6 +492,7 @@ void wk_external_end(struct wk_external *x)
         LH_ASSERT(p->wanted == p->base);
         x->ops->view(x->arg, i, true, wk_channel_slot(&x->channel, p->base + 1) + x->first[i]);
     }
+    x->ended = true;
     WK_STORE(wk_channel_worker(&x->channel)->phase, WK_CHANNEL_END);
     wk_life_ring(x);
 }

@@ -49,8 +49,8 @@ struct wk_external {
     struct wk_correction_work work;      // sized for the largest part
     uint64_t read[WK_CHANNEL_RANKS_MAX]; // journal entries reported to the core
     uint64_t credited;
-    uint64_t budget[3]; // channel.h
-    bool draining, ending_told;
+    uint64_t budget[3];                // channel.h
+    bool draining, ending_told, ended; // ended: wk_external_end() was called in this life
     uint32_t *spoiled;         // [parts] lives in a row whose cut of the part was not finite
     char why[WK_CHANNEL_TEXT]; // the last of their reasons
     void (*vacant)(struct wk_external *x); // no life runs: another may begin
